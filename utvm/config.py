@@ -1,0 +1,45 @@
+"""YAML at the door: read once, checked against a typed record, refused with a message that names the place."""
+
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from utvm.errors import ConfigError
+
+
+class Record(BaseModel):
+    """Base of records that come from a file: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+RecordT = TypeVar("RecordT", bound=Record)
+
+
+def load_yaml(path: Path, record: type[RecordT], hint: str = "") -> RecordT:
+    """Read a YAML file into a record.
+
+    Raises:
+        ConfigError: the file is missing, is not YAML, or a key is missing, unknown or of the wrong kind.
+            The message names the file, the key and what was expected.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}", hint) from error
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: is not valid YAML: {' '.join(str(error).split())}", hint) from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected keys and values, found {type(content).__name__}", hint)
+    try:
+        return record.model_validate(content)
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']}"
+            for problem in error.errors()
+        ]
+        raise ConfigError(f"{path}: " + "; ".join(problems), hint) from error

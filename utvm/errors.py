@@ -1,0 +1,71 @@
+"""The one tree of errors.
+
+Every error a user can meet carries a message that says what is wrong and a hint that says what to do.
+The command line prints both, without a traceback, and ends with the error's exit code.
+"""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What a ``./inv`` command ends with."""
+
+    PASSED = 0
+    FAILED = 1
+    USAGE = 2
+    INFRASTRUCTURE = 3
+
+
+class UtvmError(Exception):
+    """Base of all errors of this project.
+
+    Args:
+        message: what is wrong, one sentence, naming the file, board or value.
+        hint: what the user can do about it, or an empty string.
+    """
+
+    exit_code = ExitCode.INFRASTRUCTURE
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+
+class ConfigError(UtvmError):
+    """A board file, an option or a model path that is not what it should be."""
+
+    exit_code = ExitCode.USAGE
+
+
+class CompileError(UtvmError):
+    """A model that the compiler cannot take."""
+
+    exit_code = ExitCode.USAGE
+
+
+class DoesNotFitError(CompileError):
+    """Firmware that needs more memory than the board has."""
+
+
+class ToolchainError(UtvmError):
+    """A cross compiler that is missing or that refused its input."""
+
+
+class ProbeError(UtvmError):
+    """A debug probe, or the OpenOCD that drives it, that does not do its work."""
+
+
+class BoardError(UtvmError):
+    """A board that does not answer, or that answered with a fault."""
+
+
+class TransportError(UtvmError):
+    """A pipe of bytes to a board that broke."""
+
+
+class ProvisionError(UtvmError):
+    """A machine that lacks what the environment needs."""

@@ -1,0 +1,228 @@
+"""Every process the project starts is born here, watched here, and ended here.
+
+:func:`run` is for tools that end by themselves. :class:`Service` is for what stays: OpenOCD, a virtual board.
+A service keeps its log, is ready once its health line has appeared, and is certainly gone when its ``with``
+block ends: SIGTERM first, SIGKILL to its whole process group when that is ignored. Should this process be
+killed outright, the kernel ends the service (``PR_SET_PDEATHSIG``).
+"""
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from utvm.errors import UtvmError
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    cwd: Path | None = None,
+    stdin: str | None = None,
+    timeout: float = 300.0,
+    error: type[UtvmError] = UtvmError,
+    hint: str = "",
+) -> str:
+    """Run a tool to its end and return what it printed on standard output.
+
+    Args:
+        timeout: seconds.
+        error: the error raised when the tool is missing, fails or takes too long.
+
+    Raises:
+        error: with the tool's own last words.
+    """
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(
+            words, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=timeout, check=False
+        )
+    except FileNotFoundError as cause:
+        raise error(f"{words[0]} is not installed", "run ./inv doctor to see what is missing") from cause
+    except subprocess.TimeoutExpired as cause:
+        raise error(f"{words[0]} did not end within {timeout:g} s", hint) from cause
+    if done.returncode != 0:
+        words_said = (done.stderr or done.stdout).strip()
+        raise error(f"{Path(words[0]).name} failed with exit code {done.returncode}:\n{words_said}", hint)
+    return done.stdout
+
+
+def free_port() -> int:
+    """Return a TCP port on the loopback interface that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def end_on_sigterm() -> None:
+    """Make SIGTERM end this process the way Ctrl-C does, so that ``with`` blocks clean up."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+
+
+class Service:
+    """A process that stays until its ``with`` block ends.
+
+    Args:
+        name: what it is called in messages.
+        command: its command line.
+        log: file that receives its standard output and standard error.
+        health: regular expression; the service is ready once a line of the log matches it.
+        error: the error raised when it does not become ready, or has ended early.
+        start_timeout: seconds until the health line must have appeared.
+        stop_timeout: seconds between SIGTERM and SIGKILL.
+        stdin: text handed to it on standard input.
+
+    Raises:
+        error: on entering, when the process ends or stays silent instead of becoming ready; with the log's
+            last lines.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        *,
+        log: Path,
+        health: str,
+        error: type[UtvmError],
+        hint: str = "",
+        start_timeout: float = 20.0,
+        stop_timeout: float = 2.0,
+        stdin: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.log = log
+        self._command = [str(word) for word in command]
+        self._health = re.compile(health)
+        self._error = error
+        self._hint = hint
+        self._start_timeout = start_timeout
+        self._stop_timeout = stop_timeout
+        self._stdin = stdin
+        self._env = dict(env) if env is not None else None
+        self._process: subprocess.Popen[bytes] | None = None
+        self.health_match: re.Match[str] | None = None
+
+    def __enter__(self) -> "Service":
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with self.log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.PIPE if self._stdin is not None else subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=self._env,
+                    # A session of its own: Ctrl-C in the terminal reaches us first, and we end it in order.
+                    start_new_session=True,
+                    preexec_fn=_die_with_parent,
+                )
+        except FileNotFoundError as cause:
+            raise self._error(
+                f"{self._command[0]} is not installed", "run ./inv doctor to see what is missing"
+            ) from cause
+        try:
+            self._hand_over_stdin()
+            self._wait_until_healthy()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """Process id.
+
+        Raises:
+            RuntimeError: the service has not been started.
+        """
+        if self._process is None:
+            raise RuntimeError(f"{self.name} has not been started")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    def log_tail(self, lines: int = 12) -> str:
+        """Return the last lines of the log."""
+        text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def check(self) -> None:
+        """Raise the service's error if it has ended."""
+        if not self.running:
+            code = self._process.returncode if self._process else None
+            raise self._error(
+                f"{self.name} ended unexpectedly (exit code {code}); its log {self.log} ends with:\n"
+                + self.log_tail(),
+                self._hint,
+            )
+
+    def stop(self) -> None:
+        """End the process and everything it started. Safe to call again."""
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(self._stop_timeout)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+
+    def _hand_over_stdin(self) -> None:
+        if self._stdin is None or self._process is None or self._process.stdin is None:
+            return
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(self._stdin.encode())
+            self._process.stdin.close()
+
+    def _wait_until_healthy(self) -> None:
+        deadline = time.monotonic() + self._start_timeout
+        while True:
+            # Read the state before the log: a process that ends after its health line was still healthy.
+            running = self.running
+            for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
+                self.health_match = self._health.search(line)
+                if self.health_match:
+                    return
+            if not running:
+                self.check()
+            if time.monotonic() > deadline:
+                raise self._error(
+                    f"{self.name} was not ready after {self._start_timeout:g} s; its log {self.log} ends with:\n"
+                    + self.log_tail(),
+                    self._hint,
+                )
+            time.sleep(0.01)
