@@ -1,0 +1,98 @@
+"""A board's lock: one holder at a time, named to others, free again however the holder ends."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from utvm import lock
+from utvm.errors import BoardError, ExitCode
+
+_HOLDER = """
+import sys, time
+from pathlib import Path
+from utvm import lock
+with lock.hold(sys.argv[1], directory=Path(sys.argv[2])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def _start_holder(name: str, directory: Path) -> subprocess.Popen[str]:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, name, directory], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    return holder
+
+
+def test_a_second_process_is_told_who_holds_the_board_and_since_when(tmp_path: Path) -> None:
+    holder = _start_holder("stm32f746 123", tmp_path)
+    try:
+        with pytest.raises(BoardError) as caught, lock.hold("stm32f746 123", directory=tmp_path):
+            pass
+    finally:
+        holder.kill()
+        holder.wait()
+    assert re.search(
+        rf"stm32f746 123 is busy, held by pid {holder.pid} \(since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d",
+        caught.value.message,
+    )
+    assert caught.value.hint
+    assert caught.value.exit_code is ExitCode.INFRASTRUCTURE
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_lock_is_free_when_its_holder_was_killed(tmp_path: Path, number: signal.Signals) -> None:
+    holder = _start_holder("board", tmp_path)
+    os.kill(holder.pid, number)
+    holder.wait()
+    with lock.hold("board", directory=tmp_path):
+        pass
+
+
+def test_two_boards_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    with lock.hold("stm32f746 1", directory=tmp_path), lock.hold("stm32f746 2", directory=tmp_path):
+        pass
+
+
+def test_the_same_process_cannot_hold_a_board_twice_either(tmp_path: Path) -> None:
+    with (
+        lock.hold("board", directory=tmp_path),
+        pytest.raises(BoardError, match=f"held by pid {os.getpid()}"),
+        lock.hold("board", directory=tmp_path),
+    ):
+        pass
+
+
+def test_it_can_be_held_again_after_an_error_inside(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), lock.hold("board", directory=tmp_path):
+        raise ZeroDivisionError
+    with lock.hold("board", directory=tmp_path):
+        pass
+
+
+def test_any_name_stays_inside_the_lock_directory(tmp_path: Path) -> None:
+    inside = tmp_path / "locks"
+    inside.mkdir()
+    with lock.hold("../../board /x", directory=inside):
+        assert len(list(inside.iterdir())) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["locks"]
+
+
+def test_another_user_may_hold_the_lock_next(tmp_path: Path) -> None:
+    with lock.hold("board", directory=tmp_path):
+        pass
+    (path,) = tmp_path.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o666
+
+
+def test_a_lock_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    (tmp_path / "utvm-board.lock").mkdir()
+    with pytest.raises(BoardError, match=r"utvm-board\.lock"), lock.hold("board", directory=tmp_path):
+        pass

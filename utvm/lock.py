@@ -1,0 +1,85 @@
+"""The right to one thing that only one process at a time may use: a board.
+
+A lock is a file under ``/run/lock`` that the kernel locks for us (``flock``), so that it is free again
+however its holder ends. The text in it says who holds it; the file itself stays.
+"""
+
+import contextlib
+import datetime
+import fcntl
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from utvm.errors import BoardError
+
+_SYSTEM_DIRECTORY = Path("/run/lock")
+
+
+def _default_directory() -> Path:
+    """Return a directory that all users of this machine share and may write."""
+    if os.access(_SYSTEM_DIRECTORY, os.W_OK):
+        return _SYSTEM_DIRECTORY
+    return Path(tempfile.gettempdir())
+
+
+@contextlib.contextmanager
+def hold(name: str, *, directory: Path | None = None) -> Iterator[None]:
+    """Hold the lock of that name while the ``with`` block runs.
+
+    Args:
+        name: what is locked, such as ``stm32f746 066BFF303430`` (board and serial number).
+        directory: where lock files are; by default one that all users of the machine share.
+
+    Raises:
+        BoardError: another process holds it, or another ``with`` block of this process; the message says who
+            and since when. Or the lock file cannot be opened.
+    """
+    path = (directory or _default_directory()) / f"utvm-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.lock"
+    handle = _open(path)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BoardError(
+                f"{name} is busy, held by {_holder(handle)}",
+                "wait until that run has ended, or choose another board with --board or --serial",
+            ) from None
+        now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"pid {os.getpid()} (since {now})\n".encode(), 0)
+        try:
+            yield
+        finally:
+            os.ftruncate(handle, 0)
+    finally:
+        os.close(handle)
+
+
+def _open(path: Path) -> int:
+    try:
+        try:
+            # In a directory with the sticky bit the kernel may refuse O_CREAT for a file of another user's.
+            return os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            # Past the umask: the next holder may be another user.
+            os.fchmod(handle, 0o666)
+            return handle
+    except OSError as error:
+        raise BoardError(
+            f"{path}: the lock file cannot be opened: {error.strerror}", "remove it, or make it writable"
+        ) from error
+
+
+def _holder(handle: int) -> str:
+    """Read who holds the lock; the holder writes that a moment after it has taken it."""
+    for _ in range(20):
+        text = os.pread(handle, 200, 0).decode(errors="replace").strip()
+        if text:
+            return text
+        time.sleep(0.01)
+    return "another process"
