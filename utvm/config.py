@@ -18,8 +18,11 @@ class Record(BaseModel):
 RecordT = TypeVar("RecordT", bound=Record)
 
 
-def load_yaml(path: Path, record: type[RecordT], hint: str = "") -> RecordT:
+def load_yaml(path: Path, record: type[RecordT], hint: str = "", **given: object) -> RecordT:
     """Read a YAML file into a record.
+
+    Args:
+        given: fields of the record that do not come from the file.
 
     Raises:
         ConfigError: the file is missing, is not YAML, or a key is missing, unknown or of the wrong kind.
@@ -36,7 +39,7 @@ def load_yaml(path: Path, record: type[RecordT], hint: str = "") -> RecordT:
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected keys and values, found {type(content).__name__}", hint)
     try:
-        return record.model_validate(content)
+        return record.model_validate({**content, **given})
     except ValidationError as error:
         problems = [
             f"{'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']}"

@@ -1,0 +1,139 @@
+"""The table of contents: every ``./inv`` command, in a few lines each. The work is done in utvm."""
+
+from pathlib import Path
+
+from invoke import Collection, Context
+
+from utvm.cli import task
+from utvm.errors import ExitCode
+
+_WHERE = {
+    "board": "name of a board (see board.list), or the path of a board folder",
+    "physical": "insist on a board that is plugged in",
+    "virtual": "use the virtual board even if a physical one is plugged in",
+    "serial": "serial number of the probe, where several are plugged in (see board.detect)",
+}
+
+
+@task(help=_WHERE | {"suite": "only these suites, comma-separated: flash, memory, debug, operators, digits, faults"})
+def hil(_: Context, board: str, physical: bool = False, virtual: bool = False, serial: str = "", suite: str = "") -> ExitCode:
+    """Run the hardware-in-the-loop suites on a board and report the verdict."""
+    from utvm.cli.hil import run_suites
+
+    return run_suites(board, physical, virtual, serial, suite)
+
+
+@task(help={"quick": "only what takes under two minutes", "nightly": "also what takes long: fuzzers, soak runs"})
+def test(_: Context, quick: bool = False, nightly: bool = False) -> ExitCode:
+    """Run the project's own tests, which need no board: everything, or less, or more."""
+    from utvm.cli.checks import run_tests
+
+    return run_tests(quick, nightly)
+
+
+@task
+def doctor(_: Context) -> ExitCode:
+    """Print what this machine has, what it lacks, and how to get it."""
+    from utvm.cli.doctor import examine
+
+    return examine()
+
+
+@task(name="list")
+def board_list(_: Context) -> None:
+    """List the boards that come with the project."""
+    from utvm.cli.boards import list_boards
+
+    list_boards()
+
+
+@task(name="show", positional=["name"], help={"name": _WHERE["board"]})
+def board_show(_: Context, name: str) -> None:
+    """Print one board's memory map, probe, toolchain and console."""
+    from utvm.cli.boards import show_board
+
+    show_board(name)
+
+
+@task(name="detect")
+def board_detect(_: Context) -> None:
+    """List the debug probes on USB with serial numbers and USB paths."""
+    from utvm.cli.boards import detect_boards
+
+    detect_boards()
+
+
+@task(
+    name="virtual",
+    help={
+        "board": _WHERE["board"],
+        "port": "TCP port for OpenOCD's st-link backend (7184 is OpenOCD's default)",
+        "latency": "microseconds that each ST-Link command takes (a real one: about 2000)",
+    },
+)
+def board_virtual(_: Context, board: str, port: int = 7184, latency: int = 0) -> None:
+    """Keep a virtual board running for your own OpenOCD or debugger, until Ctrl-C."""
+    from utvm.cli.boards import serve_virtual
+
+    serve_virtual(board, port, latency)
+
+
+@task(
+    name="run",
+    help=_WHERE
+    | {
+        "model": "an ONNX file",
+        "input": "input as .npy, or .npz with an array for each input; without it, seeded random values",
+        "output": "where to write the output: .npy, or .npz for several",
+        "json": "where to write figures and the SHA-256 of the outputs",
+    },
+)
+def model_run(
+    _: Context,
+    model: str,
+    board: str,
+    input: str = "",  # noqa: A002  the option's name
+    output: str = "",
+    json: str = "",
+    physical: bool = False,
+    virtual: bool = False,
+    serial: str = "",
+) -> None:
+    """Run a model of your own on a board: outputs, instructions or cycles, flash and RAM."""
+    from utvm.cli.model import run_model
+
+    run_model(Path(model), board, input, output, json, physical, virtual, serial)
+
+
+@task(name="size", help={"model": "an ONNX file", "board": _WHERE["board"]})
+def firmware_size(_: Context, model: str, board: str) -> None:
+    """Build a model's firmware and print flash and RAM by section, against what the board has."""
+    from utvm.cli.model import print_size
+
+    print_size(Path(model), board)
+
+
+@task(name="python")
+def lock_python(_: Context) -> None:
+    """Resolve provision/python.in into the hash-locked provision/python.lock (needs uv)."""
+    from utvm.cli.checks import lock_python_packages
+
+    lock_python_packages()
+
+
+def _namespace() -> Collection:
+    root = Collection(hil, test, doctor)
+    for name, members in {
+        "board": (board_list, board_show, board_detect, board_virtual),
+        "model": (model_run,),
+        "firmware": (firmware_size,),
+        "lock": (lock_python,),
+    }.items():
+        collection = Collection(name)
+        for member in members:
+            collection.add_task(member)
+        root.add_collection(collection)
+    return root
+
+
+namespace = _namespace()

@@ -1,0 +1,253 @@
+"""Puts a board on the bench: physical or virtual, as one object.
+
+:func:`attach` finds the board, holds its lock, starts what it needs (a virtual board, OpenOCD, the console) and
+ends all of it when its ``with`` block ends. :class:`Bench` is what the rest of the project sees of a board.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from serial.tools import list_ports
+
+from utvm.boards import Board
+from utvm.console import Console
+from utvm.errors import BoardError, ConfigError, ProbeError
+from utvm.firmware import Firmware
+from utvm.lock import hold
+from utvm.probe.gdb import GdbClient
+from utvm.probe.openocd import OpenOcd
+from utvm.probe.usb import Probe, ProbeId, detect
+from utvm.process import Service
+
+Kind = Literal["virtual", "physical"]
+Wish = Literal["auto", "virtual", "physical"]
+
+
+def wish(physical: bool, virtual: bool) -> Wish:
+    """Turn the two switches of the command line into one wish.
+
+    Raises:
+        ConfigError: both are given.
+    """
+    if physical and virtual:
+        raise ConfigError("--physical and --virtual exclude each other", "give one, or neither")
+    return "physical" if physical else "virtual" if virtual else "auto"
+
+
+class Bench:
+    """A board that is powered, connected and ours.
+
+    Attributes:
+        board: what the board is.
+        kind: ``physical`` or ``virtual``.
+        probe: what drives its debug port, in words.
+        serial: serial number of the probe.
+        gdb: the way to its debug port.
+        console: its serial line, or None where a physical board's cannot be found.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        kind: Kind,
+        probe: str,
+        serial: str,
+        gdb: GdbClient,
+        console: Console | None,
+        services: tuple[Service | OpenOcd, ...],
+    ) -> None:
+        self.board = board
+        self.kind = kind
+        self.probe = probe
+        self.serial = serial
+        self.gdb = gdb
+        self.console = console
+        self._services = services
+        self._breakpoints: set[int] = set()
+
+    @property
+    def count_unit(self) -> Literal["instructions", "cycles"]:
+        """What the board's cycle counter counts: a virtual board has instructions, not time."""
+        return "instructions" if self.kind == "virtual" else "cycles"
+
+    def describe(self) -> str:
+        """Return one line that says what is on the bench."""
+        model = "VIRTUAL board, a software model" if self.kind == "virtual" else "PHYSICAL board"
+        return f"{self.board.name}: {model}, {self.probe}, serial {self.serial}"
+
+    def check(self) -> None:
+        """Raise ProbeError if something that the board needs has died."""
+        for service in self._services:
+            service.check()
+
+    def read_memory(self, address: int, size: int) -> bytes:
+        """Read ``size`` bytes of target memory.
+
+        Raises:
+            BoardError: the board refuses the address.
+            ProbeError: the probe or OpenOCD failed.
+        """
+        return self.gdb.read_memory(address, size)
+
+    def write_memory(self, address: int, data: bytes) -> None:
+        """Write target memory; flash is not written this way. Raises as :meth:`read_memory`."""
+        self.gdb.write_memory(address, data)
+
+    def program(self, firmware: Firmware) -> None:
+        """Program a firmware and verify it by reading it back; nothing is done where the board holds it already.
+
+        Raises:
+            BoardError: the flash reads back otherwise than it was written, or refuses.
+            ProbeError: the probe or OpenOCD failed.
+        """
+        self.reset(halt=True)
+        if self.first_difference(firmware) is None:
+            return
+        self.gdb.flash(firmware.segments)
+        wrong = self.first_difference(firmware)
+        if wrong is not None:
+            raise BoardError(
+                f"flash of {self.board.name} reads back wrong at {wrong:#010x} after programming",
+                "the flash may be worn out or write-protected",
+            )
+
+    def first_difference(self, firmware: Firmware) -> int | None:
+        """Return the first address where memory differs from a firmware, or None where it is the same."""
+        for address, data in firmware.segments:
+            held = self.read_memory(address, len(data))
+            if held != data:
+                return address + next(i for i, (a, b) in enumerate(zip(held, data, strict=True)) if a != b)
+        return None
+
+    def reset(self, *, halt: bool) -> None:
+        """Reset the board; ``halt`` stops it before its first instruction."""
+        self.gdb.monitor("reset halt" if halt else "reset run")
+
+    def insert_breakpoint(self, address: int) -> None:
+        """Set a hardware breakpoint."""
+        self.gdb.insert_breakpoint(address)
+        self._breakpoints.add(address)
+
+    def clear_breakpoints(self) -> None:
+        """Take out the breakpoints that were set through this object."""
+        while self._breakpoints:
+            self.gdb.remove_breakpoint(self._breakpoints.pop())
+
+    def run_until_stop(self, timeout: float) -> int:
+        """Let the core run until it stops by itself, or stop it after a while; return the program counter.
+
+        Args:
+            timeout: seconds.
+        """
+        self.gdb.resume()
+        if self.gdb.wait_for_stop(timeout) is None:
+            self.check()
+            self.gdb.interrupt()
+            if self.gdb.wait_for_stop(5.0) is None:
+                raise BoardError(f"{self.board.name} cannot be halted", "check its power and its debug cable")
+        return self.gdb.read_register("pc")
+
+
+@contextlib.contextmanager
+def attach(
+    board: Board, wish: Wish, *, log_directory: Path, serial: str = "", latency_us: int = 0
+) -> Iterator[Bench]:
+    """Put a board on the bench for the length of a ``with`` block.
+
+    Args:
+        wish: ``auto`` takes a physical board if one is plugged in.
+        serial: which physical board, where several are plugged in.
+        log_directory: where OpenOCD and the virtual board keep their logs.
+        latency_us: microseconds that every command of a virtual probe takes.
+
+    Raises:
+        ConfigError: the wish cannot be told from what is plugged in.
+        ProbeError: no such probe, it is busy, or OpenOCD cannot use it.
+    """
+    probe = _find_probe(board, wish, serial)
+    with contextlib.ExitStack() as stack:
+        if probe is None:
+            identity = board.virtual.serial
+            stack.enter_context(hold(f"{board.name}-virtual"))
+            machine = stack.enter_context(start_virtual(board, log_directory, latency_us=latency_us))
+            assert machine.health_match
+            commands = [board.openocd.virtual_probe.format(port=machine.health_match["stlink"])]
+            console_url = f"socket://127.0.0.1:{machine.health_match['console']}"
+            description, services = "virtual ST-Link", [machine]
+        else:
+            identity = probe.serial
+            stack.enter_context(hold(f"{board.name}-{identity}"))
+            commands = [board.openocd.select_serial.format(serial=identity)] if identity else []
+            console_url = _serial_device(identity)
+            description, services = f"{probe.kind} at USB {probe.usb_path}", []
+        openocd = stack.enter_context(
+            OpenOcd(board.openocd_config, commands=commands, log=log_directory / "openocd.log")
+        )
+        gdb = stack.enter_context(GdbClient("127.0.0.1", openocd.gdb_port))
+        console = stack.enter_context(Console(console_url, board.console.baud)) if console_url else None
+        yield Bench(
+            board,
+            "virtual" if probe is None else "physical",
+            description,
+            identity,
+            gdb,
+            console,
+            (*services, openocd),
+        )
+
+
+def start_virtual(board: Board, log_directory: Path, *, port: int = 0, latency_us: int = 0) -> Service:
+    """Return the process of a virtual board, to be entered with ``with``.
+
+    Its ``health_match`` has the groups ``stlink`` and ``console``: TCP ports on the loopback interface.
+    """
+    return Service(
+        f"virtual {board.name}",
+        [
+            sys.executable,
+            "-m",
+            "utvm.virtual",
+            f"--stlink-port={port}",
+            "--console-port=0",
+            f"--latency-us={latency_us}",
+            f"--serial={board.virtual.serial}",
+        ],
+        log=log_directory / "virtual.log",
+        health=r"ready: st-link tcp (?P<stlink>\d+), console tcp (?P<console>\d+)",
+        error=ProbeError,
+        stdin=board.machine_spec().model_dump_json(),
+    )
+
+
+def _find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
+    """Return the probe to use, or None for the virtual board."""
+    if wish == "virtual":
+        if serial:
+            raise ConfigError("--serial names a physical board", "leave out --virtual")
+        return None
+    detection = detect([ProbeId(match.kind, match.vendor, match.product) for match in board.probes])
+    found = [probe for probe in detection.probes if not serial or probe.serial == serial]
+    if len(found) == 1:
+        return found[0]
+    if len(found) > 1:
+        serials = ", ".join(probe.serial or f"(unreadable, at {probe.usb_path})" for probe in found)
+        raise ConfigError(
+            f"{len(found)} probes could be {board.name}: {serials}", "name one with --serial SERIAL"
+        )
+    if wish == "physical" or serial:
+        which = f"probe {serial}" if serial else f"probe for {board.name}"
+        reason = detection.problem or "none is plugged in"
+        raise ProbeError(f"there is no {which}: {reason}", "see ./inv board.detect, or use --virtual")
+    return None
+
+
+def _serial_device(serial: str) -> str | None:
+    """Return the serial device that belongs to a probe, found by its serial number."""
+    for port in list_ports.comports():
+        if serial and port.serial_number == serial:
+            device: str = port.device
+            return device
+    return None

@@ -1,0 +1,175 @@
+"""The records that ``board.yaml`` is read into."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from utvm.config import Record
+from utvm.virtual.spec import MachineSpec, Peripheral, Region
+
+_UNITS = {"K": 1024, "M": 1024 * 1024}
+
+
+def _size(value: object) -> object:
+    """Turn ``64K`` or ``1M`` into bytes; leave the rest to the validator."""
+    if isinstance(value, str) and value[-1:] in _UNITS and value[:-1].isdigit():
+        return int(value[:-1]) * _UNITS[value[-1]]
+    return value
+
+
+Bytes = Annotated[int, BeforeValidator(_size), Field(gt=0)]
+Address = Annotated[int, Field(ge=0, lt=2**32)]
+
+
+class MemoryRegion(Record):
+    """A region of the board's memory map, as its reference manual gives it.
+
+    ``sectors`` are the erase units of a flash region in bytes, in address order. ``alias_of`` names the flash
+    region that this one mirrors on another bus.
+    """
+
+    name: str
+    address: Address
+    size: Bytes
+    kind: Literal["ram", "flash", "rom"]
+    sectors: tuple[Bytes, ...] = ()
+    alias_of: str | None = None
+
+    @property
+    def end(self) -> int:
+        """First address after the region."""
+        return self.address + self.size
+
+    @model_validator(mode="after")
+    def _sectors_fill_the_region(self) -> "MemoryRegion":
+        if self.sectors and sum(self.sectors) != self.size:
+            raise ValueError(f"sectors of {self.name} add up to {sum(self.sectors)} bytes, not {self.size}")
+        return self
+
+
+class Layout(Record):
+    """Which region holds what, and the size of the stack in bytes."""
+
+    code: str
+    data: str
+    stack: str
+    stack_size: Bytes
+
+    @property
+    def regions(self) -> tuple[str, str, str]:
+        """The regions in the order of the roles: code, data, stack."""
+        return (self.code, self.data, self.stack)
+
+
+class ProbeMatch(Record):
+    """A debug probe that the board carries or is used with: what kind, and how USB knows it."""
+
+    kind: str
+    vendor: Annotated[int, Field(ge=0, lt=2**16)]
+    product: Annotated[int, Field(ge=0, lt=2**16)]
+
+
+class Console(Record):
+    """The serial line on which the board talks."""
+
+    name: str
+    baud: int
+
+
+class OpenOcdCommands(Record):
+    """OpenOCD commands that pick one probe; ``{serial}`` and ``{port}`` are filled in."""
+
+    select_serial: str
+    virtual_probe: str
+
+
+class VirtualModel(Record):
+    """What the virtual board needs beyond the memory map: its CPU model and peripherals."""
+
+    cpu: Literal["cortex-m7"]
+    serial: str
+    peripherals: tuple[Peripheral, ...]
+
+
+class Board(Record):
+    """A target machine.
+
+    ``interrupts`` is the number of lines of its interrupt controller; ``clock_hz`` is the core clock that its
+    port sets up, in hertz; ``cpu`` is a row of its toolchain's file.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    title: str
+    toolchain: str
+    cpu: str
+    clock_hz: Annotated[int, Field(gt=0)]
+    interrupts: Annotated[int, Field(ge=0)]
+    memory: Annotated[tuple[MemoryRegion, ...], Field(min_length=1)]
+    layout: Layout
+    console: Console
+    probes: tuple[ProbeMatch, ...]
+    openocd: OpenOcdCommands
+    virtual: VirtualModel
+    directory: Path = Field(exclude=True)
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> "Board":
+        names = [region.name for region in self.memory]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"memory has two regions named {name}")
+        for name in self.layout.regions:
+            if name not in names:
+                raise ValueError(f"layout names {name!r}; memory regions are {', '.join(names)}")
+        ordered = sorted(self.memory, key=lambda region: region.address)
+        for lower, upper in zip(ordered, ordered[1:], strict=False):
+            if lower.end > upper.address:
+                raise ValueError(f"memory regions {lower.name} and {upper.name} overlap")
+        if self.layout.stack_size > self.region(self.layout.stack).size:
+            raise ValueError(f"layout.stack_size is larger than region {self.layout.stack}")
+        for alias in (region.alias_of for region in self.memory if region.alias_of):
+            if alias not in names:
+                raise ValueError(f"alias_of names {alias!r}; memory regions are {', '.join(names)}")
+        return self
+
+    def region(self, name: str) -> MemoryRegion:
+        """Return the memory region of that name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for region in self.memory:
+            if region.name == name:
+                return region
+        raise KeyError(name)
+
+    @property
+    def openocd_config(self) -> Path:
+        """The board's OpenOCD script."""
+        return self.directory / "openocd.cfg"
+
+    @property
+    def port_source(self) -> Path:
+        """The board's C port."""
+        return self.directory / "port.c"
+
+    def machine_spec(self) -> MachineSpec:
+        """Return the numbers that the virtual board is built from."""
+        return MachineSpec(
+            name=self.name,
+            cpu=self.virtual.cpu,
+            reset_vector_base=self.region(self.layout.code).address,
+            regions=tuple(
+                Region(
+                    name=region.name,
+                    address=region.address,
+                    size=region.size,
+                    kind=region.kind,
+                    sectors=region.sectors,
+                    alias_of=region.alias_of,
+                )
+                for region in self.memory
+            ),
+            peripherals=self.virtual.peripherals,
+        )

@@ -1,0 +1,106 @@
+/*
+ * Port of the Nucleo-F746ZG: 216 MHz from the internal oscillator, console on USART3 (PD8 transmits, PD9
+ * receives: the ST-Link's virtual COM port). Register numbers: RM0385.
+ *
+ * The instruction cache is on. The data cache stays off: what a debugger reads is then what the core wrote, with
+ * every probe and in every access mode.
+ */
+#include "cortex_m.h"
+#include "utvm.h"
+
+#define RCC_CR UTVM_REGISTER(0x40023800u)
+#define RCC_PLLCFGR UTVM_REGISTER(0x40023804u)
+#define RCC_CFGR UTVM_REGISTER(0x40023808u)
+#define RCC_AHB1ENR UTVM_REGISTER(0x40023830u)
+#define RCC_APB1ENR UTVM_REGISTER(0x40023840u)
+#define PWR_CR1 UTVM_REGISTER(0x40007000u)
+#define PWR_CSR1 UTVM_REGISTER(0x40007004u)
+#define FLASH_ACR UTVM_REGISTER(0x40023C00u)
+#define GPIOD_MODER UTVM_REGISTER(0x40020C00u)
+#define GPIOD_AFRH UTVM_REGISTER(0x40020C24u)
+#define USART3_CR1 UTVM_REGISTER(0x40004800u)
+#define USART3_BRR UTVM_REGISTER(0x4000480Cu)
+#define USART3_ISR UTVM_REGISTER(0x4000481Cu)
+#define USART3_TDR UTVM_REGISTER(0x40004828u)
+
+#define RCC_CR_PLLON (1u << 24)
+#define RCC_CR_PLLRDY (1u << 25)
+#define RCC_AHB1ENR_GPIODEN (1u << 3)
+#define RCC_APB1ENR_USART3EN (1u << 18)
+#define RCC_APB1ENR_PWREN (1u << 28)
+#define RCC_CFGR_SW_PLL 2u
+#define RCC_CFGR_SWS_MASK (3u << 2)
+#define RCC_CFGR_SWS_PLL (2u << 2)
+#define RCC_CFGR_PPRE1_DIV4 (5u << 10)
+#define RCC_CFGR_PPRE2_DIV2 (4u << 13)
+#define PWR_CR1_VOS_SCALE1 (3u << 14)
+#define PWR_CR1_ODEN (1u << 16)
+#define PWR_CR1_ODSWEN (1u << 17)
+#define PWR_CSR1_ODRDY (1u << 16)
+#define PWR_CSR1_ODSWRDY (1u << 17)
+#define FLASH_ACR_LATENCY_7 7u
+#define FLASH_ACR_LATENCY_MASK 0xFu
+#define FLASH_ACR_PRFTEN (1u << 8)
+#define FLASH_ACR_ARTEN (1u << 9)
+#define USART_CR1_UE (1u << 0)
+#define USART_CR1_RE (1u << 2)
+#define USART_CR1_TE (1u << 3)
+#define USART_ISR_TXE (1u << 7)
+
+#define APB1_HZ 54000000u
+#define CONSOLE_BAUD 115200u
+
+static void wait_for(volatile uint32_t *status, uint32_t mask, uint32_t value) {
+  while ((*status & mask) != value) {
+  }
+}
+
+/* RM0385, 5.3.2 (PLL), 4.1.4 (over-drive) and 3.3.2 (flash latency). */
+static void start_clock(void) {
+  RCC_APB1ENR |= RCC_APB1ENR_PWREN;
+  PWR_CR1 |= PWR_CR1_VOS_SCALE1;
+  /* 16 MHz / 8 * 216 / 2 = 216 MHz; Q = 9 gives 48 MHz. */
+  RCC_PLLCFGR = 8u | (216u << 6) | (0u << 16) | (9u << 24);
+  RCC_CR |= RCC_CR_PLLON;
+  PWR_CR1 |= PWR_CR1_ODEN;
+  wait_for(&PWR_CSR1, PWR_CSR1_ODRDY, PWR_CSR1_ODRDY);
+  PWR_CR1 |= PWR_CR1_ODSWEN;
+  wait_for(&PWR_CSR1, PWR_CSR1_ODSWRDY, PWR_CSR1_ODSWRDY);
+  wait_for(&RCC_CR, RCC_CR_PLLRDY, RCC_CR_PLLRDY);
+  FLASH_ACR = FLASH_ACR_LATENCY_7 | FLASH_ACR_PRFTEN | FLASH_ACR_ARTEN;
+  wait_for(&FLASH_ACR, FLASH_ACR_LATENCY_MASK, FLASH_ACR_LATENCY_7);
+  RCC_CFGR = RCC_CFGR_PPRE1_DIV4 | RCC_CFGR_PPRE2_DIV2 | RCC_CFGR_SW_PLL;
+  wait_for(&RCC_CFGR, RCC_CFGR_SWS_MASK, RCC_CFGR_SWS_PLL);
+}
+
+static void start_instruction_cache(void) {
+  __asm__ volatile("dsb\n isb" ::: "memory");
+  SCB_ICIALLU = 0;
+  __asm__ volatile("dsb\n isb" ::: "memory");
+  SCB_CCR |= CCR_IC;
+  __asm__ volatile("dsb\n isb" ::: "memory");
+}
+
+static void start_console(void) {
+  RCC_AHB1ENR |= RCC_AHB1ENR_GPIODEN;
+  RCC_APB1ENR |= RCC_APB1ENR_USART3EN;
+  /* PD8 and PD9: alternate function 7. */
+  GPIOD_MODER = (GPIOD_MODER & ~(0xFu << 16)) | (0xAu << 16);
+  GPIOD_AFRH = (GPIOD_AFRH & ~0xFFu) | 0x77u;
+  USART3_BRR = (APB1_HZ + CONSOLE_BAUD / 2u) / CONSOLE_BAUD;
+  USART3_CR1 = USART_CR1_UE | USART_CR1_TE | USART_CR1_RE;
+}
+
+void utvm_port_init(void) {
+  start_clock();
+  start_instruction_cache();
+  start_console();
+}
+
+void utvm_port_write(const char *text, uint32_t size) {
+  uint32_t index;
+  for (index = 0; index < size; index++) {
+    wait_for(&USART3_ISR, USART_ISR_TXE, USART_ISR_TXE);
+    USART3_TDR = (uint8_t)text[index];
+  }
+}

@@ -1,0 +1,37 @@
+"""What ``./inv`` prints: the command line's words, kept out of the rooms that do the work.
+
+``tasks.py`` lists the commands; each calls one function of this room. :func:`task` makes an Invoke task of a
+function and turns the project's errors into one message, a hint and an exit code.
+"""
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import invoke
+
+from utvm.errors import ExitCode, UtvmError
+
+
+def task(function: Callable[..., ExitCode | None]) -> Any:
+    """Make an Invoke task of a function that returns an exit code, or None for success.
+
+    An error of the project becomes one message with its hint, without a traceback unless ``--debug`` is given.
+    Ctrl-C and SIGTERM end with the exit code for infrastructure: there is no verdict.
+    """
+
+    @functools.wraps(function)
+    def body(*args: Any, **kwargs: Any) -> None:
+        try:
+            code = function(*args, **kwargs)
+        except UtvmError as error:
+            if "--debug" in sys.argv or "-d" in sys.argv:
+                raise
+            raise invoke.Exit(f"error: {error}", int(error.exit_code)) from None
+        except KeyboardInterrupt:
+            raise invoke.Exit("interrupted", int(ExitCode.INFRASTRUCTURE)) from None
+        if code:
+            raise invoke.Exit(code=int(code))
+
+    return invoke.task(body)

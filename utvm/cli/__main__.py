@@ -1,0 +1,42 @@
+"""The program behind ``./inv``: Invoke, with this checkout's tasks, from whatever folder it is called."""
+
+import sys
+from pathlib import Path
+
+import invoke
+from invoke.exceptions import ParseError
+from invoke.program import Program
+
+import utvm
+from utvm.errors import ExitCode
+from utvm.process import end_on_sigterm
+
+
+class _Inv(Program):  # type: ignore[misc]
+    """Invoke's program; a command line that cannot be understood ends with the exit code for wrong usage."""
+
+    def parse_core(self, argv: list[str] | None) -> None:
+        try:
+            super().parse_core(argv)
+        except ParseError as error:
+            raise _usage(error) from None
+
+    def parse_tasks(self) -> None:
+        try:
+            super().parse_tasks()
+        except ParseError as error:
+            raise _usage(error) from None
+
+
+def _usage(error: Exception) -> invoke.Exit:
+    return invoke.Exit(f"error: {error}\n  hint: ./inv --list shows the commands", int(ExitCode.USAGE))
+
+
+def main() -> None:
+    end_on_sigterm()
+    sys.path.insert(0, str(Path(utvm.__file__).parent.parent))
+    tasks = __import__("tasks")
+    _Inv(name="inv", binary="inv", namespace=tasks.namespace, version=utvm.__version__).run()
+
+
+main()

@@ -1,0 +1,69 @@
+"""What ``board.*`` commands print."""
+
+from rich.table import Table
+
+from utvm import boards
+from utvm.boards import Board
+from utvm.cli.console import OUT
+from utvm.probe.usb import Probe, ProbeId, detect
+
+
+def list_boards() -> None:
+    """Print the boards that come with the project."""
+    table = Table("board", "what it is", "probes (USB vendor:product)", box=None)
+    for name in boards.names():
+        board = boards.load(name)
+        probes = ", ".join(f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in board.probes)
+        table.add_row(name, board.title, probes)
+    OUT.print(table)
+
+
+def show_board(name: str) -> None:
+    """Print what is known of one board.
+
+    Raises:
+        ConfigError: there is no such board, or its folder is wrong.
+    """
+    board = boards.load(name)
+    OUT.print(f"[bold]{board.name}[/]  {board.title}")
+    OUT.print(f"  toolchain  {board.toolchain}, {board.cpu}")
+    OUT.print(f"  clock      {board.clock_hz / 1e6:g} MHz")
+    OUT.print(f"  console    {board.console.name}, {board.console.baud} baud")
+    OUT.print(f"  openocd    {board.openocd_config}")
+    OUT.print(f"  layout     code in {board.layout.code}, data in {board.layout.data}, "
+              f"stack of {board.layout.stack_size} B in {board.layout.stack}")
+    table = Table("memory", "address", "size", "kind", box=None)
+    for region in board.memory:
+        kind = f"{region.kind} ({region.alias_of} on another bus)" if region.alias_of else region.kind
+        table.add_row(region.name, f"{region.address:#010x}", f"{region.size // 1024} KiB", kind)
+    OUT.print(table)
+
+
+def detect_boards() -> None:
+    """Print the debug probes on this machine's USB, each with the boards that it may belong to."""
+    known = [boards.load(name) for name in boards.names()]
+    detection = detect([ProbeId(p.kind, p.vendor, p.product) for board in known for p in board.probes])
+    if detection.problem:
+        OUT.print(f"no USB here: {detection.problem}")
+    if not detection.probes:
+        OUT.print("no debug probe found; virtual boards need none: ./inv hil --board stm32f746 --virtual")
+        return
+    table = Table("probe", "vendor:product", "serial", "USB path", "boards it may be", box=None)
+    for probe in detection.probes:
+        table.add_row(
+            probe.kind,
+            f"{probe.vendor:04x}:{probe.product:04x}",
+            probe.serial or "(unreadable)",
+            probe.usb_path,
+            ", ".join(_candidates(probe, known)),
+        )
+    OUT.print(table)
+    OUT.print("choose one by serial: ./inv hil --board BOARD --serial SERIAL")
+
+
+def _candidates(probe: Probe, known: list[Board]) -> list[str]:
+    return [
+        board.name
+        for board in known
+        if any((match.vendor, match.product) == (probe.vendor, probe.product) for match in board.probes)
+    ]

@@ -1,0 +1,146 @@
+"""What ``model.run`` and ``firmware.size`` do and print."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from rich.table import Table
+
+from utvm import boards, compiler, firmware
+from utvm.attach import attach, wish
+from utvm.cli.console import OUT
+from utvm.compiler import Library, Tensor
+from utvm.errors import ConfigError
+from utvm.firmware import Firmware
+from utvm.session import HostDriven, RunResult
+
+_SEED = 0
+
+
+def run_model(
+    model: Path,
+    board_name: str,
+    input_path: str,
+    output_path: str,
+    json_path: str,
+    physical: bool,
+    virtual: bool,
+    serial: str,
+) -> None:
+    """Compile a model, run it once on a board, and print and write what came out.
+
+    Raises:
+        UtvmError: whatever went wrong on the way.
+    """
+    board = boards.load(board_name)
+    kind = wish(physical, virtual)
+    library = compiler.compile_model(compiler.load(model))
+    inputs = _read_inputs(library, input_path)
+    image = firmware.build(board, [library])
+    with (
+        tempfile.TemporaryDirectory(prefix="utvm-") as logs,
+        attach(board, kind, serial=serial, log_directory=Path(logs)) as bench,
+    ):
+        OUT.print(bench.describe())
+        with HostDriven(bench, image) as session:
+            result = session.run(library.name, inputs)
+    if not input_path:
+        OUT.print(f"input: random values, seed {_SEED} (give your own with --input)")
+    for tensor, array in zip(library.outputs, result.outputs, strict=True):
+        OUT.print(f"output {tensor.name}: {tensor.dtype} {list(tensor.shape)}")
+        OUT.print(np.array2string(array, threshold=50), markup=False)
+    figures = _figures(image, result)
+    OUT.print("  ".join(f"{name} {value:,}" for name, value in figures.items() if isinstance(value, int)))
+    OUT.print(f"outputs_sha256 {figures['outputs_sha256']}")
+    _write_outputs(library, result, output_path)
+    if json_path:
+        _write(Path(json_path), (json.dumps(figures, indent=2) + "\n").encode())
+
+
+def print_size(model: Path, board_name: str) -> None:
+    """Build a model's firmware and print its sections against the board's memory.
+
+    Raises:
+        UtvmError: whatever went wrong on the way; DoesNotFitError if it is too big.
+    """
+    board = boards.load(board_name)
+    image = firmware.build(board, [compiler.compile_model(compiler.load(model))])
+    table = Table("section", "in", "address", "bytes", box=None)
+    for section in image.sections:
+        table.add_row(
+            section.name,
+            image.region_of(section.address) or "?",
+            f"{section.address:#010x}",
+            f"{section.size:,}",
+        )
+    OUT.print(table)
+    for name, used in image.region_use().items():
+        room = board.region(name).size
+        OUT.print(f"{name}: {used:,} of {room:,} bytes, {100 * used / room:.1f} %")
+
+
+def _figures(image: Firmware, result: RunResult) -> dict[str, int | str]:
+    digest = hashlib.sha256(b"".join(array.tobytes() for array in result.outputs)).hexdigest()
+    return {
+        result.unit: result.count,
+        "flash_bytes": image.flash_bytes,
+        "ram_bytes": image.ram_bytes,
+        "outputs_sha256": digest,
+    }
+
+
+def _read_inputs(library: Library, path: str) -> list[npt.NDArray[np.generic]]:
+    """Read the inputs, or make them: uniform in [-1, 1) for floats, over the whole range for integers."""
+    if not path:
+        generator = np.random.default_rng(_SEED)
+        return [_random(generator, tensor) for tensor in library.inputs]
+    try:
+        content = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ConfigError(f"{path}: is not a .npy or .npz file: {error}") from error
+    if isinstance(content, np.ndarray):
+        return [content]
+    missing = [tensor.name for tensor in library.inputs if tensor.name not in content]
+    if missing:
+        raise ConfigError(f"{path}: has no array {', '.join(missing)}", f"it has: {', '.join(content.files)}")
+    return [content[tensor.name] for tensor in library.inputs]
+
+
+def _random(generator: np.random.Generator, tensor: Tensor) -> npt.NDArray[np.generic]:
+    dtype = np.dtype(tensor.dtype)
+    if dtype.kind == "f":
+        return np.asarray(generator.uniform(-1.0, 1.0, tensor.shape), dtype=dtype)
+    if dtype.kind == "b":
+        return np.asarray(generator.integers(0, 2, tensor.shape), dtype=dtype)
+    limits = np.iinfo(dtype)
+    return np.asarray(generator.integers(limits.min, limits.max, tensor.shape, dtype, endpoint=True))
+
+
+def _write_outputs(library: Library, result: RunResult, path: str) -> None:
+    if not path:
+        return
+    if len(result.outputs) > 1 and not path.endswith(".npz"):
+        raise ConfigError(f"{path}: the model has {len(result.outputs)} outputs", "give --output a .npz file")
+    with tempfile.TemporaryFile() as file:
+        if path.endswith(".npz"):
+            names: Sequence[str] = [tensor.name for tensor in library.outputs]
+            np.savez(file, **dict(zip(names, result.outputs, strict=True)))
+        else:
+            np.save(file, result.outputs[0])
+        file.seek(0)
+        _write(Path(path), file.read())
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+            file.write(data)
+        Path(file.name).chmod(0o644)
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from error

@@ -1,0 +1,118 @@
+"""What the linker made, read back from the ELF file."""
+
+import functools
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
+
+from utvm.boards import Board
+from utvm.compiler import Library
+from utvm.errors import ConfigError
+from utvm.toolchain import Toolchain
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the image: where it runs and, where it is stored elsewhere, where that is.
+
+    Addresses and sizes are in bytes. ``load_address`` is None for a section that is only reserved.
+    """
+
+    name: str
+    address: int
+    size: int
+    load_address: int | None
+
+
+@dataclass(frozen=True)
+class Firmware:
+    """An image for one board: the ELF file and the libraries that are in it, by program index."""
+
+    board: Board
+    elf: Path
+    libraries: tuple[Library, ...]
+
+    @functools.cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """Allocated, non-empty sections, in address order."""
+        with self.elf.open("rb") as file:
+            elf = ELFFile(file)
+            segments = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
+            found = []
+            for section in elf.iter_sections():
+                if not section["sh_flags"] & 0x2 or not section["sh_size"]:  # SHF_ALLOC
+                    continue
+                address, load = section["sh_addr"], None
+                if section["sh_type"] != "SHT_NOBITS":
+                    for segment in segments:
+                        if segment.section_in_segment(section):
+                            load = address - segment["p_vaddr"] + segment["p_paddr"]
+                found.append(Section(section.name, address, section["sh_size"], load))
+        return tuple(sorted(found, key=lambda section: section.address))
+
+    @functools.cached_property
+    def segments(self) -> tuple[tuple[int, bytes], ...]:
+        """What is to be programmed: load address and contents."""
+        with self.elf.open("rb") as file:
+            return tuple(
+                (segment["p_paddr"], segment.data())
+                for segment in ELFFile(file).iter_segments()
+                if segment["p_type"] == "PT_LOAD" and segment["p_filesz"]
+            )
+
+    @functools.cached_property
+    def symbols(self) -> dict[str, int]:
+        """Addresses of functions (without the Thumb bit) and objects."""
+        with self.elf.open("rb") as file:
+            table = ELFFile(file).get_section_by_name(".symtab")
+            return {
+                symbol.name: symbol["st_value"] & ~1
+                if symbol["st_info"]["type"] == "STT_FUNC"
+                else symbol["st_value"]
+                for symbol in table.iter_symbols()
+                if symbol.name
+            }
+
+    @property
+    def flash_bytes(self) -> int:
+        """Bytes that the image takes in flash: code, constants and the initial values of data."""
+        return sum(section.size for section in self.sections if section.load_address is not None)
+
+    @property
+    def ram_bytes(self) -> int:
+        """Bytes that the image takes in RAM: data, buffers, arena and stacks."""
+        return sum(
+            section.size
+            for section in self.sections
+            if self.region_of(section.address) not in (None, self.board.layout.code)
+        )
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of the ELF file, in hexadecimal."""
+        return hashlib.sha256(self.elf.read_bytes()).hexdigest()
+
+    def region_of(self, address: int) -> str | None:
+        """Return the name of the board's memory region that an address is in."""
+        for region in self.board.memory:
+            if region.address <= address < region.end:
+                return region.name
+        return None
+
+    def program_index(self, name: str) -> int:
+        """Return the place of a library in the program table.
+
+        Raises:
+            ConfigError: the image has no such library.
+        """
+        for index, library in enumerate(self.libraries):
+            if library.name == name:
+                return index
+        present = ", ".join(library.name for library in self.libraries)
+        raise ConfigError(f"the firmware has no model {name!r}", f"it has: {present}")
+
+    def source_line(self, address: int) -> str:
+        """Return ``function at file:line`` for a code address, or an empty string."""
+        return Toolchain(self.board.toolchain).source_line(self.elf, address)

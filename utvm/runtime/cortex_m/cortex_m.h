@@ -1,0 +1,55 @@
+/** Core registers of the Armv7-M architecture (ARM DDI 0403E, B3.2 and C1.8). */
+#ifndef UTVM_CORTEX_M_H
+#define UTVM_CORTEX_M_H
+
+/** Unused stack holds this word. */
+#define UTVM_STACK_PAINT 0xA5A5A5A5
+
+#ifndef __ASSEMBLER__
+#include <stdint.h>
+
+#define UTVM_REGISTER(address) (*(volatile uint32_t *)(address))
+
+#define SYST_CSR UTVM_REGISTER(0xE000E010u)
+#define SYST_RVR UTVM_REGISTER(0xE000E014u)
+#define SYST_CVR UTVM_REGISTER(0xE000E018u)
+#define SCB_VTOR UTVM_REGISTER(0xE000ED08u)
+#define SCB_CCR UTVM_REGISTER(0xE000ED14u)
+#define SCB_SHCSR UTVM_REGISTER(0xE000ED24u)
+#define SCB_CFSR UTVM_REGISTER(0xE000ED28u)
+#define SCB_HFSR UTVM_REGISTER(0xE000ED2Cu)
+#define SCB_MMFAR UTVM_REGISTER(0xE000ED34u)
+#define SCB_BFAR UTVM_REGISTER(0xE000ED38u)
+#define SCB_CPACR UTVM_REGISTER(0xE000ED88u)
+#define SCB_ICIALLU UTVM_REGISTER(0xE000EF50u)
+#define DWT_CTRL UTVM_REGISTER(0xE0001000u)
+#define DWT_CYCCNT UTVM_REGISTER(0xE0001004u)
+#define DWT_LAR UTVM_REGISTER(0xE0001FB0u)
+#define DEMCR UTVM_REGISTER(0xE000EDFCu)
+
+#define SYST_CSR_ENABLE (1u << 0)
+#define SYST_CSR_TICKINT (1u << 1)
+#define SYST_CSR_CLKSOURCE (1u << 2)
+#define CCR_DIV_0_TRP (1u << 4)
+#define CCR_IC (1u << 17)
+#define SHCSR_MEMFAULTENA (1u << 16)
+#define SHCSR_BUSFAULTENA (1u << 17)
+#define SHCSR_USGFAULTENA (1u << 18)
+#define CPACR_FULL_FPU (0xFu << 20)
+#define DWT_CTRL_CYCCNTENA (1u << 0)
+#define DWT_LAR_KEY 0xC5ACCE55u
+#define DEMCR_TRCENA (1u << 24)
+
+/** SysTick's handler: keeps the 64-bit cycle counter. */
+void utvm_cycles_tick(void);
+
+/**
+ * Write utvm_fault and stop.
+ *
+ * @param frame       the exception frame, if the stack held
+ * @param exc_return  EXC_RETURN as the handler found it in LR
+ */
+void utvm_fault_record(const uint32_t *frame, uint32_t exc_return);
+
+#endif /* __ASSEMBLER__ */
+#endif

@@ -1,0 +1,42 @@
+/*
+ * A 64-bit cycle counter. DWT's CYCCNT has 32 bits, 20 s at 216 MHz; SysTick comes by more often than that and
+ * adds up what has passed (ARM DDI 0403E, C1.8.8 and B3.3).
+ */
+#include "cortex_m.h"
+#include "utvm.h"
+
+#define SYSTICK_LONGEST 0x00FFFFFFu
+
+static uint64_t total;
+static uint32_t last;
+
+static void add_up(void) {
+  const uint32_t now = DWT_CYCCNT;
+  total += now - last;
+  last = now;
+}
+
+void utvm_cycles_tick(void) {
+  utvm_interrupts++;
+  add_up();
+}
+
+void utvm_cycles_start(void) {
+  DEMCR |= DEMCR_TRCENA;
+  DWT_LAR = DWT_LAR_KEY; /* locked after reset on the Cortex-M7 */
+  DWT_CTRL |= DWT_CTRL_CYCCNTENA;
+  total = 0;
+  last = DWT_CYCCNT;
+  SYST_RVR = SYSTICK_LONGEST;
+  SYST_CVR = 0;
+  SYST_CSR = SYST_CSR_ENABLE | SYST_CSR_TICKINT | SYST_CSR_CLKSOURCE;
+}
+
+uint64_t utvm_cycles(void) {
+  uint64_t now;
+  __asm__ volatile("cpsid i" ::: "memory");
+  add_up();
+  now = total;
+  __asm__ volatile("cpsie i" ::: "memory");
+  return now;
+}

@@ -1,0 +1,62 @@
+/*
+ * Vector table and reset (ARM DDI 0403E, B1.5.3 and B1.5.5).
+ * UTVM_INTERRUPTS is the board's number of interrupt lines.
+ */
+#include "cortex_m.h"
+
+        .syntax unified
+        .thumb
+
+        .section .vectors, "a"
+        .global utvm_vectors
+utvm_vectors:
+        .word   _utvm_stack_end
+        .word   utvm_reset
+        .word   utvm_trap              /* NMI */
+        .word   utvm_trap              /* HardFault */
+        .word   utvm_trap              /* MemManage */
+        .word   utvm_trap              /* BusFault */
+        .word   utvm_trap              /* UsageFault */
+        .word   0, 0, 0, 0
+        .word   utvm_trap              /* SVCall */
+        .word   utvm_trap              /* DebugMonitor */
+        .word   0
+        .word   utvm_trap              /* PendSV */
+        .word   utvm_cycles_tick       /* SysTick */
+        .rept   UTVM_INTERRUPTS
+        .word   utvm_trap
+        .endr
+
+        .text
+        .global utvm_reset
+        .type   utvm_reset, %function
+        .thumb_func
+utvm_reset:
+        /* The whole stack is painted, so that its high-water mark can be read later. */
+        ldr     r0, =_utvm_stack_start
+        ldr     r1, =_utvm_stack_end
+        ldr     r2, =UTVM_STACK_PAINT
+0:      cmp     r0, r1
+        bhs     1f
+        str     r2, [r0], #4
+        b       0b
+1:      b       utvm_start
+        .size   utvm_reset, . - utvm_reset
+
+        /*
+         * Every exception that is not expected ends here. It moves to a stack of its own before it touches
+         * memory: the fault may have been the stack's.
+         */
+        .global utvm_trap
+        .type   utvm_trap, %function
+        .thumb_func
+utvm_trap:
+        mov     r1, lr
+        tst     lr, #4
+        ite     eq
+        mrseq   r0, msp
+        mrsne   r0, psp
+        ldr     r2, =_utvm_fault_stack_end
+        msr     msp, r2
+        b       utvm_fault_record
+        .size   utvm_trap, . - utvm_trap

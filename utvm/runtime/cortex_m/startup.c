@@ -1,0 +1,41 @@
+/* From reset to utvm_main(): memory, floating-point unit, fault handlers. */
+#include <string.h>
+
+#include "cortex_m.h"
+#include "utvm.h"
+
+extern uint32_t _utvm_data_load[], _utvm_data_start[], _utvm_data_end[];
+extern uint32_t _utvm_bss_start[], _utvm_bss_end[];
+extern uint32_t _utvm_stack_start[], _utvm_stack_end[];
+extern const uint32_t utvm_vectors[];
+
+void utvm_start(void);
+
+static uint32_t bytes_between(const uint32_t *start, const uint32_t *end) {
+  return (uint32_t)((const uint8_t *)end - (const uint8_t *)start);
+}
+
+void utvm_start(void) {
+  /* The unit is off after reset, and the compiler may use it anywhere (ARM DDI 0403E, B3.2.20). */
+  SCB_CPACR |= CPACR_FULL_FPU;
+  __asm__ volatile("dsb\n isb" ::: "memory");
+
+  memcpy(_utvm_data_start, _utvm_data_load, bytes_between(_utvm_data_start, _utvm_data_end));
+  memset(_utvm_bss_start, 0, bytes_between(_utvm_bss_start, _utvm_bss_end));
+
+  SCB_VTOR = (uint32_t)utvm_vectors;
+  /* Each fault to its own handler, so that the record names it; a division by zero is one. */
+  SCB_SHCSR |= SHCSR_MEMFAULTENA | SHCSR_BUSFAULTENA | SHCSR_USGFAULTENA;
+  SCB_CCR |= CCR_DIV_0_TRP;
+  utvm_main();
+  for (;;) {
+  }
+}
+
+uint32_t utvm_stack_used(void) {
+  const volatile uint32_t *word = _utvm_stack_start;
+  while (word < _utvm_stack_end && *word == UTVM_STACK_PAINT) {
+    word++;
+  }
+  return bytes_between((const uint32_t *)word, _utvm_stack_end);
+}

@@ -1,0 +1,10 @@
+"""Runs models on a board that is on the bench.
+
+:class:`HostDriven` needs nothing but the debug port: it writes inputs into the program's buffers, lets the core
+run to the end marker, and reads outputs and the cycle counter back.
+"""
+
+from utvm.session.fault import DeviceFault, FaultRecord
+from utvm.session.host_driven import HostDriven, RunResult
+
+__all__ = ["DeviceFault", "FaultRecord", "HostDriven", "RunResult"]

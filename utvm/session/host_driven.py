@@ -1,0 +1,144 @@
+"""The host-driven executor: a model is run through the debug port alone."""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from utvm.attach import Bench
+from utvm.compiler import Tensor
+from utvm.errors import BoardError, ConfigError
+from utvm.firmware import Firmware
+from utvm.session.fault import RECORD_SIZE, DeviceFault, FaultRecord
+
+_TURN = "utvm_host_turn"
+_FAULT_STOP = "utvm_fault_stop"
+# utvm_reply_t: runs, status, cycles, stack_used, interrupts
+_REPLY = struct.Struct("<IiQII")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One run of a model on a board.
+
+    Attributes:
+        outputs: one array an output, with the model's shapes and element types.
+        count: what the run took, in ``unit``.
+        unit: ``instructions`` on a virtual board, ``cycles`` of the core clock on a physical one.
+        stack_used: bytes of stack used since reset, at most.
+    """
+
+    outputs: tuple[npt.NDArray[np.generic], ...]
+    count: int
+    unit: str
+    stack_used: int
+
+
+class HostDriven:
+    """A firmware on a board, ready to run its models.
+
+    Entering programs the firmware unless the board holds it already, resets the board and waits until it is
+    up. Leaving takes the breakpoints out.
+
+    Args:
+        timeout: seconds that one run may take.
+
+    Raises:
+        BoardError: the board does not come up, or does not end a run in time.
+        DeviceFault: it took a fault.
+        ProbeError: the probe or OpenOCD failed.
+    """
+
+    def __init__(self, bench: Bench, firmware: Firmware, *, timeout: float = 120.0) -> None:
+        self.bench = bench
+        self.firmware = firmware
+        self._timeout = timeout
+
+    def __enter__(self) -> "HostDriven":
+        self.bench.program(self.firmware)
+        self.reset()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bench.clear_breakpoints()
+
+    def reset(self) -> None:
+        """Reset the board and wait until its program asks for the first request."""
+        self.bench.reset(halt=True)
+        self.bench.clear_breakpoints()
+        for symbol in (_TURN, _FAULT_STOP):
+            self.bench.insert_breakpoint(self.firmware.symbols[symbol])
+        self._run_to_turn("come up after reset")
+
+    def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> RunResult:
+        """Run a model once.
+
+        Args:
+            model: name of one of the firmware's libraries.
+            inputs: one array an input, of exactly the shape and element type that the model declares.
+
+        Raises:
+            ConfigError: an input has another shape or element type, or there is no such model.
+            BoardError: the model did not end in time or returned an error code.
+            DeviceFault: it took a fault; :meth:`reset` makes the board usable again.
+            ProbeError: the probe or OpenOCD failed.
+        """
+        index = self.firmware.program_index(model)
+        library = self.firmware.libraries[index]
+        for number, data in enumerate(_checked(inputs, library.inputs)):
+            if data:
+                self.bench.write_memory(self._symbol(f"{model}_input_{number}"), data)
+        self.bench.write_memory(self._symbol("utvm_request"), struct.pack("<I", index))
+        self._run_to_turn(f"finish model {model}")
+        reply = self.bench.read_memory(self._symbol("utvm_reply"), _REPLY.size)
+        _runs, status, cycles, stack_used, _interrupts = _REPLY.unpack(reply)
+        if status != 0:
+            raise BoardError(f"model {model} returned error code {status}")
+        outputs = tuple(
+            self._read_tensor(f"{model}_output_{number}", tensor)
+            for number, tensor in enumerate(library.outputs)
+        )
+        return RunResult(outputs, cycles, self.bench.count_unit, stack_used)
+
+    def _symbol(self, name: str) -> int:
+        return self.firmware.symbols[name]
+
+    def _read_tensor(self, symbol: str, tensor: Tensor) -> npt.NDArray[np.generic]:
+        size = tensor.size_bytes
+        data = self.bench.read_memory(self._symbol(symbol), size) if size else b""
+        return np.frombuffer(data, dtype=np.dtype(tensor.dtype)).reshape(tensor.shape)
+
+    def _run_to_turn(self, purpose: str) -> None:
+        pc = self.bench.run_until_stop(self._timeout)
+        if pc == self._symbol(_TURN):
+            return
+        record = FaultRecord.parse(self.bench.read_memory(self._symbol("utvm_fault"), RECORD_SIZE))
+        if record is not None:
+            line = self.firmware.source_line(record.pc) if record.pc is not None else ""
+            raise DeviceFault(record, line)
+        where = self.firmware.source_line(pc) if pc is not None else "unknown"
+        at = f"{pc:#010x}" if pc is not None else "an unknown address"
+        raise BoardError(
+            f"{self.firmware.board.name} did not {purpose} within {self._timeout:g} s; it is at {at} {where}"
+        )
+
+
+def _checked(inputs: Sequence[npt.ArrayLike], tensors: Sequence[Tensor]) -> list[bytes]:
+    """Return the inputs as bytes, little-endian and row-major, if each is what its tensor says."""
+    if len(inputs) != len(tensors):
+        raise ConfigError(f"the model takes {len(tensors)} inputs, {len(inputs)} were given")
+    data = []
+    for given, tensor in zip(inputs, tensors, strict=True):
+        array = np.asarray(given)
+        if array.shape != tensor.shape or array.dtype.name != tensor.dtype:
+            raise ConfigError(
+                f"input {tensor.name} is {tensor.dtype} {list(tensor.shape)}, "
+                f"not {array.dtype.name} {list(array.shape)}"
+            )
+        data.append(np.ascontiguousarray(array).tobytes())
+    return data

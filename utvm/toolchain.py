@@ -1,0 +1,131 @@
+"""Cross compilers as data: one YAML file a toolchain, one row a CPU.
+
+The files are in ``toolchains/`` at the root of the checkout. :class:`Toolchain` turns one of them into compiler
+calls.
+"""
+
+import functools
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from utvm import process
+from utvm.config import Record, load_yaml
+from utvm.errors import ConfigError, ToolchainError
+
+ROOT = Path(__file__).resolve().parent.parent
+DIRECTORY = ROOT / "toolchains"
+
+
+class Cpu(Record):
+    """A row of a toolchain file: the flags for one core with its floating-point unit.
+
+    ``architecture`` names the folder of the runtime that has the start-up code for it.
+    """
+
+    architecture: str
+    flags: tuple[str, ...]
+
+
+class ToolchainFile(Record):
+    """What a toolchain file may say."""
+
+    name: str
+    prefix: str
+    packages: tuple[str, ...]
+    c_flags: tuple[str, ...]
+    link_flags: tuple[str, ...]
+    libraries: tuple[str, ...]
+    cpus: dict[str, Cpu] = Field(min_length=1)
+
+
+class Toolchain:
+    """A cross compiler and its binutils.
+
+    Raises:
+        ConfigError: the toolchain file is missing or wrong.
+    """
+
+    def __init__(self, name: str) -> None:
+        known = ", ".join(sorted(path.stem for path in DIRECTORY.glob("*.yaml")))
+        self.path = DIRECTORY / f"{name}.yaml"
+        self.data = load_yaml(self.path, ToolchainFile, f"known toolchains: {known}")
+        self.name = self.data.name
+
+    def cpu(self, name: str) -> Cpu:
+        """Return the row of a CPU.
+
+        Raises:
+            ConfigError: the toolchain has no such row.
+        """
+        try:
+            return self.data.cpus[name]
+        except KeyError:
+            rows = ", ".join(self.data.cpus)
+            raise ConfigError(f"{self.path}: cpus has no row {name!r}", f"rows it has: {rows}") from None
+
+    def tool(self, name: str) -> Path:
+        """Return the path of one of its programs: ``gcc``, ``addr2line``...
+
+        Raises:
+            ToolchainError: it is not installed.
+        """
+        found = shutil.which(self.data.prefix + name)
+        if found is None:
+            raise ToolchainError(
+                f"{self.data.prefix}{name} is not installed",
+                f"sudo apt-get install {' '.join(self.data.packages)}",
+            )
+        return Path(found)
+
+    @functools.cached_property
+    def version(self) -> str:
+        """The compiler's own version line."""
+        return process.run([self.tool("gcc"), "--version"], error=ToolchainError).splitlines()[0]
+
+    def link(
+        self,
+        output: Path,
+        sources: Sequence[Path],
+        *,
+        cpu: str,
+        linker_script: Path,
+        include: Sequence[Path],
+        defines: Sequence[str] = (),
+        path_map: Sequence[tuple[Path, str]] = (),
+    ) -> None:
+        """Compile and link C and assembler sources into an ELF file.
+
+        Args:
+            path_map: directories and what stands for them in debug information, so that the output does not
+                depend on where the checkout lies.
+
+        Raises:
+            ToolchainError: with the compiler's own message.
+        """
+        process.run(
+            [
+                self.tool("gcc"),
+                *self.cpu(cpu).flags,
+                *self.data.c_flags,
+                *(f"-ffile-prefix-map={directory}={name}" for directory, name in path_map),
+                *(f"-D{define}" for define in defines),
+                *(f"-I{directory}" for directory in include),
+                *sources,
+                *self.data.link_flags,
+                f"-Wl,-T,{linker_script}",
+                *self.data.libraries,
+                "-o",
+                output,
+            ],
+            error=ToolchainError,
+        )
+
+    def source_line(self, elf: Path, address: int) -> str:
+        """Return ``function at file:line`` for a code address, or an empty string where it is unknown."""
+        said = process.run(
+            [self.tool("addr2line"), "-f", "-p", "-e", elf, f"{address:#x}"], error=ToolchainError
+        ).strip()
+        return "" if "??" in said else said
