@@ -15,8 +15,12 @@ _WHERE = {
 }
 
 
-@task(help=_WHERE | {"suite": "only these suites, comma-separated: flash, memory, debug, operators, digits, faults"})
-def hil(_: Context, board: str, physical: bool = False, virtual: bool = False, serial: str = "", suite: str = "") -> ExitCode:
+@task(
+    help=_WHERE | {"suite": "only these suites, comma-separated: flash, memory, debug, operators, digits, faults"}
+)
+def hil(
+    _: Context, board: str, physical: bool = False, virtual: bool = False, serial: str = "", suite: str = ""
+) -> ExitCode:
     """Run the hardware-in-the-loop suites on a board and report the verdict."""
     from utvm.cli.hil import run_suites
 

@@ -234,9 +234,7 @@ def _find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
         return found[0]
     if len(found) > 1:
         serials = ", ".join(probe.serial or f"(unreadable, at {probe.usb_path})" for probe in found)
-        raise ConfigError(
-            f"{len(found)} probes could be {board.name}: {serials}", "name one with --serial SERIAL"
-        )
+        raise ConfigError(f"{len(found)} probes could be {board.name}: {serials}", "name one with --serial SERIAL")
     if wish == "physical" or serial:
         which = f"probe {serial}" if serial else f"probe for {board.name}"
         reason = detection.problem or "none is plugged in"

@@ -135,7 +135,7 @@ class Service:
                     env=self._env,
                     # A session of its own: Ctrl-C in the terminal reaches us first, and we end it in order.
                     start_new_session=True,
-                    preexec_fn=_die_with_parent,
+                    preexec_fn=_die_with_parent,  # noqa: PLW1509  one system call, no locks
                 )
         except FileNotFoundError as cause:
             raise self._error(

@@ -96,7 +96,7 @@ class Toolchain:
         defines: Sequence[str] = (),
         path_map: Sequence[tuple[Path, str]] = (),
     ) -> None:
-        """Compile and link C and assembler sources into an ELF file.
+        """Compile and link C and assembler sources into an ELF file, in the folder that the file is to be in.
 
         Args:
             path_map: directories and what stands for them in debug information, so that the output does not
@@ -120,6 +120,7 @@ class Toolchain:
                 "-o",
                 output,
             ],
+            cwd=output.parent,
             error=ToolchainError,
         )
 

@@ -1,5 +1,6 @@
 """The records that ``board.yaml`` is read into."""
 
+import itertools
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -123,7 +124,7 @@ class Board(Record):
             if name not in names:
                 raise ValueError(f"layout names {name!r}; memory regions are {', '.join(names)}")
         ordered = sorted(self.memory, key=lambda region: region.address)
-        for lower, upper in zip(ordered, ordered[1:], strict=False):
+        for lower, upper in itertools.pairwise(ordered):
             if lower.end > upper.address:
                 raise ValueError(f"memory regions {lower.name} and {upper.name} overlap")
         if self.layout.stack_size > self.region(self.layout.stack).size:

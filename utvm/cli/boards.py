@@ -30,8 +30,10 @@ def show_board(name: str) -> None:
     OUT.print(f"  clock      {board.clock_hz / 1e6:g} MHz")
     OUT.print(f"  console    {board.console.name}, {board.console.baud} baud")
     OUT.print(f"  openocd    {board.openocd_config}")
-    OUT.print(f"  layout     code in {board.layout.code}, data in {board.layout.data}, "
-              f"stack of {board.layout.stack_size} B in {board.layout.stack}")
+    OUT.print(
+        f"  layout     code in {board.layout.code}, data in {board.layout.data}, "
+        f"stack of {board.layout.stack_size} B in {board.layout.stack}"
+    )
     table = Table("memory", "address", "size", "kind", box=None)
     for region in board.memory:
         kind = f"{region.kind} ({region.alias_of} on another bus)" if region.alias_of else region.kind

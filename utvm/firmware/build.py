@@ -1,21 +1,18 @@
 """From libraries to an ELF file."""
 
-import hashlib
 import re
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import jinja2
-import platformdirs
 
 from utvm import runtime
 from utvm.boards import Board
+from utvm.cache import Cache, content_key
 from utvm.compiler import Library
 from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
 from utvm.firmware.image import Firmware
-from utvm.toolchain import Toolchain
+from utvm.toolchain import ROOT, Toolchain
 
 # The fault handler's frames and nothing else run on it.
 _FAULT_STACK_SIZE = 256
@@ -60,69 +57,43 @@ def build(board: Board, libraries: Sequence[Library]) -> Firmware:
     for library in libraries:
         generated.update(library.sources)
     kept = (*runtime.sources(cpu.architecture), board.port_source)
-    headers = sorted(runtime.INCLUDE.glob("*.h")) + sorted(
-        (runtime.DIRECTORY / cpu.architecture).glob("*.h")
-    )
-    digest = _digest(
+    headers = (*runtime.INCLUDE.glob("*.h"), *(runtime.DIRECTORY / cpu.architecture).glob("*.h"))
+    key = content_key(
         toolchain.version,
         toolchain.path.read_text(),
         board.name,
         *(text for item in sorted(generated.items()) for text in item),
-        *(path.read_text() for path in (*kept, *headers)),
+        *(path.read_text() for path in (*kept, *sorted(headers))),
     )
-    directory = Path(platformdirs.user_cache_dir("utvm")) / "firmware" / digest
-    if not (directory / "firmware.elf").is_file():
-        _link(board, toolchain, generated, kept, directory)
-    return Firmware(board, directory / "firmware.elf", tuple(libraries))
+    entry = Cache("firmware").fetch(key, lambda work: _link(board, toolchain, generated, kept, work))
+    return Firmware(board, entry / "firmware.elf", tuple(libraries))
 
 
 def _render(template: str, **values: object) -> str:
     return _TEMPLATES.get_template(template).render(**values)
 
 
-def _digest(*texts: str) -> str:
-    state = hashlib.sha256()
-    for text in texts:
-        state.update(len(text).to_bytes(8, "little"))
-        state.update(text.encode())
-    return state.hexdigest()
-
-
-def _link(
-    board: Board, toolchain: Toolchain, generated: dict[str, str], kept: Sequence[Path], directory: Path
-) -> None:
-    """Compile and link in a folder of its own, and move that into place when it is complete."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=".building-", dir=directory.parent))
+def _link(board: Board, toolchain: Toolchain, generated: dict[str, str], kept: Sequence[Path], work: Path) -> None:
+    """Write the generated files into a folder and link everything there."""
+    for name, text in generated.items():
+        (work / name).write_text(text, encoding="utf-8")
+    architecture = toolchain.cpu(board.cpu).architecture
     try:
-        for name, text in generated.items():
-            (work / name).write_text(text, encoding="utf-8")
-        architecture = toolchain.cpu(board.cpu).architecture
-        sources = [work / name for name in sorted(generated) if name.endswith(".c")]
-        try:
-            toolchain.link(
-                work / "firmware.elf",
-                [*kept, *sources],
-                cpu=board.cpu,
-                linker_script=work / "linker.ld",
-                include=[runtime.INCLUDE, runtime.DIRECTORY / architecture, work],
-                defines=[f"UTVM_INTERRUPTS={board.interrupts}", f'UTVM_BOARD_NAME="{board.name}"'],
-                path_map=[
-                    (work, "generated"),
-                    (runtime.DIRECTORY, "runtime"),
-                    (board.directory, f"boards/{board.name}"),
-                ],
-            )
-        except ToolchainError as error:
-            raise _too_big(board, error.message) or error from None
-        try:
-            work.rename(directory)
-        except OSError:
-            # Another process was faster with the same content.
-            if not (directory / "firmware.elf").is_file():
-                raise
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        toolchain.link(
+            work / "firmware.elf",
+            [*kept, *(work / name for name in sorted(generated) if name.endswith(".c"))],
+            cpu=board.cpu,
+            linker_script=work / "linker.ld",
+            include=[runtime.INCLUDE, runtime.DIRECTORY / architecture, work],
+            defines=[f"UTVM_INTERRUPTS={board.interrupts}", f'UTVM_BOARD_NAME="{board.name}"'],
+            path_map=[
+                (work, "/utvm/generated"),
+                (ROOT, "/utvm"),
+                (board.directory, f"/utvm/boards/{board.name}"),
+            ],
+        )
+    except ToolchainError as error:
+        raise _too_big(board, error.message) or error from None
 
 
 def _too_big(board: Board, said: str) -> DoesNotFitError | None:

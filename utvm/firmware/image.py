@@ -75,19 +75,25 @@ class Firmware:
                 if symbol.name
             }
 
+    def region_use(self) -> dict[str, int]:
+        """Return the bytes used in each memory region, initial values of data counted in both places."""
+        use: dict[str, int] = {}
+        for section in self.sections:
+            for address in {section.address, section.load_address} - {None}:
+                name = self.region_of(address)
+                if name is not None:
+                    use[name] = use.get(name, 0) + section.size
+        return use
+
     @property
     def flash_bytes(self) -> int:
         """Bytes that the image takes in flash: code, constants and the initial values of data."""
-        return sum(section.size for section in self.sections if section.load_address is not None)
+        return self.region_use().get(self.board.layout.code, 0)
 
     @property
     def ram_bytes(self) -> int:
         """Bytes that the image takes in RAM: data, buffers, arena and stacks."""
-        return sum(
-            section.size
-            for section in self.sections
-            if self.region_of(section.address) not in (None, self.board.layout.code)
-        )
+        return sum(self.region_use().values()) - self.flash_bytes
 
     @functools.cached_property
     def digest(self) -> str:

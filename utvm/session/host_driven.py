@@ -100,8 +100,7 @@ class HostDriven:
         if status != 0:
             raise BoardError(f"model {model} returned error code {status}")
         outputs = tuple(
-            self._read_tensor(f"{model}_output_{number}", tensor)
-            for number, tensor in enumerate(library.outputs)
+            self._read_tensor(f"{model}_output_{number}", tensor) for number, tensor in enumerate(library.outputs)
         )
         return RunResult(outputs, cycles, self.bench.count_unit, stack_used)
 
