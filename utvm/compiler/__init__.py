@@ -3,9 +3,31 @@
 A *library* is portable: C99, its weights as constants, one arena that the caller owns, no malloc, and no board
 in it. The path of a model through this room is told in ``docs/compiler.md``.
 
-TVM takes seconds to import, so the modules that need it are imported only when a model is really compiled.
+TVM takes seconds to import, so it is imported only when a model is really compiled.
 """
 
-from utvm.compiler.library import Library, Tensor
+from collections.abc import Callable, Sequence
+from typing import Any
 
-__all__ = ["Library", "Tensor"]
+import numpy.typing as npt
+
+from utvm.compiler.compile import compile_model
+from utvm.compiler.library import Library, Tensor
+from utvm.compiler.model import Model
+from utvm.compiler.onnx_file import load
+
+__all__ = ["Library", "Model", "Tensor", "compile_model", "from_relax", "load", "reference"]
+
+
+def from_relax(module: Any, name: str) -> Model:
+    """Take a Relax module; see :func:`utvm.compiler.frontend.from_relax`."""
+    from utvm.compiler import frontend
+
+    return frontend.from_relax(module, name)
+
+
+def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], list[npt.NDArray[Any]]]:
+    """Build a model for this computer; see :func:`utvm.compiler.host.reference`."""
+    from utvm.compiler import host
+
+    return host.reference(model)

@@ -24,6 +24,11 @@ ELEMENT_TYPES = tuple(_ITEM_BYTES)
 """The element types a library can hold, as numpy names."""
 
 
+def item_bytes(dtype: str) -> int:
+    """Return the bytes of one element."""
+    return _ITEM_BYTES[dtype]
+
+
 @dataclass(frozen=True)
 class Tensor:
     """One input or output of a library.
@@ -41,7 +46,7 @@ class Tensor:
     @property
     def size_bytes(self) -> int:
         """Bytes in memory."""
-        return math.prod(self.shape) * _ITEM_BYTES[self.dtype]
+        return math.prod(self.shape) * item_bytes(self.dtype)
 
 
 @dataclass(frozen=True)

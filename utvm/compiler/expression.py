@@ -1,0 +1,235 @@
+"""Printing TIRx expressions as C expressions."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from utvm.compiler.helpers import is_helper
+from utvm.compiler.literals import C_TYPES, literal
+from utvm.errors import CompileError
+
+_POSTFIX, _UNARY, _CONDITIONAL = 15, 14, 3
+_ARITHMETIC = {"Mul": ("*", 13), "Div": ("/", 13), "Mod": ("%", 13), "Add": ("+", 12), "Sub": ("-", 12)}
+_SHIFTS_AND_BITS = {
+    "LShift": ("<<", 11),
+    "RShift": (">>", 11),
+    "BitwiseAnd": ("&", 8),
+    "BitwiseXor": ("^", 7),
+    "BitwiseOr": ("|", 6),
+}
+_COMPARISONS = {
+    "LT": ("<", 10),
+    "LE": ("<=", 10),
+    "GT": (">", 10),
+    "GE": (">=", 10),
+    "EQ": ("==", 9),
+    "NE": ("!=", 9),
+}
+_LOGIC = {"And": ("&&", 5), "Or": ("||", 4)}
+_HELPERS = {"Max": "max", "Min": "min", "FloorDiv": "floordiv", "FloorMod": "floormod"}
+_WRAPPING = {"Add": "add", "Sub": "sub", "Mul": "mul", "LShift": "shl"}
+_OPERATOR_CALLS = {
+    "shift_left": "LShift",
+    "shift_right": "RShift",
+    "bitwise_and": "BitwiseAnd",
+    "bitwise_or": "BitwiseOr",
+    "bitwise_xor": "BitwiseXor",
+}
+_NARROW = ("int8", "uint8", "int16", "uint16")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A printed expression.
+
+    Attributes:
+        text: C.
+        precedence: how tightly its outermost operator binds, as in C's grammar; larger is tighter.
+        is_data: whether its value depends on tensor elements, and so is not bounded like an index.
+    """
+
+    text: str
+    precedence: int = _POSTFIX
+    is_data: bool = False
+
+    def at_least(self, precedence: int) -> str:
+        """Return the text, in parentheses unless it binds at least this tightly."""
+        return self.text if self.precedence >= precedence else f"({self.text})"
+
+
+def dtype_of(node: Any) -> str:
+    """Return the numpy name of an expression's or variable's element type."""
+    kind = getattr(node.ty, "dtype", node.ty)
+    return str(getattr(kind, "dtype", kind))
+
+
+class ExpressionPrinter:
+    """Prints expressions and collects what they need.
+
+    Args:
+        variable_name: the C name of a ``Var``.
+        buffer_name: the C name of the array that holds a buffer.
+
+    Attributes:
+        helpers: names of the helper functions called so far.
+        data_variables: C names of variables whose value depends on tensor elements.
+    """
+
+    def __init__(self, variable_name: Callable[[Any], str], buffer_name: Callable[[Any], str]) -> None:
+        self._variable_name = variable_name
+        self._buffer_name = buffer_name
+        self._replaced: list[tuple[Any, Text]] = []
+        self._index_depth = 0
+        self.helpers: set[str] = set()
+        self.data_variables: set[str] = set()
+
+    def print(self, node: Any) -> Text:
+        """Print one expression.
+
+        Raises:
+            CompileError: the expression is of a kind that has no C form here.
+        """
+        kind = type(node).__name__
+        if kind in _HELPERS:
+            return self._helper(_HELPERS[kind], node.a, node.b)
+        if kind in _ARITHMETIC or kind in _SHIFTS_AND_BITS:
+            return self._arithmetic(kind, node.a, node.b)
+        if kind in _COMPARISONS or kind in _LOGIC:
+            return self._condition(kind, node)
+        method = getattr(self, f"_print_{kind}", None)
+        if method is None:
+            raise CompileError(
+                f"the C printer does not know TIRx expressions of kind {kind}: {str(node)[:200]}",
+                "please report the operator that made it",
+            )
+        printed: Text = method(node)
+        return printed
+
+    def index(self, node: Any) -> str:
+        """Print an expression that selects an element."""
+        self._index_depth += 1
+        try:
+            return self.print(node).text
+        finally:
+            self._index_depth -= 1
+
+    def _print_IntImm(self, node: Any) -> Text:  # noqa: N802 (named after the node kind)
+        text = literal(int(node.value), dtype_of(node))
+        return Text(text, _UNARY if text.startswith("-") else _POSTFIX)
+
+    def _print_FloatImm(self, node: Any) -> Text:  # noqa: N802
+        text = literal(float(node.value), dtype_of(node))
+        return Text(text, _UNARY if text.startswith("-") else _POSTFIX)
+
+    def _print_Var(self, node: Any) -> Text:  # noqa: N802
+        for variable, text in reversed(self._replaced):
+            if variable.same_as(node):
+                return text
+        name = self._variable_name(node)
+        return Text(name, is_data=name in self.data_variables)
+
+    def _print_TensorLoad(self, node: Any) -> Text:  # noqa: N802
+        (index,) = node.indices
+        return Text(f"{self._buffer_name(node.source)}[{self.index(index)}]", is_data=True)
+
+    def _print_Cast(self, node: Any) -> Text:  # noqa: N802
+        value = self.print(node.value)
+        return Text(f"({C_TYPES[dtype_of(node)]}){value.at_least(_UNARY)}", _UNARY, value.is_data)
+
+    def _print_Not(self, node: Any) -> Text:  # noqa: N802
+        value = self.print(node.a)
+        return Text(f"!{value.at_least(_UNARY)}", _UNARY, value.is_data)
+
+    def _print_BitwiseNot(self, node: Any) -> Text:  # noqa: N802
+        return self._bitwise_not(node.a, dtype_of(node))
+
+    def _print_Select(self, node: Any) -> Text:  # noqa: N802
+        return self._choice(node.condition, node.true_value, node.false_value)
+
+    def _print_Let(self, node: Any) -> Text:  # noqa: N802
+        # C has no expression that names a value; the value is printed where the name stood.
+        self._replaced.append((node.var, self.print(node.value)))
+        try:
+            return self.print(node.body)
+        finally:
+            self._replaced.pop()
+
+    def _print_Call(self, node: Any) -> Text:  # noqa: N802
+        name = str(getattr(node.op, "name", node.op)).rpartition(".")[2]
+        arguments = list(node.args)
+        if name in _OPERATOR_CALLS:
+            return self._arithmetic(_OPERATOR_CALLS[name], *arguments)
+        if name == "bitwise_not":
+            return self._bitwise_not(arguments[0], dtype_of(node))
+        if name == "if_then_else":
+            return self._choice(*arguments)
+        if name in ("call_pure_extern", "call_extern"):
+            printed = [self.print(argument) for argument in arguments[1:]]
+            function = str(arguments[0].value)
+            if is_helper(function):
+                self.helpers.add(function)
+            return Text(
+                f"{function}({', '.join(item.text for item in printed)})",
+                is_data=any(item.is_data for item in printed),
+            )
+        raise CompileError(
+            f"the C printer does not know the TIRx intrinsic {name}",
+            "please report the operator that made it",
+        )
+
+    def _arithmetic(self, kind: str, a: Any, b: Any) -> Text:
+        left, right = self.print(a), self.print(b)
+        is_data = left.is_data or right.is_data
+        dtype = dtype_of(a)
+        if kind in _WRAPPING and dtype in ("int32", "int64") and is_data and not self._index_depth:
+            return self._call_helper(_WRAPPING[kind], dtype, left, right)
+        symbol, precedence = _ARITHMETIC.get(kind) or _SHIFTS_AND_BITS[kind]
+        if kind in _SHIFTS_AND_BITS:
+            # Readers, and gcc, want parentheses where bits and sums meet.
+            text = f"{left.at_least(_UNARY)} {symbol} {right.at_least(_UNARY)}"
+        else:
+            text = f"{left.at_least(precedence)} {symbol} {right.at_least(precedence + 1)}"
+        if dtype in _NARROW:
+            # C computes in int; the result is brought back to its own width. Unsigned in between, where int
+            # could overflow or a negative number would be shifted left.
+            if kind in ("Mul", "LShift"):
+                text = f"(uint32_t){left.at_least(_UNARY)} {symbol} {right.at_least(_UNARY)}"
+            return Text(f"({C_TYPES[dtype]})({text})", _UNARY, is_data)
+        return Text(text, precedence, is_data)
+
+    def _condition(self, kind: str, node: Any) -> Text:
+        left, right = self.print(node.a), self.print(node.b)
+        is_data = left.is_data or right.is_data
+        if kind in _LOGIC:
+            symbol, precedence = _LOGIC[kind]
+            # A chain of one operator needs none, a mixture gets parentheses.
+            texts = [
+                item.text if item.precedence in (precedence, *range(9, _POSTFIX + 1)) else f"({item.text})"
+                for item in (left, right)
+            ]
+        else:
+            symbol, precedence = _COMPARISONS[kind]
+            texts = [left.at_least(12), right.at_least(12)]
+        return Text(f" {symbol} ".join(texts), precedence, is_data)
+
+    def _choice(self, condition: Any, true_value: Any, false_value: Any) -> Text:
+        test, yes, no = (self.print(item) for item in (condition, true_value, false_value))
+        # Parentheses all around: a choice is never part of a larger expression without them.
+        return Text(
+            f"({test.at_least(_CONDITIONAL + 1)} ? {yes.text} : {no.text})",
+            _POSTFIX,
+            test.is_data or yes.is_data or no.is_data,
+        )
+
+    def _bitwise_not(self, a: Any, dtype: str) -> Text:
+        value = self.print(a)
+        text = f"~{value.at_least(_UNARY)}"
+        return Text(f"({C_TYPES[dtype]})({text})" if dtype in _NARROW else text, _UNARY, value.is_data)
+
+    def _helper(self, operation: str, a: Any, b: Any) -> Text:
+        return self._call_helper(operation, dtype_of(a), self.print(a), self.print(b))
+
+    def _call_helper(self, operation: str, dtype: str, left: Text, right: Text) -> Text:
+        name = f"{operation}_{dtype}"
+        self.helpers.add(name)
+        return Text(f"{name}({left.text}, {right.text})", is_data=left.is_data or right.is_data)

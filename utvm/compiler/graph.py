@@ -1,0 +1,216 @@
+"""The graph of a model: which operators run in which order, on which buffers.
+
+Made from a Relax module. From here on nothing but the operators' TIRx functions belongs to TVM.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax, tirx
+
+from utvm.compiler.library import ELEMENT_TYPES, Tensor
+from utvm.errors import CompileError
+
+MAX_TENSOR_BYTES = 1 << 28
+"""No tensor may be larger: a hundred times what a large microcontroller holds, and safe on any host."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor's elements are.
+
+    Attributes:
+        kind: the caller's input, a constant, or a buffer that an operator writes.
+        number: which one of its kind.
+    """
+
+    kind: Literal["input", "constant", "buffer"]
+    number: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of an operator."""
+
+    function: str
+    reads: tuple[Place, ...]
+    writes: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A model, ready for planning.
+
+    Attributes:
+        inputs: what the caller provides.
+        buffers: what operators write, in the order of writing.
+        constants: the weights, C-contiguous; equal ones are one.
+        steps: operator calls, in order.
+        results: where each output's elements are when all steps are done.
+        outputs: what the caller receives.
+        functions: TIRx function of each operator, not lowered yet.
+    """
+
+    inputs: tuple[Tensor, ...]
+    buffers: tuple[Tensor, ...]
+    constants: tuple[npt.NDArray[Any], ...]
+    steps: tuple[Step, ...]
+    results: tuple[Place, ...]
+    outputs: tuple[Tensor, ...]
+    functions: Mapping[str, Any]
+
+
+def legalize(module: Any) -> Any:
+    """Turn a Relax module of high-level operators into one of calls to TIRx functions."""
+    return tvm.transform.Sequential(
+        [
+            relax.transform.DecomposeOpsForInference(),
+            relax.transform.CanonicalizeBindings(),
+            relax.get_pipeline("zero"),
+            relax.transform.RewriteDataflowReshape(),
+            relax.transform.DeadCodeElimination(),
+        ]
+    )(module)
+
+
+def extract(module: Any, input_names: tuple[str, ...], output_names: tuple[str, ...]) -> Graph:
+    """Read the graph out of a legalized Relax module.
+
+    Args:
+        input_names: names of the parameters of ``main``, as the user knows them.
+        output_names: names of its results.
+
+    Raises:
+        CompileError: an operator was not legalized, or a tensor has a dynamic shape, an element type without C
+            equivalent or an absurd size.
+    """
+    return _Reader(module).read(input_names, output_names)
+
+
+class _Reader:
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._values: dict[int, Any] = {}
+        self._constants: list[npt.NDArray[Any]] = []
+        self._buffers: list[Tensor] = []
+        self._steps: list[Step] = []
+        self._unsupported: dict[str, str] = {}
+
+    def read(self, input_names: tuple[str, ...], output_names: tuple[str, ...]) -> Graph:
+        main = self._module["main"]
+        inputs = []
+        for number, (variable, name) in enumerate(zip(main.params, input_names, strict=True)):
+            inputs.append(tensor_of(variable.ty, name))
+            self._values[hash(variable)] = Place("input", number)
+        for block in main.body.blocks:
+            for binding in block.bindings:
+                self._values[hash(binding.var)] = self._bind(binding)
+        if self._unsupported:
+            listed = ", ".join(f"{name} (at {place})" for name, place in self._unsupported.items())
+            raise CompileError(
+                f"operators without an implementation in C: {listed}",
+                "replace them in the model by supported operators",
+            )
+        result = main.body.body
+        results = self._flat(self._value(result))
+        types = list(result.ty.fields) if isinstance(result.ty, relax.TupleType) else [result.ty]
+        outputs = [tensor_of(kind, name) for kind, name in zip(types, output_names, strict=True)]
+        by_name = {variable.name_hint: function for variable, function in self._module.functions.items()}
+        return Graph(
+            tuple(inputs),
+            tuple(self._buffers),
+            tuple(self._constants),
+            tuple(self._steps),
+            tuple(results),
+            tuple(outputs),
+            # In the order of their first call: TVM's own order is not the same in every run.
+            {step.function: by_name[step.function] for step in self._steps},
+        )
+
+    def _bind(self, binding: Any) -> Any:
+        value = binding.value
+        operator = str(getattr(getattr(value, "op", None), "name", ""))
+        if operator == "relax.call_tir":
+            return self._call(value, str(binding.var.name))
+        if operator == "relax.reshape":
+            return self._value(value.args[0])
+        if operator:
+            self._unsupported.setdefault(operator.removeprefix("relax."), str(binding.var.name))
+            return Place("buffer", -1)
+        return self._value(value)
+
+    def _call(self, value: Any, name: str) -> Any:
+        reads = tuple(place for field in value.args[1].fields for place in self._flat(self._value(field)))
+        (kind,) = value.ty_args
+        kinds = list(kind.fields) if isinstance(kind, relax.TupleType) else [kind]
+        writes = tuple(self._buffer(tensor_of(each, name)) for each in kinds)
+        self._steps.append(Step(str(value.args[0].name_hint), reads, writes))
+        return list(writes) if isinstance(kind, relax.TupleType) else writes[0]
+
+    def _buffer(self, tensor: Tensor) -> Place:
+        self._buffers.append(tensor)
+        return Place("buffer", len(self._buffers) - 1)
+
+    def _value(self, node: Any) -> Any:
+        """Return the place of an expression, or a list of places for a tuple."""
+        if isinstance(node, tvm.ir.GenericConst):
+            return self._constant(node)
+        if hash(node) in self._values:
+            return self._values[hash(node)]
+        if isinstance(node, tvm.ir.Tuple):
+            return [self._value(field) for field in node.fields]
+        if isinstance(node, tvm.ir.TupleGetItem):
+            return self._value(node.tuple_value)[int(node.index)]
+        raise CompileError(
+            f"the model computes something that is not a tensor: {str(node)[:120]}",
+            "only static tensor computations run on a board",
+        )
+
+    def _constant(self, node: Any) -> Place:
+        tensor = tensor_of(node.ty, "a constant")
+        array = np.ascontiguousarray(node.value.numpy()).reshape(tensor.shape)
+        for number, known in enumerate(self._constants):
+            if known.dtype == array.dtype and known.shape == array.shape and known.tobytes() == array.tobytes():
+                return Place("constant", number)
+        self._constants.append(array)
+        return Place("constant", len(self._constants) - 1)
+
+    def _flat(self, value: Any) -> list[Place]:
+        if isinstance(value, list):
+            return [place for item in value for place in self._flat(item)]
+        return [value]
+
+
+def tensor_of(kind: Any, name: str) -> Tensor:
+    """Return the tensor that a Relax type describes.
+
+    Raises:
+        CompileError: it is not a tensor of static shape, known element type and sensible size.
+    """
+    if not isinstance(kind, relax.TensorType) or kind.shape is None:
+        raise CompileError(f"{name}: is not a tensor of known shape, but {kind}")
+    extents = list(kind.shape)
+    if not all(isinstance(extent, tirx.IntImm) for extent in extents):
+        raise CompileError(
+            f"{name}: has a shape that is known only at run time: {tuple(str(extent) for extent in extents)}",
+            "give every dimension a fixed size when exporting the model",
+        )
+    shape, dtype = tuple(int(extent) for extent in extents), str(getattr(kind.dtype, "dtype", kind.dtype))
+    if dtype not in ELEMENT_TYPES:
+        raise CompileError(
+            f"{name}: has elements of type {dtype}, which is not supported",
+            f"supported are {', '.join(ELEMENT_TYPES)}",
+        )
+    tensor = Tensor(name, shape, dtype)
+    if tensor.size_bytes == 0:
+        raise CompileError(f"{name}: has no elements (shape {shape})", "remove empty tensors from the model")
+    if tensor.size_bytes > MAX_TENSOR_BYTES:
+        raise CompileError(
+            f"{name}: is absurdly large: shape {shape}, {tensor.size_bytes} bytes",
+            f"no tensor may have more than {MAX_TENSOR_BYTES} bytes",
+        )
+    return tensor

@@ -1,0 +1,46 @@
+"""Small C functions that operators call where C's own operators do not mean what TIRx means.
+
+A helper is named by what it does and its element type, as in ``max_float32``, and is printed into a library only
+if an operator calls it.
+"""
+
+from utvm.compiler.literals import C_TYPES
+
+_SIGNED = ("int8", "int16", "int32", "int64")
+_UNSIGNED_OF = {"int32": "uint32_t", "int64": "uint64_t"}
+
+# The comparison comes first and picks the second operand for NaN, as TVM's own backends do.
+_BODIES = {
+    "max": "return a > b ? a : b;",
+    "min": "return a < b ? a : b;",
+    "floordiv": "const {t} quotient = ({t})(a / b);\n"
+    "    return ({t})(a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient);",
+    "floormod": "const {t} remainder = ({t})(a % b);\n"
+    "    return ({t})(remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder);",
+    # Overflow wraps around, as in numpy; C leaves it undefined for signed numbers.
+    "add": "return ({t})(({u})a + ({u})b);",
+    "sub": "return ({t})(({u})a - ({u})b);",
+    "mul": "return ({t})(({u})a * ({u})b);",
+    "shl": "return ({t})(({u})a << b);",
+}
+
+
+def is_helper(name: str) -> bool:
+    """Return whether a C function is one of the helpers."""
+    operation, _, dtype = name.partition("_")
+    return operation in _BODIES and dtype in C_TYPES
+
+
+def helper_definition(name: str) -> str:
+    """Return the C text of a helper.
+
+    Args:
+        name: operation and element type, for example ``floordiv_int8``.
+    """
+    operation, dtype = name.split("_")
+    c_type = C_TYPES[dtype]
+    if operation in ("floordiv", "floormod") and dtype not in _SIGNED:
+        body = f"return ({c_type})(a {'/' if operation == 'floordiv' else '%'} b);"
+    else:
+        body = _BODIES[operation].format(t=c_type, u=_UNSIGNED_OF.get(dtype, c_type))
+    return f"static inline {c_type} {name}({c_type} a, {c_type} b)\n{{\n    {body}\n}}\n"

@@ -1,0 +1,90 @@
+"""Lowering: from TIRx functions with blocks and buffers of many dimensions to flat loops over flat buffers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from utvm.compiler.expression import dtype_of
+from utvm.compiler.schedule import schedule
+
+C_TARGET = tvm.target.Target({"kind": "c"})
+"""Generic C: decides which math functions are called, nothing about a CPU."""
+
+
+def _passes() -> Any:
+    structured, flat = s_tir.transform, tirx.transform
+    return tvm.transform.Sequential(
+        [
+            structured.CanonicalizeLoop(),
+            structured.LowerInitBlock(),
+            structured.PlanAndUpdateBufferAllocationLocation(),
+            structured.ConvertBlocksToOpaque(),
+            structured.CompactBufferAllocation(),
+            structured.LowerMatchBuffer(),
+            structured.StmtSimplify(),
+            structured.LowerOpaqueBlock(),
+            flat.FlattenBuffer(),
+            flat.NarrowDataType(32),
+            structured.LoopPartition(),
+            flat.VectorizeLoop(False),
+            flat.StorageRewrite(),
+            structured.HoistIfThenElse(),
+            flat.UnrollLoop(),
+            structured.RenormalizeSplitPattern(),
+            flat.StmtSimplify(),
+            flat.RemoveNoOp(),
+            structured.RewriteUnsafeSelect(),
+            flat.CommonSubexprElim(),
+            flat.VerifyMemory(),
+        ]
+    )
+
+
+def _name_floor_divisions(function: Any) -> Any:
+    """Turn floor division and modulo of tensor elements into calls of the C helpers.
+
+    What stays is index arithmetic, which TVM mostly proves to be plain division of numbers that are not negative.
+    """
+
+    def call(operation: str) -> Any:
+        def replace(node: Any) -> Any:
+            if not (_reads_elements(node.a) or _reads_elements(node.b)):
+                return node
+            return tirx.call_pure_extern(node.ty, f"{operation}_{dtype_of(node)}", node.a, node.b)
+
+        return replace
+
+    divisions = [(tirx.FloorDiv, call("floordiv")), (tirx.FloorMod, call("floormod"))]
+    return function.with_body(tvm_ffi.structural_map(function.body, divisions, order="post"))
+
+
+def _reads_elements(expression: Any) -> bool:
+    loads: list[Any] = []
+    tvm_ffi.structural_walk(expression, (tvm.ir.TensorLoad, loads.append), order="pre")
+    return bool(loads)
+
+
+def lower(functions: Mapping[str, Any]) -> dict[str, Any]:
+    """Schedule and lower TIRx functions.
+
+    Args:
+        functions: name to ``tirx.PrimFunc``, as the Relax pipeline made them.
+
+    Returns:
+        Name to lowered ``tirx.PrimFunc``: loops, flat buffers, 32-bit indices where they suffice, math as calls
+        of C functions. In the order of the argument.
+    """
+    scheduled = {
+        name: schedule(function).with_attr({"global_symbol": name, "target": C_TARGET})
+        for name, function in functions.items()
+    }
+    module = _passes()(tvm.IRModule(scheduled))
+    module = tvm.IRModule(
+        {variable: _name_floor_divisions(function) for variable, function in module.functions.items()}
+    )
+    module = tirx.transform.LowerIntrin()(module)
+    lowered = {variable.name_hint: function for variable, function in module.functions.items()}
+    return {name: lowered[name] for name in functions}

@@ -1,0 +1,73 @@
+"""C identifiers out of names that people and TVM chose."""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+_WORD = re.compile(r"\w+")
+
+_KEYWORDS = _WORD.findall("""
+    auto break case char const continue default do double else enum extern float for goto if inline int long
+    register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
+    bool true false asm typeof linux unix arm main NULL NAN INFINITY HUGE_VAL HUGE_VALF errno I
+""")
+
+# <math.h> (C99, 7.12); each also with f and l at its end.
+_MATH = _WORD.findall("""
+    acos asin atan atan2 cos sin tan acosh asinh atanh cosh sinh tanh exp exp2 expm1 frexp ilogb ldexp log log10
+    log1p log2 logb modf scalbn scalbln cbrt fabs hypot pow sqrt erf erfc lgamma tgamma ceil floor nearbyint rint
+    lrint llrint round lround llround trunc fmod remainder remquo copysign nan nextafter nexttoward fdim fmax fmin
+    fma
+""")
+
+# Other names of <math.h> and <string.h> (7.21), and what C libraries add to them.
+_LIBRARY = _WORD.findall("""
+    isnan isinf isfinite isnormal signbit fpclassify j0 j1 jn y0 y1 yn gamma signgam abs labs div index
+    memcpy memmove memset memcmp memchr strcpy strncpy strcat strncat strcmp strcoll strncmp strxfrm strchr
+    strcspn strpbrk strrchr strspn strstr strtok strerror strlen
+""")
+
+RESERVED = frozenset([*_KEYWORDS, *_LIBRARY, *(f"{name}{suffix}" for name in _MATH for suffix in ("", "f", "l"))])
+"""Names that generated code must not give to things of its own."""
+
+_TYPE_LIKE = re.compile(r"^(u?int(8|16|32|64|ptr|max)_t|U?INT\d*_\w*|size_t)$")
+
+
+def identifier(text: str, fallback: str) -> str:
+    """Turn any text into a C identifier without a leading underscore, close to the text.
+
+    Args:
+        fallback: what to use if nothing of the text is left, or to put before a leading digit.
+    """
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    name = re.sub(r"[^0-9A-Za-z]+", "_", plain).strip("_")
+    if not name:
+        return fallback
+    if name[0].isdigit():
+        name = f"{fallback}_{name}"
+    return f"{name}_" if name in RESERVED or _TYPE_LIKE.match(name) else name
+
+
+class Scope:
+    """Hands out identifiers, each one once.
+
+    Args:
+        taken: identifiers that are in use already.
+    """
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+
+    def claim(self, text: str, fallback: str) -> str:
+        """Return an identifier close to the text that nobody has been given yet."""
+        base = identifier(text, fallback)
+        name, number = base, 1
+        while name in self._taken:
+            number += 1
+            name = f"{base}_{number}"
+        self._taken.add(name)
+        return name
+
+    def release(self, name: str) -> None:
+        """Give a name back, so that it can be claimed again."""
+        self._taken.discard(name)

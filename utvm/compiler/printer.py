@@ -1,0 +1,221 @@
+"""Printing lowered TIRx functions as C functions."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import ir
+
+from utvm.compiler.expression import ExpressionPrinter, dtype_of
+from utvm.compiler.helpers import is_helper
+from utvm.compiler.library import item_bytes
+from utvm.compiler.literals import C_TYPES
+from utvm.compiler.names import Scope
+from utvm.errors import CompileError
+
+ALIGNMENT = 16
+"""Bytes; every buffer in the arena begins at a multiple of it."""
+
+_LOCAL_BYTES = 64  # Buffers up to this size live on the stack, where a C compiler turns them into registers.
+_WORKSPACE = "workspace"
+_LINE = 110  # Characters, longer prototypes are broken.
+
+
+@dataclass(frozen=True)
+class CFunction:
+    """One operator in C.
+
+    Attributes:
+        name: C name.
+        prototype: return type, name and parameters, without a semicolon.
+        definition: the whole function.
+        workspace_bytes: bytes of scratch memory its last parameter must point to; 0 means there is no such
+            parameter.
+        helpers: names of the helper functions it calls.
+    """
+
+    name: str
+    prototype: str
+    definition: str
+    workspace_bytes: int
+    helpers: frozenset[str]
+
+
+def print_function(name: str, function: Any) -> CFunction:
+    """Print a lowered ``tirx.PrimFunc``.
+
+    Each buffer parameter becomes a ``restrict`` pointer to its elements, ``const`` if the function does not
+    write it. Buffers of its own that are too large for the stack lie in a workspace the caller provides.
+
+    Raises:
+        CompileError: it holds something that has no C form here.
+    """
+    return _FunctionPrinter(function).print(name)
+
+
+class _Names:
+    """C names of variables and buffers, which TIRx tells apart by identity and not by name."""
+
+    def __init__(self) -> None:
+        self._scope = Scope([_WORKSPACE])
+        self._given: dict[int, str] = {}
+        self._claimed: list[str] = []
+
+    def of(self, thing: Any) -> str:
+        """Return the name of a variable or buffer. The function keeps it alive, so its hash stays its own."""
+        key = hash(thing)
+        if key not in self._given:
+            text = str(thing.name)
+            name = self._scope.claim(f"{text}_" if is_helper(text) else text, "v")
+            self._given[key] = name
+            self._claimed.append(name)
+        return self._given[key]
+
+    def alias(self, thing: Any, name: str) -> None:
+        """Let a buffer go by the name of the one whose memory it shares."""
+        self._given[hash(thing)] = name
+
+    def mark(self) -> int:
+        """Begin a C block; hand the result to :meth:`release_since` where it ends."""
+        return len(self._claimed)
+
+    def release_since(self, mark: int) -> None:
+        """End a C block: its names may be used again."""
+        while len(self._claimed) > mark:
+            self._scope.release(self._claimed.pop())
+
+
+class _FunctionPrinter:
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._names = _Names()
+        self._expressions = ExpressionPrinter(self._names.of, self._touch)
+        self._lines: list[str] = []
+        self._depth = 1
+        self._workspace_bytes = 0
+        self._touched: set[str] = set()
+        self._written: set[str] = set()
+        self._dtypes: dict[str, str] = {}
+        self._mentions: Counter[int] = Counter()
+        tvm_ffi.structural_walk(function.body, (ir.Var, self._count), order="pre")
+
+    def print(self, name: str) -> CFunction:
+        parameters = {self._names.of(item): dtype_of(item) for item in self._function.params}
+        self._dtypes.update(parameters)
+        self._statement(self._function.body)
+        declared = [
+            f"{'' if text in self._written else 'const '}{C_TYPES[dtype]} *restrict {text}"
+            for text, dtype in parameters.items()
+        ]
+        if self._workspace_bytes:
+            declared.append(f"uint8_t *restrict {_WORKSPACE}")
+        unused = [f"    (void){text};" for text in parameters if text not in self._touched]
+        prototype = f"void {name}({', '.join(declared)})"
+        if len(prototype) > _LINE:
+            prototype = f"void {name}(\n    " + ",\n    ".join(declared) + ")"
+        body = "\n".join(unused + self._lines)
+        return CFunction(
+            name,
+            prototype,
+            f"{prototype}\n{{\n{body}\n}}\n",
+            self._workspace_bytes,
+            frozenset(self._expressions.helpers),
+        )
+
+    def _count(self, variable: Any) -> None:
+        self._mentions[hash(variable)] += 1
+
+    def _touch(self, buffer: Any) -> str:
+        name = self._names.of(buffer)
+        self._touched.add(name)
+        return name
+
+    def _line(self, text: str) -> None:
+        self._lines.append("    " * self._depth + text)
+
+    def _statement(self, node: Any) -> None:
+        kind = type(node).__name__
+        method = getattr(self, f"_print_{kind}", None)
+        if method is None:
+            raise CompileError(
+                f"the C printer does not know TIRx statements of kind {kind}",
+                "please report the operator that made it",
+            )
+        method(node)
+
+    def _block(self, head: str, body: Any) -> None:
+        self._line(head)
+        self._depth += 1
+        mark = self._names.mark()
+        self._statement(body)
+        self._names.release_since(mark)
+        self._depth -= 1
+
+    def _print_SeqStmt(self, node: Any) -> None:  # noqa: N802 (named after the node kind)
+        for statement in node.seq:
+            self._statement(statement)
+
+    def _print_AttrStmt(self, node: Any) -> None:  # noqa: N802
+        self._statement(node.body)
+
+    def _print_For(self, node: Any) -> None:  # noqa: N802
+        first = self._expressions.index(node.min)
+        end = self._expressions.index(node.extent if first == "0" else node.min + node.extent)
+        step = "1" if node.step is None else self._expressions.index(node.step)
+        mark = self._names.mark()
+        variable = self._names.of(node.loop_var)
+        advance = f"++{variable}" if step == "1" else f"{variable} += {step}"
+        c_type = C_TYPES[dtype_of(node.loop_var)]
+        self._block(f"for ({c_type} {variable} = {first}; {variable} < {end}; {advance}) {{", node.body)
+        self._names.release_since(mark)
+        self._line("}")
+
+    def _print_While(self, node: Any) -> None:  # noqa: N802
+        self._block(f"while ({self._expressions.print(node.condition).text}) {{", node.body)
+        self._line("}")
+
+    def _print_IfThenElse(self, node: Any) -> None:  # noqa: N802
+        self._block(f"if ({self._expressions.print(node.condition).text}) {{", node.then_case)
+        if node.else_case is not None:
+            self._block("} else {", node.else_case)
+        self._line("}")
+
+    def _print_BufferStore(self, node: Any) -> None:  # noqa: N802
+        (index,) = node.indices
+        name = self._touch(node.buffer)
+        self._written.add(name)
+        self._line(f"{name}[{self._expressions.index(index)}] = {self._expressions.print(node.value).text};")
+
+    def _print_Bind(self, node: Any) -> None:  # noqa: N802
+        if self._mentions[hash(node.var)] == 1:
+            return  # Only its definition mentions it.
+        value = self._expressions.print(node.value)
+        name = self._names.of(node.var)
+        if value.is_data:
+            self._expressions.data_variables.add(name)
+        self._line(f"const {C_TYPES[dtype_of(node.var)]} {name} = {value.text};")
+
+    def _print_Evaluate(self, node: Any) -> None:  # noqa: N802
+        if type(node.value).__name__ != "IntImm":  # An empty statement is an evaluation of 0.
+            self._line(f"{self._expressions.print(node.value).text};")
+
+    def _print_DeclBuffer(self, node: Any) -> None:  # noqa: N802
+        (owner,) = node.data.args
+        name = self._names.of(owner)
+        if dtype_of(node.buffer) != self._dtypes[name]:
+            raise CompileError("the C printer does not know buffers that change their element type")
+        self._names.alias(node.buffer, name)
+
+    def _print_AllocBuffer(self, node: Any) -> None:  # noqa: N802
+        name, dtype = self._names.of(node.buffer), dtype_of(node.buffer)
+        elements = math.prod(int(extent) for extent in node.buffer.shape)
+        size = elements * item_bytes(dtype)
+        self._dtypes[name] = dtype
+        if size <= _LOCAL_BYTES:
+            self._line(f"{C_TYPES[dtype]} {name}[{elements}];")
+            return
+        place = f"({C_TYPES[dtype]} *)({_WORKSPACE} + {self._workspace_bytes})"
+        self._line(f"{C_TYPES[dtype]} *restrict {name} = {place};")
+        self._workspace_bytes += -(-size // ALIGNMENT) * ALIGNMENT
