@@ -1,0 +1,405 @@
+"""GDB remote client: the one way the rest of the project talks to a target.
+
+Speaks GDB's remote serial protocol (GDB manual, appendix "GDB Remote Serial Protocol") to OpenOCD's GDB port,
+or to any other stub. Addresses are byte addresses; registers are unsigned integers of their own width.
+"""
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal
+
+from utvm.errors import BoardError, ProbeError
+from utvm.probe.link import GdbLink
+from utvm.probe.packets import escape
+from utvm.probe.target_xml import DescriptionError, Register, parse_flash, parse_registers, sectors_of
+
+Access = Literal["write", "read", "access"]
+
+_WATCH_TYPES: dict[str, int] = {"write": 2, "read": 3, "access": 4}
+_WATCH_STOPS: dict[str, Access] = {"watch": "write", "rwatch": "read", "awatch": "access"}
+_HARDWARE_BREAKPOINT = 1
+_THUMB = 2
+
+# The largest transfer of an ST-Link: a packet that carries a whole number of them wastes no command.
+_TRANSFER_BYTES = 6144
+_DEFAULT_PACKET_BYTES = 400
+_WRITE_OVERHEAD_BYTES = 64  # the words around the data in X and vFlashWrite, checksum included
+_ERROR = re.compile(rb"E[0-9a-fA-F]{2}|E\..*", re.DOTALL)
+_CONSOLE_OUTPUT = re.compile(rb"O([0-9a-fA-F]{2})*")
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why the target stopped.
+
+    Attributes:
+        signal: number of the signal the server reports: 2 interrupted, 5 breakpoint, watchpoint or step.
+        watchpoint: kind of the watchpoint that was hit, or None.
+        address: data address of that watchpoint, or None.
+    """
+
+    signal: int
+    watchpoint: Access | None = None
+    address: int | None = None
+
+
+class GdbClient:
+    """A connection to a target's GDB server. Entering it connects, which halts the target.
+
+    Args:
+        host: where the server is.
+        port: its TCP port.
+        timeout: seconds a reply may take; programming flash and monitor commands may take longer.
+
+    Raises:
+        ProbeError: the link or the server fails, or a reply does not come in time. Every method may raise it.
+        BoardError: the server answers that the target refuses: a bad address, no free breakpoint.
+    """
+
+    def __init__(self, host: str, port: int, *, timeout: float = 10.0) -> None:
+        self._host = host
+        self._port = port
+        self._timeout = timeout
+        self._link: GdbLink | None = None
+        self._packet_bytes = _DEFAULT_PACKET_BYTES
+        self._features: frozenset[str] = frozenset()
+        self._registers: tuple[Register, ...] = ()
+        self._running = False
+        self._stopped: Stop | None = None
+
+    def __enter__(self) -> "GdbClient":
+        self._link = GdbLink(self._host, self._port, self._timeout)
+        try:
+            self._negotiate()
+            self._registers = self._describe_registers()
+        except BaseException:
+            self._link.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    # Memory
+
+    def read_memory(self, address: int, size: int) -> bytes:
+        """Return ``size`` bytes from ``address`` on."""
+        largest = (self._packet_bytes - _WRITE_OVERHEAD_BYTES) // 2
+        step = largest // _TRANSFER_BYTES * _TRANSFER_BYTES or largest
+        parts: list[bytes] = []
+        for offset in range(0, size, step):
+            wanted = min(step, size - offset)
+            what = f"{wanted} bytes at {address + offset:#010x} cannot be read"
+            part = _from_hex(self._demand(b"m%x,%x" % (address + offset, wanted), what))
+            if len(part) != wanted:
+                raise BoardError(f"{what}: {len(part)} bytes came")
+            parts.append(part)
+        return b"".join(parts)
+
+    def write_memory(self, address: int, data: bytes) -> None:
+        """Write bytes from ``address`` on. Returns when they are written. Flash needs :meth:`flash` instead."""
+        if not data:
+            return
+        what = f"{len(data)} bytes at {address:#010x} cannot be written"
+        failed = False
+        for offset, part in self._split(data):
+            reply = self._request(b"X%x,%x:%b" % (address + offset, len(part), escape(part)))
+            if reply != b"OK":
+                failed = True
+                break
+        # OpenOCD acknowledges a large write before it does it, and tells of a failure with the write after it.
+        # An empty write collects that.
+        failed = self._request(b"X%x,0:" % address) != b"OK" or failed
+        if failed:
+            self._resynchronise()
+            raise BoardError(what, "is there memory at that address, and is it not flash?")
+
+    def _split(self, data: bytes) -> list[tuple[int, bytes]]:
+        """Cut data into parts whose escaped form fits a packet, in whole transfers where possible."""
+        room = self._packet_bytes - _WRITE_OVERHEAD_BYTES
+        parts: list[tuple[int, bytes]] = []
+        offset = 0
+        while offset < len(data):
+            size = room // _TRANSFER_BYTES * _TRANSFER_BYTES or room & ~3
+            while len(escape(data[offset : offset + size])) > room:
+                size = size - _TRANSFER_BYTES if size > _TRANSFER_BYTES else size // 2 & ~3
+            parts.append((offset, data[offset : offset + size]))
+            offset += size
+        return parts
+
+    def _resynchronise(self) -> None:
+        """Pass over replies until the one to a question that only has one kind of answer.
+
+        OpenOCD 0.12 answers twice to a small write that comes after a failed one.
+        """
+        self._send(b"qSupported")
+        while not self._reply(self._timeout).startswith(b"PacketSize"):
+            pass
+
+    # Registers
+
+    @property
+    def register_names(self) -> tuple[str, ...]:
+        """Names of the registers that the target description lists."""
+        return tuple(register.name for register in self._registers)
+
+    def read_registers(self) -> dict[str, int]:
+        """Return all registers of the target description by name."""
+        return {register.name: self._read(register) for register in self._registers}
+
+    def read_register(self, name: str) -> int:
+        """Return one register."""
+        return self._read(self._named(name))
+
+    def write_register(self, name: str, value: int) -> None:
+        """Set one register."""
+        register = self._named(name)
+        data = value.to_bytes(register.size, "little").hex().encode()
+        self._expect_ok(b"P%x=%b" % (register.number, data), f"register {name} cannot be set")
+
+    def _named(self, name: str) -> Register:
+        for register in self._registers:
+            if register.name == name:
+                return register
+        raise BoardError(f"the target has no register {name}", f"it has {', '.join(self.register_names)}")
+
+    def _read(self, register: Register) -> int:
+        what = f"register {register.name} cannot be read"
+        return int.from_bytes(_from_hex(self._demand(b"p%x" % register.number, what)), "little")
+
+    # Running and stopping
+
+    def insert_breakpoint(self, address: int) -> None:
+        """Set a hardware breakpoint on an instruction."""
+        self._point("Z", _HARDWARE_BREAKPOINT, address, _THUMB, "breakpoint")
+
+    def remove_breakpoint(self, address: int) -> None:
+        """Take a hardware breakpoint out."""
+        self._point("z", _HARDWARE_BREAKPOINT, address, _THUMB, "breakpoint")
+
+    def insert_watchpoint(self, address: int, size: int, access: Access) -> None:
+        """Set a watchpoint on ``size`` bytes of data; the size is a power of two, the address a multiple of it."""
+        self._point("Z", _WATCH_TYPES[access], address, size, f"{access} watchpoint")
+
+    def remove_watchpoint(self, address: int, size: int, access: Access) -> None:
+        """Take a watchpoint out."""
+        self._point("z", _WATCH_TYPES[access], address, size, f"{access} watchpoint")
+
+    def _point(self, verb: str, kind: int, address: int, size: int, noun: str) -> None:
+        done = "set" if verb == "Z" else "removed"
+        self._expect_ok(
+            b"%b%x,%x,%x" % (verb.encode(), kind, address, size),
+            f"{noun} at {address:#010x} cannot be {done}",
+            "the core has few comparators: are they all in use?",
+        )
+
+    def resume(self) -> None:
+        """Let the target run. :meth:`wait_for_stop` tells when it stops."""
+        self._stopped = None
+        self._running = True
+        self._send(b"c")
+
+    def wait_for_stop(self, timeout: float) -> Stop | None:
+        """Return why a resumed target stopped, or None when it still runs after ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        while self._running:
+            packet = self._wire.receive(max(0.0, deadline - time.monotonic()))
+            if packet is None:
+                return None
+            self._notice_stop(packet)
+        return self._stopped
+
+    def interrupt(self) -> None:
+        """Ask a running target to stop. :meth:`wait_for_stop` tells when it has."""
+        self._wire.send_break()
+
+    def step(self) -> Stop:
+        """Execute one instruction."""
+        self._stopped = None
+        self._running = True
+        self._send(b"s")
+        stop = self.wait_for_stop(self._timeout)
+        if stop is None:
+            raise ProbeError(f"one step was not done after {self._timeout:g} s", "reset the board")
+        return stop
+
+    def _notice_stop(self, packet: bytes) -> bool:
+        """Take a packet as a stop reply if it is one, or as console output to be dropped."""
+        if _CONSOLE_OUTPUT.fullmatch(packet) and packet != b"OK":
+            return True
+        if packet[:1] in (b"T", b"S"):
+            self._running = False
+            self._stopped = _parse_stop(packet)
+            return True
+        if self._running and packet[:1] in (b"W", b"X"):
+            raise ProbeError("the GDB server says that the target is gone", "is the board still powered?")
+        return False
+
+    # The server itself
+
+    def monitor(self, command: str, timeout: float = 60.0) -> str:
+        """Run a command of the server (OpenOCD's command line) and return what it printed.
+
+        Raises:
+            ProbeError: the command failed, or took longer than ``timeout`` seconds.
+        """
+        self._send(b"qRcmd," + command.encode().hex().encode())
+        output = bytearray()
+        deadline = time.monotonic() + timeout
+        while True:
+            packet = self._wire.receive(max(0.0, deadline - time.monotonic()))
+            if packet is None:
+                raise ProbeError(f"monitor command '{command}' did not end within {timeout:g} s")
+            if packet == b"OK":
+                return output.decode(errors="replace")
+            if _CONSOLE_OUTPUT.fullmatch(packet):
+                output += _from_hex(packet[1:])
+            elif _ERROR.fullmatch(packet) or not packet:
+                said = output.decode(errors="replace").strip()
+                raise ProbeError(f"monitor command '{command}' failed: {said or 'no reason given'}")
+            elif not self._notice_stop(packet):
+                output += _from_hex(packet)  # a server may answer with the output instead of OK
+
+    # Flash
+
+    def flash(self, segments: Sequence[tuple[int, bytes]], timeout: float = 120.0) -> None:
+        """Erase the sectors that the segments lie in, and program them. The target must be halted.
+
+        Args:
+            segments: pairs of address and bytes, which must not overlap.
+            timeout: seconds a single erasure or the programming of all may take.
+
+        Raises:
+            BoardError: part of a segment is not flash (then nothing has been erased), or the flash refuses.
+        """
+        for start, size in self._sectors_to_erase(segments):
+            self._expect_ok(
+                b"vFlashErase:%x,%x" % (start, size),
+                f"flash at {start:#010x}, {size} bytes, cannot be erased",
+                "is it write-protected?",
+                timeout,
+            )
+        for address, data in sorted(segments):
+            for offset, part in self._split(data):
+                self._expect_ok(
+                    b"vFlashWrite:%x:%b" % (address + offset, escape(part)),
+                    f"flash at {address + offset:#010x} cannot be written",
+                )
+        self._expect_ok(b"vFlashDone", "flash programming failed", "see OpenOCD's log", timeout)
+
+    def _sectors_to_erase(self, segments: Sequence[tuple[int, bytes]]) -> list[tuple[int, int]]:
+        try:
+            areas = parse_flash(self._transfer("memory-map", ""))
+        except DescriptionError as error:
+            raise ProbeError(f"the GDB server's memory map cannot be read: {error}") from error
+        merged: list[tuple[int, int]] = []
+        for address, data in sorted(segments):
+            try:
+                start, size = sectors_of(areas, address, len(data))
+            except ValueError as error:
+                raise BoardError(
+                    f"segment of {len(data)} bytes at {address:#010x} is not all in flash: "
+                    f"{error.args[0]:#010x} is not",
+                    "is the firmware linked for this board?",
+                ) from error
+            if merged and start < sum(merged[-1]):
+                before, _ = merged.pop()
+                size = start + size - before
+                start = before
+            merged.append((start, size))
+        return merged
+
+    # Requests and replies
+
+    @property
+    def _wire(self) -> GdbLink:
+        if self._link is None:
+            raise RuntimeError("GdbClient is used outside its with block")
+        return self._link
+
+    def _negotiate(self) -> None:
+        features = self._request(b"qSupported:hwbreak+;swbreak+").decode(errors="replace").split(";")
+        self._features = frozenset(features)
+        for feature in features:
+            if feature.startswith("PacketSize="):
+                self._packet_bytes = int(feature.removeprefix("PacketSize="), 16)
+        if "QStartNoAckMode+" in self._features and self._request(b"QStartNoAckMode") == b"OK":
+            self._wire.stop_acknowledging()
+
+    def _describe_registers(self) -> tuple[Register, ...]:
+        try:
+            return parse_registers(
+                self._transfer("features", "target.xml"), lambda annex: self._transfer("features", annex)
+            )
+        except DescriptionError as error:
+            raise ProbeError(f"the GDB server's target description cannot be read: {error}") from error
+
+    def _transfer(self, kind: str, annex: str) -> str:
+        """Read a document of the server in pieces."""
+        document = bytearray()
+        step = self._packet_bytes - _WRITE_OVERHEAD_BYTES
+        while True:
+            request = f"qXfer:{kind}:read:{annex}:{len(document):x},{step:x}".encode()
+            reply = self._request(request)
+            if reply[:1] not in (b"m", b"l"):
+                raise ProbeError(f"the GDB server has no {annex or kind}: {reply[:40]!r}")
+            document += reply[1:]
+            if reply[:1] == b"l":
+                return document.decode(errors="replace")
+
+    def _expect_ok(self, payload: bytes, what: str, hint: str = "", timeout: float | None = None) -> None:
+        reply = self._request(payload, timeout)
+        if reply != b"OK":
+            raise BoardError(f"{what} ({reply[:40].decode(errors='replace') or 'not supported'})", hint)
+
+    def _demand(self, payload: bytes, what: str) -> bytes:
+        reply = self._request(payload)
+        if not reply or _ERROR.fullmatch(reply):
+            raise BoardError(f"{what} ({reply[:40].decode(errors='replace') or 'not supported'})")
+        return reply
+
+    def _request(self, payload: bytes, timeout: float | None = None) -> bytes:
+        self._send(payload)
+        return self._reply(self._timeout if timeout is None else timeout)
+
+    def _send(self, payload: bytes) -> None:
+        self._wire.send(payload, self._timeout)
+
+    def _reply(self, timeout: float) -> bytes:
+        """Return the next reply; a stop or console output that comes in between is noticed and passed over."""
+        deadline = time.monotonic() + timeout
+        while True:
+            packet = self._wire.receive(max(0.0, deadline - time.monotonic()))
+            if packet is None:
+                raise ProbeError(
+                    f"the GDB server at {self._host}:{self._port} did not answer within {timeout:g} s",
+                    "the probe or OpenOCD hangs: unplug and replug the probe",
+                )
+            if not self._notice_stop(packet):
+                return packet
+
+
+def _from_hex(text: bytes) -> bytes:
+    try:
+        return bytes.fromhex(text.decode("ascii"))
+    except ValueError as error:
+        raise ProbeError(f"the GDB server sent {text[:40]!r} where hexadecimal was due") from error
+
+
+def _parse_stop(packet: bytes) -> Stop:
+    try:
+        signal = int(packet[1:3], 16)
+        for pair in packet[3:].decode(errors="replace").split(";"):
+            key, _, value = pair.partition(":")
+            if key in _WATCH_STOPS:
+                return Stop(signal, _WATCH_STOPS[key], int(value, 16))
+    except ValueError as error:
+        raise ProbeError(f"the GDB server sent a malformed stop reply: {packet[:60]!r}") from error
+    return Stop(signal)

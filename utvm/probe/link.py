@@ -1,0 +1,88 @@
+"""A connection to a GDB server: requests out, replies in, every wait with a timeout."""
+
+import socket
+import time
+
+from utvm.errors import ProbeError
+from utvm.probe.packets import PacketError, PacketReader, encode
+
+_BREAK = b"\x03"
+_NEXT_STEP = "look at OpenOCD's log; unplug and replug the probe if it hangs"
+
+
+class GdbLink:
+    """The wire under :class:`utvm.probe.gdb.GdbClient`.
+
+    Args:
+        host: where the server is.
+        port: its TCP port.
+        timeout: seconds until the connection must stand.
+
+    Raises:
+        ProbeError: nobody answers there. Every method raises it when the connection breaks, when no reply
+            comes in time, or when what comes is not the protocol.
+    """
+
+    def __init__(self, host: str, port: int, timeout: float) -> None:
+        self._peer = f"{host}:{port}"
+        self._reader = PacketReader()
+        self._acknowledging = True
+        try:
+            self._socket = socket.create_connection((host, port), timeout)
+        except OSError as error:
+            raise ProbeError(f"no GDB server at {self._peer}: {error}", _NEXT_STEP) from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def send(self, payload: bytes, timeout: float) -> None:
+        """Send a packet; binary data in it is escaped already."""
+        self._transmit(encode(payload), timeout)
+
+    def send_break(self) -> None:
+        """Send the interrupt byte, which halts a running target."""
+        self._transmit(_BREAK, 1.0)
+
+    def receive(self, timeout: float) -> bytes | None:
+        """Return the next packet's payload, or None when none comes within ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                payload = self._reader.next_packet()
+            except PacketError as error:
+                raise ProbeError(f"the GDB server at {self._peer} sent garbage: {error}", _NEXT_STEP) from error
+            if payload is not None:
+                if self._acknowledging:
+                    self._transmit(b"+", 1.0)
+                return payload
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return None
+            self._receive_some(remaining)
+
+    def stop_acknowledging(self) -> None:
+        """Send no more ``+``: both ends agreed on it."""
+        self._acknowledging = False
+
+    def _transmit(self, data: bytes, timeout: float) -> None:
+        try:
+            self._socket.settimeout(timeout)
+            self._socket.sendall(data)
+        except OSError as error:
+            raise ProbeError(f"the GDB server at {self._peer} takes no more: {error}", _NEXT_STEP) from error
+
+    def _receive_some(self, timeout: float) -> None:
+        try:
+            self._socket.settimeout(timeout)
+            data = self._socket.recv(1 << 16)
+        except TimeoutError:
+            return
+        except OSError as error:
+            raise ProbeError(
+                f"the connection to the GDB server at {self._peer} broke: {error}", _NEXT_STEP
+            ) from error
+        if not data:
+            raise ProbeError(f"the GDB server at {self._peer} closed the connection", _NEXT_STEP)
+        self._reader.feed(data)
