@@ -1,0 +1,253 @@
+"""Debug port and access port of a virtual board: ADIv5, ARM IHI 0031.
+
+What a debug probe's wires reach. The debug port (DP) is powered up, selects an access port and keeps sticky
+errors; the one access port (AP 0) is an AHB-AP, which reads and writes memory. The core's debug registers are
+in that memory, so nothing here knows about a core.
+"""
+
+from typing import Protocol
+
+from utvm.virtual.machine import BusError
+
+# DP registers, by address and bank (IHI 0031, section B2.2)
+DP_DPIDR = 0x0
+DP_ABORT = 0x0
+DP_CTRL_STAT = 0x4
+DP_SELECT = 0x8
+DP_RDBUFF = 0xC
+
+_BANK_CTRL_STAT = 0
+_BANK_DLCR = 1
+_BANK_TARGETID = 2
+_BANK_DLPIDR = 3
+
+# CTRL/STAT
+STICKYERR = 1 << 5
+CDBGPWRUPREQ = 1 << 28
+CSYSPWRUPREQ = 1 << 30
+_REQUEST_TO_ACKNOWLEDGE = 1  # each acknowledge bit stands right above its request bit
+_CTRL_WRITABLE = 0x54FFFF01  # requests, TRNCNT, MASKLANE, TRNMODE, ORUNDETECT
+
+# ABORT
+STKERRCLR = 1 << 2
+
+# AP registers
+AP_CSW = 0x00
+AP_TAR = 0x04
+AP_DRW = 0x0C
+AP_BD0 = 0x10
+AP_BD3 = 0x1C
+AP_BASE = 0xF8
+AP_IDR = 0xFC
+
+# CSW
+CSW_SIZE = 0x7
+CSW_ADDRESS_INCREMENT = 0x30
+CSW_INCREMENT_SINGLE = 0x10
+CSW_DEVICE_ENABLED = 1 << 6
+_CSW_WRITABLE = 0x7F000037  # Prot, AddrInc, Size
+
+_TAR_WRAP = 0x400  # auto-increment is only promised within 1 KiB (IHI 0031, section C2.2.2)
+
+
+class DebugMemory(Protocol):
+    """The memory an access port masters: a :class:`utvm.virtual.machine.Machine`, or a stand-in."""
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return ``size`` bytes, or raise :class:`BusError`."""
+
+    def write(self, address: int, data: bytes) -> None:
+        """Write bytes, or raise :class:`BusError`."""
+
+
+class MemoryAccessPort:
+    """An AHB-AP: 8, 16 and 32-bit accesses, single auto-increment, no packed transfers."""
+
+    def __init__(self, memory: DebugMemory, *, identification: int, base: int) -> None:
+        self._memory = memory
+        self._identification = identification
+        self._base = base
+        self._control = 0x03000042
+        self._address = 0
+
+    def read(self, register: int) -> int:
+        """Return an AP register.
+
+        Raises:
+            BusError: DRW or a banked data register, and the memory refused.
+        """
+        if register == AP_DRW:
+            value = self._load(self._address, 1 << (self._control & CSW_SIZE))
+            self._increment()
+            return value
+        if AP_BD0 <= register <= AP_BD3:
+            return self._load(self._banked(register), 4)
+        fixed = {
+            AP_CSW: self._control | CSW_DEVICE_ENABLED,
+            AP_TAR: self._address,
+            AP_BASE: self._base,
+            AP_IDR: self._identification,
+        }
+        return fixed.get(register, 0)
+
+    def write(self, register: int, value: int) -> None:
+        """Write an AP register.
+
+        Raises:
+            BusError: DRW or a banked data register, and the memory refused.
+        """
+        if register == AP_CSW:
+            self._set_control(value)
+        elif register == AP_TAR:
+            self._address = value
+        elif register == AP_DRW:
+            self._store(self._address, 1 << (self._control & CSW_SIZE), value)
+            self._increment()
+        elif AP_BD0 <= register <= AP_BD3:
+            self._store(self._banked(register), 4, value)
+
+    def read_block(self, address: int, size: int, width: int) -> bytes:
+        """Return ``size`` bytes read by accesses of ``width`` bytes: what TAR and a row of DRW reads give.
+
+        Raises:
+            BusError: the memory refused one of them.
+        """
+        if width == 4:
+            return self._memory.read(address, size)
+        return b"".join(self._memory.read(address + offset, width) for offset in range(0, size, width))
+
+    def write_block(self, address: int, data: bytes, width: int) -> None:
+        """Write bytes by accesses of ``width`` bytes: what TAR and a row of DRW writes do.
+
+        Raises:
+            BusError: the memory refused one of them; those before it were done.
+        """
+        if width == 4:
+            self._memory.write(address, data)
+            return
+        for offset in range(0, len(data), width):
+            self._memory.write(address + offset, data[offset : offset + width])
+
+    def _set_control(self, value: int) -> None:
+        self._control = value & _CSW_WRITABLE
+        if self._control & CSW_SIZE > 2:  # 64-bit and wider accesses are not implemented: read back as words
+            self._control = self._control & ~CSW_SIZE | 2
+        if self._control & CSW_ADDRESS_INCREMENT != CSW_INCREMENT_SINGLE:
+            self._control &= ~CSW_ADDRESS_INCREMENT
+
+    def _banked(self, register: int) -> int:
+        return self._address & ~0xF | register & 0xC
+
+    def _load(self, address: int, width: int) -> int:
+        if address % width:
+            raise BusError(address)
+        lane = 8 * (address & 3)
+        return int.from_bytes(self._memory.read(address, width), "little") << lane & 0xFFFFFFFF
+
+    def _store(self, address: int, width: int, value: int) -> None:
+        if address % width:
+            raise BusError(address)
+        lane = 8 * (address & 3)
+        self._memory.write(address, (value >> lane & (1 << 8 * width) - 1).to_bytes(width, "little"))
+
+    def _increment(self) -> None:
+        if self._control & CSW_ADDRESS_INCREMENT:
+            following = self._address + (1 << (self._control & CSW_SIZE))
+            self._address = self._address & ~(_TAR_WRAP - 1) | following & (_TAR_WRAP - 1)
+
+
+class DebugPort:
+    """A SW-DP, version 2, with one access port.
+
+    Reads of an access port are posted: :meth:`read_ap` gives the result of the read before it, and RDBUFF the
+    last one (IHI 0031, section B4.2). A bus error sets STICKYERR; from then on accesses to the access port do
+    nothing until ABORT clears it.
+
+    Args:
+        memory: what AP 0 masters.
+        identification: DPIDR.
+        ap_identification: IDR of AP 0.
+        base: BASE of AP 0, the address of the ROM table with its flags.
+    """
+
+    def __init__(
+        self,
+        memory: DebugMemory,
+        *,
+        identification: int = 0x5BA02477,
+        ap_identification: int = 0x74770001,
+        base: int = 0xE00FD003,
+    ) -> None:
+        self.identification = identification
+        self.ap = MemoryAccessPort(memory, identification=ap_identification, base=base)
+        self._control = 0
+        self._select = 0
+        self._posted = 0
+
+    @property
+    def powered(self) -> bool:
+        """Whether the debug domain is powered up, without which no access port answers."""
+        return bool(self._control & CDBGPWRUPREQ)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a sticky error stands."""
+        return bool(self._control & STICKYERR)
+
+    def read(self, register: int) -> int:
+        """Return a DP register (0x0, 0x4, 0x8 or 0xC); SELECT.DPBANKSEL picks what 0x4 is."""
+        if register == DP_DPIDR:
+            return self.identification
+        if register == DP_CTRL_STAT:
+            return self._read_banked(self._select & 0xF)
+        return self._posted  # RDBUFF and RESEND
+
+    def write(self, register: int, value: int) -> None:
+        """Write a DP register."""
+        if register == DP_ABORT:
+            if value & STKERRCLR:
+                self._control &= ~STICKYERR
+        elif register == DP_CTRL_STAT:
+            if self._select & 0xF == _BANK_CTRL_STAT:
+                self._control = value & _CTRL_WRITABLE | self._control & STICKYERR
+        elif register == DP_SELECT:
+            self._select = value
+
+    def read_ap(self, register: int) -> int:
+        """Read a register of the selected access port and return the result of the read before it."""
+        before = self._posted
+        if self._ap_answers():
+            try:
+                self._posted = self.ap.read(self._select & 0xF0 | register) if self._select >> 24 == 0 else 0
+            except BusError:
+                self.fail()
+        return before
+
+    def write_ap(self, register: int, value: int) -> None:
+        """Write a register of the selected access port. An access port that is not there ignores it."""
+        if self._ap_answers() and self._select >> 24 == 0:
+            try:
+                self.ap.write(self._select & 0xF0 | register, value)
+            except BusError:
+                self.fail()
+
+    def fail(self) -> None:
+        """Set the sticky error flag, as a refused transaction does."""
+        self._control |= STICKYERR
+
+    def _ap_answers(self) -> bool:
+        if not self.powered:
+            self.fail()
+        return not self.failed
+
+    def _read_banked(self, bank: int) -> int:
+        if bank == _BANK_CTRL_STAT:
+            requests = self._control & (CDBGPWRUPREQ | CSYSPWRUPREQ)
+            return self._control | requests << _REQUEST_TO_ACKNOWLEDGE
+        if bank == _BANK_DLCR:
+            return 0x40  # bit 6 reads as one; turnaround of one cycle
+        if bank == _BANK_TARGETID:
+            return 1  # bit 0 reads as one; names no designer and no part
+        if bank == _BANK_DLPIDR:
+            return 1  # SWD protocol version 2
+        return 0
