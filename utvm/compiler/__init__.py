@@ -14,9 +14,9 @@ import numpy.typing as npt
 from utvm.compiler.compile import compile_model
 from utvm.compiler.library import Library, Tensor
 from utvm.compiler.model import Model
-from utvm.compiler.onnx_file import load
+from utvm.compiler.onnx_file import from_onnx, load
 
-__all__ = ["Library", "Model", "Tensor", "compile_model", "from_relax", "load", "reference"]
+__all__ = ["Library", "Model", "Tensor", "compile_model", "from_onnx", "from_relax", "load", "reference"]
 
 
 def from_relax(module: Any, name: str) -> Model:

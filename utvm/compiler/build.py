@@ -3,6 +3,7 @@
 from utvm.compiler.emit import emit
 from utvm.compiler.frontend import import_model
 from utvm.compiler.graph import extract, legalize
+from utvm.compiler.guard import tvm_errors
 from utvm.compiler.library import Library
 from utvm.compiler.lower import lower
 from utvm.compiler.model import Model
@@ -16,13 +17,18 @@ def build_library(model: Model, name: str) -> Library:
 
     Args:
         name: C identifier that begins every global symbol of the library.
+
+    Raises:
+        CompileError: the model cannot be compiled.
     """
     imported = import_model(model)
-    graph = extract(legalize(imported.module), imported.input_names, imported.output_names)
+    with tvm_errors(model.origin, "compile the model"):
+        graph = extract(legalize(imported.module), imported.input_names, imported.output_names)
+        lowered = lower(graph.functions)
     scope = Scope([f"{name}_run"])
     operators = {
-        function: print_function(scope.claim(f"{name}_{function}", name), lowered)
-        for function, lowered in lower(graph.functions).items()
+        function: print_function(scope.claim(f"{name}_{function}", name), body)
+        for function, body in lowered.items()
     }
     workspaces = {function: operator.workspace_bytes for function, operator in operators.items()}
     return emit(name, graph, plan_memory(graph, workspaces), operators)

@@ -1,6 +1,5 @@
 """From a model's bytes to a Relax module."""
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,8 +7,13 @@ import onnx
 import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
+from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
 
+from utvm.compiler.graph import tensor_of
+from utvm.compiler.guard import tvm_errors
 from utvm.compiler.model import Model
+from utvm.compiler.validate import unsupported_operators
+from utvm.errors import CompileError
 
 
 @dataclass(frozen=True)
@@ -22,8 +26,16 @@ class Imported:
 
 
 def import_model(model: Model) -> Imported:
-    """Turn a model into a Relax module."""
-    return _import_relax(model) if model.format == "relax" else _import_onnx(model)
+    """Turn a model into a Relax module.
+
+    Raises:
+        CompileError: TVM does not support an operator of the model, or a tensor in it has no fixed shape, no
+            elements, an element type that C lacks, or an absurd size.
+    """
+    with tvm_errors(model.origin, "read the model"):
+        imported = _import_relax(model) if model.format == "relax" else _import_onnx(model)
+        _check_tensors(imported.module, model.origin)
+    return imported
 
 
 def from_relax(module: Any, name: str) -> Model:
@@ -46,12 +58,34 @@ def _import_relax(model: Model) -> Imported:
 
 def _import_onnx(model: Model) -> Imported:
     proto = onnx.load_from_string(model.content)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        module = from_onnx(proto, keep_params_in_input=False)
+    unsupported = unsupported_operators(proto, _get_convert_map())
+    if unsupported:
+        raise CompileError(
+            f"{model.origin}: operators that are not supported: {', '.join(unsupported)}",
+            "replace them in the model by supported operators",
+        )
+    module = from_onnx(proto, keep_params_in_input=False)
     stored = {item.name for item in proto.graph.initializer}
     return Imported(
         module,
         tuple(item.name for item in proto.graph.input if item.name not in stored),
         tuple(item.name for item in proto.graph.output),
     )
+
+
+def _check_tensors(module: Any, origin: str) -> None:
+    """Refuse tensors that cannot be on a board before anything of their size is allocated."""
+    main = module["main"]
+    if not isinstance(main.body, relax.SeqExpr):
+        raise CompileError(f"{origin}: computes nothing", "a model needs at least one operator")
+    values = [*main.params, *(binding.var for block in main.body.blocks for binding in block.bindings)]
+    for value in values:
+        for kind in _leaves(value.ty):
+            tensor_of(kind, f"{origin}: {value.name}")
+
+
+def _leaves(kind: Any) -> list[Any]:
+    if isinstance(kind, relax.TupleType):
+        return [leaf for field in kind.fields for leaf in _leaves(field)]
+    # Shapes are computed while compiling, and take no memory on a board.
+    return [] if isinstance(kind, relax.ShapeType) else [kind]

@@ -13,10 +13,8 @@ import tvm
 from tvm import relax, tirx
 
 from utvm.compiler.library import ELEMENT_TYPES, Tensor
+from utvm.compiler.validate import MAX_TENSOR_BYTES
 from utvm.errors import CompileError
-
-MAX_TENSOR_BYTES = 1 << 28
-"""No tensor may be larger: a hundred times what a large microcontroller holds, and safe on any host."""
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,105 @@
-"""Reading an ONNX file."""
+"""Reading an ONNX file, with everything checked that can be checked before TVM sees it."""
 
+from collections.abc import Iterator
 from pathlib import Path
+
+import onnx
+import onnx.external_data_helper
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
+from utvm.compiler.validate import check
 from utvm.errors import ConfigError
+
+MAX_FILE_BYTES = 1 << 28
+"""Larger files are refused unread: no microcontroller holds a thousandth of it."""
 
 
 def load(path: Path) -> Model:
-    """Read an ONNX file.
+    """Read an ONNX file, and the files its weights may lie in.
 
     Raises:
-        ConfigError: there is no such file, or it is not an ONNX model.
-        CompileError: it is one, but not one that can run on a board.
+        ConfigError: there is no such file, it is not a whole ONNX model, or a file of weights is missing.
+        CompileError: it is a model, but not one that can run on a board.
     """
+    if not path.is_file():
+        raise ConfigError(f"{path}: there is no such file", "name an ONNX file")
     try:
+        size = path.stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise ConfigError(f"{path}: is {size} bytes long, too long for any board")
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}", "name an ONNX file") from error
-    return Model(identifier(path.stem, "model"), str(path), "onnx", content)
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    return _read(content, identifier(path.stem, "model"), str(path), path.parent)
+
+
+def from_onnx(content: bytes, name: str) -> Model:
+    """Take a serialised ONNX ``ModelProto`` that holds all its data.
+
+    Args:
+        name: a C identifier.
+
+    Raises:
+        ConfigError, CompileError: as :func:`load`.
+    """
+    return _read(content, name, f"ONNX model {name}", None)
+
+
+def _read(content: bytes, name: str, origin: str, directory: Path | None) -> Model:
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(content)
+    except DecodeError as error:
+        raise ConfigError(
+            f"{origin}: is not an ONNX file, or only a part of one", "export the model again"
+        ) from error
+    if not proto.HasField("graph"):
+        raise ConfigError(
+            f"{origin}: is not an ONNX file, or only a part of one: it holds no graph", "export the model again"
+        )
+    if _bring_in_external_data(proto, origin, directory):
+        content = proto.SerializeToString(deterministic=True)
+    check(proto, origin)
+    return Model(name, origin, "onnx", content)
+
+
+def _bring_in_external_data(proto: onnx.ModelProto, origin: str, directory: Path | None) -> bool:
+    """Load weights that lie in other files; return whether there were any."""
+    found = False
+    total = 0
+    for tensor in _tensors(proto.graph):
+        if not onnx.external_data_helper.uses_external_data(tensor):
+            continue
+        found = True
+        location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+        path = (directory or Path()) / location
+        if directory is None or not location or not path.is_file():
+            raise ConfigError(
+                f"{origin}: the weights {tensor.name} are in another file, {location!r}, which is missing",
+                "put it beside the model, or export the model with all its data inside",
+            )
+        total += path.stat().st_size
+        if total > MAX_FILE_BYTES:
+            raise ConfigError(
+                f"{origin}: the weights are more than {MAX_FILE_BYTES} bytes, too many for any board"
+            )
+        try:
+            onnx.external_data_helper.load_external_data_for_tensor(tensor, str(directory))
+        except Exception as error:  # onnx raises its own errors, ValueError and OSError here
+            raise ConfigError(
+                f"{origin}: the weights {tensor.name} cannot be read from {location!r}: {error}"
+            ) from error
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+    return found
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors

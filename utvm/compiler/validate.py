@@ -1,0 +1,190 @@
+"""Checks on an ONNX model, each with a message that names the place.
+
+They come before TVM, which answers some broken models with an internal error, and before anything of a model's
+stated size is allocated.
+"""
+
+import math
+from collections.abc import Iterable
+
+import onnx
+import onnx.checker
+import onnx.defs
+import onnx.shape_inference
+
+from utvm.compiler.library import ELEMENT_TYPES, item_bytes
+from utvm.errors import CompileError
+
+MAX_TENSOR_BYTES = 1 << 26
+"""No tensor may be larger: several times the memory of a large microcontroller, and safe on any host."""
+
+_CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
+
+
+def check(proto: onnx.ModelProto, origin: str) -> None:
+    """Check a model.
+
+    Args:
+        origin: what messages call the model.
+
+    Raises:
+        CompileError: it breaks ONNX's rules, or cannot become a library.
+    """
+    graph = proto.graph
+    if not graph.node or not graph.output:
+        raise CompileError(f"{origin}: the graph is empty", "export a model with at least one operator and output")
+    _check_versions(proto, origin)
+    _check_order(graph, origin)
+    for tensor in graph.initializer:
+        _check_constant(tensor, origin)
+    for node in graph.node:
+        _check_attributes(node, origin)
+    stored = {tensor.name for tensor in graph.initializer}
+    for value in graph.input:
+        if value.name not in stored:
+            _check_value(value, f"{origin}: input {value.name!r}", must_be_fixed=True)
+    _check_rules(proto, origin)
+
+
+def _check_versions(proto: onnx.ModelProto, origin: str) -> None:
+    newest = onnx.defs.onnx_opset_version()
+    versions = [item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")]
+    if len(versions) != 1 or not 1 <= versions[0] <= newest:
+        raise CompileError(
+            f"{origin}: needs operator set {versions or 'unknown'}; 1 to {newest} are known",
+            "export the model for an older operator set",
+        )
+
+
+def _check_order(graph: onnx.GraphProto, origin: str) -> None:
+    known = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer} | {""}
+    produced = {name: node for node in graph.node for name in node.output}
+    for node in graph.node:
+        for name in node.input:
+            if name in known:
+                continue
+            if name not in produced:
+                raise CompileError(f"{origin}: nothing produces {name!r}, which {_place(node)} reads")
+            if _depends_on(node, name, produced):
+                raise CompileError(f"{origin}: the graph has a cycle through {_place(node)}")
+            raise CompileError(
+                f"{origin}: {_place(node)} comes before {_place(produced[name])}, whose result it reads",
+                "sort the nodes",
+            )
+        known.update(node.output)
+
+
+def _depends_on(node: onnx.NodeProto, name: str, produced: dict[str, onnx.NodeProto]) -> bool:
+    """Return whether the value called name is made, however indirectly, from a result of the node."""
+    waiting, seen = [name], set()
+    while waiting:
+        current = waiting.pop()
+        if current in node.output:
+            return True
+        if current in seen or current not in produced:
+            continue
+        seen.add(current)
+        waiting.extend(produced[current].input)
+    return False
+
+
+def _check_attributes(node: onnx.NodeProto, origin: str) -> None:
+    for attribute in node.attribute:
+        tensors = [*attribute.tensors, *([attribute.t] if attribute.HasField("t") else [])]
+        for tensor in tensors:
+            _check_constant(tensor, origin)
+        if attribute.sparse_tensors or attribute.HasField("sparse_tensor"):
+            raise CompileError(f"{origin}: {_place(node)} has a sparse constant, which is not supported")
+
+
+def _check_constant(tensor: onnx.TensorProto, origin: str) -> None:
+    place = f"{origin}: constant {tensor.name!r}"
+    if any(extent < 0 for extent in tensor.dims):
+        raise CompileError(f"{place}: has a negative dimension: {tuple(tensor.dims)}")
+    size = _check_size(tensor.dims, tensor.data_type, place, zero_is_fine=True)
+    if tensor.HasField("raw_data") and len(tensor.raw_data) != size:
+        raise CompileError(f"{place}: holds {len(tensor.raw_data)} bytes where its shape needs {size}")
+
+
+def _check_value(value: onnx.ValueInfoProto, place: str, *, must_be_fixed: bool) -> None:
+    kind = value.type.WhichOneof("value")
+    if kind is None and not must_be_fixed:
+        return
+    if kind != "tensor_type":
+        raise CompileError(f"{place}: is not a tensor", "only tensors can be handed to a board")
+    tensor = value.type.tensor_type
+    if must_be_fixed and not tensor.HasField("shape"):
+        raise CompileError(f"{place}: has no shape", "give it a fixed shape when exporting the model")
+    extents = []
+    for number, dimension in enumerate(tensor.shape.dim):
+        if dimension.HasField("dim_value"):
+            extents.append(dimension.dim_value)
+        elif must_be_fixed:
+            symbol = f" ({dimension.dim_param})" if dimension.dim_param else ""
+            raise CompileError(
+                f"{place}: dimension {number}{symbol} has no fixed size",
+                "a board's memory is planned ahead: export the model with fixed sizes (a batch is usually 1)",
+            )
+    if any(extent < 0 for extent in extents):
+        raise CompileError(f"{place}: has a negative dimension: {tuple(extents)}")
+    _check_size(extents, tensor.elem_type, place, zero_is_fine=False)
+
+
+def _check_size(extents: Iterable[int], element_type: int, place: str, *, zero_is_fine: bool) -> int:
+    """Return the size of a tensor in bytes."""
+    dtype = _dtype(element_type)
+    if dtype not in ELEMENT_TYPES:
+        raise CompileError(
+            f"{place}: has elements of type {dtype}, which is not supported",
+            f"supported are {', '.join(ELEMENT_TYPES)}",
+        )
+    shape = tuple(extents)
+    size = math.prod(shape) * item_bytes(dtype)
+    if size == 0 and not zero_is_fine:
+        raise CompileError(f"{place}: has no elements: shape {shape}", "remove empty tensors from the model")
+    if size > MAX_TENSOR_BYTES:
+        raise CompileError(
+            f"{place}: is absurdly large: shape {shape}, {size} bytes",
+            f"no tensor may have more than {MAX_TENSOR_BYTES} bytes",
+        )
+    return size
+
+
+def _dtype(element_type: int) -> str:
+    """Return the numpy name of an ONNX element type, or ONNX's own name if numpy has none."""
+    try:
+        name = str(onnx.TensorProto.DataType.Name(element_type)).lower()
+    except ValueError:
+        return f"number {element_type}"
+    return {"float": "float32", "double": "float64"}.get(name, name)
+
+
+def _check_rules(proto: onnx.ModelProto, origin: str) -> None:
+    """Apply ONNX's own checks, and check the size of every value whose shape ONNX can tell."""
+    try:
+        onnx.checker.check_model(proto)
+        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
+    except Exception as error:  # onnx raises several kinds here, some of them only bound in C++
+        reason = " ".join(str(error).split())[:300]
+        raise CompileError(f"{origin}: breaks ONNX's rules: {reason}", "export the model again") from error
+    for value in [*inferred.graph.value_info, *inferred.graph.output]:
+        _check_value(value, f"{origin}: tensor {value.name!r}", must_be_fixed=False)
+
+
+def unsupported_operators(proto: onnx.ModelProto, supported: Iterable[str]) -> list[str]:
+    """Describe every node whose operator is not supported, as ``operator (at node)``.
+
+    Args:
+        supported: operator names that can be imported.
+    """
+    names = set(supported) - set(_CONTROL_FLOW)
+    return [
+        f"{node.op_type} (at {node.name or node.output[0]})"
+        for node in proto.graph.node
+        if node.op_type not in names or node.domain not in ("", "ai.onnx", "com.microsoft")
+    ]
+
+
+def _place(node: onnx.NodeProto) -> str:
+    name = node.name or (node.output[0] if node.output else "without a name")
+    return f"node {name!r} ({node.op_type})"
