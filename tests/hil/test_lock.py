@@ -23,9 +23,7 @@ with lock.hold(sys.argv[1], directory=Path(sys.argv[2])):
 
 
 def _start_holder(name: str, directory: Path) -> subprocess.Popen[str]:
-    holder = subprocess.Popen(
-        [sys.executable, "-c", _HOLDER, name, directory], stdout=subprocess.PIPE, text=True
-    )
+    holder = subprocess.Popen([sys.executable, "-c", _HOLDER, name, directory], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
     return holder

@@ -1,0 +1,77 @@
+"""A pytest plugin that puts a FakeBench in place of a board, so that what a run makes of trouble can be seen.
+
+The environment variable ``FAKE_ATTACH`` says how each attempt to attach goes, comma-separated: ``ok``, ``gone``
+or ``busy``; the last one goes on for ever. ``FAKE_LOG`` names a file that is told of every attaching and release.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from utvm.boards import Board
+from utvm.errors import BoardError, ProbeError
+from utvm.hil import keeper
+
+
+class FakeBench:
+    """As much of a bench as the plugin itself touches; a test can make it die."""
+
+    def __init__(self, board: Board, number: int) -> None:
+        self.board = board
+        self.number = number
+        self.kind = "virtual"
+        self.probe = "fake probe"
+        self.serial = "FAKE-1"
+        self.openocd_died = False
+        self.silent = False
+        self.resets = 0
+
+    def describe(self) -> str:
+        return f"{self.board.name}: VIRTUAL board, a fake"
+
+    def check(self) -> None:
+        if self.openocd_died:
+            raise ProbeError("OpenOCD ended unexpectedly", "look at its log")
+
+    def read_memory(self, address: int, size: int) -> bytes:
+        if self.silent:
+            raise BoardError(f"no answer at {address:#x}")
+        return bytes(size)
+
+    def clear_breakpoints(self) -> None:
+        pass
+
+    def reset(self, *, halt: bool) -> None:
+        assert halt
+        self.resets += 1
+
+
+def _log(text: str) -> None:
+    with Path(os.environ["FAKE_LOG"]).open("a", encoding="utf-8") as log:
+        log.write(text + "\n")
+
+
+_attempts = 0
+
+
+@contextlib.contextmanager
+def _attach(board: Board, _wish: str, **_options: object) -> Iterator[FakeBench]:
+    global _attempts  # noqa: PLW0603  one process, one fake board
+    script = os.environ.get("FAKE_ATTACH", "ok").split(",")
+    manner = script[min(_attempts, len(script) - 1)]
+    _attempts += 1
+    if manner == "gone":
+        raise ProbeError("no device found", "plug it in")
+    if manner == "busy":
+        raise BoardError(f"{board.name} is busy, held by pid 1 (since 2026-01-01)", "wait")
+    _log("attached")
+    try:
+        yield FakeBench(board, _attempts)
+    finally:
+        _log("released")
+
+
+def pytest_configure() -> None:
+    keeper.attach = _attach  # type: ignore[assignment]
+    keeper.find_probe = lambda *_: None  # type: ignore[assignment]

@@ -1,0 +1,280 @@
+"""What a run makes of passes, failures and trouble: each outcome keeps its name up to the exit code."""
+
+import signal
+
+import pytest
+from conftest import Finished, Runner
+
+_PASSING = """
+def test_one(board):
+    assert board.resets == 1
+
+def test_two(board):
+    pass
+"""
+
+_MIXED = """
+import pytest
+from utvm.errors import BoardError, ConfigError, ProbeError, TransportError
+from utvm.session import DeviceFault, FaultRecord
+
+def test_passes(board):
+    pass
+
+def test_fails(board):
+    print("seen on the way")
+    assert 6 * 7 == 41
+
+def test_skips(board):
+    pytest.skip("not for this board")
+
+@pytest.mark.xfail(reason="known")
+def test_expected_to_fail(board):
+    assert False
+
+def test_faults(board):
+    record = FaultRecord(5, 0x8200, 0, 0, 0xDEADBEEF, 0xFFFFFFF9, 0x20001000, (0,) * 6 + (0x08000100, 0))
+    raise DeviceFault(record, "poke at poke.c:3")
+
+def test_board_says_no(board):
+    raise BoardError("address refused", "look at the memory map")
+
+def test_wrong_use(board):
+    raise ConfigError("no such model")
+
+@pytest.fixture
+def broken():
+    raise ValueError("set-up went wrong")
+
+def test_with_broken_setup(board, broken):
+    pass
+"""
+
+_TROUBLE = """
+import pytest
+from utvm.errors import BoardError, ProbeError, TransportError
+
+def test_before(board):
+    assert board.number == 1
+
+def test_with_trouble(board):
+    {trouble}
+
+def test_after(board):
+    assert board.number == 2
+"""
+
+
+def test_all_passed(run_suite: Runner) -> None:
+    done = run_suite(_PASSING)
+    assert done.exit_code == 0, done.stdout + done.stderr
+    assert done.report["verdict"] == "passed"
+    assert done.outcomes == {"test_one": "passed", "test_two": "passed"}
+    assert "VIRTUAL" in done.lines[0]
+    assert "stm32f746" in done.lines[0]
+    assert done.lines[-1] == "PASSED on a VIRTUAL stm32f746: 2 passed; exit code 0"
+    assert done.report["board"] == {
+        "name": "stm32f746",
+        "kind": "virtual",
+        "probe": "fake probe",
+        "serial": "FAKE-1",
+    }
+    assert done.bench_log == ("attached", "released")
+
+
+@pytest.fixture(scope="module")
+def mixed(run_suite: Runner) -> Finished:
+    return run_suite(_MIXED)
+
+
+def test_a_failure_fails_the_run(mixed: Finished) -> None:
+    assert mixed.exit_code == 1
+    assert mixed.report["verdict"] == "failed"
+    assert mixed.lines[-1] == "FAILED on a VIRTUAL stm32f746: 1 passed, 5 failed, 2 skipped; exit code 1"
+
+
+def test_each_outcome_and_its_reason(mixed: Finished) -> None:
+    assert mixed.outcomes == {
+        "test_passes": "passed",
+        "test_fails": "failed",
+        "test_skips": "skipped",
+        "test_expected_to_fail": "skipped",
+        "test_faults": "failed",
+        "test_board_says_no": "failed",
+        "test_wrong_use": "failed",
+        "test_with_broken_setup": "failed",
+    }
+    assert "6 * 7" in mixed.messages["test_fails"]
+    assert mixed.messages["test_skips"] == "not for this board"
+    assert mixed.messages["test_expected_to_fail"] == "expected to fail: known"
+    assert "BusFault" in mixed.messages["test_faults"]
+    assert "poke.c:3" in mixed.messages["test_faults"]
+    assert mixed.messages["test_board_says_no"] == "address refused\n  hint: look at the memory map"
+    assert mixed.messages["test_with_broken_setup"] == "in setup: ValueError: set-up went wrong"
+
+
+def test_junit_knows_failures_from_skips(mixed: Finished) -> None:
+    assert {name: mixed.junit.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "8",
+        "failures": "5",
+        "errors": "0",
+        "skipped": "2",
+    }
+    (fails,) = mixed.junit.iterfind("testcase[@name='test_fails']/failure")
+    assert "seen on the way" in (fails.text or "")
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        "raise ProbeError('the probe was unplugged')",
+        "raise TransportError('the console broke')",
+        "board.openocd_died = True; assert False, 'noticed by an assertion'",
+        "board.openocd_died = True; raise BoardError('noticed by a board error')",
+        "board.silent = True; raise BoardError('does not answer')",
+    ],
+)
+def test_trouble_is_neither_failed_nor_passed(run_suite: Runner, trouble: str) -> None:
+    done = run_suite(_TROUBLE.format(trouble=trouble))
+    assert done.outcomes == {
+        "test_before": "passed",
+        "test_with_trouble": "infrastructure",
+        "test_after": "passed",
+    }
+    assert "attached once more" in done.messages["test_with_trouble"]
+    assert done.exit_code == 3
+    assert done.report["verdict"] == "infrastructure"
+    assert done.lines[-1].startswith(
+        "NO VERDICT (infrastructure trouble) on a VIRTUAL stm32f746: 2 passed, 1 infrastructure; "
+    )
+    assert done.junit.get("errors") == "1"
+    assert done.junit.get("failures") == "0"
+    assert done.bench_log == ("attached", "released", "attached", "released")
+
+
+def test_a_board_that_dies_between_two_tests_is_trouble(run_suite: Runner) -> None:
+    done = run_suite(
+        "def test_kills(board):\n    board.openocd_died = True\ndef test_next(board):\n    pass\n"
+        "def test_last(board):\n    pass\n"
+    )
+    assert done.outcomes == {
+        "test_kills": "passed",
+        "test_next": "infrastructure",
+        "test_last": "passed",
+    }
+    assert done.exit_code == 3
+
+
+def test_trouble_in_clean_up_is_trouble(run_suite: Runner) -> None:
+    done = run_suite(
+        "import pytest\nfrom utvm.errors import ProbeError\n"
+        "@pytest.fixture\ndef thing(board):\n    yield\n    raise ProbeError('gone while cleaning up')\n"
+        "def test_it(thing):\n    pass\n"
+    )
+    assert done.outcomes == {"test_it": "infrastructure"}
+    assert done.exit_code == 3
+
+
+def test_a_run_stops_when_the_board_does_not_come_back(run_suite: Runner) -> None:
+    done = run_suite(_TROUBLE.format(trouble="raise ProbeError('unplugged')"), attach="ok,gone")
+    assert done.outcomes == {
+        "test_before": "passed",
+        "test_with_trouble": "infrastructure",
+        "test_after": "skipped",
+    }
+    assert "once more failed" in done.messages["test_with_trouble"]
+    assert "no device found" in done.messages["test_with_trouble"]
+    assert "not run: infrastructure trouble in" in done.messages["test_after"]
+    assert done.exit_code == 3
+    assert done.report["verdict"] == "infrastructure"
+
+
+def test_the_second_trouble_stops_the_run(run_suite: Runner) -> None:
+    done = run_suite(
+        "from utvm.errors import ProbeError\n"
+        "def test_a(board):\n    raise ProbeError('x')\ndef test_b(board):\n    raise ProbeError('y')\n"
+        "def test_c(board):\n    pass\n"
+    )
+    assert list(done.outcomes.values()) == ["infrastructure", "infrastructure", "skipped"]
+    assert done.bench_log.count("attached") == 2
+    assert done.exit_code == 3
+
+
+def test_trouble_outweighs_failures(run_suite: Runner) -> None:
+    done = run_suite(
+        "from utvm.errors import ProbeError\n"
+        "def test_a(board):\n    assert False\ndef test_b(board):\n    raise ProbeError('x')\n"
+    )
+    assert list(done.outcomes.values()) == ["failed", "infrastructure"]
+    assert (done.exit_code, done.report["verdict"]) == (3, "infrastructure")
+
+
+@pytest.mark.parametrize(("manner", "said"), [("gone", "no device found"), ("busy", "busy, held by pid 1")])
+def test_without_a_board_nothing_runs_and_nothing_passes(run_suite: Runner, manner: str, said: str) -> None:
+    done = run_suite(_PASSING, attach=manner)
+    assert done.exit_code == 3
+    assert done.report["verdict"] == "infrastructure"
+    assert set(done.outcomes.values()) == {"skipped"}
+    assert "VIRTUAL stm32f746" in done.lines[0]
+    assert said in done.lines[-1]
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("suite", "options"),
+    [("", ()), (_PASSING, ("-k", "nothing")), ("import pytest\ndef test_a():\n    pytest.skip('x')\n", ())],
+)
+def test_no_test_that_ran_is_a_failure(run_suite: Runner, suite: str, options: tuple[str, ...]) -> None:
+    done = run_suite(suite, options=("--board=stm32f746", "--virtual", *options))
+    assert done.exit_code == 1
+    assert done.report["verdict"] == "failed"
+    assert "no test ran" in done.lines[-1]
+    assert "VIRTUAL" in done.lines[-1]
+
+
+def test_a_suite_that_cannot_be_loaded_fails_and_does_not_hide_the_others(run_suite: Runner) -> None:
+    done = run_suite(_PASSING, files={"test_broken.py": "import no_such_module\n"})
+    assert done.exit_code == 1
+    assert sorted(done.outcomes.values()) == ["failed", "passed", "passed"]
+    assert "no_such_module" in done.messages["test_broken.py"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT])
+def test_ctrl_c_lets_go_of_the_board_and_leaves_a_whole_report(run_suite: Runner, number: signal.Signals) -> None:
+    done = run_suite(
+        "import pathlib, time\ndef test_a(board):\n    pass\n"
+        "def test_b(board):\n    pathlib.Path('sleeping').touch()\n    time.sleep(60)\n"
+        "def test_c(board):\n    pass\n",
+        interrupt_with=number,
+    )
+    assert done.exit_code == 3
+    assert done.report["verdict"] == "interrupted"
+    assert list(done.outcomes.values()) == ["passed", "skipped", "skipped"]
+    assert done.lines[-1].startswith("NO VERDICT (interrupted) on a VIRTUAL stm32f746")
+    assert done.bench_log == ("attached", "released")
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not [path for path in done.reports.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--board=no-such-board",), "no-such-board"),
+        (("--board=stm32f746", "--virtual", "--physical"), "exclude each other"),
+        ((), "--board is missing"),
+    ],
+)
+def test_wrong_use_touches_nothing(run_suite: Runner, options: tuple[str, ...], said: str) -> None:
+    done = run_suite(_PASSING, options=options)
+    assert done.exit_code == pytest.ExitCode.USAGE_ERROR
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.bench_log == ()
+    assert not done.reports.exists()
+
+
+def test_a_report_that_cannot_be_written_is_no_pass(run_suite: Runner) -> None:
+    done = run_suite(_PASSING, block_reports=True)
+    assert done.exit_code == 3
+    assert "cannot be written" in done.lines[-1]
+    assert done.bench_log == ("attached", "released")

@@ -1,0 +1,200 @@
+"""The course of one run, as pytest tells it: attach the board, follow the tests, let go of it, report."""
+
+import dataclasses
+import datetime
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from utvm.errors import ConfigError, UtvmError
+from utvm.hil import provenance, report
+from utvm.hil.display import Display
+from utvm.hil.keeper import BenchKeeper
+from utvm.hil.recorder import Recorder, collection_failure
+from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Verdict, decide
+
+
+class Course:
+    """A pytest plugin object that lives as long as one run.
+
+    Infrastructure trouble ends the test in which it shows up, with that outcome. The board is then attached once
+    more so that the other tests still get their answer; the second time, or when that does not work, the run
+    stops. Either way there is no verdict on the tests: what has no answer has not passed.
+
+    Args:
+        report_root: directory of all reports.
+    """
+
+    def __init__(self, keeper: BenchKeeper, display: Display, report_root: Path) -> None:
+        self.keeper = keeper
+        self.models: list[ModelResult] = []
+        self._display = display
+        self._report_root = report_root
+        self._started = datetime.datetime.now(datetime.timezone.utc)
+        self._run_id = report.new_run_id(self._started)
+        self._environment: Environment | None = None
+        self._session: pytest.Session | None = None
+        self._recorder = Recorder()
+        self._cases: list[CaseResult] = []
+        self._trouble = ""
+        self._interrupted = False
+
+    def record(self, model: ModelResult) -> None:
+        """Take a model's figures into the report."""
+        self.models.append(model)
+        accuracy = "" if model.accuracy is None else f", accuracy {100 * model.accuracy:.2f} %"
+        self._display.line(
+            f"{model.name}: {model.samples} samples{accuracy}, {model.count:,} {model.unit} per sample"
+        )
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Look at the machine and choose the board; what is missing is said before anything is touched."""
+        self._session = session
+        try:
+            self._environment = provenance.describe(self.keeper.board)
+            self.keeper.choose()
+        except ConfigError as error:
+            raise pytest.UsageError(str(error)) from error
+        except UtvmError as error:
+            if self._environment is None:
+                pytest.exit(f"error: {error}", returncode=int(error.exit_code))
+            self._trouble = str(error)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Count a suite that cannot be loaded as a failed test."""
+        if report.failed:
+            self._cases.append(collection_failure(report))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Attach the board before the first test; without a board there is no first test."""
+        if not self._trouble:
+            try:
+                self.keeper.attach()
+            except ConfigError as error:
+                raise pytest.UsageError(str(error)) from error
+            except UtvmError as error:
+                self._trouble = str(error)
+        self._say_which_board()
+        if self._trouble:
+            return True
+        for case in self._cases:
+            self._display.finished(case)
+        self._display.begin(len(session.items) + len(self._cases))
+        return None
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Show which test is running."""
+        self._display.running(nodeid)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Tell a failed test from infrastructure trouble while the board can still be asked."""
+        made = yield
+        error = call.excinfo.value if call.excinfo is not None else None
+        trouble = self.keeper.trouble_behind(error) if error is not None and made.failed else ""
+        self._recorder.add(made, error, trouble)
+        return made
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """Take a test's result; after infrastructure trouble, see whether the board comes back."""
+        case = self._recorder.take(nodeid)
+        if case.outcome is Outcome.INFRASTRUCTURE:
+            case = dataclasses.replace(case, message=f"{case.message}\n{self._after_trouble(case)}")
+        self._cases.append(case)
+        self._display.finished(case)
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Note that somebody stopped the run; pytest stops itself in the same way."""
+        self._interrupted = not isinstance(excinfo.value, pytest.Session.Interrupted)
+
+    def pytest_internalerror(self, excrepr: object, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Keep an error of the machinery from looking like a verdict."""
+        self._trouble = f"internal error: {excinfo.exconly()}"
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, object, object]:
+        """Let go of the board, write the report, say the verdict."""
+        try:
+            return (yield)
+        except Exception as error:  # what suites' own clean-up raises must not cost the report
+            self._trouble = self._trouble or f"clean-up after the last test failed: {error}"
+            return None
+        finally:
+            self._release()
+            if exitstatus != pytest.ExitCode.USAGE_ERROR:
+                session.exitstatus = self._finish(session.items)
+
+    def pytest_unconfigure(self) -> None:
+        """Let go of the board however the run ended."""
+        self._release()
+
+    def _say_which_board(self) -> None:
+        keeper, environment = self.keeper, self._made_with
+        why = ""
+        if keeper.wish == "auto":
+            plugged = "a board is" if keeper.identity.kind == "physical" else "no physical board is"
+            why = f" ({plugged} plugged in)"
+        identity = keeper.identity
+        if self._trouble:
+            self._display.line(f"{identity.spoken}{why}: not reached")
+            return
+        self._display.line(
+            f"{keeper.bench.describe()}, OpenOCD {environment.tools['openocd']}{why}; run {self._run_id}"
+        )
+
+    def _after_trouble(self, case: CaseResult) -> str:
+        self._trouble = self._trouble or f"infrastructure trouble in {case.id}: {case.message.splitlines()[0]}"
+        if self.keeper.attached > 1:
+            outcome = "the board had been attached once more already; the run stops"
+        else:
+            try:
+                self.keeper.attach()
+            except UtvmError as error:
+                outcome = f"attaching the board once more failed; the run stops: {error}"
+            else:
+                return "the board was attached once more and the run went on; this test has no result"
+        assert self._session is not None
+        self._session.shouldstop = "the board is gone"
+        return outcome
+
+    def _release(self) -> None:
+        try:
+            self.keeper.release()
+        except UtvmError as error:
+            self._trouble = self._trouble or str(error)
+
+    @property
+    def _made_with(self) -> Environment:
+        assert self._environment is not None
+        return self._environment
+
+    def _finish(self, items: list[pytest.Item]) -> int:
+        self._display.end()
+        verdict, trouble = decide(self._cases, trouble=self._trouble, interrupted=self._interrupted)
+        done = {case.id for case in self._cases}
+        reason = f"not run: {trouble.splitlines()[0]}" if trouble else "not run: the run stopped before it"
+        missing = (
+            CaseResult(item.nodeid, Outcome.SKIPPED, 0.0, reason) for item in items if item.nodeid not in done
+        )
+        summary = RunReport(
+            run_id=self._run_id,
+            started=f"{self._started:%Y-%m-%dT%H:%M:%SZ}",
+            board=self.keeper.identity,
+            environment=self._made_with,
+            cases=(*self._cases, *missing),
+            models=tuple(self.models),
+            verdict=verdict,
+            trouble=trouble,
+        )
+        directory = None
+        try:
+            directory = report.write(summary, self._report_root)
+        except ConfigError as error:
+            # Without its report a run has not been completed.
+            summary = dataclasses.replace(summary, verdict=Verdict.INFRASTRUCTURE, trouble=str(error))
+        self._display.close(summary, directory)
+        return int(summary.verdict.exit_code)

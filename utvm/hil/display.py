@@ -1,0 +1,172 @@
+"""What a run shows: which board, progress, tables, the verdict. Plain lines where there is no terminal."""
+
+import io
+import os
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict
+
+_STYLES = {
+    Outcome.PASSED: "green",
+    Outcome.FAILED: "bold red",
+    Outcome.SKIPPED: "dim",
+    Outcome.INFRASTRUCTURE: "bold yellow",
+}
+_VERDICTS = {
+    Verdict.PASSED: ("PASSED", "bold green"),
+    Verdict.FAILED: ("FAILED", "bold red"),
+    Verdict.INFRASTRUCTURE: ("NO VERDICT (infrastructure trouble)", "bold yellow"),
+    Verdict.INTERRUPTED: ("NO VERDICT (interrupted)", "bold yellow"),
+}
+# Where nobody has a terminal: wide enough for a test's name and its time.
+_PLAIN_WIDTH = 120
+
+
+class Display:
+    """Prints a run as it goes.
+
+    Args:
+        stream: where to print; see :func:`standard_output`.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        width = None if stream.isatty() else _PLAIN_WIDTH
+        self._console = Console(file=stream, width=width, highlight=False)
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+        self._total = 0
+        self._done = 0
+
+    def line(self, text: str, style: str = "") -> None:
+        """Print one line as it is."""
+        self._console.print(escape(text), style=style, soft_wrap=True)
+
+    def begin(self, total: int) -> None:
+        """Begin showing progress over that many tests."""
+        self._total = total
+        if self._console.is_terminal:
+            self._progress = Progress(
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.description}", markup=False),
+                console=self._console,
+                transient=True,
+                # Ours is a stream of its own; sys.stdout belongs to pytest's capture.
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._progress.start()
+            self._task = self._progress.add_task("", total=total)
+
+    def running(self, test: str) -> None:
+        """A test begins."""
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, description=test)
+
+    def finished(self, case: CaseResult) -> None:
+        """A test has ended."""
+        self._done += 1
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=self._done)
+            if case.outcome is Outcome.PASSED:
+                return
+        width = len(str(self._total))
+        style = _STYLES[case.outcome]
+        self._console.print(
+            f"\\[{self._done:{width}}/{self._total}] [{style}]{case.outcome.value}[/] "
+            f"{escape(case.id)}  [dim]{case.duration_s:.2f} s[/]",
+            soft_wrap=True,
+        )
+        if case.outcome in (Outcome.FAILED, Outcome.INFRASTRUCTURE):
+            self.line(_indented(case.details or case.message))
+
+    def end(self) -> None:
+        """Take the progress bar away."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+    def close(self, report: RunReport, directory: Path | None) -> None:
+        """Print the tables, where the report is, and the verdict as the last line."""
+        self.end()
+        if report.cases:
+            self._console.print(_suites(report))
+        if report.models:
+            self._console.print(_models(report))
+        if report.trouble:
+            self.line(report.trouble, "yellow")
+        if directory is not None:
+            self.line(f"report: {directory / 'index.html'}")
+        self.line(last_line(report), _VERDICTS[report.verdict][1])
+
+
+def last_line(report: RunReport) -> str:
+    """Return the verdict in one line: the board, what it was, the counts and the exit code."""
+    counts = [f"{report.count(outcome)} {outcome.value}" for outcome in Outcome if report.count(outcome)]
+    said = ", ".join(counts) or "no tests"
+    if report.trouble:
+        said += "; " + report.trouble.splitlines()[0]
+    return (
+        f"{_VERDICTS[report.verdict][0]} on a {report.board.spoken}: {said}; "
+        f"exit code {int(report.verdict.exit_code)}"
+    )
+
+
+def standard_output() -> TextIO:
+    """Return a stream on this process's standard output that pytest's capture does not take over.
+
+    The progress bar is drawn from a thread of its own, also while a test's output is being captured.
+    """
+    try:
+        descriptor = os.dup(sys.stdout.fileno())
+    except (io.UnsupportedOperation, OSError):
+        return sys.stdout
+    return os.fdopen(descriptor, "w", encoding=sys.stdout.encoding, errors="replace", buffering=1)
+
+
+def _suites(report: RunReport) -> Table:
+    suites: dict[str, list[CaseResult]] = {}
+    for case in report.cases:
+        suites.setdefault(case.suite, []).append(case)
+    table = Table("suite", title=f"Suites on a {report.board.spoken}", title_justify="left")
+    for outcome in Outcome:
+        table.add_column(outcome.value, justify="right")
+    table.add_column("time", justify="right")
+    for suite, cases in suites.items():
+        counts = [sum(case.outcome is outcome for case in cases) for outcome in Outcome]
+        cells = [
+            f"[{_STYLES[outcome]}]{count}[/]" if count else "[dim]0[/]"
+            for outcome, count in zip(Outcome, counts, strict=True)
+        ]
+        table.add_row(escape(suite), *cells, f"{sum(case.duration_s for case in cases):.1f} s")
+    return table
+
+
+def _models(report: RunReport) -> Table:
+    unit = report.models[0].unit
+    table = Table("model", "executor", title=f"Models on a {report.board.spoken}", title_justify="left")
+    for heading in ("samples", "accuracy", f"{unit} per sample", "flash", "RAM"):
+        table.add_column(heading, justify="right")
+    for model in report.models:
+        table.add_row(
+            escape(model.name),
+            escape(model.executor),
+            f"{model.samples:,}",
+            "-" if model.accuracy is None else f"{100 * model.accuracy:.2f} %",
+            f"{model.count:,}",
+            f"{model.firmware.flash_bytes:,} B",
+            f"{model.firmware.ram_bytes:,} B",
+        )
+    return table
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())

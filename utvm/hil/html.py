@@ -1,0 +1,62 @@
+"""The report as one page: style and pictures are in the file, so that it can be mailed and kept."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import jinja2
+
+from utvm.hil import pictures
+from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict
+
+_HEADLINES = {
+    Verdict.PASSED: "Passed",
+    Verdict.FAILED: "Failed",
+    Verdict.INFRASTRUCTURE: "No verdict: infrastructure trouble",
+    Verdict.INTERRUPTED: "No verdict: interrupted",
+}
+
+
+def render(report: RunReport) -> str:
+    """Return the HTML text for a run."""
+    suites: dict[str, list[CaseResult]] = {}
+    for case in report.cases:
+        suites.setdefault(case.suite, []).append(case)
+    template = _templates().get_template("index.html.j2")
+    return template.render(
+        report=report,
+        headline=_HEADLINES[report.verdict],
+        outcomes=Outcome,
+        suites=suites,
+        troubled=[case for case in report.cases if case.outcome in (Outcome.FAILED, Outcome.INFRASTRUCTURE)],
+        # Of several models in one image, one map is enough.
+        maps={model.firmware.digest: model for model in report.models}.values(),
+        memory_map=pictures.memory_map,
+        confusion_cells=pictures.confusion_cells,
+        section_names=pictures.section_names,
+    )
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    filters: dict[str, Callable[..., str]] = {
+        "hex": lambda value: f"{value:#010x}",
+        "bytes": spoken_bytes,
+        "thousands": lambda value: f"{value:,}",
+        "percent": lambda value: f"{100 * value:.1f} %",
+        "seconds": lambda value: f"{value:.2f} s",
+    }
+    environment.filters.update(filters)
+    return environment
+
+
+def spoken_bytes(size: int) -> str:
+    """Return a size for a reader: ``64 KiB`` where that is exact, ``1,234 B`` otherwise."""
+    return f"{size // 1024:,} KiB" if size and size % 1024 == 0 else f"{size:,} B"

@@ -1,0 +1,63 @@
+"""JUnit XML, as CI servers read it: a failed test is a ``failure``, infrastructure trouble an ``error``."""
+
+import re
+import xml.etree.ElementTree as ET
+
+from utvm.hil.results import CaseResult, Outcome, RunReport
+
+# XML 1.0, section 2.2: what a document may not hold, even escaped.
+_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+_ELEMENTS = {Outcome.FAILED: "failure", Outcome.INFRASTRUCTURE: "error", Outcome.SKIPPED: "skipped"}
+
+
+def render(report: RunReport) -> str:
+    """Return the XML text for a run."""
+    root = ET.Element("testsuites")
+    suite = ET.SubElement(
+        root,
+        "testsuite",
+        name=f"hil {report.board.spoken}",
+        tests=str(len(report.cases)),
+        failures=str(report.count(Outcome.FAILED)),
+        errors=str(report.count(Outcome.INFRASTRUCTURE)),
+        skipped=str(report.count(Outcome.SKIPPED)),
+        time=f"{sum(case.duration_s for case in report.cases):.3f}",
+        timestamp=report.started,
+    )
+    properties = ET.SubElement(suite, "properties")
+    for name, value in {
+        "run_id": report.run_id,
+        "board": report.board.name,
+        "kind": report.board.kind,
+        "probe": report.board.probe,
+        "serial": report.board.serial,
+        "environment": report.environment.digest,
+        "verdict": report.verdict.value,
+        "trouble": report.trouble,
+    }.items():
+        ET.SubElement(properties, "property", name=name, value=_legal(value))
+    for case in report.cases:
+        _add(suite, case)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _add(suite: ET.Element, case: CaseResult) -> None:
+    element = ET.SubElement(
+        suite,
+        "testcase",
+        classname=_legal(case.suite.removesuffix(".py")),
+        name=_legal(case.name),
+        time=f"{case.duration_s:.3f}",
+    )
+    kind = _ELEMENTS.get(case.outcome)
+    if kind:
+        child = ET.SubElement(element, kind, message=_legal(case.message))
+        child.text = _legal(case.details)
+    elif case.message:
+        ET.SubElement(element, "system-out").text = _legal(case.message)
+
+
+def _legal(text: str) -> str:
+    return _ILLEGAL.sub("\N{REPLACEMENT CHARACTER}", text)

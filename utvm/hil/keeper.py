@@ -1,0 +1,113 @@
+"""Keeps the run's one board: attaches it, notices that it went away, attaches it once more, lets go of it."""
+
+import contextlib
+from pathlib import Path
+
+from utvm.attach import Bench, Wish, attach, find_probe
+from utvm.boards import Board
+from utvm.errors import BoardError, ProbeError, TransportError, UtvmError
+from utvm.hil.results import BoardIdentity
+from utvm.session import DeviceFault
+
+
+class BenchKeeper:
+    """The board of one run.
+
+    Args:
+        wish: ``auto`` takes a physical board if one is plugged in.
+        serial: which physical board, or an empty string.
+        latency_us: microseconds that every command of a virtual probe takes.
+        log_directory: where OpenOCD's and the virtual board's logs go.
+    """
+
+    def __init__(self, board: Board, wish: Wish, *, serial: str, latency_us: int, log_directory: Path) -> None:
+        self.board = board
+        self.wish = wish
+        self.log_directory = log_directory
+        self.attached = 0
+        self._serial = serial
+        self._latency_us = latency_us
+        physical = wish == "physical" or bool(serial)
+        self._identity = BoardIdentity(board.name, "physical" if physical else "virtual", "", serial)
+        self._bench: Bench | None = None
+        self._stack = contextlib.ExitStack()
+
+    @property
+    def identity(self) -> BoardIdentity:
+        """Which board it is; before it was reached, which one was looked for."""
+        return self._identity
+
+    @property
+    def bench(self) -> Bench:
+        """The board.
+
+        Raises:
+            ProbeError: it is not attached, or something that it needs has died.
+        """
+        if self._bench is None:
+            raise ProbeError(f"{self.board.name} is not attached")
+        self._bench.check()
+        return self._bench
+
+    def attach(self) -> Bench:
+        """Put the chosen board on the bench; the second time it is the same board or none.
+
+        Raises:
+            UtvmError: as :func:`utvm.attach.attach`.
+        """
+        self.release()
+        wish: Wish = "virtual" if self._identity.kind == "virtual" else "physical"
+        self.attached += 1
+        bench = self._stack.enter_context(
+            attach(
+                self.board,
+                wish,
+                log_directory=self.log_directory / f"attached-{self.attached}",
+                serial=self._serial,
+                latency_us=self._latency_us,
+            )
+        )
+        self._bench = bench
+        self._identity = BoardIdentity(self.board.name, bench.kind, bench.probe, bench.serial)
+        return bench
+
+    def choose(self) -> None:
+        """Decide between physical and virtual, once: a board that vanishes is not replaced by another.
+
+        Raises:
+            ConfigError: several boards are plugged in and none was named.
+            ProbeError: the board that was asked for is not plugged in.
+        """
+        probe = find_probe(self.board, self.wish, self._serial)
+        if probe is None:
+            self._identity = BoardIdentity(self.board.name, "virtual", "", self.board.virtual.serial)
+        else:
+            self._serial = probe.serial
+            self._identity = BoardIdentity(self.board.name, "physical", probe.kind, probe.serial)
+
+    def release(self) -> None:
+        """Let go of the board and end what it needed. Safe to call again."""
+        self._bench = None
+        self._stack.close()
+
+    def trouble_behind(self, error: BaseException) -> str:
+        """Tell infrastructure trouble from an answer of the board.
+
+        A probe or a transport that broke is trouble; a fault that the device reported is an answer. Anything
+        else, an assertion as well, is the test's own business as long as the board still answers: when OpenOCD
+        has died under a test, how the test noticed does not matter.
+
+        Returns:
+            what is wrong with the infrastructure, or an empty string.
+        """
+        if isinstance(error, ProbeError | TransportError):
+            return str(error)
+        if isinstance(error, DeviceFault) or self._bench is None:
+            return ""
+        try:
+            self._bench.check()
+            if isinstance(error, BoardError):
+                self._bench.read_memory(self.board.region(self.board.layout.code).address, 4)
+        except UtvmError as silence:
+            return str(silence)
+        return ""

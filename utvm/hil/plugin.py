@@ -1,0 +1,127 @@
+"""The pytest plugin: ``pytest -p utvm.hil.plugin hil_tests --board stm32f746``.
+
+Suites ask for these fixtures:
+
+- ``board``: the board on the bench (:class:`utvm.attach.Bench`), reset and halted.
+- ``firmware``: a function that links libraries into an image for the board.
+- ``session``: a function that programs an image and returns the session that runs its models.
+- ``record_model``: a function that takes the runs of a model into the report.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from utvm import attach, boards
+from utvm.attach import Bench
+from utvm.boards import Board
+from utvm.compiler import Library
+from utvm.errors import ConfigError
+from utvm.firmware import Firmware, build
+from utvm.hil.course import Course
+from utvm.hil.display import Display, standard_output
+from utvm.hil.figures import summarise
+from utvm.hil.keeper import BenchKeeper
+from utvm.hil.results import ModelResult
+from utvm.session import HostDriven, RunResult
+from utvm.toolchain import ROOT
+
+REPORT_ROOT = ROOT / "build" / "reports"
+
+_BOARD = pytest.StashKey[Board]()
+_COURSE = pytest.StashKey[Course]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options that say which board."""
+    group = parser.getgroup("utvm", "utvm: suites on a board")
+    group.addoption("--board", help="a board's name, or the path of a board folder")
+    group.addoption("--virtual", action="store_true", help="use the virtual board")
+    group.addoption("--physical", action="store_true", help="insist on a board that is plugged in")
+    group.addoption("--serial", default="", help="serial number of the probe, where several are plugged in")
+    group.addoption(
+        "--report-dir", type=Path, default=REPORT_ROOT, help="directory of all reports (default: %(default)s)"
+    )
+    group.addoption(
+        "--latency-us", type=int, default=0, help="microseconds that each command of a virtual probe takes"
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Read the board's data and take over what pytest prints."""
+    option = config.option
+    if not option.board:
+        raise pytest.UsageError(f"--board is missing; boards: {', '.join(boards.names())}")
+    try:
+        board = boards.load(option.board)
+        wish = attach.wish(option.physical, option.virtual)
+    except ConfigError as error:
+        raise pytest.UsageError(str(error)) from error
+    config.stash[_BOARD] = board
+    if option.collectonly or option.showfixtures or option.show_fixtures_per_test:
+        return
+    # A suite that cannot be loaded is one failure, not the end of the others.
+    option.continue_on_collection_errors = True
+    keeper = BenchKeeper(
+        board,
+        wish,
+        serial=option.serial,
+        latency_us=option.latency_us,
+        log_directory=option.report_dir.parent / "logs",
+    )
+    config.stash[_COURSE] = Course(keeper, Display(standard_output()), option.report_dir)
+    config.pluginmanager.register(config.stash[_COURSE], "utvm-course")
+    config.pluginmanager.unregister(name="terminalreporter")
+
+
+def board_of(config: pytest.Config) -> Board:
+    """Return the board that the run is for; suites make their parameters from it."""
+    return config.stash[_BOARD]
+
+
+@pytest.fixture
+def board(request: pytest.FixtureRequest) -> Bench:
+    """The board on the bench, without breakpoints, halted before its first instruction."""
+    bench = request.config.stash[_COURSE].keeper.bench
+    bench.clear_breakpoints()
+    bench.reset(halt=True)
+    return bench
+
+
+@pytest.fixture(scope="session")
+def firmware(request: pytest.FixtureRequest) -> Callable[[Sequence[Library]], Firmware]:
+    """Links libraries, the runtime and the board's port into an image."""
+
+    def link(libraries: Sequence[Library]) -> Firmware:
+        return build(request.config.stash[_BOARD], libraries)
+
+    return link
+
+
+@pytest.fixture
+def session(board: Bench) -> Iterator[Callable[[Firmware], HostDriven]]:
+    """Programs an image, unless the board holds it already, and returns a session on it."""
+    with contextlib.ExitStack() as stack:
+        yield lambda image: stack.enter_context(HostDriven(board, image))
+
+
+@pytest.fixture
+def record_model(request: pytest.FixtureRequest) -> Callable[..., ModelResult]:
+    """Takes the runs of a model into the report; arguments as :func:`utvm.hil.figures.summarise`."""
+
+    def record(
+        name: str,
+        image: Firmware,
+        runs: Sequence[RunResult],
+        *,
+        executor: str,
+        labels: Sequence[int] | None = None,
+    ) -> ModelResult:
+        result = summarise(name, image, runs, executor=executor, labels=labels)
+        request.config.stash[_COURSE].record(result)
+        return result
+
+    return record

@@ -1,0 +1,84 @@
+"""Writes a run's report: ``report.json``, ``junit.xml`` and ``index.html`` in a directory of their own.
+
+The directory appears by one rename, and ``latest`` is switched by one rename, so a reader never sees half a
+report.
+"""
+
+import contextlib
+import datetime
+import functools
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+
+import jsonschema
+
+from utvm.errors import ConfigError
+from utvm.hil import html, junit
+from utvm.hil.results import RunReport
+from utvm.toolchain import ROOT
+
+SCHEMA = ROOT / "docs" / "report.schema.json"
+FILES = ("report.json", "junit.xml", "index.html")
+
+
+def new_run_id(now: datetime.datetime) -> str:
+    """Return a name for a run: sorted by name means sorted by time, and no two runs share one.
+
+    Args:
+        now: when the run began, with its time zone.
+    """
+    utc = now.astimezone(datetime.timezone.utc)
+    return f"{utc:%Y%m%dT%H%M%S}.{utc.microsecond // 1000:03d}Z-{secrets.token_hex(2)}"
+
+
+def write(report: RunReport, root: Path) -> Path:
+    """Write a report below ``root``, point ``root/latest`` at it, and return its directory.
+
+    Raises:
+        ConfigError: the directory cannot be written.
+        jsonschema.ValidationError: the report is not what its schema says, which is an error of this project.
+    """
+    content = report.as_json()
+    jsonschema.validate(content, _schema())
+    texts = {
+        "report.json": json.dumps(content, indent=2, ensure_ascii=False) + "\n",
+        "junit.xml": junit.render(report),
+        "index.html": html.render(report),
+    }
+    directory = root / report.run_id
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".draft-", dir=root, ignore_cleanup_errors=True) as name:
+            draft = Path(name) / report.run_id
+            draft.mkdir()
+            for file, text in texts.items():
+                (draft / file).write_text(text, encoding="utf-8", errors="replace")
+            draft.rename(directory)
+        _switch_latest(root, report.run_id)
+    except OSError as error:
+        raise ConfigError(
+            f"{directory}: the report cannot be written: {error.strerror or error}",
+            "make the directory writable, or choose another with --report-dir",
+        ) from error
+    return directory
+
+
+def _switch_latest(root: Path, run_id: str) -> None:
+    latest, draft = root / "latest", root / f".latest-{os.getpid()}"
+    if latest.is_dir() and not latest.is_symlink():
+        # Unpacked from an archive that follows links, for example.
+        shutil.rmtree(latest)
+    with contextlib.suppress(FileNotFoundError):
+        draft.unlink()
+    draft.symlink_to(run_id)
+    draft.replace(latest)
+
+
+@functools.cache
+def _schema() -> dict[str, object]:
+    schema: dict[str, object] = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    return schema

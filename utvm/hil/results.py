@@ -1,0 +1,196 @@
+"""The records that a run's report is made of, and how the verdict follows from them."""
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from utvm.errors import ExitCode
+from utvm.firmware import Firmware
+
+SCHEMA_VERSION = 1
+
+
+class Outcome(str, enum.Enum):
+    """How one test ended.
+
+    ``INFRASTRUCTURE`` is no answer at all: the probe, OpenOCD or the board went away. It says nothing of what
+    was tested.
+    """
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    INFRASTRUCTURE = "infrastructure"
+
+
+class Verdict(str, enum.Enum):
+    """How a run ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    INFRASTRUCTURE = "infrastructure"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the command ends with. A run that was not completed has no verdict on the tests: 3."""
+        if self is Verdict.PASSED:
+            return ExitCode.PASSED
+        return ExitCode.FAILED if self is Verdict.FAILED else ExitCode.INFRASTRUCTURE
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One test of a suite: its pytest node id, how it ended, and why.
+
+    ``message`` is the reason in a few lines; ``details`` is what a developer wants beyond it: a traceback, or
+    captured output.
+    """
+
+    id: str
+    outcome: Outcome
+    duration_s: float
+    message: str = ""
+    details: str = ""
+
+    @property
+    def suite(self) -> str:
+        """The suite's file name."""
+        return self.id.partition("::")[0].rpartition("/")[2]
+
+    @property
+    def name(self) -> str:
+        """The test's name inside its suite."""
+        return self.id.partition("::")[2] or self.suite
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """A model that a suite ran on the board.
+
+    Attributes:
+        executor: how it was run, for example ``host-driven``.
+        outputs_sha256: over the bytes of all outputs of all samples, in order, in hexadecimal.
+        samples: inputs that were run.
+        accuracy: share of the samples that were classified as labelled, 0 to 1, or None without labels.
+        count: the median over the samples, of ``unit``.
+        unit: ``instructions`` on a virtual board, ``cycles`` on a physical one.
+        firmware: the image that it ran in.
+        confusion: ``confusion[label][prediction]`` in samples; empty without labels.
+    """
+
+    name: str
+    executor: str
+    outputs_sha256: str
+    samples: int
+    accuracy: float | None
+    count: int
+    unit: str
+    firmware: Firmware
+    confusion: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class BoardIdentity:
+    """Which board it was. ``kind`` is ``virtual`` or ``physical``; ``probe`` says what drove it."""
+
+    name: str
+    kind: str
+    probe: str
+    serial: str
+
+    @property
+    def spoken(self) -> str:
+        """The board as the first and the last line call it."""
+        return f"{self.kind.upper()} {self.name}"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What the run was made with: one digest over everything, and the versions a reader asks for."""
+
+    digest: str
+    tools: dict[str, str]
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """Everything that is reported about one run.
+
+    ``started`` is in UTC, ISO 8601. ``trouble`` says why the verdict is not simply the tests': what went wrong
+    with the board, that no test ran, that somebody interrupted it.
+    """
+
+    run_id: str
+    started: str
+    board: BoardIdentity
+    environment: Environment
+    cases: tuple[CaseResult, ...]
+    models: tuple[ModelResult, ...]
+    verdict: Verdict
+    trouble: str
+
+    def count(self, outcome: Outcome) -> int:
+        """Return how many tests ended so."""
+        return sum(case.outcome is outcome for case in self.cases)
+
+    def as_json(self) -> dict[str, object]:
+        """Return what ``report.json`` holds: see docs/report.schema.json."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "run_id": self.run_id,
+            "started": self.started,
+            "board": {
+                "name": self.board.name,
+                "kind": self.board.kind,
+                "probe": self.board.probe,
+                "serial": self.board.serial,
+            },
+            "environment": {"digest": self.environment.digest, "tools": dict(self.environment.tools)},
+            "tests": [
+                {
+                    "id": case.id,
+                    "outcome": case.outcome.value,
+                    "duration_s": round(case.duration_s, 3),
+                    "message": case.message,
+                }
+                for case in self.cases
+            ],
+            "models": [
+                {
+                    "name": model.name,
+                    "executor": model.executor,
+                    "outputs_sha256": model.outputs_sha256,
+                    "samples": model.samples,
+                    "accuracy": model.accuracy,
+                    model.unit: model.count,
+                    "flash_bytes": model.firmware.flash_bytes,
+                    "ram_bytes": model.firmware.ram_bytes,
+                }
+                for model in self.models
+            ],
+            "verdict": self.verdict.value,
+            "exit_code": int(self.verdict.exit_code),
+        }
+
+
+def decide(cases: Iterable[CaseResult], *, trouble: str, interrupted: bool) -> tuple[Verdict, str]:
+    """Return the verdict on a run, and the reason where the tests alone do not give it.
+
+    A run that was not completed comes first, whatever the tests said: what did not run might have failed.
+    No test that ran is a failure, never a pass.
+
+    Args:
+        trouble: what went wrong with probe or board, or an empty string.
+        interrupted: somebody stopped the run.
+    """
+    outcomes = [case.outcome for case in cases]
+    if interrupted:
+        return Verdict.INTERRUPTED, "interrupted before the end"
+    if trouble or Outcome.INFRASTRUCTURE in outcomes:
+        return Verdict.INFRASTRUCTURE, trouble
+    if Outcome.FAILED in outcomes:
+        return Verdict.FAILED, ""
+    if Outcome.PASSED not in outcomes:
+        return Verdict.FAILED, "no test ran"
+    return Verdict.PASSED, ""

@@ -1,0 +1,71 @@
+"""Runs the suites of ``hil_tests/`` on a board."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from utvm.attach import Wish
+from utvm.errors import ConfigError, ExitCode
+from utvm.hil import plugin
+from utvm.process import end_on_sigterm
+from utvm.toolchain import ROOT
+
+DIRECTORY = ROOT / "hil_tests"
+
+# Beyond what the plugin decides, pytest may end before a run has begun.
+_EXIT_CODES = {
+    pytest.ExitCode.OK: ExitCode.PASSED,
+    pytest.ExitCode.TESTS_FAILED: ExitCode.FAILED,
+    pytest.ExitCode.INTERRUPTED: ExitCode.INFRASTRUCTURE,
+    pytest.ExitCode.INTERNAL_ERROR: ExitCode.INFRASTRUCTURE,
+    pytest.ExitCode.USAGE_ERROR: ExitCode.USAGE,
+    pytest.ExitCode.NO_TESTS_COLLECTED: ExitCode.FAILED,
+}
+
+
+def names() -> tuple[str, ...]:
+    """Return the suites there are, sorted."""
+    return tuple(sorted(path.stem.removeprefix("test_") for path in DIRECTORY.glob("test_*.py")))
+
+
+def run(
+    board: str,
+    wish: Wish = "auto",
+    *,
+    serial: str = "",
+    suites: Sequence[str] = (),
+    report_root: Path = plugin.REPORT_ROOT,
+    latency_us: int = 0,
+) -> ExitCode:
+    """Run suites on a board, print progress and verdict, and write the report.
+
+    Args:
+        board: name of a board, or path of a board folder.
+        wish: ``physical``, ``virtual``, or ``auto``: physical if one is plugged in.
+        serial: serial number of the probe, where several are plugged in.
+        suites: names of suites; none means all.
+        report_root: directory of all reports.
+        latency_us: microseconds that each command of a virtual probe takes.
+
+    Raises:
+        ConfigError: there is no such suite.
+    """
+    unknown = [suite for suite in suites if suite not in names()]
+    if unknown:
+        raise ConfigError(f"there is no suite {unknown[0]!r}", f"suites: {', '.join(names())}")
+    end_on_sigterm()
+    arguments = [
+        f"--rootdir={ROOT}",
+        f"--config-file={ROOT / 'pyproject.toml'}",
+        # What is set there is for the project's own tests.
+        "--override-ini=addopts=",
+        "-pno:cacheprovider",
+        f"--board={board}",
+        f"--serial={serial}",
+        f"--report-dir={report_root}",
+        f"--latency-us={latency_us}",
+        *([f"--{wish}"] if wish != "auto" else []),
+        *([str(DIRECTORY / f"test_{suite}.py") for suite in suites] or [str(DIRECTORY)]),
+    ]
+    return _EXIT_CODES[pytest.ExitCode(pytest.main(arguments, plugins=[plugin]))]
