@@ -167,7 +167,7 @@ def attach(
         ConfigError: the wish cannot be told from what is plugged in.
         ProbeError: no such probe, it is busy, or OpenOCD cannot use it.
     """
-    probe = _find_probe(board, wish, serial)
+    probe = find_probe(board, wish, serial)
     with contextlib.ExitStack() as stack:
         if probe is None:
             identity = board.virtual.serial
@@ -222,7 +222,7 @@ def start_virtual(board: Board, log_directory: Path, *, port: int = 0, latency_u
     )
 
 
-def _find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
+def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
     """Return the probe to use, or None for the virtual board."""
     if wish == "virtual":
         if serial:

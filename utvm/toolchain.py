@@ -111,6 +111,7 @@ class Toolchain:
                 *self.cpu(cpu).flags,
                 *self.data.c_flags,
                 *(f"-ffile-prefix-map={directory}={name}" for directory, name in path_map),
+                *(f"-Wa,--debug-prefix-map={directory}={name}" for directory, name in path_map),
                 *(f"-D{define}" for define in defines),
                 *(f"-I{directory}" for directory in include),
                 *sources,

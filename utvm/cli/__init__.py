@@ -14,24 +14,28 @@ import invoke
 from utvm.errors import ExitCode, UtvmError
 
 
-def task(function: Callable[..., ExitCode | None]) -> Any:
+def task(*positional: Callable[..., ExitCode | None], **options: Any) -> Any:
     """Make an Invoke task of a function that returns an exit code, or None for success.
 
-    An error of the project becomes one message with its hint, without a traceback unless ``--debug`` is given.
-    Ctrl-C and SIGTERM end with the exit code for infrastructure: there is no verdict.
+    Used as ``@task`` or, with Invoke's own options, as ``@task(name=..., help=...)``. An error of the project
+    becomes one message with its hint, without a traceback unless ``--debug`` is given. Ctrl-C and SIGTERM end
+    with the exit code for infrastructure: there is no verdict.
     """
 
-    @functools.wraps(function)
-    def body(*args: Any, **kwargs: Any) -> None:
-        try:
-            code = function(*args, **kwargs)
-        except UtvmError as error:
-            if "--debug" in sys.argv or "-d" in sys.argv:
-                raise
-            raise invoke.Exit(f"error: {error}", int(error.exit_code)) from None
-        except KeyboardInterrupt:
-            raise invoke.Exit("interrupted", int(ExitCode.INFRASTRUCTURE)) from None
-        if code:
-            raise invoke.Exit(code=int(code))
+    def decorate(function: Callable[..., ExitCode | None]) -> Any:
+        @functools.wraps(function)
+        def body(*args: Any, **kwargs: Any) -> None:
+            try:
+                code = function(*args, **kwargs)
+            except UtvmError as error:
+                if "--debug" in sys.argv or "-d" in sys.argv:
+                    raise
+                raise invoke.Exit(f"error: {error}", int(error.exit_code)) from None
+            except KeyboardInterrupt:
+                raise invoke.Exit("interrupted", int(ExitCode.INFRASTRUCTURE)) from None
+            if code:
+                raise invoke.Exit(code=int(code))
 
-    return invoke.task(body)
+        return invoke.task(body, **options)
+
+    return decorate(*positional) if positional else decorate

@@ -1,10 +1,15 @@
 """What ``board.*`` commands print."""
 
+import tempfile
+import time
+from pathlib import Path
+
 from rich.table import Table
 
 from utvm import boards
+from utvm.attach import start_virtual
 from utvm.boards import Board
-from utvm.cli.console import OUT
+from utvm.cli.output import OUT
 from utvm.probe.usb import Probe, ProbeId, detect
 
 
@@ -69,3 +74,26 @@ def _candidates(probe: Probe, known: list[Board]) -> list[str]:
         for board in known
         if any((match.vendor, match.product) == (probe.vendor, probe.product) for match in board.probes)
     ]
+
+
+def serve_virtual(name: str, port: int, latency_us: int) -> None:
+    """Keep a virtual board running until Ctrl-C, and print how to reach it.
+
+    Raises:
+        ConfigError: there is no such board.
+        ProbeError: it does not start, for instance because the port is taken.
+    """
+    board = boards.load(name)
+    with (
+        tempfile.TemporaryDirectory(prefix="utvm-") as logs,
+        start_virtual(board, Path(logs), port=port, latency_us=latency_us) as machine,
+    ):
+        assert machine.health_match
+        stlink, console = machine.health_match["stlink"], machine.health_match["console"]
+        OUT.print(f"VIRTUAL {board.name} is running; Ctrl-C ends it")
+        command = board.openocd.virtual_probe.format(port=stlink)
+        OUT.print(f"  debug port: openocd -f {board.openocd_config} -c '{command}'")
+        OUT.print(f"  console:    nc 127.0.0.1 {console}")
+        while True:
+            machine.check()
+            time.sleep(0.2)

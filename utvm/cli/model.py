@@ -12,7 +12,7 @@ from rich.table import Table
 
 from utvm import boards, compiler, firmware
 from utvm.attach import attach, wish
-from utvm.cli.console import OUT
+from utvm.cli.output import OUT
 from utvm.compiler import Library, Tensor
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware

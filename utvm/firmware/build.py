@@ -7,8 +7,9 @@ from pathlib import Path
 import jinja2
 
 from utvm import runtime
+from utvm import toolchain as toolchain_room
 from utvm.boards import Board
-from utvm.cache import Cache, content_key
+from utvm.cache import Cache, content_key, tree_digest
 from utvm.compiler import Library
 from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
 from utvm.firmware.image import Firmware
@@ -59,6 +60,8 @@ def build(board: Board, libraries: Sequence[Library]) -> Firmware:
     kept = (*runtime.sources(cpu.architecture), board.port_source)
     headers = (*runtime.INCLUDE.glob("*.h"), *(runtime.DIRECTORY / cpu.architecture).glob("*.h"))
     key = content_key(
+        tree_digest(Path(__file__).parent),
+        Path(toolchain_room.__file__).read_text(),
         toolchain.version,
         toolchain.path.read_text(),
         board.name,

@@ -4,6 +4,8 @@
  */
 #include "cortex_m.h"
 
+        /* Named here: the linker would use the name of a temporary file. */
+        .file   "startup.S"
         .syntax unified
         .thumb
 

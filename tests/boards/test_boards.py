@@ -1,0 +1,113 @@
+"""Boards as data: what comes with the project, and what a broken folder gets."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from utvm import boards
+from utvm.boards import Board
+from utvm.errors import ConfigError
+from utvm.toolchain import Toolchain
+
+
+def test_stm32f746_is_what_its_manual_says(board: Board) -> None:
+    # RM0385 rev 8: section 2.2.2 (memory map), table 4 (flash), section 2.3 (320 KiB SRAM, 16 KiB ITCM).
+    flash = board.region("flash")
+    assert (flash.address, flash.size) == (0x0800_0000, 1024 * 1024)
+    assert [size // 1024 for size in flash.sectors] == [32, 32, 32, 32, 128, 256, 256, 256]
+    ram = [board.region(name) for name in ("dtcm", "sram1", "sram2")]
+    assert ram[0].address == 0x2000_0000
+    assert ram[-1].end == 0x2005_0000
+    assert sum(region.size for region in ram) == 320 * 1024
+    assert board.region("itcm").size == 16 * 1024
+
+
+def test_every_board_has_a_toolchain_with_its_cpu() -> None:
+    for name in boards.names():
+        board = boards.load(name)
+        assert Toolchain(board.toolchain).cpu(board.cpu).flags
+
+
+def _copy(board: Board, folder: Path, change: dict[str, Any] | None = None, drop: str = "") -> Path:
+    target = folder / board.name
+    shutil.copytree(board.directory, target)
+    content = yaml.safe_load((target / "board.yaml").read_text())
+    content.update(change or {})
+    content.pop(drop, None)
+    (target / "board.yaml").write_text(yaml.safe_dump(content))
+    return target
+
+
+def test_a_folder_elsewhere_is_a_board_too(board: Board, tmp_path: Path) -> None:
+    assert boards.load(str(_copy(board, tmp_path))).memory == board.memory
+
+
+_RAM = {"name": "ram", "address": 0x2000_0000, "size": "64K", "kind": "ram"}
+_FLASH = {"name": "flash", "address": 0x0800_0000, "size": "64K", "kind": "flash"}
+
+
+@pytest.mark.parametrize(
+    ("change", "drop", "said"),
+    [
+        ({}, "memory", "memory: Field required"),
+        ({"colour": "red"}, "", "colour: Extra inputs are not permitted"),
+        ({"clock_hz": "fast"}, "", "clock_hz: .*valid integer"),
+        ({"clock_hz": 0}, "", "clock_hz: .*greater than 0"),
+        ({"name": "Nucleo!"}, "", "name: "),
+        ({"memory": [{**_RAM, "size": "64Q"}]}, "", r"memory\.0\.size: "),
+        ({"memory": [{**_RAM, "address": -1}]}, "", r"memory\.0\.address: "),
+        ({"memory": [{**_FLASH, "sectors": ["32K"]}]}, "", "sectors of flash add up to 32768"),
+        ({"memory": [_RAM, {**_RAM, "name": "again"}]}, "", "layout names 'flash'"),
+        (
+            {
+                "memory": [_RAM, {**_RAM, "name": "again"}],
+                "layout": {"code": "ram", "data": "ram", "stack": "ram", "stack_size": "1K"},
+            },
+            "",
+            "ram and again overlap",
+        ),
+        ({"memory": [_RAM, _RAM]}, "", "two regions named ram"),
+        ({"layout": {"code": "flash", "data": "sram1", "stack": "dtcm", "stack_size": "1M"}}, "", "stack_size"),
+    ],
+)
+def test_a_broken_board_file_is_named_with_key_and_expectation(
+    board: Board, tmp_path: Path, change: dict[str, Any], drop: str, said: str
+) -> None:
+    folder = _copy(board, tmp_path, change, drop)
+    with pytest.raises(ConfigError, match=said) as caught:
+        boards.load(str(folder))
+    assert str(folder / "board.yaml") in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- list\n", "a: [1,\n", "\x00\xff", "!!python/object:os.system {}"])
+def test_a_file_that_is_no_board_file_is_refused(board: Board, tmp_path: Path, text: str) -> None:
+    folder = _copy(board, tmp_path)
+    (folder / "board.yaml").write_text(text, encoding="latin-1")
+    with pytest.raises(ConfigError, match=r"board\.yaml"):
+        boards.load(str(folder))
+
+
+@pytest.mark.parametrize("missing", ["openocd.cfg", "port.c"])
+def test_an_incomplete_folder_is_refused(board: Board, tmp_path: Path, missing: str) -> None:
+    folder = _copy(board, tmp_path)
+    (folder / missing).unlink()
+    with pytest.raises(ConfigError, match=f"{missing}: is missing"):
+        boards.load(str(folder))
+
+
+def test_an_unknown_board_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError) as caught:
+        boards.load("stm32f747")
+    assert "stm32f746" in caught.value.hint
+
+
+def test_an_unknown_toolchain_or_cpu_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Toolchain("no-such")
+    assert "arm-none-eabi" in caught.value.hint
+    with pytest.raises(ConfigError) as caught:
+        Toolchain("arm-none-eabi").cpu("z80")
+    assert "cortex-m7-fpv5-sp" in caught.value.hint

@@ -1,0 +1,115 @@
+"""The command line: what it prints and the exit codes it ends with."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from utvm.toolchain import ROOT
+
+DIGITS = ROOT / "models" / "digits" / "digits.onnx"
+
+
+def inv(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a command the way ./inv does, after its first start."""
+    return subprocess.run(
+        [sys.executable, "-m", "utvm.cli", *map(str, words)],
+        env={**os.environ, "COLUMNS": "200", **env},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_boards_are_listed_and_shown() -> None:
+    assert "stm32f746" in inv("board.list").stdout
+    shown = inv("board.show", "stm32f746").stdout
+    for part in ("0x08000000", "1024 KiB", "sram1", "USART3", "216 MHz"):
+        assert part in shown
+
+
+def test_detect_is_no_error_without_a_probe() -> None:
+    done = inv("board.detect")
+    assert done.returncode == 0
+    assert done.stdout
+
+
+def test_doctor_finds_this_machine_complete() -> None:
+    done = inv("doctor")
+    assert done.returncode == 0, done.stdout
+    for part in ("openocd", "arm-none-eabi", "apache-tvm", "USB stack"):
+        assert part in done.stdout
+
+
+def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
+    done = inv("doctor", PATH=str(tmp_path))
+    assert done.returncode == 3
+    assert "sudo apt-get install gcc-arm-none-eabi" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["no-such-command"], "no-such-command"),
+        (["hil"], "board"),
+        (["hil", "--board", "no-such-board"], "there is no board 'no-such-board'"),
+        (["hil", "--board", "stm32f746", "--colour"], "--colour"),
+        (["hil", "--board", "stm32f746", "--physical", "--virtual"], "exclude each other"),
+        (["hil", "--board", "stm32f746", "--suite", "no-such"], "no-such"),
+        (["test", "--quick", "--nightly"], "exclude each other"),
+        (["model.run", "--model", "none.onnx", "--board", "stm32f746"], "none.onnx"),
+        (["model.run", "--model", DIGITS, "--board", "stm32f746", "--input", "none.npy"], "none.npy"),
+        (["model.run", "--model", ROOT / "README.md", "--board", "stm32f746"], "README.md"),
+        (["firmware.size", "--model", DIGITS, "--board", "nowhere/board"], "nowhere/board"),
+        (["board.show", "no-such-board"], "no-such-board"),
+    ],
+)
+def test_wrong_usage_is_one_message_and_exit_code_2(words: list[object], said: str) -> None:
+    done = inv(*words)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_physical_board_that_is_not_there_is_infrastructure() -> None:
+    done = inv("hil", "--board", "stm32f746", "--serial", "NO-SUCH-SERIAL")
+    assert done.returncode == 3
+    assert "there is no probe NO-SUCH-SERIAL" in done.stderr
+
+
+def test_debug_shows_where_an_error_comes_from() -> None:
+    assert "Traceback" in inv("--debug", "board.show", "no-such-board").stderr
+
+
+def test_sizes_are_printed_against_what_the_board_has() -> None:
+    done = inv("firmware.size", "--model", DIGITS, "--board", "stm32f746")
+    assert done.returncode == 0, done.stderr
+    assert "of 1,048,576 bytes" in done.stdout
+    assert ".rodata" in done.stdout
+
+
+def test_a_model_of_ones_own_runs_with_no_code_written(tmp_path: Path) -> None:
+    given, came, figures = (tmp_path / name for name in ("x.npy", "y.npy", "figures.json"))
+    np.save(given, np.full((1, 1, 8, 8), 3.0, dtype=np.float32))
+    words = ("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--input", given)
+    done = inv(*words, "--output", came, "--json", figures)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "VIRTUAL" in done.stdout
+    first = json.loads(figures.read_text())
+    assert np.load(came).shape == (1, 10)
+    assert set(first) == {"instructions", "flash_bytes", "ram_bytes", "outputs_sha256"}
+    assert inv(*words, "--json", figures).returncode == 0
+    assert json.loads(figures.read_text()) == first
+
+
+def test_an_input_of_the_wrong_shape_is_refused(tmp_path: Path) -> None:
+    given = tmp_path / "x.npy"
+    np.save(given, np.zeros((8, 8), dtype=np.float32))
+    done = inv("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--input", given)
+    assert done.returncode == 2
+    assert "float32 [1, 1, 8, 8], not float32 [8, 8]" in done.stderr

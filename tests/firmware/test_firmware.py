@@ -1,0 +1,117 @@
+"""Firmware: what is in an image, how large it is, and what does not fit."""
+
+import dataclasses
+import os
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import handwritten
+from utvm import firmware
+from utvm.boards import Board
+from utvm.compiler import Library
+from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
+from utvm.toolchain import ROOT
+
+
+def test_sizes_are_those_of_binutils(board: Board, doubler: Library) -> None:
+    image = firmware.build(board, [doubler])
+    said = subprocess.run(
+        ["arm-none-eabi-size", "-A", image.elf], capture_output=True, text=True, check=True
+    ).stdout
+    golden = {name: int(size) for name, size in re.findall(r"^(\.\S+)\s+(\d+)\s+[1-9]\d*$", said, re.M)}
+    assert {section.name: section.size for section in image.sections} == {
+        name: size for name, size in golden.items() if size
+    }
+    assert image.flash_bytes == sum(
+        golden[name] for name in (".vectors", ".text", ".rodata", ".data") if name in golden
+    )
+
+
+def test_the_vector_table_is_first_and_points_to_the_stack_and_the_reset_handler(
+    board: Board, doubler: Library
+) -> None:
+    image = firmware.build(board, [doubler])
+    address, contents = image.segments[0]
+    stack, reset = struct.unpack_from("<II", contents)
+    assert address == board.region("flash").address
+    assert stack == board.region("dtcm").address + board.layout.stack_size
+    assert reset == image.symbols["utvm_reset"] | 1
+    # ARM DDI 0403E, B1.5.3: sixteen system entries, then one for each interrupt.
+    table = next(section for section in image.sections if section.name == ".vectors")
+    assert table.size == 4 * (16 + board.interrupts)
+
+
+def test_the_same_input_gives_the_same_bytes_in_another_place(
+    board: Board, doubler: Library, tmp_path: Path
+) -> None:
+    program = (
+        "import sys; from tests.conftest import handwritten; from utvm import boards, firmware\n"
+        "library = handwritten('doubler', '  for (int i = 0; i < 4; i++) { y[i] = 2.0f * x[i]; }\\n  return 0;')\n"
+        "print(firmware.build(boards.load('stm32f746'), [library]).digest)\n"
+    )
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "other cache"), "PYTHONPATH": str(ROOT)}
+    said = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+    ).stdout
+    assert said.strip() == firmware.build(board, [doubler]).digest
+
+
+def test_nothing_of_this_machine_is_in_the_image(board: Board, doubler: Library) -> None:
+    image = firmware.build(board, [doubler]).elf.read_bytes()
+    assert str(ROOT).encode() + b"/" not in image
+    assert str(Path.home()).encode() + b"/" not in image
+
+
+def test_code_addresses_have_source_lines(board: Board, doubler: Library) -> None:
+    image = firmware.build(board, [doubler])
+    assert re.search(r"doubler_run at .*doubler\.c:\d+", image.source_line(image.symbols["doubler_run"]))
+    assert image.source_line(0x2000_0000) == ""
+
+
+@pytest.mark.parametrize(
+    ("library", "said"),
+    [
+        (
+            handwritten("hungry", "  return 0;", arena_bytes=400_000),
+            r"section \.arena .*region sram1 .* 245760 bytes.*\d+ too many",
+        ),
+        (
+            handwritten("heavy", "  static const float w[300000] = {1.0f};\n  y[0] = w[(int)x[0]];\n  return 0;"),
+            r"section \.rodata .*region flash .* 1048576 bytes",
+        ),
+        (
+            handwritten("bloated", "  static volatile uint8_t s[300000];\n  s[0] = 1;\n  return s[0];"),
+            r"section \.bss .*region sram1",
+        ),
+    ],
+)
+def test_too_big_names_section_need_and_room(board: Board, library: Library, said: str) -> None:
+    with pytest.raises(DoesNotFitError, match=said):
+        firmware.build(board, [library])
+
+
+def test_a_source_that_does_not_compile_is_quoted(board: Board) -> None:
+    with pytest.raises(ToolchainError, match="undeclared"):
+        firmware.build(board, [handwritten("wrong", "  return nonsense;")])
+
+
+def test_models_share_an_image_and_an_arena(board: Board, doubler: Library) -> None:
+    other = handwritten("halver", "  y[0] = x[0] / 2.0f; return 0;", arena_bytes=4096)
+    image = firmware.build(board, [doubler, other])
+    assert [image.program_index(name) for name in ("doubler", "halver")] == [0, 1]
+    arena = next(section for section in image.sections if section.name == ".arena")
+    assert arena.size == 4096
+
+
+def test_unknown_and_repeated_models_are_refused(board: Board, doubler: Library) -> None:
+    with pytest.raises(ConfigError, match="no model 'tripler'"):
+        firmware.build(board, [doubler]).program_index("tripler")
+    with pytest.raises(ConfigError, match="different names"):
+        firmware.build(board, [doubler, dataclasses.replace(doubler)])
+    with pytest.raises(ConfigError, match="different names"):
+        firmware.build(board, [])

@@ -1,0 +1,81 @@
+"""Fault records: every bit by its name in the architecture manual."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from utvm.session.fault import RECORD_SIZE, FaultRecord
+
+MAGIC = 0x544C5546
+
+
+def _record(
+    *, exception: int = 3, cfsr: int = 0, hfsr: int = 0, mmfar: int = 0, bfar: int = 0, valid: int = 1
+) -> bytes:
+    frame = (0x10, 0x11, 0x12, 0x13, 0x1C, 0x0800_0201, 0x0800_0300, 0x6100_0000)
+    return struct.pack("<17I", MAGIC, exception, cfsr, hfsr, mmfar, bfar, 0xFFFF_FFF9, 0x2000_1F00, valid, *frame)
+
+
+# ARM DDI 0403E: B3.2.15 (MMFSR, BFSR, UFSR) and B3.2.16 (HFSR).
+@pytest.mark.parametrize(
+    ("cfsr", "hfsr", "flag"),
+    [
+        (1 << 0, 0, "IACCVIOL"),
+        (1 << 1, 0, "DACCVIOL"),
+        (1 << 3, 0, "MUNSTKERR"),
+        (1 << 4, 0, "MSTKERR"),
+        (1 << 8, 0, "IBUSERR"),
+        (1 << 9, 0, "PRECISERR"),
+        (1 << 10, 0, "IMPRECISERR"),
+        (1 << 11, 0, "UNSTKERR"),
+        (1 << 12, 0, "STKERR"),
+        (1 << 16, 0, "UNDEFINSTR"),
+        (1 << 17, 0, "INVSTATE"),
+        (1 << 18, 0, "INVPC"),
+        (1 << 19, 0, "NOCP"),
+        (1 << 24, 0, "UNALIGNED"),
+        (1 << 25, 0, "DIVBYZERO"),
+        (0, 1 << 1, "VECTTBL"),
+        (0, 1 << 30, "FORCED"),
+    ],
+)
+def test_each_status_bit_is_named(cfsr: int, hfsr: int, flag: str) -> None:
+    record = FaultRecord.parse(_record(cfsr=cfsr, hfsr=hfsr))
+    assert record is not None
+    assert [text.split(":")[0] for text in record.flags] == [flag]
+
+
+def test_addresses_count_only_when_the_core_says_they_are_valid() -> None:
+    for cfsr, address in ((0x82, 0x1000), (0x8200, 0x2000), (0x0202, None)):
+        record = FaultRecord.parse(_record(cfsr=cfsr, mmfar=0x1000, bfar=0x2000))
+        assert record is not None
+        assert record.address == address
+
+
+def test_the_description_has_what_a_reader_needs() -> None:
+    record = FaultRecord.parse(_record(exception=5, cfsr=0x8200, bfar=0x6000_0000))
+    assert record is not None
+    text = record.describe("load at model.c:12")
+    for part in ("BusFault", "PRECISERR", "0x60000000", "pc 0x08000300", "model.c:12", "lr=0x8000201"):
+        assert part in text
+
+
+def test_a_failed_stack_has_no_program_counter() -> None:
+    record = FaultRecord.parse(_record(valid=0))
+    assert record is not None
+    assert record.pc is None
+    assert "the stack had failed" in record.describe("")
+
+
+def test_an_interrupt_nobody_expected_is_named_by_its_line() -> None:
+    record = FaultRecord.parse(_record(exception=16 + 28))
+    assert record is not None
+    assert record.name == "interrupt 28"
+
+
+@given(st.binary(min_size=RECORD_SIZE, max_size=RECORD_SIZE))
+def test_any_memory_can_be_looked_at(data: bytes) -> None:
+    record = FaultRecord.parse(data)
+    assert (record is None) == (struct.unpack_from("<I", data)[0] != MAGIC)

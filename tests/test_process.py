@@ -1,0 +1,120 @@
+"""Processes: started, watched, and ended for certain."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from utvm import process
+from utvm.errors import ProbeError, ToolchainError
+from utvm.process import Service
+
+
+def _python(code: str) -> list[str]:
+    return [sys.executable, "-u", "-c", code]
+
+
+def _service(tmp_path: Path, code: str, **options: float) -> Service:
+    return Service(
+        "helper", _python(code), log=tmp_path / "log", health=r"ready (?P<port>\d+)", error=ProbeError, **options
+    )
+
+
+def _gone(pid: int) -> bool:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_a_service_is_ready_after_its_health_line_and_gone_afterwards(tmp_path: Path) -> None:
+    with _service(tmp_path, "import time; print('ready 42'); time.sleep(60)") as service:
+        assert service.health_match and service.health_match["port"] == "42"
+        assert service.running
+        pid = service.pid
+    assert _gone(pid)
+
+
+def test_a_service_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready 1'); time.sleep(60)"
+    with _service(tmp_path, code, stop_timeout=0.2) as service:
+        pid = service.pid
+    assert _gone(pid)
+
+
+def test_what_a_service_started_ends_with_it(tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "print('ready', child.pid); time.sleep(60)"
+    )
+    with _service(tmp_path, code) as service:
+        assert service.health_match
+        child = int(service.health_match["port"])
+    assert _gone(child)
+
+
+def test_a_service_that_ends_early_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ProbeError, match=r"exit code 7.*\n.*no such probe"),
+        _service(tmp_path, "import sys; print('no such probe'); sys.exit(7)"),
+    ):
+        pass
+
+
+def test_a_silent_service_is_an_error_and_is_ended(tmp_path: Path) -> None:
+    code = "import os, time; print('pid', os.getpid()); time.sleep(60)"
+    with pytest.raises(ProbeError, match=r"not ready after 0\.5 s"), _service(tmp_path, code, start_timeout=0.5):
+        pass
+    assert _gone(int((tmp_path / "log").read_text().split()[1]))
+
+
+def test_check_notices_a_death(tmp_path: Path) -> None:
+    with _service(tmp_path, "import time; print('ready 1'); time.sleep(60)") as service:
+        os.kill(service.pid, signal.SIGKILL)
+        assert _gone(service.pid)
+        with pytest.raises(ProbeError, match="helper ended unexpectedly"):
+            service.check()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_service_ends_with_the_program_that_started_it(tmp_path: Path, number: signal.Signals) -> None:
+    program = (
+        "import sys, time; from pathlib import Path\n"
+        "from utvm.errors import ProbeError; from utvm.process import Service, end_on_sigterm\n"
+        "end_on_sigterm()\n"
+        "command = [sys.executable, '-u', '-c', 'import time; print(\"ready\"); time.sleep(60)']\n"
+        f"log = Path({str(tmp_path / 'log')!r})\n"
+        "with Service('x', command, log=log, health='ready', error=ProbeError) as s:\n"
+        "    print(s.pid, flush=True); time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        _python(program), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as parent:
+        assert parent.stdout
+        child = int(parent.stdout.readline())
+        parent.send_signal(number)
+        parent.wait(10)
+    assert _gone(child)
+
+
+def test_a_missing_tool_is_named() -> None:
+    with pytest.raises(ToolchainError, match="no-such-compiler is not installed"):
+        process.run(["no-such-compiler"], error=ToolchainError)
+
+
+def test_a_failing_tool_is_quoted() -> None:
+    with pytest.raises(ToolchainError, match=r"exit code 3:\nbad input"):
+        process.run(_python("import sys; print('bad input', file=sys.stderr); sys.exit(3)"), error=ToolchainError)
+
+
+def test_a_tool_that_hangs_is_ended() -> None:
+    with pytest.raises(ToolchainError, match=r"did not end within 0\.3 s"):
+        process.run(_python("import time; time.sleep(60)"), timeout=0.3, error=ToolchainError)

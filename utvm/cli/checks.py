@@ -1,0 +1,53 @@
+"""What ``test`` and ``lock.python`` do."""
+
+import shutil
+import subprocess
+import sys
+
+from utvm import process
+from utvm.errors import ConfigError, ExitCode, ProvisionError
+from utvm.toolchain import ROOT
+
+_MARKS = {"quick": "not slow and not nightly", "usual": "not nightly", "nightly": ""}
+
+
+def run_tests(quick: bool, nightly: bool) -> ExitCode:
+    """Run the project's own tests with pytest.
+
+    Raises:
+        ConfigError: both less and more is asked for.
+    """
+    if quick and nightly:
+        raise ConfigError("--quick and --nightly exclude each other", "give one, or neither")
+    marks = _MARKS["quick" if quick else "nightly" if nightly else "usual"]
+    done = subprocess.run([sys.executable, "-m", "pytest", "-m", marks], cwd=ROOT, check=False)
+    return ExitCode.PASSED if done.returncode == 0 else ExitCode.FAILED
+
+
+def lock_python_packages() -> None:
+    """Write provision/python.lock from provision/python.in: every file of every package by its SHA-256.
+
+    Raises:
+        ProvisionError: uv is missing or finds no solution.
+    """
+    uv = shutil.which("uv")
+    if uv is None:
+        raise ProvisionError("uv is not installed", "install it with pip, then start again")
+    process.run(
+        [
+            uv,
+            "pip",
+            "compile",
+            "--quiet",
+            "--universal",
+            "--python-version=3.10",
+            "--generate-hashes",
+            "--no-header",
+            "--no-annotate",
+            "--no-emit-index-url",
+            "--output-file=provision/python.lock",
+            "provision/python.in",
+        ],
+        cwd=ROOT,
+        error=ProvisionError,
+    )

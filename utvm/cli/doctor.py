@@ -1,0 +1,100 @@
+"""What ``doctor`` prints: what this machine has, what it lacks, and how to get it."""
+
+import importlib.metadata
+import platform
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.table import Table
+
+from utvm import boards, process
+from utvm.cli.output import OUT
+from utvm.errors import ExitCode, ProvisionError, ToolchainError
+from utvm.probe.usb import ProbeId, detect
+from utvm.toolchain import DIRECTORY, ROOT, Toolchain
+
+
+@dataclass(frozen=True)
+class _Finding:
+    """One line: ``found`` is empty where it is missing; ``needed`` says whether virtual boards need it."""
+
+    what: str
+    found: str
+    advice: str = ""
+    needed: bool = True
+
+
+def examine() -> ExitCode:
+    """Print everything; the exit code says whether a virtual board can run here."""
+    table = Table("", "what", "found", "how to get it", box=None)
+    complete = True
+    for finding in (*_packages(), *_tools(), *_python(), *_usb()):
+        complete &= bool(finding.found) or not finding.needed
+        mark = "[green]ok[/]" if finding.found else "[red]missing[/]" if finding.needed else "[yellow]no[/]"
+        table.add_row(mark, finding.what, finding.found or "-", "" if finding.found else finding.advice)
+    OUT.print(table)
+    if complete:
+        OUT.print("This machine has what virtual boards need: ./inv hil --board stm32f746")
+        return ExitCode.PASSED
+    OUT.print("Something is missing; ./inv installs it when it is started with root or sudo.")
+    return ExitCode.INFRASTRUCTURE
+
+
+def _packages() -> Iterator[_Finding]:
+    if shutil.which("dpkg-query") is None:
+        yield _Finding("Debian packages", f"not a Debian system ({platform.platform()})")
+        return
+    for line in (ROOT / "provision" / "debian.txt").read_text(encoding="utf-8").splitlines():
+        name, _, purpose = line.partition(" ")
+        if not name or name == "#":
+            continue
+        try:
+            version = process.run(
+                ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Version}", name],
+                error=ProvisionError,
+            )
+        except ProvisionError:
+            version = ""
+        found = version.removeprefix("installed ") if version.startswith("installed ") else ""
+        # A Python from elsewhere brings its own venv; .venv itself is the proof that there is one.
+        found = found or ("in use" if name == "python3-venv" else "")
+        yield _Finding(f"{name}: {purpose.strip()}", found, f"sudo apt-get install {name}")
+
+
+def _tools() -> Iterator[_Finding]:
+    for path in sorted(DIRECTORY.glob("*.yaml")):
+        toolchain = Toolchain(path.stem)
+        try:
+            found = toolchain.version
+        except ToolchainError:
+            found = ""
+        advice = f"sudo apt-get install {' '.join(toolchain.data.packages)}"
+        yield _Finding(f"toolchain {toolchain.name}", found, advice)
+
+
+def _python() -> Iterator[_Finding]:
+    yield _Finding("Python", platform.python_version())
+    pins = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", (ROOT / "provision" / "python.lock").read_text(), re.M))
+    for name in ("apache-tvm", "apache-tvm-ffi", "unicorn"):
+        found = importlib.metadata.version(name)
+        right = found if found == pins[name] else ""
+        yield _Finding(f"{name} as locked ({pins[name]})", right, "rm -r .venv, then start ./inv again")
+
+
+def _usb() -> Iterator[_Finding]:
+    known = [
+        ProbeId(probe.kind, probe.vendor, probe.product)
+        for name in boards.names()
+        for probe in boards.load(name).probes
+    ]
+    detection = detect(known)
+    present = "" if detection.problem else "yes"
+    yield _Finding("USB stack", present, detection.problem or "", needed=False)
+    probes = ", ".join(f"{probe.kind} {probe.serial or 'without readable serial'}" for probe in detection.probes)
+    yield _Finding("debug probes", probes, "plug a board in; virtual boards need none", needed=False)
+    rules = Path("/etc/udev/rules.d").glob("*openocd*"), Path("/lib/udev/rules.d").glob("*openocd*")
+    named = next((rule.name for folder in rules for rule in folder), "")
+    yield _Finding("udev rules for probes", named, "sudo apt-get install openocd brings them", needed=False)
