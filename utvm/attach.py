@@ -165,13 +165,14 @@ def attach(
 
     Raises:
         ConfigError: the wish cannot be told from what is plugged in.
-        ProbeError: no such probe, it is busy, or OpenOCD cannot use it.
+        ProbeError: no such probe, or OpenOCD cannot use it.
+        BoardError: another process uses the board, or the chip is not this board's.
     """
     probe = find_probe(board, wish, serial)
     with contextlib.ExitStack() as stack:
         if probe is None:
             identity = board.virtual.serial
-            stack.enter_context(hold(f"{board.name}-virtual"))
+            stack.enter_context(hold(f"virtual {board.name}"))
             machine = stack.enter_context(start_virtual(board, log_directory, latency_us=latency_us))
             assert machine.health_match
             commands = [board.openocd.virtual_probe.format(port=machine.health_match["stlink"])]
@@ -179,7 +180,7 @@ def attach(
             description, services = "virtual ST-Link", [machine]
         else:
             identity = probe.serial
-            stack.enter_context(hold(f"{board.name}-{identity}"))
+            stack.enter_context(hold(f"{probe.kind} {identity or probe.usb_path}"))
             commands = [board.openocd.select_serial.format(serial=identity)] if identity else []
             console_url = _serial_device(identity)
             description, services = f"{probe.kind} at USB {probe.usb_path}", []
@@ -187,6 +188,7 @@ def attach(
             OpenOcd(board.openocd_config, commands=commands, log=log_directory / "openocd.log")
         )
         gdb = stack.enter_context(GdbClient("127.0.0.1", openocd.gdb_port))
+        _check_identity(board, gdb, identity)
         console = stack.enter_context(Console(console_url, board.console.baud)) if console_url else None
         yield Bench(
             board,
@@ -240,6 +242,18 @@ def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
         reason = detection.problem or "none is plugged in"
         raise ProbeError(f"there is no {which}: {reason}", "see ./inv board.detect, or use --virtual")
     return None
+
+
+def _check_identity(board: Board, gdb: GdbClient, serial: str) -> None:
+    """Refuse a board of another kind before anything is programmed into it."""
+    expected = board.identity
+    found = int.from_bytes(gdb.read_memory(expected.address, 4), "little") & expected.mask
+    if found != expected.value:
+        raise BoardError(
+            f"the board at probe {serial or '(unreadable serial)'} is not {board.name}: "
+            f"{expected.register_name} says {found:#x}, not {expected.value:#x}",
+            "name the right probe with --serial (./inv board.detect lists them), or use --virtual",
+        )
 
 
 def _serial_device(serial: str) -> str | None:

@@ -71,6 +71,15 @@ class ProbeMatch(Record):
     product: Annotated[int, Field(ge=0, lt=2**16)]
 
 
+class Identity(Record):
+    """A word in the chip that tells which one it is: probes of one kind sit on boards of many."""
+
+    register_name: str
+    address: Address
+    mask: Annotated[int, Field(gt=0, lt=2**32)]
+    value: Annotated[int, Field(ge=0, lt=2**32)]
+
+
 class Console(Record):
     """The serial line on which the board talks."""
 
@@ -108,6 +117,7 @@ class Board(Record):
     interrupts: Annotated[int, Field(ge=0)]
     memory: Annotated[tuple[MemoryRegion, ...], Field(min_length=1)]
     layout: Layout
+    identity: Identity
     console: Console
     probes: tuple[ProbeMatch, ...]
     openocd: OpenOcdCommands
