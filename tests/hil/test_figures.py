@@ -1,0 +1,38 @@
+"""The figures of a model, worked out by hand."""
+
+import hashlib
+import struct
+
+import numpy as np
+import pytest
+
+from utvm.firmware import Firmware
+from utvm.hil.figures import summarise
+from utvm.session import RunResult
+
+
+def _run(count: int, *logits: float) -> RunResult:
+    return RunResult((np.array([logits], dtype=np.float32),), count, "instructions", 0)
+
+
+def test_figures(small_firmware: Firmware) -> None:
+    runs = [_run(30, 0, 1), _run(10, 5, 2), _run(20, 0, 3)]
+    result = summarise("m", small_firmware, runs, executor="host-driven", labels=[1, 0, 0])
+    assert result.samples == 3
+    assert result.accuracy == pytest.approx(2 / 3)
+    assert result.confusion == ((1, 1), (0, 1))
+    assert (result.count, result.unit) == (20, "instructions")
+    assert result.outputs_sha256 == hashlib.sha256(struct.pack("<6f", 0, 1, 5, 2, 0, 3)).hexdigest()
+
+
+def test_without_labels_there_is_no_accuracy(small_firmware: Firmware) -> None:
+    result = summarise("m", small_firmware, [_run(7, 1, 2)], executor="host-driven")
+    assert result.accuracy is None
+    assert result.confusion == ()
+
+
+def test_a_model_that_did_not_run_has_no_figures(small_firmware: Firmware) -> None:
+    with pytest.raises(ValueError, match="without runs"):
+        summarise("m", small_firmware, [], executor="host-driven")
+    with pytest.raises(ValueError, match="2 labels for 1 runs"):
+        summarise("m", small_firmware, [_run(1, 1)], executor="host-driven", labels=[0, 1])

@@ -1,0 +1,319 @@
+"""The report's files: what they say, that they are whole, and that no text of a test can break them."""
+
+import copy
+import dataclasses
+import datetime
+import json
+import re
+import threading
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from utvm.errors import ConfigError
+from utvm.firmware import Firmware
+from utvm.hil import html, junit, pictures, report
+from utvm.hil.results import (
+    BoardIdentity,
+    CaseResult,
+    Environment,
+    ModelResult,
+    Outcome,
+    RunReport,
+    Verdict,
+)
+
+_SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())
+_HOSTILE = '<script>alert("x")</script> & \x00\x1b[31m \ud800 ]]> {{ 7*7 }}'
+
+
+@pytest.fixture
+def summary(small_firmware: Firmware) -> RunReport:
+    confusion = ((40, 2), (0, 58))
+    return RunReport(
+        run_id=report.new_run_id(datetime.datetime.now(datetime.timezone.utc)),
+        started="2026-11-20T13:45:13Z",
+        board=BoardIdentity("stm32f746", "virtual", "virtual ST-Link", "V-1"),
+        environment=Environment(
+            "ab" * 32, dict.fromkeys(("python", "tvm", "openocd", "gcc", "unicorn", "utvm"), "1.0")
+        ),
+        cases=(
+            CaseResult("hil_tests/test_flash.py::test_a", Outcome.PASSED, 0.5),
+            CaseResult("hil_tests/test_flash.py::test_b[x-1]", Outcome.FAILED, 0.25, "not equal", "a trace"),
+            CaseResult("hil_tests/test_memory.py::test_c", Outcome.SKIPPED, 0.0, "not here"),
+            CaseResult("hil_tests/test_memory.py::test_d", Outcome.INFRASTRUCTURE, 0.0, "OpenOCD died"),
+        ),
+        models=(
+            ModelResult(
+                "twice", "host-driven", "cd" * 32, 100, 0.98, 1234, "instructions", small_firmware, confusion
+            ),
+        ),
+        verdict=Verdict.INFRASTRUCTURE,
+        trouble="OpenOCD died",
+    )
+
+
+def test_a_report_is_written_and_found_by_latest(summary: RunReport, tmp_path: Path) -> None:
+    directory = report.write(summary, tmp_path)
+    assert directory == tmp_path / summary.run_id
+    assert sorted(path.name for path in directory.iterdir()) == ["index.html", "junit.xml", "report.json"]
+    assert (tmp_path / "latest").resolve() == directory.resolve()
+    assert not (tmp_path / "latest").readlink().is_absolute()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["latest", summary.run_id])
+
+
+def test_report_json_holds_the_contract(summary: RunReport, tmp_path: Path, small_firmware: Firmware) -> None:
+    content = json.loads((report.write(summary, tmp_path) / "report.json").read_text())
+    assert content == {
+        "schema_version": 1,
+        "run_id": summary.run_id,
+        "started": "2026-11-20T13:45:13Z",
+        "board": {"name": "stm32f746", "kind": "virtual", "probe": "virtual ST-Link", "serial": "V-1"},
+        "environment": {"digest": "ab" * 32, "tools": summary.environment.tools},
+        "tests": [
+            {
+                "id": "hil_tests/test_flash.py::test_a",
+                "outcome": "passed",
+                "duration_s": 0.5,
+                "message": "",
+            },
+            {
+                "id": "hil_tests/test_flash.py::test_b[x-1]",
+                "outcome": "failed",
+                "duration_s": 0.25,
+                "message": "not equal",
+            },
+            {
+                "id": "hil_tests/test_memory.py::test_c",
+                "outcome": "skipped",
+                "duration_s": 0.0,
+                "message": "not here",
+            },
+            {
+                "id": "hil_tests/test_memory.py::test_d",
+                "outcome": "infrastructure",
+                "duration_s": 0.0,
+                "message": "OpenOCD died",
+            },
+        ],
+        "models": [
+            {
+                "name": "twice",
+                "executor": "host-driven",
+                "outputs_sha256": "cd" * 32,
+                "samples": 100,
+                "accuracy": 0.98,
+                "instructions": 1234,
+                "flash_bytes": small_firmware.flash_bytes,
+                "ram_bytes": small_firmware.ram_bytes,
+            }
+        ],
+        "verdict": "infrastructure",
+        "exit_code": 3,
+    }
+
+
+def _spoil_unit(content: dict[str, Any]) -> None:
+    content["models"][0]["cycles"] = content["models"][0].pop("instructions")
+
+
+def _spoil_pass(content: dict[str, Any]) -> None:
+    content |= {"verdict": "passed", "exit_code": 0}
+
+
+def _spoil_empty_pass(content: dict[str, Any]) -> None:
+    content |= {"verdict": "passed", "exit_code": 0, "tests": []}
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda content: content.pop("environment"),
+        lambda content: content.update(extra=1),
+        lambda content: content.update(exit_code=0),
+        lambda content: content["board"].update(kind="simulated"),
+        lambda content: content["tests"][0].update(outcome="error"),
+        lambda content: content["models"][0].update(cycles=1),
+        lambda content: content["models"][0].pop("instructions"),
+        lambda content: content["models"][0].update(accuracy=98),
+        lambda content: content["environment"].update(digest="?"),
+        _spoil_unit,
+        _spoil_pass,
+        _spoil_empty_pass,
+    ],
+)
+def test_the_schema_refuses_what_is_not_the_contract(
+    summary: RunReport, spoil: Callable[[dict[str, Any]], object]
+) -> None:
+    content = copy.deepcopy(summary.as_json())
+    jsonschema.validate(content, _SCHEMA)
+    spoil(content)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(content, _SCHEMA)
+
+
+def test_the_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(_SCHEMA)
+
+
+def test_nothing_is_left_of_a_report_that_is_not_what_it_should_be(summary: RunReport, tmp_path: Path) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        report.write(dataclasses.replace(summary, started="yesterday"), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_left_of_a_report_that_could_not_be_written(
+    summary: RunReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_path: Path, _text: str, **_options: str) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(ConfigError, match="No space left on device"):
+        report.write(summary, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_latest_always_points_at_a_whole_report(summary: RunReport, tmp_path: Path) -> None:
+    """A reader in another thread looks all the time while reports are written."""
+    report.write(summary, tmp_path)
+    stop, seen, wrong = threading.Event(), [], []
+
+    def read() -> None:
+        while not stop.is_set():
+            try:
+                seen.append(json.loads((tmp_path / "latest" / "report.json").read_text())["run_id"])
+            except (OSError, ValueError) as error:
+                wrong.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(10):
+        report.write(dataclasses.replace(summary, run_id=f"20260101T000000.{number:03d}Z-0000"), tmp_path)
+    stop.set()
+    reader.join()
+    assert seen
+    assert wrong == []
+
+
+@given(st.datetimes(min_value=datetime.datetime(2000, 1, 1)), st.timedeltas(datetime.timedelta(milliseconds=1)))
+def test_run_ids_sort_by_time(start: datetime.datetime, gap: datetime.timedelta) -> None:
+    first = start.replace(tzinfo=datetime.timezone.utc)
+    try:
+        second = first + gap
+    except OverflowError:
+        return
+    assert report.new_run_id(first) < report.new_run_id(second)
+
+
+def test_runs_of_the_same_moment_have_different_ids() -> None:
+    now = datetime.datetime.now(datetime.timezone.utc)
+    assert len({report.new_run_id(now) for _ in range(20)}) > 15
+
+
+def test_junit_tells_trouble_from_failure(summary: RunReport) -> None:
+    suite = ET.fromstring(junit.render(summary)).find("testsuite")
+    assert suite is not None
+    kinds = {case.get("name"): [child.tag for child in case] for case in suite.iter("testcase")}
+    assert kinds == {"test_a": [], "test_b[x-1]": ["failure"], "test_c": ["skipped"], "test_d": ["error"]}
+    assert {case.get("classname") for case in suite.iter("testcase")} == {"test_flash", "test_memory"}
+    properties = {entry.get("name"): entry.get("value") for entry in suite.iter("property")}
+    assert properties["kind"] == "virtual"
+    assert properties["verdict"] == "infrastructure"
+
+
+class _Page(HTMLParser):
+    """What a browser would make of the page, as far as the tests ask."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_says_what_a_reader_asks_first(summary: RunReport) -> None:
+    page = _Page(html.render(summary))
+    assert page.open == []
+    words = re.sub(r"\s+", " ", page.text)
+    for expected in (
+        "No verdict: infrastructure trouble",
+        "virtual board",
+        "instructions, not time",
+        "1,234",
+        "98.0 %",
+        "OpenOCD died",
+        "not equal",
+        "virtual ST-Link",
+        "ab" * 32,
+    ):
+        assert expected in words
+    assert page.tags.count("svg") == 2
+
+
+def test_the_page_needs_nothing_from_outside(summary: RunReport) -> None:
+    page = _Page(html.render(summary))
+    assert not {"script", "link", "img", "iframe"} & set(page.tags)
+    assert not {"src", "href"} & {name for name, _ in page.attributes}
+    assert "url(" not in html.render(summary)
+
+
+def test_text_from_a_test_stays_text(summary: RunReport, tmp_path: Path) -> None:
+    case = CaseResult(f"test_x.py::test[{_HOSTILE}]", Outcome.FAILED, 0.0, _HOSTILE, _HOSTILE)
+    hostile = dataclasses.replace(summary, cases=(case,), trouble=_HOSTILE)
+    directory = report.write(hostile, tmp_path)
+    page = _Page((directory / "index.html").read_text(encoding="utf-8"))
+    assert "script" not in page.tags
+    assert '<script>alert("x")</script>' in page.text
+    assert "49" not in page.text.split("What went wrong")[1].split("Models")[0]
+    failure = ET.parse(directory / "junit.xml").getroot().find(".//failure")
+    assert failure is not None
+    assert '<script>alert("x")</script>' in (failure.get("message") or "")
+    assert json.loads((directory / "report.json").read_text())["tests"][0]["message"].startswith("<script>")
+
+
+def test_every_section_is_drawn_where_it_lies(small_firmware: Firmware) -> None:
+    bars = {bar.name: bar for bar in pictures.memory_map(small_firmware)}
+    assert list(bars) == ["itcm", "flash", "system", "dtcm", "sram1", "sram2"]
+    for section in small_firmware.sections:
+        bar = next(bar for bar in bars.values() if bar.address <= section.address < bar.address + bar.size)
+        (block,) = [block for block in bar.blocks if block.name == section.name]
+        assert block.x == pytest.approx(720 * (section.address - bar.address) / bar.size, abs=2)
+        assert block.width == pytest.approx(max(2, 720 * section.size / bar.size))
+        assert block.x + block.width <= 720.01
+    assert bars["flash"].used == small_firmware.flash_bytes
+
+
+def test_each_cell_of_the_confusion_matrix_is_strong_by_its_label() -> None:
+    cells = pictures.confusion_cells(((3, 1), (0, 0)))
+    assert [(cell.label, cell.prediction, cell.samples, cell.strength) for cell in cells] == [
+        (0, 0, 3, 0.75),
+        (0, 1, 1, 0.25),
+        (1, 0, 0, 0.0),
+        (1, 1, 0, 0.0),
+    ]

@@ -1,0 +1,46 @@
+"""How the verdict follows from the outcomes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from utvm.errors import ExitCode
+from utvm.hil.results import CaseResult, Outcome, Verdict, decide
+
+_OUTCOMES = st.lists(st.sampled_from(Outcome), max_size=8)
+
+
+def _cases(outcomes: list[Outcome]) -> list[CaseResult]:
+    return [CaseResult(f"test_x.py::test_{n}", outcome, 0.0) for n, outcome in enumerate(outcomes)]
+
+
+@given(_OUTCOMES, st.sampled_from(["", "OpenOCD died"]), st.booleans())
+def test_a_pass_takes_a_passed_test_and_nothing_wrong(
+    outcomes: list[Outcome], trouble: str, interrupted: bool
+) -> None:
+    verdict, _ = decide(_cases(outcomes), trouble=trouble, interrupted=interrupted)
+    nothing_wrong = not trouble and not interrupted and set(outcomes) <= {Outcome.PASSED, Outcome.SKIPPED}
+    assert (verdict is Verdict.PASSED) == (nothing_wrong and Outcome.PASSED in outcomes)
+
+
+@given(_OUTCOMES)
+def test_a_test_without_an_answer_leaves_no_verdict(outcomes: list[Outcome]) -> None:
+    verdict, _ = decide(_cases([*outcomes, Outcome.INFRASTRUCTURE]), trouble="", interrupted=False)
+    assert verdict is Verdict.INFRASTRUCTURE
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [
+        (Verdict.PASSED, ExitCode.PASSED),
+        (Verdict.FAILED, ExitCode.FAILED),
+        (Verdict.INFRASTRUCTURE, ExitCode.INFRASTRUCTURE),
+        (Verdict.INTERRUPTED, ExitCode.INFRASTRUCTURE),
+    ],
+)
+def test_exit_codes(verdict: Verdict, code: ExitCode) -> None:
+    assert verdict.exit_code is code
+
+
+def test_nothing_that_ran_is_said_to_be_the_reason() -> None:
+    assert decide(_cases([Outcome.SKIPPED]), trouble="", interrupted=False) == (Verdict.FAILED, "no test ran")
