@@ -1,136 +1,16 @@
-"""Runs suites with the plugin in a process of their own and hands back all that came of it."""
-
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
-import xml.etree.ElementTree as ET
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+"""What the tests of the HIL room share."""
 
 import pytest
 
+from tests.conftest import handwritten
+from tests.hil.running import run_suite
 from utvm import boards
-from utvm.compiler import Library, Tensor
 from utvm.firmware import Firmware, build
 
-_HERE = Path(__file__).parent
-_ROOT = _HERE.parent.parent
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A run that has ended."""
-
-    exit_code: int
-    stdout: str
-    stderr: str
-    reports: Path
-    bench_log: tuple[str, ...]
-
-    @property
-    def lines(self) -> list[str]:
-        return self.stdout.splitlines()
-
-    @property
-    def directory(self) -> Path:
-        return self.reports / "latest"
-
-    @property
-    def report(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.directory / "report.json").read_text(encoding="utf-8"))
-        return content
-
-    @property
-    def outcomes(self) -> dict[str, str]:
-        return {test["id"].rpartition("::")[2]: test["outcome"] for test in self.report["tests"]}
-
-    @property
-    def messages(self) -> dict[str, str]:
-        return {test["id"].rpartition("::")[2]: test["message"] for test in self.report["tests"]}
-
-    @property
-    def junit(self) -> ET.Element:
-        suite = ET.parse(self.directory / "junit.xml").getroot().find("testsuite")
-        assert suite is not None
-        return suite
-
-
-Runner = Callable[..., Finished]
-
-
-@pytest.fixture(scope="module")
-def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
-    """Run one suite, given as text, on the fake board."""
-
-    def run(
-        suite: str,
-        *,
-        options: Sequence[str] = ("--board=stm32f746", "--virtual"),
-        attach: str = "ok",
-        interrupt_with: signal.Signals | None = None,
-        files: dict[str, str] | None = None,
-        block_reports: bool = False,
-    ) -> Finished:
-        directory = tmp_path_factory.mktemp("run")
-        (directory / "pytest.ini").write_text("[pytest]\n")
-        for name, text in {"test_suite.py": suite, **(files or {})}.items():
-            (directory / name).write_text(text)
-        reports, log = directory / "build" / "reports", directory / "bench.log"
-        if block_reports:
-            reports.parent.mkdir()
-            reports.write_text("a file where the directory should be")
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "pytest", "-putvm.hil.plugin", "-pfake_board", "-pno:cacheprovider"),
-                *(f"--report-dir={reports}", *options, "."),
-            ],
-            cwd=directory,
-            env=os.environ
-            | {"PYTHONPATH": f"{_ROOT}:{_HERE}", "FAKE_ATTACH": attach, "FAKE_LOG": str(log), "COLUMNS": "200"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            if interrupt_with is not None:
-                deadline = time.monotonic() + 30
-                while not (directory / "sleeping").exists():
-                    assert time.monotonic() < deadline, "the suite did not get to its sleep"
-                    time.sleep(0.02)
-                process.send_signal(interrupt_with)
-            stdout, stderr = process.communicate(timeout=60)
-        finally:
-            process.kill()
-            process.wait()
-        told = tuple(log.read_text().split()) if log.exists() else ()
-        return Finished(process.returncode, stdout, stderr, reports, told)
-
-    return run
+__all__ = ["run_suite"]
 
 
 @pytest.fixture(scope="session")
 def small_firmware() -> Firmware:
     """A real image for a real board, with one hand-written program in it."""
-    library = Library(
-        name="twice",
-        sources={
-            "twice.h": "#include <stdint.h>\n#define TWICE_ARENA_BYTES 64\n"
-            "int32_t twice_run(const void *const *inputs, void *const *outputs, uint8_t *arena);\n",
-            "twice.c": '#include "twice.h"\n'
-            "int32_t twice_run(const void *const *inputs, void *const *outputs, uint8_t *arena) {\n"
-            "  const int32_t *x = inputs[0];\n  int32_t *y = outputs[0];\n  (void)arena;\n"
-            "  y[0] = 2 * x[0];\n  return 0;\n}\n",
-        },
-        inputs=(Tensor("x", (1,), "int32"),),
-        outputs=(Tensor("y", (1,), "int32"),),
-        arena_bytes=64,
-        operators=("twice",),
-        weights_bytes=0,
-    )
-    return build(boards.load("stm32f746"), [library])
+    return build(boards.load("stm32f746"), [handwritten("twice", "  y[0] = 2 * x[0];\n  return 0;")])

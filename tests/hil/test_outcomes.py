@@ -3,7 +3,8 @@
 import signal
 
 import pytest
-from conftest import Finished, Runner
+
+from tests.hil.running import Finished, Runner
 
 _PASSING = """
 def test_one(board):
@@ -127,11 +128,11 @@ def test_junit_knows_failures_from_skips(mixed: Finished) -> None:
 @pytest.mark.parametrize(
     "trouble",
     [
-        "raise ProbeError('the probe was unplugged')",
-        "raise TransportError('the console broke')",
         "board.openocd_died = True; assert False, 'noticed by an assertion'",
-        "board.openocd_died = True; raise BoardError('noticed by a board error')",
-        "board.silent = True; raise BoardError('does not answer')",
+        pytest.param("raise ProbeError('the probe was unplugged')", marks=pytest.mark.slow),
+        pytest.param("raise TransportError('the console broke')", marks=pytest.mark.slow),
+        pytest.param("board.openocd_died = True; raise BoardError('as the test sees it')", marks=pytest.mark.slow),
+        pytest.param("board.silent = True; raise BoardError('does not answer')", marks=pytest.mark.slow),
     ],
 )
 def test_trouble_is_neither_failed_nor_passed(run_suite: Runner, trouble: str) -> None:
@@ -152,6 +153,7 @@ def test_trouble_is_neither_failed_nor_passed(run_suite: Runner, trouble: str) -
     assert done.bench_log == ("attached", "released", "attached", "released")
 
 
+@pytest.mark.slow
 def test_a_board_that_dies_between_two_tests_is_trouble(run_suite: Runner) -> None:
     done = run_suite(
         "def test_kills(board):\n    board.openocd_died = True\ndef test_next(board):\n    pass\n"
@@ -165,6 +167,7 @@ def test_a_board_that_dies_between_two_tests_is_trouble(run_suite: Runner) -> No
     assert done.exit_code == 3
 
 
+@pytest.mark.slow
 def test_trouble_in_clean_up_is_trouble(run_suite: Runner) -> None:
     done = run_suite(
         "import pytest\nfrom utvm.errors import ProbeError\n"
@@ -189,6 +192,7 @@ def test_a_run_stops_when_the_board_does_not_come_back(run_suite: Runner) -> Non
     assert done.report["verdict"] == "infrastructure"
 
 
+@pytest.mark.slow
 def test_the_second_trouble_stops_the_run(run_suite: Runner) -> None:
     done = run_suite(
         "from utvm.errors import ProbeError\n"
@@ -200,6 +204,7 @@ def test_the_second_trouble_stops_the_run(run_suite: Runner) -> None:
     assert done.exit_code == 3
 
 
+@pytest.mark.slow
 def test_trouble_outweighs_failures(run_suite: Runner) -> None:
     done = run_suite(
         "from utvm.errors import ProbeError\n"
@@ -209,7 +214,13 @@ def test_trouble_outweighs_failures(run_suite: Runner) -> None:
     assert (done.exit_code, done.report["verdict"]) == (3, "infrastructure")
 
 
-@pytest.mark.parametrize(("manner", "said"), [("gone", "no device found"), ("busy", "busy, held by pid 1")])
+@pytest.mark.parametrize(
+    ("manner", "said"),
+    [
+        ("gone", "no device found"),
+        pytest.param("busy", "busy, held by pid 1", marks=pytest.mark.slow),
+    ],
+)
 def test_without_a_board_nothing_runs_and_nothing_passes(run_suite: Runner, manner: str, said: str) -> None:
     done = run_suite(_PASSING, attach=manner)
     assert done.exit_code == 3
@@ -222,7 +233,11 @@ def test_without_a_board_nothing_runs_and_nothing_passes(run_suite: Runner, mann
 
 @pytest.mark.parametrize(
     ("suite", "options"),
-    [("", ()), (_PASSING, ("-k", "nothing")), ("import pytest\ndef test_a():\n    pytest.skip('x')\n", ())],
+    [
+        ("", ()),
+        pytest.param(_PASSING, ("-k", "nothing"), marks=pytest.mark.slow),
+        pytest.param("import pytest\ndef test_a():\n    pytest.skip('x')\n", (), marks=pytest.mark.slow),
+    ],
 )
 def test_no_test_that_ran_is_a_failure(run_suite: Runner, suite: str, options: tuple[str, ...]) -> None:
     done = run_suite(suite, options=("--board=stm32f746", "--virtual", *options))
@@ -232,6 +247,7 @@ def test_no_test_that_ran_is_a_failure(run_suite: Runner, suite: str, options: t
     assert "VIRTUAL" in done.lines[-1]
 
 
+@pytest.mark.slow
 def test_a_suite_that_cannot_be_loaded_fails_and_does_not_hide_the_others(run_suite: Runner) -> None:
     done = run_suite(_PASSING, files={"test_broken.py": "import no_such_module\n"})
     assert done.exit_code == 1
@@ -259,9 +275,9 @@ def test_ctrl_c_lets_go_of_the_board_and_leaves_a_whole_report(run_suite: Runner
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--board=no-such-board",), "no-such-board"),
         (("--board=stm32f746", "--virtual", "--physical"), "exclude each other"),
-        ((), "--board is missing"),
+        pytest.param(("--board=no-such-board",), "no-such-board", marks=pytest.mark.slow),
+        pytest.param((), "--board is missing", marks=pytest.mark.slow),
     ],
 )
 def test_wrong_use_touches_nothing(run_suite: Runner, options: tuple[str, ...], said: str) -> None:
@@ -273,6 +289,7 @@ def test_wrong_use_touches_nothing(run_suite: Runner, options: tuple[str, ...], 
     assert not done.reports.exists()
 
 
+@pytest.mark.slow
 def test_a_report_that_cannot_be_written_is_no_pass(run_suite: Runner) -> None:
     done = run_suite(_PASSING, block_reports=True)
     assert done.exit_code == 3

@@ -1,0 +1,40 @@
+"""What the suites share: the memory regions as parameters, and small programs written by hand."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from programs import handwritten
+
+from utvm.boards import MemoryRegion
+from utvm.compiler import Library
+from utvm.firmware import Firmware
+from utvm.hil.plugin import board_of
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a test that asks for ``ram`` or ``region`` each of the board's, and for ``width`` each there is."""
+    memory = board_of(metafunc.config).memory
+    for name, regions in {
+        "region": memory,
+        "ram": [region for region in memory if region.kind == "ram"],
+        "mirror": [region for region in memory if region.alias_of],
+    }.items():
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, regions, ids=lambda region: region.name)
+    if "width" in metafunc.fixturenames:
+        metafunc.parametrize("width", [8, 16, 32])
+
+
+@pytest.fixture
+def code(request: pytest.FixtureRequest) -> MemoryRegion:
+    """The region that images are programmed into."""
+    board = board_of(request.config)
+    return board.region(board.layout.code)
+
+
+@pytest.fixture(scope="session")
+def doubler(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
+    """An image whose one program doubles four numbers."""
+    return firmware(
+        [handwritten("doubler", "  for (int i = 0; i < 4; i++) {\n    y[i] = 2 * x[i];\n  }\n  return 0;")]
+    )

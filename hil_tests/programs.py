@@ -1,0 +1,54 @@
+"""Programs written by hand in C, for what no model does: known instructions, known stores, known faults."""
+
+from utvm.compiler import Library, Tensor
+
+_FRAME = """#include "{name}.h"
+
+{declarations}
+int32_t {name}_run(const void *const *inputs, void *const *outputs, uint8_t *arena) {{
+  const int32_t *x = inputs[0];
+  int32_t *y = outputs[0];
+  (void)x;
+  (void)y;
+  (void)arena;
+{body}
+}}
+"""
+
+_HEADER = """#include <stdint.h>
+#define {upper}_ARENA_BYTES 0
+int32_t {name}_run(const void *const *inputs, void *const *outputs, uint8_t *arena);
+"""
+
+
+def handwritten(name: str, body: str, declarations: str = "") -> Library:
+    """Make a library of C statements.
+
+    Args:
+        name: its name; the function is ``NAME_run``.
+        body: statements that read ``x[0]`` to ``x[3]``, write ``y[0]`` to ``y[3]``, all int32, and return 0.
+        declarations: what comes before the function.
+    """
+    return Library(
+        name=name,
+        sources={
+            f"{name}.h": _HEADER.format(name=name, upper=name.upper()),
+            f"{name}.c": _FRAME.format(name=name, body=body, declarations=declarations),
+        },
+        inputs=(Tensor("x", (4,), "int32"),),
+        outputs=(Tensor("y", (4,), "int32"),),
+        arena_bytes=0,
+        operators=(f"{name}_run",),
+        weights_bytes=0,
+    )
+
+
+def line_of(library: Library, text: str) -> int:
+    """Return the number of the line in the library's C source that holds a text.
+
+    Raises:
+        ValueError: no line holds it, or several do.
+    """
+    lines = library.sources[f"{library.name}.c"].splitlines()
+    (number,) = (number for number, line in enumerate(lines, 1) if text in line)
+    return number

@@ -1,0 +1,157 @@
+"""The debug port: halt, step, breakpoints, watchpoints, registers and resets do what they say."""
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from programs import handwritten
+
+from utvm.attach import Bench
+from utvm.boards import MemoryRegion
+from utvm.compiler import Library
+from utvm.firmware import Firmware
+from utvm.probe.gdb import Access
+from utvm.session import HostDriven
+
+_TIMEOUT = 10.0
+_ROUNDS = 3
+
+# Each instruction is 16 bits wide (ARM DDI 0403E, A7.7), so that addresses are known without a disassembler.
+_STEPPER = """  (void)0;
+  for (int round = 0; round < 3; round++) {
+    __asm__ volatile(
+        ".global stepper_mark\\n"
+        "stepper_mark:\\n"
+        "movs r2, #5\\n"
+        "adds r2, #7\\n"
+        "lsls r2, r2, #1\\n"
+        "b 1f\\n"
+        "nop\\n"
+        "1: nop\\n" ::: "r2", "cc");
+    stepper_value++;
+    y[0] = stepper_other;
+  }
+  return 0;"""
+_STEPPER_DATA = "volatile uint32_t stepper_value;\nvolatile int32_t stepper_other = 17;\n"
+
+
+@pytest.fixture(scope="module")
+def stepper(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
+    """A program with known instructions at ``stepper_mark``, run three times in a loop."""
+    return firmware([handwritten("stepper", _STEPPER, _STEPPER_DATA)])
+
+
+@pytest.fixture
+def ready(board: Bench, stepper: Firmware, session: Callable[[Firmware], HostDriven]) -> Iterator[Bench]:
+    """The board, about to run the program: it does so when it is resumed."""
+    session(stepper)
+    board.write_memory(stepper.symbols["utvm_request"], struct.pack("<I", 0))
+    yield board
+    board.clear_breakpoints()
+
+
+def test_halt_stops_a_running_core(board: Bench, doubler: Firmware, code: MemoryRegion) -> None:
+    """Without a breakpoint where it waits for the host, the firmware runs its program over and over."""
+    board.program(doubler)
+    counts = []
+    for _ in range(2):
+        board.gdb.resume()
+        assert board.gdb.wait_for_stop(0.2) is None
+        board.gdb.interrupt()
+        assert board.gdb.wait_for_stop(_TIMEOUT) is not None
+        assert code.address <= board.gdb.read_register("pc") < code.end
+        reply = board.read_memory(doubler.symbols["utvm_reply"], 4)
+        assert board.read_memory(doubler.symbols["utvm_reply"], 4) == reply
+        counts.append(struct.unpack("<I", reply)[0])
+    assert 0 < counts[0] < counts[1]
+
+
+def test_step_executes_one_instruction(ready: Bench, stepper: Firmware) -> None:
+    mark = stepper.symbols["stepper_mark"]
+    ready.insert_breakpoint(mark)
+    assert ready.run_until_stop(_TIMEOUT) == mark
+    seen = []
+    for _ in range(5):
+        ready.gdb.step()
+        seen.append((ready.gdb.read_register("pc") - mark, ready.gdb.read_register("r2")))
+    assert seen == [(2, 5), (4, 12), (6, 24), (10, 24), (12, 24)]
+
+
+def test_a_breakpoint_stops_every_time_before_its_instruction(ready: Bench, stepper: Firmware) -> None:
+    mark = stepper.symbols["stepper_mark"]
+    ready.insert_breakpoint(mark)
+    for rounds in range(_ROUNDS):
+        assert ready.run_until_stop(_TIMEOUT) == mark
+        assert ready.read_memory(stepper.symbols["stepper_value"], 4) == struct.pack("<I", rounds)
+    assert ready.run_until_stop(_TIMEOUT) == stepper.symbols["utvm_host_turn"]
+
+
+def test_a_breakpoint_that_was_taken_out_stops_no_more(ready: Bench, stepper: Firmware) -> None:
+    mark = stepper.symbols["stepper_mark"]
+    ready.gdb.insert_breakpoint(mark)
+    assert ready.run_until_stop(_TIMEOUT) == mark
+    ready.gdb.remove_breakpoint(mark)
+    assert ready.run_until_stop(_TIMEOUT) == stepper.symbols["utvm_host_turn"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "access", "stops"),
+    [
+        ("stepper_value", "write", _ROUNDS),
+        ("stepper_value", "access", 2 * _ROUNDS),
+        ("stepper_other", "read", _ROUNDS),
+        ("stepper_other", "write", 0),
+    ],
+)
+def test_a_watchpoint_stops_at_each_access_of_its_kind(
+    ready: Bench, stepper: Firmware, variable: str, access: Access, stops: int
+) -> None:
+    address = stepper.symbols[variable]
+    ready.gdb.insert_watchpoint(address, 4, access)
+    try:
+        for _ in range(stops):
+            ready.gdb.resume()
+            stop = ready.gdb.wait_for_stop(_TIMEOUT)
+            assert stop is not None
+            assert stop.address == address
+            assert "stepper_run" in stepper.source_line(ready.gdb.read_register("pc"))
+        assert ready.run_until_stop(_TIMEOUT) == stepper.symbols["utvm_host_turn"]
+    finally:
+        ready.gdb.remove_watchpoint(address, 4, access)
+
+
+@pytest.mark.parametrize("name", [f"r{number}" for number in range(13)])
+def test_a_register_holds_what_it_is_given(board: Bench, name: str) -> None:
+    others = {key: value for key, value in board.gdb.read_registers().items() if key != name}
+    for value in (0xDEADBEEF, 0x00000000, 0xFFFFFFFF):
+        board.gdb.write_register(name, value)
+        after = board.gdb.read_registers()
+        assert after.pop(name) == value
+        assert after == others
+
+
+def test_reset_halt_stops_before_the_first_instruction(
+    board: Bench, doubler: Firmware, code: MemoryRegion
+) -> None:
+    """The core loads its stack pointer and its start from the vector table (ARM DDI 0403E, B1.5.5)."""
+    board.program(doubler)
+    stack, start = struct.unpack("<II", board.read_memory(code.address, 8))
+    for _ in range(2):
+        board.gdb.write_register("r4", 0x12345678)
+        board.reset(halt=True)
+        assert board.gdb.read_register("pc") == start & ~1
+        assert board.gdb.read_register("sp") == stack
+
+
+def test_reset_run_starts_the_firmware(board: Bench, doubler: Firmware) -> None:
+    board.program(doubler)
+    board.gdb.insert_breakpoint(doubler.symbols["utvm_main"])
+    try:
+        assert board.run_until_stop(_TIMEOUT) == doubler.symbols["utvm_main"]
+    finally:
+        board.gdb.remove_breakpoint(doubler.symbols["utvm_main"])
+    if board.console is None:
+        pytest.skip("the board's serial line was not found on this machine")
+    board.console.clear()
+    board.reset(halt=False)
+    assert b"is up" in board.console.read_until(b"is up\r\n", _TIMEOUT)

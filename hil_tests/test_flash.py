@@ -1,0 +1,100 @@
+"""Flash: what is programmed is there, stays there, and nothing beside it changes."""
+
+import contextlib
+import random
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from programs import handwritten
+
+from utvm.attach import Bench
+from utvm.boards import MemoryRegion
+from utvm.compiler import Library
+from utvm.errors import BoardError
+from utvm.firmware import Firmware
+from utvm.session import HostDriven
+
+
+@pytest.fixture(scope="module")
+def other(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
+    """An image that differs from the doubler's."""
+    return firmware([handwritten("tripler", "  y[0] = 3 * x[0];\n  return 0;")])
+
+
+def test_every_byte_of_an_image_is_programmed(board: Bench, doubler: Firmware, other: Firmware) -> None:
+    """One image over another: bits that the first had cleared must have been erased."""
+    for image in (other, doubler):
+        board.gdb.flash(image.segments)
+        for address, data in image.segments:
+            assert board.read_memory(address, len(data)) == data
+
+
+def test_an_image_that_is_there_is_told_from_another(board: Bench, doubler: Firmware, other: Firmware) -> None:
+    board.program(doubler)
+    assert board.first_difference(doubler) is None
+    assert board.first_difference(other) is not None
+
+
+def test_what_is_programmed_survives_a_reset_and_runs(
+    board: Bench, doubler: Firmware, session: Callable[[Firmware], HostDriven]
+) -> None:
+    running = session(doubler)
+    for _ in range(2):
+        running.reset()
+        assert board.first_difference(doubler) is None
+        (output,) = running.run("doubler", [np.array([1, -2, 3, 2**30 - 1], np.int32)]).outputs
+        assert output.tolist() == [2, -4, 6, 2**31 - 2]
+
+
+def test_the_last_bytes_can_be_programmed_and_the_image_stays(
+    board: Bench, doubler: Firmware, code: MemoryRegion
+) -> None:
+    board.program(doubler)
+    for seed in (1, 2):
+        data = random.Random(seed).randbytes(32)
+        board.gdb.flash([(code.end - len(data), data)])
+        assert board.read_memory(code.end - len(data), len(data)) == data
+        assert board.first_difference(doubler) is None
+
+
+def test_an_odd_number_of_bytes_at_an_odd_address(board: Bench, code: MemoryRegion) -> None:
+    data = random.Random(3).randbytes(37)
+    address = code.end - 101
+    board.gdb.flash([(address, data)])
+    assert board.read_memory(address, len(data)) == data
+    assert board.read_memory(code.end - 4, 4) == b"\xff" * 4
+
+
+@pytest.mark.parametrize("where", ["across the end", "after the end", "before the start", "in RAM"])
+def test_what_is_not_flash_is_refused_and_nothing_changes(
+    board: Bench, doubler: Firmware, code: MemoryRegion, where: str
+) -> None:
+    board.program(doubler)
+    address = {
+        "across the end": code.end - 4,
+        "after the end": code.end,
+        "before the start": code.address - 8,
+        "in RAM": board.board.region(board.board.layout.data).address,
+    }[where]
+    before = board.read_memory(code.end - 4, 4)
+    with pytest.raises(BoardError, match="not all in flash"):
+        board.gdb.flash([(address, bytes(8))])
+    assert board.read_memory(code.end - 4, 4) == before
+    assert board.first_difference(doubler) is None
+
+
+def test_a_plain_write_does_not_change_flash(board: Bench, doubler: Firmware, code: MemoryRegion) -> None:
+    """Whether the bus refuses it or the flash ignores it, the bytes stay."""
+    board.program(doubler)
+    before = board.read_memory(code.address, 64)
+    with contextlib.suppress(BoardError):
+        board.write_memory(code.address, bytes(64))
+    assert board.read_memory(code.address, 64) == before
+
+
+def test_a_mirror_shows_the_same_bytes(board: Bench, doubler: Firmware, mirror: MemoryRegion) -> None:
+    board.program(doubler)
+    original = board.board.region(str(mirror.alias_of))
+    for offset in (0, original.size // 2, original.size - 256):
+        assert board.read_memory(mirror.address + offset, 256) == board.read_memory(original.address + offset, 256)

@@ -1,0 +1,95 @@
+"""Memory: every region, every access width, random patterns, through the debug port.
+
+The core is halted after a reset; images set their RAM up again when they start, so nothing here outlives a test.
+"""
+
+import random
+
+import pytest
+
+from utvm.attach import Bench
+from utvm.boards import MemoryRegion
+from utvm.errors import BoardError
+
+_SAMPLE = 64
+
+
+def _places(region: MemoryRegion, generator: random.Random) -> list[int]:
+    """Return where to look: both ends, and some places between."""
+    last = region.size - _SAMPLE
+    inside = [generator.randrange(0, last, 4) for _ in range(3)]
+    return [region.address + offset for offset in (0, last, *inside)]
+
+
+def _write(board: Bench, address: int, width: int, data: bytes) -> None:
+    """Write with accesses of one width in bits."""
+    step = width // 8
+    values = " ".join(hex(int.from_bytes(data[n : n + step], "little")) for n in range(0, len(data), step))
+    board.gdb.monitor(f"write_memory {address:#x} {width} {{{values}}}")
+
+
+def _read(board: Bench, address: int, width: int, size: int) -> bytes:
+    """Read with accesses of one width in bits."""
+    step = width // 8
+    values = board.gdb.monitor(f"read_memory {address:#x} {width} {size // step}").split()
+    return b"".join(int(value, 16).to_bytes(step, "little") for value in values)
+
+
+def test_every_region_reads_the_same_at_every_width(board: Bench, region: MemoryRegion, width: int) -> None:
+    for address in _places(region, random.Random(region.address)):
+        assert _read(board, address, width, _SAMPLE) == board.read_memory(address, _SAMPLE)
+
+
+def test_ram_takes_random_patterns_at_every_width(board: Bench, ram: MemoryRegion, width: int) -> None:
+    generator = random.Random(ram.address + width)
+    for address in _places(ram, generator):
+        data = generator.randbytes(_SAMPLE)
+        _write(board, address, width, data)
+        for other in (8, 16, 32):
+            assert _read(board, address, other, _SAMPLE) == data
+
+
+def test_a_narrow_write_leaves_its_neighbours(board: Bench, ram: MemoryRegion, width: int) -> None:
+    step = width // 8
+    expected = bytearray(random.Random(width).randbytes(16))
+    board.write_memory(ram.address, bytes(expected))
+    for offset in range(0, 16, step):
+        value = bytes(byte ^ 0xFF for byte in expected[offset : offset + step])
+        _write(board, ram.address + offset, width, value)
+        expected[offset : offset + step] = value
+        assert board.read_memory(ram.address, 16) == expected
+
+
+def test_no_two_addresses_of_all_ram_are_the_same_memory(board: Bench) -> None:
+    patterns = {
+        region: random.Random(region.address).randbytes(region.size)
+        for region in board.board.memory
+        if region.kind == "ram"
+    }
+    for region, data in patterns.items():
+        board.write_memory(region.address, data)
+    for region, data in patterns.items():
+        assert board.read_memory(region.address, region.size) == data
+
+
+@pytest.mark.parametrize("offset", range(4))
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 31])
+def test_blocks_of_any_size_at_any_address(board: Bench, offset: int, size: int) -> None:
+    address = board.board.region(board.board.layout.data).address
+    ground = random.Random(0).randbytes(48)
+    board.write_memory(address, ground)
+    data = random.Random(size).randbytes(size)
+    board.write_memory(address + offset, data)
+    expected = ground[:offset] + data + ground[offset + size :]
+    assert board.read_memory(address, 48) == expected
+    assert board.read_memory(address + offset, size) == data
+
+
+def test_where_there_is_no_memory_the_board_says_so_and_goes_on(board: Bench) -> None:
+    ram = max((region for region in board.board.memory if region.kind == "ram"), key=lambda region: region.address)
+    with pytest.raises(BoardError):
+        board.read_memory(ram.end, 4)
+    with pytest.raises(BoardError):
+        board.write_memory(ram.end, bytes(4))
+    board.write_memory(ram.end - 4, b"good")
+    assert board.read_memory(ram.end - 4, 4) == b"good"
