@@ -35,6 +35,9 @@ _OPERATOR_CALLS = {
     "bitwise_or": "BitwiseOr",
     "bitwise_xor": "BitwiseXor",
 }
+# Intrinsics that stay after lowering and that <math.h> has, by their C name for double.
+_MATH_CALLS = ("fabs", "fmod", "exp2", "isnan")
+_FLOATS = ("float32", "float64")
 _NARROW = ("int8", "uint8", "int16", "uint16")
 
 
@@ -78,7 +81,7 @@ class ExpressionPrinter:
     def __init__(self, variable_name: Callable[[Any], str], buffer_name: Callable[[Any], str]) -> None:
         self._variable_name = variable_name
         self._buffer_name = buffer_name
-        self._replaced: list[tuple[Any, Text]] = []
+        self._replaced: dict[int, Text] = {}
         self._index_depth = 0
         self.helpers: set[str] = set()
         self.data_variables: set[str] = set()
@@ -122,9 +125,8 @@ class ExpressionPrinter:
         return Text(text, _UNARY if text.startswith("-") else _POSTFIX)
 
     def _print_Var(self, node: Any) -> Text:  # noqa: N802
-        for variable, text in reversed(self._replaced):
-            if variable.same_as(node):
-                return text
+        if hash(node) in self._replaced:
+            return self._replaced[hash(node)]
         name = self._variable_name(node)
         return Text(name, is_data=name in self.data_variables)
 
@@ -148,11 +150,8 @@ class ExpressionPrinter:
 
     def _print_Let(self, node: Any) -> Text:  # noqa: N802
         # C has no expression that names a value; the value is printed where the name stood.
-        self._replaced.append((node.var, self.print(node.value)))
-        try:
-            return self.print(node.body)
-        finally:
-            self._replaced.pop()
+        self._replaced[hash(node.var)] = self.print(node.value)
+        return self.print(node.body)
 
     def _print_Call(self, node: Any) -> Text:  # noqa: N802
         name = str(getattr(node.op, "name", node.op)).rpartition(".")[2]
@@ -172,6 +171,8 @@ class ExpressionPrinter:
                 f"{function}({', '.join(item.text for item in printed)})",
                 is_data=any(item.is_data for item in printed),
             )
+        if name in _MATH_CALLS:
+            return self._math_call(name, *arguments)
         raise CompileError(
             f"the C printer does not know the TIRx intrinsic {name}",
             "please report the operator that made it",
@@ -181,6 +182,8 @@ class ExpressionPrinter:
         left, right = self.print(a), self.print(b)
         is_data = left.is_data or right.is_data
         dtype = dtype_of(a)
+        if kind == "Mod" and dtype in _FLOATS:
+            return self._math_call("fmod", a, b)
         if kind in _WRAPPING and dtype in ("int32", "int64") and is_data and not self._index_depth:
             return self._call_helper(_WRAPPING[kind], dtype, left, right)
         symbol, precedence = _ARITHMETIC.get(kind) or _SHIFTS_AND_BITS[kind]
@@ -219,6 +222,15 @@ class ExpressionPrinter:
             f"({test.at_least(_CONDITIONAL + 1)} ? {yes.text} : {no.text})",
             _POSTFIX,
             test.is_data or yes.is_data or no.is_data,
+        )
+
+    def _math_call(self, name: str, *arguments: Any) -> Text:
+        printed = [self.print(argument) for argument in arguments]
+        # isnan is a macro for all types.
+        suffix = "f" if dtype_of(arguments[0]) == "float32" and name != "isnan" else ""
+        return Text(
+            f"{name}{suffix}({', '.join(item.text for item in printed)})",
+            is_data=any(item.is_data for item in printed),
         )
 
     def _bitwise_not(self, a: Any, dtype: str) -> Text:

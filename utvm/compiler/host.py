@@ -9,16 +9,26 @@ import tvm
 from tvm import relax
 
 from utvm.compiler.frontend import import_model
+from utvm.compiler.guard import tvm_errors
 from utvm.compiler.model import Model
 
 Arrays = list[npt.NDArray[Any]]
 
 
-def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
-    """Build a model for this computer.
+def host_target() -> Any:
+    """Return the TVM target of this computer.
 
     Products and sums are rounded one by one, as in a library compiled with ``-ffp-contract=off``: on x86-64 the
     baseline CPU is chosen, which has no instruction that does both at once.
+    """
+    target = {"kind": "llvm"}
+    if platform.machine() == "x86_64":
+        target["mcpu"] = "x86-64"
+    return tvm.target.Target(target)
+
+
+def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
+    """Build a model for this computer.
 
     Returns:
         A function from the model's inputs to its outputs, each a list of arrays with the shapes and element
@@ -27,11 +37,9 @@ def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
     Raises:
         CompileError: the model cannot be compiled.
     """
-    machine = platform.machine()
-    target: dict[str, Any] = {"kind": "llvm"}
-    if machine == "x86_64":
-        target["mcpu"] = "x86-64"
-    executable = tvm.compile(import_model(model).module, tvm.target.Target(target))
+    imported = import_model(model)
+    with tvm_errors(model.origin, "build the model for this computer"):
+        executable = tvm.compile(imported.module, host_target())
     machine_code = relax.VirtualMachine(executable, tvm.cpu())
 
     def run(inputs: Sequence[npt.NDArray[Any]]) -> Arrays:

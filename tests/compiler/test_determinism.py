@@ -1,0 +1,97 @@
+"""The same model gives the same library: in this process, in a new one, from the cache."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from host_library import FLAGS, write_sources
+
+from hil_tests.operator_cases import OPERATOR_CASES
+from utvm.compiler import compile_model, load
+from utvm.compiler.build import build_library
+
+DIGITS = Path(__file__).parents[2] / "models" / "digits" / "digits.onnx"
+ROOT = DIGITS.parents[2]
+
+_DIGEST = """
+import sys
+from pathlib import Path
+from utvm.compiler import load
+from utvm.compiler.build import build_library
+from hil_tests.operator_cases import OPERATOR_CASES
+from host_library import FLAGS, write_sources
+print(build_library(load(Path(sys.argv[1])), "digits").digest)
+for case in OPERATOR_CASES[:: int(sys.argv[2])]:
+    print(case.name, build_library(case.model(), "case").digest)
+"""
+
+
+def digests(hash_seed: str, every: int) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", _DIGEST, DIGITS, str(every)],
+        env={
+            "PYTHONHASHSEED": hash_seed,
+            "PYTHONPATH": str(ROOT),
+            "HOME": "/nonexistent",
+            "PATH": "/usr/bin:/bin",
+        },
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    ).stdout
+
+
+def test_new_processes_with_other_hash_seeds_give_the_same_bytes() -> None:
+    first = digests("1", 12)
+    assert len(first.splitlines()) > 6
+    assert digests("2", 12) == first
+
+
+@pytest.mark.slow
+def test_every_operator_gives_the_same_bytes_in_three_processes() -> None:
+    first = digests("0", 1)
+    assert digests("12345", 1) == first
+    assert digests("99", 1) == first
+
+
+def test_a_second_build_in_one_process_gives_the_same_bytes() -> None:
+    model = load(DIGITS)
+    assert build_library(model, "digits") == build_library(model, "digits")
+
+
+def test_a_relax_model_has_the_same_digest_when_it_is_made_again() -> None:
+    case = next(case for case in OPERATOR_CASES if case.name == "conv2d_nhwc")
+    assert case.model().format == "relax"
+    assert case.model().digest == case.model().digest
+
+
+def test_a_cached_library_needs_no_tvm_and_is_equal() -> None:
+    fresh = compile_model(load(DIGITS))
+    code = (
+        "import sys; from pathlib import Path; from utvm.compiler import compile_model, load\n"
+        f"library = compile_model(load(Path({str(DIGITS)!r})))\n"
+        "assert 'tvm' not in sys.modules\nprint(library.digest)"
+    )
+    again = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert again.stdout.strip() == fresh.digest
+
+
+def test_importing_the_compiler_does_not_import_tvm() -> None:
+    code = "import sys, utvm.compiler; assert 'tvm' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_the_name_begins_every_global_symbol(tmp_path: Path) -> None:
+    library = compile_model(load(DIGITS), name="my model")
+    assert library.name == "my_model"
+    for file in write_sources(library, tmp_path):
+        subprocess.run(["gcc", *FLAGS, "-c", file, "-o", file.with_suffix(".o")], check=True)
+        symbols = subprocess.run(
+            ["nm", "--defined-only", "--extern-only", file.with_suffix(".o")],
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        names = [line.split()[-1] for line in symbols.splitlines()]
+        assert names and all(name.startswith("my_model_") for name in names)

@@ -1,0 +1,54 @@
+"""The committed digits model: what its README says is true."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from host_library import HostLibrary
+
+from models.digits.data import HELD_OUT, held_out, training
+from utvm.compiler import Model, compile_model, load, reference
+
+FOLDER = Path(__file__).parents[2] / "models" / "digits"
+
+
+def predictions(model: Model) -> np.ndarray:
+    run = reference(model)
+    return np.array([run([image[None]])[0].argmax() for image in held_out()[0]])
+
+
+def test_held_out_images_are_real_and_not_trained_on() -> None:
+    images, labels = held_out()
+    assert images.shape == (HELD_OUT, 1, 8, 8)
+    assert images.min() == 0 and images.max() == 16
+    assert set(labels) == set(range(10))
+    trained = {image.tobytes() for image in training()[0]}
+    assert len(trained) == 1797 - HELD_OUT
+    assert not any(image.tobytes() in trained for image in images)
+
+
+def test_held_out_accuracy_is_what_the_readme_says() -> None:
+    right = int((predictions(load(FOLDER / "digits.onnx")) == held_out()[1]).sum())
+    assert right >= 0.97 * HELD_OUT
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert f"| held-out accuracy | {right} of {HELD_OUT}, {right / HELD_OUT:.2%} |".replace("%", " %") in text
+
+
+def test_library_equals_tvm_bit_for_bit_on_every_held_out_image(tmp_path: Path) -> None:
+    model = load(FOLDER / "digits.onnx")
+    library = HostLibrary(compile_model(model), tmp_path, ["-O2"])
+    run = reference(model)
+    for image in held_out()[0]:
+        (logits,), (answer,) = library(image[None]), run([image[None]])
+        assert logits.tobytes() == answer.tobytes()
+
+
+@pytest.mark.slow
+def test_training_again_gives_the_same_model(tmp_path: Path) -> None:
+    again = tmp_path / "digits.onnx"
+    subprocess.run([sys.executable, FOLDER / "train.py", again], check=True, capture_output=True, timeout=600)
+    if again.read_bytes() != (FOLDER / "digits.onnx").read_bytes():
+        # Another C library or another CPU rounds exp and log differently; the model is as good.
+        assert (predictions(load(again)) == held_out()[1]).mean() >= 0.97

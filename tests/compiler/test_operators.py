@@ -1,0 +1,55 @@
+"""Every operator case, compiled with gcc on this computer, against numpy and against TVM."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from host_library import FLAGS, HostLibrary, write_sources
+
+from hil_tests.operator_cases import OPERATOR_CASES, OperatorCase
+from utvm.compiler import compile_model, reference
+from utvm.process import run
+
+# TVM's LLVM backend has a rational function of its own here; the library calls the C library.
+APPROXIMATED_BY_TVM = ("tanh",)
+
+each_case = pytest.mark.parametrize("case", OPERATOR_CASES, ids=lambda case: case.name)
+
+
+@each_case
+def test_operator_gives_the_right_answer(case: OperatorCase, tmp_path: Path) -> None:
+    library = HostLibrary(compile_model(case.model()), tmp_path)
+    case.check(library(*case.inputs))
+
+
+@pytest.mark.slow
+@each_case
+def test_operator_equals_tvm_bit_for_bit_and_has_no_undefined_behaviour(
+    case: OperatorCase, tmp_path: Path
+) -> None:
+    model = case.model()
+    sanitized = HostLibrary(
+        compile_model(model), tmp_path, ["-O2", "-fsanitize=undefined", "-fno-sanitize-recover"]
+    )
+    for output, answer in zip(sanitized(*case.inputs), reference(model)(case.inputs), strict=True):
+        if case.name in APPROXIMATED_BY_TVM:
+            np.testing.assert_allclose(output, answer, rtol=1e-6)
+        else:
+            assert output.tobytes() == answer.tobytes()
+
+
+@pytest.mark.slow
+@each_case
+@pytest.mark.parametrize("optimisation", ["-O0", "-O3", "-Os"])
+def test_operator_compiles_for_a_board_without_a_warning(
+    case: OperatorCase, optimisation: str, tmp_path: Path
+) -> None:
+    files = write_sources(compile_model(case.model()), tmp_path)
+    cpu = ["-mcpu=cortex-m7", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"]
+    for file in files:
+        run(["arm-none-eabi-gcc", *cpu, *FLAGS, optimisation, "-c", file, "-o", file.with_suffix(".o")])
+
+
+def test_there_are_many_cases_and_each_has_its_own_name() -> None:
+    names = [case.name for case in OPERATOR_CASES]
+    assert len(names) == len(set(names)) >= 30
