@@ -1,0 +1,167 @@
+"""The GDB client against a scripted server: what real servers say only when something is wrong."""
+
+import contextlib
+
+import pytest
+from fake_gdb_server import FakeGdbServer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from utvm.errors import BoardError, ProbeError, UtvmError
+from utvm.probe.gdb import GdbClient, Stop
+from utvm.probe.packets import encode
+
+
+def client_of(server: FakeGdbServer, timeout: float = 5.0) -> GdbClient:
+    return GdbClient("127.0.0.1", server.port, timeout=timeout)
+
+
+def test_nobody_listens() -> None:
+    with FakeGdbServer() as server:
+        port = server.port
+    with pytest.raises(ProbeError, match="no GDB server"), GdbClient("127.0.0.1", port):
+        pass
+
+
+def test_a_server_that_does_not_answer_is_given_up() -> None:
+    def silent_on_memory(request: bytes) -> list[bytes] | None:
+        return [] if request.startswith(b"m") else None
+
+    with FakeGdbServer(silent_on_memory) as server, client_of(server, timeout=0.2) as gdb:
+        with pytest.raises(ProbeError, match="did not answer within") as caught:
+            gdb.read_memory(0x20000000, 4)
+        assert caught.value.hint
+
+
+def test_a_server_that_hangs_up_is_noticed() -> None:
+    def hang_up_on_memory(request: bytes) -> list[bytes] | None:
+        if request.startswith(b"m"):
+            raise ConnectionAbortedError
+        return None
+
+    with (
+        FakeGdbServer(hang_up_on_memory) as server,
+        client_of(server) as gdb,
+        pytest.raises(ProbeError, match=r"closed the connection|broke"),
+    ):
+        gdb.read_memory(0x20000000, 4)
+
+
+@pytest.mark.parametrize(
+    "reply", [b"$OK#00", b"$}#7d", b"$zz#f4", b"$" + b"a" * 100 + b"*\x1d#00"], ids=["sum", "cut", "hex", "run"]
+)
+def test_garbage_in_a_reply_is_the_probes_fault(reply: bytes) -> None:
+    with (
+        FakeGdbServer(lambda request: [reply] if request.startswith(b"m") else None) as server,
+        client_of(server) as gdb,
+        pytest.raises(ProbeError),
+    ):
+        gdb.read_memory(0x20000000, 4)
+
+
+@pytest.mark.parametrize("reply", [b"E01", b"E.no such memory", b"", b"12"])
+def test_a_refusal_is_the_boards_fault(reply: bytes) -> None:
+    with (
+        FakeGdbServer(lambda request: [encode(reply)] if request.startswith(b"m") else None) as server,
+        client_of(server) as gdb,
+        pytest.raises(BoardError, match="0x20000000"),
+    ):
+        gdb.read_memory(0x20000000, 4)
+
+
+def test_a_stop_between_request_and_reply_is_kept() -> None:
+    def answer(request: bytes) -> list[bytes] | None:
+        if request == b"c":
+            return []
+        if request.startswith(b"m"):
+            return [encode(b"O"), encode(b"T05watch:20000010;thread:1;"), encode(b"2a000000")]
+        return None
+
+    with FakeGdbServer(answer) as server, client_of(server) as gdb:
+        gdb.resume()
+        assert gdb.read_memory(0x20000000, 4) == b"\x2a\0\0\0"
+        assert gdb.wait_for_stop(0.0) == Stop(5, "write", 0x20000010)
+
+
+def test_a_target_that_runs_on_is_no_error() -> None:
+    with FakeGdbServer(lambda request: [] if request == b"c" else None) as server, client_of(server) as gdb:
+        gdb.resume()
+        assert gdb.wait_for_stop(0.1) is None
+
+
+def test_large_writes_are_cut_to_the_packet_size_however_much_needs_escapes() -> None:
+    written = bytearray(40_000)
+
+    def answer(request: bytes) -> list[bytes] | None:
+        if not request.startswith(b"X"):
+            return None
+        head, _, data = request.partition(b":")
+        address, size = (int(number, 16) for number in head[1:].split(b","))
+        assert size == len(data)
+        written[address : address + size] = data
+        return [encode(b"OK")]
+
+    for data in (b"}" * 40_000, bytes(range(256)) * 156 + bytes(64)):
+        with FakeGdbServer(answer) as server, client_of(server) as gdb:
+            gdb.write_memory(0, data)
+        assert bytes(written) == data
+
+
+def test_a_failed_write_leaves_the_client_in_step() -> None:
+    # OpenOCD 0.12: acknowledges the large write, and answers the small one after it twice.
+    def answer(request: bytes) -> list[bytes] | None:
+        if request.startswith(b"X") and b",0:" in request:
+            return [encode(b"E0E"), encode(b"OK")]
+        if request.startswith(b"X"):
+            return [encode(b"OK")]
+        return [encode(b"01020304")] if request.startswith(b"m") else None
+
+    with FakeGdbServer(answer) as server, client_of(server) as gdb:
+        with pytest.raises(BoardError, match="100 bytes at 0x60000000"):
+            gdb.write_memory(0x60000000, bytes(100))
+        assert gdb.read_memory(0, 4) == b"\1\2\3\4"
+
+
+def test_monitor_output_is_joined() -> None:
+    def answer(request: bytes) -> list[bytes] | None:
+        if request == b"qRcmd," + b"reset halt".hex().encode():
+            return [encode(b"O" + b"one ".hex().encode()), encode(b"O"), encode(b"two".hex().encode())]
+        if request == b"qRcmd," + b"fail".hex().encode():
+            return [encode(b"O" + b"why".hex().encode()), encode(b"E01")]
+        return None
+
+    with FakeGdbServer(answer) as server, client_of(server) as gdb:
+        assert gdb.monitor("reset halt") == "one two"
+        with pytest.raises(ProbeError, match="'fail' failed: why"):
+            gdb.monitor("fail")
+
+
+def test_an_unknown_register_is_named() -> None:
+    with FakeGdbServer() as server, client_of(server) as gdb, pytest.raises(BoardError, match="r99"):
+        gdb.read_register("r99")
+
+
+def survives(garbage: list[bytes]) -> None:
+    def answer(request: bytes) -> list[bytes] | None:
+        return garbage if request[:1] in (b"m", b"p", b"s") else None
+
+    with FakeGdbServer(answer) as server:
+        for use in (lambda g: g.read_memory(0, 4), lambda g: g.read_register("pc"), lambda g: g.step()):
+            with contextlib.suppress(UtvmError), client_of(server, timeout=0.03) as gdb:
+                use(gdb)
+
+
+GARBAGE = st.lists(st.binary(max_size=60) | st.binary(max_size=20).map(encode), min_size=1, max_size=4)
+
+
+@given(GARBAGE)
+@settings(max_examples=12, deadline=None)
+def test_garbage_raises_nothing_but_our_errors(garbage: list[bytes]) -> None:
+    survives(garbage)
+
+
+@pytest.mark.nightly
+@given(GARBAGE)
+@settings(max_examples=400, deadline=None)
+def test_much_garbage_raises_nothing_but_our_errors(garbage: list[bytes]) -> None:
+    survives(garbage)

@@ -1,0 +1,153 @@
+"""OpenOCD in every kind of trouble: one error that says what to do, and nothing left running."""
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+from virtual_rig import FLASH, SRAM, backend, config, rig_on, virtual_board
+
+from utvm.errors import ProbeError, UtvmError
+from utvm.probe import openocd as openocd_module
+from utvm.probe.openocd import OpenOcd
+
+DAP = "dapdirect_swd"
+
+
+@pytest.fixture(autouse=True)
+def no_orphans() -> Iterator[None]:
+    before = set(psutil.Process().children(recursive=True))
+    yield
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def start(directory: Path, commands: list[str], *, script: Path | None = None, timeout: float = 20.0) -> OpenOcd:
+    return OpenOcd(
+        script or config(DAP, directory),
+        commands=commands,
+        log=directory / "openocd.log",
+        start_timeout=timeout,
+    )
+
+
+def trouble(openocd: OpenOcd) -> ProbeError:
+    with pytest.raises(ProbeError) as caught, openocd:
+        pass
+    return caught.value
+
+
+def test_no_probe_is_plugged_in(tmp_path: Path) -> None:
+    error = trouble(start(tmp_path, []))
+    assert "open failed" in error.message  # OpenOCD's own words
+    assert "no probe is plugged in" in error.hint
+
+
+def test_the_virtual_board_is_not_running(tmp_path: Path) -> None:
+    error = trouble(start(tmp_path, ["st-link backend tcp 1"]))
+    assert "cannot connect to stlink server" in error.message
+    assert "not running" in error.hint
+
+
+def test_no_probe_has_that_serial_number(tmp_path: Path) -> None:
+    with virtual_board(tmp_path) as board:
+        error = trouble(start(tmp_path, [*backend(DAP, board), "adapter serial 066BFF"]))
+    assert "serial mismatch" in error.message
+    assert "serial number" in error.hint
+
+
+def test_the_probe_is_used_by_another_openocd(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        rig = rig_on(stack, DAP, tmp_path)
+        (tmp_path / "second").mkdir()
+        error = trouble(start(tmp_path / "second", backend(DAP, rig.board)))
+        assert "already used" in error.message
+        assert "another program" in error.hint
+        rig.gdb.write_memory(SRAM, b"unharmed")
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [("source [find target/no-such.cfg]", "no-such.cfg"), ("gibberish 1 2", "gibberish")],
+)
+def test_a_broken_configuration(tmp_path: Path, script: str, words: str) -> None:
+    path = tmp_path / "broken.cfg"
+    path.write_text(script)
+    error = trouble(start(tmp_path, [], script=path))
+    assert words in error.message
+    assert "openocd.cfg" in error.hint
+
+
+def test_openocd_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    error = trouble(start(tmp_path, []))
+    assert "not installed" in error.message
+    assert "doctor" in error.hint
+
+
+def test_a_board_that_does_not_answer(tmp_path: Path) -> None:
+    # The stock script expects an STM32F7; on an address space without a core, examination fails.
+    script = config(DAP, tmp_path)
+    text = script.read_text().replace("reset_config", "stm32f7x.cpu configure -ap-num 1\nreset_config")
+    script.write_text(text)
+    with virtual_board(tmp_path) as board:
+        error = trouble(start(tmp_path, backend(DAP, board), script=script))
+    assert "is it powered" in error.hint
+
+
+def test_a_port_that_is_taken_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = openocd_module.free_port
+    with virtual_board(tmp_path) as board, socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = iter([taken.getsockname()[1]])
+        monkeypatch.setattr(openocd_module, "free_port", lambda: next(ports, None) or free())
+        with start(tmp_path, backend(DAP, board)) as openocd:
+            assert openocd.running
+            assert openocd.gdb_port != taken.getsockname()[1]
+
+
+def test_a_probe_that_never_answers_is_given_up_and_openocd_killed(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        clients: list[socket.socket] = []
+        thread = threading.Thread(target=lambda: clients.append(mute.accept()[0]))
+        thread.start()
+        error = trouble(start(tmp_path, [f"st-link backend tcp {mute.getsockname()[1]}"], timeout=1.0))
+        thread.join()
+        clients[0].close()
+    assert "not ready after 1 s" in error.message
+
+
+@pytest.mark.parametrize("who", ["openocd", "board"])
+def test_whoever_freezes_is_noticed_and_ended(tmp_path: Path, who: str) -> None:
+    with ExitStack() as stack:
+        rig = rig_on(stack, DAP, tmp_path, gdb_timeout=1.0)
+        pids = {"openocd": rig.openocd.pid, "board": rig.board.pid}
+        os.kill(pids[who], signal.SIGSTOP)
+        with pytest.raises(ProbeError, match="did not answer within 1 s"):
+            rig.gdb.read_memory(SRAM, 4)
+    assert not any(psutil.pid_exists(pid) for pid in pids.values())
+
+
+def test_an_openocd_that_dies_is_named(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        rig = rig_on(stack, DAP, tmp_path)
+        rig.openocd.check()
+        os.kill(rig.openocd.pid, signal.SIGKILL)
+        with pytest.raises(ProbeError, match="closed the connection|broke"):
+            rig.gdb.read_memory(SRAM, 4)
+        with pytest.raises(ProbeError, match="OpenOCD ended unexpectedly"):
+            rig.openocd.check()
+        assert not rig.openocd.running
+
+
+def test_a_board_that_dies_mid_programming_is_an_error_of_ours(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        rig = rig_on(stack, DAP, tmp_path)
+        os.kill(rig.board.pid, signal.SIGKILL)
+        with pytest.raises(UtvmError):
+            rig.gdb.flash([(FLASH, bytes(range(256)) * 400)], timeout=3.0)
+        with pytest.raises(ProbeError, match="ended unexpectedly"):
+            rig.board.check()
