@@ -27,6 +27,10 @@ _THUMB = 2
 _TRANSFER_BYTES = 6144
 _DEFAULT_PACKET_BYTES = 400
 _WRITE_OVERHEAD_BYTES = 64  # the words around the data in X and vFlashWrite, checksum included
+# Pauses between two looks at a running target, in seconds: short first, so that short runs are not held up.
+_SHORTEST_PAUSE = 0.001
+_LONGEST_PAUSE = 0.05
+_POLL_TRIES = 5
 _ERROR = re.compile(rb"E[0-9a-fA-F]{2}|E\..*", re.DOTALL)
 _CONSOLE_OUTPUT = re.compile(rb"O([0-9a-fA-F]{2})*")
 
@@ -67,6 +71,8 @@ class GdbClient:
         self._packet_bytes = _DEFAULT_PACKET_BYTES
         self._features: frozenset[str] = frozenset()
         self._registers: tuple[Register, ...] = ()
+        self._breakpoints: set[int] = set()
+        self._must_poll = False
         self._running = False
         self._stopped: Stop | None = None
 
@@ -75,6 +81,7 @@ class GdbClient:
         try:
             self._negotiate()
             self._registers = self._describe_registers()
+            self._must_poll = self._stop_background_polling()
         except BaseException:
             self._link.close()
             raise
@@ -179,10 +186,12 @@ class GdbClient:
     def insert_breakpoint(self, address: int) -> None:
         """Set a hardware breakpoint on an instruction."""
         self._point("Z", _HARDWARE_BREAKPOINT, address, _THUMB, "breakpoint")
+        self._breakpoints.add(address)
 
     def remove_breakpoint(self, address: int) -> None:
         """Take a hardware breakpoint out."""
         self._point("z", _HARDWARE_BREAKPOINT, address, _THUMB, "breakpoint")
+        self._breakpoints.discard(address)
 
     def insert_watchpoint(self, address: int, size: int, access: Access) -> None:
         """Set a watchpoint on ``size`` bytes of data; the size is a power of two, the address a multiple of it."""
@@ -201,7 +210,16 @@ class GdbClient:
         )
 
     def resume(self) -> None:
-        """Let the target run. :meth:`wait_for_stop` tells when it stops."""
+        """Let the target run. :meth:`wait_for_stop` tells when it stops.
+
+        A breakpoint on the instruction where it stands now does not count.
+        """
+        if self._breakpoints and (here := self.read_register("pc")) in self._breakpoints:
+            self.remove_breakpoint(here)
+            stop = self.step()
+            self.insert_breakpoint(here)
+            if stop.watchpoint is not None:
+                return
         self._stopped = None
         self._running = True
         self._send(b"c")
@@ -209,12 +227,29 @@ class GdbClient:
     def wait_for_stop(self, timeout: float) -> Stop | None:
         """Return why a resumed target stopped, or None when it still runs after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
+        pause = _SHORTEST_PAUSE
         while self._running:
-            packet = self._wire.receive(max(0.0, deadline - time.monotonic()))
-            if packet is None:
+            remaining = max(0.0, deadline - time.monotonic())
+            packet = self._wire.receive(min(pause, remaining) if self._must_poll else remaining)
+            if packet is not None:
+                self._notice_stop(packet)
+            elif remaining == 0.0:
                 return None
-            self._notice_stop(packet)
+            elif self._must_poll:
+                self._poll()
+                pause = min(_LONGEST_PAUSE, 2 * pause)
         return self._stopped
+
+    def _poll(self) -> None:
+        """Make OpenOCD look at the target. A look at a core that has just locked up fails, and the next succeeds."""
+        for attempt in range(1, _POLL_TRIES + 1):
+            try:
+                self.monitor("poll")
+            except ProbeError:
+                if attempt == _POLL_TRIES:
+                    raise
+            else:
+                return
 
     def interrupt(self) -> None:
         """Ask a running target to stop. :meth:`wait_for_stop` tells when it has."""
@@ -265,7 +300,8 @@ class GdbClient:
                 said = output.decode(errors="replace").strip()
                 raise ProbeError(f"monitor command '{command}' failed: {said or 'no reason given'}")
             elif not self._notice_stop(packet):
-                output += _from_hex(packet)  # a server may answer with the output instead of OK
+                output += _from_hex(packet)
+                return output.decode(errors="replace")
 
     # Flash
 
@@ -332,6 +368,17 @@ class GdbClient:
                 self._packet_bytes = int(feature.removeprefix("PacketSize="), 16)
         if "QStartNoAckMode+" in self._features and self._request(b"QStartNoAckMode") == b"OK":
             self._wire.stop_acknowledging()
+
+    def _stop_background_polling(self) -> bool:
+        """Take over from OpenOCD the task of noticing that the target has stopped; whether it did let us.
+
+        It would ask the target for its state ten times a second, which slows everything else on the probe down
+        and still notices a stop late. Other servers have no such command and report stops by themselves.
+        """
+        try:
+            return self.monitor("poll off") == ""
+        except ProbeError:
+            return False
 
     def _describe_registers(self) -> tuple[Register, ...]:
         try:

@@ -44,6 +44,7 @@ _DEVICE_ID = 1
 _SERIAL_BYTES = 32
 _TO_PROBE = 0
 _FROM_PROBE = 1
+_SLEEP_ERROR = 0.0002  # seconds
 _MAX_DATA_BYTES = 2 * MAX_BLOCK_BYTES
 
 
@@ -154,10 +155,17 @@ class StLinkServer:
             client.sendall(_word(_STATUS_BAD_PARAMETER) + bytes(wanted))
             return
         reply = self._probe.execute(command, data, wanted)
-        remaining = started + self._latency - time.monotonic()
-        if remaining > 0:
-            time.sleep(remaining)
+        _wait_until(started + self._latency)
         client.sendall(_word(_STATUS_OK) + reply)
+
+
+def _wait_until(moment: float) -> None:
+    """Wait to within a few microseconds, which sleep() alone misses by 50 to 100."""
+    remaining = moment - time.monotonic()
+    if remaining > _SLEEP_ERROR:
+        time.sleep(remaining - _SLEEP_ERROR)
+    while time.monotonic() < moment:
+        pass
 
 
 def _word(value: int) -> bytes:
