@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 import pytest
-from programs import handwritten
 
+from hil_tests.programs import handwritten
 from utvm.boards import MemoryRegion
 from utvm.compiler import Library
 from utvm.firmware import Firmware

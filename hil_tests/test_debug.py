@@ -4,8 +4,8 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-from programs import handwritten
 
+from hil_tests.programs import handwritten
 from utvm.attach import Bench
 from utvm.boards import MemoryRegion
 from utvm.compiler import Library

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pytest
-from programs import handwritten, line_of
 
+from hil_tests.programs import handwritten, line_of
 from utvm.attach import Bench
 from utvm.boards import MemoryRegion
 from utvm.compiler import Library

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from programs import handwritten
 
+from hil_tests.programs import handwritten
 from utvm.attach import Bench
 from utvm.boards import MemoryRegion
 from utvm.compiler import Library

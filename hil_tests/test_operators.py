@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 import pytest
-from operator_cases import OPERATOR_CASES, OperatorCase
 
+from hil_tests.operator_cases import OPERATOR_CASES, OperatorCase
 from utvm import compiler
 from utvm.compiler import Library
 from utvm.errors import UtvmError
