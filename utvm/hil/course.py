@@ -23,16 +23,26 @@ class Course:
     stops. Either way there is no verdict on the tests: what has no answer has not passed.
 
     Args:
+        run_id: the run's name, from :func:`utvm.hil.report.new_run_id`.
+        started: when the run began, UTC.
         report_root: directory of all reports.
     """
 
-    def __init__(self, keeper: BenchKeeper, display: Display, report_root: Path) -> None:
+    def __init__(
+        self,
+        keeper: BenchKeeper,
+        display: Display,
+        *,
+        run_id: str,
+        started: datetime.datetime,
+        report_root: Path,
+    ) -> None:
         self.keeper = keeper
         self.models: list[ModelResult] = []
         self._display = display
         self._report_root = report_root
-        self._started = datetime.datetime.now(datetime.timezone.utc)
-        self._run_id = report.new_run_id(self._started)
+        self._run_id = run_id
+        self._started = started
         self._environment: Environment | None = None
         self._session: pytest.Session | None = None
         self._recorder = Recorder()

@@ -9,6 +9,7 @@ Suites ask for these fixtures:
 """
 
 import contextlib
+import datetime
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from utvm.hil.course import Course
 from utvm.hil.display import Display, standard_output
 from utvm.hil.figures import summarise
 from utvm.hil.keeper import BenchKeeper
+from utvm.hil.report import new_run_id
 from utvm.hil.results import ModelResult
 from utvm.session import HostDriven, RunResult
 from utvm.toolchain import ROOT
@@ -65,15 +67,20 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     # A suite that cannot be loaded is one failure, not the end of the others.
     option.continue_on_collection_errors = True
+    started = datetime.datetime.now(datetime.timezone.utc)
+    run_id = new_run_id(started)
     keeper = BenchKeeper(
         board,
         wish,
         serial=option.serial,
         latency_us=option.latency_us,
-        log_directory=option.report_dir.parent / "logs",
+        log_directory=option.report_dir.parent / "logs" / run_id,
     )
-    config.stash[_COURSE] = Course(keeper, Display(standard_output()), option.report_dir)
-    config.pluginmanager.register(config.stash[_COURSE], "utvm-course")
+    course = Course(
+        keeper, Display(standard_output()), run_id=run_id, started=started, report_root=option.report_dir
+    )
+    config.stash[_COURSE] = course
+    config.pluginmanager.register(course, "utvm-course")
     config.pluginmanager.unregister(name="terminalreporter")
 
 
