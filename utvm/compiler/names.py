@@ -34,7 +34,7 @@ _TYPE_LIKE = re.compile(r"^(u?int(8|16|32|64|ptr|max)_t|U?INT\d*_\w*|size_t)$")
 
 
 def identifier(text: str, fallback: str) -> str:
-    """Turn any text into a C identifier without a leading underscore, close to the text.
+    """Turn any text into letters, digits and underscores that begin with a letter, close to the text.
 
     Args:
         fallback: what to use if nothing of the text is left, or to put before a leading digit.
@@ -43,9 +43,7 @@ def identifier(text: str, fallback: str) -> str:
     name = re.sub(r"[^0-9A-Za-z]+", "_", plain).strip("_")
     if not name:
         return fallback
-    if name[0].isdigit():
-        name = f"{fallback}_{name}"
-    return f"{name}_" if name in RESERVED or _TYPE_LIKE.match(name) else name
+    return f"{fallback}_{name}" if name[0].isdigit() else name
 
 
 class Scope:
@@ -59,8 +57,10 @@ class Scope:
         self._taken = set(taken)
 
     def claim(self, text: str, fallback: str) -> str:
-        """Return an identifier close to the text that nobody has been given yet."""
+        """Return an identifier close to the text that C has not reserved and nobody has been given yet."""
         base = identifier(text, fallback)
+        if base in RESERVED or _TYPE_LIKE.match(base):
+            base += "_"
         name, number = base, 1
         while name in self._taken:
             number += 1

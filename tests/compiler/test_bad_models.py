@@ -1,0 +1,244 @@
+"""Models that cannot be compiled: one clear message each, nothing else."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from utvm.compiler import compile_model, from_onnx, load
+from utvm.errors import CompileError, ConfigError, UtvmError
+
+DIGITS = Path(__file__).parents[2] / "models" / "digits" / "digits.onnx"
+FLOAT = TensorProto.FLOAT
+
+
+def value(name: str, shape: Sequence[int | str], kind: int = FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    stored: Sequence[onnx.TensorProto] = (),
+    opset: int = 18,
+) -> onnx.ModelProto:
+    graph = helper.make_graph(nodes, "g", inputs, outputs, stored)
+    domains = [helper.make_opsetid("", opset), helper.make_opsetid("acme", 1)]
+    return helper.make_model(graph, opset_imports=domains, ir_version=8)
+
+
+def node(operator: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(operator, inputs, outputs, name=f"the_{outputs[0]}", **attributes)
+
+
+def refusal(proto: onnx.ModelProto) -> str:
+    with pytest.raises(CompileError) as caught:
+        compile_model(from_onnx(proto.SerializeToString(), "bad"))
+    return str(caught.value)
+
+
+def identity(shape: Sequence[int | str], kind: int = FLOAT) -> onnx.ModelProto:
+    return model([node("Identity", ["x"], ["y"])], [value("x", shape, kind)], [value("y", shape, kind)])
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nothing\.onnx: there is no such file"):
+        load(tmp_path / "nothing.onnx")
+
+
+def test_directory_and_pipe_are_no_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(ConfigError, match="there is no such file"):
+            load(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello, world\n", b"\x7fELF" + bytes(100), b"PK\x03\x04" * 9])
+def test_something_else_than_onnx(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(content)
+    with pytest.raises(ConfigError, match="is not an ONNX file"):
+        load(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("part", [0.01, 0.5, 0.9, 0.999])
+def test_truncated_file(part: float, tmp_path: Path) -> None:
+    content = DIGITS.read_bytes()
+    (tmp_path / "m.onnx").write_bytes(content[: int(len(content) * part)])
+    with pytest.raises(UtvmError, match=r"part of one|breaks|produces|empty|operator set|holds"):
+        load(tmp_path / "m.onnx")
+
+
+def test_absurdly_long_file(tmp_path: Path) -> None:
+    with (tmp_path / "m.onnx").open("wb") as file:
+        file.truncate(1 << 40)  # A hole: it takes no room on the disk.
+    with pytest.raises(ConfigError, match="too long for any board"):
+        load(tmp_path / "m.onnx")
+
+
+def test_empty_graph() -> None:
+    assert "the graph is empty" in refusal(model([], [value("x", [1])], [value("x", [1])]))
+
+
+def test_dynamic_dimension_is_named_and_the_hint_says_what_to_do() -> None:
+    text = refusal(identity(["N", 4]))
+    assert "input 'x': dimension 0 (N) has no fixed size" in text
+    assert "batch is usually 1" in text
+
+
+def test_input_without_any_shape() -> None:
+    proto = identity([1])
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    assert "input 'x': has no shape" in refusal(proto)
+
+
+def test_every_unsupported_operator_is_named_with_its_node() -> None:
+    proto = model(
+        [
+            node("Frobnicate", ["x"], ["a"], domain="acme"),
+            node("Relu", ["a"], ["b"]),
+            node("LSTM", ["b", "w", "r"], ["c"], hidden_size=1),
+            node("StringNormalizer", ["c"], ["y"]),
+        ],
+        [value("x", [1, 1, 1]), value("w", [1, 4, 1]), value("r", [1, 4, 1])],
+        [value("y", [1, 1, 1, 1])],
+    )
+    proto.graph.node[3].op_type = "Sinkhole"
+    proto.graph.node[3].domain = "acme"
+    text = refusal(proto)
+    for name in ("Frobnicate (at the_a)", "LSTM (at the_c)", "Sinkhole (at the_y)"):
+        assert name in text
+    assert "Relu" not in text
+
+
+def test_operator_that_tvm_reads_but_has_no_code_for() -> None:
+    proto = model(
+        [node("CumSum", ["x", "axis"], ["y"])],
+        [value("x", [3, 4])],
+        [value("y", [3, 4])],
+        [numpy_helper.from_array(np.array(1), "axis")],
+    )
+    assert "operators without an implementation in C: cumsum" in refusal(proto)
+
+
+def test_control_flow_is_not_supported() -> None:
+    branch = helper.make_graph([node("Identity", ["x"], ["z"])], "b", [], [value("z", [2])])
+    proto = model(
+        [node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)],
+        [value("x", [2]), value("c", [], TensorProto.BOOL)],
+        [value("y", [2])],
+    )
+    assert "If (at the_y)" in refusal(proto)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (TensorProto.FLOAT16, "float16"),
+        (TensorProto.BFLOAT16, "bfloat16"),
+        (TensorProto.STRING, "string"),
+        (TensorProto.COMPLEX64, "complex64"),
+        (TensorProto.FLOAT8E4M3FN, "float8e4m3fn"),
+    ],
+)
+def test_element_types_that_c_lacks_are_named(kind: int, name: str) -> None:
+    assert f"elements of type {name}, which is not supported" in refusal(identity([2], kind))
+
+
+def test_tensor_without_elements() -> None:
+    assert "has no elements: shape (2, 0)" in refusal(identity([2, 0]))
+
+
+@pytest.mark.parametrize("shape", [[1 << 40], [1 << 20, 1 << 20], [1 << 62, 1 << 62]])
+def test_absurd_sizes_are_refused_before_anything_is_allocated(shape: list[int]) -> None:
+    assert "absurdly large" in refusal(identity(shape))
+
+
+def test_absurd_size_made_inside_the_model() -> None:
+    shape = numpy_helper.from_array(np.array([1 << 20, 1 << 20]), "shape")
+    proto = model(
+        [node("ConstantOfShape", ["shape"], ["big"]), node("ReduceSum", ["big"], ["s"], keepdims=0),
+         node("Add", ["x", "s"], ["y"])],
+        [value("x", [1])], [value("y", [1])], [shape],
+    )  # fmt: skip
+    assert "absurdly large" in refusal(proto)
+
+
+def test_cycle() -> None:
+    proto = model(
+        [node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"]), node("Relu", ["b"], ["y"])],
+        [value("x", [1])],
+        [value("y", [1])],
+    )
+    assert "the graph has a cycle through node 'the_a' (Add)" in refusal(proto)
+
+
+def test_nodes_out_of_order_are_told_from_a_cycle() -> None:
+    proto = model([node("Relu", ["a"], ["y"]), node("Relu", ["x"], ["a"])], [value("x", [1])], [value("y", [1])])
+    assert "node 'the_y' (Relu) comes before node 'the_a' (Relu)" in refusal(proto)
+
+
+def test_dangling_input() -> None:
+    proto = model([node("Relu", ["nowhere"], ["y"])], [value("x", [1])], [value("y", [1])])
+    assert "nothing produces 'nowhere', which node 'the_y' (Relu) reads" in refusal(proto)
+
+
+def test_shapes_that_do_not_fit_together() -> None:
+    proto = model(
+        [node("MatMul", ["x", "w"], ["y"])], [value("x", [2, 3]), value("w", [4, 5])], [value("y", [2, 5])]
+    )
+    assert "breaks ONNX's rules" in refusal(proto)
+
+
+def test_weights_that_do_not_fill_their_shape() -> None:
+    proto = onnx.load(DIGITS)
+    proto.graph.initializer[0].raw_data = proto.graph.initializer[0].raw_data[:-4]
+    assert "holds 572 bytes where its shape needs 576" in refusal(proto)
+
+
+def test_operator_set_of_the_future() -> None:
+    assert "needs operator set [999]" in refusal(model(
+        [node("Relu", ["x"], ["y"])], [value("x", [1])], [value("y", [1])], opset=999
+    ))  # fmt: skip
+
+
+def external(tmp_path: Path, break_it: Callable[[Path], None]) -> Path:
+    onnx.save_model(
+        onnx.load(DIGITS), tmp_path / "m.onnx", save_as_external_data=True, location="m.bin", size_threshold=0
+    )
+    break_it(tmp_path / "m.bin")
+    return tmp_path / "m.onnx"
+
+
+def test_weights_in_another_file_are_brought_in(tmp_path: Path) -> None:
+    path = external(tmp_path, lambda data: None)
+    inside, outside = compile_model(load(DIGITS), name="d"), compile_model(load(path), name="d")
+    assert inside.digest == outside.digest
+
+
+def test_missing_file_of_weights_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"in another file, 'm\.bin', which is missing"):
+        load(external(tmp_path, Path.unlink))
+
+
+def test_short_file_of_weights(tmp_path: Path) -> None:
+    with pytest.raises(UtvmError):
+        load(external(tmp_path, lambda data: data.write_bytes(b"12345")))
+
+
+def test_weights_are_not_read_from_outside_the_model_s_directory(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(bytes(30000))
+    (tmp_path / "model").mkdir()
+    proto = onnx.load(external(tmp_path, lambda data: None), load_external_data=False)
+    for tensor in proto.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = "../secret"
+    (tmp_path / "model" / "m.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(UtvmError):
+        load(tmp_path / "model" / "m.onnx")
