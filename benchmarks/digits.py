@@ -1,0 +1,42 @@
+"""Instructions, code and RAM of one inference of the digits model on the virtual STM32F746.
+
+Run: .venv/bin/python benchmarks/digits.py
+"""
+
+import tempfile
+from pathlib import Path
+
+from models.digits.data import held_out
+from utvm import boards, compiler, firmware
+from utvm.attach import attach
+from utvm.session import HostDriven
+from utvm.toolchain import ROOT
+
+# Convolutions of 16 and 32 filters on 8x8 and 4x4 positions, and the dense layer: multiply-accumulates.
+_MACS = 8 * 8 * 16 * 9 + 4 * 4 * 32 * 16 * 9 + 128 * 10
+
+
+def main() -> None:
+    """Print exact counts; a second run of the same input shows that they repeat."""
+    board = boards.load("stm32f746")
+    library = compiler.compile_model(compiler.load(ROOT / "models" / "digits" / "digits.onnx"))
+    image = firmware.build(board, [library])
+    images, _labels = held_out()
+    with (
+        tempfile.TemporaryDirectory() as logs,
+        attach(board, "virtual", log_directory=Path(logs)) as bench,
+        HostDriven(bench, image) as session,
+    ):
+        counts = [session.run(library.name, [picture[None]]).count for picture in [*images[:10], images[0]]]
+    print(f"digits on a VIRTUAL {board.name}, float32, gcc -O2: {_MACS:,} multiply-accumulates")
+    print(f"instructions  {counts[0]:,} (10 images: {min(counts):,} to {max(counts):,})")
+    print(f"per MAC       {counts[0] / _MACS:.2f}")
+    print(f"repeats       {'exactly' if counts[0] == counts[-1] else 'NOT'}: {counts[0]:,} and {counts[-1]:,}")
+    for section in image.sections:
+        print(f"{section.name:<13} {section.size:>7,} bytes in {image.region_of(section.address)}")
+    print(f"flash {image.flash_bytes:,} bytes, of these weights {library.weights_bytes:,}; RAM {image.ram_bytes:,} bytes")
+    print(f"arena {library.arena_bytes:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

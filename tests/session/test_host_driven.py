@@ -1,0 +1,132 @@
+"""The host-driven executor, on the virtual board through the real OpenOCD."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import handwritten
+from utvm import boards, firmware
+from utvm.attach import Bench, attach
+from utvm.compiler import Library
+from utvm.errors import BoardError, ConfigError
+from utvm.session import DeviceFault, HostDriven
+
+ONES = np.ones(4, dtype=np.float32)
+
+LIBRARIES = [
+    handwritten("doubler", "  for (int i = 0; i < 4; i++) { y[i] = 2.0f * x[i]; }\n  return 0;"),
+    handwritten("refuser", "  return 7;"),
+    handwritten("sleeper", "  for (;;) { }"),
+    handwritten("trespasser", "  y[0] = *(const volatile float *)0x60000000;\n  return 0;"),
+    handwritten(
+        "adder",
+        "  const float *z = inputs[1];\n  float *w = outputs[1];\n"
+        "  for (int i = 0; i < 4; i++) { y[i] = x[i] + z[i]; w[i] = x[i] - z[i]; }\n  return 0;",
+        inputs=2,
+        outputs=2,
+    ),
+    handwritten(
+        "digger",
+        "  extern int32_t digger_deeper(int32_t n);\n  return digger_deeper((int32_t)x[0]);\n}\n"
+        "int32_t digger_deeper(int32_t n);\n"
+        "int32_t digger_deeper(int32_t n) {\n  volatile uint8_t room[512];\n  room[0] = (uint8_t)n;\n"
+        "  return n > 0 ? digger_deeper(n - 1) + room[0] * 0 : 0;",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    board = boards.load("stm32f746")
+    with attach(board, "virtual", log_directory=tmp_path_factory.mktemp("logs")) as bench:
+        yield bench
+
+
+@pytest.fixture
+def session(bench: Bench) -> Iterator[HostDriven]:
+    with HostDriven(bench, firmware.build(bench.board, LIBRARIES), timeout=5) as session:
+        yield session
+
+
+def test_outputs_and_counts_come_back_and_repeat_exactly(session: HostDriven) -> None:
+    x = np.array([1.5, -2.0, 0.0, 1e30], dtype=np.float32)
+    first = session.run("doubler", [x])
+    np.testing.assert_array_equal(first.outputs[0], 2 * x)
+    assert first.unit == "instructions"
+    # Four multiplications with loads and stores: more than twenty instructions, far fewer than a thousand.
+    assert 20 < first.count < 1000
+    second = session.run("doubler", [x])
+    assert (second.count, second.outputs[0].tolist()) == (first.count, first.outputs[0].tolist())
+    session.reset()
+    assert session.run("doubler", [x]).count == first.count
+
+
+def test_several_inputs_and_outputs(session: HostDriven) -> None:
+    result = session.run("adder", [3 * ONES, ONES])
+    np.testing.assert_array_equal(result.outputs[0], 4 * ONES)
+    np.testing.assert_array_equal(result.outputs[1], 2 * ONES)
+
+
+def test_an_error_code_of_the_model_is_an_error(session: HostDriven) -> None:
+    with pytest.raises(BoardError, match="refuser returned error code 7"):
+        session.run("refuser", [ONES])
+    session.run("doubler", [ONES])
+
+
+def test_a_model_that_never_ends_is_stopped_and_located(bench: Bench) -> None:
+    with HostDriven(bench, firmware.build(bench.board, LIBRARIES), timeout=1) as session:
+        with pytest.raises(BoardError, match=r"did not finish model sleeper within 1 s; it is at .*sleeper_run at"):
+            session.run("sleeper", [ONES])
+        session.reset()
+        np.testing.assert_array_equal(session.run("doubler", [ONES]).outputs[0], 2 * ONES)
+
+
+def test_a_bad_access_is_a_device_fault_with_its_place(session: HostDriven) -> None:
+    with pytest.raises(DeviceFault) as caught:
+        session.run("trespasser", [ONES])
+    assert caught.value.record.name == "BusFault"
+    assert caught.value.record.address == 0x6000_0000
+    assert "trespasser_run" in caught.value.source_line
+    session.reset()
+    session.run("doubler", [ONES])
+
+
+def test_stack_use_is_told_and_an_overflow_is_a_fault(session: HostDriven) -> None:
+    shallow = session.run("digger", [1 * ONES]).stack_used
+    deep = session.run("digger", [8 * ONES]).stack_used
+    # Seven frames more, of 512 bytes and a little.
+    assert 7 * 512 <= deep - shallow <= 7 * 600
+    with pytest.raises(DeviceFault) as caught:
+        session.run("digger", [200 * ONES])
+    assert caught.value.record.frame is None
+    assert any(flag.startswith("STKERR") or flag.startswith("PRECISERR") for flag in caught.value.record.flags)
+    session.reset()
+    session.run("doubler", [ONES])
+
+
+@pytest.mark.parametrize(
+    "inputs", [[], [ONES, ONES], [np.ones(3, np.float32)], [np.ones(4)], [np.ones((4, 1), np.float32)]]
+)
+def test_inputs_must_be_what_the_model_declares(session: HostDriven, inputs: list[np.ndarray]) -> None:
+    with pytest.raises(ConfigError):
+        session.run("doubler", inputs)
+
+
+def test_a_board_in_use_is_busy_and_says_by_whom(bench: Bench, tmp_path: Path) -> None:
+    with (
+        pytest.raises(BoardError, match=r"busy, held by pid \d+"),
+        attach(bench.board, "virtual", log_directory=tmp_path),
+    ):
+        pass
+
+
+def test_a_firmware_that_is_there_already_is_not_written_again(bench: Bench, doubler: Library) -> None:
+    image = firmware.build(bench.board, [doubler])
+    bench.program(image)
+    assert bench.first_difference(image) is None
+    log = bench.log_directory / "openocd.log"
+    before = log.stat().st_size
+    bench.program(image)
+    assert "erase" not in log.read_bytes()[before:].decode()
