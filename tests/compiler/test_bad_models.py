@@ -242,3 +242,14 @@ def test_weights_are_not_read_from_outside_the_model_s_directory(tmp_path: Path)
     (tmp_path / "model" / "m.onnx").write_bytes(proto.SerializeToString())
     with pytest.raises(UtvmError):
         load(tmp_path / "model" / "m.onnx")
+
+
+def test_a_refusal_leaves_nothing_behind_and_says_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
+    proto = model(
+        [node("Conv", ["x", "w"], ["y"], group=3)],
+        [value("x", [1, 3, 5, 5]), value("w", [2, 3, 3, 3])],
+        [value("y", [1, 2, 3, 3])],
+    )
+    assert "bad" in refusal(proto)
+    assert capfd.readouterr() == ("", "")
+    assert compile_model(load(DIGITS), name="afterwards").operators

@@ -1,6 +1,10 @@
-"""Turning what TVM raises into errors of this project."""
+"""Turning what TVM raises and prints into errors of this project."""
 
 import contextlib
+import io
+import os
+import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 
@@ -9,22 +13,37 @@ from utvm.errors import CompileError, UtvmError
 
 @contextlib.contextmanager
 def tvm_errors(origin: str, doing: str) -> Iterator[None]:
-    """Report anything that goes wrong inside TVM as a CompileError, and keep its warnings to itself.
+    """Report anything that goes wrong inside TVM as a CompileError, and keep its prints and warnings to itself.
 
     Args:
         origin: what messages call the model.
         doing: what is being done, as in "could not {doing}".
     """
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         try:
             yield
-        except UtvmError:
-            raise
         except Exception as error:  # TVM raises nearly every built-in kind, and its own
+            _let_go(error)
+            if isinstance(error, UtvmError):
+                raise
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             reason = lines[-1][:300] if lines else type(error).__name__
             raise CompileError(
                 f"{origin}: TVM could not {doing}: {reason}",
                 "the model uses an operator, a shape or an element type in a way that is not supported",
             ) from error
+
+
+def _let_go(error: BaseException) -> None:
+    """End what the failed frames still hold, while what TVM's C++ says about that goes nowhere."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        traceback.clear_frames(error.__traceback__)
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

@@ -1,0 +1,99 @@
+"""What a library's caller sees: several inputs and outputs, aliases, constants, names, sizes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from host_library import HostLibrary
+from onnx import TensorProto, helper, numpy_helper
+
+from utvm.compiler import Library, Tensor, compile_model, from_onnx, load
+from utvm.compiler.library import from_json, to_json
+
+DIGITS = Path(__file__).parents[2] / "models" / "digits" / "digits.onnx"
+FLOAT = TensorProto.FLOAT
+
+
+def compiled(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, tuple[int, ...]],
+    outputs: dict[str, tuple[int, ...]],
+    stored: dict[str, np.ndarray[Any, Any]],
+) -> Library:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in outputs.items()],
+        [numpy_helper.from_array(array, name) for name, array in stored.items()],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return compile_model(from_onnx(proto.SerializeToString(), "m"))
+
+
+def test_outputs_that_are_inputs_constants_aliases_and_twice_the_same(tmp_path: Path) -> None:
+    constant = np.array([5, 6, 7, 8], np.float32)
+    library = compiled(
+        [
+            helper.make_node("Relu", ["x"], ["r"]),
+            helper.make_node("Reshape", ["r", "shape"], ["flat"]),
+            helper.make_node("Add", ["r", "r"], ["sum"]),
+            helper.make_node("Identity", ["x"], ["same"]),
+            helper.make_node("Reshape", ["x", "shape"], ["bent"]),
+            helper.make_node("Identity", ["k"], ["fixed"]),
+            helper.make_node("Identity", ["r"], ["again"]),
+        ],
+        {"x": (2, 2), "unused": (3,)},
+        {"r": (2, 2), "flat": (4,), "sum": (2, 2), "same": (2, 2), "bent": (4,), "fixed": (4,), "again": (2, 2)},
+        {"shape": np.array([4]), "k": constant},
+    )
+    x = np.array([[-1, 2], [3, -4]], np.float32)
+    relu = np.maximum(x, 0)
+    answers = [relu, relu.ravel(), relu * 2, x, x.ravel(), constant, relu]
+    for output, answer in zip(HostLibrary(library, tmp_path)(x, np.ones(3, np.float32)), answers, strict=True):
+        np.testing.assert_array_equal(output, answer)
+    assert [tensor.name for tensor in library.inputs] == ["x", "unused"]
+    assert [tensor.name for tensor in library.outputs] == ["r", "flat", "sum", "same", "bent", "fixed", "again"]
+
+
+def test_names_that_would_break_c_are_harmless(tmp_path: Path) -> None:
+    library = compiled(
+        [helper.make_node("Mul", ["int", "*/ #error"], ["for\n"])],
+        {"int": (2,), "*/ #error": (2,)},
+        {"for\n": (2,)},
+        {},
+    )
+    two = np.array([2, 3], np.float32)
+    np.testing.assert_array_equal(HostLibrary(library, tmp_path)(two, two)[0], two * two)
+
+
+def test_digits_library_states_its_sizes() -> None:
+    library = compile_model(load(DIGITS))
+    assert library.inputs == (Tensor("image", (1, 1, 8, 8), "float32"),)
+    assert library.outputs == (Tensor("logits", (1, 10), "float32"),)
+    assert library.outputs[0].size_bytes == 40
+    assert library.weights_bytes == 6090 * 4
+    assert f"#define DIGITS_ARENA_BYTES {library.arena_bytes}\n" in library.sources["digits.h"]
+    assert library.arena_bytes % 16 == 0
+    assert len(library.operators) == 5
+    for text in library.sources.values():
+        assert "malloc" not in text
+
+
+@pytest.mark.parametrize("field", ["name", "arena_bytes", "sources"])
+def test_digest_covers_everything(field: str) -> None:
+    library = compile_model(load(DIGITS))
+    assert from_json(to_json(library)) == library
+    changed = {"name": "other", "arena_bytes": 1, "sources": {"digits.h": ""}}[field]
+    assert Library(**{**library.__dict__, field: changed}).digest != library.digest
+
+
+def test_a_damaged_cache_entry_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    library = compile_model(load(DIGITS))
+    (entry,) = (tmp_path / "utvm" / "libraries").iterdir()
+    (entry / "library.json").write_text("{")
+    assert compile_model(load(DIGITS)) == library
+    assert from_json((entry / "library.json").read_text()) == library

@@ -1,0 +1,79 @@
+"""The cache: whole entries or none."""
+
+from pathlib import Path
+
+import pytest
+
+from utvm.cache import Cache, content_key, tree_digest
+from utvm.errors import ConfigError
+
+
+def fill(directory: Path) -> None:
+    (directory / "a").write_text("1")
+
+
+def test_made_once_and_found_again(tmp_path: Path) -> None:
+    cache = Cache("things", tmp_path)
+    assert cache.find("k") is None
+    entry = cache.fetch("k", fill)
+    assert (entry / "a").read_text() == "1"
+
+    def never(_directory: Path) -> None:
+        raise AssertionError
+
+    assert cache.fetch("k", never) == entry == cache.find("k")
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+    cache = Cache("things", tmp_path)
+
+    def fail(directory: Path) -> None:
+        fill(directory)
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        cache.fetch("k", fail)
+    assert cache.find("k") is None
+    assert list(cache.directory.iterdir()) == []
+
+
+def test_the_first_of_two_writers_wins(tmp_path: Path) -> None:
+    cache = Cache("things", tmp_path)
+
+    def overtaken(directory: Path) -> None:
+        Cache("things", tmp_path).fetch("k", fill)
+        (directory / "a").write_text("2")
+
+    assert (cache.fetch("k", overtaken) / "a").read_text() == "1"
+    assert [path.name for path in cache.directory.iterdir()] == ["k"]
+
+
+def test_discarded_entries_are_made_again(tmp_path: Path) -> None:
+    cache = Cache("things", tmp_path)
+    cache.fetch("k", fill)
+    cache.discard("k")
+    assert cache.find("k") is None
+
+
+def test_a_cache_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="the cache cannot be written") as caught:
+        Cache("things", tmp_path / "file").fetch("k", fill)
+    assert "XDG_CACHE_HOME" in caught.value.hint
+
+
+def test_keys_tell_parts_apart() -> None:
+    assert content_key("ab", "c") != content_key("a", "bc") != content_key("abc")
+    assert content_key("a") == content_key(b"a")
+
+
+def test_tree_digest_sees_names_and_contents_but_no_bytecode(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("1")
+    first = tree_digest(tmp_path)
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "a.pyc").write_text("x")
+    assert tree_digest(tmp_path) == first
+    (tmp_path / "a.py").rename(tmp_path / "b.py")
+    renamed = tree_digest(tmp_path)
+    (tmp_path / "b.py").write_text("2")
+    assert len({first, renamed, tree_digest(tmp_path)}) == 3
