@@ -5,7 +5,6 @@ import dataclasses
 import datetime
 import json
 import re
-import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -18,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from utvm.errors import ConfigError
-from utvm.firmware import Firmware
+from utvm.firmware import Firmware, Section
 from utvm.hil import html, junit, pictures, report
 from utvm.hil.results import (
     BoardIdentity,
@@ -181,26 +180,22 @@ def test_nothing_is_left_of_a_report_that_could_not_be_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_latest_always_points_at_a_whole_report(summary: RunReport, tmp_path: Path) -> None:
-    """A reader in another thread looks all the time while reports are written."""
-    report.write(summary, tmp_path)
-    stop, seen, wrong = threading.Event(), [], []
+def test_latest_points_at_a_whole_report_until_it_points_at_the_next(
+    summary: RunReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = report.write(summary, tmp_path)
+    replace, seen = Path.replace, []
 
-    def read() -> None:
-        while not stop.is_set():
-            try:
-                seen.append(json.loads((tmp_path / "latest" / "report.json").read_text())["run_id"])
-            except (OSError, ValueError) as error:
-                wrong.append(error)
+    def look_and_replace(source: Path, target: Path) -> Path:
+        seen.append(target.resolve())
+        second = tmp_path / source.readlink()
+        assert {path.name for path in second.iterdir()} == set(report.FILES)
+        return replace(source, target)
 
-    reader = threading.Thread(target=read)
-    reader.start()
-    for number in range(10):
-        report.write(dataclasses.replace(summary, run_id=f"20260101T000000.{number:03d}Z-0000"), tmp_path)
-    stop.set()
-    reader.join()
-    assert seen
-    assert wrong == []
+    monkeypatch.setattr(Path, "replace", look_and_replace)
+    second = report.write(dataclasses.replace(summary, run_id="29990101T000000.000Z-0000"), tmp_path)
+    assert seen == [first.resolve()]
+    assert (tmp_path / "latest").resolve() == second.resolve()
 
 
 @given(st.datetimes(min_value=datetime.datetime(2000, 1, 1)), st.timedeltas(datetime.timedelta(milliseconds=1)))
@@ -301,12 +296,23 @@ def test_every_section_is_drawn_where_it_lies(small_firmware: Firmware) -> None:
     bars = {bar.name: bar for bar in pictures.memory_map(small_firmware)}
     assert list(bars) == ["itcm", "flash", "system", "dtcm", "sram1", "sram2"]
     for section in small_firmware.sections:
-        bar = next(bar for bar in bars.values() if bar.address <= section.address < bar.address + bar.size)
-        (block,) = [block for block in bar.blocks if block.name == section.name]
-        assert block.x == pytest.approx(720 * (section.address - bar.address) / bar.size, abs=2)
-        assert block.width == pytest.approx(max(2, 720 * section.size / bar.size))
-        assert block.x + block.width <= 720.01
+        (bar,) = (bar for bar in bars.values() if bar.address <= section.address < bar.address + bar.size)
+        assert section.name in {block.name for block in bar.blocks}
+        assert all(block.x + block.width <= 720.01 for block in bar.blocks)
     assert bars["flash"].used == small_firmware.flash_bytes
+
+
+def test_a_section_is_drawn_to_scale_and_in_both_its_places(small_firmware: Firmware) -> None:
+    image = dataclasses.replace(small_firmware)
+    # A quarter of 240 KiB, from the middle on; its initial values at three quarters of the flash.
+    vars(image)["sections"] = (Section(".data", 0x20010000 + 120 * 1024, 60 * 1024, 0x080C0000),)
+    bars = {bar.name: bar for bar in pictures.memory_map(image)}
+    (there,) = bars["sram1"].blocks
+    assert (there.x, there.width) == (pytest.approx(360), pytest.approx(180))
+    (stored,) = bars["flash"].blocks
+    assert (stored.x, stored.width) == (pytest.approx(540), pytest.approx(720 * 60 / 1024))
+    assert stored.colour == there.colour
+    assert bars["sram1"].share == pytest.approx(0.25)
 
 
 def test_each_cell_of_the_confusion_matrix_is_strong_by_its_label() -> None:

@@ -138,10 +138,6 @@ class Course:
             if exitstatus != pytest.ExitCode.USAGE_ERROR:
                 session.exitstatus = self._finish(session.items)
 
-    def pytest_unconfigure(self) -> None:
-        """Let go of the board however the run ended."""
-        self._release()
-
     def _say_which_board(self) -> None:
         keeper, environment = self.keeper, self._made_with
         why = ""
