@@ -1,4 +1,4 @@
-"""Runs a suite with the plugin in a process of its own, on the fake board, and hands back all that came of it."""
+"""Runs a suite with the plugin in a process of its own and hands back all that came of it."""
 
 import json
 import os
@@ -60,7 +60,7 @@ Runner = Callable[..., Finished]
 
 @pytest.fixture(scope="module")
 def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
-    """Run one suite, given as text, on the fake board."""
+    """Run one suite, given as text, on the fake board, or on the virtual one."""
 
     def run(
         suite: str,
@@ -70,6 +70,7 @@ def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
         interrupt_with: signal.Signals | None = None,
         files: dict[str, str] | None = None,
         block_reports: bool = False,
+        fake: bool = True,
     ) -> Finished:
         directory = tmp_path_factory.mktemp("run")
         (directory / "pytest.ini").write_text("[pytest]\n")
@@ -82,7 +83,7 @@ def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "pytest", "-pno:cacheprovider"),
-                *("-putvm.hil.plugin", "-ptests.hil.fake_board"),
+                *("-putvm.hil.plugin", *(["-ptests.hil.fake_board"] if fake else [])),
                 *(f"--report-dir={reports}", *options, "."),
             ],
             cwd=directory,

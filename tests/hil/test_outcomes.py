@@ -255,7 +255,7 @@ def test_a_suite_that_cannot_be_loaded_fails_and_does_not_hide_the_others(run_su
     assert "no_such_module" in done.messages["test_broken.py"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_ctrl_c_lets_go_of_the_board_and_leaves_a_whole_report(run_suite: Runner, number: signal.Signals) -> None:
     done = run_suite(
         "import pathlib, time\ndef test_a(board):\n    pass\n"

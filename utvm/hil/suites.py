@@ -8,7 +8,6 @@ import pytest
 from utvm.attach import Wish
 from utvm.errors import ConfigError, ExitCode
 from utvm.hil import plugin
-from utvm.process import end_on_sigterm
 from utvm.toolchain import ROOT
 
 DIRECTORY = ROOT / "hil_tests"
@@ -54,7 +53,6 @@ def run(
     unknown = [suite for suite in suites if suite not in names()]
     if unknown:
         raise ConfigError(f"there is no suite {unknown[0]!r}", f"suites: {', '.join(names())}")
-    end_on_sigterm()
     arguments = [
         f"--rootdir={ROOT}",
         f"--config-file={ROOT / 'pyproject.toml'}",

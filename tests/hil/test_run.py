@@ -1,0 +1,139 @@
+"""The way in for the command line, and whole runs on the virtual board through the real OpenOCD."""
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.hil.running import Runner
+from utvm import hil
+from utvm.errors import ConfigError
+from utvm.hil import suites
+
+_ROOT = Path(__file__).parents[2]
+_RUN = "import sys; from pathlib import Path; from utvm import hil; sys.exit(hil.run({}))"
+
+
+def _command(arguments: str) -> list[str]:
+    return [sys.executable, "-c", _RUN.format(arguments)]
+
+
+def _run(arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(_command(arguments), cwd=_ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture
+def no_orphans() -> Iterator[None]:
+    """Fail the test if it leaves an OpenOCD or a virtual board behind that nobody owns."""
+    before = _orphans()
+    yield
+    assert _orphans() <= before
+
+
+def _orphans() -> set[int]:
+    return {
+        process.pid
+        for process in psutil.process_iter(["cmdline", "ppid"])
+        if process.info["ppid"] == 1
+        and any(name in " ".join(process.info["cmdline"] or []) for name in ("openocd", "utvm.virtual"))
+    }
+
+
+def test_every_suite_of_the_project_is_known() -> None:
+    assert set(suites.names()) == {"debug", "digits", "faults", "flash", "memory", "operators"}
+
+
+def test_a_suite_that_does_not_exist_is_refused_with_the_names_of_those_that_do() -> None:
+    with pytest.raises(ConfigError) as caught:
+        hil.run("stm32f746", "virtual", suites=["flesh"])
+    assert "flesh" in caught.value.message
+    assert "flash" in caught.value.hint
+
+
+def test_wrong_use_ends_with_exit_code_2_and_one_message() -> None:
+    done = _run("'no-such-board', 'virtual'")
+    assert done.returncode == 2
+    assert "no-such-board" in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_orphans")
+def test_the_flash_suite_on_the_virtual_board(tmp_path: Path) -> None:
+    done = _run(f"'stm32f746', 'virtual', suites=['flash'], report_root=Path({str(tmp_path / 'reports')!r})")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("stm32f746: VIRTUAL board")
+    assert re.fullmatch(r"PASSED on a VIRTUAL stm32f746: \d+ passed; exit code 0", lines[-1])
+    assert (tmp_path / "reports" / "latest" / "report.json").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_orphans")
+def test_an_openocd_that_dies_in_the_middle_is_trouble_and_the_run_goes_on(run_suite: Runner) -> None:
+    done = run_suite(
+        "import psutil\n"
+        "def test_before(board):\n    assert board.read_memory(0x20000000, 4)\n"
+        "def test_kill(board):\n"
+        "    for process in psutil.Process().children(recursive=True):\n"
+        "        if process.name() == 'openocd':\n"
+        "            process.kill()\n"
+        "            process.wait()\n"
+        "    assert board.read_memory(0x20000000, 4) == b'nothing'\n"
+        "def test_after(board):\n    assert board.read_memory(0x20000000, 4)\n",
+        fake=False,
+    )
+    assert done.outcomes == {"test_before": "passed", "test_kill": "infrastructure", "test_after": "passed"}
+    assert done.exit_code == 3
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_orphans")
+def test_a_virtual_board_that_dies_in_the_middle_is_trouble(run_suite: Runner) -> None:
+    done = run_suite(
+        "import psutil\n"
+        "def test_kill(board):\n"
+        "    for process in psutil.Process().children(recursive=True):\n"
+        "        if 'utvm.virtual' in ' '.join(process.cmdline()):\n"
+        "            process.kill()\n"
+        "            process.wait()\n"
+        "    assert board.read_memory(0x20000000, 4) == b'nothing'\n",
+        fake=False,
+    )
+    assert done.outcomes == {"test_kill": "infrastructure"}
+    assert done.exit_code == 3
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_orphans")
+def test_a_second_run_on_the_same_board_is_told_who_holds_it(run_suite: Runner, tmp_path: Path) -> None:
+    sleeping = tmp_path / "sleeping"
+    (tmp_path / "test_long.py").write_text(
+        "import pathlib, time\n"
+        f"def test_it(board):\n    pathlib.Path({str(sleeping)!r}).touch()\n    time.sleep(60)\n"
+    )
+    first = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "pytest", "-putvm.hil.plugin", "-pno:cacheprovider", f"--rootdir={tmp_path}"),
+            *("--board=stm32f746", "--virtual", f"--report-dir={tmp_path / 'reports'}", str(tmp_path)),
+        ],
+        cwd=_ROOT,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while not sleeping.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        second = run_suite("def test_it(board):\n    pass\n", fake=False)
+    finally:
+        first.terminate()
+        first.wait(20)
+    assert second.exit_code == 3
+    assert f"busy, held by pid {first.pid}" in second.lines[-1]
+    assert second.report["verdict"] == "infrastructure"
