@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from utvm.errors import BoardError, ProbeError, UtvmError
-from utvm.probe.gdb import GdbClient, Stop
+from utvm.probe.gdb import GdbClient
 from utvm.probe.packets import encode
+from utvm.probe.stop import Stop
 
 
 def client_of(server: FakeGdbServer, timeout: float = 5.0) -> GdbClient:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from virtual_rig import COUNTER, DTCM, FLASH, SRAM, Program, Rig, backend, config, rig_on, virtual_board
 
 from utvm.errors import BoardError
-from utvm.probe.gdb import Stop
+from utvm.probe.stop import Stop
 
 
 @pytest.fixture

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from utvm.probe.target_xml import (
     DescriptionError,
     FlashArea,
+    NotFlashError,
     Register,
+    erase_ranges,
     parse_flash,
     parse_registers,
-    sectors_of,
 )
 
 K = 1024
@@ -68,10 +69,15 @@ def test_a_flash_area_without_sector_size_is_refused() -> None:
 
 
 def test_sectors_across_areas_of_different_sectors() -> None:
-    assert sectors_of(F746, 0x08000000, 1) == (0x08000000, 32 * K)
-    assert sectors_of(F746, 0x08007FFF, 2) == (0x08000000, 64 * K)
-    assert sectors_of(F746, 0x0801FFFC, 8) == (0x08018000, 160 * K)
-    assert sectors_of(F746, 0x08000000, 1024 * K) == (0x08000000, 1024 * K)
+    assert erase_ranges(F746, [(0x08000000, 1)]) == [(0x08000000, 32 * K)]
+    assert erase_ranges(F746, [(0x08007FFF, 2)]) == [(0x08000000, 64 * K)]
+    assert erase_ranges(F746, [(0x0801FFFC, 8)]) == [(0x08018000, 160 * K)]
+    assert erase_ranges(F746, [(0x08000000, 1024 * K)]) == [(0x08000000, 1024 * K)]
+
+
+def test_no_sector_is_erased_twice() -> None:
+    segments = [(0x08010000, 4), (0x08000000, 100), (0x08000200, 0x8000), (0x08010100, 4), (0x080C0000, 0)]
+    assert erase_ranges(F746, segments) == [(0x08000000, 96 * K)]
 
 
 @pytest.mark.parametrize(
@@ -79,16 +85,15 @@ def test_sectors_across_areas_of_different_sectors() -> None:
     [(0x20000000, 4, 0x20000000), (0x08000000, 1024 * K + 1, 0x08100000), (0x07FFFFFF, 2, 0x07FFFFFF)],
 )
 def test_what_is_not_flash_is_named(address: int, size: int, outside: int) -> None:
-    with pytest.raises(ValueError) as caught:
-        sectors_of(F746, address, size)
-    assert caught.value.args == (outside,)
+    with pytest.raises(NotFlashError, match=f"{outside:#010x} is not"):
+        erase_ranges(F746, [(address, size)])
 
 
 @given(st.integers(0, 1024 * K - 1), st.integers(1, 1024 * K))
 def test_the_sectors_hold_the_range_and_nothing_more(offset: int, size: int) -> None:
     size = min(size, 1024 * K - offset)
     borders = [0, 32 * K, 64 * K, 96 * K, 128 * K, 256 * K, 512 * K, 768 * K, 1024 * K]
-    start, length = sectors_of(F746, 0x08000000 + offset, size)
+    ((start, length),) = erase_ranges(F746, [(0x08000000 + offset, size)])
     first = max(border for border in borders if border <= offset)
     last = min(border for border in borders if border >= offset + size)
     assert (start - 0x08000000, start + length - 0x08000000) == (first, last)

@@ -1,6 +1,6 @@
 """A stand-in for a machine, for tests of what lies between a probe's host and the memory."""
 
-from utvm.virtual.machine import BusError
+from utvm.virtual.bus import BusError
 
 RAM = 0x20000000
 RAM_SIZE = 0x4000

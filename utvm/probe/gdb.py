@@ -4,27 +4,32 @@ Speaks GDB's remote serial protocol (GDB manual, appendix "GDB Remote Serial Pro
 or to any other stub. Addresses are byte addresses; registers are unsigned integers of their own width.
 """
 
+import contextlib
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Literal
 
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.link import GdbLink
 from utvm.probe.packets import escape
-from utvm.probe.target_xml import DescriptionError, Register, parse_flash, parse_registers, sectors_of
-
-Access = Literal["write", "read", "access"]
+from utvm.probe.stop import Access, Stop, parse_stop
+from utvm.probe.target_xml import (
+    DescriptionError,
+    NotFlashError,
+    Register,
+    erase_ranges,
+    parse_flash,
+    parse_registers,
+)
 
 _WATCH_TYPES: dict[str, int] = {"write": 2, "read": 3, "access": 4}
-_WATCH_STOPS: dict[str, Access] = {"watch": "write", "rwatch": "read", "awatch": "access"}
 _HARDWARE_BREAKPOINT = 1
 _THUMB = 2
 
 # The largest transfer of an ST-Link: a packet that carries a whole number of them wastes no command.
 _TRANSFER_BYTES = 6144
+_LARGE_BYTES = 4 * _TRANSFER_BYTES
 _DEFAULT_PACKET_BYTES = 400
 _WRITE_OVERHEAD_BYTES = 64  # the words around the data in X and vFlashWrite, checksum included
 # Pauses between two looks at a running target, in seconds: short first, so that short runs are not held up.
@@ -33,21 +38,6 @@ _LONGEST_PAUSE = 0.05
 _POLL_TRIES = 5
 _ERROR = re.compile(rb"E[0-9a-fA-F]{2}|E\..*", re.DOTALL)
 _CONSOLE_OUTPUT = re.compile(rb"O([0-9a-fA-F]{2})*")
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Why the target stopped.
-
-    Attributes:
-        signal: number of the signal the server reports: 2 interrupted, 5 breakpoint, watchpoint or step.
-        watchpoint: kind of the watchpoint that was hit, or None.
-        address: data address of that watchpoint, or None.
-    """
-
-    signal: int
-    watchpoint: Access | None = None
-    address: int | None = None
 
 
 class GdbClient:
@@ -69,7 +59,6 @@ class GdbClient:
         self._timeout = timeout
         self._link: GdbLink | None = None
         self._packet_bytes = _DEFAULT_PACKET_BYTES
-        self._features: frozenset[str] = frozenset()
         self._registers: tuple[Register, ...] = ()
         self._breakpoints: set[int] = set()
         self._must_poll = False
@@ -81,7 +70,7 @@ class GdbClient:
         try:
             self._negotiate()
             self._registers = self._describe_registers()
-            self._must_poll = self._stop_background_polling()
+            self._must_poll = self._obeys_poll()
         except BaseException:
             self._link.close()
             raise
@@ -101,13 +90,14 @@ class GdbClient:
         largest = (self._packet_bytes - _WRITE_OVERHEAD_BYTES) // 2
         step = largest // _TRANSFER_BYTES * _TRANSFER_BYTES or largest
         parts: list[bytes] = []
-        for offset in range(0, size, step):
-            wanted = min(step, size - offset)
-            what = f"{wanted} bytes at {address + offset:#010x} cannot be read"
-            part = _from_hex(self._demand(b"m%x,%x" % (address + offset, wanted), what))
-            if len(part) != wanted:
-                raise BoardError(f"{what}: {len(part)} bytes came")
-            parts.append(part)
+        with self._undisturbed(size):
+            for offset in range(0, size, step):
+                wanted = min(step, size - offset)
+                what = f"{wanted} bytes at {address + offset:#010x} cannot be read"
+                part = _from_hex(self._demand(b"m%x,%x" % (address + offset, wanted), what))
+                if len(part) != wanted:
+                    raise BoardError(f"{what}: {len(part)} bytes came")
+                parts.append(part)
         return b"".join(parts)
 
     def write_memory(self, address: int, data: bytes) -> None:
@@ -115,6 +105,10 @@ class GdbClient:
         if not data:
             return
         what = f"{len(data)} bytes at {address:#010x} cannot be written"
+        with self._undisturbed(len(data)):
+            self._write_parts(address, data, what)
+
+    def _write_parts(self, address: int, data: bytes, what: str) -> None:
         failed = False
         for offset, part in self._split(data):
             reply = self._request(b"X%x,%x:%b" % (address + offset, len(part), escape(part)))
@@ -241,7 +235,7 @@ class GdbClient:
         return self._stopped
 
     def _poll(self) -> None:
-        """Make OpenOCD look at the target. A look at a core that has just locked up fails, and the next succeeds."""
+        """Make OpenOCD look at the target. A first look at a core that has locked up fails."""
         for attempt in range(1, _POLL_TRIES + 1):
             try:
                 self.monitor("poll")
@@ -271,7 +265,7 @@ class GdbClient:
             return True
         if packet[:1] in (b"T", b"S"):
             self._running = False
-            self._stopped = _parse_stop(packet)
+            self._stopped = parse_stop(packet)
             return True
         if self._running and packet[:1] in (b"W", b"X"):
             raise ProbeError("the GDB server says that the target is gone", "is the board still powered?")
@@ -315,7 +309,7 @@ class GdbClient:
         Raises:
             BoardError: part of a segment is not flash (then nothing has been erased), or the flash refuses.
         """
-        for start, size in self._sectors_to_erase(segments):
+        for start, size in self._ranges_to_erase(segments):
             self._expect_ok(
                 b"vFlashErase:%x,%x" % (start, size),
                 f"flash at {start:#010x}, {size} bytes, cannot be erased",
@@ -330,27 +324,14 @@ class GdbClient:
                 )
         self._expect_ok(b"vFlashDone", "flash programming failed", "see OpenOCD's log", timeout)
 
-    def _sectors_to_erase(self, segments: Sequence[tuple[int, bytes]]) -> list[tuple[int, int]]:
+    def _ranges_to_erase(self, segments: Sequence[tuple[int, bytes]]) -> list[tuple[int, int]]:
         try:
             areas = parse_flash(self._transfer("memory-map", ""))
+            return erase_ranges(areas, [(address, len(data)) for address, data in segments])
         except DescriptionError as error:
             raise ProbeError(f"the GDB server's memory map cannot be read: {error}") from error
-        merged: list[tuple[int, int]] = []
-        for address, data in sorted(segments):
-            try:
-                start, size = sectors_of(areas, address, len(data))
-            except ValueError as error:
-                raise BoardError(
-                    f"segment of {len(data)} bytes at {address:#010x} is not all in flash: "
-                    f"{error.args[0]:#010x} is not",
-                    "is the firmware linked for this board?",
-                ) from error
-            if merged and start < sum(merged[-1]):
-                before, _ = merged.pop()
-                size = start + size - before
-                start = before
-            merged.append((start, size))
-        return merged
+        except NotFlashError as error:
+            raise BoardError(str(error), "is the firmware linked for this board?") from error
 
     # Requests and replies
 
@@ -362,23 +343,35 @@ class GdbClient:
 
     def _negotiate(self) -> None:
         features = self._request(b"qSupported:hwbreak+;swbreak+").decode(errors="replace").split(";")
-        self._features = frozenset(features)
         for feature in features:
             if feature.startswith("PacketSize="):
                 self._packet_bytes = int(feature.removeprefix("PacketSize="), 16)
-        if "QStartNoAckMode+" in self._features and self._request(b"QStartNoAckMode") == b"OK":
+        if "QStartNoAckMode+" in features and self._request(b"QStartNoAckMode") == b"OK":
             self._wire.stop_acknowledging()
 
-    def _stop_background_polling(self) -> bool:
-        """Take over from OpenOCD the task of noticing that the target has stopped; whether it did let us.
+    def _obeys_poll(self) -> bool:
+        """Whether the server is an OpenOCD, which looks at the target only now and then unless told to.
 
-        It would ask the target for its state ten times a second, which slows everything else on the probe down
-        and still notices a stop late. Other servers have no such command and report stops by themselves.
+        Other servers have no such command and report a stop by themselves.
         """
         try:
-            return self.monitor("poll off") == ""
+            return self.monitor("poll on") == ""
         except ProbeError:
             return False
+
+    @contextlib.contextmanager
+    def _undisturbed(self, size: int) -> Iterator[None]:
+        """Keep OpenOCD from asking for the target's state ten times a second while many bytes are on their way."""
+        if not self._must_poll or size < _LARGE_BYTES:
+            yield
+            return
+        self.monitor("poll off")
+        try:
+            yield
+        except BoardError:
+            self.monitor("poll on")
+            raise
+        self.monitor("poll on")
 
     def _describe_registers(self) -> tuple[Register, ...]:
         try:
@@ -438,15 +431,3 @@ def _from_hex(text: bytes) -> bytes:
         return bytes.fromhex(text.decode("ascii"))
     except ValueError as error:
         raise ProbeError(f"the GDB server sent {text[:40]!r} where hexadecimal was due") from error
-
-
-def _parse_stop(packet: bytes) -> Stop:
-    try:
-        signal = int(packet[1:3], 16)
-        for pair in packet[3:].decode(errors="replace").split(";"):
-            key, _, value = pair.partition(":")
-            if key in _WATCH_STOPS:
-                return Stop(signal, _WATCH_STOPS[key], int(value, 16))
-    except ValueError as error:
-        raise ProbeError(f"the GDB server sent a malformed stop reply: {packet[:60]!r}") from error
-    return Stop(signal)

@@ -11,7 +11,6 @@ from utvm.process import Service, free_port
 
 _READY = "utvm: OpenOCD is ready"
 _NO_TARGET = "utvm: the target does not answer"
-_PORT_TAKEN = re.compile(r"couldn't bind gdb to socket|Address already in use")
 _PORT_TRIES = 5
 
 # What OpenOCD 0.12 says, and what its user can do about it. The first match counts: causes before consequences.
@@ -66,21 +65,25 @@ class OpenOcd:
         self.gdb_port = 0
 
     def __enter__(self) -> "OpenOcd":
-        for attempt in range(1, _PORT_TRIES + 1):
+        for _ in range(_PORT_TRIES):
             port = free_port()
             service = self._prepare(port)
             try:
                 service.__enter__()
             except ProbeError as error:
-                log = self._read_log()
-                # Between finding a free port and OpenOCD's use of it, another process may take it.
-                if attempt < _PORT_TRIES and _PORT_TAKEN.search(log):
-                    continue
-                raise ProbeError(error.message, _hint_for(log) or error.hint) from error
-            self._service = service
-            self.gdb_port = port
-            break
-        return self
+                raise ProbeError(error.message, _hint_for(self._read_log()) or error.hint) from error
+            if f"Listening on port {port} for gdb connections" in self._read_log():
+                self._service = service
+                self.gdb_port = port
+                return self
+            # Between our finding a free port and OpenOCD's use of it another process took it. OpenOCD goes on
+            # without a GDB port then.
+            service.stop()
+        raise ProbeError(
+            f"OpenOCD found its GDB port taken {_PORT_TRIES} times in a row; its log {self._log} ends with:\n"
+            + service.log_tail(),
+            "which program takes every TCP port of this machine?",
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None

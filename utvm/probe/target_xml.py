@@ -3,7 +3,7 @@
 Source: GDB manual, appendix "Target Descriptions" and section "Memory Map Format".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
@@ -12,6 +12,10 @@ _XI_INCLUDE = "{http://www.w3.org/2001/XInclude}include"
 
 class DescriptionError(Exception):
     """XML that is not a target description or a memory map."""
+
+
+class NotFlashError(Exception):
+    """A range that is to be programmed and is not flash."""
 
 
 @dataclass(frozen=True)
@@ -93,29 +97,44 @@ def parse_flash(document: str) -> tuple[FlashArea, ...]:
     return tuple(sorted(areas, key=lambda area: area.start))
 
 
-def sectors_of(areas: tuple[FlashArea, ...], address: int, size: int) -> tuple[int, int]:
-    """Return start and size, in bytes, of the whole sectors that hold a range.
+def erase_ranges(areas: tuple[FlashArea, ...], segments: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the ranges of whole sectors that hold the segments, by address, none of them twice.
+
+    Args:
+        segments: pairs of address and size in bytes.
+
+    Returns:
+        Pairs of address and size in bytes.
 
     Raises:
-        ValueError: part of the range is not flash; the argument is the first address that is not.
+        NotFlashError: a segment is not all flash.
     """
-    if size == 0:
-        return address, 0
-    first = _area_at(areas, address)
-    start = first.start + (address - first.start) // first.sector * first.sector
-    at = start
-    while at < address + size:
-        area = _area_at(areas, at)
-        sectors_left = -(-(address + size - at) // area.sector)
-        at = min(area.end, at + area.sector * sectors_left)
-    return start, at - start
+    merged: list[tuple[int, int]] = []
+    for address, size in sorted(segment for segment in segments if segment[1]):
+        start = _sector_start(areas, address, (address, size))
+        end = start
+        while end < address + size:
+            area = _area_at(areas, end, (address, size))
+            sectors = -(-(address + size - end) // area.sector)
+            end = min(area.end, end + area.sector * sectors)
+        if merged and start <= sum(merged[-1]):
+            start, _ = merged.pop()
+        merged.append((start, end - start))
+    return merged
 
 
-def _area_at(areas: tuple[FlashArea, ...], address: int) -> FlashArea:
+def _sector_start(areas: tuple[FlashArea, ...], address: int, segment: tuple[int, int]) -> int:
+    area = _area_at(areas, address, segment)
+    return area.start + (address - area.start) // area.sector * area.sector
+
+
+def _area_at(areas: tuple[FlashArea, ...], address: int, segment: tuple[int, int]) -> FlashArea:
     for area in areas:
         if area.start <= address < area.end:
             return area
-    raise ValueError(address)
+    raise NotFlashError(
+        f"segment of {segment[1]} bytes at {segment[0]:#010x} is not all in flash: {address:#010x} is not"
+    )
 
 
 def _parse(document: str) -> ElementTree.Element:

@@ -6,6 +6,7 @@ once it is ready, and serves until SIGTERM or Ctrl-C.
 
 import argparse
 import logging
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -13,11 +14,12 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from utvm.errors import ConfigError
-from utvm.process import end_on_sigterm
 from utvm.virtual.console import ConsoleServer
 from utvm.virtual.machine import Machine
 from utvm.virtual.spec import MachineSpec
 from utvm.virtual.stlink_tcp import StLinkServer
+
+_ENDING = {signal.SIGTERM, signal.SIGINT}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,7 +32,8 @@ def main(arguments: Sequence[str]) -> int:
         problem = ConfigError(f"standard input: is not a machine specification: {error}")
         print(problem, file=sys.stderr)
         return problem.exit_code
-    end_on_sigterm()
+    # Blocked here, for this thread and those it starts, and waited for below: an end in good order.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     machine = Machine(spec)
     try:
         probe = StLinkServer(
@@ -38,21 +41,18 @@ def main(arguments: Sequence[str]) -> int:
         )
         console = ConsoleServer(machine.console_input, port=options.console_port)
     except OSError as error:
-        print(ConfigError(f"cannot listen: {error}", "choose another port, or 0 for a free one"), file=sys.stderr)
-        return ConfigError.exit_code
+        problem = ConfigError(f"cannot listen: {error}", "choose another port, or 0 for a free one")
+        print(problem, file=sys.stderr)
+        return problem.exit_code
     machine.on_console_output = console.backlog.append
-    try:
-        machine.start()
-        for server in (probe, console):
-            threading.Thread(target=server.serve, daemon=True).start()
-        print(f"virtual board {spec.name} ready: st-link tcp {probe.port}, console tcp {console.port}", flush=True)
-        threading.Event().wait()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        probe.close()
-        console.close()
-        machine.close()
+    machine.start()
+    for server in (probe, console):
+        threading.Thread(target=server.serve, daemon=True).start()
+    print(f"virtual board {spec.name} ready: st-link tcp {probe.port}, console tcp {console.port}", flush=True)
+    signal.sigwait(_ENDING)
+    probe.close()
+    console.close()
+    machine.close()
     return 0
 
 

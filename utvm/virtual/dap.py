@@ -7,7 +7,7 @@ in that memory, so nothing here knows about a core.
 
 from typing import Protocol
 
-from utvm.virtual.machine import BusError
+from utvm.virtual.bus import BusError
 
 # DP registers, by address and bank (IHI 0031, section B2.2)
 DP_DPIDR = 0x0

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import Protocol
 
+from utvm.virtual.bus import BusError
 from utvm.virtual.dap import (
     CDBGPWRUPREQ,
     CSYSPWRUPREQ,
@@ -22,7 +23,6 @@ from utvm.virtual.dap import (
     DebugMemory,
     DebugPort,
 )
-from utvm.virtual.machine import BusError
 
 _log = logging.getLogger(__name__)
 
