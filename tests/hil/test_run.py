@@ -68,7 +68,7 @@ def test_the_flash_suite_on_the_virtual_board(tmp_path: Path) -> None:
     done = _run(f"'stm32f746', 'virtual', suites=['flash'], report_root=Path({str(tmp_path / 'reports')!r})")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("stm32f746: VIRTUAL board")
+    assert lines[0].startswith("VIRTUAL stm32f746, run 2")
     assert re.fullmatch(r"PASSED on a VIRTUAL stm32f746: \d+ passed; exit code 0", lines[-1])
     assert (tmp_path / "reports" / "latest" / "report.json").is_file()
 

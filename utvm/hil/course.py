@@ -70,6 +70,7 @@ class Course:
             if self._environment is None:
                 pytest.exit(f"error: {error}", returncode=int(error.exit_code))
             self._trouble = str(error)
+        self._say_which_board()
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Count a suite that cannot be loaded as a failed test."""
@@ -79,16 +80,14 @@ class Course:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Attach the board before the first test; without a board there is no first test."""
-        if not self._trouble:
-            try:
-                self.keeper.attach()
-            except ConfigError as error:
-                raise pytest.UsageError(str(error)) from error
-            except UtvmError as error:
-                self._trouble = str(error)
-        self._say_which_board()
         if self._trouble:
             return True
+        try:
+            bench = self.keeper.attach()
+        except UtvmError as error:
+            self._trouble = str(error)
+            return True
+        self._display.line(f"{bench.describe()}, OpenOCD {self._made_with.tools['openocd']}")
         for case in self._cases:
             self._display.finished(case)
         self._display.begin(len(session.items) + len(self._cases))
@@ -139,18 +138,12 @@ class Course:
                 session.exitstatus = self._finish(session.items)
 
     def _say_which_board(self) -> None:
-        keeper, environment = self.keeper, self._made_with
+        identity = self.keeper.identity
         why = ""
-        if keeper.wish == "auto":
-            plugged = "a board is" if keeper.identity.kind == "physical" else "no physical board is"
+        if self.keeper.wish == "auto":
+            plugged = "a board is" if identity.kind == "physical" else "no physical board is"
             why = f" ({plugged} plugged in)"
-        identity = keeper.identity
-        if self._trouble:
-            self._display.line(f"{identity.spoken}{why}: not reached")
-            return
-        self._display.line(
-            f"{keeper.bench.describe()}, OpenOCD {environment.tools['openocd']}{why}; run {self._run_id}"
-        )
+        self._display.line(f"{identity.spoken}{why}, run {self._run_id}")
 
     def _after_trouble(self, case: CaseResult) -> str:
         self._trouble = self._trouble or f"infrastructure trouble in {case.id}: {case.message.splitlines()[0]}"
