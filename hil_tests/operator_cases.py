@@ -392,6 +392,12 @@ ARITHMETIC = [
            [_WORDS, _integers("int32", 4, 9, seed=39, low=0, high=31)], np.left_shift),
     _relax("bitwise", lambda op, a, b: op.bitwise_xor(op.bitwise_and(a, b), op.bitwise_not(op.bitwise_or(a, b))),
            [_BYTES.view(np.uint8), _OTHER_BYTES.view(np.uint8)], lambda a, b: (a & b) ^ ~(a | b)),
+    # Sums that wrap around before they are used again: C's int would not.
+    _relax("wrap_then_compare_int8", lambda op, a, b: op.greater(op.add(a, b), op.subtract(a, b)),
+           [_BYTES, _OTHER_BYTES], _wrapped(lambda a, b: a + b > a - b)),
+    _relax("wrap_then_shift_uint8", lambda op, a, b, n: op.right_shift(op.multiply(a, b), n),
+           [_BYTES.view(np.uint8), _OTHER_BYTES.view(np.uint8), _integers("uint8", 4, 33, seed=45, low=1, high=7)],
+           _wrapped(lambda a, b, n: (a * b) >> n)),
     _onnx("maximum_int8", "Max", [_BYTES, _OTHER_BYTES], np.maximum),
     _onnx("minimum_uint8", "Min", [_BYTES.view(np.uint8), _OTHER_BYTES.view(np.uint8)], np.minimum),
 ]  # fmt: skip
