@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from utvm.errors import BoardError, ProbeError, UtvmError
 from utvm.probe.gdb import GdbClient
-from utvm.probe.packets import encode
+from utvm.probe.packets import encode, escape
 from utvm.probe.stop import Stop
 
 
@@ -90,22 +90,28 @@ def test_a_target_that_runs_on_is_no_error() -> None:
         assert gdb.wait_for_stop(0.1) is None
 
 
-def test_large_writes_are_cut_to_the_packet_size_however_much_needs_escapes() -> None:
+@pytest.mark.parametrize("packet_size", [0x4000, 0x200, 0x80])
+def test_large_writes_are_cut_to_the_packet_size_however_much_needs_escapes(packet_size: int) -> None:
     written = bytearray(40_000)
+    packet_sizes = []
 
     def answer(request: bytes) -> list[bytes] | None:
+        if request.startswith(b"qSupported"):
+            return [encode(b"PacketSize=%x" % packet_size)]
         if not request.startswith(b"X"):
             return None
         head, _, data = request.partition(b":")
         address, size = (int(number, 16) for number in head[1:].split(b","))
         assert size == len(data)
         written[address : address + size] = data
+        packet_sizes.append(len(encode(head + b":" + escape(data))))
         return [encode(b"OK")]
 
     for data in (b"}" * 40_000, bytes(range(256)) * 156 + bytes(64)):
         with FakeGdbServer(answer) as server, client_of(server) as gdb:
             gdb.write_memory(0, data)
         assert bytes(written) == data
+    assert max(packet_sizes) <= packet_size
 
 
 def test_a_failed_write_leaves_the_client_in_step() -> None:
@@ -121,6 +127,16 @@ def test_a_failed_write_leaves_the_client_in_step() -> None:
         with pytest.raises(BoardError, match="100 bytes at 0x60000000"):
             gdb.write_memory(0x60000000, bytes(100))
         assert gdb.read_memory(0, 4) == b"\1\2\3\4"
+
+
+@pytest.mark.parametrize("offer", [b"PacketSize=", b"PacketSize=zz", b"PacketSize=10", b"PacketSize=-4000"])
+def test_an_unusable_packet_size_is_refused(offer: bytes) -> None:
+    with (
+        FakeGdbServer(lambda request: [encode(offer)] if request.startswith(b"qSupported") else None) as server,
+        pytest.raises(ProbeError, match="unusable packet size"),
+        client_of(server),
+    ):
+        pass
 
 
 def test_monitor_output_is_joined() -> None:

@@ -134,6 +134,9 @@ def test_a_sticky_error_stands_until_the_host_clears_it(host: Host) -> None:
     assert write(0, 0x04, 0x60000000) == OK
     assert write(0, 0x0C, 1) != OK
     assert host.dap(DP, 0x04)[1] & 0x20
+    host.block(0x08, RAM, 4, b"abcd")
+    assert host.status()[0] == 0x19
+    assert not any(host.board.ram)
     assert write(DP, 0x00, 4) == OK
     assert host.dap(DP, 0x04)[1] == 0xF0000000
 

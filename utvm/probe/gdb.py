@@ -31,6 +31,7 @@ _THUMB = 2
 _TRANSFER_BYTES = 6144
 _LARGE_BYTES = 4 * _TRANSFER_BYTES
 _DEFAULT_PACKET_BYTES = 400
+_SMALLEST_PACKET_BYTES = 128
 _WRITE_OVERHEAD_BYTES = 64  # the words around the data in X and vFlashWrite, checksum included
 # Pauses between two looks at a running target, in seconds: short first, so that short runs are not held up.
 _SHORTEST_PAUSE = 0.001
@@ -342,10 +343,10 @@ class GdbClient:
         return self._link
 
     def _negotiate(self) -> None:
-        features = self._request(b"qSupported:hwbreak+;swbreak+").decode(errors="replace").split(";")
+        features = self._request(b"qSupported").decode(errors="replace").split(";")
         for feature in features:
             if feature.startswith("PacketSize="):
-                self._packet_bytes = int(feature.removeprefix("PacketSize="), 16)
+                self._packet_bytes = _packet_size(feature)
         if "QStartNoAckMode+" in features and self._request(b"QStartNoAckMode") == b"OK":
             self._wire.stop_acknowledging()
 
@@ -431,3 +432,11 @@ def _from_hex(text: bytes) -> bytes:
         return bytes.fromhex(text.decode("ascii"))
     except ValueError as error:
         raise ProbeError(f"the GDB server sent {text[:40]!r} where hexadecimal was due") from error
+
+
+def _packet_size(feature: str) -> int:
+    with contextlib.suppress(ValueError):
+        size = int(feature.removeprefix("PacketSize="), 16)
+        if size >= _SMALLEST_PACKET_BYTES:
+            return size
+    raise ProbeError(f"the GDB server offers an unusable packet size: {feature[:40]}")

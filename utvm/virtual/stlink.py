@@ -395,12 +395,11 @@ class StLink:
     def _access(self, action: Callable[[], None]) -> int:
         """Do something through the access port and return its status.
 
-        After a fault the firmware clears the sticky flag by itself: the next command works.
+        The firmware clears the sticky flag after a fault of its own: the next command works. A flag that the
+        host's own access to a register left behind is the host's to clear.
         """
-        if not self._port.powered:
+        if self._port.failed or not self._port.powered:
             return SWD_AP_STICKY_ERROR
-        if self._port.failed:
-            self._port.write(DP_ABORT, STKERRCLR)
         try:
             action()
         except BusError as error:
