@@ -20,7 +20,6 @@ from pathlib import Path
 from utvm.compiler import load
 from utvm.compiler.build import build_library
 from hil_tests.operator_cases import OPERATOR_CASES
-from host_library import FLAGS, write_sources
 print(build_library(load(Path(sys.argv[1])), "digits").digest)
 for case in OPERATOR_CASES[:: int(sys.argv[2])]:
     print(case.name, build_library(case.model(), "case").digest)
