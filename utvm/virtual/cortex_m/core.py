@@ -1,0 +1,429 @@
+"""The instruction set: Unicorn, told to stop wherever an Armv7-M core does more than Unicorn knows.
+
+Unicorn executes; :class:`Core` reports why it stopped, with the registers as the architecture has them at that
+point: a faulting instruction is undone, PC is at it. What happens next is not decided here.
+"""
+
+import ctypes
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, cast
+
+import unicorn
+from unicorn import arm_const, unicorn_const
+from unicorn.unicorn_py3.unicorn import uclib
+
+from utvm.virtual.bus import Bus, BusError, Device
+from utvm.virtual.cortex_m import faults
+from utvm.virtual.cortex_m.counter import BREAKPOINTS, NEVER, WATCHPOINTS, CoreState, Reason, load_counter
+from utvm.virtual.cortex_m.faults import Fault
+
+# Exceptions of Unicorn's translator, as its interrupt hook numbers them.
+_SVC = 2
+_PREFETCH_ABORT = 3
+_BKPT = 7
+_EXCEPTION_RETURN = 8
+_NO_COPROCESSOR = 17
+
+# Where Unicorn ends by itself. No code can be there: the address is execute-never.
+_UNTIL = 0xDFFFFFF0
+
+THUMB = 1 << 24
+PRIVILEGED_HANDLER = THUMB | faults.HARD_FAULT
+
+R0 = arm_const.UC_ARM_REG_R0
+R12 = arm_const.UC_ARM_REG_R12
+SP = arm_const.UC_ARM_REG_SP
+LR = arm_const.UC_ARM_REG_LR
+PC = arm_const.UC_ARM_REG_PC
+XPSR = arm_const.UC_ARM_REG_XPSR
+MSP = arm_const.UC_ARM_REG_MSP
+PSP = arm_const.UC_ARM_REG_PSP
+CONTROL = arm_const.UC_ARM_REG_CONTROL
+PRIMASK = arm_const.UC_ARM_REG_PRIMASK
+BASEPRI = arm_const.UC_ARM_REG_BASEPRI
+FAULTMASK = arm_const.UC_ARM_REG_FAULTMASK
+FPSCR = arm_const.UC_ARM_REG_FPSCR
+S0 = arm_const.UC_ARM_REG_S0
+
+# CONTROL
+UNPRIVILEGED = 1 << 0
+PROCESS_STACK = 1 << 1
+FLOAT_ACTIVE = 1 << 2
+_CONTROL_MASK = 0x7
+
+# Registers by DCRSR selector
+_SELECT_XPSR = 16
+_SELECT_MSP = 17
+_SELECT_PSP = 18
+_SELECT_CONTROL_AND_MASKS = 20
+_SELECTED = {number: R0 + number for number in range(13)} | {13: SP, 14: LR, 15: PC, 33: FPSCR}
+_SELECTED |= {64 + number: S0 + number for number in range(32)}
+
+WATCH_READ = 1
+WATCH_WRITE = 2
+
+
+class StopKind(Enum):
+    """Why the core stopped."""
+
+    ASKED = "the deadline, or somebody asked"
+    BREAKPOINT = "before an instruction with a breakpoint"
+    SLEEP = "before WFI or WFE"
+    SUPERVISOR_CALL = "after SVC"
+    BKPT = "at BKPT"
+    EXCEPTION_RETURN = "a branch to EXC_RETURN, which is in PC"
+    FAULT = "at an instruction that faults"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why the core stopped; ``fault`` says more about a fault."""
+
+    kind: StopKind
+    fault: Fault | None = None
+
+
+_ASKED = Stop(StopKind.ASKED)
+
+
+class Core:
+    """An Armv7-M instruction set with its registers.
+
+    Attributes:
+        state: what it shares with the C part: counts, deadline, breakpoints, watchpoints.
+
+    Raises:
+        ToolchainError: the C part cannot be compiled.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._counter = load_counter()
+        self.state = CoreState()
+        self._uc = unicorn.Uc(
+            unicorn_const.UC_ARCH_ARM, unicorn_const.UC_MODE_THUMB | unicorn_const.UC_MODE_MCLASS
+        )
+        self._uc.ctl_set_cpu_model(arm_const.UC_CPU_ARM_CORTEX_M7)
+        self._engine = self._uc._uch
+        self._word = ctypes.c_uint32()
+        self._word_pointer = ctypes.byref(self._word)
+        self._state_pointer = ctypes.byref(self.state)
+        self._stop: Stop | None = None
+        self._undo = False
+        self._data_hooks: list[ctypes.c_size_t] = []
+        self._map_memory()
+        self._add_hooks()
+        self.set_breakpoints([])
+        bus.on_memory_change = self.forget_code
+
+    @property
+    def count(self) -> int:
+        """Instructions executed since the model was made."""
+        return self.state.count
+
+    def close(self) -> None:
+        """Free what the C part holds."""
+        self._counter.utvm_release(self._state_pointer)
+
+    # Registers
+
+    def read(self, register: int) -> int:
+        """Return a register, as the current mode sees it."""
+        uclib.uc_reg_read(self._engine, register, self._word_pointer)
+        return self._word.value
+
+    def write(self, register: int, value: int) -> None:
+        """Set a register, as the current mode sees it. CONTROL has :meth:`write_control`."""
+        self._word.value = value
+        uclib.uc_reg_write(self._engine, register, self._word_pointer)
+
+    def read_privileged(self, register: int) -> int:
+        """Return a register that unprivileged code cannot read."""
+        status = self.read(XPSR)
+        self.write(XPSR, PRIVILEGED_HANDLER)
+        value = self.read(register)
+        self.write(XPSR, status)
+        return value
+
+    def write_privileged(self, register: int, value: int) -> None:
+        """Set a register that unprivileged code cannot write."""
+        status = self.read(XPSR)
+        self.write(XPSR, PRIVILEGED_HANDLER)
+        self.write(register, value)
+        self.write(XPSR, status)
+
+    def read_control(self) -> int:
+        """Return CONTROL."""
+        return self.read(CONTROL) & _CONTROL_MASK
+
+    def write_control(self, value: int) -> None:
+        """Set CONTROL. Unicorn takes nPRIV in Handler mode and SPSEL in Thread mode, so it is told twice."""
+        status = self.read(XPSR)
+        self.write(XPSR, PRIVILEGED_HANDLER)
+        self.write(CONTROL, value & ~UNPRIVILEGED)
+        self.write(XPSR, THUMB)
+        self.write(CONTROL, value)
+        self.write(XPSR, status)
+
+    def reset_registers(self) -> None:
+        """Clear all registers, as far as a reset does; PC, SP and the Thumb bit come from the vector table."""
+        self.write(XPSR, PRIVILEGED_HANDLER)
+        for register in (*range(R0, R12 + 1), PRIMASK, BASEPRI, FAULTMASK, FPSCR, MSP, PSP):
+            self.write(register, 0)
+        self.write(LR, 0xFFFFFFFF)
+        self.write_control(0)
+        self.write(XPSR, THUMB)
+
+    def read_selected(self, selector: int) -> int:
+        """Return the register of a DCRSR selector (ARM DDI 0403E, C1.6.3); reserved ones read as zero."""
+        if selector == _SELECT_XPSR:
+            return self.read(XPSR)
+        if selector == _SELECT_CONTROL_AND_MASKS:
+            masks = (PRIMASK, BASEPRI, FAULTMASK)
+            primask, basepri, faultmask = (self.read_privileged(register) for register in masks)
+            return self.read_control() << 24 | faultmask << 16 | basepri << 8 | primask
+        if selector in (_SELECT_MSP, _SELECT_PSP):
+            return self.read_privileged(MSP if selector == _SELECT_MSP else PSP)
+        register = _SELECTED.get(selector)
+        return self.read(register) if register is not None else 0
+
+    def write_selected(self, selector: int, value: int) -> None:
+        """Set the register of a DCRSR selector; reserved ones are ignored."""
+        if selector == _SELECT_XPSR:
+            self.write(XPSR, value)
+        elif selector == _SELECT_CONTROL_AND_MASKS:
+            self.write_privileged(PRIMASK, value & 1)
+            self.write_privileged(BASEPRI, value >> 8 & 0xF0)
+            self.write_privileged(FAULTMASK, value >> 16 & 1)
+            self.write_control(value >> 24 & _CONTROL_MASK)
+        elif selector in (_SELECT_MSP, _SELECT_PSP):
+            self.write_privileged(MSP if selector == _SELECT_MSP else PSP, value & ~3)
+        elif selector in _SELECTED:
+            aligned = {PC: ~1, SP: ~3}.get(_SELECTED[selector], ~0)
+            self.write(_SELECTED[selector], value & aligned)
+
+    # Execution
+
+    def run(self, deadline: int = NEVER) -> Stop:
+        """Execute until :attr:`count` reaches a deadline, somebody sets ``state.stop``, or more is needed.
+
+        Whoever calls clears ``state.stop`` before.
+        """
+        state = self.state
+        state.deadline = deadline
+        self._stop = None
+        self._undo = False
+        state.fault_size = 0
+        pc = self.read(PC)
+        thumb = self.read(XPSR) >> 24 & 1
+        self._counter.utvm_resume(self._engine, self._state_pointer, pc)
+        try:
+            self._uc.emu_start(pc | thumb, _UNTIL)
+        except unicorn.UcError as error:
+            if self._stop is None:
+                self._stop = self._refused(error)
+        if self._undo or state.fault_size:
+            return self._undo_instruction()
+        if self._stop is not None:
+            return self._stop
+        return self._stopped_by_counter()
+
+    def take_watch_hits(self) -> int:
+        """Return which watchpoints were hit since the last call, one bit each."""
+        hits = self.state.watch_hits
+        self.state.watch_hits = 0
+        return hits
+
+    def step(self) -> Stop:
+        """Execute one instruction, even if somebody asks to stop meanwhile."""
+        before = self.count
+        while True:
+            self.state.stop = 0
+            stop = self.run(before + 1)
+            if stop is not _ASKED or self.count > before:
+                return stop
+
+    def pass_sleep(self) -> None:
+        """Let the WFI or WFE at PC be executed next: its sleep is over."""
+        self.state.pass_address = self.read(PC)
+
+    def forget_code(self, start: int, end: int) -> None:
+        """Drop what was translated from memory that has changed."""
+        self._uc.ctl_remove_cache(start, end)
+
+    def set_breakpoints(self, addresses: list[int]) -> None:
+        """Stop before the instructions at these addresses, eight at most."""
+        state = self.state
+        state.breakpoint_filter = 0
+        state.breakpoint_count = len(addresses[:BREAKPOINTS])
+        for index, address in enumerate(addresses[:BREAKPOINTS]):
+            state.breakpoints[index] = address
+            state.breakpoint_filter |= 1 << (address >> 1 & 63)
+
+    def set_data_checks(self, watched: list[tuple[int, int, int]], trap_unaligned: bool) -> None:
+        """Watch data addresses, and fault on unaligned accesses where asked. Slow while there is either.
+
+        Args:
+            watched: up to four of (first address, last address, WATCH_READ | WATCH_WRITE); 0 watches nothing.
+        """
+        for index in range(WATCHPOINTS):
+            first, last, access = watched[index] if index < len(watched) else (0, 0, 0)
+            slot = self.state.watchpoints[index]
+            slot.first, slot.last, slot.access = first, last, access
+        self.state.trap_unaligned = trap_unaligned
+        needed = trap_unaligned or any(access for _, _, access in watched)
+        if needed and not self._data_hooks:
+            self._data_hooks = [
+                self._add_c_hook(unicorn_const.UC_HOOK_MEM_READ, "utvm_on_data"),
+                self._add_c_hook(unicorn_const.UC_HOOK_MEM_WRITE, "utvm_on_data"),
+            ]
+            self._uc.ctl_flush_tb()
+        elif not needed and self._data_hooks:
+            for hook in self._data_hooks:
+                uclib.uc_hook_del(self._engine, hook)
+            self._data_hooks = []
+            self._uc.ctl_flush_tb()
+
+    # Set-up
+
+    def _map_memory(self) -> None:
+        for memory in self._bus.memories:
+            rights = unicorn_const.UC_PROT_READ | unicorn_const.UC_PROT_EXEC
+            if memory.region.kind == "ram":
+                rights |= unicorn_const.UC_PROT_WRITE
+            self._uc.mem_map_ptr(memory.start, memory.region.size, rights, memory.host_address)
+
+    def map_device(self, address: int, device: Device) -> None:
+        """Let instructions reach a device of the bus."""
+        self._uc.mmio_map(address, device.size, self._load, (address, device), self._store, (address, device))
+
+    def _add_hooks(self) -> None:
+        state = self.state
+        state.emulation_stop = _address_of("uc_emu_stop")
+        state.register_read = _address_of("uc_reg_read")
+        state.memory_read = _address_of("uc_mem_read")
+        self._add_c_hook(unicorn_const.UC_HOOK_CODE, "utvm_before_instruction")
+        self._add_c_hook(unicorn_const.UC_HOOK_EDGE_GENERATED, "utvm_on_translation")
+        self._uc.hook_add(unicorn_const.UC_HOOK_INTR, self._on_interrupt)
+        self._uc.hook_add(unicorn_const.UC_HOOK_INSN_INVALID, self._on_invalid)
+        refused = unicorn_const.UC_HOOK_MEM_READ_UNMAPPED | unicorn_const.UC_HOOK_MEM_WRITE_UNMAPPED
+        self._uc.hook_add(refused, self._on_refused)
+        self._uc.hook_add(unicorn_const.UC_HOOK_MEM_WRITE_PROT, self._on_protected)
+        self._uc.ctl_flush_tb()
+
+    def _add_c_hook(self, kind: int, function: str) -> ctypes.c_size_t:
+        handle = ctypes.c_size_t()
+        code = ctypes.cast(getattr(self._counter, function), ctypes.c_void_p)
+        everywhere = (ctypes.c_uint64(1), ctypes.c_uint64(0))
+        status = uclib.uc_hook_add(
+            self._engine, ctypes.byref(handle), kind, code, self._state_pointer, *everywhere
+        )
+        if status:
+            raise unicorn.UcError(status)
+        return handle
+
+    # What Unicorn calls
+
+    def _load(self, _uc: Any, offset: int, size: int, place: tuple[int, Device]) -> int:
+        try:
+            return place[1].read(offset, size)
+        except BusError:
+            self._fail(place[0] + offset)
+            return 0
+
+    def _store(self, _uc: Any, offset: int, size: int, value: int, place: tuple[int, Device]) -> None:
+        try:
+            place[1].write_by_software(offset, size, value)
+        except BusError:
+            self._fail(place[0] + offset)
+
+    def _fail(self, address: int) -> None:
+        """Have the instruction under way undone: a device refused it."""
+        if not self._undo:
+            self._counter.utvm_save(self._engine, self._state_pointer)
+            self._undo = True
+            self._stop = Stop(StopKind.FAULT, faults.data_fault(address))
+            self.state.stop = 1
+
+    def _on_interrupt(self, uc: Any, number: int, _data: object) -> None:
+        if number == _SVC:
+            self._stop = Stop(StopKind.SUPERVISOR_CALL)
+        elif number == _BKPT:
+            self._stop = Stop(StopKind.BKPT)
+        elif number == _EXCEPTION_RETURN:
+            self._stop = Stop(StopKind.EXCEPTION_RETURN)
+        elif number == _PREFETCH_ABORT:
+            self._stop = Stop(StopKind.FAULT, faults.fetch_fault(self.read(PC)))
+        elif number == _NO_COPROCESSOR:
+            self._stop = Stop(StopKind.FAULT, faults.usage_fault(faults.NOCP))
+        else:
+            self._stop = Stop(StopKind.FAULT, faults.usage_fault(faults.UNDEFINSTR))
+        uc.emu_stop()
+
+    def _on_invalid(self, _uc: Any, _data: object) -> bool:
+        thumb = self.read(XPSR) & THUMB
+        self._stop = Stop(StopKind.FAULT, faults.usage_fault(faults.UNDEFINSTR if thumb else faults.INVSTATE))
+        return False
+
+    def _on_refused(self, _uc: Any, _access: int, address: int, _size: int, _value: int, _data: object) -> bool:
+        self._stop = Stop(StopKind.FAULT, faults.data_fault(address))
+        return False
+
+    def _on_protected(self, _uc: Any, _access: int, address: int, size: int, value: int, _data: object) -> bool:
+        try:
+            self._bus.program_flash(address, size, value & (1 << 8 * size) - 1)
+        except BusError:
+            self._stop = Stop(StopKind.FAULT, faults.data_fault(address))
+            return False
+        return True
+
+    # Why it stopped
+
+    def _refused(self, error: unicorn.UcError) -> Stop:
+        pc = self.read(PC)
+        if not self.read(XPSR) & THUMB:
+            return Stop(StopKind.FAULT, faults.usage_fault(faults.INVSTATE))
+        if error.errno in (unicorn_const.UC_ERR_FETCH_UNMAPPED, unicorn_const.UC_ERR_FETCH_PROT):
+            return Stop(StopKind.FAULT, faults.fetch_fault(pc))
+        raise error
+
+    def _undo_instruction(self) -> Stop:
+        state = self.state
+        if state.fault_size:
+            self._stop = Stop(StopKind.FAULT, faults.usage_fault(faults.UNALIGNED))
+            memory = self._bus.memory_at(state.fault_address)
+            if memory and memory.region.kind == "ram":
+                self._bus.write(state.fault_address, bytes(state.fault_bytes[: state.fault_size]))
+        for index in range(13):
+            self.write(R0 + index, state.saved[index])
+        self.write(SP, state.saved[13])
+        self.write(LR, state.saved[14])
+        # The counter kept the address of the instruction begun last, unless it stopped before the next one.
+        self.write(PC, state.begun)
+        self.write(XPSR, state.saved[15])
+        return cast(Stop, self._stop)
+
+    def _stopped_by_counter(self) -> Stop:
+        reason = self.state.reason
+        if reason == Reason.ASKED:
+            return _ASKED
+        if reason == Reason.BREAKPOINT:
+            return Stop(StopKind.BREAKPOINT)
+        if reason == Reason.SLEEP:
+            return Stop(StopKind.SLEEP)
+        if reason == Reason.NONE:
+            if self.read(PC) == _UNTIL:
+                return Stop(StopKind.FAULT, faults.fetch_fault(_UNTIL))
+            return _ASKED  # after WFI
+        status = {
+            Reason.NO_COPROCESSOR: faults.NOCP,
+            Reason.DIVIDE: faults.DIVBYZERO,
+            Reason.UNALIGNED: faults.UNALIGNED,
+        }[Reason(reason)]
+        self.state.count += 1
+        return Stop(StopKind.FAULT, faults.usage_fault(status))
+
+
+def _address_of(function: str) -> int | None:
+    return ctypes.cast(getattr(uclib, function), ctypes.c_void_p).value

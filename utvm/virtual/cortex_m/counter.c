@@ -1,0 +1,270 @@
+/*
+ * What is done before every instruction of a virtual core: count it, and stop where the model asked to stop.
+ *
+ * Unicorn calls utvm_before_instruction() through its code hook. It has to be C: the same in Python costs a
+ * hundred times as much. Unicorn's own functions come as pointers, so nothing is linked.
+ *
+ * Unicorn passes over instructions of an IT block whose condition fails without calling the hook. They take a
+ * cycle and are instructions like others, so they are counted as soon as the next instruction shows up.
+ *
+ * Instructions that need care (sleep, division, floating point, accesses that must be aligned, changes of the
+ * interrupt masks) are found by decoding each address once. utvm_on_translation() forgets what was decoded when
+ * Unicorn translates the code anew, as it does after the code was changed.
+ *
+ * Opcodes: ARM DDI 0403E, section A5.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum stop { STOP_NONE, STOP_ASKED, STOP_BREAKPOINT, STOP_SLEEP, STOP_NO_COPROCESSOR, STOP_DIVIDE, STOP_UNALIGNED };
+
+/* High nibble: what an instruction needs; low nibble: the register it concerns. */
+enum kind {
+  UNKNOWN = 0x00,
+  PLAIN = 0x10,
+  SLEEP = 0x20,
+  SEND_EVENT = 0xA0,
+  IT_BLOCK = 0x30,
+  MASKS = 0x40,
+  DIVIDE = 0x50,
+  FLOAT = 0x60,
+  FLOAT_MEMORY = 0x70,
+  WORD_ALIGNED = 0x80,
+  HALF_ALIGNED = 0x90,
+};
+
+enum { MEGABYTE_BITS = 20, MEGABYTES = 4096, BREAKPOINTS = 8, WATCHPOINTS = 4, UNICORN_WRITE = 17 };
+enum { REGISTER_LR = 10, REGISTER_SP = 12, REGISTER_R0 = 66, REGISTER_XPSR = 120 };
+enum { WATCH_READ = 1, WATCH_WRITE = 2 };
+
+typedef struct {
+  uint32_t first, last; /* bytes watched, both included */
+  uint32_t access;      /* WATCH_READ | WATCH_WRITE, 0 = unused */
+} watchpoint_t;
+
+typedef struct {
+  /* given */
+  int32_t (*emulation_stop)(void *engine);
+  int32_t (*register_read)(void *engine, int32_t id, void *value);
+  int32_t (*memory_read)(void *engine, uint64_t address, void *bytes, uint64_t size);
+  /* time */
+  uint64_t count;    /* instructions begun */
+  uint64_t deadline; /* stop when as many have begun */
+  /* requests */
+  volatile uint32_t stop; /* stop before the next instruction; any thread may set it */
+  uint32_t pass;          /* the address of one instruction whose special treatment is done, or 1 */
+  uint32_t masks_matter;  /* stop after an instruction that may unmask a pending exception */
+  uint32_t trap_division, trap_unaligned, float_enabled;
+  uint32_t event; /* the event register, set by SEV */
+  uint32_t breakpoint_count;
+  uint32_t breakpoints[BREAKPOINTS];
+  uint64_t breakpoint_filter; /* bit (address / 2) % 64 of each */
+  watchpoint_t watchpoints[WATCHPOINTS];
+  /* results */
+  uint32_t reason;       /* enum stop */
+  uint32_t begun;        /* address of the instruction begun last */
+  uint32_t watch_hits;   /* one bit a watchpoint */
+  uint32_t fault_address, fault_size;
+  uint8_t fault_bytes[8]; /* what was in memory before an unaligned store */
+  uint32_t saved[16];     /* r0-r12, SP, LR, xPSR before an instruction that is to be undone */
+  /* own */
+  uint32_t conditional_left, conditional_address;
+  uint8_t *kinds[MEGABYTES];
+} core_t;
+
+static void stop(void *engine, core_t *core, enum stop reason) {
+  core->reason = reason;
+  core->emulation_stop(engine);
+}
+
+static uint32_t read_register(void *engine, core_t *core, uint32_t number) {
+  uint32_t value = 0;
+  int32_t id = REGISTER_R0 + (int32_t)number;
+  if (number == 13) id = REGISTER_SP;
+  if (number == 14) id = REGISTER_LR;
+  core->register_read(engine, id, &value);
+  return value;
+}
+
+static uint16_t halfword(void *engine, core_t *core, uint32_t address) {
+  uint16_t value = 0;
+  core->memory_read(engine, address, &value, sizeof value);
+  return value;
+}
+
+static uint32_t length(uint16_t first) { return first >= 0xE800u ? 4 : 2; }
+
+static uint8_t decode_16(uint16_t op) {
+  if (op == 0xBF20u || op == 0xBF30u) return SLEEP; /* WFE, WFI */
+  if (op == 0xBF40u) return SEND_EVENT;
+  if ((op & 0xFF00u) == 0xBF00u && (op & 0xFu)) return IT_BLOCK;
+  if ((op & 0xFFE8u) == 0xB660u) return MASKS;                                    /* CPS */
+  if ((op & 0xF000u) == 0xC000u) return (uint8_t)(WORD_ALIGNED | (op >> 8 & 7u)); /* LDM, STM */
+  return PLAIN;
+}
+
+static uint8_t decode_32(uint16_t first, uint16_t second) {
+  const uint8_t base = first & 0xFu;
+  if ((first & 0xFFE0u) == 0xF380u && (second & 0xD000u) == 0x8000u) return MASKS; /* MSR */
+  if ((first & 0xFFD0u) == 0xFB90u) return (uint8_t)(DIVIDE | (second & 0xFu));    /* SDIV, UDIV */
+  if ((first & 0xEC00u) == 0xEC00u && (second & 0x0E00u) == 0x0A00u) {             /* coprocessors 10 and 11 */
+    const int between_registers = (first & 0xFFE0u) == 0xEC40u;
+    return (first & 0xFE00u) == 0xEC00u && !between_registers && base < 13 ? (uint8_t)(FLOAT_MEMORY | base) : FLOAT;
+  }
+  if (base >= 13) return PLAIN; /* SP and PC are always aligned */
+  if ((first & 0xFE40u) == 0xE800u) return (uint8_t)(WORD_ALIGNED | base); /* LDM, STM */
+  /* Exclusives of a byte or a halfword, and table branches. */
+  if ((first & 0xFFE0u) == 0xE8C0u) return (second & 0xF0u) == 0x50u ? (uint8_t)(HALF_ALIGNED | base) : PLAIN;
+  if ((first & 0xFE40u) == 0xE840u) return (uint8_t)(WORD_ALIGNED | base); /* LDRD, STRD, LDREX, STREX */
+  return PLAIN;
+}
+
+static uint8_t decode(void *engine, core_t *core, uint32_t address, uint32_t size) {
+  uint8_t **const page = &core->kinds[address >> MEGABYTE_BITS];
+  const uint16_t first = halfword(engine, core, address);
+  const uint8_t kind = size == 4 ? decode_32(first, halfword(engine, core, address + 2)) : decode_16(first);
+  if (!*page) *page = calloc(1u << (MEGABYTE_BITS - 1), 1);
+  if (*page) (*page)[(address & 0xFFFFFu) >> 1] = kind;
+  return kind;
+}
+
+static void expect_conditional(core_t *core, uint32_t mask, uint32_t address) {
+  core->conditional_left = (mask & 1u) ? 4 : (mask & 2u) ? 3 : (mask & 4u) ? 2 : (mask & 8u) ? 1 : 0;
+  core->conditional_address = address;
+}
+
+/* Count the instructions between the last one seen and this one, as far as they belong to the same IT block. */
+static void pass_conditional(void *engine, core_t *core, uint32_t address, uint32_t size) {
+  while (core->conditional_left && core->conditional_address < address) {
+    core->conditional_address += length(halfword(engine, core, core->conditional_address));
+    core->conditional_left--;
+    core->count++;
+  }
+  if (core->conditional_left && core->conditional_address == address) {
+    core->conditional_address += size;
+    core->conditional_left--;
+  }
+}
+
+static int is_breakpoint(const core_t *core, uint32_t address) {
+  for (uint32_t i = 0; i < core->breakpoint_count; i++)
+    if (core->breakpoints[i] == address) return 1;
+  return 0;
+}
+
+/* Return why to stop before a special instruction, or STOP_NONE. */
+static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind) {
+  if (kind == UNKNOWN) kind = decode(engine, core, address, size);
+  switch (kind & 0xF0u) {
+    case SLEEP:
+      return core->pass == address ? STOP_NONE : STOP_SLEEP;
+    case SEND_EVENT:
+      core->event = 1;
+      return STOP_NONE;
+    case IT_BLOCK:
+      expect_conditional(core, halfword(engine, core, address) & 0xFu, address + 2);
+      return STOP_NONE;
+    case MASKS:
+      if (core->masks_matter) core->stop = 1;
+      return STOP_NONE;
+    case DIVIDE:
+      return core->trap_division && !read_register(engine, core, kind & 0xFu) ? STOP_DIVIDE : STOP_NONE;
+    case FLOAT:
+      return core->float_enabled ? STOP_NONE : STOP_NO_COPROCESSOR;
+    case FLOAT_MEMORY:
+      if (!core->float_enabled) return STOP_NO_COPROCESSOR;
+      return read_register(engine, core, kind & 0xFu) & 3u ? STOP_UNALIGNED : STOP_NONE;
+    case WORD_ALIGNED:
+      return read_register(engine, core, kind & 0xFu) & 3u ? STOP_UNALIGNED : STOP_NONE;
+    case HALF_ALIGNED:
+      return read_register(engine, core, kind & 0xFu) & 1u ? STOP_UNALIGNED : STOP_NONE;
+    default:
+      return STOP_NONE;
+  }
+}
+
+void utvm_before_instruction(void *engine, uint64_t address_64, uint32_t size, void *data) {
+  core_t *const core = data;
+  const uint32_t address = (uint32_t)address_64;
+  const uint8_t *const page = core->kinds[address >> MEGABYTE_BITS];
+  const uint8_t kind = page ? page[(address & 0xFFFFFu) >> 1] : UNKNOWN;
+  if (core->conditional_left) pass_conditional(engine, core, address, size);
+  if (core->count >= core->deadline || core->stop) {
+    stop(engine, core, STOP_ASKED);
+    return;
+  }
+  if ((core->breakpoint_filter >> (address >> 1 & 63u) & 1u) && is_breakpoint(core, address)) {
+    stop(engine, core, STOP_BREAKPOINT);
+    return;
+  }
+  if (kind != PLAIN) {
+    const enum stop reason = examine(engine, core, address, size, kind);
+    if (reason != STOP_NONE) {
+      stop(engine, core, reason);
+      return;
+    }
+    core->pass = 1;
+  }
+  core->count++;
+  core->begun = address;
+}
+
+typedef struct {
+  uint64_t address;
+  uint16_t instructions, bytes;
+} translation_t;
+
+void utvm_on_translation(void *engine, const translation_t *now, const translation_t *before, void *data) {
+  core_t *const core = data;
+  (void)engine;
+  (void)before;
+  for (uint32_t offset = 0; offset < now->bytes; offset += 2) {
+    const uint32_t address = (uint32_t)now->address + offset;
+    uint8_t *const page = core->kinds[address >> MEGABYTE_BITS];
+    if (page) page[(address & 0xFFFFFu) >> 1] = UNKNOWN;
+  }
+}
+
+/* Keep the registers as they were before the instruction under way, which a fault will undo. */
+void utvm_save(void *engine, core_t *core) {
+  for (uint32_t i = 0; i < 15; i++) core->saved[i] = read_register(engine, core, i);
+  core->register_read(engine, REGISTER_XPSR, &core->saved[15]);
+}
+
+/* Called before data is read or written, only while something is watched. */
+void utvm_on_data(void *engine, int32_t type, uint64_t address_64, int32_t size, int64_t value, void *data) {
+  core_t *const core = data;
+  const uint32_t first = (uint32_t)address_64;
+  const uint32_t last = first + (uint32_t)size - 1;
+  const uint32_t access = type == UNICORN_WRITE ? WATCH_WRITE : WATCH_READ;
+  (void)value;
+  for (uint32_t i = 0; i < WATCHPOINTS; i++) {
+    const watchpoint_t *const watched = &core->watchpoints[i];
+    if ((watched->access & access) && first <= watched->last && last >= watched->first) {
+      core->watch_hits |= 1u << i;
+      core->stop = 1;
+    }
+  }
+  if (core->trap_unaligned && (first & ((uint32_t)size - 1u)) && !core->fault_size) {
+    core->fault_address = first;
+    core->fault_size = (uint32_t)size;
+    core->memory_read(engine, first, core->fault_bytes, (uint64_t)size);
+    utvm_save(engine, core);
+    core->stop = 1;
+  }
+}
+
+/* Start counting at an address, in the middle of an IT block if the program status register says so. */
+void utvm_resume(void *engine, core_t *core, uint32_t address) {
+  uint32_t status = 0;
+  core->register_read(engine, REGISTER_XPSR, &status);
+  /* ITSTATE[3:0] are the bits 11:10 and 26:25 of EPSR. */
+  expect_conditional(core, (status >> 8 & 0xCu) | (status >> 25 & 3u), address);
+  core->reason = STOP_NONE;
+}
+
+void utvm_release(core_t *core) {
+  for (uint32_t i = 0; i < MEGABYTES; i++) free(core->kinds[i]);
+  memset(core->kinds, 0, sizeof core->kinds);
+}

@@ -1,0 +1,114 @@
+"""The C part of a virtual core: counts instructions exactly and stops where it is told. See ``counter.c``."""
+
+import ctypes
+import platform
+from enum import IntEnum
+from pathlib import Path
+
+from utvm import process
+from utvm.cache import Cache, content_key
+from utvm.errors import ToolchainError
+
+BREAKPOINTS = 8
+WATCHPOINTS = 4
+NEVER = 2**64 - 1
+_MEGABYTES = 4096
+_SOURCE = Path(__file__).with_name("counter.c")
+_FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+
+
+class Reason(IntEnum):
+    """Why the C part stopped the core before an instruction."""
+
+    NONE = 0
+    ASKED = 1
+    BREAKPOINT = 2
+    SLEEP = 3
+    NO_COPROCESSOR = 4
+    DIVIDE = 5
+    UNALIGNED = 6
+
+
+class Watched(ctypes.Structure):
+    """A range of data addresses that is watched; ``access`` has bit 0 for reads and bit 1 for writes."""
+
+    _fields_ = (("first", ctypes.c_uint32), ("last", ctypes.c_uint32), ("access", ctypes.c_uint32))
+
+    first: int
+    last: int
+    access: int
+
+
+class CoreState(ctypes.Structure):
+    """``core_t`` of ``counter.c``, field by field."""
+
+    _fields_ = (
+        ("emulation_stop", ctypes.c_void_p),
+        ("register_read", ctypes.c_void_p),
+        ("memory_read", ctypes.c_void_p),
+        ("count", ctypes.c_uint64),
+        ("deadline", ctypes.c_uint64),
+        ("stop", ctypes.c_uint32),
+        ("pass_address", ctypes.c_uint32),
+        ("masks_matter", ctypes.c_uint32),
+        ("trap_division", ctypes.c_uint32),
+        ("trap_unaligned", ctypes.c_uint32),
+        ("float_enabled", ctypes.c_uint32),
+        ("event", ctypes.c_uint32),
+        ("breakpoint_count", ctypes.c_uint32),
+        ("breakpoints", ctypes.c_uint32 * BREAKPOINTS),
+        ("breakpoint_filter", ctypes.c_uint64),
+        ("watchpoints", Watched * WATCHPOINTS),
+        ("reason", ctypes.c_uint32),
+        ("begun", ctypes.c_uint32),
+        ("watch_hits", ctypes.c_uint32),
+        ("fault_address", ctypes.c_uint32),
+        ("fault_size", ctypes.c_uint32),
+        ("fault_bytes", ctypes.c_uint8 * 8),
+        ("saved", ctypes.c_uint32 * 16),
+        ("conditional_left", ctypes.c_uint32),
+        ("conditional_address", ctypes.c_uint32),
+        ("kinds", ctypes.c_void_p * _MEGABYTES),
+    )
+
+    count: int
+    deadline: int
+    stop: int
+    pass_address: int
+    masks_matter: int
+    trap_division: int
+    trap_unaligned: int
+    float_enabled: int
+    event: int
+    breakpoint_count: int
+    breakpoints: "ctypes.Array[ctypes.c_uint32]"
+    breakpoint_filter: int
+    watchpoints: "ctypes.Array[Watched]"
+    reason: int
+    begun: int
+    watch_hits: int
+    fault_address: int
+    fault_size: int
+    fault_bytes: "ctypes.Array[ctypes.c_uint8]"
+    saved: "ctypes.Array[ctypes.c_uint32]"
+
+
+def load_counter() -> ctypes.CDLL:
+    """Return the compiled ``counter.c``, compiling it where this machine has not done so before.
+
+    Raises:
+        ToolchainError: there is no C compiler for this machine, or it refuses.
+        ConfigError: the user's cache directory cannot be written.
+    """
+    source = _SOURCE.read_text(encoding="utf-8")
+    name = "counter.so"
+
+    def compile_it(directory: Path) -> None:
+        process.run(
+            ["gcc", *_FLAGS, "-o", directory / name, _SOURCE],
+            error=ToolchainError,
+            hint="virtual boards need a C compiler for this machine: apt install gcc libc6-dev",
+        )
+
+    key = content_key(source, " ".join(_FLAGS), platform.machine(), platform.libc_ver()[1])
+    return ctypes.CDLL(str(Cache("virtual").fetch(key, compile_it) / name))

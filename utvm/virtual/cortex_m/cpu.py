@@ -1,0 +1,377 @@
+"""The Cortex-M7: puts the instruction set, exceptions, timers and debug together and lets time pass.
+
+Time is the number of instructions plus the ticks slept through. Nothing in it depends on when a debugger looks or
+on how fast the host is, so two runs agree to the instruction.
+"""
+
+from collections.abc import Callable
+
+from utvm.virtual.bus import Bus, Device
+from utvm.virtual.cortex_m import core as registers
+from utvm.virtual.cortex_m import debug, faults, scb
+from utvm.virtual.cortex_m.clock import Timer
+from utvm.virtual.cortex_m.core import Core, Stop, StopKind
+from utvm.virtual.cortex_m.counter import NEVER
+from utvm.virtual.cortex_m.debug import DebugControl
+from utvm.virtual.cortex_m.dwt import DataWatchpointTrace
+from utvm.virtual.cortex_m.exceptions import Exceptions
+from utvm.virtual.cortex_m.fpb import FlashPatchBreakpoint
+from utvm.virtual.cortex_m.handlers import Handlers, LockUp
+from utvm.virtual.cortex_m.identity import SCS, component_id, rom_tables
+from utvm.virtual.cortex_m.nvic import SOFTWARE_TRIGGER, Nvic
+from utvm.virtual.cortex_m.scb import SystemControlBlock
+from utvm.virtual.cortex_m.scs import SystemControlSpace
+from utvm.virtual.cortex_m.systick import SysTick
+
+_SCS = 0xE000E000
+_DWT = 0xE0001000
+_FPB = 0xE0002000
+_WFI = 0xBF30
+_LOCK_UP_ADDRESS = 0xFFFFFFFE
+
+_VECTOR_CATCH = {
+    faults.HARD_FAULT: debug.VC_HARDERR,
+    faults.MEM_MANAGE: debug.VC_MMERR,
+    faults.BUS_FAULT: debug.VC_BUSERR,
+}
+
+
+class CortexM7:
+    """A core with its private peripherals. Whoever calls holds the machine's lock.
+
+    Args:
+        bus: memory and peripherals; the private peripherals are added to it.
+        interrupts: number of external interrupt lines.
+        vector_table: where it lies after reset.
+
+    Attributes:
+        halted: in Debug state.
+        sleeping: in WFI or WFE.
+        locked_up: after a fault that no handler could take.
+        wanted: somebody else wants the lock: :meth:`run` returns soon.
+
+    Raises:
+        ToolchainError: the C part cannot be compiled.
+    """
+
+    def __init__(self, bus: Bus, *, interrupts: int, vector_table: int) -> None:
+        self._bus = bus
+        self._vector_table = vector_table
+        self.core = Core(bus)
+        self.wanted = False
+        self.halted = False
+        self.sleeping = False
+        self.locked_up = False
+        self._sleep_ends_by_event = False
+        self._slept = 0
+        self._reset_wanted: bool | None = None
+        self._timers: list[Timer] = []
+        self.exceptions = Exceptions(interrupts, self._attend)
+        self.scb = SystemControlBlock(
+            self.exceptions,
+            vector_table=vector_table,
+            changed=self._control_changed,
+            request_reset=self._request_reset,
+            current_exception=lambda: self.core.read(registers.XPSR) & 0x1FF,
+        )
+        self._handlers = Handlers(self.core, bus, self.exceptions, self.scb)
+        self.debug = DebugControl(self)
+        self._systick = SysTick(self, lambda: self.exceptions.pend(faults.SYS_TICK))
+        self.add_timer(self._systick)
+        self._dwt = DataWatchpointTrace(lambda: self.core.count, self._watch)
+        self._fpb = FlashPatchBreakpoint(self._set_breakpoints)
+        self._watched: list[tuple[int, int, int]] = []
+        self._breakpoints: list[int] = []
+        self._add_private_peripherals()
+
+    # Set-up
+
+    def add_device(self, address: int, device: Device) -> None:
+        """Put a device on the bus, for the core and for the debugger."""
+        self._bus.add(address, device)
+        self.core.map_device(address, device)
+
+    def add_timer(self, timer: Timer) -> None:
+        """Let something happen at known ticks."""
+        self._timers.append(timer)
+
+    def _add_private_peripherals(self) -> None:
+        nvic = Nvic(self.exceptions)
+        parts: list[tuple[int, int, Device]] = [
+            (0x010, 0x020, self._systick),
+            (0x100, 0x400 + (self.exceptions.interrupts + 3 & ~3), nvic),
+            (SOFTWARE_TRIGGER, SOFTWARE_TRIGGER + 4, nvic),
+            (debug.DFSR, debug.DFSR + 4, self.debug),
+            (debug.DHCSR, debug.DEMCR + 4, self.debug),
+            (0x000, 0xFD0, self.scb),
+            (0xFD0, 0x1000, _ScsIdentity()),
+        ]
+        self.add_device(_SCS, SystemControlSpace(parts))
+        self.add_device(_DWT, self._dwt)
+        self.add_device(_FPB, self._fpb)
+        for address, table in rom_tables().items():
+            self.add_device(address, table)
+
+    # Reset
+
+    def reset(self) -> None:
+        """Do a system reset of the core: registers, exceptions, private peripherals; debug stays."""
+        for device in (self.exceptions, self.scb, self._systick):
+            device.reset()
+        self.core.reset_registers()
+        self.halted = self.sleeping = self.locked_up = False
+        vectors = self._bus.read(self._vector_table, 8)
+        stack, start = int.from_bytes(vectors[:4], "little"), int.from_bytes(vectors[4:], "little")
+        self.core.write(registers.SP, stack & ~3)
+        self.core.write(registers.PC, start & ~1)
+        self.core.write(registers.XPSR, registers.THUMB if start & 1 else 0)
+        self._control_changed()
+        self.debug.note_reset()
+        if self.debug.catches(debug.VC_CORERESET):
+            self.halt(debug.DFSR_VCATCH)
+
+    def _request_reset(self, peripherals: bool) -> None:
+        """Remember a reset asked for through AIRCR; it cannot happen inside an instruction."""
+        self._reset_wanted = peripherals
+        self._attend()
+
+    def take_reset_request(self) -> bool | None:
+        """Return whether a reset asked for through AIRCR includes the peripherals, once, or None."""
+        wanted, self._reset_wanted = self._reset_wanted, None
+        return wanted
+
+    def power_on(self) -> None:
+        """Forget what only a power cycle forgets: the debugger's settings."""
+        self.debug.power_on()
+        self._dwt.power_on()
+        self._fpb.power_on()
+        self.debug_changed()
+
+    # Time
+
+    def now(self) -> int:
+        """Return the ticks of the core clock since the model was made."""
+        return self.core.count + self._slept
+
+    @property
+    def count(self) -> int:
+        """Instructions executed since the model was made."""
+        return self.core.count
+
+    def timers_changed(self) -> None:
+        """Note that the next event of a timer has moved."""
+        self._attend()
+
+    def _attend(self) -> None:
+        """Have the run loop look again before the next instruction."""
+        self.core.state.stop = 1
+
+    def _expire_timers(self) -> None:
+        for timer in self._timers:
+            timer.expire()
+
+    def _next_event(self) -> int | None:
+        return min((event for timer in self._timers if (event := timer.next_event()) is not None), default=None)
+
+    # Running
+
+    def run(self) -> bool:
+        """Execute until somebody wants the lock or the core cannot go on by itself.
+
+        Returns:
+            Whether there is more to execute.
+        """
+        while not self.halted and not self.locked_up:
+            self.core.state.stop = 0
+            if self.wanted:
+                return True
+            if self._reset_wanted is not None:
+                return True
+            if self.sleeping and not self._sleep():
+                return False
+            if not self.sleeping and not self._take_exception():
+                event = self._next_event()
+                stop = self.core.run(NEVER if event is None else event - self._slept)
+                self._expire_timers()
+                self._after(stop)
+        return self._reset_wanted is not None
+
+    def _take_exception(self) -> bool:
+        """Enter the handler of a pending exception that is due. Returns whether there was one."""
+        limit = self._debug_limit()
+        exception = self._handlers.preempting(limit)
+        if exception is None:
+            self.core.state.masks_matter = self.exceptions.next(limit) is not None
+            return False
+        self._attempt(lambda: self._handlers.enter(exception))
+        return True
+
+    def _debug_limit(self) -> int:
+        """Return the number from which on the debugger holds exceptions back."""
+        return faults.PEND_SV if self.debug.interrupts_masked else scb.NO_LIMIT
+
+    def _after(self, stop: Stop) -> None:
+        kind = stop.kind
+        hits = self.core.take_watch_hits()
+        if hits:
+            self._dwt.matched(hits)
+        if kind is StopKind.FAULT and stop.fault is not None:
+            fault = stop.fault
+            self._attempt(lambda: self._handlers.take_fault(fault), fault)
+        elif kind is StopKind.EXCEPTION_RETURN:
+            self._return()
+        elif kind is StopKind.SUPERVISOR_CALL:
+            self._attempt(lambda: self._handlers.take_synchronous(faults.SV_CALL))
+        elif kind is StopKind.SLEEP:
+            self._fall_asleep()
+        elif kind is StopKind.BREAKPOINT:
+            self.halt(debug.DFSR_BKPT)
+        elif kind is StopKind.BKPT:
+            self._debug_event()
+        if hits and not self.halted and self.debug.enabled:
+            self.halt(debug.DFSR_DWTTRAP)
+
+    def _attempt(self, entry: Callable[[], None], fault: faults.Fault | None = None) -> None:
+        """Enter a handler; lock up where none can be entered; halt where a debugger catches the vector."""
+        self.sleeping = False
+        self._handlers.entered.clear()
+        try:
+            entry()
+        except LockUp:
+            self._lock_up()
+            return
+        self.core.state.event = 1
+        catches = [_VECTOR_CATCH.get(exception, 0) for exception in self._handlers.entered]
+        if fault is not None and fault.exception == faults.USAGE_FAULT:
+            checks = faults.UNALIGNED | faults.DIVBYZERO
+            catches.append(
+                debug.VC_NOCPERR
+                if fault.status & faults.NOCP
+                else debug.VC_CHKERR
+                if fault.status & checks
+                else debug.VC_STATERR
+            )
+        if any(self.debug.catches(vector) for vector in catches if vector):
+            self.halt(debug.DFSR_VCATCH)
+
+    def _return(self) -> None:
+        exc_return = self.core.read(registers.PC) | 1
+        self._attempt(lambda: self._handlers.return_from(exc_return))
+        to_thread = not self.locked_up and not self.core.read(registers.XPSR) & 0x1FF
+        if to_thread and not self.halted and self.scb.value(scb.SCR) & scb.SLEEPONEXIT:
+            self.sleeping = True
+            self._sleep_ends_by_event = False
+
+    def _debug_event(self) -> None:
+        """BKPT: halt, or the monitor's turn, or a HardFault."""
+        if self.debug.enabled:
+            self.halt(debug.DFSR_BKPT)
+            return
+        self.debug.fault_status |= debug.DFSR_BKPT
+        if self.debug.monitor_enabled:
+            self._attempt(lambda: self._handlers.take_synchronous(faults.DEBUG_MONITOR, faults.DEBUGEVT))
+        else:
+            self._attempt(self._handlers.debug_event_fault)
+
+    def _lock_up(self) -> None:
+        """Stand still at a fixed address; only a reset, or a debugger, gets out of it."""
+        self.locked_up = True
+        self.core.write(registers.PC, _LOCK_UP_ADDRESS & ~1)
+
+    # Sleep
+
+    def _fall_asleep(self) -> None:
+        """Execute the WFI or WFE at PC, then wait."""
+        instruction = int.from_bytes(self._bus.read(self.core.read(registers.PC), 2), "little")
+        self.core.pass_sleep()
+        self.core.step()
+        self._sleep_ends_by_event = instruction != _WFI
+        self.sleeping = True
+
+    def _sleep(self) -> bool:
+        """Skip to the next event that wakes the core. Returns False where only the outside can wake it."""
+        while not self._awake():
+            event = self._next_event()
+            if event is None:
+                return False
+            self._slept += max(0, event - self.now())
+            self._expire_timers()
+            if self.wanted:
+                return True
+        self.sleeping = False
+        return True
+
+    def _awake(self) -> bool:
+        limit = self._debug_limit()
+        if self._sleep_ends_by_event:
+            if self.core.state.event:
+                self.core.state.event = 0
+                return True
+            if self.scb.value(scb.SCR) & scb.SEVONPEND and self.exceptions.pending:
+                return True
+            return self._handlers.preempting(limit) is not None
+        return self._handlers.wakes(limit)
+
+    # Debug
+
+    def halt(self, reason: int) -> None:
+        """Enter Debug state for a reason, one bit of DFSR. Wakes a sleeping core."""
+        self.halted = True
+        self.sleeping = False
+        self.locked_up = False
+        self.debug.fault_status |= reason
+        self.debug.note_halt()
+        self._attend()
+
+    def resume(self) -> None:
+        """Leave Debug state."""
+        self.halted = False
+
+    def debug_step(self) -> None:
+        """Execute one instruction, or enter the handler of a pending exception, and halt again."""
+        self.halted = False
+        if not self._take_exception():
+            stop = self.core.step()
+            self._expire_timers()
+            self._after(stop)
+        if not self.halted:
+            self.halt(debug.DFSR_HALTED)
+
+    def debug_changed(self) -> None:
+        """Follow DHCSR and DEMCR."""
+        self._dwt.set_enabled(self.debug.trace_enabled)
+        self._set_breakpoints(self._breakpoints)
+        self._attend()
+
+    def _set_breakpoints(self, addresses: list[int]) -> None:
+        self._breakpoints = addresses
+        self.core.set_breakpoints(addresses if self.debug.enabled else [])
+
+    def _watch(self, watched: list[tuple[int, int, int]]) -> None:
+        self._watched = watched
+        self._control_changed()
+
+    def _control_changed(self) -> None:
+        """Follow CCR, CPACR and the watchpoints."""
+        state = self.core.state
+        control = self.scb.value(scb.CCR)
+        state.trap_division = bool(control & scb.DIV_0_TRP)
+        state.float_enabled = self.scb.value(scb.CPACR) & scb.FPU_ENABLED == scb.FPU_ENABLED
+        self.core.set_data_checks(self._watched, bool(control & scb.UNALIGN_TRP))
+        self._attend()
+
+    def read_debug_register(self, selector: int) -> int:
+        """Return the core register of a DCRSR selector (ARM DDI 0403E, C1.6.3)."""
+        return self.core.read_selected(selector)
+
+    def write_debug_register(self, selector: int, value: int) -> None:
+        """Set the core register of a DCRSR selector."""
+        self.core.write_selected(selector, value)
+
+
+class _ScsIdentity(Device):
+    def load(self, offset: int) -> int:
+        return component_id(offset, SCS)
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        pass

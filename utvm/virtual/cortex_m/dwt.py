@@ -1,0 +1,127 @@
+"""The Data Watchpoint and Trace unit (ARM DDI 0403E, C1.8): a cycle counter and four watchpoints.
+
+CYCCNT counts instructions, exactly, and nothing else: no memory wait, no time asleep. Two runs of the same
+program read the same values.
+"""
+
+from collections.abc import Callable
+
+from utvm.virtual.bus import Device
+from utvm.virtual.cortex_m.core import WATCH_READ, WATCH_WRITE
+from utvm.virtual.cortex_m.counter import WATCHPOINTS
+from utvm.virtual.cortex_m.identity import DWT, component_id
+
+_CONTROL = 0x000
+_CYCCNT = 0x004
+_COMPARATORS = 0x020
+_LOCK_ACCESS = 0xFB0
+_LOCK_STATUS = 0xFB4
+
+_CYCCNTENA = 1 << 0
+_CONTROL_MASK = 0x00000001
+_KEY = 0xC5ACCE55
+_LOCK_IMPLEMENTED = 1 << 0
+_LOCKED = 1 << 1
+_MATCHED = 1 << 24
+_FUNCTION_MASK = 0xF
+_ACCESS_BY_FUNCTION = {5: WATCH_READ, 6: WATCH_WRITE, 7: WATCH_READ | WATCH_WRITE}
+
+
+class DataWatchpointTrace(Device):
+    """DWT_CTRL, CYCCNT, the comparators and the software lock. DEMCR.TRCENA turns it on.
+
+    Args:
+        count: returns the instructions executed so far.
+        changed: told (first, last, access) of each comparator; access 0 watches nothing.
+    """
+
+    size = 0x1000
+
+    def __init__(self, count: Callable[[], int], changed: Callable[[list[tuple[int, int, int]]], None]) -> None:
+        self._count = count
+        self._changed = changed
+        self._enabled = False
+        self._clear()
+
+    def power_on(self) -> None:
+        """Take the state after power-on. A system reset leaves the unit alone, as debuggers rely on."""
+        self._clear()
+        self._announce()
+
+    def set_enabled(self, on: bool) -> None:
+        """Follow DEMCR.TRCENA."""
+        self._freeze()
+        self._enabled = on
+        self._announce()
+
+    def matched(self, hits: int) -> None:
+        """Set MATCHED of the comparators in a bit mask."""
+        for index in range(WATCHPOINTS):
+            self._function[index] |= (hits >> index & 1) * _MATCHED
+
+    def load(self, offset: int) -> int:
+        if offset == _CONTROL:
+            return WATCHPOINTS << 28 | self._control
+        if offset == _CYCCNT:
+            return self._cycles() & 0xFFFFFFFF
+        if offset == _LOCK_STATUS:
+            return _LOCK_IMPLEMENTED | self._locked * _LOCKED
+        index, register = divmod(offset - _COMPARATORS, 16)
+        if not 0 <= index < WATCHPOINTS:
+            return component_id(offset, DWT)
+        if register == 8:
+            value = self._function[index]
+            self._function[index] &= ~_MATCHED
+            return value
+        return {0: self._compare[index], 4: self._mask[index]}.get(register, 0)
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        index, register = divmod(offset - _COMPARATORS, 16)
+        if offset == _CONTROL:
+            self._freeze()
+            self._control = value & _CONTROL_MASK
+        elif offset == _CYCCNT:
+            self._base = value
+            self._since = self._count()
+        elif 0 <= index < WATCHPOINTS:
+            if register == 0:
+                self._compare[index] = value
+            elif register == 4:
+                self._mask[index] = value & 0x1F
+            elif register == 8:
+                self._function[index] = (
+                    value & _FUNCTION_MASK if value & _FUNCTION_MASK in _ACCESS_BY_FUNCTION else 0
+                )
+            self._announce()
+
+    def write_by_software(self, offset: int, size: int, value: int) -> None:
+        if offset == _LOCK_ACCESS:
+            self._locked = value != _KEY
+        elif not self._locked:
+            self.write(offset, size, value)
+
+    def _clear(self) -> None:
+        self._control = 0
+        self._base = 0
+        self._since = self._count()
+        self._locked = True
+        self._compare = [0] * WATCHPOINTS
+        self._mask = [0] * WATCHPOINTS
+        self._function = [0] * WATCHPOINTS
+
+    def _cycles(self) -> int:
+        running = self._enabled and self._control & _CYCCNTENA
+        return self._base + (self._count() - self._since if running else 0)
+
+    def _freeze(self) -> None:
+        """Bring the counter up to date before it is turned on or off."""
+        self._base = self._cycles() & 0xFFFFFFFF
+        self._since = self._count()
+
+    def _announce(self) -> None:
+        watched = []
+        for compare, mask, function in zip(self._compare, self._mask, self._function, strict=True):
+            span = (1 << mask) - 1
+            access = _ACCESS_BY_FUNCTION.get(function & _FUNCTION_MASK, 0) if self._enabled else 0
+            watched.append((compare & ~span, compare | span, access))
+        self._changed(watched)

@@ -1,0 +1,232 @@
+"""The System Control Block: identity, configuration, priorities and status of the system exceptions.
+
+Source: ARM DDI 0403E, B3.2, and ARM DDI 0489 for what the Cortex-M7 implements.
+"""
+
+from collections.abc import Callable
+
+from utvm.virtual.bus import Device
+from utvm.virtual.cortex_m import faults
+from utvm.virtual.cortex_m.exceptions import PRIORITY_BITS, Exceptions
+
+CPUID_CORTEX_M7 = 0x411FC271  # r1p1, as in the STM32F746
+
+ICTR = 0x004
+ACTLR = 0x008
+CPUID = 0xD00
+ICSR = 0xD04
+VTOR = 0xD08
+AIRCR = 0xD0C
+SCR = 0xD10
+CCR = 0xD14
+SHPR1 = 0xD18
+SHPR3 = 0xD20
+SHCSR = 0xD24
+CFSR = 0xD28
+HFSR = 0xD2C
+MMFAR = 0xD34
+BFAR = 0xD38
+AFSR = 0xD3C
+CPACR = 0xD88
+FPCCR = 0xF34
+FPCAR = 0xF38
+FPDSCR = 0xF3C
+
+_FEATURES = {
+    # ID_PFR0 to ID_ISAR4, CLIDR, CTR of the Cortex-M7 (ARM DDI 0489, table 3-1)
+    0xD40: 0x00000030,
+    0xD44: 0x00000200,
+    0xD48: 0x00100000,
+    0xD50: 0x00100030,
+    0xD58: 0x01000000,
+    0xD60: 0x01101110,
+    0xD64: 0x02112000,
+    0xD68: 0x20232231,
+    0xD6C: 0x01111131,
+    0xD70: 0x01310132,
+    0xD78: 0x09000003,
+    0xD7C: 0x8303C003,
+    0xD80: 0xF003E019,  # CCSIDR: 4 KiB of data cache, the default selection
+    # MVFR: single precision only
+    0xF40: 0x10110021,
+    0xF44: 0x11000011,
+    0xF48: 0x00000040,
+}
+
+# Bits that can be written.
+_PLAIN_MASKS = {
+    ACTLR: 0x1FFFFC04,
+    SCR: 0x16,
+    CCR: 0x0007031B,
+    AFSR: 0,
+    MMFAR: 0xFFFFFFFF,
+    BFAR: 0xFFFFFFFF,
+    CPACR: 0x00F00000,
+    FPCCR: 0xC0000000,
+    FPCAR: 0xFFFFFFF8,
+    FPDSCR: 0x07C00000,
+    VTOR: 0xFFFFFF80,
+}
+_AFTER_RESET = {CCR: 0x00040200, FPCCR: 0xC0000000}
+
+STKALIGN = 1 << 9  # reads as one and stays one on the Cortex-M7
+NONBASETHRDENA = 1 << 0
+UNALIGN_TRP = 1 << 3
+DIV_0_TRP = 1 << 4
+SLEEPONEXIT = 1 << 1
+SEVONPEND = 1 << 4
+FPU_ENABLED = 0xF << 20
+ASPEN = 1 << 31
+
+_VECTKEY_WRITE = 0x05FA
+_VECTKEY_READ = 0xFA05
+_SYSRESETREQ = 1 << 2
+_VECTRESET = 1 << 0
+
+# SHCSR: bit of active, pending and enable by exception.
+_SHCSR_ACTIVE = {
+    faults.MEM_MANAGE: 0,
+    faults.BUS_FAULT: 1,
+    faults.USAGE_FAULT: 3,
+    faults.SV_CALL: 7,
+    faults.DEBUG_MONITOR: 8,
+    faults.PEND_SV: 10,
+    faults.SYS_TICK: 11,
+}
+_SHCSR_PENDING = {faults.USAGE_FAULT: 12, faults.MEM_MANAGE: 13, faults.BUS_FAULT: 14, faults.SV_CALL: 15}
+_SHCSR_ENABLE = {faults.MEM_MANAGE: 16, faults.BUS_FAULT: 17, faults.USAGE_FAULT: 18}
+
+
+class SystemControlBlock(Device):
+    """Registers by their offset from 0xE000E000.
+
+    Args:
+        changed: called after a write that changes how the core runs (CCR, CPACR).
+        request_reset: called for AIRCR.SYSRESETREQ and VECTRESET; told whether the peripherals are reset too.
+        current_exception: returns IPSR.
+    """
+
+    def __init__(
+        self,
+        exceptions: Exceptions,
+        *,
+        vector_table: int,
+        changed: Callable[[], None],
+        request_reset: Callable[[bool], None],
+        current_exception: Callable[[], int],
+    ) -> None:
+        self._exceptions = exceptions
+        self._vector_table = vector_table
+        self._changed = changed
+        self._request_reset = request_reset
+        self._current_exception = current_exception
+        self.reset()
+
+    def reset(self) -> None:
+        self._plain = dict.fromkeys(_PLAIN_MASKS, 0) | _AFTER_RESET | {VTOR: self._vector_table}
+        self._fault_enables = 0
+        self.fault_status = 0
+        self.hard_fault_status = 0
+
+    def value(self, offset: int) -> int:
+        """Return one of the plain registers: ACTLR, SCR, CCR, CPACR, VTOR, FPCCR, FPDSCR..."""
+        return self._plain[offset]
+
+    def is_enabled(self, exception: int) -> bool:
+        """Whether SHCSR enables MemManage, BusFault or UsageFault."""
+        return bool(self._fault_enables >> _SHCSR_ENABLE[exception] & 1)
+
+    def record(self, fault: faults.Fault) -> None:
+        """Set the status bits of a fault, and BFAR where it has an address."""
+        self.fault_status |= fault.status
+        if fault.address is not None:
+            self._plain[BFAR] = fault.address
+
+    def load(self, offset: int) -> int:
+        if offset in self._plain:
+            return self._plain[offset]
+        if offset in _FEATURES:
+            return _FEATURES[offset]
+        if SHPR1 <= offset <= SHPR3:
+            first = 4 + offset - SHPR1
+            return int.from_bytes(bytes(self._exceptions.priority[first : first + 4]), "little")
+        if offset == ICSR:
+            return self._load_icsr()
+        if offset == SHCSR:
+            return self._load_shcsr()
+        return {
+            ICTR: (self._exceptions.interrupts + 31) // 32 - 1,
+            CPUID: CPUID_CORTEX_M7,
+            AIRCR: _VECTKEY_READ << 16 | self._exceptions.group_shift << 8,
+            CFSR: self.fault_status,
+            HFSR: self.hard_fault_status,
+        }.get(offset, 0)
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        if offset in self._plain:
+            mask = _PLAIN_MASKS[offset] & lanes
+            self._plain[offset] = self._plain[offset] & ~mask | value & mask
+            self._changed()
+        elif SHPR1 <= offset <= SHPR3:
+            self._store_priorities(offset, value, lanes)
+        elif offset == CFSR:
+            self.fault_status &= ~value
+        elif offset == HFSR:
+            self.hard_fault_status &= ~value
+        elif offset == ICSR:
+            self._store_icsr(value)
+        elif offset == AIRCR and lanes == 0xFFFFFFFF:
+            self._store_aircr(value)
+        elif offset == SHCSR:
+            self._store_shcsr(value, lanes)
+
+    def _store_priorities(self, offset: int, value: int, lanes: int) -> None:
+        for byte in range(4):
+            if lanes >> 8 * byte & 0xFF:
+                self._exceptions.priority[4 + offset - SHPR1 + byte] = value >> 8 * byte & PRIORITY_BITS
+        self._changed()
+
+    def _load_icsr(self) -> int:
+        state = self._exceptions
+        current = self._current_exception()
+        interrupts = any(number >= faults.FIRST_INTERRUPT for number in state.pending)
+        value = current | interrupts << 22 | (state.next(NO_LIMIT) or 0) << 12
+        value |= (len(state.active) <= 1) << 11
+        value |= (faults.SYS_TICK in state.pending) << 26 | (faults.PEND_SV in state.pending) << 28
+        return value | (faults.NMI in state.pending) << 31
+
+    def _store_icsr(self, value: int) -> None:
+        for bit, exception in ((31, faults.NMI), (28, faults.PEND_SV), (26, faults.SYS_TICK)):
+            if value >> bit & 1:
+                self._exceptions.pend(exception)
+        for bit, exception in ((27, faults.PEND_SV), (25, faults.SYS_TICK)):
+            if value >> bit & 1:
+                self._exceptions.unpend(exception)
+
+    def _store_aircr(self, value: int) -> None:
+        if value >> 16 != _VECTKEY_WRITE:
+            return
+        self._exceptions.group_shift = value >> 8 & 7
+        if value & (_SYSRESETREQ | _VECTRESET):
+            self._request_reset(bool(value & _SYSRESETREQ))
+
+    def _load_shcsr(self) -> int:
+        value = self._fault_enables
+        for exception, bit in _SHCSR_ACTIVE.items():
+            value |= (exception in self._exceptions.active) << bit
+        for exception, bit in _SHCSR_PENDING.items():
+            value |= (exception in self._exceptions.pending) << bit
+        return value
+
+    def _store_shcsr(self, value: int, lanes: int) -> None:
+        enables = lanes & 0x70000
+        self._fault_enables = self._fault_enables & ~enables | value & enables
+        for exception, bit in _SHCSR_ACTIVE.items():
+            if lanes >> bit & 1:
+                (self._exceptions.active.add if value >> bit & 1 else self._exceptions.active.discard)(exception)
+        for exception, bit in _SHCSR_PENDING.items():
+            if lanes >> bit & 1:
+                (self._exceptions.pend if value >> bit & 1 else self._exceptions.unpend)(exception)
+
+
+NO_LIMIT = 1 << 16  # above every exception number

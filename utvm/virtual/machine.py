@@ -1,0 +1,207 @@
+"""A whole virtual board, as its debug port and its reset pin see it."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from utvm.errors import ConfigError
+from utvm.virtual.bus import Bus, BusError, Device
+from utvm.virtual.cortex_m.cpu import CortexM7
+from utvm.virtual.cortex_m.debug import DFSR_HALTED
+from utvm.virtual.spec import MachineSpec, Peripheral
+from utvm.virtual.stm32 import MODELS, Surroundings
+from utvm.virtual.stm32.tim import Timer
+from utvm.virtual.stm32.usart import Usart
+
+__all__ = ["BusError", "Machine"]
+
+_log = logging.getLogger(__name__)
+_INTERRUPT_LINES = 98  # RM0385, table 46
+_ERASED = 0xFF
+CONSTANTS = "constants"
+
+
+class Machine:
+    """A board. All methods may be called from any thread.
+
+    The core runs in a thread of its own. Whoever looks in from outside stops it between two instructions; that
+    changes neither what it does nor how many instructions it takes.
+
+    Attributes:
+        on_console_output: receives what the board prints. Called from the core's thread: it must not block.
+
+    Raises:
+        ConfigError: the specification names an unknown model, or models do not fit the memory map.
+        ToolchainError: the C part of the core cannot be compiled.
+    """
+
+    def __init__(self, spec: MachineSpec) -> None:
+        self.spec = spec
+        self.on_console_output: Callable[[bytes], None] = lambda data: None
+        self._condition = threading.Condition()
+        self._gate = threading.Lock()  # of the number of visitors
+        self._visitors = 0
+        self._in_reset = False
+        self._closing = False
+        self._broken = False
+        self._thread = threading.Thread(target=self._live, name=f"core of {spec.name}", daemon=True)
+        self._bus = Bus(spec.regions)
+        for memory in self._bus.memories:
+            if memory.region.kind != "ram" and not memory.region.alias_of:
+                memory.fill(_ERASED)
+        self._cpu = CortexM7(self._bus, interrupts=_INTERRUPT_LINES, vector_table=spec.reset_vector_base)
+        self._peripherals: list[Device] = []
+        for peripheral in spec.peripherals:
+            self._add(peripheral)
+        self._reset(peripherals=True)
+
+    def start(self) -> None:
+        """Power the board: the core comes out of reset and runs."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the core for good. Safe to call again."""
+        if self._closing:
+            return
+        with self._visit():
+            self._closing = True
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._cpu.core.close()
+
+    def read(self, address: int, size: int) -> bytes:
+        """Read memory or registers, as the access port does: 1, 2 or 4 bytes, or a block in words.
+
+        Raises:
+            BusError: nobody answers at that address.
+        """
+        with self._visit():
+            return self._bus.read(address, size)
+
+    def write(self, address: int, data: bytes) -> None:
+        """Write memory or registers, as :meth:`read` reads them.
+
+        Raises:
+            BusError: nobody answers at that address, or it cannot be written.
+        """
+        with self._visit():
+            self._bus.write(address, data)
+            self._serve_reset_request()
+
+    def hold_reset(self) -> None:
+        """Pull nRST low: the core and the peripherals are reset and stand still; memory and debug stay."""
+        with self._visit():
+            self._in_reset = True
+            self._reset(peripherals=True)
+
+    def release_reset(self) -> None:
+        """Let nRST go: the core starts at its reset vector, or halts there if a debugger asked for it."""
+        with self._visit():
+            if not self._in_reset:
+                return
+            self._in_reset = False
+            halt_asked = self._cpu.halted
+            self._reset(peripherals=True)
+            if halt_asked and not self._cpu.halted:
+                self._cpu.halt(DFSR_HALTED)
+
+    def power_cycle(self) -> None:
+        """Take the power away and give it back: RAM and debug settings are lost, flash is not."""
+        with self._visit():
+            for memory in self._bus.memories:
+                if memory.region.kind == "ram":
+                    memory.fill(0)
+                    self._bus.on_memory_change(memory.start, memory.end)
+            self._cpu.power_on()
+            self._reset(peripherals=True)
+
+    def console_input(self, data: bytes) -> None:
+        """Send bytes to the board's serial line."""
+        with self._visit():
+            for usart in self._peripherals:
+                if isinstance(usart, Usart):
+                    usart.receive(data)
+
+    @property
+    def instructions(self) -> int:
+        """Instructions executed since the model was made."""
+        with self._visit():
+            return self._cpu.count
+
+    def _add(self, peripheral: Peripheral) -> None:
+        if peripheral.model == CONSTANTS:
+            self._add_constants(peripheral)
+            return
+        if peripheral.model not in MODELS:
+            known = ", ".join(sorted([*MODELS, CONSTANTS]))
+            raise ConfigError(f"{self.spec.name}: no model named {peripheral.model!r}", f"there are: {known}")
+        irq = peripheral.irq
+
+        def set_line(level: bool) -> None:
+            if irq is not None:
+                self._cpu.exceptions.set_line(irq, level)
+
+        around = Surroundings(self._bus, self._cpu, set_line, self._print)
+        device = MODELS[peripheral.model](peripheral, around)
+        self._peripherals.append(device)
+        self._cpu.add_device(peripheral.address, device)
+        if isinstance(device, Usart | Timer):
+            self._cpu.add_timer(device)
+
+    def _print(self, data: bytes) -> None:
+        self.on_console_output(data)
+
+    def _add_constants(self, peripheral: Peripheral) -> None:
+        """Write words that the maker put into read-only memory; settings are named word0, word1..."""
+        for name, value in peripheral.settings.items():
+            address = peripheral.address + 4 * int(name.removeprefix("word"))
+            memory = self._bus.memory_at(address)
+            if memory is None or memory.region.kind != "rom":
+                raise ConfigError(f"{self.spec.name}: constants at {address:#x} need a region of kind rom there")
+            memory.bytes[address - memory.start : address - memory.start + 4] = value.to_bytes(4, "little")
+
+    # The core's thread
+
+    def _live(self) -> None:
+        try:
+            with self._condition:
+                while not self._closing:
+                    busy = not self._in_reset and self._cpu.run()
+                    self._serve_reset_request()
+                    while not self._closing and (self._visitors or not busy):
+                        self._condition.wait()
+                        busy = True
+        except Exception:
+            self._broken = True
+            _log.exception("the model of %s has failed", self.spec.name)
+
+    def _serve_reset_request(self) -> None:
+        peripherals = self._cpu.take_reset_request()
+        if peripherals is not None:
+            self._reset(peripherals=peripherals)
+
+    def _reset(self, *, peripherals: bool) -> None:
+        if peripherals:
+            for device in self._peripherals:
+                device.reset()
+        self._cpu.reset()
+
+    @contextmanager
+    def _visit(self) -> Iterator[None]:
+        """Hold the core still between two instructions."""
+        with self._gate:
+            self._visitors += 1
+            self._cpu.wanted = True
+            # After "wanted": the core's thread clears "stop" and then looks at "wanted".
+            self._cpu.core.state.stop = 1
+        with self._condition:
+            try:
+                if self._broken:
+                    raise BusError(0)
+                yield
+            finally:
+                with self._gate:
+                    self._visitors -= 1
+                    self._cpu.wanted = self._visitors > 0
+                self._condition.notify_all()

@@ -1,0 +1,56 @@
+"""The numbers a virtual board is built from."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from utvm.config import Record
+
+
+class Region(Record):
+    """A region of memory.
+
+    Attributes:
+        address: of its first byte.
+        size: bytes, a multiple of 1 KiB.
+        kind: ``flash`` is written through the flash controller only, ``rom`` not at all.
+        sectors: bytes of each erase unit of a flash, in address order.
+        alias_of: name of the flash region that this one shows on another bus, for reading.
+    """
+
+    name: str
+    address: int
+    size: int
+    kind: Literal["ram", "flash", "rom"]
+    sectors: tuple[int, ...] = ()
+    alias_of: str | None = None
+
+
+class Peripheral(Record):
+    """A peripheral.
+
+    Attributes:
+        model: one of :data:`utvm.virtual.stm32.MODELS`.
+        address: of its first register.
+        irq: number of its interrupt line.
+        settings: numbers that the model asks for.
+    """
+
+    model: str
+    address: int
+    irq: int | None = None
+    settings: dict[str, int] = Field(default_factory=dict)
+
+
+class MachineSpec(Record):
+    """A board: its memory map and its peripherals.
+
+    Attributes:
+        reset_vector_base: where the vector table lies after reset.
+    """
+
+    name: str
+    cpu: Literal["cortex-m7"]
+    reset_vector_base: int
+    regions: tuple[Region, ...]
+    peripherals: tuple[Peripheral, ...]

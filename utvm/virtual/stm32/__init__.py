@@ -1,0 +1,5 @@
+"""Peripherals of STM32 microcontrollers, and the table by which a specification names them."""
+
+from utvm.virtual.stm32.build import MODELS, Surroundings
+
+__all__ = ["MODELS", "Surroundings"]

@@ -1,0 +1,214 @@
+"""The embedded flash of the STM32F74x and its controller (RM0385, section 3).
+
+An operation is over at once, but shows BSY to the first look at SR, so that software that does not wait is found
+out. Read protection cannot be turned on: the level stays 0.
+"""
+
+from collections.abc import Callable
+from itertools import accumulate
+
+from utvm.virtual.bus import Device, Memory
+
+_ACR = 0x00
+_KEYR = 0x04
+_OPTKEYR = 0x08
+_SR = 0x0C
+_CR = 0x10
+_OPTCR = 0x14
+_OPTCR1 = 0x18
+
+_KEYS = (0x45670123, 0xCDEF89AB)
+_OPTION_KEYS = (0x08192A3B, 0x4C5D6E7F)
+
+# SR
+EOP = 1 << 0
+OPERR = 1 << 1
+WRPERR = 1 << 4
+PGAERR = 1 << 5
+PGPERR = 1 << 6
+ERSERR = 1 << 7
+BSY = 1 << 16
+_CLEARED_BY_WRITING = EOP | OPERR | WRPERR | PGAERR | PGPERR | ERSERR
+
+# CR
+_PG = 1 << 0
+_SER = 1 << 1
+_MER = 1 << 2
+_SNB_SHIFT = 3
+_PSIZE_SHIFT = 8
+_STRT = 1 << 16
+_EOPIE = 1 << 24
+_ERRIE = 1 << 25
+_LOCK = 1 << 31
+_CR_MASK = _PG | _SER | _MER | 0xF << _SNB_SHIFT | 3 << _PSIZE_SHIFT | _STRT | _EOPIE | _ERRIE
+
+_OPTLOCK = 1 << 0
+_OPTSTRT = 1 << 1
+_OPTCR_DEFAULT = 0xC0FFAAFD
+_OPTCR1_DEFAULT = 0x00400080
+_RDP_MASK = 0xFF00
+_LEVEL_0 = 0xAA00
+_NWRP_SHIFT = 16
+
+_ACR_MASK = 0x0000030F | 1 << 11
+_WRITE_ROW = 16  # one programming operation stays within 128 bits
+
+
+class FlashController(Device):
+    """FLASH_ACR, KEYR, OPTKEYR, SR, CR, OPTCR and OPTCR1; takes all writes to the flash.
+
+    Args:
+        memory: the flash.
+        changed: told the first address and the address after a change of what the flash holds.
+        set_line: drives the interrupt line.
+    """
+
+    def __init__(
+        self, memory: Memory, changed: Callable[[int, int], None], set_line: Callable[[bool], None]
+    ) -> None:
+        self._memory = memory
+        self._changed = changed
+        self._set_line = set_line
+        ends = list(accumulate(memory.region.sectors))
+        self._sectors = list(zip([0, *ends[:-1]], ends, strict=True))
+        self._stored_options = [_OPTCR_DEFAULT, _OPTCR1_DEFAULT]
+        self.reset()
+
+    def reset(self) -> None:
+        self._access_control = 0
+        self._control = _LOCK
+        self._status = 0
+        self._options = list(self._stored_options)
+        self._unlocking = _KeySequence(_KEYS)
+        self._option_unlocking = _KeySequence(_OPTION_KEYS)
+        self._set_line(False)
+
+    def load(self, offset: int) -> int:
+        if offset == _SR:
+            status = self._status
+            self._status &= ~BSY
+            return status
+        return {
+            _ACR: self._access_control,
+            _CR: self._control,
+            _OPTCR: self._options[0],
+            _OPTCR1: self._options[1],
+        }.get(offset, 0)
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        if offset == _ACR:
+            mask = _ACR_MASK & lanes
+            self._access_control = self._access_control & ~mask | value & mask
+        elif offset == _KEYR:
+            if self._unlocking.take(value):
+                self._control &= ~_LOCK
+        elif offset == _OPTKEYR:
+            if self._option_unlocking.take(value):
+                self._options[0] &= ~_OPTLOCK
+        elif offset == _SR:
+            self._status &= ~(value & _CLEARED_BY_WRITING)
+            self._drive_line()
+        elif offset == _CR:
+            self._store_control(value, lanes)
+        elif offset in (_OPTCR, _OPTCR1):
+            self._store_options(offset, value, lanes)
+
+    def program(self, address: int, size: int, value: int) -> None:
+        """Take a write to the flash: 1, 2 or 4 bytes."""
+        offset = address - self._memory.start
+        self._status &= ~BSY  # the bus has waited for the operation before
+        if self._control & (_LOCK | _SER | _MER) or not self._control & _PG:
+            self._fail(ERSERR)
+        elif self._is_protected(offset):
+            self._fail(WRPERR)
+        elif offset % _WRITE_ROW + size > _WRITE_ROW or offset % size:
+            self._fail(PGAERR)
+        elif size != 1 << (self._control >> _PSIZE_SHIFT & 3):
+            self._fail(PGPERR)
+        else:
+            old = self._memory.bytes[offset : offset + size]
+            new = value.to_bytes(size, "little")
+            self._replace(offset, bytes(was & wanted for was, wanted in zip(old, new, strict=True)))
+
+    def _store_control(self, value: int, lanes: int) -> None:
+        if self._control & _LOCK:
+            return
+        mask = _CR_MASK & lanes
+        self._control = self._control & ~mask | value & mask
+        if value & _STRT:
+            self._control &= ~_STRT
+            self._erase()
+        if value & _LOCK:
+            self._control |= _LOCK
+            self._unlocking.close()
+
+    def _erase(self) -> None:
+        number = self._control >> _SNB_SHIFT & 0xF
+        if self._control & _PG or not self._control & (_SER | _MER):
+            self._fail(ERSERR)
+            return
+        if self._control & _MER:
+            chosen = list(self._sectors)
+        elif number < len(self._sectors):
+            chosen = [self._sectors[number]]
+        else:
+            self._fail(ERSERR)
+            return
+        if any(self._is_protected(start) for start, _ in chosen):
+            self._fail(WRPERR)
+            return
+        for start, end in chosen:
+            self._replace(start, b"\xff" * (end - start))
+
+    def _replace(self, offset: int, data: bytes) -> None:
+        self._memory.bytes[offset : offset + len(data)] = data
+        self._changed(self._memory.start + offset, self._memory.start + offset + len(data))
+        self._status |= BSY | (EOP if self._control & _EOPIE else 0)
+        self._drive_line()
+
+    def _fail(self, error: int) -> None:
+        self._status |= error | (OPERR if self._control & _ERRIE else 0)
+        self._drive_line()
+
+    def _drive_line(self) -> None:
+        # EOP and OPERR are only set while their interrupts are enabled.
+        self._set_line(bool(self._status & (EOP | OPERR)))
+
+    def _is_protected(self, offset: int) -> bool:
+        sector = next(number for number, (start, end) in enumerate(self._sectors) if start <= offset < end)
+        return not self._options[0] >> _NWRP_SHIFT + sector & 1
+
+    def _store_options(self, offset: int, value: int, lanes: int) -> None:
+        if self._options[0] & _OPTLOCK:
+            return
+        index = 0 if offset == _OPTCR else 1
+        wanted = self._options[index] & ~lanes | value
+        if index:
+            self._options[1] = wanted
+            return
+        self._options[0] = wanted & ~(_RDP_MASK | _OPTSTRT) | _LEVEL_0
+        if wanted & _OPTSTRT:
+            self._stored_options = [self._options[0] | _OPTLOCK, self._options[1]]
+            self._status |= BSY
+        if wanted & _OPTLOCK:
+            self._option_unlocking.close()
+
+
+class _KeySequence:
+    """Two keys in order open a lock; anything else keeps it shut until the next reset."""
+
+    def __init__(self, keys: tuple[int, int]) -> None:
+        self._keys = keys
+        self._expected = list(keys)
+        self._spoilt = False
+
+    def close(self) -> None:
+        """Ask for both keys again."""
+        self._expected = list(self._keys)
+
+    def take(self, key: int) -> bool:
+        """Take a key. Returns whether the lock opens."""
+        if self._spoilt or not self._expected or key != self._expected.pop(0):
+            self._spoilt = True
+            return False
+        return not self._expected
