@@ -24,11 +24,10 @@ def build_library(model: Model, name: str) -> Library:
     imported = import_model(model)
     with tvm_errors(model.origin, "compile the model"):
         graph = extract(legalize(imported.module), imported.input_names, imported.output_names)
-        lowered = lower(graph.functions)
-    scope = Scope([f"{name}_run"])
-    operators = {
-        function: print_function(scope.claim(f"{name}_{function}", name), body)
-        for function, body in lowered.items()
-    }
+        scope = Scope([f"{name}_run"])
+        operators = {
+            function: print_function(scope.claim(f"{name}_{function}", name), body)
+            for function, body in lower(graph.functions).items()
+        }
     workspaces = {function: operator.workspace_bytes for function, operator in operators.items()}
     return emit(name, graph, plan_memory(graph, workspaces), operators)

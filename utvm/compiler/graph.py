@@ -137,8 +137,10 @@ class _Reader:
         if operator == "relax.reshape":
             return self._value(value.args[0])
         if operator:
+            # Reading goes on with a stand-in, so that all of them can be named.
             self._unsupported.setdefault(operator.removeprefix("relax."), str(binding.var.name))
-            return Place("buffer", -1)
+            kind, nowhere = binding.var.ty, Place("buffer", -1)
+            return [nowhere] * len(kind.fields) if isinstance(kind, relax.TupleType) else nowhere
         return self._value(value)
 
     def _call(self, value: Any, name: str) -> Any:

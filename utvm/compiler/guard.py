@@ -15,6 +15,8 @@ from utvm.errors import CompileError, UtvmError
 def tvm_errors(origin: str, doing: str) -> Iterator[None]:
     """Report anything that goes wrong inside TVM as a CompileError, and keep its prints and warnings to itself.
 
+    Errors of this project pass through; their message begins with the model, too.
+
     Args:
         origin: what messages call the model.
         doing: what is being done, as in "could not {doing}".
@@ -26,7 +28,9 @@ def tvm_errors(origin: str, doing: str) -> Iterator[None]:
         except Exception as error:  # TVM raises nearly every built-in kind, and its own
             _let_go(error)
             if isinstance(error, UtvmError):
-                raise
+                if error.message.startswith(origin):
+                    raise
+                raise type(error)(f"{origin}: {error.message}", error.hint) from error
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             reason = lines[-1][:300] if lines else type(error).__name__
             raise CompileError(
