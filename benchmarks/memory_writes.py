@@ -127,6 +127,7 @@ def measure(latency_us: int) -> list[Result]:
                 OpenOcd(board.openocd_config, commands=commands, log=logs / "openocd.log") as openocd,
                 GdbClient("127.0.0.1", openocd.gdb_port) as gdb,
             ):
+                gdb.monitor("reset halt")
                 return [limit, *_through_openocd(gdb, Tcl(tcl_port), data)]
 
 

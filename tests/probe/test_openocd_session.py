@@ -5,12 +5,13 @@ import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from virtual_rig import COUNTER, DTCM, FLASH, SRAM, Program, Rig, backend, config, rig_on, virtual_board
 
-from utvm.errors import BoardError
+from utvm.errors import BoardError, ProbeError
 from utvm.probe.stop import Stop
 
 
@@ -206,3 +207,30 @@ def test_one_session_after_another_on_one_board(program: Program, tmp_path: Path
                     rig.gdb.flash([(FLASH, program.image)])
                 held = rig.gdb.read_memory(FLASH, len(program.image))
         assert held == program.image
+
+
+def test_the_debug_components_are_found(running: Rig) -> None:
+    if running.transport == "hla_swd":
+        with pytest.raises(ProbeError, match="HLA target"):
+            running.gdb.monitor("dap info")
+        return
+    said = running.gdb.monitor("dap info")
+    assert "AP ID register 0x74770001" in said
+    assert "Valid ROM table present" in said
+    assert "Cortex-M7" in said
+
+
+@pytest.mark.nightly
+def test_many_sessions_leave_nothing_behind_in_the_board(program: Program, tmp_path: Path) -> None:
+    with virtual_board(tmp_path) as board:
+        process = psutil.Process(board.pid)
+        counts = []
+        for round_number in range(40):
+            with ExitStack() as stack:
+                rig = rig_on(stack, ("dapdirect_swd", "hla_swd")[round_number % 2], tmp_path, board=board)
+                rig.gdb.flash([(FLASH, program.image)])
+                rig.gdb.monitor("reset run")
+                with socket.create_connection(("127.0.0.1", rig.console_port), timeout=10.0) as console:
+                    assert console.recv(2)
+            counts.append((process.num_fds(), process.num_threads()))
+        assert max(counts[-5:]) <= max(counts[:5])

@@ -84,6 +84,29 @@ def test_a_broken_configuration(tmp_path: Path, script: str, words: str) -> None
     assert "openocd.cfg" in error.hint
 
 
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("Error: libusb_open() failed with LIBUSB_ERROR_ACCESS\nError: open failed", "udev rules"),
+        ("Error: libusb_claim_interface() failed with LIBUSB_ERROR_BUSY\nError: open failed", "another program"),
+        ("Info : Target voltage: 0.001\nError: target voltage may be too low for reliable debugging", "powered"),
+        ("Error: init mode failed (unable to connect to the target)", "debug cable"),
+        ("Error: unable to open ftdi device with description '*'\nError: no device found", "no probe"),
+    ],
+)
+def test_what_only_a_real_probe_makes_openocd_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, hint: str
+) -> None:
+    # Stands in for an OpenOCD on a real probe: the words are OpenOCD 0.12's.
+    script = tmp_path / "openocd"
+    script.write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\nexit 1\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    error = trouble(start(tmp_path, []))
+    assert said.splitlines()[-1] in error.message
+    assert hint in error.hint
+
+
 def test_openocd_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     error = trouble(start(tmp_path, []))

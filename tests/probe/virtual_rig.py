@@ -28,6 +28,7 @@ SRAM = 0x20010000
 class Rig:
     """A virtual board and what drives it."""
 
+    transport: str
     board: Service
     openocd: OpenOcd
     gdb: GdbClient
@@ -70,7 +71,7 @@ def rig_on(
         OpenOcd(config(transport, directory), commands=backend(transport, board), log=directory / "openocd.log")
     )
     gdb = stack.enter_context(GdbClient("127.0.0.1", openocd.gdb_port, timeout=gdb_timeout))
-    return Rig(board, openocd, gdb)
+    return Rig(transport, board, openocd, gdb)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
         r"no device found|open failed|LIBUSB_ERROR_NO_DEVICE|no ST-LINK detected|unable to find",
         "no probe is plugged in, or its cable only charges: ./inv board.detect lists what is there",
     ),
+    (r"failed to (send|receive) USB CMD", "the probe stopped answering: unplug and replug it"),
     (r"cannot connect to stlink server", "the virtual board is not running"),
     (
         r"target voltage may be too low|init mode failed|unable to connect to the target|Error connecting DP"
@@ -36,7 +37,6 @@ _HINTS: tuple[tuple[str, str], ...] = (
         "the probe works but the board does not answer: is it powered, is the debug cable in place?",
     ),
     (r"Can't find [^\n]*\.cfg|invalid command name|wrong # args", "the board's openocd.cfg is at fault"),
-    (r"failed to (send|receive) USB CMD", "the probe stopped answering: unplug and replug it"),
 )
 
 
