@@ -53,6 +53,7 @@ FLOAT_ACTIVE = 1 << 2
 _CONTROL_MASK = 0x7
 
 # Registers by DCRSR selector
+_SELECT_PC = 15
 _SELECT_XPSR = 16
 _SELECT_MSP = 17
 _SELECT_PSP = 18
@@ -111,6 +112,7 @@ class Core:
         self._state_pointer = ctypes.byref(self.state)
         self._stop: Stop | None = None
         self._undo = False
+        self._stale: list[tuple[int, int]] = []
         self._data_hooks: list[ctypes.c_size_t] = []
         self._map_memory()
         self._add_hooks()
@@ -137,6 +139,10 @@ class Core:
         """Set a register, as the current mode sees it. CONTROL has :meth:`write_control`."""
         self._word.value = value
         uclib.uc_reg_write(self._engine, register, self._word_pointer)
+
+    def write_pc(self, address: int) -> None:
+        """Set PC. Unicorn takes the Thumb bit with it, so that is handed back."""
+        self.write(PC, address & ~1 | self.read(XPSR) >> 24 & 1)
 
     def read_privileged(self, register: int) -> int:
         """Return a register that unprivileged code cannot read."""
@@ -199,9 +205,10 @@ class Core:
             self.write_control(value >> 24 & _CONTROL_MASK)
         elif selector in (_SELECT_MSP, _SELECT_PSP):
             self.write_privileged(MSP if selector == _SELECT_MSP else PSP, value & ~3)
+        elif selector == _SELECT_PC:
+            self.write_pc(value)
         elif selector in _SELECTED:
-            aligned = {PC: ~1, SP: ~3}.get(_SELECTED[selector], ~0)
-            self.write(_SELECTED[selector], value & aligned)
+            self.write(_SELECTED[selector], value & ~3 if _SELECTED[selector] == SP else value)
 
     # Execution
 
@@ -215,6 +222,10 @@ class Core:
         self._stop = None
         self._undo = False
         state.fault_size = 0
+        # Unicorn cannot drop translations while it executes.
+        for start, end in self._stale:
+            self._uc.ctl_remove_cache(start, end)
+        self._stale.clear()
         pc = self.read(PC)
         thumb = self.read(XPSR) >> 24 & 1
         self._counter.utvm_resume(self._engine, self._state_pointer, pc)
@@ -249,8 +260,10 @@ class Core:
         self.state.pass_address = self.read(PC)
 
     def forget_code(self, start: int, end: int) -> None:
-        """Drop what was translated from memory that has changed."""
-        self._uc.ctl_remove_cache(start, end)
+        """Drop what was translated from memory that has changed, at the latest before the next instruction."""
+        if self._counter.utvm_forget(self._state_pointer, start & ~1, end - (start & ~1)):
+            self._stale.append((start, end))
+            self.state.stop = 1
 
     def set_breakpoints(self, addresses: list[int]) -> None:
         """Stop before the instructions at these addresses, eight at most."""
@@ -399,9 +412,8 @@ class Core:
             self.write(R0 + index, state.saved[index])
         self.write(SP, state.saved[13])
         self.write(LR, state.saved[14])
-        # The counter kept the address of the instruction begun last, unless it stopped before the next one.
-        self.write(PC, state.begun)
         self.write(XPSR, state.saved[15])
+        self.write_pc(state.begun)
         return cast(Stop, self._stop)
 
     def _stopped_by_counter(self) -> Stop:

@@ -21,7 +21,8 @@ enum stop { STOP_NONE, STOP_ASKED, STOP_BREAKPOINT, STOP_SLEEP, STOP_NO_COPROCES
 
 /* High nibble: what an instruction needs; low nibble: the register it concerns. */
 enum kind {
-  UNKNOWN = 0x00,
+  UNTOUCHED = 0x00, /* never translated */
+  UNKNOWN = 0x01,   /* translated, not decoded yet */
   PLAIN = 0x10,
   SLEEP = 0x20,
   SEND_EVENT = 0xA0,
@@ -120,12 +121,17 @@ static uint8_t decode_32(uint16_t first, uint16_t second) {
   return PLAIN;
 }
 
-static uint8_t decode(void *engine, core_t *core, uint32_t address, uint32_t size) {
+static uint8_t *kind_of(core_t *core, uint32_t address) {
   uint8_t **const page = &core->kinds[address >> MEGABYTE_BITS];
+  if (!*page) *page = calloc(1u << (MEGABYTE_BITS - 1), 1);
+  if (!*page) abort();
+  return &(*page)[(address & 0xFFFFFu) >> 1];
+}
+
+static uint8_t decode(void *engine, core_t *core, uint32_t address, uint32_t size) {
   const uint16_t first = halfword(engine, core, address);
   const uint8_t kind = size == 4 ? decode_32(first, halfword(engine, core, address + 2)) : decode_16(first);
-  if (!*page) *page = calloc(1u << (MEGABYTE_BITS - 1), 1);
-  if (*page) (*page)[(address & 0xFFFFFu) >> 1] = kind;
+  *kind_of(core, address) = kind;
   return kind;
 }
 
@@ -155,7 +161,7 @@ static int is_breakpoint(const core_t *core, uint32_t address) {
 
 /* Return why to stop before a special instruction, or STOP_NONE. */
 static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind) {
-  if (kind == UNKNOWN) kind = decode(engine, core, address, size);
+  if (kind <= UNKNOWN) kind = decode(engine, core, address, size);
   switch (kind & 0xF0u) {
     case SLEEP:
       return core->pass == address ? STOP_NONE : STOP_SLEEP;
@@ -188,7 +194,7 @@ void utvm_before_instruction(void *engine, uint64_t address_64, uint32_t size, v
   core_t *const core = data;
   const uint32_t address = (uint32_t)address_64;
   const uint8_t *const page = core->kinds[address >> MEGABYTE_BITS];
-  const uint8_t kind = page ? page[(address & 0xFFFFFu) >> 1] : UNKNOWN;
+  const uint8_t kind = page ? page[(address & 0xFFFFFu) >> 1] : UNTOUCHED;
   if (core->conditional_left) pass_conditional(engine, core, address, size);
   if (core->count >= core->deadline || core->stop) {
     stop(engine, core, STOP_ASKED);
@@ -219,11 +225,22 @@ void utvm_on_translation(void *engine, const translation_t *now, const translati
   core_t *const core = data;
   (void)engine;
   (void)before;
-  for (uint32_t offset = 0; offset < now->bytes; offset += 2) {
-    const uint32_t address = (uint32_t)now->address + offset;
+  for (uint32_t offset = 0; offset < now->bytes; offset += 2)
+    *kind_of(core, (uint32_t)now->address + offset) = UNKNOWN;
+}
+
+/* Forget what is known about code that is about to be replaced. Returns whether any of it was translated. */
+int32_t utvm_forget(core_t *core, uint32_t start, uint32_t bytes) {
+  int32_t known = 0;
+  for (uint32_t offset = 0; offset < bytes; offset += 2) {
+    const uint32_t address = start + offset;
     uint8_t *const page = core->kinds[address >> MEGABYTE_BITS];
-    if (page) page[(address & 0xFFFFFu) >> 1] = UNKNOWN;
+    if (page && page[(address & 0xFFFFFu) >> 1] != UNTOUCHED) {
+      page[(address & 0xFFFFFu) >> 1] = UNTOUCHED;
+      known = 1;
+    }
   }
+  return known;
 }
 
 /* Keep the registers as they were before the instruction under way, which a fault will undo. */

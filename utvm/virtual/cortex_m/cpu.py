@@ -123,8 +123,8 @@ class CortexM7:
         vectors = self._bus.read(self._vector_table, 8)
         stack, start = int.from_bytes(vectors[:4], "little"), int.from_bytes(vectors[4:], "little")
         self.core.write(registers.SP, stack & ~3)
-        self.core.write(registers.PC, start & ~1)
         self.core.write(registers.XPSR, registers.THUMB if start & 1 else 0)
+        self.core.write_pc(start)
         self._control_changed()
         self.debug.note_reset()
         if self.debug.catches(debug.VC_CORERESET):
@@ -276,7 +276,7 @@ class CortexM7:
     def _lock_up(self) -> None:
         """Stand still at a fixed address; only a reset, or a debugger, gets out of it."""
         self.locked_up = True
-        self.core.write(registers.PC, _LOCK_UP_ADDRESS & ~1)
+        self.core.write_pc(_LOCK_UP_ADDRESS)
 
     # Sleep
 

@@ -164,7 +164,7 @@ class Handlers:
         return faults.HARD_FAULT
 
     def _fault_at(self, address: int, fault: Fault) -> None:
-        self._core.write(registers.PC, address & ~1)
+        self._core.write_pc(address)
         self.take_fault(fault)
 
     # Entry
@@ -212,7 +212,7 @@ class Handlers:
         thumb = registers.THUMB if target & 1 else 0
         core.write(registers.XPSR, core.read(registers.XPSR) & 0xF80F0000 | thumb | exception)
         core.write(registers.LR, exc_return)
-        core.write(registers.PC, target & ~1)
+        core.write_pc(target)
         self._exceptions.begin(exception)
         self.entered.append(exception)
 
@@ -263,7 +263,7 @@ class Handlers:
         core.write(registers.SP, frame + size + (4 if status & _ALIGNED else 0))
         for register, value in zip(_FRAME_REGISTERS, words[:6], strict=True):
             core.write(register, value)
-        core.write(registers.PC, words[6] & ~1)
+        core.write_pc(words[6])
 
 
 class _StackingFailed(Exception):
