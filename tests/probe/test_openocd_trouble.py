@@ -156,6 +156,7 @@ def test_ports_that_are_always_taken(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "port taken" in error.message
 
 
+@pytest.mark.slow
 def test_a_probe_that_never_answers_is_given_up_and_openocd_killed(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         clients: list[socket.socket] = []
@@ -167,6 +168,7 @@ def test_a_probe_that_never_answers_is_given_up_and_openocd_killed(tmp_path: Pat
     assert "not ready after 1 s" in error.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["openocd", "board"])
 def test_whoever_freezes_is_noticed_and_ended(tmp_path: Path, who: str) -> None:
     with ExitStack() as stack:

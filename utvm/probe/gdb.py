@@ -7,7 +7,7 @@ or to any other stub. Addresses are byte addresses; registers are unsigned integ
 import contextlib
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 
 from utvm.errors import BoardError, ProbeError
@@ -29,7 +29,6 @@ _THUMB = 2
 
 # The largest transfer of an ST-Link: a packet that carries a whole number of them wastes no command.
 _TRANSFER_BYTES = 6144
-_LARGE_BYTES = 4 * _TRANSFER_BYTES
 _DEFAULT_PACKET_BYTES = 400
 _SMALLEST_PACKET_BYTES = 128
 _WRITE_OVERHEAD_BYTES = 64  # the words around the data in X and vFlashWrite, checksum included
@@ -71,7 +70,7 @@ class GdbClient:
         try:
             self._negotiate()
             self._registers = self._describe_registers()
-            self._must_poll = self._obeys_poll()
+            self._must_poll = self._takes_over_polling()
         except BaseException:
             self._link.close()
             raise
@@ -91,14 +90,13 @@ class GdbClient:
         largest = (self._packet_bytes - _WRITE_OVERHEAD_BYTES) // 2
         step = largest // _TRANSFER_BYTES * _TRANSFER_BYTES or largest
         parts: list[bytes] = []
-        with self._undisturbed(size):
-            for offset in range(0, size, step):
-                wanted = min(step, size - offset)
-                what = f"{wanted} bytes at {address + offset:#010x} cannot be read"
-                part = _from_hex(self._demand(b"m%x,%x" % (address + offset, wanted), what))
-                if len(part) != wanted:
-                    raise BoardError(f"{what}: {len(part)} bytes came")
-                parts.append(part)
+        for offset in range(0, size, step):
+            wanted = min(step, size - offset)
+            what = f"{wanted} bytes at {address + offset:#010x} cannot be read"
+            part = _from_hex(self._demand(b"m%x,%x" % (address + offset, wanted), what))
+            if len(part) != wanted:
+                raise BoardError(f"{what}: {len(part)} bytes came")
+            parts.append(part)
         return b"".join(parts)
 
     def write_memory(self, address: int, data: bytes) -> None:
@@ -106,10 +104,6 @@ class GdbClient:
         if not data:
             return
         what = f"{len(data)} bytes at {address:#010x} cannot be written"
-        with self._undisturbed(len(data)):
-            self._write_parts(address, data, what)
-
-    def _write_parts(self, address: int, data: bytes, what: str) -> None:
         failed = False
         for offset, part in self._split(data):
             reply = self._request(b"X%x,%x:%b" % (address + offset, len(part), escape(part)))
@@ -239,7 +233,7 @@ class GdbClient:
         """Make OpenOCD look at the target. A first look at a core that has locked up fails."""
         for attempt in range(1, _POLL_TRIES + 1):
             try:
-                self.monitor("poll")
+                self._command("poll", self._timeout)
             except ProbeError:
                 if attempt == _POLL_TRIES:
                     raise
@@ -280,6 +274,14 @@ class GdbClient:
         Raises:
             ProbeError: the command failed, or took longer than ``timeout`` seconds.
         """
+        output = self._command(command, timeout)
+        if self._must_poll:
+            # The command may have changed the target's state: the first look sees a reset, the next what follows.
+            self._poll()
+            self._poll()
+        return output
+
+    def _command(self, command: str, timeout: float) -> str:
         self._send(b"qRcmd," + command.encode().hex().encode())
         output = bytearray()
         deadline = time.monotonic() + timeout
@@ -350,29 +352,16 @@ class GdbClient:
         if "QStartNoAckMode+" in features and self._request(b"QStartNoAckMode") == b"OK":
             self._wire.stop_acknowledging()
 
-    def _obeys_poll(self) -> bool:
-        """Whether the server is an OpenOCD, which looks at the target only now and then unless told to.
+    def _takes_over_polling(self) -> bool:
+        """Keep OpenOCD from looking at the target ten times a second; whether the server is one that does.
 
-        Other servers have no such command and report a stop by themselves.
+        Its looks slow everything else on the probe down, and still notice a stop late: we look when we want to
+        know. Other servers have no such command and report a stop by themselves.
         """
         try:
-            return self.monitor("poll on") == ""
+            return self._command("poll off", self._timeout) == ""
         except ProbeError:
             return False
-
-    @contextlib.contextmanager
-    def _undisturbed(self, size: int) -> Iterator[None]:
-        """Keep OpenOCD from asking for the target's state ten times a second while many bytes are on their way."""
-        if not self._must_poll or size < _LARGE_BYTES:
-            yield
-            return
-        self.monitor("poll off")
-        try:
-            yield
-        except BoardError:
-            self.monitor("poll on")
-            raise
-        self.monitor("poll on")
 
     def _describe_registers(self) -> tuple[Register, ...]:
         try:
