@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from virtual_rig import CONFIGS, PROGRAM, Program, Rig, assemble, rig_on
+from virtual_rig import PROGRAM, TRANSPORTS, Program, Rig, assemble, rig_on
 
 
-@pytest.fixture(scope="module", params=sorted(CONFIGS))
+@pytest.fixture(scope="module", params=TRANSPORTS)
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """One board for a module's tests, which leave it halted and without breakpoints."""
     with ExitStack() as stack:

@@ -9,7 +9,19 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from virtual_rig import COUNTER, DTCM, FLASH, SRAM, Program, Rig, backend, config, rig_on, virtual_board
+from virtual_rig import (
+    COUNTER,
+    DTCM,
+    FLASH,
+    SRAM,
+    TRANSPORTS,
+    Program,
+    Rig,
+    backend,
+    config,
+    rig_on,
+    virtual_board,
+)
 
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.stop import Access, Stop
@@ -192,7 +204,7 @@ def test_the_console_talks_from_the_beginning(running: Rig) -> None:
     running.gdb.monitor("halt")
 
 
-@pytest.mark.parametrize("transport", ["dapdirect_swd", "hla_swd"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_openocds_own_program_verify_reset(transport: str, program: Program, tmp_path: Path) -> None:
     with virtual_board(tmp_path) as board:
         words: list[str | Path] = ["openocd", "-f", config(transport, tmp_path)]

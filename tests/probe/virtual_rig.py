@@ -5,6 +5,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from utvm import boards
 from utvm.attach import start_virtual
 from utvm.probe.gdb import GdbClient
@@ -16,6 +18,8 @@ CONFIGS = {
     "dapdirect_swd": "source [find interface/stlink-dap.cfg]\ntransport select dapdirect_swd\n",
     "hla_swd": "source [find interface/stlink.cfg]\ntransport select hla_swd\n",
 }
+# The first is the one that boards use.
+TRANSPORTS = ("dapdirect_swd", pytest.param("hla_swd", marks=pytest.mark.slow))
 BACKENDS = {"dapdirect_swd": "st-link backend tcp {}", "hla_swd": "hla_stlink_backend tcp {}"}
 TARGET = "source [find target/stm32f7x.cfg]\nreset_config srst_only srst_nogate connect_assert_srst\n"
 
