@@ -34,8 +34,8 @@ def main() -> None:
     print(f"repeats       {'exactly' if counts[0] == counts[-1] else 'NOT'}: {counts[0]:,} and {counts[-1]:,}")
     for section in image.sections:
         print(f"{section.name:<13} {section.size:>7,} bytes in {image.region_of(section.address)}")
-    print(f"flash {image.flash_bytes:,} bytes, of these weights {library.weights_bytes:,}; RAM {image.ram_bytes:,} bytes")
-    print(f"arena {library.arena_bytes:,} bytes")
+    print(f"flash {image.flash_bytes:,} bytes, of these weights {library.weights_bytes:,}")
+    print(f"RAM {image.ram_bytes:,} bytes, of these arena {library.arena_bytes:,}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Rules for all tests."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,9 @@ import pytest
 from utvm import boards
 from utvm.boards import Board
 from utvm.compiler import Library, Tensor
+
+# Virtual boards are locked here, so that tests do not meet a run that is under way on this machine.
+os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="utvm-tests-")
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+import platformdirs
 from serial.tools import list_ports
 
 from utvm.boards import Board
@@ -172,18 +173,22 @@ def attach(
     with contextlib.ExitStack() as stack:
         if probe is None:
             identity = board.virtual.serial
-            stack.enter_context(hold(f"virtual {board.name}"))
+            # Of this user only: others have virtual boards of their own.
+            own = platformdirs.user_runtime_path("utvm", ensure_exists=True)
+            stack.enter_context(hold(f"virtual {board.name}", directory=own))
             machine = stack.enter_context(start_virtual(board, log_directory, latency_us=latency_us))
             assert machine.health_match
             commands = [board.openocd.virtual_probe.format(port=machine.health_match["stlink"])]
-            console_url = f"socket://127.0.0.1:{machine.health_match['console']}"
-            description, services = "virtual ST-Link", [machine]
+            console_url: str | None = f"socket://127.0.0.1:{machine.health_match['console']}"
+            description = "virtual ST-Link"
+            services: tuple[Service | OpenOcd, ...] = (machine,)
         else:
             identity = probe.serial
             stack.enter_context(hold(f"{probe.kind} {identity or probe.usb_path}"))
             commands = [board.openocd.select_serial.format(serial=identity)] if identity else []
             console_url = _serial_device(identity)
-            description, services = f"{probe.kind} at USB {probe.usb_path}", []
+            description = f"{probe.kind} at USB {probe.usb_path}"
+            services = ()
         openocd = stack.enter_context(
             OpenOcd(board.openocd_config, commands=commands, log=log_directory / "openocd.log")
         )

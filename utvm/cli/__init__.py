@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import invoke
+from invoke.exceptions import Exit
+from invoke.tasks import task as invoke_task
 
 from utvm.errors import ExitCode, UtvmError
 
@@ -30,12 +31,12 @@ def task(*positional: Callable[..., ExitCode | None], **options: Any) -> Any:
             except UtvmError as error:
                 if "--debug" in sys.argv or "-d" in sys.argv:
                     raise
-                raise invoke.Exit(f"error: {error}", int(error.exit_code)) from None
+                raise Exit(f"error: {error}", int(error.exit_code)) from None
             except KeyboardInterrupt:
-                raise invoke.Exit("interrupted", int(ExitCode.INFRASTRUCTURE)) from None
+                raise Exit("interrupted", int(ExitCode.INFRASTRUCTURE)) from None
             if code:
-                raise invoke.Exit(code=int(code))
+                raise Exit(code=int(code))
 
-        return invoke.task(body, **options)
+        return invoke_task(body, **options)
 
     return decorate(*positional) if positional else decorate

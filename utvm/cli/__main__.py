@@ -3,8 +3,7 @@
 import sys
 from pathlib import Path
 
-import invoke
-from invoke.exceptions import ParseError
+from invoke.exceptions import Exit, ParseError
 from invoke.program import Program
 
 import utvm
@@ -12,7 +11,7 @@ from utvm.errors import ExitCode
 from utvm.process import end_on_sigterm
 
 
-class _Inv(Program):  # type: ignore[misc]
+class _Inv(Program):
     """Invoke's program; a command line that cannot be understood ends with the exit code for wrong usage."""
 
     def parse_core(self, argv: list[str] | None) -> None:
@@ -28,8 +27,8 @@ class _Inv(Program):  # type: ignore[misc]
             raise _usage(error) from None
 
 
-def _usage(error: Exception) -> invoke.Exit:
-    return invoke.Exit(f"error: {error}\n  hint: ./inv --list shows the commands", int(ExitCode.USAGE))
+def _usage(error: Exception) -> Exit:
+    return Exit(f"error: {error}\n  hint: ./inv --list shows the commands", int(ExitCode.USAGE))
 
 
 def main() -> None:

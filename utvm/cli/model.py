@@ -128,7 +128,7 @@ def _write_outputs(library: Library, result: RunResult, path: str) -> None:
     with tempfile.TemporaryFile() as file:
         if path.endswith(".npz"):
             names: Sequence[str] = [tensor.name for tensor in library.outputs]
-            np.savez(file, **dict(zip(names, result.outputs, strict=True)))
+            np.savez(file, allow_pickle=False, **dict(zip(names, result.outputs, strict=True)))
         else:
             np.save(file, result.outputs[0])
         file.seek(0)

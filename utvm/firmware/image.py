@@ -79,8 +79,8 @@ class Firmware:
         """Return the bytes used in each memory region, initial values of data counted in both places."""
         use: dict[str, int] = {}
         for section in self.sections:
-            for address in {section.address, section.load_address} - {None}:
-                name = self.region_of(address)
+            for address in {section.address, section.load_address}:
+                name = None if address is None else self.region_of(address)
                 if name is not None:
                     use[name] = use.get(name, 0) + section.size
         return use

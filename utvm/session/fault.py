@@ -73,7 +73,9 @@ class FaultRecord:
         words = struct.unpack(f"<{_WORDS}I", data)
         if words[0] != _MAGIC:
             return None
-        return cls(*words[1:8], frame=words[9:17] if words[8] else None)
+        exception, cfsr, hfsr, mmfar, bfar, exc_return, sp = words[1:8]
+        frame = words[9:17] if words[8] else None
+        return cls(exception, cfsr, hfsr, mmfar, bfar, exc_return, sp, frame)
 
     @property
     def pc(self) -> int | None:
