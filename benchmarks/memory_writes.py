@@ -8,6 +8,9 @@ Side by side, in one run, on a virtual STM32F746 whose ST-Link takes 2 ms a comm
 - what the probe alone allows: 6144 bytes a transfer, each followed by the question whether it went well (the
   protocol has no other way to learn it), asked by a bare client without OpenOCD.
 
+OpenOCD 0.12 reads CTRL/STAT after each GDB packet, and a packet holds two transfers: five commands where the
+bare client needs four. So 1.25 times the bare client's time is the least that is possible through it.
+
 Run: ``.venv/bin/python benchmarks/memory_writes.py``. Ends with 1 if a target is missed.
 """
 
@@ -38,6 +41,7 @@ OURS_BYTES = 240 * KIB  # all of SRAM1
 ARRAY_WORDS_BYTES = 48 * KIB
 ARRAY_BYTES_BYTES = 8 * KIB
 SINGLE_WORDS_BYTES = 1 * KIB
+_TRIES = 6  # the best counts: other programs on the machine only ever make it slower
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ def measure(latency_us: int) -> list[Result]:
             assert machine.health_match
             stlink = int(machine.health_match["stlink"])
             probe = BareProbe(stlink)
-            limit = best_of(3, "probe alone", OURS_BYTES, lambda: probe.write(ADDRESS, data))
+            limit = best_of(_TRIES, "probe alone", OURS_BYTES, lambda: probe.write(ADDRESS, data))
             probe.close()
             tcl_port = free_port()
             commands = [board.openocd.virtual_probe.format(port=stlink), f"tcl_port {tcl_port}"]
@@ -148,10 +152,10 @@ def _through_openocd(gdb: GdbClient, tcl: Tcl, data: bytes) -> list[Result]:
             tcl.run(f"mww {ADDRESS + 4 * index:#x} {words[index]:#x}")
 
     return [
-        checked(best_of(3, "ours", OURS_BYTES, lambda: gdb.write_memory(ADDRESS, data)), data),
+        checked(best_of(_TRIES, "ours", OURS_BYTES, lambda: gdb.write_memory(ADDRESS, data)), data),
         checked(
             best_of(
-                3,
+                _TRIES,
                 "array2mem 32",
                 ARRAY_WORDS_BYTES,
                 lambda: tcl.run(f"{target} array2mem words 32 {ADDRESS:#x} {len(words)}"),

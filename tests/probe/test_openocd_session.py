@@ -1,6 +1,7 @@
 """A real, unmodified OpenOCD on the virtual board, through both drivers: the whole of a debug session."""
 
 import socket
+import struct
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
@@ -225,6 +226,18 @@ def test_one_session_after_another_on_one_board(program: Program, tmp_path: Path
                     rig.gdb.flash([(FLASH, program.image)])
                 held = rig.gdb.read_memory(FLASH, len(program.image))
         assert held == program.image
+
+
+def test_a_core_that_locks_up_is_a_stop(rig: Rig) -> None:
+    if rig.transport == "hla_swd":
+        return  # OpenOCD's high-level driver takes a core in lock-up for one that runs
+    # The first instruction is undefined, and the HardFault vector leads nowhere.
+    vectors = struct.pack("<II", DTCM + 0x1000, FLASH + 0x101) + b"\xff" * 0xF8
+    rig.gdb.flash([(FLASH, vectors + b"\xfe\xde")])
+    rig.gdb.monitor("reset halt")
+    rig.gdb.resume()
+    assert rig.gdb.wait_for_stop(10.0) is not None
+    assert rig.gdb.read_register("pc") == 0xFFFFFFFE  # ARM DDI 0403E, B1.5.15
 
 
 def test_the_debug_components_are_found(running: Rig) -> None:

@@ -194,11 +194,14 @@ def test_an_openocd_that_dies_is_named(tmp_path: Path) -> None:
         assert not rig.openocd.running
 
 
+@pytest.mark.slow
 def test_a_board_that_dies_mid_programming_is_an_error_of_ours(tmp_path: Path) -> None:
     with ExitStack() as stack:
         rig = rig_on(stack, DAP, tmp_path)
-        os.kill(rig.board.pid, signal.SIGKILL)
+        rig.gdb.monitor("reset halt")
+        image = bytes(range(256)) * 2048  # 512 KiB: takes seconds
+        threading.Timer(0.5, os.kill, (rig.board.pid, signal.SIGKILL)).start()
         with pytest.raises(UtvmError):
-            rig.gdb.flash([(FLASH, bytes(range(256)) * 400)], timeout=3.0)
+            rig.gdb.flash([(FLASH, image)])
         with pytest.raises(ProbeError, match="ended unexpectedly"):
             rig.board.check()

@@ -29,6 +29,7 @@ _THUMB = 2
 
 # The largest transfer of an ST-Link: a packet that carries a whole number of them wastes no command.
 _TRANSFER_BYTES = 6144
+_SLOWEST_FLASH_BYTES_PER_SECOND = 16384
 _DEFAULT_PACKET_BYTES = 400
 _SMALLEST_PACKET_BYTES = 128
 _WRITE_OVERHEAD_BYTES = 64  # the words around the data in X and vFlashWrite, checksum included
@@ -46,7 +47,7 @@ class GdbClient:
     Args:
         host: where the server is.
         port: its TCP port.
-        timeout: seconds a reply may take; programming flash and monitor commands may take longer.
+        timeout: seconds a reply may take; flash and monitor commands have their own, longer ones.
 
     Raises:
         ProbeError: the link or the server fails, or a reply does not come in time. Every method may raise it.
@@ -302,12 +303,11 @@ class GdbClient:
 
     # Flash
 
-    def flash(self, segments: Sequence[tuple[int, bytes]], timeout: float = 120.0) -> None:
+    def flash(self, segments: Sequence[tuple[int, bytes]]) -> None:
         """Erase the sectors that the segments lie in, and program them. The target must be halted.
 
         Args:
             segments: pairs of address and bytes, which must not overlap.
-            timeout: seconds a single erasure or the programming of all may take.
 
         Raises:
             BoardError: part of a segment is not flash (then nothing has been erased), or the flash refuses.
@@ -317,7 +317,7 @@ class GdbClient:
                 b"vFlashErase:%x,%x" % (start, size),
                 f"flash at {start:#010x}, {size} bytes, cannot be erased",
                 "is it write-protected?",
-                timeout,
+                _flash_timeout(size),
             )
         for address, data in sorted(segments):
             for offset, part in self._split(data):
@@ -325,6 +325,7 @@ class GdbClient:
                     b"vFlashWrite:%x:%b" % (address + offset, escape(part)),
                     f"flash at {address + offset:#010x} cannot be written",
                 )
+        timeout = _flash_timeout(sum(len(data) for _, data in segments))
         self._expect_ok(b"vFlashDone", "flash programming failed", "see OpenOCD's log", timeout)
 
     def _ranges_to_erase(self, segments: Sequence[tuple[int, bytes]]) -> list[tuple[int, int]]:
@@ -429,3 +430,8 @@ def _packet_size(feature: str) -> int:
         if size >= _SMALLEST_PACKET_BYTES:
             return size
     raise ProbeError(f"the GDB server offers an unusable packet size: {feature[:40]}")
+
+
+def _flash_timeout(size: int) -> float:
+    """Return seconds in which a slow probe has certainly erased or programmed a number of bytes."""
+    return 20.0 + size / _SLOWEST_FLASH_BYTES_PER_SECOND
