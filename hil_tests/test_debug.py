@@ -1,7 +1,7 @@
 """The debug port: halt, step, breakpoints, watchpoints, registers and resets do what they say."""
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -42,12 +42,11 @@ def stepper(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
 
 
 @pytest.fixture
-def ready(board: Bench, stepper: Firmware, session: Callable[[Firmware], HostDriven]) -> Iterator[Bench]:
+def ready(board: Bench, stepper: Firmware, session: Callable[[Firmware], HostDriven]) -> Bench:
     """The board, about to run the program: it does so when it is resumed."""
     session(stepper)
     board.write_memory(stepper.symbols["utvm_request"], struct.pack("<I", 0))
-    yield board
-    board.clear_breakpoints()
+    return board
 
 
 def test_halt_stops_a_running_core(board: Bench, doubler: Firmware, code: MemoryRegion) -> None:
@@ -70,6 +69,7 @@ def test_step_executes_one_instruction(ready: Bench, stepper: Firmware) -> None:
     mark = stepper.symbols["stepper_mark"]
     ready.insert_breakpoint(mark)
     assert ready.run_until_stop(_TIMEOUT) == mark
+    ready.clear_breakpoints()
     seen = []
     for _ in range(5):
         ready.gdb.step()

@@ -68,6 +68,9 @@ _OVERFLOW = handwritten(
     "  return overflow_deeper(x[0], y);",
     "static int32_t __attribute__((noinline)) overflow_deeper(int32_t depth, int32_t *y) {\n"
     "  volatile int32_t frame[16];\n"
+    "  if (depth == INT32_MAX) {\n"
+    "    return 0;\n"
+    "  }\n"
     "  frame[depth & 15] = depth;\n"
     "  y[0] = depth + 1;\n"
     "  return overflow_deeper(y[0], y) + frame[depth & 15];\n"

@@ -111,6 +111,8 @@ class Course:
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Take a test's result; after infrastructure trouble, see whether the board comes back."""
         case = self._recorder.take(nodeid)
+        if case.outcome is not Outcome.PASSED:
+            self.keeper.distrust()
         if case.outcome is Outcome.INFRASTRUCTURE:
             case = dataclasses.replace(case, message=f"{case.message}\n{self._after_trouble(case)}")
         self._cases.append(case)

@@ -86,7 +86,10 @@ class Display:
             soft_wrap=True,
         )
         if case.outcome in (Outcome.FAILED, Outcome.INFRASTRUCTURE):
-            self.line(_indented(case.details or case.message))
+            # A traceback ends with the message; an error of ours has no traceback.
+            if case.message.partition("\n")[0] not in case.details:
+                self.line(_indented(case.message))
+            self.line(_indented(case.details))
 
     def end(self) -> None:
         """Take the progress bar away."""

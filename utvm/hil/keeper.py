@@ -6,8 +6,9 @@ from pathlib import Path
 from utvm.attach import Bench, Wish, attach, find_probe
 from utvm.boards import Board
 from utvm.errors import BoardError, ProbeError, TransportError, UtvmError
+from utvm.firmware import Firmware
 from utvm.hil.results import BoardIdentity
-from utvm.session import DeviceFault
+from utvm.session import DeviceFault, HostDriven
 
 
 class BenchKeeper:
@@ -30,6 +31,7 @@ class BenchKeeper:
         physical = wish == "physical" or bool(serial)
         self._identity = BoardIdentity(board.name, "physical" if physical else "virtual", "", serial)
         self._bench: Bench | None = None
+        self._session: HostDriven | None = None
         self._stack = contextlib.ExitStack()
 
     @property
@@ -85,9 +87,44 @@ class BenchKeeper:
             self._serial = probe.serial
             self._identity = BoardIdentity(self.board.name, "physical", probe.kind, probe.serial)
 
+    def fresh(self) -> Bench:
+        """Return the board reset and halted, without breakpoints.
+
+        Raises:
+            UtvmError: it does not answer, or refuses.
+        """
+        bench = self.bench
+        self._session = None
+        bench.clear_breakpoints()
+        bench.reset(halt=True)
+        return bench
+
+    def session(self, firmware: Firmware) -> HostDriven:
+        """Return a session on an image, waiting for its first request.
+
+        A board that already waits with that image is taken as it is: programming and resetting it for each of a
+        hundred tests would take most of their time.
+
+        Raises:
+            UtvmError: as :class:`utvm.session.HostDriven`.
+        """
+        bench = self.bench
+        running = self._session
+        if running is not None and running.firmware.digest == firmware.digest and running.waiting:
+            return running
+        self._session = None
+        bench.clear_breakpoints()
+        # Left without __exit__: what takes the board next clears the breakpoints, as above.
+        self._session = HostDriven(bench, firmware).__enter__()
+        return self._session
+
+    def distrust(self) -> None:
+        """Have the next test begin with a reset, whatever the board seems to be doing."""
+        self._session = None
+
     def release(self) -> None:
         """Let go of the board and end what it needed. Safe to call again."""
-        self._bench = None
+        self._bench = self._session = None
         self._stack.close()
 
     def trouble_behind(self, error: BaseException) -> str:

@@ -8,9 +8,8 @@ Suites ask for these fixtures:
 - ``record_model``: a function that takes the runs of a model into the report.
 """
 
-import contextlib
 import datetime
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -94,10 +93,7 @@ def board_of(config: pytest.Config) -> Board:
 @pytest.fixture
 def board(request: pytest.FixtureRequest) -> Bench:
     """The board on the bench, without breakpoints, halted before its first instruction."""
-    bench = request.config.stash[_COURSE].keeper.bench
-    bench.clear_breakpoints()
-    bench.reset(halt=True)
-    return bench
+    return request.config.stash[_COURSE].keeper.fresh()
 
 
 @pytest.fixture(scope="session")
@@ -111,10 +107,12 @@ def firmware(request: pytest.FixtureRequest) -> Callable[[Sequence[Library]], Fi
 
 
 @pytest.fixture
-def session(board: Bench) -> Iterator[Callable[[Firmware], HostDriven]]:
-    """Programs an image, unless the board holds it already, and returns a session on it."""
-    with contextlib.ExitStack() as stack:
-        yield lambda image: stack.enter_context(HostDriven(board, image))
+def session(request: pytest.FixtureRequest) -> Callable[[Firmware], HostDriven]:
+    """Programs an image and returns a session on it, waiting for a request.
+
+    A board that already waits with that image is not reset. A test that needs it fresh asks for ``board`` too.
+    """
+    return request.config.stash[_COURSE].keeper.session
 
 
 @pytest.fixture

@@ -75,6 +75,11 @@ class HostDriven:
             self.bench.insert_breakpoint(self.firmware.symbols[symbol])
         self._run_to_turn("come up after reset")
 
+    @property
+    def waiting(self) -> bool:
+        """Whether the board waits for a request: a model can be run without a reset."""
+        return self.bench.gdb.read_register("pc") == self._symbol(_TURN)
+
     def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> RunResult:
         """Run a model once.
 
