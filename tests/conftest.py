@@ -11,7 +11,7 @@ from utvm.boards import Board
 from utvm.compiler import Library, Tensor
 
 # Virtual boards are locked here, so that tests do not meet a run that is under way on this machine.
-os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="utvm-tests-")
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="utvm-tests-")
 
 
 @pytest.hookimpl(hookwrapper=True)
