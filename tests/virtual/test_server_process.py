@@ -1,10 +1,12 @@
 """``python -m utvm.virtual`` as a process: its one line, its end, what it says to bad input."""
 
+import contextlib
 import re
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,10 +15,15 @@ from utvm.boards import Board
 READY = re.compile(r"virtual board stm32f746 ready: st-link tcp (\d+), console tcp (\d+)\n")
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
+@contextlib.contextmanager
+def start(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "utvm.virtual", *arguments]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def feed(process: subprocess.Popen[str], text: str) -> None:
@@ -27,9 +34,9 @@ def feed(process: subprocess.Popen[str], text: str) -> None:
 
 
 def finish(*arguments: str, stdin: str) -> tuple[int, str]:
-    process = start(*arguments)
-    _, said = process.communicate(stdin, timeout=30)
-    return process.returncode, said
+    with start(*arguments) as process:
+        _, said = process.communicate(stdin, timeout=30)
+        return process.returncode, said
 
 
 def is_closed(client: socket.socket) -> bool:
@@ -41,16 +48,16 @@ def is_closed(client: socket.socket) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_says_where_it_listens_and_ends_when_told(board: Board, number: int) -> None:
-    process = start("--serial=ME")
-    feed(process, board.machine_spec().model_dump_json())
-    assert process.stdout
-    match = READY.fullmatch(process.stdout.readline())
-    assert match
-    clients = [socket.create_connection(("127.0.0.1", int(port)), timeout=5.0) for port in match.groups()]
-    process.send_signal(number)
-    assert process.wait(timeout=5.0) == 0
-    assert all(is_closed(client) for client in clients)
-    assert "Traceback" not in process.communicate()[1]
+    with start("--serial=ME") as process:
+        feed(process, board.machine_spec().model_dump_json())
+        assert process.stdout
+        match = READY.fullmatch(process.stdout.readline())
+        assert match
+        clients = [socket.create_connection(("127.0.0.1", int(port)), timeout=5.0) for port in match.groups()]
+        process.send_signal(number)
+        assert process.wait(timeout=5.0) == 0
+        assert all(is_closed(client) for client in clients)
+        assert "Traceback" not in process.communicate()[1]
 
 
 def test_a_specification_that_is_none() -> None:
