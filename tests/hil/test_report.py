@@ -261,7 +261,7 @@ def test_the_page_says_what_a_reader_asks_first(summary: RunReport) -> None:
         "virtual board",
         "instructions, not time",
         "1,234",
-        "98.0 %",
+        "98.00 %",
         "OpenOCD died",
         "not equal",
         "virtual ST-Link",

@@ -137,3 +137,30 @@ def test_a_second_run_on_the_same_board_is_told_who_holds_it(run_suite: Runner, 
     assert second.exit_code == 3
     assert f"busy, held by pid {first.pid}" in second.lines[-1]
     assert second.report["verdict"] == "infrastructure"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_orphans")
+def test_a_session_is_kept_between_tests_and_renewed_when_the_board_does_not_wait(run_suite: Runner) -> None:
+    done = run_suite(
+        "import numpy as np\nimport pytest\n"
+        "from hil_tests.programs import handwritten\n"
+        "from utvm.session import DeviceFault\n"
+        "X = [np.arange(4, dtype=np.int32)]\n"
+        "@pytest.fixture\n"
+        "def image(firmware):\n"
+        "    count = handwritten('count', '  y[0] = ++count_runs;\\n  return 0;', 'static int count_runs;')\n"
+        "    return firmware([count, handwritten('bad', '  __asm__ volatile(\"udf #0\");\\n  return 0;')])\n"
+        "def runs(session, image):\n    return int(session(image).run('count', X).outputs[0][0])\n"
+        "def test_first(session, image):\n    assert runs(session, image) == 1\n"
+        "def test_kept(session, image):\n    assert runs(session, image) == 2\n"
+        "def test_fault(session, image):\n"
+        "    with pytest.raises(DeviceFault):\n        session(image).run('bad', X)\n"
+        "def test_renewed(session, image):\n    assert runs(session, image) == 1\n"
+        "def test_fails(session, image):\n    assert runs(session, image) == 99\n"
+        "def test_renewed_after_a_failure(session, image):\n    assert runs(session, image) == 1\n"
+        "def test_fresh(board, session, image):\n    assert runs(session, image) == 1\n",
+        fake=False,
+    )
+    failed = [name for name, outcome in done.outcomes.items() if outcome != "passed"]
+    assert failed == ["test_fails"]

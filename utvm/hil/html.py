@@ -50,7 +50,7 @@ def _templates() -> jinja2.Environment:
         "hex": lambda value: f"{value:#010x}",
         "bytes": spoken_bytes,
         "thousands": lambda value: f"{value:,}",
-        "percent": lambda value: f"{100 * value:.1f} %",
+        "percent": lambda value: f"{100 * value:.2f} %",
         "seconds": lambda value: f"{value:.2f} s",
     }
     environment.filters.update(filters)
