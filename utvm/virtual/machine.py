@@ -19,6 +19,7 @@ __all__ = ["BusError", "Machine"]
 _log = logging.getLogger(__name__)
 _INTERRUPT_LINES = 98  # RM0385, table 46
 _ERASED = 0xFF
+_FAIR_SHARE = 2000  # instructions that the core executes between two visits, however many queue
 CONSTANTS = "constants"
 
 
@@ -42,6 +43,7 @@ class Machine:
         self._condition = threading.Condition()
         self._gate = threading.Lock()  # of the number of visitors
         self._visitors = 0
+        self._served = 0  # visits that have ended
         self._in_reset = False
         self._closing = False
         self._broken = False
@@ -167,11 +169,11 @@ class Machine:
         try:
             with self._condition:
                 while not self._closing:
-                    busy = not self._in_reset and self._cpu.run()
+                    busy = not self._in_reset and self._cpu.run(_FAIR_SHARE)
                     self._serve_reset_request()
-                    while not self._closing and (self._visitors or not busy):
+                    served = self._served
+                    while not self._closing and served == self._served and (self._visitors or not busy):
                         self._condition.wait()
-                        busy = True
         except Exception:
             self._broken = True
             _log.exception("the model of %s has failed", self.spec.name)
@@ -204,4 +206,5 @@ class Machine:
                 with self._gate:
                     self._visitors -= 1
                     self._cpu.wanted = self._visitors > 0
+                self._served += 1
                 self._condition.notify_all()

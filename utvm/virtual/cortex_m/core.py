@@ -86,6 +86,11 @@ class Stop:
 
 
 _ASKED = Stop(StopKind.ASKED)
+_FAULTS = {
+    Reason.NO_COPROCESSOR: faults.NOCP,
+    Reason.DIVIDE: faults.DIVBYZERO,
+    Reason.UNALIGNED: faults.UNALIGNED,
+}
 
 
 class Core:
@@ -111,7 +116,6 @@ class Core:
         self._word_pointer = ctypes.byref(self._word)
         self._state_pointer = ctypes.byref(self.state)
         self._stop: Stop | None = None
-        self._undo = False
         self._stale: list[tuple[int, int]] = []
         self._data_hooks: list[ctypes.c_size_t] = []
         self._map_memory()
@@ -220,8 +224,6 @@ class Core:
         state = self.state
         state.deadline = deadline
         self._stop = None
-        self._undo = False
-        state.fault_size = 0
         # Unicorn cannot drop translations while it executes.
         for start, end in self._stale:
             self._uc.ctl_remove_cache(start, end)
@@ -234,7 +236,7 @@ class Core:
         except unicorn.UcError as error:
             if self._stop is None:
                 self._stop = self._refused(error)
-        if self._undo or state.fault_size:
+        if state.undo:
             return self._undo_instruction()
         if self._stop is not None:
             return self._stop
@@ -353,11 +355,9 @@ class Core:
 
     def _fail(self, address: int) -> None:
         """Have the instruction under way undone: a device refused it."""
-        if not self._undo:
-            self._counter.utvm_save(self._engine, self._state_pointer)
-            self._undo = True
+        if not self.state.undo:
+            self._counter.utvm_undo(self._engine, self._state_pointer, Reason.NONE)
             self._stop = Stop(StopKind.FAULT, faults.data_fault(address))
-            self.state.stop = 1
 
     def _on_interrupt(self, uc: Any, number: int, _data: object) -> None:
         if number == _SVC:
@@ -403,21 +403,25 @@ class Core:
 
     def _undo_instruction(self) -> Stop:
         state = self.state
-        if state.fault_size:
-            self._stop = Stop(StopKind.FAULT, faults.usage_fault(faults.UNALIGNED))
-            memory = self._bus.memory_at(state.fault_address)
-            if memory and memory.region.kind == "ram":
-                self._bus.write(state.fault_address, bytes(state.fault_bytes[: state.fault_size]))
+        state.count = state.undo_count
+        memory = self._bus.memory_at(state.data_address) if state.data_size else None
+        if memory and memory.region.kind == "ram":
+            self._bus.write(state.data_address, bytes(state.data_bytes[: state.data_size]))
         for index in range(13):
             self.write(R0 + index, state.saved[index])
         self.write(SP, state.saved[13])
         self.write(LR, state.saved[14])
+        for index in range(32):
+            self.write(S0 + index, state.saved_float[index])
+        self.write(FPSCR, state.saved_float[32])
         self.write(XPSR, state.saved[15])
-        self.write_pc(state.begun)
-        return cast(Stop, self._stop)
+        self.write_pc(state.undo_address)
+        if state.undo_reason == Reason.NONE:
+            return cast(Stop, self._stop)
+        return Stop(StopKind.FAULT, faults.usage_fault(_FAULTS[Reason(state.undo_reason)]))
 
     def _stopped_by_counter(self) -> Stop:
-        reason = self.state.reason
+        reason = Reason(self.state.reason)
         if reason == Reason.ASKED:
             return _ASKED
         if reason == Reason.BREAKPOINT:
@@ -428,13 +432,8 @@ class Core:
             if self.read(PC) == _UNTIL:
                 return Stop(StopKind.FAULT, faults.fetch_fault(_UNTIL))
             return _ASKED  # after WFI
-        status = {
-            Reason.NO_COPROCESSOR: faults.NOCP,
-            Reason.DIVIDE: faults.DIVBYZERO,
-            Reason.UNALIGNED: faults.UNALIGNED,
-        }[Reason(reason)]
         self.state.count += 1
-        return Stop(StopKind.FAULT, faults.usage_fault(status))
+        return Stop(StopKind.FAULT, faults.usage_fault(_FAULTS[reason]))
 
 
 def _address_of(function: str) -> int | None:

@@ -5,7 +5,9 @@
  * hundred times as much. Unicorn's own functions come as pointers, so nothing is linked.
  *
  * Unicorn passes over instructions of an IT block whose condition fails without calling the hook. They take a
- * cycle and are instructions like others, so they are counted as soon as the next instruction shows up.
+ * cycle and are instructions like others, so they are counted as soon as the next instruction shows up. Nor can
+ * Unicorn be stopped inside an IT block. What asks to stop there is answered after the block; a breakpoint there
+ * stops before the block; a fault there is undone when the block has ended.
  *
  * Instructions that need care (sleep, division, floating point, accesses that must be aligned, changes of the
  * interrupt masks) are found by decoding each address once. utvm_on_translation() forgets what was decoded when
@@ -36,7 +38,8 @@ enum kind {
 };
 
 enum { MEGABYTE_BITS = 20, MEGABYTES = 4096, BREAKPOINTS = 8, WATCHPOINTS = 4, UNICORN_WRITE = 17 };
-enum { REGISTER_LR = 10, REGISTER_SP = 12, REGISTER_R0 = 66, REGISTER_XPSR = 120 };
+enum { REGISTER_LR = 10, REGISTER_SP = 12, REGISTER_R0 = 66 };
+enum { REGISTER_S0 = 79, REGISTER_FPSCR = 6, REGISTER_XPSR = 120 };
 enum { WATCH_READ = 1, WATCH_WRITE = 2 };
 
 typedef struct {
@@ -66,11 +69,22 @@ typedef struct {
   uint32_t reason;       /* enum stop */
   uint32_t begun;        /* address of the instruction begun last */
   uint32_t watch_hits;   /* one bit a watchpoint */
-  uint32_t fault_address, fault_size;
-  uint8_t fault_bytes[8]; /* what was in memory before an unaligned store */
-  uint32_t saved[16];     /* r0-r12, SP, LR, xPSR before an instruction that is to be undone */
-  /* own */
-  uint32_t conditional_left, conditional_address;
+  /* an instruction that is to be undone */
+  uint32_t undo;          /* whether there is one */
+  uint32_t undo_reason;   /* enum stop, STOP_NONE if a device refused it */
+  uint64_t undo_count;    /* count with it */
+  uint32_t undo_address;
+  uint32_t saved[16];     /* r0-r12, SP, LR, xPSR before it */
+  uint32_t saved_float[33]; /* s0-s31, FPSCR before it */
+  uint32_t data_address, data_size;
+  uint8_t data_bytes[8]; /* what was in memory before an unaligned store */
+  /* own: the IT block under way */
+  uint32_t conditional_left;    /* instructions of it to come */
+  uint32_t conditional_address; /* of the next of them */
+  uint32_t conditional_index;   /* how many of them came already */
+  uint32_t conditional_block;   /* address of IT, or 1 if the block was resumed in the middle */
+  uint32_t conditional_state;   /* ITSTATE where it was resumed */
+  uint32_t inside;              /* whether the instruction begun last belongs to it */
   uint8_t *kinds[MEGABYTES];
 } core_t;
 
@@ -99,7 +113,7 @@ static uint32_t length(uint16_t first) { return first >= 0xE800u ? 4 : 2; }
 static uint8_t decode_16(uint16_t op) {
   if (op == 0xBF20u || op == 0xBF30u) return SLEEP; /* WFE, WFI */
   if (op == 0xBF40u) return SEND_EVENT;
-  if ((op & 0xFF00u) == 0xBF00u && (op & 0xFu)) return IT_BLOCK;
+  if ((op & 0xFF00u) == 0xBF00u && (op & 0xFu)) return (uint8_t)(IT_BLOCK | (op & 0xFu));
   if ((op & 0xFFE8u) == 0xB660u) return MASKS;                                    /* CPS */
   if ((op & 0xF000u) == 0xC000u) return (uint8_t)(WORD_ALIGNED | (op >> 8 & 7u)); /* LDM, STM */
   return PLAIN;
@@ -135,9 +149,8 @@ static uint8_t decode(void *engine, core_t *core, uint32_t address, uint32_t siz
   return kind;
 }
 
-static void expect_conditional(core_t *core, uint32_t mask, uint32_t address) {
-  core->conditional_left = (mask & 1u) ? 4 : (mask & 2u) ? 3 : (mask & 4u) ? 2 : (mask & 8u) ? 1 : 0;
-  core->conditional_address = address;
+static uint32_t conditional_count(uint32_t mask) {
+  return (mask & 1u) ? 4 : (mask & 2u) ? 3 : (mask & 4u) ? 2 : (mask & 8u) ? 1 : 0;
 }
 
 /* Count the instructions between the last one seen and this one, as far as they belong to the same IT block. */
@@ -145,12 +158,25 @@ static void pass_conditional(void *engine, core_t *core, uint32_t address, uint3
   while (core->conditional_left && core->conditional_address < address) {
     core->conditional_address += length(halfword(engine, core, core->conditional_address));
     core->conditional_left--;
+    core->conditional_index++;
     core->count++;
   }
-  if (core->conditional_left && core->conditional_address == address) {
+  core->inside = core->conditional_left && core->conditional_address == address;
+  if (core->inside) {
     core->conditional_address += size;
     core->conditional_left--;
+    core->conditional_index++;
   }
+}
+
+/* ITSTATE of the instruction begun last (ARM DDI 0403E, A7.3.3). */
+static uint32_t conditional_state(void *engine, core_t *core) {
+  uint32_t state = core->conditional_state;
+  if (!core->inside) return 0;
+  if (core->conditional_block != 1) state = halfword(engine, core, core->conditional_block) & 0xFFu;
+  for (uint32_t i = 1; i < core->conditional_index; i++)
+    state = (state & 7u) ? (state & 0xE0u) | (state << 1 & 0x1Fu) : 0;
+  return state;
 }
 
 static int is_breakpoint(const core_t *core, uint32_t address) {
@@ -159,17 +185,34 @@ static int is_breakpoint(const core_t *core, uint32_t address) {
   return 0;
 }
 
+static int has_breakpoint(void *engine, core_t *core, uint32_t block, uint32_t instructions) {
+  uint32_t address = block + 2;
+  for (uint32_t i = 0; i < instructions; i++) {
+    if (is_breakpoint(core, address)) return 1;
+    address += length(halfword(engine, core, address));
+  }
+  return 0;
+}
+
 /* Return why to stop before a special instruction, or STOP_NONE. */
 static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind) {
   if (kind <= UNKNOWN) kind = decode(engine, core, address, size);
   switch (kind & 0xF0u) {
-    case SLEEP:
-      return core->pass == address ? STOP_NONE : STOP_SLEEP;
+    case SLEEP: /* inside an IT block it is over at once, as the architecture allows */
+      return core->pass == address || core->inside ? STOP_NONE : STOP_SLEEP;
     case SEND_EVENT:
       core->event = 1;
       return STOP_NONE;
     case IT_BLOCK:
-      expect_conditional(core, halfword(engine, core, address) & 0xFu, address + 2);
+      core->conditional_left = conditional_count(kind & 0xFu);
+      core->conditional_address = address + 2;
+      core->conditional_index = 0;
+      core->conditional_block = address;
+      if (core->breakpoint_count && core->pass != address &&
+          has_breakpoint(engine, core, address, core->conditional_left)) {
+        core->pass = address;
+        return STOP_BREAKPOINT;
+      }
       return STOP_NONE;
     case MASKS:
       if (core->masks_matter) core->stop = 1;
@@ -190,12 +233,42 @@ static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t 
   }
 }
 
+/* Keep the registers as they were before the instruction begun last: a fault will undo it. The first one wins. */
+void utvm_undo(void *engine, core_t *core, uint32_t reason) {
+  uint32_t state;
+  if (core->undo) return;
+  core->undo = 1;
+  core->undo_reason = reason;
+  core->undo_count = core->count;
+  core->undo_address = core->begun;
+  core->stop = 1;
+  for (uint32_t i = 0; i < 15; i++) core->saved[i] = read_register(engine, core, i);
+  core->register_read(engine, REGISTER_XPSR, &core->saved[15]);
+  state = conditional_state(engine, core);
+  core->saved[15] = (core->saved[15] & ~0x0600FC00u) | (state & 0xFCu) << 8 | (state & 3u) << 25;
+  for (int32_t i = 0; i < 32; i++) core->register_read(engine, REGISTER_S0 + i, &core->saved_float[i]);
+  core->register_read(engine, REGISTER_FPSCR, &core->saved_float[32]);
+}
+
+static void begin(core_t *core, uint32_t address) {
+  core->count++;
+  core->begun = address;
+}
+
 void utvm_before_instruction(void *engine, uint64_t address_64, uint32_t size, void *data) {
   core_t *const core = data;
   const uint32_t address = (uint32_t)address_64;
   const uint8_t *const page = core->kinds[address >> MEGABYTE_BITS];
   const uint8_t kind = page ? page[(address & 0xFFFFFu) >> 1] : UNTOUCHED;
+  enum stop reason = STOP_NONE;
+  core->inside = 0;
   if (core->conditional_left) pass_conditional(engine, core, address, size);
+  if (core->inside) {
+    if (kind != PLAIN) reason = examine(engine, core, address, size, kind);
+    begin(core, address);
+    if (reason != STOP_NONE) utvm_undo(engine, core, reason);
+    return;
+  }
   if (core->count >= core->deadline || core->stop) {
     stop(engine, core, STOP_ASKED);
     return;
@@ -205,15 +278,14 @@ void utvm_before_instruction(void *engine, uint64_t address_64, uint32_t size, v
     return;
   }
   if (kind != PLAIN) {
-    const enum stop reason = examine(engine, core, address, size, kind);
+    reason = examine(engine, core, address, size, kind);
     if (reason != STOP_NONE) {
       stop(engine, core, reason);
       return;
     }
     core->pass = 1;
   }
-  core->count++;
-  core->begun = address;
+  begin(core, address);
 }
 
 typedef struct {
@@ -243,12 +315,6 @@ int32_t utvm_forget(core_t *core, uint32_t start, uint32_t bytes) {
   return known;
 }
 
-/* Keep the registers as they were before the instruction under way, which a fault will undo. */
-void utvm_save(void *engine, core_t *core) {
-  for (uint32_t i = 0; i < 15; i++) core->saved[i] = read_register(engine, core, i);
-  core->register_read(engine, REGISTER_XPSR, &core->saved[15]);
-}
-
 /* Called before data is read or written, only while something is watched. */
 void utvm_on_data(void *engine, int32_t type, uint64_t address_64, int32_t size, int64_t value, void *data) {
   core_t *const core = data;
@@ -263,12 +329,11 @@ void utvm_on_data(void *engine, int32_t type, uint64_t address_64, int32_t size,
       core->stop = 1;
     }
   }
-  if (core->trap_unaligned && (first & ((uint32_t)size - 1u)) && !core->fault_size) {
-    core->fault_address = first;
-    core->fault_size = (uint32_t)size;
-    core->memory_read(engine, first, core->fault_bytes, (uint64_t)size);
-    utvm_save(engine, core);
-    core->stop = 1;
+  if (core->trap_unaligned && !core->undo && (first & ((uint32_t)size - 1u))) {
+    core->data_address = first;
+    core->data_size = (uint32_t)size;
+    core->memory_read(engine, first, core->data_bytes, (uint64_t)size);
+    utvm_undo(engine, core, STOP_UNALIGNED);
   }
 }
 
@@ -276,9 +341,15 @@ void utvm_on_data(void *engine, int32_t type, uint64_t address_64, int32_t size,
 void utvm_resume(void *engine, core_t *core, uint32_t address) {
   uint32_t status = 0;
   core->register_read(engine, REGISTER_XPSR, &status);
-  /* ITSTATE[3:0] are the bits 11:10 and 26:25 of EPSR. */
-  expect_conditional(core, (status >> 8 & 0xCu) | (status >> 25 & 3u), address);
+  /* ITSTATE[7:2] are the bits 15:10 of EPSR, ITSTATE[1:0] the bits 26:25. */
+  core->conditional_state = (status >> 8 & 0xFCu) | (status >> 25 & 3u);
+  core->conditional_left = conditional_count(core->conditional_state & 0xFu);
+  core->conditional_address = address;
+  core->conditional_index = 0;
+  core->conditional_block = 1;
   core->reason = STOP_NONE;
+  core->undo = 0;
+  core->data_size = 0;
 }
 
 void utvm_release(core_t *core) {

@@ -62,12 +62,16 @@ class CoreState(ctypes.Structure):
         ("reason", ctypes.c_uint32),
         ("begun", ctypes.c_uint32),
         ("watch_hits", ctypes.c_uint32),
-        ("fault_address", ctypes.c_uint32),
-        ("fault_size", ctypes.c_uint32),
-        ("fault_bytes", ctypes.c_uint8 * 8),
+        ("undo", ctypes.c_uint32),
+        ("undo_reason", ctypes.c_uint32),
+        ("undo_count", ctypes.c_uint64),
+        ("undo_address", ctypes.c_uint32),
         ("saved", ctypes.c_uint32 * 16),
-        ("conditional_left", ctypes.c_uint32),
-        ("conditional_address", ctypes.c_uint32),
+        ("saved_float", ctypes.c_uint32 * 33),
+        ("data_address", ctypes.c_uint32),
+        ("data_size", ctypes.c_uint32),
+        ("data_bytes", ctypes.c_uint8 * 8),
+        ("conditional", ctypes.c_uint32 * 6),
         ("kinds", ctypes.c_void_p * _MEGABYTES),
     )
 
@@ -87,10 +91,15 @@ class CoreState(ctypes.Structure):
     reason: int
     begun: int
     watch_hits: int
-    fault_address: int
-    fault_size: int
-    fault_bytes: "ctypes.Array[ctypes.c_uint8]"
+    undo: int
+    undo_reason: int
+    undo_count: int
+    undo_address: int
     saved: "ctypes.Array[ctypes.c_uint32]"
+    saved_float: "ctypes.Array[ctypes.c_uint32]"
+    data_address: int
+    data_size: int
+    data_bytes: "ctypes.Array[ctypes.c_uint8]"
 
 
 def load_counter() -> ctypes.CDLL:

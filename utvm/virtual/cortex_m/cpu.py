@@ -175,23 +175,27 @@ class CortexM7:
 
     # Running
 
-    def run(self) -> bool:
+    def run(self, at_least: int) -> bool:
         """Execute until somebody wants the lock or the core cannot go on by itself.
+
+        Args:
+            at_least: instructions to execute before the lock is given away.
 
         Returns:
             Whether there is more to execute.
         """
+        goal = self.core.count + at_least
         while not self.halted and not self.locked_up:
             self.core.state.stop = 0
-            if self.wanted:
-                return True
-            if self._reset_wanted is not None:
+            wanted = self.wanted
+            if self._reset_wanted is not None or (wanted and self.core.count >= goal):
                 return True
             if self.sleeping and not self._sleep():
-                return False
+                return self.wanted
             if not self.sleeping and not self._take_exception():
                 event = self._next_event()
-                stop = self.core.run(NEVER if event is None else event - self._slept)
+                deadline = NEVER if event is None else event - self._slept
+                stop = self.core.run(min(deadline, goal) if wanted else deadline)
                 self._expire_timers()
                 self._after(stop)
         return self._reset_wanted is not None
@@ -289,7 +293,11 @@ class CortexM7:
         self.sleeping = True
 
     def _sleep(self) -> bool:
-        """Skip to the next event that wakes the core. Returns False where only the outside can wake it."""
+        """Skip to the next event that wakes the core.
+
+        Returns:
+            False where only the outside can wake it, or somebody wants the lock meanwhile.
+        """
         while not self._awake():
             event = self._next_event()
             if event is None:
@@ -297,7 +305,7 @@ class CortexM7:
             self._slept += max(0, event - self.now())
             self._expire_timers()
             if self.wanted:
-                return True
+                return False
         self.sleeping = False
         return True
 

@@ -1,0 +1,158 @@
+"""The instruction count is exact, whatever the instructions are and whoever looks in between."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.virtual.bench import Bench
+
+CYCCNT_ON = """
+    ldr r0, =0xE0001FB0
+    ldr r1, =0xC5ACCE55
+    str r1, [r0]
+    ldr r0, =0xE0001000
+    movs r1, #1
+    str r1, [r0]
+"""
+
+
+def _count(bench: Bench, body: str) -> int:
+    """Return CYCCNT's difference around a body that leaves r0 and r7 alone."""
+    bench.run(f"handler reset\n{CYCCNT_ON}\nldr r7, [r0, #4]\n{body}\nldr r6, [r0, #4]\ndone")
+    return bench.register(6) - bench.register(7)
+
+
+@pytest.mark.parametrize(
+    ("body", "instructions"),
+    [
+        ("", 0),
+        ("nop", 1),
+        ("nop\nnop.w\nnop", 3),
+        ("movs r1, #100\n1: subs r1, #1\nbne 1b", 1 + 2 * 100),
+        ("ldr r1, =100000\n1: subs r1, #1\nnop\nnop\nbne 1b", 1 + 4 * 100000),
+        ("bl 1f\nb 2f\n1: bx lr\n2:", 3),
+        # An instruction whose condition fails is executed as a NOP: it counts.
+        ("movs r1, #1\ncmp r1, #0\nit eq\nmoveq r2, #1", 4),
+        ("movs r1, #1\ncmp r1, #0\nittee eq\nmoveq r2, #1\naddeq.w r2, #1\nmovne r2, #2\naddne r2, #3", 7),
+        ("movs r1, #1\ncmp r1, #0\nitttt eq\nmoveq r2, #1\nmoveq r2, #1\nmoveq r2, #1\nmoveq r2, #1\nnop", 8),
+        # flags change inside the block
+        ("movs r1, #1\ncmp r1, #1\nitt eq\ncmpeq r1, #2\nmoveq r2, #7", 5),
+        ("movs r1, #50\n1: cmp r1, #25\nite hi\nsubhi r1, #1\nsubls r1, #1\ncbz r1, 2f\nb 1b\n2:", 1 + 6 * 50 - 1),
+        ("push {r1, r2}\npop {r1, r2}", 2),
+        ("svc #0", 2),  # and the handler's return
+        ("ldr r1, =0x40004800\nldr r2, [r1]\nstr r2, [r1]", 3),
+        ("ldr r1, =0x20020000\nmovs r2, #1\nldrex r3, [r1]\nstrex r3, r2, [r1]\ndmb", 5),
+    ],
+)  # fmt: skip
+def test_every_instruction_counts_once(bench: Bench, body: str, instructions: int) -> None:
+    extra = "\nb 9f\nhandler sv_call\nbx lr\n9:" if "svc" in body else ""
+    if extra:
+        instructions += 1  # the branch around the handler
+    # The load that reads the counter the second time is the one instruction beyond the body.
+    assert _count(bench, body + extra) == instructions + 1
+
+
+BUSY = f"""
+    handler reset
+    {CYCCNT_ON}
+    ldr r2, =0xE000E010
+    ldr r1, =2999
+    str r1, [r2, #4]
+    movs r1, #7
+    str r1, [r2]
+    ldr r4, =200000
+    movs r5, #0
+1:  subs r4, #1
+    ite mi
+    addmi r5, #1
+    addpl r5, #3
+    udiv r3, r5, r4
+    cmp r4, #0
+    bne 1b
+    ldr r6, [r0, #4]
+    done
+    handler sys_tick
+    ldr r3, =result
+    ldr r1, [r3]
+    add r1, #1
+    str r1, [r3]
+    bx lr
+"""
+
+
+@pytest.mark.parametrize("watchers", [1, 2])
+def test_a_debugger_that_looks_does_not_change_the_count(tmp_path: Path, watchers: int) -> None:
+    results = []
+    for count in (0, watchers, watchers):
+        with Bench(tmp_path) as bench:
+            bench.load(BUSY)
+            with _looking(bench, count):
+                bench.resume()
+                bench.wait_for_halt()
+            results.append((bench.register(6), bench.register(5), bench.words("result", 1)[0]))
+    assert results[0] == results[1] == results[2]
+    # SysTick was started a few instructions after CYCCNT, and is due every 3000.
+    instructions, _, interrupts = results[0]
+    assert interrupts == instructions // 3000
+
+
+@contextmanager
+def _looking(bench: Bench, watchers: int) -> Iterator[None]:
+    """Have threads read the board's memory as fast as they can."""
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            bench.machine.read(bench.symbols["result"], 4)
+
+    threads = [threading.Thread(target=look) for _ in range(watchers)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_stopping_at_every_instruction_does_not_change_the_count(bench: Bench) -> None:
+    body = "movs r1, #6\n1: cmp r1, #3\nite hi\nsubhi r1, #1\nsubls r1, #1\ncmp r1, #0\nbne 1b"
+    straight = _count(bench, body)
+    bench.load(f"handler reset\n{CYCCNT_ON}\nldr r7, [r0, #4]\n{body}\nldr r6, [r0, #4]\nend: done")
+    for _ in range(500):
+        bench.step()
+        if bench.pc == bench.symbols["end"]:
+            break
+    assert bench.register(6) - bench.register(7) == straight
+
+
+def test_cyccnt_can_be_written_stopped_and_needs_its_lock_opened(bench: Bench) -> None:
+    bench.run(
+        f"""
+        handler reset
+        ldr r0, =0xE0001000
+        movs r1, #1
+        str r1, [r0]            @ locked: ignored
+        nop
+        ldr r4, [r0, #4]
+        {CYCCNT_ON}
+        ldr r1, =0xFFFFFFFE
+        str r1, [r0, #4]
+        nop
+        nop
+        ldr r5, [r0, #4]        @ three instructions later, past the end
+        movs r1, #0
+        str r1, [r0]
+        nop
+        ldr r6, [r0, #4]
+        ldr r7, [r0, #4]
+        done
+        """
+    )
+    assert bench.register(4) == 0
+    assert bench.register(5) == 1
+    assert bench.register(6) == bench.register(7) == 3
