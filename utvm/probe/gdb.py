@@ -36,6 +36,8 @@ _WRITE_OVERHEAD_BYTES = 64  # the words around the data in X and vFlashWrite, ch
 # Pauses between two looks at a running target, in seconds: short first, so that short runs are not held up.
 _SHORTEST_PAUSE = 0.001
 _LONGEST_PAUSE = 0.05
+# A stop is seen at most a quarter of the run later than it happens.
+_PAUSE_GROWTH = 1.25
 _POLL_TRIES = 5
 _ERROR = re.compile(rb"E[0-9a-fA-F]{2}|E\..*", re.DOTALL)
 _CONSOLE_OUTPUT = re.compile(rb"O([0-9a-fA-F]{2})*")
@@ -227,7 +229,7 @@ class GdbClient:
                 return None
             elif self._must_poll:
                 self._poll()
-                pause = min(_LONGEST_PAUSE, 2 * pause)
+                pause = min(_LONGEST_PAUSE, _PAUSE_GROWTH * pause)
         return self._stopped
 
     def _poll(self) -> None:
