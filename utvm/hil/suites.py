@@ -16,7 +16,6 @@ DIRECTORY = ROOT / "hil_tests"
 _EXIT_CODES = {
     pytest.ExitCode.OK: ExitCode.PASSED,
     pytest.ExitCode.TESTS_FAILED: ExitCode.FAILED,
-    pytest.ExitCode.INTERRUPTED: ExitCode.INFRASTRUCTURE,
     pytest.ExitCode.INTERNAL_ERROR: ExitCode.INFRASTRUCTURE,
     pytest.ExitCode.USAGE_ERROR: ExitCode.USAGE,
     pytest.ExitCode.NO_TESTS_COLLECTED: ExitCode.FAILED,
@@ -49,6 +48,7 @@ def run(
 
     Raises:
         ConfigError: there is no such suite.
+        KeyboardInterrupt: interrupted before the run had begun; later, that is a verdict.
     """
     unknown = [suite for suite in suites if suite not in names()]
     if unknown:
@@ -66,4 +66,7 @@ def run(
         *([f"--{wish}"] if wish != "auto" else []),
         *([str(DIRECTORY / f"test_{suite}.py") for suite in suites] or [str(DIRECTORY)]),
     ]
-    return _EXIT_CODES[pytest.ExitCode(pytest.main(arguments, plugins=[plugin]))]
+    ended = pytest.ExitCode(pytest.main(arguments, plugins=[plugin]))
+    if ended is pytest.ExitCode.INTERRUPTED:
+        raise KeyboardInterrupt
+    return _EXIT_CODES[ended]
