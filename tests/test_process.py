@@ -88,8 +88,8 @@ def test_check_notices_a_death(tmp_path: Path) -> None:
 def test_a_service_ends_with_the_program_that_started_it(tmp_path: Path, number: signal.Signals) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from utvm.errors import ProbeError; from utvm.process import Service, end_on_sigterm\n"
-        "end_on_sigterm()\n"
+        "from utvm.errors import ProbeError; from utvm.process import Service, end_in_order_on_signals\n"
+        "end_in_order_on_signals()\n"
         "command = [sys.executable, '-u', '-c', 'import time; print(\"ready\"); time.sleep(60)']\n"
         f"log = Path({str(tmp_path / 'log')!r})\n"
         "with Service('x', command, log=log, health='ready', error=ProbeError) as s:\n"

@@ -69,13 +69,22 @@ def free_port() -> int:
         return port
 
 
-def end_on_sigterm() -> None:
-    """Make SIGTERM end this process the way Ctrl-C does, so that ``with`` blocks clean up."""
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM.
+
+    A class of its own: CPython remembers a plain KeyboardInterrupt that passed through ``exec``, as it does while
+    modules are imported, and then ends with the signal whatever exit code was asked for.
+    """
+
+
+def end_in_order_on_signals() -> None:
+    """Make Ctrl-C and SIGTERM raise :class:`Interrupted`, so that ``with`` blocks clean up."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        raise Interrupted
 
-    signal.signal(signal.SIGTERM, interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
 
 
 class Service:

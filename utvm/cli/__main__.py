@@ -8,7 +8,7 @@ from invoke.program import Program
 
 import utvm
 from utvm.errors import ExitCode
-from utvm.process import end_on_sigterm
+from utvm.process import end_in_order_on_signals
 
 
 class _Inv(Program):
@@ -32,10 +32,11 @@ def _usage(error: Exception) -> Exit:
 
 
 def main() -> None:
-    end_on_sigterm()
+    end_in_order_on_signals()
     sys.path.insert(0, str(Path(utvm.__file__).parent.parent))
     tasks = __import__("tasks")
     _Inv(name="inv", binary="inv", namespace=tasks.namespace, version=utvm.__version__).run()
 
 
-main()
+if __name__ == "__main__":
+    main()

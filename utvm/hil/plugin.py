@@ -26,7 +26,7 @@ from utvm.hil.figures import summarise
 from utvm.hil.keeper import BenchKeeper
 from utvm.hil.report import new_run_id
 from utvm.hil.results import ModelResult
-from utvm.process import end_on_sigterm
+from utvm.process import end_in_order_on_signals
 from utvm.session import HostDriven, RunResult
 from utvm.toolchain import ROOT
 
@@ -65,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_BOARD] = board
     if option.collectonly or option.showfixtures or option.show_fixtures_per_test:
         return
-    end_on_sigterm()
+    end_in_order_on_signals()
     # A suite that cannot be loaded is one failure, not the end of the others.
     option.continue_on_collection_errors = True
     started = datetime.datetime.now(datetime.timezone.utc)

@@ -6,7 +6,6 @@
 
 extern uint32_t _utvm_data_load[], _utvm_data_start[], _utvm_data_end[];
 extern uint32_t _utvm_bss_start[], _utvm_bss_end[];
-extern uint32_t _utvm_stack_start[], _utvm_stack_end[];
 extern const uint32_t utvm_vectors[];
 
 void utvm_start(void);
@@ -30,12 +29,4 @@ void utvm_start(void) {
   utvm_main();
   for (;;) {
   }
-}
-
-uint32_t utvm_stack_used(void) {
-  const volatile uint32_t *word = _utvm_stack_start;
-  while (word < _utvm_stack_end && *word == UTVM_STACK_PAINT) {
-    word++;
-  }
-  return bytes_between((const uint32_t *)word, _utvm_stack_end);
 }

@@ -1,0 +1,95 @@
+"""The main command, whole: from the committed model to the verdict, and what is left when it is stopped early."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import jsonschema
+import psutil
+import pytest
+
+from utvm.toolchain import ROOT
+
+pytestmark = pytest.mark.slow
+
+
+def _latest() -> dict[str, object]:
+    content: dict[str, object] = json.loads((ROOT / "build" / "reports" / "latest" / "report.json").read_text())
+    return content
+
+
+def _hil() -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [ROOT / "inv", "hil", "--board", "stm32f746", "--virtual"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+
+
+def test_the_main_command_gives_a_verdict_that_can_be_repeated() -> None:
+    first = _hil()
+    assert first.returncode == 0, first.stdout[-3000:] + first.stderr
+    lines = [line for line in first.stdout.splitlines() if line.strip()]
+    assert "VIRTUAL" in lines[0]
+    assert re.match(r"PASSED on a VIRTUAL stm32f746: \d+ passed; exit code 0", lines[-1])
+    report = _latest()
+    jsonschema.validate(report, json.loads((ROOT / "docs" / "report.schema.json").read_text()))
+    (digits,) = report["models"]  # type: ignore[misc]
+    assert digits["samples"] >= 200
+    assert digits["accuracy"] >= 0.97
+    assert _hil().returncode == 0
+    # Same model, same outputs, same instruction count, same sizes.
+    assert _latest()["models"] == report["models"]
+    assert _latest()["environment"] == report["environment"]
+
+
+def _family(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    try:
+        return psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+@pytest.mark.parametrize("delay", [0.2, 0.5, 1.0, 1.5, 3.0, 6.0])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_at_any_moment_it_leaves_no_process_and_nothing_half_written(
+    delay: float, number: signal.Signals
+) -> None:
+    reports = ROOT / "build" / "reports"
+    with subprocess.Popen(
+        [ROOT / "inv", "hil", "--board", "stm32f746", "--virtual"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as run:
+        time.sleep(delay)
+        started = _family(run)
+        # As a terminal does it: the whole foreground group hears of Ctrl-C.
+        os.killpg(run.pid, number)
+        said, _ = run.communicate(timeout=60)
+    # While modules are imported there is nothing to clean up yet, and it ends by the signal itself.
+    assert run.returncode in ((3, -number) if delay < 1.0 else (3,)), said
+    assert "Traceback" not in said
+    _, alive = psutil.wait_procs(started, timeout=5)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    for folder in reports.iterdir():
+        assert not folder.name.startswith(".")
+        assert {"report.json", "junit.xml", "index.html"} <= {path.name for path in folder.iterdir()}
+    after = subprocess.run(
+        [ROOT / "inv", "firmware.size", "--model", str(Path("models/digits/digits.onnx")), "--board", "stm32f746"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert after.returncode == 0, after.stderr

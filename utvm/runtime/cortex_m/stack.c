@@ -1,0 +1,13 @@
+/* The high-water mark of the stack: the reset handler has painted it, what is no longer painted was used. */
+#include "cortex_m.h"
+#include "utvm.h"
+
+extern const uint32_t _utvm_stack_start[], _utvm_stack_end[];
+
+uint32_t utvm_stack_used(void) {
+  const volatile uint32_t *word = _utvm_stack_start;
+  while (word < _utvm_stack_end && *word == UTVM_STACK_PAINT) {
+    word++;
+  }
+  return (uint32_t)((const uint8_t *)_utvm_stack_end - (const volatile uint8_t *)word);
+}
