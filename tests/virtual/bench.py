@@ -4,6 +4,7 @@ import re
 import struct
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -25,10 +26,9 @@ S_HALT, S_SLEEP, S_LOCKUP = 1 << 17, 1 << 18, 1 << 19
 TRCENA, VC_CORERESET = 1 << 24, 1 << 0
 XPSR, MSP, PSP, CONTROL_AND_MASKS = 16, 17, 18, 20
 
-_SYSTEM_HANDLERS = (
-    ["reset", "nmi", "hard_fault", "mem_manage", "bus_fault", "usage_fault", None, None, None, None]
-    + ["sv_call", "debug_monitor", None, "pend_sv", "sys_tick"]
-)  # fmt: skip
+_FAULT_HANDLERS = ["nmi", "hard_fault", "mem_manage", "bus_fault", "usage_fault"]
+_LATER_HANDLERS = ["sv_call", "debug_monitor", None, "pend_sv", "sys_tick"]
+_SYSTEM_HANDLERS = ["reset", *_FAULT_HANDLERS, None, None, None, None, *_LATER_HANDLERS]
 _INTERRUPTS = 98
 
 
@@ -123,6 +123,13 @@ class Bench:
         deadline = time.monotonic() + 10
         while not self.peek(DHCSR) & status:
             assert time.monotonic() < deadline, f"DHCSR is {self.peek(DHCSR):#x}"
+            time.sleep(0.001)
+
+    def wait_until(self, condition: Callable[[], object]) -> None:
+        """Wait until something holds; ten seconds are an eternity."""
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline
             time.sleep(0.001)
 
     def wait_for_halt(self) -> None:

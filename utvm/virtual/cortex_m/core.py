@@ -28,6 +28,8 @@ _NO_COPROCESSOR = 17
 # Where Unicorn ends by itself. No code can be there: the address is execute-never.
 _UNTIL = 0xDFFFFFF0
 
+_PRIVATE_PERIPHERALS = 0xE0000000
+
 THUMB = 1 << 24
 PRIVILEGED_HANDLER = THUMB | faults.HARD_FAULT
 
@@ -51,6 +53,7 @@ UNPRIVILEGED = 1 << 0
 PROCESS_STACK = 1 << 1
 FLOAT_ACTIVE = 1 << 2
 _CONTROL_MASK = 0x7
+_SECURE_FLOAT_ACTIVE = 1 << 3  # of Armv8-M: Unicorn wants it to go with FLOAT_ACTIVE
 
 # Registers by DCRSR selector
 _SELECT_PC = 15
@@ -117,6 +120,7 @@ class Core:
         self._state_pointer = ctypes.byref(self.state)
         self._stop: Stop | None = None
         self._stale: list[tuple[int, int]] = []
+        self._repairs: list[tuple[int, bytes]] = []
         self._data_hooks: list[ctypes.c_size_t] = []
         self._map_memory()
         self._add_hooks()
@@ -167,13 +171,18 @@ class Core:
         """Return CONTROL."""
         return self.read(CONTROL) & _CONTROL_MASK
 
+    @property
+    def unprivileged(self) -> bool:
+        """Whether the code that runs is unprivileged."""
+        return bool(self.read(CONTROL) & UNPRIVILEGED) and not self.read(XPSR) & 0x1FF
+
     def write_control(self, value: int) -> None:
         """Set CONTROL. Unicorn takes nPRIV in Handler mode and SPSEL in Thread mode, so it is told twice."""
         status = self.read(XPSR)
         self.write(XPSR, PRIVILEGED_HANDLER)
         self.write(CONTROL, value & ~UNPRIVILEGED)
         self.write(XPSR, THUMB)
-        self.write(CONTROL, value)
+        self.write(CONTROL, value | (_SECURE_FLOAT_ACTIVE if value & FLOAT_ACTIVE else 0))
         self.write(XPSR, status)
 
     def reset_registers(self) -> None:
@@ -236,6 +245,8 @@ class Core:
         except unicorn.UcError as error:
             if self._stop is None:
                 self._stop = self._refused(error)
+        if self._repairs:
+            self._repair_flash()
         if state.undo:
             return self._undo_instruction()
         if self._stop is not None:
@@ -342,6 +353,7 @@ class Core:
 
     def _load(self, _uc: Any, offset: int, size: int, place: tuple[int, Device]) -> int:
         try:
+            self._check_privilege(place[0])
             return place[1].read(offset, size)
         except BusError:
             self._fail(place[0] + offset)
@@ -349,9 +361,15 @@ class Core:
 
     def _store(self, _uc: Any, offset: int, size: int, value: int, place: tuple[int, Device]) -> None:
         try:
+            self._check_privilege(place[0])
             place[1].write_by_software(offset, size, value)
         except BusError:
             self._fail(place[0] + offset)
+
+    def _check_privilege(self, device: int) -> None:
+        """Refuse unprivileged code the private peripherals (ARM DDI 0403E, B3.1.1)."""
+        if device >= _PRIVATE_PERIPHERALS and self.unprivileged:
+            raise BusError(device)
 
     def _fail(self, address: int) -> None:
         """Have the instruction under way undone: a device refused it."""
@@ -384,12 +402,26 @@ class Core:
         return False
 
     def _on_protected(self, _uc: Any, _access: int, address: int, size: int, value: int, _data: object) -> bool:
+        written = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
         try:
-            self._bus.program_flash(address, size, value & (1 << 8 * size) - 1)
+            self._bus.program_flash(address, size, int.from_bytes(written, "little"))
         except BusError:
             self._stop = Stop(StopKind.FAULT, faults.data_fault(address))
             return False
+        # Unicorn may store the value all the same once this returns. Where that is wrong, it is put right at once.
+        kept = self._bus.read(address, size)
+        if kept != written:
+            self._repairs.append((address, kept))
+            self.state.stop = 1
         return True
+
+    def _repair_flash(self) -> None:
+        """Put back what Unicorn stored where the flash controller took something else, the oldest last."""
+        for address, kept in reversed(self._repairs):
+            memory = self._bus.memory_at(address)
+            if memory:
+                memory.bytes[address - memory.start : address - memory.start + len(kept)] = kept
+        self._repairs.clear()
 
     # Why it stopped
 
@@ -428,12 +460,23 @@ class Core:
             return Stop(StopKind.BREAKPOINT)
         if reason == Reason.SLEEP:
             return Stop(StopKind.SLEEP)
+        if reason == Reason.READ_CONTROL:
+            return self._read_control_into_register()
         if reason == Reason.NONE:
             if self.read(PC) == _UNTIL:
                 return Stop(StopKind.FAULT, faults.fetch_fault(_UNTIL))
             return _ASKED  # after WFI
         self.state.count += 1
         return Stop(StopKind.FAULT, faults.usage_fault(_FAULTS[reason]))
+
+    def _read_control_into_register(self) -> Stop:
+        """Execute MRS Rd, CONTROL: Unicorn would show a bit of Armv8-M."""
+        pc = self.read(PC)
+        target = self._bus.read(pc + 2, 2)[1] & 0xF
+        self.write(LR if target == 14 else R0 + target, self.read_control())
+        self.write_pc(pc + 4)
+        self.state.count += 1
+        return _ASKED
 
 
 def _address_of(function: str) -> int | None:

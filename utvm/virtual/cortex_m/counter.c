@@ -19,7 +19,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum stop { STOP_NONE, STOP_ASKED, STOP_BREAKPOINT, STOP_SLEEP, STOP_NO_COPROCESSOR, STOP_DIVIDE, STOP_UNALIGNED };
+enum stop {
+  STOP_NONE,
+  STOP_ASKED,
+  STOP_BREAKPOINT,
+  STOP_SLEEP,
+  STOP_NO_COPROCESSOR,
+  STOP_DIVIDE,
+  STOP_UNALIGNED,
+  STOP_READ_CONTROL,
+};
 
 /* High nibble: what an instruction needs; low nibble: the register it concerns. */
 enum kind {
@@ -28,6 +37,7 @@ enum kind {
   PLAIN = 0x10,
   SLEEP = 0x20,
   SEND_EVENT = 0xA0,
+  READ_CONTROL = 0xB0,
   IT_BLOCK = 0x30,
   MASKS = 0x40,
   DIVIDE = 0x50,
@@ -122,6 +132,7 @@ static uint8_t decode_16(uint16_t op) {
 static uint8_t decode_32(uint16_t first, uint16_t second) {
   const uint8_t base = first & 0xFu;
   if ((first & 0xFFE0u) == 0xF380u && (second & 0xD000u) == 0x8000u) return MASKS; /* MSR */
+  if (first == 0xF3EFu && (second & 0xF0FFu) == 0x8014u) return READ_CONTROL;      /* MRS */
   if ((first & 0xFFD0u) == 0xFB90u) return (uint8_t)(DIVIDE | (second & 0xFu));    /* SDIV, UDIV */
   if ((first & 0xEC00u) == 0xEC00u && (second & 0x0E00u) == 0x0A00u) {             /* coprocessors 10 and 11 */
     const int between_registers = (first & 0xFFE0u) == 0xEC40u;
@@ -203,6 +214,8 @@ static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t 
     case SEND_EVENT:
       core->event = 1;
       return STOP_NONE;
+    case READ_CONTROL: /* not worth an undo inside an IT block */
+      return core->inside ? STOP_NONE : STOP_READ_CONTROL;
     case IT_BLOCK:
       core->conditional_left = conditional_count(kind & 0xFu);
       core->conditional_address = address + 2;

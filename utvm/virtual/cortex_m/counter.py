@@ -27,6 +27,7 @@ class Reason(IntEnum):
     NO_COPROCESSOR = 4
     DIVIDE = 5
     UNALIGNED = 6
+    READ_CONTROL = 7
 
 
 class Watched(ctypes.Structure):

@@ -147,8 +147,7 @@ class Handlers:
 
     def _masks(self) -> tuple[int, int, int]:
         core = self._core
-        unprivileged = core.read_control() & registers.UNPRIVILEGED and not core.read(registers.XPSR) & 0x1FF
-        read = core.read_privileged if unprivileged else core.read
+        read = core.read_privileged if core.unprivileged else core.read
         return read(registers.PRIMASK), read(registers.FAULTMASK), read(registers.BASEPRI)
 
     def _escalated(self, exception: int, priority: int) -> int:

@@ -1,0 +1,265 @@
+"""The flash controller keeps the rules of RM0385, section 3, for a debugger and for the core."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.virtual.bench import FLASH, Bench
+
+ACR, KEYR, OPTKEYR, SR, CR, OPTCR = (0x40023C00 + offset for offset in (0, 4, 8, 0xC, 0x10, 0x14))
+PG, SER, MER, STRT, EOPIE, ERRIE, LOCK = 1, 2, 4, 1 << 16, 1 << 24, 1 << 25, 1 << 31
+EOP, OPERR, WRPERR, PGAERR, PGPERR, ERSERR, BSY = 1, 2, 1 << 4, 1 << 5, 1 << 6, 1 << 7, 1 << 16
+BYTES, HALFWORDS, WORDS = 0, 1 << 8, 2 << 8
+SECTORS = [32, 32, 32, 32, 128, 256, 256, 256]
+
+
+@pytest.fixture
+def flash(bench: Bench) -> Bench:
+    """A board whose core stands still, with an erased flash."""
+    bench.load("handler reset\ndone")
+    bench.machine.hold_reset()
+    _unlock(bench)
+    _erase(bench, MER)
+    return bench
+
+
+def _unlock(bench: Bench) -> None:
+    bench.poke(KEYR, 0x45670123)
+    bench.poke(KEYR, 0xCDEF89AB)
+
+
+def _erase(bench: Bench, what: int) -> None:
+    bench.poke(CR, what | STRT)
+    bench.poke(CR, 0)
+    bench.peek(SR)
+
+
+def _errors(bench: Bench) -> int:
+    """Return the error flags and clear them."""
+    bench.peek(SR)  # sees BSY
+    flags = bench.peek(SR)
+    assert not flags & BSY
+    bench.poke(SR, flags)
+    return flags
+
+
+def test_nothing_works_while_it_is_locked(flash: Bench) -> None:
+    flash.poke(CR, LOCK)
+    flash.poke(CR, PG | WORDS)
+    assert flash.peek(CR) == LOCK
+    flash.poke(FLASH, 0)
+    assert _errors(flash) == ERSERR
+    assert flash.peek(FLASH) == 0xFFFFFFFF
+
+
+@pytest.mark.parametrize("keys", [(0xCDEF89AB,), (0x45670123, 0x45670123), (0x45670123, 0, 0xCDEF89AB)])
+def test_a_wrong_key_shuts_it_until_the_next_reset(flash: Bench, keys: tuple[int, ...]) -> None:
+    flash.poke(CR, LOCK)
+    for key in keys:
+        flash.poke(KEYR, key)
+    _unlock(flash)
+    assert flash.peek(CR) & LOCK
+    flash.machine.hold_reset()
+    _unlock(flash)
+    assert not flash.peek(CR) & LOCK
+
+
+def test_programming_needs_pg(flash: Bench) -> None:
+    flash.poke(FLASH, 0)
+    assert _errors(flash) == ERSERR
+    assert flash.peek(FLASH) == 0xFFFFFFFF
+
+
+def test_bits_only_go_from_one_to_zero(flash: Bench) -> None:
+    flash.poke(CR, PG | WORDS)
+    flash.poke(FLASH, 0xF0F0FFFF)
+    flash.poke(FLASH, 0xFF00F00F)
+    assert flash.peek(FLASH) == 0xF000F00F
+    assert _errors(flash) == 0
+
+
+@pytest.mark.parametrize("parallelism", [BYTES, HALFWORDS, WORDS])
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_parallelism_must_be_the_width_of_the_access(flash: Bench, parallelism: int, size: int) -> None:
+    flash.poke(CR, PG | parallelism)
+    flash.machine.write(FLASH + 16, b"\x12\x34\x56\x78"[:size])
+    fits = 1 << (parallelism >> 8) == size
+    assert _errors(flash) == (0 if fits else PGPERR)
+    assert flash.machine.read(FLASH + 16, size) == (b"\x12\x34\x56\x78"[:size] if fits else b"\xff" * size)
+
+
+def test_busy_shows_once_and_end_of_operation_only_if_asked(flash: Bench) -> None:
+    flash.poke(CR, PG | WORDS)
+    flash.poke(FLASH, 1)
+    assert flash.peek(SR) == BSY
+    assert flash.peek(SR) == 0
+    flash.poke(CR, PG | WORDS | EOPIE | ERRIE)
+    flash.poke(FLASH, 0)
+    assert _errors(flash) == EOP
+    flash.machine.write(FLASH, b"\0")
+    assert _errors(flash) == PGPERR | OPERR
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_a_sector_is_erased_and_its_neighbours_are_not(flash: Bench, number: int) -> None:
+    start = FLASH + 1024 * sum(SECTORS[:number])
+    end = start + 1024 * SECTORS[number]
+    places = [place for place in (start - 4, start, end - 4, end) if FLASH <= place < FLASH + 0x100000]
+    flash.poke(CR, PG | WORDS)
+    for place in places:
+        flash.poke(place, 0)
+    flash.poke(CR, 0)
+    _erase(flash, SER | number << 3)
+    for place in places:
+        assert flash.peek(place) == (0xFFFFFFFF if start <= place < end else 0)
+    assert _errors(flash) == 0
+
+
+def test_erase_sequence_errors(flash: Bench) -> None:
+    flash.poke(CR, STRT)
+    assert _errors(flash) == ERSERR
+    flash.poke(CR, SER | PG | STRT)
+    assert _errors(flash) == ERSERR
+    flash.poke(CR, SER | 8 << 3 | STRT)  # there is no sector 8
+    assert _errors(flash) == ERSERR
+    flash.poke(CR, SER | PG | WORDS)
+    flash.poke(FLASH, 0)  # programming in erase mode
+    assert _errors(flash) == ERSERR
+
+
+def test_write_protection(flash: Bench) -> None:
+    assert flash.peek(OPTCR) == 0xC0FFAAFD
+    flash.poke(OPTCR, 0)  # locked: ignored
+    assert flash.peek(OPTCR) == 0xC0FFAAFD
+    flash.poke(OPTKEYR, 0x08192A3B)
+    flash.poke(OPTKEYR, 0x4C5D6E7F)
+    assert flash.peek(OPTCR) == 0xC0FFAAFC
+    flash.poke(OPTCR, 0xC0FDAAFC | 2)  # nWRP1 = 0
+    flash.machine.hold_reset()
+    assert flash.peek(OPTCR) == 0xC0FDAAFD  # the option bytes are kept
+    _unlock(flash)
+    flash.poke(CR, PG | WORDS)
+    flash.poke(FLASH + 0x8000, 0)
+    assert _errors(flash) == WRPERR
+    flash.poke(FLASH, 0)
+    assert _errors(flash) == 0
+    for what in (MER, SER | 1 << 3):
+        flash.poke(CR, what | STRT)
+        assert _errors(flash) == WRPERR
+    assert flash.peek(FLASH) == 0
+
+
+def test_the_other_bus_shows_the_same_flash_for_reading(flash: Bench) -> None:
+    flash.poke(CR, PG | WORDS)
+    flash.poke(FLASH + 0x40, 0x12345678)
+    assert flash.peek(0x00200040) == 0x12345678
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(writes=st.lists(st.tuples(st.integers(0, 15), st.integers(0, 2**32 - 1)), max_size=20))
+def test_any_writes_leave_the_and_of_what_was_written(flash: Bench, writes: list[tuple[int, int]]) -> None:
+    flash.poke(CR, 0)
+    _erase(flash, SER)
+    flash.poke(CR, PG | WORDS)
+    expected = [0xFFFFFFFF] * 16
+    for word, value in writes:
+        flash.poke(FLASH + 4 * word, value)
+        expected[word] &= value
+    assert [flash.peek(FLASH + 4 * word) for word in range(16)] == expected
+
+
+def test_the_core_programs_flash_and_runs_what_it_wrote(bench: Bench) -> None:
+    """Code in a sector of its own is run, replaced and run again, through both buses."""
+    bench.run(
+        f"""
+        .macro program value
+        ldr r0, =\\value
+        str r0, [r5]
+        1: ldr r0, [r4, #0xC]
+        tst r0, #0x10000
+        bne 1b
+        .endm
+        .macro erase
+        ldr r0, =0x1000A
+        str r0, [r4, #0x10]
+        2: ldr r0, [r4, #0xC]
+        tst r0, #0x10000
+        bne 2b
+        ldr r0, =0x201
+        str r0, [r4, #0x10]
+        .endm
+        handler reset
+        ldr r4, =0x40023C00
+        ldr r0, =0x45670123
+        str r0, [r4, #4]
+        ldr r0, =0xCDEF89AB
+        str r0, [r4, #4]
+        ldr r5, ={FLASH + 0x8000:#x}
+        ldr r10, =0x00208001
+        orr r11, r5, #1
+        erase
+        program 0x47702001      @ movs r0, #1; bx lr
+        blx r11
+        mov r6, r0
+        blx r10
+        mov r7, r0
+        erase
+        program 0x47702002
+        blx r11
+        mov r8, r0
+        blx r10
+        mov r9, r0
+        done
+        """
+    )
+    assert [bench.register(number) for number in (6, 7, 8, 9)] == [1, 1, 2, 2]
+
+
+def test_a_store_of_the_core_keeps_to_the_rules_too(bench: Bench) -> None:
+    bench.run(
+        f"""
+        handler reset
+        ldr r4, =0x40023C00
+        ldr r0, ={FLASH + 0x8000:#x}
+        ldr r2, [r0]
+        movs r1, #0
+        str r1, [r0]
+        ldr r5, [r4, #0xC]
+        ldr r6, [r0]
+        stmia r0!, {{r1, r2}}
+        strh r1, [r0]
+        ldr r7, [r0]
+        done
+        """
+    )
+    assert bench.register(5) == ERSERR
+    assert bench.register(6) == bench.register(7) == 0xFFFFFFFF
+    assert bench.machine.read(FLASH + 0x8000, 16) == b"\xff" * 16
+
+
+def test_flash_interrupt(bench: Bench) -> None:
+    bench.run(
+        f"""
+        handler reset
+        ldr r4, =0x40023C00
+        ldr r0, =0x45670123
+        str r0, [r4, #4]
+        ldr r0, =0xCDEF89AB
+        str r0, [r4, #4]
+        ldr r0, ={PG | WORDS | EOPIE:#x}
+        str r0, [r4, #0x10]
+        ldr r0, =0xE000E100
+        movs r1, #16
+        str r1, [r0]
+        ldr r0, ={FLASH + 0x8000:#x}
+        str r1, [r0]
+        b .
+        handler irq4
+        movs r1, #1
+        str r1, [r4, #0xC]
+        mrs r6, ipsr
+        done
+        """
+    )
+    assert bench.register(6) == 20
+    assert bench.peek(0xE000E200) == 0
