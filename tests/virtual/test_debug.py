@@ -1,0 +1,330 @@
+"""What a debugger can do: halt, step, registers, breakpoints, watchpoints, vector catch, resets (DDI 0403E, C1)."""
+
+import pytest
+
+from tests.virtual.bench import (
+    AIRCR,
+    CFSR,
+    CONTROL_AND_MASKS,
+    DEMCR,
+    DFSR,
+    DHCSR,
+    FLASH,
+    MSP,
+    PSP,
+    RAM,
+    S_HALT,
+    S_SLEEP,
+    TRCENA,
+    VC_CORERESET,
+    XPSR,
+    Bench,
+)
+from utvm.virtual.machine import BusError
+
+HALTED, BKPT, DWTTRAP, VCATCH = 1, 2, 4, 8
+FP_CTRL, FP_COMP, DWT_COMP = 0xE0002000, 0xE0002008, 0xE0001020
+
+COUNTER = """
+    handler reset
+    movs r0, #0
+    ldr r1, =result
+    loop: adds r0, #1
+    str r0, [r1]
+    inner: cmp r0, #100
+    bne loop
+    done
+"""
+
+
+def test_halting_and_resuming(bench: Bench) -> None:
+    bench.load("handler reset\n1: adds r0, #1\nb 1b")
+    assert bench.peek(DFSR) & VCATCH
+    bench.poke(DFSR, 0x1F)
+    bench.resume()
+    assert not bench.peek(DHCSR) & S_HALT
+    bench.halt()
+    assert bench.peek(DHCSR) & S_HALT
+    assert bench.peek(DFSR) == HALTED
+    first = bench.register(0)
+    assert bench.register(0) == first
+    bench.resume()
+    bench.wait_until(lambda: bench.machine.instructions > 2 * first + 10)
+
+
+def test_stepping(bench: Bench) -> None:
+    bench.load("handler reset\nmovs r0, #1\nb 1f\nnop\n1: movw r1, #2\nbkpt #0")
+    places = []
+    for _ in range(4):
+        places.append(bench.pc - bench.symbols["reset"])
+        bench.step()
+    assert places == [0, 2, 6, 10]
+    assert bench.register(0) == 1
+    assert bench.register(1) == 2
+
+
+def test_stepping_into_an_exception_stops_at_its_first_instruction(bench: Bench) -> None:
+    bench.load("handler reset\nsvc #0\nafter: nop\nhandler sv_call\nmovs r0, #7\nbx lr")
+    bench.step()
+    assert bench.pc == bench.symbols["sv_call"]
+    assert bench.register(0) == 0
+    bench.step()
+    bench.step()
+    assert bench.pc == bench.symbols["after"]
+
+
+def test_masked_interrupts_do_not_disturb_a_step(bench: Bench) -> None:
+    bench.load(
+        "handler reset\nldr r0, =0xE000ED04\nmov r1, #1 << 26\nstr r1, [r0]\nnop\nnop\nb .\nhandler sys_tick\nbx lr"
+    )
+    for _ in range(4):
+        bench.step(mask_interrupts=True)
+    assert bench.register(XPSR) & 0x1FF == 0
+    bench.step()
+    assert bench.register(XPSR) & 0x1FF == 15
+
+
+def test_registers_read_back(bench: Bench) -> None:
+    bench.load("handler reset\n1: b 1b")
+    values = {number: 0x1000 * number + 0x10 for number in range(15)}
+    values |= {15: FLASH + 0x300, XPSR: 0xA1000000, MSP: 0x20001000, PSP: 0x20002000, 33: 0xF0000000}
+    values |= {64 + number: 0x3F800000 + number for number in range(32)}
+    values[CONTROL_AND_MASKS] = 0x07013001
+    del values[13]
+    for selector, value in values.items():
+        bench.set_register(selector, value)
+    for selector, value in values.items():
+        assert bench.register(selector) == value, selector
+    assert bench.register(13) == 0x20002000  # CONTROL says: the process stack
+    bench.set_register(CONTROL_AND_MASKS, 0)
+    assert bench.register(13) == 0x20001000
+
+
+@pytest.mark.parametrize("label", ["loop", "inner"])
+def test_breakpoint(bench: Bench, label: str) -> None:
+    bench.load(COUNTER)
+    assert bench.peek(FP_CTRL) >> 28 == 1  # version 2
+    assert bench.peek(FP_CTRL) >> 4 & 0xF == 8
+    bench.poke(FP_CTRL, 3)
+    bench.poke(FP_COMP + 28, bench.symbols[label] | 1)
+    bench.poke(DFSR, 0x1F)
+    for count in range(3):
+        bench.resume()
+        bench.wait_for_halt()
+        assert bench.pc == bench.symbols[label]
+        assert bench.peek(DFSR) == BKPT
+        assert bench.register(0) == count + (label == "inner")
+        bench.poke(FP_COMP + 28, 0)
+        bench.step()
+        bench.poke(FP_COMP + 28, bench.symbols[label] | 1)
+        bench.poke(DFSR, 0x1F)
+    bench.poke(FP_CTRL, 2)
+    bench.resume()
+    bench.wait_for_halt()
+    assert bench.register(0) == 100
+
+
+def test_a_breakpoint_inside_an_it_block_stops_before_the_block(bench: Bench) -> None:
+    bench.load("handler reset\nmovs r0, #0\ncmp r0, #0\nblock: itt eq\naddeq r0, #1\nat: addeq r0, #1\nnop\ndone")
+    bench.poke(FP_CTRL, 3)
+    bench.poke(FP_COMP, bench.symbols["at"] | 1)
+    bench.resume()
+    bench.wait_for_halt()
+    assert bench.pc == bench.symbols["block"]
+    bench.resume()
+    bench.wait_for_halt()
+    assert bench.register(0) == 2
+
+
+@pytest.mark.parametrize(
+    ("function", "instruction", "hit"),
+    [
+        (5, "ldr r3, [r1, #4]", True),
+        (5, "str r3, [r1, #4]", False),
+        (6, "ldr r3, [r1, #4]", False),
+        (6, "strb r3, [r1, #6]", True),
+        (7, "ldrh r3, [r1, #4]", True),
+        (7, "stmia r1, {r2, r3}", True),
+        (7, "ldr r3, [r1, #8]", False),
+        (7, "ldr r3, [r1]", False),
+    ],
+)
+def test_watchpoint(bench: Bench, function: int, instruction: str, hit: bool) -> None:
+    bench.load(f"handler reset\nldr r1, =result\nmovs r2, #2\n{instruction}\nnext: nop\nend: done")
+    bench.poke(DWT_COMP + 16, bench.symbols["result"] + 4)
+    bench.poke(DWT_COMP + 20, 2)  # four bytes
+    bench.poke(DWT_COMP + 24, function)
+    bench.poke(DFSR, 0x1F)
+    bench.resume()
+    bench.wait_for_halt()
+    if hit:
+        assert bench.peek(DFSR) == DWTTRAP
+        assert bench.pc == bench.symbols["next"]  # the access is done
+        assert bench.peek(DWT_COMP + 24) == function | 1 << 24
+        assert bench.peek(DWT_COMP + 24) == function
+    else:
+        assert bench.peek(DFSR) == BKPT
+        assert bench.pc == bench.symbols["end"]
+
+
+@pytest.mark.parametrize(
+    ("program", "catch", "handler"),
+    [
+        ("udf #0", 1 << 10, "hard_fault"),
+        ("ldr r0, =0x60000000\nldr r0, [r0]", 1 << 8, "bus_fault"),
+        ("udf #0", 1 << 7, "usage_fault"),
+        ("vmov s0, r0", 1 << 5, "usage_fault"),
+        ("ldr r0, =0x20000002\nldrd r0, r1, [r0]", 1 << 6, "usage_fault"),
+        ("ldr r0, =0xE000E001\nbx r0", 1 << 4, "mem_manage"),
+    ],
+)
+def test_vector_catch(bench: Bench, program: str, catch: int, handler: str) -> None:
+    enable = "" if handler == "hard_fault" else "ldr r0, =0xE000ED24\nldr r1, =0x70000\nstr r1, [r0]"
+    handlers = "\n".join(
+        f"handler {name}\nmovs r7, #1\ndone" for name in ("hard_fault", "mem_manage", "bus_fault", "usage_fault")
+    )
+    bench.load(f"handler reset\n{enable}\n{program}\nb .\n{handlers}")
+    bench.poke(DEMCR, TRCENA | catch)
+    bench.poke(DFSR, 0x1F)
+    bench.resume()
+    bench.wait_for_halt()
+    assert bench.peek(DFSR) == VCATCH
+    assert bench.pc == bench.symbols[handler]
+    assert bench.register(7) == 0
+    assert bench.peek(CFSR) != 0
+
+
+def test_a_sleeping_core_can_be_halted(bench: Bench) -> None:
+    bench.load("handler reset\nwfi\nafter: b .")
+    bench.resume()
+    bench.wait_for(S_SLEEP)
+    bench.halt()
+    assert bench.pc == bench.symbols["after"]
+
+
+@pytest.mark.parametrize("asked", [1 << 2, 1 << 0])
+def test_reset_by_software_and_debugger(bench: Bench, asked: int) -> None:
+    bench.load(
+        """
+        handler reset
+        ldr r1, =result
+        ldr r2, [r1]
+        adds r2, #1
+        str r2, [r1]
+        cmp r2, #1
+        bne 1f
+        ldr r0, =0xE000ED0C
+        ldr r1, =request
+        ldr r1, [r1]
+        str r1, [r0]
+        1: b 1b
+        .balign 4
+        request: .word 0x05FA0004
+        """
+    )
+    bench.poke(0x40023808, 2)  # a peripheral register, to see whether it is reset
+    bench.poke(DEMCR, TRCENA)
+    bench.resume()
+    bench.wait_until(lambda: bench.words("result", 1)[0] == 2)
+    assert bench.peek(0x40023808) == 0
+    assert bench.peek(DHCSR) >> 25 & 1 == 1  # S_RESET_ST
+    bench.halt()
+    bench.poke(0x40023808, 2)
+    bench.poke(DEMCR, TRCENA | VC_CORERESET)
+    bench.poke(AIRCR, 0x05FA0000 | asked)
+    assert bench.peek(DHCSR) & S_HALT
+    assert bench.pc == bench.symbols["reset"]
+    assert (bench.peek(0x40023808) == 0) == (asked == 1 << 2)  # VECTRESET leaves peripherals alone
+
+
+def test_the_reset_pin(bench: Bench) -> None:
+    bench.load("handler reset\n1: adds r0, #1\nb 1b")
+    bench.poke(DEMCR, 0)
+    bench.resume()
+    bench.machine.hold_reset()
+    count = bench.machine.instructions
+    assert bench.machine.instructions == count
+    bench.machine.release_reset()
+    bench.wait_until(lambda: bench.machine.instructions > count)
+
+
+def test_a_power_cycle_forgets_ram_and_debug_but_not_flash(bench: Bench) -> None:
+    bench.load("handler reset\n1: b 1b")
+    image = bench.machine.read(FLASH, 64)
+    bench.poke(RAM, 0x12345678)
+    bench.machine.power_cycle()
+    assert bench.peek(RAM) == 0
+    assert bench.peek(DEMCR) == 0
+    assert not bench.peek(DHCSR) & S_HALT
+    assert bench.machine.read(FLASH, 64) == image
+
+
+@pytest.mark.parametrize("address", [0x10000000, 0x20050000, 0x40100000, 0x60000000, 0xE0050000, 0x00004000])
+def test_where_nothing_is_the_bus_says_so(bench: Bench, address: int) -> None:
+    with pytest.raises(BusError) as caught:
+        bench.peek(address)
+    assert caught.value.address == address
+    with pytest.raises(BusError):
+        bench.poke(address, 0)
+
+
+def test_a_block_that_runs_out_of_memory(bench: Bench) -> None:
+    with pytest.raises(BusError) as caught:
+        bench.machine.read(0x2004FFF0, 32)
+    assert caught.value.address == 0x20050000
+
+
+@pytest.mark.parametrize(
+    ("address", "value"),
+    [
+        (0xE000ED00, 0x411FC271),  # CPUID: Cortex-M7 r1p1
+        (0xE0042000, 0x10016449),  # DBGMCU_IDCODE of an STM32F74x, revision Z
+        (0x1FF0F440, 0x0400FFFF),  # flash size: 1024 KiB
+        (0xE000EF40, 0x10110021),  # MVFR0: single precision
+        (0xE000EF44, 0x11000011),
+        (0xE00FDFE0, 0x49),  # ROM table of ST's part 0x449
+        (0xE000ED90, 0),  # MPU_TYPE: none
+    ],
+)
+def test_what_the_chip_says_it_is(bench: Bench, address: int, value: int) -> None:
+    assert bench.peek(address) == value
+
+
+def test_code_written_by_a_debugger_is_what_runs(bench: Bench) -> None:
+    bench.load("handler reset\nldr r1, =0x20010101\nblx r1\nbkpt #0")
+    for value in (5, 6):
+        bench.machine.write(0x20010100, bytes([value, 0x20, 0x70, 0x47]))  # movs r0, #value; bx lr
+        bench.machine.hold_reset()
+        bench.machine.release_reset()
+        bench.resume()
+        bench.wait_for_halt()
+        assert bench.register(0) == value
+
+
+def test_code_that_rewrites_itself(bench: Bench) -> None:
+    """A zero divisor is noticed in code that was something else when it was first executed."""
+    bench.run(
+        """
+        handler reset
+        ldr r0, =0xE000ED14
+        ldr r1, =0x00040210
+        str r1, [r0]
+        ldr r4, =0x20010100
+        ldr r5, =0xBF004770     @ bx lr; nop
+        str r5, [r4, #4]
+        ldr r5, =0xBF00BF00     @ nop; nop
+        str r5, [r4]
+        orr r6, r4, #1
+        blx r6
+        ldr r5, =0xF0F2FBB1     @ udiv r0, r1, r2
+        str r5, [r4]
+        dsb
+        isb
+        movs r2, #0
+        blx r6
+        b .
+        handler hard_fault
+        done
+        """
+    )
+    assert bench.peek(CFSR) == 1 << 25

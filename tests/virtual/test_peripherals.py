@@ -1,0 +1,332 @@
+"""SysTick, TIM2, USART3, clocks and GPIO tick by instructions and show the flags of RM0385."""
+
+import pytest
+
+from tests.virtual.bench import Bench
+
+SYSTICK, TIM2, USART3 = 0xE000E010, 0x40000000, 0x40004800
+UIF = 1
+ORE, RXNE, TC, TXE = 1 << 3, 1 << 5, 1 << 6, 1 << 7
+
+LOOP = "1: subs r2, #1\nbne 1b\n"  # two instructions a round
+
+
+def _systick(bench: Bench, reload: int, rounds: int, control: int = 7) -> int:
+    """Return how many SysTick interrupts a loop of 2 * rounds instructions sees."""
+    bench.run(
+        f"""
+        handler reset
+        movs r7, #0
+        ldr r0, ={SYSTICK:#x}
+        ldr r1, ={reload}
+        str r1, [r0, #4]
+        movs r1, #0
+        str r1, [r0, #8]
+        ldr r2, ={rounds}
+        movs r1, #{control}
+        str r1, [r0]
+        {LOOP}
+        movs r1, #0
+        str r1, [r0]
+        done
+        handler sys_tick
+        adds r7, #1
+        bx lr
+        """
+    )
+    return bench.register(7)
+
+
+@pytest.mark.parametrize("reload", [99, 999, 0xFFFF])
+def test_systick_comes_every_reload_plus_one_instructions(bench: Bench, reload: int) -> None:
+    instructions = 2 * 100_000
+    interrupts = _systick(bench, reload, 100_000)
+    # The handler's two instructions take their ticks too.
+    assert interrupts == (instructions + 2 * interrupts) // (reload + 1)
+
+
+def test_systick_by_its_external_clock_is_eight_times_slower(bench: Bench) -> None:
+    interrupts = _systick(bench, 99, 100_000, control=3)
+    assert interrupts == (200_000 + 2 * interrupts) // 800
+
+
+def test_systick_counts_down_reloads_and_flags(bench: Bench) -> None:
+    bench.run(
+        f"""
+        handler reset
+        ldr r0, ={SYSTICK:#x}
+        movs r1, #5
+        str r1, [r0, #4]
+        str r1, [r0, #8]        @ any value clears
+        ldr r12, [r0, #8]
+        movs r1, #5
+        str r1, [r0]
+        ldr r2, [r0, #8]        @ one tick: reloaded
+        ldr r3, [r0, #8]
+        ldr r4, [r0, #8]
+        ldr r5, [r0]            @ not yet
+        ldr r6, [r0, #8]
+        ldr r7, [r0, #8]        @ 0
+        ldr r8, [r0]            @ COUNTFLAG, and reading takes it back
+        ldr r9, [r0]
+        ldr r10, [r0, #8]
+        done
+        """
+    )
+    assert [bench.register(number) for number in (12, 2, 3, 4, 6, 7, 10)] == [0, 5, 4, 3, 1, 0, 3]
+    assert [bench.register(number) for number in (5, 8, 9)] == [5, 5 | 1 << 16, 5]
+
+
+def test_systick_waits_while_a_debugger_holds_the_core(bench: Bench) -> None:
+    bench.load(
+        f"""
+        handler reset
+        ldr r0, ={SYSTICK:#x}
+        ldr r1, =1000
+        str r1, [r0, #4]
+        movs r1, #5
+        str r1, [r0]
+        nop
+        done
+        """
+    )
+    for _ in range(5):
+        bench.step()
+    before = bench.peek(SYSTICK + 8)
+    assert bench.peek(SYSTICK + 8) == before
+    bench.step()
+    assert bench.peek(SYSTICK + 8) == before - 1 or before == 0
+
+
+TIM2_START = f"""
+    handler reset
+    movs r7, #0
+    ldr r0, =0xE000E100
+    mov r1, #1 << 28
+    str r1, [r0]
+    ldr r0, ={TIM2:#x}
+"""
+
+
+def test_tim2_interrupts_at_its_rate(bench: Bench) -> None:
+    bench.run(
+        f"""
+        {TIM2_START}
+        movs r1, #9
+        str r1, [r0, #0x28]     @ PSC
+        movs r1, #99
+        str r1, [r0, #0x2C]     @ ARR
+        movs r1, #1
+        str r1, [r0, #0x14]     @ UG takes PSC over
+        movs r1, #0
+        str r1, [r0, #0x10]
+        movs r1, #1
+        str r1, [r0, #0x0C]     @ UIE
+        ldr r2, =100000
+        str r1, [r0]
+        {LOOP}
+        movs r1, #0
+        str r1, [r0]
+        done
+        handler irq28
+        adds r7, #1
+        movs r3, #0
+        str r3, [r0, #0x10]
+        bx lr
+        """
+    )
+    interrupts = bench.register(7)
+    assert interrupts == (200_000 + 4 * interrupts) // 1000
+
+
+def test_tim2_counts_32_bits_and_flags_without_interrupting(bench: Bench) -> None:
+    bench.run(
+        f"""
+        {TIM2_START}
+        ldr r1, =0xFFFFFFFD
+        str r1, [r0, #0x24]
+        movs r1, #1
+        str r1, [r0]
+        ldr r2, [r0, #0x24]
+        ldr r3, [r0, #0x10]
+        nop
+        ldr r4, [r0, #0x24]
+        ldr r5, [r0, #0x10]
+        done
+        """
+    )
+    assert [bench.register(number) for number in (2, 3, 4, 5)] == [0xFFFFFFFE, 0, 1, UIF]
+
+
+def test_tim2_in_one_pulse_mode_stops_by_itself(bench: Bench) -> None:
+    bench.run(
+        f"""
+        {TIM2_START}
+        movs r1, #9
+        str r1, [r0, #0x2C]
+        movs r1, #9             @ OPM, CEN
+        str r1, [r0]
+        movs r2, #100
+        {LOOP}
+        ldr r3, [r0]
+        ldr r4, [r0, #0x24]
+        ldr r5, [r0, #0x10]
+        done
+        """
+    )
+    assert [bench.register(number) for number in (3, 4, 5)] == [8, 0, UIF]
+
+
+def test_tim2_preloads_arr_if_asked(bench: Bench) -> None:
+    bench.run(
+        f"""
+        {TIM2_START}
+        movs r1, #99
+        str r1, [r0, #0x2C]
+        movs r1, #0x80          @ ARPE
+        str r1, [r0]
+        movs r1, #9
+        str r1, [r0, #0x2C]     @ in effect after the next update
+        movs r1, #0x81
+        str r1, [r0]
+        movs r2, #10
+        {LOOP}
+        ldr r3, [r0, #0x24]
+        movs r2, #50
+        {LOOP.replace("1", "2").replace("#2", "#1")}
+        ldr r4, [r0, #0x24]
+        done
+        """
+    )
+    assert bench.register(3) > 9
+    assert bench.register(4) <= 9
+
+
+UART = f"""
+    ldr r0, ={USART3:#x}
+    movs r1, #10
+    str r1, [r0, #0x0C]         @ a character takes 100 ticks
+"""
+
+
+def test_usart_sends_and_times_its_flags(bench: Bench) -> None:
+    bench.run(
+        f"""
+        handler reset
+        {UART}
+        movs r1, #0x9           @ UE, TE
+        str r1, [r0]
+        ldr r2, [r0, #0x1C]
+        movs r1, #'H'
+        str r1, [r0, #0x28]
+        ldr r3, [r0, #0x1C]     @ in the shift register: TDR is free, the line is not
+        movs r1, #'i'
+        str r1, [r0, #0x28]
+        ldr r4, [r0, #0x1C]     @ both are full
+        movs r6, #0
+        1: adds r6, #1
+        ldr r5, [r0, #0x1C]
+        tst r5, #{TC}
+        beq 1b
+        done
+        """
+    )
+    assert bytes(bench.output) == b"Hi"
+    flags = [bench.register(number) & (TC | TXE) for number in (2, 3, 4, 5)]
+    assert flags == [TC | TXE, TXE, 0, TC | TXE]
+    assert 190 <= 4 * bench.register(6) <= 204
+
+
+def test_usart_sends_nothing_while_it_is_off(bench: Bench) -> None:
+    bench.run(f"handler reset\n{UART}\nmovs r1, #'x'\nstr r1, [r0, #0x28]\ndone")
+    assert bytes(bench.output) == b""
+
+
+def test_usart_sends_by_interrupt(bench: Bench) -> None:
+    bench.run(
+        f"""
+        handler reset
+        {UART}
+        ldr r2, =0xE000E104
+        movs r1, #1 << 7        @ interrupt 39
+        str r1, [r2]
+        ldr r4, =text
+        ldr r1, =0x89           @ UE, TE, TXEIE
+        str r1, [r0]
+        1: wfi
+        cmp r5, #1
+        bne 1b
+        done
+        handler irq39
+        ldrb r1, [r4], #1
+        cbz r1, 2f
+        str r1, [r0, #0x28]
+        bx lr
+        2: movs r1, #0x9
+        str r1, [r0]
+        movs r5, #1
+        bx lr
+        text: .asciz "interrupts"
+        .balign 2
+        """
+    )
+    assert bytes(bench.output) == b"interrupts"
+
+
+ECHO = f"""
+    handler reset
+    {UART}
+    ldr r2, =0xE000E104
+    movs r1, #1 << 7
+    str r1, [r2]
+    movs r4, #0
+    ldr r1, =0x2D               @ UE, RE, TE, RXNEIE
+    str r1, [r0]
+    1: wfi
+    b 1b
+    handler irq39
+    ldr r1, [r0, #0x24]
+    str r1, [r0, #0x28]
+    bx lr
+"""
+
+
+def test_usart_receives_by_interrupt(bench: Bench) -> None:
+    bench.load(ECHO)
+    bench.resume()
+    bench.machine.console_input(b"anybody there?")
+    bench.wait_until(lambda: len(bench.output) == 14)
+    assert bytes(bench.output) == b"anybody there?"
+
+
+def test_usart_loses_what_is_not_read_in_time(bench: Bench) -> None:
+    bench.load(f"handler reset\n{UART}\nmovs r1, #5\nstr r1, [r0]\nmovw r2, #1000\n{LOOP}\ndone")
+    for _ in range(12):
+        bench.step()
+    bench.machine.console_input(b"ab")
+    bench.resume()
+    bench.wait_for_halt()
+    assert bench.peek(USART3 + 0x1C) & (ORE | RXNE) == ORE | RXNE
+    assert bench.peek(USART3 + 0x24) == ord("a")
+    bench.poke(USART3 + 0x20, ORE)
+    assert bench.peek(USART3 + 0x1C) & (ORE | RXNE) == 0
+
+
+def test_clocks_are_ready_when_they_are_on(bench: Bench) -> None:
+    rcc, pwr = 0x40023800, 0x40007000
+    assert bench.peek(rcc) == 0x83
+    bench.poke(rcc, 0x01010083)
+    assert bench.peek(rcc) == 0x03030083
+    bench.poke(rcc + 8, 2)
+    assert bench.peek(rcc + 8) == 0xA
+    bench.poke(pwr, 0x3C000)
+    assert bench.peek(pwr + 4) & 0x34000 == 0x34000
+    bench.poke(rcc, 0x83)
+    assert bench.peek(rcc) == 0x83
+
+
+def test_gpio_outputs_are_set_and_cleared_by_bsrr(bench: Bench) -> None:
+    port = 0x40020C00
+    bench.poke(port + 0x18, 0x0000_00F0)
+    bench.poke(port + 0x18, 0x0030_0001)
+    assert bench.peek(port + 0x14) == bench.peek(port + 0x10) == 0xC1
