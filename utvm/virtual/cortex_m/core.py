@@ -13,10 +13,20 @@ import unicorn
 from unicorn import arm_const, unicorn_const
 from unicorn.unicorn_py3.unicorn import uclib
 
+from utvm.errors import ConfigError
 from utvm.virtual.bus import Bus, BusError, Device
 from utvm.virtual.cortex_m import faults
-from utvm.virtual.cortex_m.counter import BREAKPOINTS, NEVER, WATCHPOINTS, CoreState, Reason, load_counter
+from utvm.virtual.cortex_m.counter import (
+    BREAKPOINTS,
+    MEMORIES,
+    NEVER,
+    WATCHPOINTS,
+    CoreState,
+    Reason,
+    load_counter,
+)
 from utvm.virtual.cortex_m.faults import Fault
+from utvm.virtual.cortex_m.registers import FPSCR, LR, PC, R0, S0, SP, THUMB, XPSR, RegisterFile
 
 # Exceptions of Unicorn's translator, as its interrupt hook numbers them.
 _SVC = 2
@@ -29,40 +39,6 @@ _NO_COPROCESSOR = 17
 _UNTIL = 0xDFFFFFF0
 
 _PRIVATE_PERIPHERALS = 0xE0000000
-
-THUMB = 1 << 24
-PRIVILEGED_HANDLER = THUMB | faults.HARD_FAULT
-
-R0 = arm_const.UC_ARM_REG_R0
-R12 = arm_const.UC_ARM_REG_R12
-SP = arm_const.UC_ARM_REG_SP
-LR = arm_const.UC_ARM_REG_LR
-PC = arm_const.UC_ARM_REG_PC
-XPSR = arm_const.UC_ARM_REG_XPSR
-MSP = arm_const.UC_ARM_REG_MSP
-PSP = arm_const.UC_ARM_REG_PSP
-CONTROL = arm_const.UC_ARM_REG_CONTROL
-PRIMASK = arm_const.UC_ARM_REG_PRIMASK
-BASEPRI = arm_const.UC_ARM_REG_BASEPRI
-FAULTMASK = arm_const.UC_ARM_REG_FAULTMASK
-FPSCR = arm_const.UC_ARM_REG_FPSCR
-S0 = arm_const.UC_ARM_REG_S0
-
-# CONTROL
-UNPRIVILEGED = 1 << 0
-PROCESS_STACK = 1 << 1
-FLOAT_ACTIVE = 1 << 2
-_CONTROL_MASK = 0x7
-_SECURE_FLOAT_ACTIVE = 1 << 3  # of Armv8-M: Unicorn wants it to go with FLOAT_ACTIVE
-
-# Registers by DCRSR selector
-_SELECT_PC = 15
-_SELECT_XPSR = 16
-_SELECT_MSP = 17
-_SELECT_PSP = 18
-_SELECT_CONTROL_AND_MASKS = 20
-_SELECTED = {number: R0 + number for number in range(13)} | {13: SP, 14: LR, 15: PC, 33: FPSCR}
-_SELECTED |= {64 + number: S0 + number for number in range(32)}
 
 WATCH_READ = 1
 WATCH_WRITE = 2
@@ -89,6 +65,11 @@ class Stop:
 
 
 _ASKED = Stop(StopKind.ASKED)
+_STOPS = {
+    Reason.ASKED: StopKind.ASKED,
+    Reason.BREAKPOINT: StopKind.BREAKPOINT,
+    Reason.SLEEP: StopKind.SLEEP,
+}
 _FAULTS = {
     Reason.NO_COPROCESSOR: faults.NOCP,
     Reason.DIVIDE: faults.DIVBYZERO,
@@ -96,7 +77,7 @@ _FAULTS = {
 }
 
 
-class Core:
+class Core(RegisterFile):
     """An Armv7-M instruction set with its registers.
 
     Attributes:
@@ -114,9 +95,7 @@ class Core:
             unicorn_const.UC_ARCH_ARM, unicorn_const.UC_MODE_THUMB | unicorn_const.UC_MODE_MCLASS
         )
         self._uc.ctl_set_cpu_model(arm_const.UC_CPU_ARM_CORTEX_M7)
-        self._engine = self._uc._uch
-        self._word = ctypes.c_uint32()
-        self._word_pointer = ctypes.byref(self._word)
+        super().__init__(self._uc)
         self._state_pointer = ctypes.byref(self.state)
         self._stop: Stop | None = None
         self._stale: list[tuple[int, int]] = []
@@ -135,93 +114,6 @@ class Core:
     def close(self) -> None:
         """Free what the C part holds."""
         self._counter.utvm_release(self._state_pointer)
-
-    # Registers
-
-    def read(self, register: int) -> int:
-        """Return a register, as the current mode sees it."""
-        uclib.uc_reg_read(self._engine, register, self._word_pointer)
-        return self._word.value
-
-    def write(self, register: int, value: int) -> None:
-        """Set a register, as the current mode sees it. CONTROL has :meth:`write_control`."""
-        self._word.value = value
-        uclib.uc_reg_write(self._engine, register, self._word_pointer)
-
-    def write_pc(self, address: int) -> None:
-        """Set PC. Unicorn takes the Thumb bit with it, so that is handed back."""
-        self.write(PC, address & ~1 | self.read(XPSR) >> 24 & 1)
-
-    def read_privileged(self, register: int) -> int:
-        """Return a register that unprivileged code cannot read."""
-        status = self.read(XPSR)
-        self.write(XPSR, PRIVILEGED_HANDLER)
-        value = self.read(register)
-        self.write(XPSR, status)
-        return value
-
-    def write_privileged(self, register: int, value: int) -> None:
-        """Set a register that unprivileged code cannot write."""
-        status = self.read(XPSR)
-        self.write(XPSR, PRIVILEGED_HANDLER)
-        self.write(register, value)
-        self.write(XPSR, status)
-
-    def read_control(self) -> int:
-        """Return CONTROL."""
-        return self.read(CONTROL) & _CONTROL_MASK
-
-    @property
-    def unprivileged(self) -> bool:
-        """Whether the code that runs is unprivileged."""
-        return bool(self.read(CONTROL) & UNPRIVILEGED) and not self.read(XPSR) & 0x1FF
-
-    def write_control(self, value: int) -> None:
-        """Set CONTROL. Unicorn takes nPRIV in Handler mode and SPSEL in Thread mode, so it is told twice."""
-        status = self.read(XPSR)
-        self.write(XPSR, PRIVILEGED_HANDLER)
-        self.write(CONTROL, value & ~UNPRIVILEGED)
-        self.write(XPSR, THUMB)
-        self.write(CONTROL, value | (_SECURE_FLOAT_ACTIVE if value & FLOAT_ACTIVE else 0))
-        self.write(XPSR, status)
-
-    def reset_registers(self) -> None:
-        """Clear all registers, as far as a reset does; PC, SP and the Thumb bit come from the vector table."""
-        self.write(XPSR, PRIVILEGED_HANDLER)
-        for register in (*range(R0, R12 + 1), PRIMASK, BASEPRI, FAULTMASK, FPSCR, MSP, PSP):
-            self.write(register, 0)
-        self.write(LR, 0xFFFFFFFF)
-        self.write_control(0)
-        self.write(XPSR, THUMB)
-
-    def read_selected(self, selector: int) -> int:
-        """Return the register of a DCRSR selector (ARM DDI 0403E, C1.6.3); reserved ones read as zero."""
-        if selector == _SELECT_XPSR:
-            return self.read(XPSR)
-        if selector == _SELECT_CONTROL_AND_MASKS:
-            masks = (PRIMASK, BASEPRI, FAULTMASK)
-            primask, basepri, faultmask = (self.read_privileged(register) for register in masks)
-            return self.read_control() << 24 | faultmask << 16 | basepri << 8 | primask
-        if selector in (_SELECT_MSP, _SELECT_PSP):
-            return self.read_privileged(MSP if selector == _SELECT_MSP else PSP)
-        register = _SELECTED.get(selector)
-        return self.read(register) if register is not None else 0
-
-    def write_selected(self, selector: int, value: int) -> None:
-        """Set the register of a DCRSR selector; reserved ones are ignored."""
-        if selector == _SELECT_XPSR:
-            self.write(XPSR, value)
-        elif selector == _SELECT_CONTROL_AND_MASKS:
-            self.write_privileged(PRIMASK, value & 1)
-            self.write_privileged(BASEPRI, value >> 8 & 0xF0)
-            self.write_privileged(FAULTMASK, value >> 16 & 1)
-            self.write_control(value >> 24 & _CONTROL_MASK)
-        elif selector in (_SELECT_MSP, _SELECT_PSP):
-            self.write_privileged(MSP if selector == _SELECT_MSP else PSP, value & ~3)
-        elif selector == _SELECT_PC:
-            self.write_pc(value)
-        elif selector in _SELECTED:
-            self.write(_SELECTED[selector], value & ~3 if _SELECTED[selector] == SP else value)
 
     # Execution
 
@@ -265,7 +157,7 @@ class Core:
         while True:
             self.state.stop = 0
             stop = self.run(before + 1)
-            if stop is not _ASKED or self.count > before:
+            if stop.kind is not StopKind.ASKED or self.count > before:
                 return stop
 
     def pass_sleep(self) -> None:
@@ -314,7 +206,13 @@ class Core:
     # Set-up
 
     def _map_memory(self) -> None:
-        for memory in self._bus.memories:
+        if len(self._bus.memories) > MEMORIES:
+            raise ConfigError(
+                f"{len(self._bus.memories)} regions of memory are more than the {MEMORIES} supported"
+            )
+        self.state.memory_count = len(self._bus.memories)
+        for slot, memory in zip(self.state.memories, self._bus.memories, strict=False):
+            slot.bytes, slot.start, slot.size = memory.host_address, memory.start, memory.region.size
             rights = unicorn_const.UC_PROT_READ | unicorn_const.UC_PROT_EXEC
             if memory.region.kind == "ram":
                 rights |= unicorn_const.UC_PROT_WRITE
@@ -328,7 +226,6 @@ class Core:
         state = self.state
         state.emulation_stop = _address_of("uc_emu_stop")
         state.register_read = _address_of("uc_reg_read")
-        state.memory_read = _address_of("uc_mem_read")
         self._add_c_hook(unicorn_const.UC_HOOK_CODE, "utvm_before_instruction")
         self._add_c_hook(unicorn_const.UC_HOOK_EDGE_GENERATED, "utvm_on_translation")
         self._uc.hook_add(unicorn_const.UC_HOOK_INTR, self._on_interrupt)
@@ -454,18 +351,12 @@ class Core:
 
     def _stopped_by_counter(self) -> Stop:
         reason = Reason(self.state.reason)
-        if reason == Reason.ASKED:
-            return _ASKED
-        if reason == Reason.BREAKPOINT:
-            return Stop(StopKind.BREAKPOINT)
-        if reason == Reason.SLEEP:
-            return Stop(StopKind.SLEEP)
+        if reason in _STOPS:
+            return Stop(_STOPS[reason])
         if reason == Reason.READ_CONTROL:
             return self._read_control_into_register()
-        if reason == Reason.NONE:
-            if self.read(PC) == _UNTIL:
-                return Stop(StopKind.FAULT, faults.fetch_fault(_UNTIL))
-            return _ASKED  # after WFI
+        if reason == Reason.NONE:  # Unicorn ended by itself: at the end of the world, or after WFI
+            return Stop(StopKind.FAULT, faults.fetch_fault(_UNTIL)) if self.read(PC) == _UNTIL else _ASKED
         self.state.count += 1
         return Stop(StopKind.FAULT, faults.usage_fault(_FAULTS[reason]))
 

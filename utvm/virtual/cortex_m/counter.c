@@ -34,23 +34,28 @@ enum stop {
 enum kind {
   UNTOUCHED = 0x00, /* never translated */
   UNKNOWN = 0x01,   /* translated, not decoded yet */
-  PLAIN = 0x10,
+  PLAIN = 0x02,
+  FLOAT = 0x03, /* plain while the floating-point unit is on */
   SLEEP = 0x20,
   SEND_EVENT = 0xA0,
   READ_CONTROL = 0xB0,
   IT_BLOCK = 0x30,
   MASKS = 0x40,
   DIVIDE = 0x50,
-  FLOAT = 0x60,
   FLOAT_MEMORY = 0x70,
   WORD_ALIGNED = 0x80,
   HALF_ALIGNED = 0x90,
 };
 
-enum { MEGABYTE_BITS = 20, MEGABYTES = 4096, BREAKPOINTS = 8, WATCHPOINTS = 4, UNICORN_WRITE = 17 };
+enum { MEGABYTE_BITS = 20, MEGABYTES = 4096, BREAKPOINTS = 8, WATCHPOINTS = 4, MEMORIES = 16, UNICORN_WRITE = 17 };
 enum { REGISTER_LR = 10, REGISTER_SP = 12, REGISTER_R0 = 66 };
 enum { REGISTER_S0 = 79, REGISTER_FPSCR = 6, REGISTER_XPSR = 120 };
 enum { WATCH_READ = 1, WATCH_WRITE = 2 };
+
+typedef struct {
+  const uint8_t *bytes; /* where this process has them */
+  uint32_t start, size;
+} memory_t;
 
 typedef struct {
   uint32_t first, last; /* bytes watched, both included */
@@ -61,7 +66,8 @@ typedef struct {
   /* given */
   int32_t (*emulation_stop)(void *engine);
   int32_t (*register_read)(void *engine, int32_t id, void *value);
-  int32_t (*memory_read)(void *engine, uint64_t address, void *bytes, uint64_t size);
+  uint32_t memory_count;
+  memory_t memories[MEMORIES];
   /* time */
   uint64_t count;    /* instructions begun */
   uint64_t deadline; /* stop when as many have begun */
@@ -69,7 +75,7 @@ typedef struct {
   volatile uint32_t stop; /* stop before the next instruction; any thread may set it */
   uint32_t pass;          /* the address of one instruction whose special treatment is done, or 1 */
   uint32_t masks_matter;  /* stop after an instruction that may unmask a pending exception */
-  uint32_t trap_division, trap_unaligned, float_enabled;
+  uint32_t trap_division, trap_unaligned, float_enabled; /* 0 or 1 */
   uint32_t event; /* the event register, set by SEV */
   uint32_t breakpoint_count;
   uint32_t breakpoints[BREAKPOINTS];
@@ -89,6 +95,7 @@ typedef struct {
   uint32_t data_address, data_size;
   uint8_t data_bytes[8]; /* what was in memory before an unaligned store */
   /* own: the IT block under way */
+  uint32_t conditional;         /* 1 from IT until the first instruction after the block */
   uint32_t conditional_left;    /* instructions of it to come */
   uint32_t conditional_address; /* of the next of them */
   uint32_t conditional_index;   /* how many of them came already */
@@ -112,9 +119,19 @@ static uint32_t read_register(void *engine, core_t *core, uint32_t number) {
   return value;
 }
 
-static uint16_t halfword(void *engine, core_t *core, uint32_t address) {
+/* Copy bytes out of memory; zeros where there is none. */
+static void read_memory(const core_t *core, uint32_t address, void *bytes, uint32_t size) {
+  memset(bytes, 0, size);
+  for (uint32_t i = 0; i < core->memory_count; i++) {
+    const memory_t *const memory = &core->memories[i];
+    if (address - memory->start < memory->size && size <= memory->size - (address - memory->start))
+      memcpy(bytes, memory->bytes + (address - memory->start), size);
+  }
+}
+
+static uint16_t halfword(const core_t *core, uint32_t address) {
   uint16_t value = 0;
-  core->memory_read(engine, address, &value, sizeof value);
+  read_memory(core, address, &value, sizeof value);
   return value;
 }
 
@@ -153,9 +170,9 @@ static uint8_t *kind_of(core_t *core, uint32_t address) {
   return &(*page)[(address & 0xFFFFFu) >> 1];
 }
 
-static uint8_t decode(void *engine, core_t *core, uint32_t address, uint32_t size) {
-  const uint16_t first = halfword(engine, core, address);
-  const uint8_t kind = size == 4 ? decode_32(first, halfword(engine, core, address + 2)) : decode_16(first);
+static uint8_t decode(core_t *core, uint32_t address, uint32_t size) {
+  const uint16_t first = halfword(core, address);
+  const uint8_t kind = size == 4 ? decode_32(first, halfword(core, address + 2)) : decode_16(first);
   *kind_of(core, address) = kind;
   return kind;
 }
@@ -165,9 +182,9 @@ static uint32_t conditional_count(uint32_t mask) {
 }
 
 /* Count the instructions between the last one seen and this one, as far as they belong to the same IT block. */
-static void pass_conditional(void *engine, core_t *core, uint32_t address, uint32_t size) {
+static void pass_conditional(core_t *core, uint32_t address, uint32_t size) {
   while (core->conditional_left && core->conditional_address < address) {
-    core->conditional_address += length(halfword(engine, core, core->conditional_address));
+    core->conditional_address += length(halfword(core, core->conditional_address));
     core->conditional_left--;
     core->conditional_index++;
     core->count++;
@@ -181,10 +198,10 @@ static void pass_conditional(void *engine, core_t *core, uint32_t address, uint3
 }
 
 /* ITSTATE of the instruction begun last (ARM DDI 0403E, A7.3.3). */
-static uint32_t conditional_state(void *engine, core_t *core) {
+static uint32_t conditional_state(const core_t *core) {
   uint32_t state = core->conditional_state;
   if (!core->inside) return 0;
-  if (core->conditional_block != 1) state = halfword(engine, core, core->conditional_block) & 0xFFu;
+  if (core->conditional_block != 1) state = halfword(core, core->conditional_block) & 0xFFu;
   for (uint32_t i = 1; i < core->conditional_index; i++)
     state = (state & 7u) ? (state & 0xE0u) | (state << 1 & 0x1Fu) : 0;
   return state;
@@ -196,18 +213,19 @@ static int is_breakpoint(const core_t *core, uint32_t address) {
   return 0;
 }
 
-static int has_breakpoint(void *engine, core_t *core, uint32_t block, uint32_t instructions) {
+static int has_breakpoint(const core_t *core, uint32_t block, uint32_t instructions) {
   uint32_t address = block + 2;
   for (uint32_t i = 0; i < instructions; i++) {
     if (is_breakpoint(core, address)) return 1;
-    address += length(halfword(engine, core, address));
+    address += length(halfword(core, address));
   }
   return 0;
 }
 
 /* Return why to stop before a special instruction, or STOP_NONE. */
 static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind) {
-  if (kind <= UNKNOWN) kind = decode(engine, core, address, size);
+  if (kind <= UNKNOWN) kind = decode(core, address, size);
+  if (kind == FLOAT && !core->float_enabled) return STOP_NO_COPROCESSOR;
   switch (kind & 0xF0u) {
     case SLEEP: /* inside an IT block it is over at once, as the architecture allows */
       return core->pass == address || core->inside ? STOP_NONE : STOP_SLEEP;
@@ -217,12 +235,13 @@ static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t 
     case READ_CONTROL: /* not worth an undo inside an IT block */
       return core->inside ? STOP_NONE : STOP_READ_CONTROL;
     case IT_BLOCK:
+      core->conditional = 1;
       core->conditional_left = conditional_count(kind & 0xFu);
       core->conditional_address = address + 2;
       core->conditional_index = 0;
       core->conditional_block = address;
       if (core->breakpoint_count && core->pass != address &&
-          has_breakpoint(engine, core, address, core->conditional_left)) {
+          has_breakpoint(core, address, core->conditional_left)) {
         core->pass = address;
         return STOP_BREAKPOINT;
       }
@@ -232,8 +251,6 @@ static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t 
       return STOP_NONE;
     case DIVIDE:
       return core->trap_division && !read_register(engine, core, kind & 0xFu) ? STOP_DIVIDE : STOP_NONE;
-    case FLOAT:
-      return core->float_enabled ? STOP_NONE : STOP_NO_COPROCESSOR;
     case FLOAT_MEMORY:
       if (!core->float_enabled) return STOP_NO_COPROCESSOR;
       return read_register(engine, core, kind & 0xFu) & 3u ? STOP_UNALIGNED : STOP_NONE;
@@ -257,7 +274,7 @@ void utvm_undo(void *engine, core_t *core, uint32_t reason) {
   core->stop = 1;
   for (uint32_t i = 0; i < 15; i++) core->saved[i] = read_register(engine, core, i);
   core->register_read(engine, REGISTER_XPSR, &core->saved[15]);
-  state = conditional_state(engine, core);
+  state = conditional_state(core);
   core->saved[15] = (core->saved[15] & ~0x0600FC00u) | (state & 0xFCu) << 8 | (state & 3u) << 25;
   for (int32_t i = 0; i < 32; i++) core->register_read(engine, REGISTER_S0 + i, &core->saved_float[i]);
   core->register_read(engine, REGISTER_FPSCR, &core->saved_float[32]);
@@ -268,37 +285,62 @@ static void begin(core_t *core, uint32_t address) {
   core->begun = address;
 }
 
+/* Whether an instruction of this kind needs no look. */
+static int is_plain(const core_t *core, uint8_t kind) { return (uint8_t)(kind - PLAIN) <= core->float_enabled; }
+
+static int may_be_breakpoint(const core_t *core, uint32_t address) {
+  return core->breakpoint_filter >> (address >> 1 & 63u) & 1u;
+}
+
+static __attribute__((noinline)) void before_conditional(
+    void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind);
+
+/* An instruction that is not known to be harmless. */
+static __attribute__((noinline)) void before_special(
+    void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind) {
+  enum stop reason = STOP_NONE;
+  if (core->conditional) {
+    before_conditional(engine, core, address, size, kind);
+    return;
+  }
+  if (core->count >= core->deadline || core->stop) {
+    reason = STOP_ASKED;
+  } else if (may_be_breakpoint(core, address) && is_breakpoint(core, address)) {
+    reason = STOP_BREAKPOINT;
+  } else if (!is_plain(core, kind)) {
+    reason = examine(engine, core, address, size, kind);
+    if (reason == STOP_NONE) core->pass = 1;
+  }
+  if (reason != STOP_NONE) {
+    stop(engine, core, reason);
+  } else {
+    begin(core, address);
+  }
+}
+
+static void before_conditional(void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind) {
+  pass_conditional(core, address, size);
+  if (core->inside) {
+    const enum stop reason = is_plain(core, kind) ? STOP_NONE : examine(engine, core, address, size, kind);
+    begin(core, address);
+    if (reason != STOP_NONE) utvm_undo(engine, core, reason);
+  } else {
+    core->conditional = 0;
+    before_special(engine, core, address, size, kind);
+  }
+}
+
 void utvm_before_instruction(void *engine, uint64_t address_64, uint32_t size, void *data) {
   core_t *const core = data;
   const uint32_t address = (uint32_t)address_64;
   const uint8_t *const page = core->kinds[address >> MEGABYTE_BITS];
   const uint8_t kind = page ? page[(address & 0xFFFFFu) >> 1] : UNTOUCHED;
-  enum stop reason = STOP_NONE;
-  core->inside = 0;
-  if (core->conditional_left) pass_conditional(engine, core, address, size);
-  if (core->inside) {
-    if (kind != PLAIN) reason = examine(engine, core, address, size, kind);
+  if (is_plain(core, kind) && !core->conditional && core->count < core->deadline && !core->stop &&
+      !may_be_breakpoint(core, address)) {
     begin(core, address);
-    if (reason != STOP_NONE) utvm_undo(engine, core, reason);
-    return;
+  } else {
+    before_special(engine, core, address, size, kind);
   }
-  if (core->count >= core->deadline || core->stop) {
-    stop(engine, core, STOP_ASKED);
-    return;
-  }
-  if ((core->breakpoint_filter >> (address >> 1 & 63u) & 1u) && is_breakpoint(core, address)) {
-    stop(engine, core, STOP_BREAKPOINT);
-    return;
-  }
-  if (kind != PLAIN) {
-    reason = examine(engine, core, address, size, kind);
-    if (reason != STOP_NONE) {
-      stop(engine, core, reason);
-      return;
-    }
-    core->pass = 1;
-  }
-  begin(core, address);
 }
 
 typedef struct {
@@ -345,7 +387,7 @@ void utvm_on_data(void *engine, int32_t type, uint64_t address_64, int32_t size,
   if (core->trap_unaligned && !core->undo && (first & ((uint32_t)size - 1u))) {
     core->data_address = first;
     core->data_size = (uint32_t)size;
-    core->memory_read(engine, first, core->data_bytes, (uint64_t)size);
+    read_memory(core, first, core->data_bytes, (uint32_t)size);
     utvm_undo(engine, core, STOP_UNALIGNED);
   }
 }
@@ -357,6 +399,8 @@ void utvm_resume(void *engine, core_t *core, uint32_t address) {
   /* ITSTATE[7:2] are the bits 15:10 of EPSR, ITSTATE[1:0] the bits 26:25. */
   core->conditional_state = (status >> 8 & 0xFCu) | (status >> 25 & 3u);
   core->conditional_left = conditional_count(core->conditional_state & 0xFu);
+  core->conditional = core->conditional_left != 0;
+  core->inside = 0;
   core->conditional_address = address;
   core->conditional_index = 0;
   core->conditional_block = 1;

@@ -11,6 +11,7 @@ from utvm.errors import ToolchainError
 
 BREAKPOINTS = 8
 WATCHPOINTS = 4
+MEMORIES = 16
 NEVER = 2**64 - 1
 _MEGABYTES = 4096
 _SOURCE = Path(__file__).with_name("counter.c")
@@ -30,6 +31,16 @@ class Reason(IntEnum):
     READ_CONTROL = 7
 
 
+class CodeMemory(ctypes.Structure):
+    """A region of memory: where this process has its bytes, its address and its size."""
+
+    _fields_ = (("bytes", ctypes.c_void_p), ("start", ctypes.c_uint32), ("size", ctypes.c_uint32))
+
+    bytes: int
+    start: int
+    size: int
+
+
 class Watched(ctypes.Structure):
     """A range of data addresses that is watched; ``access`` has bit 0 for reads and bit 1 for writes."""
 
@@ -46,7 +57,8 @@ class CoreState(ctypes.Structure):
     _fields_ = (
         ("emulation_stop", ctypes.c_void_p),
         ("register_read", ctypes.c_void_p),
-        ("memory_read", ctypes.c_void_p),
+        ("memory_count", ctypes.c_uint32),
+        ("memories", CodeMemory * MEMORIES),
         ("count", ctypes.c_uint64),
         ("deadline", ctypes.c_uint64),
         ("stop", ctypes.c_uint32),
@@ -72,10 +84,12 @@ class CoreState(ctypes.Structure):
         ("data_address", ctypes.c_uint32),
         ("data_size", ctypes.c_uint32),
         ("data_bytes", ctypes.c_uint8 * 8),
-        ("conditional", ctypes.c_uint32 * 6),
+        ("conditional", ctypes.c_uint32 * 7),
         ("kinds", ctypes.c_void_p * _MEGABYTES),
     )
 
+    memory_count: int
+    memories: "ctypes.Array[CodeMemory]"
     count: int
     deadline: int
     stop: int

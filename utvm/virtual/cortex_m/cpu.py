@@ -7,8 +7,7 @@ on how fast the host is, so two runs agree to the instruction.
 from collections.abc import Callable
 
 from utvm.virtual.bus import Bus, Device
-from utvm.virtual.cortex_m import core as registers
-from utvm.virtual.cortex_m import debug, faults, scb
+from utvm.virtual.cortex_m import debug, faults, registers, scb
 from utvm.virtual.cortex_m.clock import Timer
 from utvm.virtual.cortex_m.core import Core, Stop, StopKind
 from utvm.virtual.cortex_m.counter import NEVER

@@ -7,8 +7,7 @@ FPCCR.LSPACT never shows. Entry and return take no virtual time.
 import struct
 
 from utvm.virtual.bus import Bus, BusError
-from utvm.virtual.cortex_m import core as registers
-from utvm.virtual.cortex_m import faults, scb
+from utvm.virtual.cortex_m import faults, registers, scb
 from utvm.virtual.cortex_m.core import Core
 from utvm.virtual.cortex_m.exceptions import Exceptions
 from utvm.virtual.cortex_m.faults import Fault
