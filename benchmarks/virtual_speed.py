@@ -1,0 +1,85 @@
+"""How fast the virtual STM32F746 executes while it counts every instruction, against Unicorn left alone.
+
+Each loop runs on the whole board (SysTick at 1 kHz of a 216 MHz clock, exact counting, all checks) and then on a
+bare Unicorn that counts nothing, in this process.
+
+Run: ``.venv/bin/python benchmarks/virtual_speed.py``. Ends with 1 if no loop reaches the target on the board.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import unicorn
+from unicorn import arm_const, unicorn_const
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from tests.virtual.bench import FLASH, Bench
+
+TARGET_MIPS = 150
+ROUNDS = 30_000_000
+
+# name, instructions a round, body; r2 counts the rounds, r1 points to RAM
+LOOPS = [
+    ("add", 3, "adds r0, #1"),
+    ("load and arithmetic", 7, "ldr r3, [r1]\nmla r4, r3, r3, r4\nadds r5, r4\neor r6, r5\nlsrs r7, r6, #3"),
+    ("conditional", 6, "cmp r2, r0\nite hi\naddhi r0, #1\nsubls r0, #1"),
+    ("float", 6, "vldr s0, [r1]\nvldr s1, [r1, #4]\nvmul.f32 s0, s1\nvadd.f32 s2, s0"),
+]
+PROGRAM = """
+    handler reset
+    ldr r0, =0xE000ED88
+    ldr r1, =0x00F00000
+    str r1, [r0]
+    isb
+    ldr r0, =0xE000E010
+    ldr r1, =215999
+    str r1, [r0, #4]
+    movs r1, #7
+    str r1, [r0]
+    loop_start: ldr r1, =result
+    ldr r2, ={rounds}
+    movs r0, #0
+    1: {body}
+    subs r2, #1
+    bne 1b
+    loop_end: done
+    handler sys_tick
+    bx lr
+"""
+
+
+def main() -> int:
+    """Print a line a loop and return the exit code."""
+    best = 0.0
+    print("million instructions a second   board   bare Unicorn   share")
+    for name, size, body in LOOPS:
+        rounds = ROUNDS // size
+        with tempfile.TemporaryDirectory() as directory, Bench(Path(directory)) as bench:
+            bench.load(PROGRAM.format(rounds=rounds, body=body))
+            before, start = bench.machine.instructions, time.perf_counter()
+            bench.resume()
+            bench.wait_for_halt()
+            board = (bench.machine.instructions - before) / (time.perf_counter() - start) / 1e6
+            image = bench.machine.read(FLASH, 0x1000)
+            bare = size * rounds / _bare_seconds(image, bench.symbols) / 1e6
+        best = max(best, board)
+        print(f"{name:<28} {board:>8.0f}   {bare:>12.0f}   {board / bare:>4.0%}")
+    print(f"target {TARGET_MIPS}: {'reached' if best >= TARGET_MIPS else 'MISSED'}")
+    return 0 if best >= TARGET_MIPS else 1
+
+
+def _bare_seconds(image: bytes, symbols: dict[str, int]) -> float:
+    uc = unicorn.Uc(unicorn_const.UC_ARCH_ARM, unicorn_const.UC_MODE_THUMB | unicorn_const.UC_MODE_MCLASS)
+    uc.ctl_set_cpu_model(arm_const.UC_CPU_ARM_CORTEX_M7)
+    uc.mem_map(FLASH, 1 << 20)
+    uc.mem_write(FLASH, image)
+    uc.mem_map(0x20000000, 320 << 10)
+    start = time.perf_counter()
+    uc.emu_start(symbols["loop_start"] | 1, symbols["loop_end"])
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    sys.exit(main())
