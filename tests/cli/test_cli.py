@@ -2,12 +2,15 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from utvm.toolchain import ROOT
 
@@ -113,3 +116,37 @@ def test_an_input_of_the_wrong_shape_is_refused(tmp_path: Path) -> None:
     done = inv("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--input", given)
     assert done.returncode == 2
     assert "float32 [1, 1, 8, 8], not float32 [8, 8]" in done.stderr
+
+
+def test_what_cannot_be_written_is_refused_before_the_board_works_for_it(tmp_path: Path) -> None:
+    words = ("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual")
+    done = inv(*words, "--output", tmp_path / "nowhere" / "y.npy")
+    assert done.returncode == 2
+    assert "its folder does not exist" in done.stderr
+    assert "VIRTUAL" not in done.stdout
+
+
+def test_a_port_in_use_is_said_to_be_in_use() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = inv("board.virtual", "--board", "stm32f746", "--port", taken.getsockname()[1])
+    assert done.returncode == 3
+    assert "Address already in use" in done.stderr
+    assert "choose another port" in done.stderr
+
+
+def test_a_model_that_is_too_big_names_section_need_and_room(tmp_path: Path) -> None:
+    weights = np.ones((600, 600), dtype=np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "big",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 600])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 600])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    path = tmp_path / "big.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), path)
+    done = inv("model.run", "--model", path, "--board", "stm32f746", "--virtual")
+    assert done.returncode == 2
+    assert "section .rodata does not fit: region flash of stm32f746 has 1048576 bytes" in done.stderr

@@ -40,6 +40,7 @@ def run_model(
     kind = wish(physical, virtual)
     library = compiler.compile_model(compiler.load(model))
     inputs = _read_inputs(library, input_path)
+    _check_destinations(library, output_path, json_path)
     image = firmware.build(board, [library])
     with (
         tempfile.TemporaryDirectory(prefix="utvm-") as logs,
@@ -120,11 +121,20 @@ def _random(generator: np.random.Generator, tensor: Tensor) -> npt.NDArray[np.ge
     return np.asarray(generator.integers(limits.min, limits.max, tensor.shape, dtype, endpoint=True))
 
 
+def _check_destinations(library: Library, output_path: str, json_path: str) -> None:
+    """Refuse what could not be written before the board is made to work for it."""
+    if output_path and len(library.outputs) > 1 and not output_path.endswith(".npz"):
+        raise ConfigError(
+            f"{output_path}: the model has {len(library.outputs)} outputs", "give --output a .npz file"
+        )
+    for path in (output_path, json_path):
+        if path and not Path(path).resolve().parent.is_dir():
+            raise ConfigError(f"{path}: its folder does not exist")
+
+
 def _write_outputs(library: Library, result: RunResult, path: str) -> None:
     if not path:
         return
-    if len(result.outputs) > 1 and not path.endswith(".npz"):
-        raise ConfigError(f"{path}: the model has {len(result.outputs)} outputs", "give --output a .npz file")
     with tempfile.TemporaryFile() as file:
         if path.endswith(".npz"):
             names: Sequence[str] = [tensor.name for tensor in library.outputs]
