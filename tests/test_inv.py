@@ -61,6 +61,7 @@ def test_a_failing_apt_is_quoted_and_leaves_nothing_half_done(checkout: Path) ->
     assert not (checkout / ".venv").exists()
 
 
+@pytest.mark.slow
 def test_a_failing_pip_is_quoted_and_tried_again_next_time(checkout: Path) -> None:
     lock = checkout / "provision" / "python.lock"
     lock.write_text("six==1.17.0 --hash=sha256:" + "0" * 64 + "\n")

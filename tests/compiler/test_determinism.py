@@ -43,6 +43,7 @@ def digests(hash_seed: str, every: int) -> str:
     ).stdout
 
 
+@pytest.mark.slow
 def test_new_processes_with_other_hash_seeds_give_the_same_bytes() -> None:
     first = digests("1", 12)
     assert len(first.splitlines()) > 6
