@@ -1,4 +1,4 @@
-"""What a debugger can do: halt, step, registers, breakpoints, watchpoints, vector catch, resets (DDI 0403E, C1)."""
+"""What a debugger can do: halt, step, registers, breakpoints, watchpoints, vector catch, reset (DDI 0403E, C1)."""
 
 import pytest
 
@@ -75,7 +75,8 @@ def test_stepping_into_an_exception_stops_at_its_first_instruction(bench: Bench)
 
 def test_masked_interrupts_do_not_disturb_a_step(bench: Bench) -> None:
     bench.load(
-        "handler reset\nldr r0, =0xE000ED04\nmov r1, #1 << 26\nstr r1, [r0]\nnop\nnop\nb .\nhandler sys_tick\nbx lr"
+        "handler reset\nldr r0, =0xE000ED04\nmov r1, #1 << 26\nstr r1, [r0]\nnop\nnop\nb ."
+        "\nhandler sys_tick\nbx lr"
     )
     for _ in range(4):
         bench.step(mask_interrupts=True)
@@ -240,12 +241,22 @@ def test_reset_by_software_and_debugger(bench: Bench, asked: int) -> None:
 def test_the_reset_pin(bench: Bench) -> None:
     bench.load("handler reset\n1: adds r0, #1\nb 1b")
     bench.poke(DEMCR, 0)
-    bench.resume()
     bench.machine.hold_reset()
     count = bench.machine.instructions
     assert bench.machine.instructions == count
     bench.machine.release_reset()
+    assert bench.peek(DHCSR) & 0xF == 1  # C_HALT does not outlive a reset
     bench.wait_until(lambda: bench.machine.instructions > count)
+
+
+def test_a_halt_asked_for_during_reset_takes_effect_after_it(bench: Bench) -> None:
+    bench.load("handler reset\n1: adds r0, #1\nb 1b")
+    bench.poke(DEMCR, 0)
+    bench.machine.hold_reset()
+    bench.halt()
+    bench.machine.release_reset()
+    assert bench.peek(DHCSR) & S_HALT
+    assert bench.pc == bench.symbols["reset"]
 
 
 def test_a_power_cycle_forgets_ram_and_debug_but_not_flash(bench: Bench) -> None:

@@ -152,6 +152,26 @@ def test_floating_point_context_is_stacked_and_comes_back(bench: Bench) -> None:
     assert bench.register(64 + 16) == 0x40600000
 
 
+def test_a_handler_without_floating_point_leaves_the_context_alone(bench: Bench) -> None:
+    bench.run(
+        f"""
+        handler reset
+        {FPU}
+        vmov.f32 s0, #1.5
+        ldr r1, =0x03000000
+        vmsr fpscr, r1
+        svc #0
+        vmrs r7, fpscr
+        vmov r8, s0
+        done
+        handler sv_call
+        bx lr
+        """
+    )
+    assert bench.register(7) == 0x03000000
+    assert bench.register(8) == 0x3FC00000
+
+
 def test_code_that_uses_no_floating_point_gets_a_short_frame(bench: Bench) -> None:
     bench.run(f"handler reset\n{FPU}\nsvc #0\nhandler sv_call\nmov r5, lr\ndone")
     assert bench.register(5) == 0xFFFFFFF9
@@ -176,6 +196,27 @@ def test_a_more_urgent_interrupt_preempts_and_a_less_urgent_one_waits(bench: Ben
 def test_among_equals_the_lower_number_goes_first(bench: Bench) -> None:
     bench.run(START + _enable(5, 6, 7) + _pend(7, 5, 6) + "done\n" + _handler(5) + _handler(6) + _handler(7))
     assert _log(bench) == [5, 0x105, 6, 0x106, 7, 0x107]
+
+
+def test_the_second_of_two_handlers_chains_on_without_unstacking(bench: Bench) -> None:
+    bench.run(
+        "handler reset\nmovs r3, #1\ncpsid i\n"
+        + _enable(5, 6)
+        + _pend(5, 6)
+        + "cpsie i\nnop\nb .\n"
+        + "handler irq5\nmovs r3, #5\nbx lr\n"
+        + "handler irq6\nmov r4, sp\ndone\n"
+    )
+    assert bench.register(3) == 5  # what the first handler left: nothing was restored in between
+    assert bench.register(4) == STACK_TOP - 32
+    assert bench.peek(STACK_TOP - 32 + 12) == 1
+
+
+@pytest.mark.parametrize(("exception", "faultmask"), [("nmi", 1), ("sv_call", 0)])
+def test_only_a_return_from_nmi_leaves_faultmask(bench: Bench, exception: str, faultmask: int) -> None:
+    trigger = "svc #0" if exception == "sv_call" else "ldr r0, =0xE000ED04\nmov r1, #0x80000000\nstr r1, [r0]\nnop"
+    bench.run(f"handler reset\n{trigger}\nmrs r4, faultmask\ndone\nhandler {exception}\ncpsid f\nbx lr")
+    assert bench.register(4) == faultmask
 
 
 @pytest.mark.parametrize(
