@@ -1,6 +1,7 @@
 """Rules for all tests."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 
@@ -11,7 +12,13 @@ from utvm.boards import Board
 from utvm.compiler import Library, Tensor
 
 # Virtual boards are locked here, so that tests do not meet a run that is under way on this machine.
-os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="utvm-tests-")
+_STATE = tempfile.mkdtemp(prefix="utvm-tests-")
+os.environ["XDG_STATE_HOME"] = _STATE
+
+
+def pytest_unconfigure() -> None:
+    """Leave nothing behind."""
+    shutil.rmtree(_STATE, ignore_errors=True)
 
 
 @pytest.hookimpl(hookwrapper=True)
