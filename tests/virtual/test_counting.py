@@ -63,7 +63,7 @@ BUSY = f"""
     str r1, [r2, #4]
     movs r1, #7
     str r1, [r2]
-    ldr r4, =200000
+    ldr r4, =40000
     movs r5, #0
 1:  subs r4, #1
     ite mi
