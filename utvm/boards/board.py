@@ -170,6 +170,7 @@ class Board(Record):
         return MachineSpec(
             name=self.name,
             cpu=self.virtual.cpu,
+            interrupts=self.interrupts,
             reset_vector_base=self.region(self.layout.code).address,
             regions=tuple(
                 Region(

@@ -17,7 +17,6 @@ from utvm.virtual.stm32.usart import Usart
 __all__ = ["BusError", "Machine"]
 
 _log = logging.getLogger(__name__)
-_INTERRUPT_LINES = 98  # RM0385, table 46
 _ERASED = 0xFF
 _FAIR_SHARE = 2000  # instructions that the core executes between two visits, however many queue
 CONSTANTS = "constants"
@@ -52,7 +51,7 @@ class Machine:
         for memory in self._bus.memories:
             if memory.region.kind != "ram" and not memory.region.alias_of:
                 memory.fill(_ERASED)
-        self._cpu = CortexM7(self._bus, interrupts=_INTERRUPT_LINES, vector_table=spec.reset_vector_base)
+        self._cpu = CortexM7(self._bus, interrupts=spec.interrupts, vector_table=spec.reset_vector_base)
         self._peripherals: list[Device] = []
         for peripheral in spec.peripherals:
             self._add(peripheral)

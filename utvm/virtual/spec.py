@@ -46,11 +46,13 @@ class MachineSpec(Record):
     """A board: its memory map and its peripherals.
 
     Attributes:
+        interrupts: number of lines of the interrupt controller.
         reset_vector_base: where the vector table lies after reset.
     """
 
     name: str
     cpu: Literal["cortex-m7"]
+    interrupts: int
     reset_vector_base: int
     regions: tuple[Region, ...]
     peripherals: tuple[Peripheral, ...]
