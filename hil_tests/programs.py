@@ -16,28 +16,39 @@ int32_t {name}_run(const void *const *inputs, void *const *outputs, uint8_t *are
 """
 
 _HEADER = """#include <stdint.h>
-#define {upper}_ARENA_BYTES 0
+#define {upper}_ARENA_BYTES {arena_bytes}
 int32_t {name}_run(const void *const *inputs, void *const *outputs, uint8_t *arena);
 """
 
 
-def handwritten(name: str, body: str, declarations: str = "") -> Library:
+def handwritten(
+    name: str,
+    body: str,
+    declarations: str = "",
+    *,
+    inputs: int = 1,
+    outputs: int = 1,
+    arena_bytes: int = 0,
+) -> Library:
     """Make a library of C statements.
 
     Args:
         name: its name; the function is ``NAME_run``.
         body: statements that read ``x[0]`` to ``x[3]``, write ``y[0]`` to ``y[3]``, all int32, and return 0.
         declarations: what comes before the function.
+        inputs: how many inputs there are; ``x`` is the first, the others are ``inputs[1]`` and so on.
+        outputs: how many outputs; ``y`` is the first.
+        arena_bytes: working memory that it claims.
     """
     return Library(
         name=name,
         sources={
-            f"{name}.h": _HEADER.format(name=name, upper=name.upper()),
+            f"{name}.h": _HEADER.format(name=name, upper=name.upper(), arena_bytes=arena_bytes),
             f"{name}.c": _FRAME.format(name=name, body=body, declarations=declarations),
         },
-        inputs=(Tensor("x", (4,), "int32"),),
-        outputs=(Tensor("y", (4,), "int32"),),
-        arena_bytes=0,
+        inputs=tuple(Tensor(f"x{number}", (4,), "int32") for number in range(inputs)),
+        outputs=tuple(Tensor(f"y{number}", (4,), "int32") for number in range(outputs)),
+        arena_bytes=arena_bytes,
         operators=(f"{name}_run",),
         weights_bytes=0,
     )

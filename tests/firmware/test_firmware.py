@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import handwritten
+from hil_tests.programs import handwritten
 from utvm import firmware
 from utvm.boards import Board
 from utvm.compiler import Library
@@ -50,8 +50,8 @@ def test_the_same_input_gives_the_same_bytes_in_another_place(
     board: Board, doubler: Library, tmp_path: Path
 ) -> None:
     program = (
-        "import sys; from tests.conftest import handwritten; from utvm import boards, firmware\n"
-        "library = handwritten('doubler', '  for (int i = 0; i < 4; i++) { y[i] = 2.0f * x[i]; }\\n  return 0;')\n"
+        "import sys; from hil_tests.programs import handwritten; from utvm import boards, firmware\n"
+        "library = handwritten('doubler', '  for (int i = 0; i < 4; i++) { y[i] = 2 * x[i]; }\\n  return 0;')\n"
         "print(firmware.build(boards.load('stm32f746'), [library]).digest)\n"
     )
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "other cache"), "PYTHONPATH": str(ROOT)}
@@ -81,7 +81,9 @@ def test_code_addresses_have_source_lines(board: Board, doubler: Library) -> Non
             r"section \.arena .*region sram1 .* 245760 bytes.*\d+ too many",
         ),
         (
-            handwritten("heavy", "  static const float w[300000] = {1.0f};\n  y[0] = w[(int)x[0]];\n  return 0;"),
+            handwritten(
+                "heavy", "  static const float w[300000] = {1.0f};\n  y[0] = (int32_t)w[x[0]];\n  return 0;"
+            ),
             r"section \.rodata .*region flash .* 1048576 bytes",
         ),
         (
@@ -101,7 +103,7 @@ def test_a_source_that_does_not_compile_is_quoted(board: Board) -> None:
 
 
 def test_models_share_an_image_and_an_arena(board: Board, doubler: Library) -> None:
-    other = handwritten("halver", "  y[0] = x[0] / 2.0f; return 0;", arena_bytes=4096)
+    other = handwritten("halver", "  y[0] = x[0] / 2; return 0;", arena_bytes=4096)
     image = firmware.build(board, [doubler, other])
     assert [image.program_index(name) for name in ("doubler", "halver")] == [0, 1]
     arena = next(section for section in image.sections if section.name == ".arena")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conftest import handwritten
+from hil_tests.programs import handwritten
 from tests.hil.running import run_suite
 from utvm import boards
 from utvm.firmware import Firmware, build

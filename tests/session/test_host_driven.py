@@ -6,30 +6,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import handwritten
+from hil_tests.programs import handwritten
 from utvm import boards, firmware
 from utvm.attach import Bench, attach
 from utvm.compiler import Library
 from utvm.errors import BoardError, ConfigError
 from utvm.session import DeviceFault, HostDriven
 
-ONES = np.ones(4, dtype=np.float32)
+ONES = np.ones(4, dtype=np.int32)
 
 LIBRARIES = [
-    handwritten("doubler", "  for (int i = 0; i < 4; i++) { y[i] = 2.0f * x[i]; }\n  return 0;"),
+    handwritten("doubler", "  for (int i = 0; i < 4; i++) { y[i] = 2 * x[i]; }\n  return 0;"),
     handwritten("refuser", "  return 7;"),
     handwritten("sleeper", "  for (;;) { }"),
-    handwritten("trespasser", "  y[0] = *(const volatile float *)0x60000000;\n  return 0;"),
+    handwritten("trespasser", "  y[0] = *(const volatile int32_t *)0x60000000;\n  return 0;"),
     handwritten(
         "adder",
-        "  const float *z = inputs[1];\n  float *w = outputs[1];\n"
+        "  const int32_t *z = inputs[1];\n  int32_t *w = outputs[1];\n"
         "  for (int i = 0; i < 4; i++) { y[i] = x[i] + z[i]; w[i] = x[i] - z[i]; }\n  return 0;",
         inputs=2,
         outputs=2,
     ),
     handwritten(
         "digger",
-        "  extern int32_t digger_deeper(int32_t n);\n  return digger_deeper((int32_t)x[0]);\n}\n"
+        "  extern int32_t digger_deeper(int32_t n);\n  return digger_deeper(x[0]);\n}\n"
         "int32_t digger_deeper(int32_t n);\n"
         "__attribute__((noinline)) int32_t digger_deeper(int32_t n) {\n"
         "  volatile uint8_t room[512];\n  room[n & 511] = 0;\n"
@@ -53,7 +53,7 @@ def session(bench: Bench) -> Iterator[HostDriven]:
 
 
 def test_outputs_and_counts_come_back_and_repeat_exactly(session: HostDriven) -> None:
-    x = np.array([1.5, -2.0, 0.0, 1e30], dtype=np.float32)
+    x = np.array([1, -2, 0, 2**30 - 1], dtype=np.int32)
     first = session.run("doubler", [x])
     np.testing.assert_array_equal(first.outputs[0], 2 * x)
     assert first.unit == "instructions"
@@ -111,7 +111,7 @@ def test_stack_use_is_told_and_an_overflow_is_a_fault(session: HostDriven) -> No
 
 
 @pytest.mark.parametrize(
-    "inputs", [[], [ONES, ONES], [np.ones(3, np.float32)], [np.ones(4)], [np.ones((4, 1), np.float32)]]
+    "inputs", [[], [ONES, ONES], [np.ones(3, np.int32)], [np.ones(4)], [np.ones((4, 1), np.int32)]]
 )
 def test_inputs_must_be_what_the_model_declares(session: HostDriven, inputs: list[np.ndarray]) -> None:
     with pytest.raises(ConfigError):
