@@ -46,12 +46,16 @@ def main(arguments: Sequence[str]) -> int:
         return problem.exit_code
     machine.on_console_output = console.backlog.append
     machine.start()
-    for server in (probe, console):
-        threading.Thread(target=server.serve, daemon=True).start()
+    servants = [threading.Thread(target=server.serve, daemon=True) for server in (probe, console)]
+    for servant in servants:
+        servant.start()
     print(f"virtual board {spec.name} ready: st-link tcp {probe.port}, console tcp {console.port}", flush=True)
     signal.sigwait(_ENDING)
     probe.close()
     console.close()
+    # A client that came in the last moment has its thread now; Python refuses new ones from here on.
+    for servant in servants:
+        servant.join()
     machine.close()
     return 0
 
