@@ -59,8 +59,8 @@ static void wait_for(volatile uint32_t *status, uint32_t mask, uint32_t value) {
 static void start_clock(void) {
   RCC_APB1ENR |= RCC_APB1ENR_PWREN;
   PWR_CR1 |= PWR_CR1_VOS_SCALE1;
-  /* 16 MHz / 8 * 216 / 2 = 216 MHz; Q = 9 gives 48 MHz. */
-  RCC_PLLCFGR = 8u | (216u << 6) | (0u << 16) | (9u << 24);
+  /* 16 MHz / 8 * 216 / 2 = 216 MHz; Q = 9 gives 48 MHz. The reserved bit 29 keeps its reset value. */
+  RCC_PLLCFGR = 8u | (216u << 6) | (0u << 16) | (9u << 24) | (1u << 29);
   RCC_CR |= RCC_CR_PLLON;
   PWR_CR1 |= PWR_CR1_ODEN;
   wait_for(&PWR_CSR1, PWR_CSR1_ODRDY, PWR_CSR1_ODRDY);

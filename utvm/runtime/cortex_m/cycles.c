@@ -34,9 +34,10 @@ void utvm_cycles_start(void) {
 
 uint64_t utvm_cycles(void) {
   uint64_t now;
-  __asm__ volatile("cpsid i" ::: "memory");
+  uint32_t masked;
+  __asm__ volatile("mrs %0, primask\n cpsid i" : "=r"(masked)::"memory");
   add_up();
   now = total;
-  __asm__ volatile("cpsie i" ::: "memory");
+  __asm__ volatile("msr primask, %0" ::"r"(masked) : "memory");
   return now;
 }

@@ -15,7 +15,7 @@ MEMORIES = 16
 NEVER = 2**64 - 1
 _MEGABYTES = 4096
 _SOURCE = Path(__file__).with_name("counter.c")
-_FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+_FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic", "-shared", "-fPIC")
 
 
 class Reason(IntEnum):
