@@ -1,17 +1,23 @@
 """Which board is taken: plugged in or virtual, and never one of another kind."""
 
 import dataclasses
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from utvm import attach as attach_room
-from utvm import boards
-from utvm.attach import attach, find_probe, wish
+from utvm import boards, firmware
+from utvm.attach import attach, find_probe, start_virtual, wish
 from utvm.boards import Board
+from utvm.compiler import Library
 from utvm.errors import BoardError, ConfigError, ProbeError
 from utvm.probe.usb import Detection, Probe
+from utvm.session import HostDriven
 
 NUCLEO = Probe("st-link", 0x0483, 0x374B, "066BFF303430", "1-2.1", "STM32 STLink", "")
 ANOTHER = dataclasses.replace(NUCLEO, serial="0670FF515056", usb_path="1-2.2")
@@ -64,16 +70,47 @@ def test_wishes_that_exclude_each_other_are_refused(board: Board) -> None:
         find_probe(board, "virtual", "123")
 
 
+def _variant(board: Board, folder: Path, change: Callable[[dict[str, Any]], None]) -> Board:
+    """Return a board whose folder is a copy with some data changed."""
+    target = folder / board.name
+    shutil.copytree(board.directory, target)
+    content = yaml.safe_load((target / "board.yaml").read_text())
+    change(content)
+    (target / "board.yaml").write_text(yaml.safe_dump(content))
+    return boards.load(str(target))
+
+
 def test_a_chip_of_another_kind_is_refused_before_anything_is_programmed(board: Board, tmp_path: Path) -> None:
-    folder = tmp_path / "board" / board.name
-    folder.mkdir(parents=True)
-    for path in (board.openocd_config, board.port_source):
-        (folder / path.name).write_bytes(path.read_bytes())
-    content = yaml.safe_load((board.directory / "board.yaml").read_text())
-    content["identity"]["value"] = 0x451  # STM32F76x and STM32F77x
-    (folder / "board.yaml").write_text(yaml.safe_dump(content))
+    other = _variant(board, tmp_path, lambda content: content["identity"].update(value=0x451))  # STM32F76x
     with (
         pytest.raises(BoardError, match=r"is not stm32f746: DBGMCU_IDCODE says 0x449, not 0x451"),
-        attach(boards.load(str(folder)), "virtual", log_directory=tmp_path),
+        attach(other, "virtual", log_directory=tmp_path),
     ):
         pass
+
+
+def test_the_way_of_a_physical_board_with_a_model_in_place_of_the_chip(
+    board: Board,
+    doubler: Library,
+    plug,  # type: ignore[no-untyped-def]
+    tmp_path: Path,
+) -> None:
+    """Only the USB bus is a fake: choosing, locking, OpenOCD, programming and units go the physical way."""
+    plug(NUCLEO)
+    with start_virtual(board, tmp_path / "chip") as chip:
+        assert chip.health_match
+        select = f"st-link backend tcp {chip.health_match['stlink']}"
+        on_the_desk = _variant(board, tmp_path, lambda content: content["openocd"].update(select_serial=select))
+        with attach(on_the_desk, "auto", log_directory=tmp_path) as bench:
+            assert (bench.kind, bench.serial, bench.count_unit) == ("physical", NUCLEO.serial, "cycles")
+            assert "PHYSICAL" in bench.describe()
+            assert "1-2.1" in bench.describe()
+            with HostDriven(bench, firmware.build(on_the_desk, [doubler])) as session:
+                result = session.run("doubler", [np.array([1, 2, 3, 4], dtype=np.int32)])
+            assert result.outputs[0].tolist() == [2, 4, 6, 8]
+            assert result.unit == "cycles"
+            with (
+                pytest.raises(BoardError, match=f"{NUCLEO.serial} is busy"),
+                attach(on_the_desk, "physical", log_directory=tmp_path / "second"),
+            ):
+                pass
