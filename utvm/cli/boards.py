@@ -65,6 +65,9 @@ def detect_boards() -> None:
             ", ".join(_candidates(probe, known)),
         )
     OUT.print(table)
+    for probe in detection.probes:
+        if probe.problem:
+            OUT.print(f"{probe.usb_path}: {probe.problem}")
     OUT.print("choose one by serial: ./inv hil --board BOARD --serial SERIAL")
 
 

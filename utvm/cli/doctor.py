@@ -61,7 +61,7 @@ def _packages() -> Iterator[_Finding]:
         found = version.removeprefix("installed ") if version.startswith("installed ") else ""
         # A Python from elsewhere brings its own venv; .venv itself is the proof that there is one.
         found = found or ("in use" if name == "python3-venv" else "")
-        yield _Finding(f"{name}: {purpose.strip()}", found, f"sudo apt-get install {name}")
+        yield _Finding(name, found, f"sudo apt-get install {name}  ({purpose.strip()})")
 
 
 def _tools() -> Iterator[_Finding]:
