@@ -63,6 +63,13 @@ def test_two_boards_with_one_vendor_and_product_are_told_apart_by_serial(board: 
         find_probe(board, "auto", "123")
 
 
+def test_a_probe_without_readable_serial_is_not_guessed_at(board: Board, plug) -> None:  # type: ignore[no-untyped-def]
+    plug(dataclasses.replace(NUCLEO, serial="", problem="you may not open it: udev rules"))
+    with pytest.raises(ProbeError, match="no serial number") as caught:
+        find_probe(board, "auto", "")
+    assert "udev" in caught.value.hint
+
+
 def test_wishes_that_exclude_each_other_are_refused(board: Board) -> None:
     with pytest.raises(ConfigError):
         wish(physical=True, virtual=True)

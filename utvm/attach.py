@@ -67,7 +67,6 @@ class Bench:
         self.gdb = gdb
         self.console = console
         self._services = services
-        self._breakpoints: set[int] = set()
 
     @property
     def count_unit(self) -> Literal["instructions", "cycles"]:
@@ -130,12 +129,10 @@ class Bench:
     def insert_breakpoint(self, address: int) -> None:
         """Set a hardware breakpoint."""
         self.gdb.insert_breakpoint(address)
-        self._breakpoints.add(address)
 
     def clear_breakpoints(self) -> None:
-        """Take out the breakpoints that were set through this object."""
-        while self._breakpoints:
-            self.gdb.remove_breakpoint(self._breakpoints.pop())
+        """Take out all breakpoints."""
+        self.gdb.clear_breakpoints()
 
     def run_until_stop(self, timeout: float) -> int:
         """Let the core run until it stops by itself, or stop it after a while; return the program counter.
@@ -148,7 +145,7 @@ class Bench:
             self.check()
             self.gdb.interrupt()
             if self.gdb.wait_for_stop(5.0) is None:
-                raise BoardError(f"{self.board.name} cannot be halted", "check its power and its debug cable")
+                raise ProbeError(f"{self.board.name} cannot be halted", "check its power and its debug cable")
         return self.gdb.read_register("pc")
 
 
@@ -184,8 +181,8 @@ def attach(
             services: tuple[Service | OpenOcd, ...] = (machine,)
         else:
             identity = probe.serial
-            stack.enter_context(hold(f"{probe.kind} {identity or probe.usb_path}"))
-            commands = [board.openocd.select_serial.format(serial=identity)] if identity else []
+            stack.enter_context(hold(f"{probe.kind} {identity}"))
+            commands = [board.openocd.select_serial.format(serial=identity)]
             console_url = _serial_device(identity)
             description = f"{probe.kind} at USB {probe.usb_path}"
             services = ()
@@ -238,6 +235,12 @@ def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
     detection = detect([ProbeId(match.kind, match.vendor, match.product) for match in board.probes])
     found = [probe for probe in detection.probes if not serial or probe.serial == serial]
     if len(found) == 1:
+        if not found[0].serial:
+            # OpenOCD would take any probe of the kind.
+            raise ProbeError(
+                f"the probe at USB {found[0].usb_path} has no serial number that can be read",
+                found[0].problem or "unplug and replug it, or use --virtual",
+            )
         return found[0]
     if len(found) > 1:
         serials = ", ".join(probe.serial or f"(unreadable, at {probe.usb_path})" for probe in found)
@@ -255,7 +258,7 @@ def _check_identity(board: Board, gdb: GdbClient, serial: str) -> None:
     found = int.from_bytes(gdb.read_memory(expected.address, 4), "little") & expected.mask
     if found != expected.value:
         raise BoardError(
-            f"the board at probe {serial or '(unreadable serial)'} is not {board.name}: "
+            f"the board at probe {serial} is not {board.name}: "
             f"{expected.register_name} says {found:#x}, not {expected.value:#x}",
             "name the right probe with --serial (./inv board.detect lists them), or use --virtual",
         )

@@ -8,7 +8,7 @@ from types import TracebackType
 
 import serial
 
-from utvm.errors import TransportError
+from utvm.errors import BoardError, TransportError
 
 
 class Console:
@@ -48,12 +48,13 @@ class Console:
             timeout: seconds.
 
         Raises:
-            TransportError: the text did not come in time, or the line broke.
+            BoardError: the text did not come in time.
+            TransportError: the line broke.
         """
         deadline = time.monotonic() + timeout
         while text not in self.received:
             if time.monotonic() > deadline:
-                raise TransportError(
+                raise BoardError(
                     f"the console did not say {text!r} within {timeout:g} s; it said {self.received[-200:]!r}"
                 )
             try:
@@ -65,7 +66,8 @@ class Console:
         return seen
 
     def clear(self) -> None:
-        """Forget what has been received and not read."""
-        while data := self._line.read(4096):
-            del data
+        """Forget what has been received and not read, for at most a second."""
+        deadline = time.monotonic() + 1.0
+        while self._line.read(4096) and time.monotonic() < deadline:
+            pass
         self.received = b""

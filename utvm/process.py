@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -117,7 +117,6 @@ class Service:
         start_timeout: float = 20.0,
         stop_timeout: float = 2.0,
         stdin: str | None = None,
-        env: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.log = log
@@ -128,7 +127,6 @@ class Service:
         self._start_timeout = start_timeout
         self._stop_timeout = stop_timeout
         self._stdin = stdin
-        self._env = dict(env) if env is not None else None
         self._process: subprocess.Popen[bytes] | None = None
         self.health_match: re.Match[str] | None = None
 
@@ -141,7 +139,6 @@ class Service:
                     stdin=subprocess.PIPE if self._stdin is not None else subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env=self._env,
                     # A session of its own: Ctrl-C in the terminal reaches us first, and we end it in order.
                     start_new_session=True,
                     preexec_fn=_die_with_parent,  # noqa: PLW1509  one system call, no locks

@@ -71,6 +71,8 @@ _FLASH = {"name": "flash", "address": 0x0800_0000, "size": "64K", "kind": "flash
         ),
         ({"memory": [_RAM, _RAM]}, "", "two regions named ram"),
         ({"layout": {"code": "flash", "data": "sram1", "stack": "dtcm", "stack_size": "1M"}}, "", "stack_size"),
+        ({"layout": {"code": "flash", "data": "sram1", "stack": "dtcm", "stack_size": 100}}, "", "multiple of 8"),
+        ({"layout": {"code": "flash", "data": "dtcm", "stack": "sram1", "stack_size": "1K"}}, "", "overflow"),
     ],
 )
 def test_a_broken_board_file_is_named_with_key_and_expectation(

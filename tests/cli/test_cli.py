@@ -118,6 +118,16 @@ def test_an_input_of_the_wrong_shape_is_refused(tmp_path: Path) -> None:
     assert "float32 [1, 1, 8, 8], not float32 [8, 8]" in done.stderr
 
 
+def test_a_damaged_archive_of_inputs_is_refused(tmp_path: Path) -> None:
+    given = tmp_path / "x.npz"
+    np.savez(given, image=np.zeros((1, 1, 8, 8), np.float32))
+    given.write_bytes(given.read_bytes()[:-40])
+    done = inv("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--input", given)
+    assert done.returncode == 2
+    assert "is not a .npy or .npz file" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_what_cannot_be_written_is_refused_before_the_board_works_for_it(tmp_path: Path) -> None:
     words = ("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual")
     done = inv(*words, "--output", tmp_path / "nowhere" / "y.npy")

@@ -61,6 +61,12 @@ def test_the_same_input_gives_the_same_bytes_in_another_place(
     assert said.strip() == firmware.build(board, [doubler]).digest
 
 
+def test_another_number_of_interrupts_is_another_image(board: Board, doubler: Library) -> None:
+    fewer = board.model_copy(update={"interrupts": 10})
+    table = next(s for s in firmware.build(fewer, [doubler]).sections if s.name == ".vectors")
+    assert table.size == 4 * (16 + 10)
+
+
 def test_nothing_of_this_machine_is_in_the_image(board: Board, doubler: Library) -> None:
     image = firmware.build(board, [doubler]).elf.read_bytes()
     assert str(ROOT).encode() + b"/" not in image

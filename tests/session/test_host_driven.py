@@ -18,6 +18,8 @@ ONES = np.ones(4, dtype=np.int32)
 LIBRARIES = [
     handwritten("doubler", "  for (int i = 0; i < 4; i++) { y[i] = 2 * x[i]; }\n  return 0;"),
     handwritten("refuser", "  return 7;"),
+    # SYSRESETREQ: ARM DDI 0403E, B3.2.6
+    handwritten("resetter", "  *(volatile uint32_t *)0xE000ED0C = 0x05FA0004;\n  for (;;) { }"),
     handwritten("sleeper", "  for (;;) { }"),
     handwritten("trespasser", "  y[0] = *(const volatile int32_t *)0x60000000;\n  return 0;"),
     handwritten(
@@ -80,11 +82,19 @@ def test_an_error_code_of_the_model_is_an_error(session: HostDriven) -> None:
 def test_a_model_that_never_ends_is_stopped_and_located(bench: Bench) -> None:
     with HostDriven(bench, firmware.build(bench.board, LIBRARIES), timeout=1) as session:
         with pytest.raises(
-            BoardError, match=r"did not finish model sleeper within 1 s; it is at .*sleeper_run at"
+            BoardError, match=r"did not finish model sleeper \(waited for up to 1 s\); it is at .*sleeper_run at"
         ):
             session.run("sleeper", [ONES])
         session.reset()
         np.testing.assert_array_equal(session.run("doubler", [ONES]).outputs[0], 2 * ONES)
+
+
+def test_a_board_that_resets_in_the_middle_does_not_answer_with_what_was_there(session: HostDriven) -> None:
+    session.run("doubler", [ONES])
+    with pytest.raises(BoardError, match="was reset while it ran model resetter"):
+        session.run("resetter", [ONES])
+    session.reset()
+    np.testing.assert_array_equal(session.run("doubler", [3 * ONES]).outputs[0], 6 * ONES)
 
 
 def test_a_bad_access_is_a_device_fault_with_its_place(session: HostDriven) -> None:

@@ -137,8 +137,13 @@ class Board(Record):
         for lower, upper in itertools.pairwise(ordered):
             if lower.end > upper.address:
                 raise ValueError(f"memory regions {lower.name} and {upper.name} overlap")
-        if self.layout.stack_size > self.region(self.layout.stack).size:
-            raise ValueError(f"layout.stack_size is larger than region {self.layout.stack}")
+        stack = self.region(self.layout.stack)
+        if self.layout.stack_size > stack.size:
+            raise ValueError(f"layout.stack_size is larger than region {stack.name}")
+        if self.layout.stack_size % 8:
+            raise ValueError("layout.stack_size is not a multiple of 8")
+        if stack.name == self.layout.data or any(region.end == stack.address for region in self.memory):
+            raise ValueError(f"layout.stack: an overflow must leave memory, but something lies below {stack.name}")
         for alias in (region.alias_of for region in self.memory if region.alias_of):
             if alias not in names:
                 raise ValueError(f"alias_of names {alias!r}; memory regions are {', '.join(names)}")

@@ -6,6 +6,7 @@ function and turns the project's errors into one message, a hint and an exit cod
 
 import functools
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,10 @@ def task(*positional: Callable[..., ExitCode | None], **options: Any) -> Any:
                 raise Exit(f"error: {error}", int(error.exit_code)) from None
             except KeyboardInterrupt:
                 raise Exit("interrupted", int(ExitCode.INFRASTRUCTURE)) from None
+            except Exception:
+                # A fault of ours: Python's own exit code for it would say that a test failed.
+                traceback.print_exc()
+                raise Exit("internal error, please report it", int(ExitCode.INFRASTRUCTURE)) from None
             if code:
                 raise Exit(code=int(code))
 

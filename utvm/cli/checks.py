@@ -1,14 +1,21 @@
 """What ``test`` and ``lock.python`` do."""
 
+import os
 import shutil
-import subprocess
-import sys
+
+import pytest
 
 from utvm import process
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.toolchain import ROOT
 
 _MARKS = {"quick": "not slow and not nightly", "usual": "not nightly", "nightly": ""}
+
+_EXIT_CODES = {
+    pytest.ExitCode.OK: ExitCode.PASSED,
+    pytest.ExitCode.TESTS_FAILED: ExitCode.FAILED,
+    pytest.ExitCode.NO_TESTS_COLLECTED: ExitCode.FAILED,
+}
 
 
 def run_tests(quick: bool, nightly: bool) -> ExitCode:
@@ -20,8 +27,8 @@ def run_tests(quick: bool, nightly: bool) -> ExitCode:
     if quick and nightly:
         raise ConfigError("--quick and --nightly exclude each other", "give one, or neither")
     marks = _MARKS["quick" if quick else "nightly" if nightly else "usual"]
-    done = subprocess.run([sys.executable, "-m", "pytest", "-m", marks], cwd=ROOT, check=False)
-    return ExitCode.PASSED if done.returncode == 0 else ExitCode.FAILED
+    os.chdir(ROOT)
+    return _EXIT_CODES.get(pytest.ExitCode(pytest.main(["-m", marks])), ExitCode.INFRASTRUCTURE)
 
 
 def lock_python_packages() -> None:

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import tempfile
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -100,15 +102,17 @@ def _read_inputs(library: Library, path: str) -> list[npt.NDArray[np.generic]]:
         generator = np.random.default_rng(_SEED)
         return [_random(generator, tensor) for tensor in library.inputs]
     try:
-        content = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        with Path(path).open("rb") as file:
+            content = np.load(file, allow_pickle=False)
+            arrays = {"": content} if isinstance(content, np.ndarray) else dict(content)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ConfigError(f"{path}: is not a .npy or .npz file: {error}") from error
-    if isinstance(content, np.ndarray):
-        return [content]
-    missing = [tensor.name for tensor in library.inputs if tensor.name not in content]
+    if "" in arrays:
+        return [arrays[""]]
+    missing = [tensor.name for tensor in library.inputs if tensor.name not in arrays]
     if missing:
-        raise ConfigError(f"{path}: has no array {', '.join(missing)}", f"it has: {', '.join(content.files)}")
-    return [content[tensor.name] for tensor in library.inputs]
+        raise ConfigError(f"{path}: has no array {', '.join(missing)}", f"it has: {', '.join(arrays)}")
+    return [arrays[tensor.name] for tensor in library.inputs]
 
 
 def _random(generator: np.random.Generator, tensor: Tensor) -> npt.NDArray[np.generic]:
@@ -147,10 +151,10 @@ def _write_outputs(library: Library, result: RunResult, path: str) -> None:
 
 def _write(path: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
+    draft = path.with_name(f".{path.name}-{os.getpid()}")
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
-            file.write(data)
-        Path(file.name).chmod(0o644)
-        Path(file.name).replace(path)
+        draft.write_bytes(data)
+        draft.replace(path)
     except OSError as error:
+        draft.unlink(missing_ok=True)
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from error

@@ -64,7 +64,7 @@ def build(board: Board, libraries: Sequence[Library]) -> Firmware:
         Path(toolchain_room.__file__).read_text(),
         toolchain.version,
         toolchain.path.read_text(),
-        board.name,
+        f"{board.name} {board.cpu} {board.interrupts}",
         *(text for item in sorted(generated.items()) for text in item),
         *(path.read_text() for path in (*kept, *sorted(headers))),
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from utvm.attach import Bench, Wish, attach, find_probe
 from utvm.boards import Board
-from utvm.errors import BoardError, ProbeError, TransportError, UtvmError
+from utvm.errors import ProbeError, ProvisionError, ToolchainError, TransportError, UtvmError
 from utvm.firmware import Firmware
 from utvm.hil.results import BoardIdentity
 from utvm.session import DeviceFault, HostDriven
@@ -130,21 +130,20 @@ class BenchKeeper:
     def trouble_behind(self, error: BaseException) -> str:
         """Tell infrastructure trouble from an answer of the board.
 
-        A probe or a transport that broke is trouble; a fault that the device reported is an answer. Anything
-        else, an assertion as well, is the test's own business as long as the board still answers: when OpenOCD
-        has died under a test, how the test noticed does not matter.
+        A probe, a transport or a tool that broke is trouble; a fault that the device reported is an answer.
+        Anything else, an assertion as well, is the test's own business as long as the board still answers: when
+        OpenOCD has died under a test, how the test noticed does not matter.
 
         Returns:
             what is wrong with the infrastructure, or an empty string.
         """
-        if isinstance(error, ProbeError | TransportError):
+        if isinstance(error, ProbeError | TransportError | ToolchainError | ProvisionError):
             return str(error)
         if isinstance(error, DeviceFault) or self._bench is None:
             return ""
         try:
             self._bench.check()
-            if isinstance(error, BoardError):
-                self._bench.read_memory(self.board.region(self.board.layout.code).address, 4)
+            self._bench.read_memory(self.board.region(self.board.layout.code).address, 4)
         except UtvmError as silence:
             return str(silence)
         return ""

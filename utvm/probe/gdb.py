@@ -185,6 +185,11 @@ class GdbClient:
         self._point("z", _HARDWARE_BREAKPOINT, address, _THUMB, "breakpoint")
         self._breakpoints.discard(address)
 
+    def clear_breakpoints(self) -> None:
+        """Take all breakpoints out."""
+        for address in sorted(self._breakpoints):
+            self.remove_breakpoint(address)
+
     def insert_watchpoint(self, address: int, size: int, access: Access) -> None:
         """Set a watchpoint on ``size`` bytes of data; the size is a power of two, the address a multiple of it."""
         self._point("Z", _WATCH_TYPES[access], address, size, f"{access} watchpoint")

@@ -56,6 +56,7 @@ class HostDriven:
         self.bench = bench
         self.firmware = firmware
         self._timeout = timeout
+        self._runs = 0
 
     def __enter__(self) -> "HostDriven":
         self.bench.program(self.firmware)
@@ -73,6 +74,7 @@ class HostDriven:
         self.bench.clear_breakpoints()
         for symbol in (_TURN, _FAULT_STOP):
             self.bench.insert_breakpoint(self.firmware.symbols[symbol])
+        self._runs = 0
         self._run_to_turn("come up after reset")
 
     @property
@@ -101,7 +103,14 @@ class HostDriven:
         self.bench.write_memory(self._symbol("utvm_request"), struct.pack("<I", index))
         self._run_to_turn(f"finish model {model}")
         reply = self.bench.read_memory(self._symbol("utvm_reply"), _REPLY.size)
-        _runs, status, cycles, stack_used, _interrupts = _REPLY.unpack(reply)
+        runs, status, cycles, stack_used, _interrupts = _REPLY.unpack(reply)
+        if runs != self._runs + 1:
+            # Without this, what an earlier run left in the outputs would pass for this run's answer.
+            raise BoardError(
+                f"{self.firmware.board.name} was reset while it ran model {model}",
+                "is its power stable, and does nothing else press its reset?",
+            )
+        self._runs = runs
         if status != 0:
             raise BoardError(f"model {model} returned error code {status}")
         outputs = tuple(
@@ -125,10 +134,9 @@ class HostDriven:
         if record is not None:
             line = self.firmware.source_line(record.pc) if record.pc is not None else ""
             raise DeviceFault(record, line)
-        where = self.firmware.source_line(pc) if pc is not None else "unknown"
-        at = f"{pc:#010x}" if pc is not None else "an unknown address"
         raise BoardError(
-            f"{self.firmware.board.name} did not {purpose} within {self._timeout:g} s; it is at {at} {where}"
+            f"{self.firmware.board.name} did not {purpose} (waited for up to {self._timeout:g} s); "
+            f"it is at {pc:#010x} {self.firmware.source_line(pc)}".rstrip()
         )
 
 

@@ -58,6 +58,7 @@ static void wait_for(volatile uint32_t *status, uint32_t mask, uint32_t value) {
 /* RM0385, 5.3.2 (PLL), 4.1.4 (over-drive) and 3.3.2 (flash latency). */
 static void start_clock(void) {
   RCC_APB1ENR |= RCC_APB1ENR_PWREN;
+  (void)RCC_APB1ENR; /* the clock is there two cycles later */
   PWR_CR1 |= PWR_CR1_VOS_SCALE1;
   /* 16 MHz / 8 * 216 / 2 = 216 MHz; Q = 9 gives 48 MHz. The reserved bit 29 keeps its reset value. */
   RCC_PLLCFGR = 8u | (216u << 6) | (0u << 16) | (9u << 24) | (1u << 29);
@@ -69,7 +70,9 @@ static void start_clock(void) {
   wait_for(&RCC_CR, RCC_CR_PLLRDY, RCC_CR_PLLRDY);
   FLASH_ACR = FLASH_ACR_LATENCY_7 | FLASH_ACR_PRFTEN | FLASH_ACR_ARTEN;
   wait_for(&FLASH_ACR, FLASH_ACR_LATENCY_MASK, FLASH_ACR_LATENCY_7);
-  RCC_CFGR = RCC_CFGR_PPRE1_DIV4 | RCC_CFGR_PPRE2_DIV2 | RCC_CFGR_SW_PLL;
+  /* The buses first: they must not run too fast even for a moment. */
+  RCC_CFGR = RCC_CFGR_PPRE1_DIV4 | RCC_CFGR_PPRE2_DIV2;
+  RCC_CFGR |= RCC_CFGR_SW_PLL;
   wait_for(&RCC_CFGR, RCC_CFGR_SWS_MASK, RCC_CFGR_SWS_PLL);
 }
 
