@@ -19,7 +19,7 @@ _WHERE = {
     help=_WHERE | {"suite": "only these suites, comma-separated: flash, memory, debug, operators, digits, faults"}
 )
 def hil(
-    _: Context, board: str, physical: bool = False, virtual: bool = False, serial: str = "", suite: str = ""
+    _: Context, board: str = "", physical: bool = False, virtual: bool = False, serial: str = "", suite: str = ""
 ) -> ExitCode:
     """Run the hardware-in-the-loop suites on a board and report the verdict."""
     from utvm.cli.hil import run_suites
@@ -75,7 +75,7 @@ def board_detect(_: Context) -> None:
         "latency": "microseconds that each ST-Link command takes (a real one: about 2000)",
     },
 )
-def board_virtual(_: Context, board: str, port: int = 7184, latency: int = 0) -> None:
+def board_virtual(_: Context, board: str = "", port: int = 7184, latency: int = 0) -> None:
     """Keep a virtual board running for your own OpenOCD or debugger, until Ctrl-C."""
     from utvm.cli.boards import serve_virtual
 
@@ -94,8 +94,8 @@ def board_virtual(_: Context, board: str, port: int = 7184, latency: int = 0) ->
 )
 def model_run(
     _: Context,
-    model: str,
-    board: str,
+    model: str = "",
+    board: str = "",
     input: str = "",  # noqa: A002  the option's name
     output: str = "",
     json: str = "",
@@ -110,7 +110,7 @@ def model_run(
 
 
 @task(name="size", help={"model": "an ONNX file", "board": _WHERE["board"]})
-def firmware_size(_: Context, model: str, board: str) -> None:
+def firmware_size(_: Context, model: str = "", board: str = "") -> None:
     """Build a model's firmware and print flash and RAM by section, against what the board has."""
     from utvm.cli.model import print_size
 

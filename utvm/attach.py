@@ -171,7 +171,11 @@ def attach(
         if probe is None:
             identity = board.virtual.serial
             # Of this user only: others have virtual boards of their own.
-            own = platformdirs.user_state_path("utvm", ensure_exists=True)
+            own = platformdirs.user_state_path("utvm")
+            try:
+                own.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(f"{own}: cannot be made: {error.strerror}", "set XDG_STATE_HOME") from error
             stack.enter_context(hold(f"virtual {board.name}", directory=own))
             machine = stack.enter_context(start_virtual(board, log_directory, latency_us=latency_us))
             assert machine.health_match

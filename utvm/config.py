@@ -30,19 +30,26 @@ def load_yaml(path: Path, record: type[RecordT], hint: str = "", **given: object
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}", hint) from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}", hint) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text", hint) from error
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: is not valid YAML: {' '.join(str(error).split())}", hint) from error
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: expected keys and values, found {type(content).__name__}", hint)
+        found = "nothing" if content is None else type(content).__name__
+        raise ConfigError(f"{path}: expected keys and values, found {found}", hint)
     try:
         return record.model_validate({**content, **given})
     except ValidationError as error:
         problems = [
-            f"{'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']}"
+            ": ".join(
+                part
+                for part in (".".join(map(str, problem["loc"])), problem["msg"].removeprefix("Value error, "))
+                if part
+            )
             for problem in error.errors()
         ]
         raise ConfigError(f"{path}: " + "; ".join(problems), hint) from error

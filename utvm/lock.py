@@ -46,7 +46,7 @@ def hold(name: str, *, directory: Path | None = None) -> Iterator[None]:
         except BlockingIOError:
             raise BoardError(
                 f"{name} is busy, held by {_holder(handle)}",
-                "wait until that run has ended, or choose another board with --board or --serial",
+                "wait until that run has ended, or use another board",
             ) from None
         now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
         os.ftruncate(handle, 0)

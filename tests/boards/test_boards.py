@@ -60,17 +60,24 @@ _FLASH = {"name": "flash", "address": 0x0800_0000, "size": "64K", "kind": "flash
         ({"memory": [{**_RAM, "size": "64Q"}]}, "", r"memory\.0\.size: "),
         ({"memory": [{**_RAM, "address": -1}]}, "", r"memory\.0\.address: "),
         ({"memory": [{**_FLASH, "sectors": ["32K"]}]}, "", "sectors of flash add up to 32768"),
-        ({"memory": [_RAM, {**_RAM, "name": "again"}]}, "", "layout names 'flash'"),
+        ({"memory": [_RAM, {**_RAM, "name": "again"}]}, "", "names 'flash'"),
         (
             {
-                "memory": [_RAM, {**_RAM, "name": "again"}],
-                "layout": {"code": "ram", "data": "ram", "stack": "ram", "stack_size": "1K"},
+                "memory": [_FLASH, _RAM, {**_RAM, "name": "again"}],
+                "layout": {"code": "flash", "data": "ram", "stack": "again", "stack_size": "1K"},
             },
             "",
             "ram and again overlap",
         ),
         ({"memory": [_RAM, _RAM]}, "", "two regions named ram"),
         ({"layout": {"code": "flash", "data": "sram1", "stack": "dtcm", "stack_size": "1M"}}, "", "stack_size"),
+        (
+            {"layout": {"code": "system", "data": "sram1", "stack": "dtcm", "stack_size": "1K"}},
+            "",
+            "must be flash",
+        ),
+        ({"openocd": {"select_serial": "x", "virtual_probe": "tcp {prt}"}}, "", "not 'prt'"),
+        ({"interrupts": 10}, "", "irq 28 of stm32-tim is no line"),
         ({"layout": {"code": "flash", "data": "sram1", "stack": "dtcm", "stack_size": 100}}, "", "multiple of 8"),
         ({"layout": {"code": "flash", "data": "dtcm", "stack": "sram1", "stack_size": "1K"}}, "", "overflow"),
     ],
@@ -98,6 +105,12 @@ def test_an_incomplete_folder_is_refused(board: Board, tmp_path: Path, missing: 
     (folder / missing).unlink()
     with pytest.raises(ConfigError, match=f"{missing}: is missing"):
         boards.load(str(folder))
+
+
+def test_a_toolchain_that_is_not_there_is_said_when_the_board_is_loaded(board: Board, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no-such\.yaml") as caught:
+        boards.load(str(_copy(board, tmp_path, {"toolchain": "no-such"})))
+    assert "arm-none-eabi" in caught.value.hint
 
 
 def test_an_unknown_board_is_answered_with_the_known_ones() -> None:

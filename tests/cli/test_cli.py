@@ -70,6 +70,11 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
         (["model.run", "--model", ROOT / "README.md", "--board", "stm32f746"], "README.md"),
         (["firmware.size", "--model", DIGITS, "--board", "nowhere/board"], "nowhere/board"),
         (["board.show", "no-such-board"], "no-such-board"),
+        (["hil", "--help-me"], "--help-me"),
+        (["firmware.size", "--board", "stm32f746"], "no model is named"),
+        (["board.virtual", "--board", "stm32f746", "--port", "abc"], "abc"),
+        (["board.virtual", "--board", "stm32f746", "--port", "99999"], "65535"),
+        (["board.virtual", "--board", "stm32f746", "--latency", "-5"], "--latency from 0"),
     ],
 )
 def test_wrong_usage_is_one_message_and_exit_code_2(words: list[object], said: str) -> None:
@@ -116,6 +121,17 @@ def test_an_input_of_the_wrong_shape_is_refused(tmp_path: Path) -> None:
     done = inv("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--input", given)
     assert done.returncode == 2
     assert "float32 [1, 1, 8, 8], not float32 [8, 8]" in done.stderr
+
+
+def test_arrays_of_the_other_byte_order_mean_the_same(tmp_path: Path) -> None:
+    digests = set()
+    for order in "<>":
+        given, figures = tmp_path / f"x{order}.npy", tmp_path / f"{order}.json"
+        np.save(given, np.full((1, 1, 8, 8), 3.0, dtype=f"{order}f4"))
+        words = ("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--input", given)
+        assert inv(*words, "--json", figures).returncode == 0
+        digests.add(json.loads(figures.read_text())["outputs_sha256"])
+    assert len(digests) == 1
 
 
 def test_a_damaged_archive_of_inputs_is_refused(tmp_path: Path) -> None:

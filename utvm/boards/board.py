@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from utvm.config import Record
 from utvm.virtual.spec import MachineSpec, Peripheral, Region
 
+_SMALLEST_STACK = 512
 _UNITS = {"K": 1024, "M": 1024 * 1024}
 
 
@@ -16,6 +17,8 @@ def _size(value: object) -> object:
     """Turn ``64K`` or ``1M`` into bytes; leave the rest to the validator."""
     if isinstance(value, str) and value[-1:] in _UNITS and value[:-1].isdigit():
         return int(value[:-1]) * _UNITS[value[-1]]
+    if isinstance(value, str) and not value.isdigit():
+        raise ValueError(f"{value!r} is no size: give bytes, or a number with K or M, like 64K")
     return value
 
 
@@ -93,6 +96,15 @@ class OpenOcdCommands(Record):
     select_serial: str
     virtual_probe: str
 
+    @model_validator(mode="after")
+    def _can_be_filled_in(self) -> "OpenOcdCommands":
+        try:
+            self.select_serial.format(serial="")
+            self.virtual_probe.format(port=0)
+        except (KeyError, IndexError, ValueError) as error:
+            raise ValueError(f"only {{serial}} and {{port}} are filled in, not {error}") from error
+        return self
+
 
 class VirtualModel(Record):
     """What the virtual board needs beyond the memory map: its CPU model and peripherals."""
@@ -125,28 +137,40 @@ class Board(Record):
     directory: Path = Field(exclude=True)
 
     @model_validator(mode="after")
-    def _is_consistent(self) -> "Board":
+    def _memory_is_a_map(self) -> "Board":
         names = [region.name for region in self.memory]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"memory has two regions named {name}")
-        for name in self.layout.regions:
+        for name in (*self.layout.regions, *(region.alias_of for region in self.memory if region.alias_of)):
             if name not in names:
-                raise ValueError(f"layout names {name!r}; memory regions are {', '.join(names)}")
+                raise ValueError(f"layout or alias_of names {name!r}; memory regions are {', '.join(names)}")
         ordered = sorted(self.memory, key=lambda region: region.address)
         for lower, upper in itertools.pairwise(ordered):
             if lower.end > upper.address:
                 raise ValueError(f"memory regions {lower.name} and {upper.name} overlap")
-        stack = self.region(self.layout.stack)
-        if self.layout.stack_size > stack.size:
-            raise ValueError(f"layout.stack_size is larger than region {stack.name}")
-        if self.layout.stack_size % 8:
-            raise ValueError("layout.stack_size is not a multiple of 8")
+        return self
+
+    @model_validator(mode="after")
+    def _layout_can_work(self) -> "Board":
+        for name, kind in zip(self.layout.regions, ("flash", "ram", "ram"), strict=True):
+            if self.region(name).kind != kind:
+                raise ValueError(f"layout: {name} is {self.region(name).kind}; it must be {kind}")
+        stack, size = self.region(self.layout.stack), self.layout.stack_size
+        if size % 8 or not _SMALLEST_STACK <= size <= stack.size:
+            raise ValueError(f"layout.stack_size is not a multiple of 8 from {_SMALLEST_STACK} to {stack.size}")
         if stack.name == self.layout.data or any(region.end == stack.address for region in self.memory):
             raise ValueError(f"layout.stack: an overflow must leave memory, but something lies below {stack.name}")
-        for alias in (region.alias_of for region in self.memory if region.alias_of):
-            if alias not in names:
-                raise ValueError(f"alias_of names {alias!r}; memory regions are {', '.join(names)}")
+        return self
+
+    @model_validator(mode="after")
+    def _peripherals_are_outside_memory(self) -> "Board":
+        for peripheral in self.virtual.peripherals:
+            if peripheral.irq is not None and not 0 <= peripheral.irq < self.interrupts:
+                raise ValueError(f"virtual.peripherals: irq {peripheral.irq} of {peripheral.model} is no line")
+            for region in self.memory:
+                if region.kind != "rom" and region.address <= peripheral.address < region.end:
+                    raise ValueError(f"virtual.peripherals: {peripheral.model} lies in region {region.name}")
         return self
 
     def region(self, name: str) -> MemoryRegion:

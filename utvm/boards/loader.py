@@ -5,6 +5,7 @@ from pathlib import Path
 from utvm.boards.board import Board
 from utvm.config import load_yaml
 from utvm.errors import ConfigError
+from utvm.toolchain import Toolchain
 
 DIRECTORY = Path(__file__).resolve().parent
 
@@ -25,12 +26,22 @@ def load(name: str) -> Board:
             file, the key and what was expected.
     """
     directory = Path(name).resolve() if "/" in name else DIRECTORY / name
-    if not (directory / "board.yaml").is_file():
+    if not name:
+        raise ConfigError("no board is named", f"give one; boards: {', '.join(names())}")
+    if "/" not in name and name not in names():
         raise ConfigError(f"there is no board {name!r}", f"boards: {', '.join(names())}")
+    if not (directory / "board.yaml").is_file():
+        raise ConfigError(
+            f"{directory / 'board.yaml'}: is missing", "a board folder has board.yaml, openocd.cfg, port.c"
+        )
     board = load_yaml(directory / "board.yaml", Board, directory=directory)
     for path in (board.openocd_config, board.port_source):
         if not path.is_file():
             raise ConfigError(f"{path}: is missing", "a board folder has board.yaml, openocd.cfg and port.c")
     if board.name != directory.name:
-        raise ConfigError(f"{directory / 'board.yaml'}: name is {board.name!r}, the folder {directory.name!r}")
+        raise ConfigError(
+            f"{directory / 'board.yaml'}: name is {board.name!r}, the folder {directory.name!r}",
+            "the two must be the same",
+        )
+    Toolchain(board.toolchain).cpu(board.cpu)
     return board

@@ -23,7 +23,7 @@ class _Inv(Program):
     def parse_tasks(self) -> None:
         try:
             super().parse_tasks()
-        except ParseError as error:
+        except (ParseError, ValueError) as error:
             raise _usage(error) from None
 
 

@@ -1,16 +1,19 @@
 """What ``board.*`` commands print."""
 
-import tempfile
+import contextlib
+import os
 import time
-from pathlib import Path
 
 from rich.table import Table
 
 from utvm import boards
 from utvm.attach import start_virtual
 from utvm.boards import Board
-from utvm.cli.output import OUT
+from utvm.cli.output import LOGS, OUT
+from utvm.errors import ConfigError
 from utvm.probe.usb import Probe, ProbeId, detect
+
+_LAST_PORT = 65535
 
 
 def list_boards() -> None:
@@ -83,20 +86,21 @@ def serve_virtual(name: str, port: int, latency_us: int) -> None:
     """Keep a virtual board running until Ctrl-C, and print how to reach it.
 
     Raises:
-        ConfigError: there is no such board.
+        ConfigError: there is no such board, or a number is out of its range.
         ProbeError: it does not start, for instance because the port is taken.
     """
     board = boards.load(name)
-    with (
-        tempfile.TemporaryDirectory(prefix="utvm-") as logs,
-        start_virtual(board, Path(logs), port=port, latency_us=latency_us) as machine,
-    ):
+    if not 0 <= port <= _LAST_PORT or latency_us < 0:
+        raise ConfigError(f"--port goes from 0 to {_LAST_PORT}, --latency from 0", "port 0 takes any free one")
+    logs = LOGS / f"board.virtual-{os.getpid()}"
+    with start_virtual(board, logs, port=port, latency_us=latency_us) as machine:
         assert machine.health_match
         stlink, console = machine.health_match["stlink"], machine.health_match["console"]
         OUT.print(f"VIRTUAL {board.name} is running; Ctrl-C ends it")
         command = board.openocd.virtual_probe.format(port=stlink)
         OUT.print(f"  debug port: openocd -f {board.openocd_config} -c '{command}'")
-        OUT.print(f"  console:    nc 127.0.0.1 {console}")
-        while True:
-            machine.check()
-            time.sleep(0.2)
+        OUT.print(f"  console:    TCP port {console} of 127.0.0.1")
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                machine.check()
+                time.sleep(0.2)

@@ -33,7 +33,7 @@ def examine() -> ExitCode:
     complete = True
     for finding in (*_packages(), *_tools(), *_python(), *_usb()):
         complete &= bool(finding.found) or not finding.needed
-        mark = "[green]ok[/]" if finding.found else "[red]missing[/]" if finding.needed else "[yellow]no[/]"
+        mark = "[green]ok[/]" if finding.found else "[red]missing[/]" if finding.needed else "[dim]-[/]"
         table.add_row(mark, finding.what, finding.found or "-", "" if finding.found else finding.advice)
     OUT.print(table)
     if complete:

@@ -18,4 +18,4 @@ def run_suites(board: str, physical: bool, virtual: bool, serial: str, suites: s
     kind = wish(physical, virtual)
     # Wrong words on the command line are answered before a run begins and a report is written.
     find_probe(boards.load(board), kind, serial)
-    return hil.run(board, kind, serial=serial, suites=[name for name in suites.split(",") if name])
+    return hil.run(board, kind, serial=serial, suites=[name.strip() for name in suites.split(",") if name.strip()])

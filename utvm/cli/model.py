@@ -14,11 +14,12 @@ from rich.table import Table
 
 from utvm import boards, compiler, firmware
 from utvm.attach import attach, wish
-from utvm.cli.output import OUT
+from utvm.cli.output import LOGS, OUT
 from utvm.compiler import Library, Tensor
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
 from utvm.session import HostDriven, RunResult
+from utvm.session.host_driven import as_bytes
 
 _SEED = 0
 
@@ -40,18 +41,17 @@ def run_model(
     """
     board = boards.load(board_name)
     kind = wish(physical, virtual)
+    _check_named(model)
     library = compiler.compile_model(compiler.load(model))
     inputs = _read_inputs(library, input_path)
     _check_destinations(library, output_path, json_path)
+    as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
     image = firmware.build(board, [library])
-    with (
-        tempfile.TemporaryDirectory(prefix="utvm-") as logs,
-        attach(board, kind, serial=serial, log_directory=Path(logs)) as bench,
-    ):
+    with attach(board, kind, serial=serial, log_directory=LOGS / f"model.run-{os.getpid()}") as bench:
         OUT.print(bench.describe())
         with HostDriven(bench, image) as session:
             result = session.run(library.name, inputs)
-    if not input_path:
+    if not input_path and library.inputs:
         OUT.print(f"input: random values, seed {_SEED} (give your own with --input)")
     for tensor, array in zip(library.outputs, result.outputs, strict=True):
         OUT.print(f"output {tensor.name}: {tensor.dtype} {list(tensor.shape)}")
@@ -71,6 +71,7 @@ def print_size(model: Path, board_name: str) -> None:
         UtvmError: whatever went wrong on the way; DoesNotFitError if it is too big.
     """
     board = boards.load(board_name)
+    _check_named(model)
     image = firmware.build(board, [compiler.compile_model(compiler.load(model))])
     table = Table("section", "in", "address", "bytes", box=None)
     for section in image.sections:
@@ -84,6 +85,11 @@ def print_size(model: Path, board_name: str) -> None:
     for name, used in image.region_use().items():
         room = board.region(name).size
         OUT.print(f"{name}: {used:,} of {room:,} bytes, {100 * used / room:.1f} %")
+
+
+def _check_named(model: Path) -> None:
+    if model == Path():
+        raise ConfigError("no model is named", "give one with --model FILE.onnx")
 
 
 def _figures(image: Firmware, result: RunResult) -> dict[str, int | str]:
@@ -105,8 +111,12 @@ def _read_inputs(library: Library, path: str) -> list[npt.NDArray[np.generic]]:
         with Path(path).open("rb") as file:
             content = np.load(file, allow_pickle=False)
             arrays = {"": content} if isinstance(content, np.ndarray) else dict(content)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"{path}: is not a .npy or .npz file: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ConfigError(
+            f"{path}: is not a .npy or .npz file", "numpy.save and numpy.savez write them"
+        ) from error
     if "" in arrays:
         return [arrays[""]]
     missing = [tensor.name for tensor in library.inputs if tensor.name not in arrays]
@@ -134,6 +144,8 @@ def _check_destinations(library: Library, output_path: str, json_path: str) -> N
     for path in (output_path, json_path):
         if path and not Path(path).resolve().parent.is_dir():
             raise ConfigError(f"{path}: its folder does not exist")
+        if path and Path(path).is_dir():
+            raise ConfigError(f"{path}: is a folder")
 
 
 def _write_outputs(library: Library, result: RunResult, path: str) -> None:

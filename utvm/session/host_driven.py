@@ -97,7 +97,7 @@ class HostDriven:
         """
         index = self.firmware.program_index(model)
         library = self.firmware.libraries[index]
-        for number, data in enumerate(_checked(inputs, library.inputs)):
+        for number, data in enumerate(as_bytes(inputs, library.inputs)):
             if data:
                 self.bench.write_memory(self._symbol(f"{model}_input_{number}"), data)
         self.bench.write_memory(self._symbol("utvm_request"), struct.pack("<I", index))
@@ -140,10 +140,17 @@ class HostDriven:
         )
 
 
-def _checked(inputs: Sequence[npt.ArrayLike], tensors: Sequence[Tensor]) -> list[bytes]:
-    """Return the inputs as bytes, little-endian and row-major, if each is what its tensor says."""
+def as_bytes(inputs: Sequence[npt.ArrayLike], tensors: Sequence[Tensor]) -> list[bytes]:
+    """Return the inputs as bytes, little-endian and row-major.
+
+    Raises:
+        ConfigError: one has not the shape and element type that its tensor declares, or there are more or fewer.
+    """
     if len(inputs) != len(tensors):
-        raise ConfigError(f"the model takes {len(tensors)} inputs, {len(inputs)} were given")
+        names = ", ".join(tensor.name for tensor in tensors)
+        raise ConfigError(
+            f"the model takes {len(tensors)} inputs, {len(inputs)} were given", f"it takes: {names or 'none'}"
+        )
     data = []
     for given, tensor in zip(inputs, tensors, strict=True):
         array = np.asarray(given)
@@ -152,5 +159,6 @@ def _checked(inputs: Sequence[npt.ArrayLike], tensors: Sequence[Tensor]) -> list
                 f"input {tensor.name} is {tensor.dtype} {list(tensor.shape)}, "
                 f"not {array.dtype.name} {list(array.shape)}"
             )
-        data.append(np.ascontiguousarray(array).tobytes())
+        # The target type is little-endian; an array of the other byte order is converted.
+        data.append(np.ascontiguousarray(array, dtype=np.dtype(tensor.dtype)).tobytes())
     return data

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
-from utvm.errors import ConfigError
+from utvm.errors import ConfigError, UtvmError
 from utvm.virtual.console import ConsoleServer
 from utvm.virtual.machine import Machine
 from utvm.virtual.spec import MachineSpec
@@ -34,7 +34,11 @@ def main(arguments: Sequence[str]) -> int:
         return problem.exit_code
     # Blocked here, for this thread and those it starts, and waited for below: an end in good order.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    machine = Machine(spec)
+    try:
+        machine = Machine(spec)
+    except UtvmError as refusal:
+        print(refusal, file=sys.stderr)
+        return refusal.exit_code
     try:
         probe = StLinkServer(
             machine, serial=options.serial, port=options.stlink_port, latency=options.latency_us / 1e6

@@ -112,9 +112,13 @@ class MemoryAccessPort:
         Raises:
             BusError: the memory refused one of them.
         """
+        self._address = address
         if width == 4:
-            return self._memory.read(address, size)
-        return b"".join(self._memory.read(address + offset, width) for offset in range(0, size, width))
+            data = self._memory.read(address, size)
+        else:
+            data = b"".join(self._memory.read(address + offset, width) for offset in range(0, size, width))
+        self._pass(size)
+        return data
 
     def write_block(self, address: int, data: bytes, width: int) -> None:
         """Write bytes by accesses of ``width`` bytes: what TAR and a row of DRW writes do.
@@ -122,11 +126,19 @@ class MemoryAccessPort:
         Raises:
             BusError: the memory refused one of them; those before it were done.
         """
+        self._address = address
         if width == 4:
             self._memory.write(address, data)
-            return
-        for offset in range(0, len(data), width):
-            self._memory.write(address + offset, data[offset : offset + width])
+        else:
+            for offset in range(0, len(data), width):
+                self._memory.write(address + offset, data[offset : offset + width])
+        self._pass(len(data))
+
+    def _pass(self, size: int) -> None:
+        """Leave TAR where a row of accesses leaves it: after the last one, in that one's 1 KiB."""
+        if size:
+            last, following = self._address + size - 1, self._address + size
+            self._address = last & ~(_TAR_WRAP - 1) | following & (_TAR_WRAP - 1)
 
     def _set_control(self, value: int) -> None:
         self._control = value & _CSW_WRITABLE

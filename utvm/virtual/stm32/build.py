@@ -46,6 +46,8 @@ def _flash(peripheral: Peripheral, around: Surroundings) -> Device:
 
 
 def _debug_mcu(peripheral: Peripheral, _around: Surroundings) -> Device:
+    if "idcode" not in peripheral.settings:
+        raise ConfigError(f"{peripheral.model} needs the setting idcode")
     return PlainRegisters({0: peripheral.settings["idcode"]}, read_only=frozenset({0}))
 
 
