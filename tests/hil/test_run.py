@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hil_tests.operator_cases import OPERATOR_CASES
 from tests.hil.running import Runner
 from utvm import hil
 from utvm.errors import ConfigError
@@ -46,6 +47,14 @@ def _orphans() -> set[int]:
 
 def test_every_suite_of_the_project_is_known() -> None:
     assert set(suites.names()) == {"debug", "digits", "faults", "flash", "memory", "operators"}
+
+
+def test_the_operator_suite_has_enough_of_both_kinds() -> None:
+    floats = [case for case in OPERATOR_CASES if any(array.dtype.kind == "f" for array in case.inputs)]
+    integers = [case for case in OPERATOR_CASES if all(array.dtype.kind in "iu" for array in case.inputs)]
+    assert len(OPERATOR_CASES) >= 20
+    assert len(floats) >= 5
+    assert len(integers) >= 5
 
 
 def test_a_suite_that_does_not_exist_is_refused_with_the_names_of_those_that_do() -> None:
