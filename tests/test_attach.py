@@ -33,28 +33,33 @@ class FakeUsbBus:
         return self.detection
 
 
+Plug = Callable[..., None]
+
+
 @pytest.fixture
-def plug(monkeypatch: pytest.MonkeyPatch) -> object:
+def plug(monkeypatch: pytest.MonkeyPatch) -> Plug:
     return lambda *probes, problem="": monkeypatch.setattr(
         attach_room, "detect", FakeUsbBus(*probes, problem=problem)
     )
 
 
-def test_a_board_that_is_plugged_in_wins(board: Board, plug) -> None:  # type: ignore[no-untyped-def]
+def test_a_board_that_is_plugged_in_wins(board: Board, plug: Plug) -> None:
     plug(NUCLEO)
     assert find_probe(board, "auto", "") == NUCLEO
     assert find_probe(board, "physical", "") == NUCLEO
     assert find_probe(board, "virtual", "") is None
 
 
-def test_without_one_the_virtual_board_stands_in_unless_a_physical_one_is_demanded(board: Board, plug) -> None:  # type: ignore[no-untyped-def]
+def test_without_one_the_virtual_board_stands_in_unless_a_physical_one_is_demanded(
+    board: Board, plug: Plug
+) -> None:
     plug(problem="no USB stack")
     assert find_probe(board, "auto", "") is None
     with pytest.raises(ProbeError, match="no USB stack"):
         find_probe(board, "physical", "")
 
 
-def test_two_boards_with_one_vendor_and_product_are_told_apart_by_serial(board: Board, plug) -> None:  # type: ignore[no-untyped-def]
+def test_two_boards_with_one_vendor_and_product_are_told_apart_by_serial(board: Board, plug: Plug) -> None:
     plug(NUCLEO, ANOTHER)
     assert find_probe(board, "auto", ANOTHER.serial) == ANOTHER
     with pytest.raises(ConfigError, match=f"{NUCLEO.serial}, {ANOTHER.serial}"):
@@ -63,7 +68,7 @@ def test_two_boards_with_one_vendor_and_product_are_told_apart_by_serial(board: 
         find_probe(board, "auto", "123")
 
 
-def test_a_probe_without_readable_serial_is_not_guessed_at(board: Board, plug) -> None:  # type: ignore[no-untyped-def]
+def test_a_probe_without_readable_serial_is_not_guessed_at(board: Board, plug: Plug) -> None:
     plug(dataclasses.replace(NUCLEO, serial="", problem="you may not open it: udev rules"))
     with pytest.raises(ProbeError, match="no serial number") as caught:
         find_probe(board, "auto", "")
@@ -99,7 +104,7 @@ def test_a_chip_of_another_kind_is_refused_before_anything_is_programmed(board: 
 def test_the_way_of_a_physical_board_with_a_model_in_place_of_the_chip(
     board: Board,
     doubler: Library,
-    plug,  # type: ignore[no-untyped-def]
+    plug: Plug,
     tmp_path: Path,
 ) -> None:
     """Only the USB bus is a fake: choosing, locking, OpenOCD, programming and units go the physical way."""

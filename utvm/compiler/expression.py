@@ -116,44 +116,44 @@ class ExpressionPrinter:
         finally:
             self._index_depth -= 1
 
-    def _print_IntImm(self, node: Any) -> Text:  # noqa: N802 (named after the node kind)
+    def _print_IntImm(self, node: Any) -> Text:
         text = literal(int(node.value), dtype_of(node))
         return Text(text, _UNARY if text.startswith("-") else _POSTFIX)
 
-    def _print_FloatImm(self, node: Any) -> Text:  # noqa: N802
+    def _print_FloatImm(self, node: Any) -> Text:
         text = literal(float(node.value), dtype_of(node))
         return Text(text, _UNARY if text.startswith("-") else _POSTFIX)
 
-    def _print_Var(self, node: Any) -> Text:  # noqa: N802
+    def _print_Var(self, node: Any) -> Text:
         if hash(node) in self._replaced:
             return self._replaced[hash(node)]
         name = self._variable_name(node)
         return Text(name, is_data=name in self.data_variables)
 
-    def _print_TensorLoad(self, node: Any) -> Text:  # noqa: N802
+    def _print_TensorLoad(self, node: Any) -> Text:
         (index,) = node.indices
         return Text(f"{self._buffer_name(node.source)}[{self.index(index)}]", is_data=True)
 
-    def _print_Cast(self, node: Any) -> Text:  # noqa: N802
+    def _print_Cast(self, node: Any) -> Text:
         value = self.print(node.value)
         return Text(f"({C_TYPES[dtype_of(node)]}){value.at_least(_UNARY)}", _UNARY, value.is_data)
 
-    def _print_Not(self, node: Any) -> Text:  # noqa: N802
+    def _print_Not(self, node: Any) -> Text:
         value = self.print(node.a)
         return Text(f"!{value.at_least(_UNARY)}", _UNARY, value.is_data)
 
-    def _print_BitwiseNot(self, node: Any) -> Text:  # noqa: N802
+    def _print_BitwiseNot(self, node: Any) -> Text:
         return self._bitwise_not(node.a, dtype_of(node))
 
-    def _print_Select(self, node: Any) -> Text:  # noqa: N802
+    def _print_Select(self, node: Any) -> Text:
         return self._choice(node.condition, node.true_value, node.false_value)
 
-    def _print_Let(self, node: Any) -> Text:  # noqa: N802
+    def _print_Let(self, node: Any) -> Text:
         # C has no expression that names a value; the value is printed where the name stood.
         self._replaced[hash(node.var)] = self.print(node.value)
         return self.print(node.body)
 
-    def _print_Call(self, node: Any) -> Text:  # noqa: N802
+    def _print_Call(self, node: Any) -> Text:
         name = str(getattr(node.op, "name", node.op)).rpartition(".")[2]
         arguments = list(node.args)
         if name in _OPERATOR_CALLS:

@@ -153,14 +153,14 @@ class _FunctionPrinter:
         self._names.release_since(mark)
         self._depth -= 1
 
-    def _print_SeqStmt(self, node: Any) -> None:  # noqa: N802 (named after the node kind)
+    def _print_SeqStmt(self, node: Any) -> None:
         for statement in node.seq:
             self._statement(statement)
 
-    def _print_AttrStmt(self, node: Any) -> None:  # noqa: N802
+    def _print_AttrStmt(self, node: Any) -> None:
         self._statement(node.body)
 
-    def _print_For(self, node: Any) -> None:  # noqa: N802
+    def _print_For(self, node: Any) -> None:
         first = self._expressions.index(node.min)
         end = self._expressions.index(node.extent if first == "0" else node.min + node.extent)
         step = "1" if node.step is None else self._expressions.index(node.step)
@@ -172,23 +172,23 @@ class _FunctionPrinter:
         self._names.release_since(mark)
         self._line("}")
 
-    def _print_While(self, node: Any) -> None:  # noqa: N802
+    def _print_While(self, node: Any) -> None:
         self._block(f"while ({self._expressions.print(node.condition).text}) {{", node.body)
         self._line("}")
 
-    def _print_IfThenElse(self, node: Any) -> None:  # noqa: N802
+    def _print_IfThenElse(self, node: Any) -> None:
         self._block(f"if ({self._expressions.print(node.condition).text}) {{", node.then_case)
         if node.else_case is not None:
             self._block("} else {", node.else_case)
         self._line("}")
 
-    def _print_BufferStore(self, node: Any) -> None:  # noqa: N802
+    def _print_BufferStore(self, node: Any) -> None:
         (index,) = node.indices
         name = self._touch(node.buffer)
         self._written.add(name)
         self._line(f"{name}[{self._expressions.index(index)}] = {self._expressions.print(node.value).text};")
 
-    def _print_Bind(self, node: Any) -> None:  # noqa: N802
+    def _print_Bind(self, node: Any) -> None:
         if self._mentions[hash(node.var)] == 1:
             return  # Only its definition mentions it.
         value = self._expressions.print(node.value)
@@ -197,18 +197,18 @@ class _FunctionPrinter:
             self._expressions.data_variables.add(name)
         self._line(f"const {C_TYPES[dtype_of(node.var)]} {name} = {value.text};")
 
-    def _print_Evaluate(self, node: Any) -> None:  # noqa: N802
+    def _print_Evaluate(self, node: Any) -> None:
         if type(node.value).__name__ != "IntImm":  # An empty statement is an evaluation of 0.
             self._line(f"{self._expressions.print(node.value).text};")
 
-    def _print_DeclBuffer(self, node: Any) -> None:  # noqa: N802
+    def _print_DeclBuffer(self, node: Any) -> None:
         (owner,) = node.data.args
         name = self._names.of(owner)
         if dtype_of(node.buffer) != self._dtypes[name]:
             raise CompileError("the C printer does not know buffers that change their element type")
         self._names.alias(node.buffer, name)
 
-    def _print_AllocBuffer(self, node: Any) -> None:  # noqa: N802
+    def _print_AllocBuffer(self, node: Any) -> None:
         name, dtype = self._names.of(node.buffer), dtype_of(node.buffer)
         elements = math.prod(int(extent) for extent in node.buffer.shape)
         size = elements * item_bytes(dtype)
