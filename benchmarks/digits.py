@@ -1,14 +1,19 @@
-"""Instructions, code and RAM of one inference of the digits model on the virtual STM32F746.
+"""Instructions, code and RAM of one inference of the digits models, float and int8, on the virtual STM32F746.
 
 Run: .venv/bin/python benchmarks/digits.py
 """
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import numpy.typing as npt
+
+from models.digits import quantize
 from models.digits.data import held_out
 from utvm import boards, compiler, firmware
 from utvm.attach import attach
+from utvm.boards import Board
 from utvm.session import HostDriven
 from utvm.toolchain import ROOT
 
@@ -17,19 +22,25 @@ _MACS = 8 * 8 * 16 * 9 + 4 * 4 * 32 * 16 * 9 + 128 * 10
 
 
 def main() -> None:
-    """Print exact counts; a second run of the same input shows that they repeat."""
+    """Measure both models on the same images."""
     board = boards.load("stm32f746")
-    library = compiler.compile_model(compiler.load(ROOT / "models" / "digits" / "digits.onnx"))
+    images = held_out()[0][:10]
+    measure(board, ROOT / "models" / "digits" / "digits.onnx", images)
+    measure(board, quantize.MODEL, quantize.quantized_images(images))
+
+
+def measure(board: Board, model: Path, images: npt.NDArray[Any]) -> None:
+    """Print exact counts; a second run of the same input shows that they repeat."""
+    library = compiler.compile_model(compiler.load(model), features=board.features)
     image = firmware.build(board, [library])
-    images, _labels = held_out()
     with (
         tempfile.TemporaryDirectory() as logs,
         attach(board, "virtual", log_directory=Path(logs)) as bench,
         HostDriven(bench, image) as session,
     ):
-        counts = [session.run(library.name, [picture[None]]).count for picture in [*images[:10], images[0]]]
-    print(f"digits on a VIRTUAL {board.name}, float32, gcc -O2: {_MACS:,} multiply-accumulates")
-    print(f"instructions  {counts[0]:,} (10 images: {min(counts):,} to {max(counts):,})")
+        counts = [session.run(library.name, [picture[None]]).count for picture in [*images, images[0]]]
+    print(f"{library.name} on a VIRTUAL {board.name}, gcc -O2: {_MACS:,} multiply-accumulates")
+    print(f"instructions  {counts[0]:,} ({len(images)} images: {min(counts):,} to {max(counts):,})")
     print(f"per MAC       {counts[0] / _MACS:.2f}")
     print(f"repeats       {'exactly' if counts[0] == counts[-1] else 'NOT'}: {counts[0]:,} and {counts[-1]:,}")
     for section in image.sections:

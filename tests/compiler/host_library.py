@@ -29,6 +29,8 @@ def write_sources(library: Library, directory: Path) -> list[Path]:
 class HostLibrary:
     """A library that can be run here.
 
+    A run is made twice: with inputs and outputs outside of the working memory, and with all of them in it.
+
     Args:
         extra: further compiler flags.
     """
@@ -41,26 +43,64 @@ class HostLibrary:
         self._run = getattr(ctypes.CDLL(str(shared)), f"{library.name}_run")
 
     def __call__(self, *inputs: Array) -> list[Array]:
-        """Run the model, and check that it writes its outputs and its arena and nothing around them."""
+        """Run the model, and check that it writes its outputs and its arenas and nothing around them."""
         arrays = [np.array(array, order="C") for array in inputs]
         for array, tensor in zip(arrays, self.library.inputs, strict=True):
             assert (array.shape, str(array.dtype)) == (tensor.shape, tensor.dtype)
+        outside, inside = self._outside(arrays), self._inside(arrays)
+        for one, other in zip(outside, inside, strict=True):
+            assert one.tobytes() == other.tobytes(), (
+                "a tensor in the arena gives another result than one elsewhere"
+            )
+        return outside
+
+    def _outside(self, arrays: list[Array]) -> list[Array]:
         before = [array.copy() for array in arrays]
         outputs = [_Guarded(tensor.size_bytes) for tensor in self.library.outputs]
-        arena = _Guarded(self.library.arena_bytes)
-        status = self._run(
-            (ctypes.c_void_p * max(len(arrays), 1))(*(array.ctypes.data for array in arrays)),
-            (ctypes.c_void_p * len(outputs))(*(output.address for output in outputs)),
-            ctypes.c_void_p(arena.address),
-        )
-        assert status == 0
-        for place in (arena, *outputs):
-            place.check()
+        arenas = self._arenas()
+        self._start([array.ctypes.data for array in arrays], [output.address for output in outputs], arenas)
+        for output in outputs:
+            output.check()
         for array, original in zip(arrays, before, strict=True):
             assert array.tobytes() == original.tobytes(), "the model wrote to its input"
+        return self._shaped([output.content() for output in outputs])
+
+    def _inside(self, arrays: list[Array]) -> list[Array]:
+        arenas = self._arenas()
+        library = self.library
+        sources = []
+        for array, place, tensor in zip(arrays, library.input_places, library.inputs, strict=True):
+            arena = arenas[place.region]
+            arena.content()[place.offset : place.offset + tensor.size_bytes] = (
+                array.view().reshape(-1).view(np.uint8)
+            )
+            sources.append(arena.address + place.offset)
+        targets = [arenas[place.region].address + place.offset for place in library.output_places]
+        self._start(sources, targets, arenas)
+        return self._shaped(
+            [
+                arenas[place.region].content()[place.offset : place.offset + tensor.size_bytes]
+                for place, tensor in zip(library.output_places, library.outputs, strict=True)
+            ]
+        )
+
+    def _arenas(self) -> "dict[str, _Guarded]":
+        return {arena.region: _Guarded(arena.size_bytes) for arena in self.library.arenas}
+
+    def _start(self, inputs: list[int], outputs: list[int], arenas: "dict[str, _Guarded]") -> None:
+        status = self._run(
+            (ctypes.c_void_p * max(len(inputs), 1))(*inputs),
+            (ctypes.c_void_p * len(outputs))(*outputs),
+            *(ctypes.c_void_p(arena.address) for arena in arenas.values()),
+        )
+        assert status == 0
+        for arena in arenas.values():
+            arena.check()
+
+    def _shaped(self, contents: list[npt.NDArray[np.uint8]]) -> list[Array]:
         return [
-            output.content().view(tensor.dtype).reshape(tensor.shape).copy()
-            for output, tensor in zip(outputs, self.library.outputs, strict=True)
+            content.copy().view(tensor.dtype).reshape(tensor.shape)
+            for content, tensor in zip(contents, self.library.outputs, strict=True)
         ]
 
 

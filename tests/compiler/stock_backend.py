@@ -12,7 +12,7 @@ from tvm.ir import PointerType, PrimType
 from utvm.compiler import Library, Model
 from utvm.compiler.frontend import import_model
 from utvm.compiler.graph import extract, legalize
-from utvm.compiler.helpers import helper_definition, is_helper
+from utvm.compiler.helpers import helper_definitions, is_helper
 from utvm.compiler.lower import C_TARGET, lower
 
 
@@ -62,7 +62,7 @@ def _plain(source: str) -> str:
     source = re.sub(r"^void\* __tvm_ffi__library_ctx = NULL;\n", "", source, flags=re.MULTILINE)
     source = re.sub(r'extern "C"\n', "", source).replace("TVM_DLL ", "")
     called = sorted({word for word in re.findall(r"\w+", source) if is_helper(word)})
-    return "\n".join(helper_definition(name) for name in called) + source
+    return "\n".join(helper_definitions(called)) + source
 
 
 def _wrapper(library: Library, name: str, parameters: int) -> str:

@@ -59,7 +59,7 @@ def test_directory_and_pipe_are_no_files(tmp_path: Path) -> None:
             load(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"hello, world\n", b"\x7fELF" + bytes(100), b"PK\x03\x04" * 9])
+@pytest.mark.parametrize("content", [b"", b"hello, world\n", b"\x7fELF" + bytes(100)])
 def test_something_else_than_onnx(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(content)
     with pytest.raises(ConfigError, match="is not an ONNX file"):

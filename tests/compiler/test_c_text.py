@@ -12,9 +12,9 @@ from host_library import FLAGS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utvm.compiler.helpers import helper_definition
+from utvm.compiler.helpers import helper_definitions
 from utvm.compiler.literals import C_TYPES, literal
-from utvm.compiler.names import RESERVED, Scope, identifier
+from utvm.compiler.names import RESERVED, Scope, identifier, library_name
 from utvm.process import run
 
 INTEGERS = [name for name in C_TYPES if "int" in name]
@@ -77,7 +77,7 @@ def test_helpers_agree_with_numpy_on_the_edges(
     edge = np.array([limits.min, limits.min + 1, limits.max, limits.max - 1, 0, 1, 2, 3, 7, 100], dtype)
     edge = np.unique(np.concatenate([edge, (-edge.astype("int64")).astype(dtype)]))
     text = "".join(
-        f"{helper_definition(f'{name}_{dtype}')}\n"
+        f"{''.join(helper_definitions([f'{name}_{dtype}']))}\n"
         f"void all_{name}(const {kind} *a, const {kind} *b, {kind} *c, int n)\n"
         f"{{ for (int i = 0; i < n; ++i) c[i] = {name}_{dtype}(a[i], b[i]); }}\n"
         for name in operations
@@ -117,3 +117,9 @@ def test_identifiers_stay_close_to_the_text() -> None:
     assert identifier("Modèle 3.v2", "m") == "Modele_3_v2"
     assert identifier("7segments", "model") == "model_7segments"
     assert identifier("模型", "model") == "model"
+
+
+@pytest.mark.parametrize("name", ["math", "string", "Math", "stdint"])
+def test_a_library_is_not_called_like_a_header_of_c(name: str) -> None:
+    assert library_name(name) == f"{name}_model"
+    assert library_name("mathematics") == "mathematics"

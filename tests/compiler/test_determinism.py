@@ -50,7 +50,7 @@ def test_new_processes_with_other_hash_seeds_give_the_same_bytes() -> None:
     assert digests("2", 12) == first
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_operator_gives_the_same_bytes_in_three_processes() -> None:
     first = digests("0", 1)
     assert digests("12345", 1) == first

@@ -1,14 +1,17 @@
-"""The committed digits model: what its README says is true."""
+"""The committed digits models: what their README says is true."""
 
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 from host_library import HostLibrary
 
+from models.digits import quantize
 from models.digits.data import HELD_OUT, held_out, training
+from models.tflite_reference import tflite_micro
 from utvm.compiler import Model, compile_model, load, reference
 
 FOLDER = Path(__file__).parents[2] / "models" / "digits"
@@ -36,6 +39,29 @@ def test_held_out_accuracy_is_what_the_readme_says() -> None:
     assert f"| held-out accuracy | {right} of {HELD_OUT}, {right / HELD_OUT:.2%} |".replace("%", " %") in text
 
 
+def test_the_int8_model_is_as_right_as_the_readme_says() -> None:
+    images, labels = quantize.quantized_images(held_out()[0]), held_out()[1]
+    outputs = tflite_micro(quantize.MODEL.read_bytes(), [[image[None]] for image in images])
+    right = sum(int(logits.argmax()) == label for (logits,), label in zip(outputs, labels, strict=True))
+    assert right >= 0.97 * HELD_OUT
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    row = f"| held-out accuracy, int8 | {right} of {HELD_OUT}, {right / HELD_OUT:.2%} |"
+    assert row.replace("%", " %") in text
+
+
+@pytest.mark.parametrize("features", [frozenset[str](), frozenset({"dsp"})], ids=["plain", "dsp"])
+@pytest.mark.parametrize("executor", ["aot", "graph"])
+def test_int8_library_equals_the_reference_kernels_on_every_held_out_image(
+    tmp_path: Path, features: frozenset[str], executor: Literal["aot", "graph"]
+) -> None:
+    library = compile_model(load(quantize.MODEL), features=features, executor=executor)
+    compiled = HostLibrary(library, tmp_path, ["-O2"])
+    images = quantize.quantized_images(held_out()[0])
+    expected = tflite_micro(quantize.MODEL.read_bytes(), [[image[None]] for image in images])
+    for image, (logits,) in zip(images, expected, strict=True):
+        assert compiled(image[None])[0].tobytes() == logits.tobytes()
+
+
 def test_library_equals_tvm_bit_for_bit_on_every_held_out_image(tmp_path: Path) -> None:
     model = load(FOLDER / "digits.onnx")
     library = HostLibrary(compile_model(model), tmp_path, ["-O2"])
@@ -43,6 +69,13 @@ def test_library_equals_tvm_bit_for_bit_on_every_held_out_image(tmp_path: Path) 
     for image in held_out()[0]:
         (logits,), (answer,) = library(image[None]), run([image[None]])
         assert logits.tobytes() == answer.tobytes()
+
+
+@pytest.mark.slow
+def test_quantising_again_gives_the_same_model(tmp_path: Path) -> None:
+    again = tmp_path / "digits_int8.tflite"
+    subprocess.run([sys.executable, FOLDER / "quantize.py", again], check=True, capture_output=True, timeout=600)
+    assert again.read_bytes() == quantize.MODEL.read_bytes()
 
 
 @pytest.mark.slow

@@ -39,7 +39,10 @@ def test_operator_equals_tvm_bit_for_bit_and_has_no_undefined_behaviour(
 
 @pytest.mark.slow
 @each_case
-@pytest.mark.parametrize("optimisation", ["-O0", "-O3", "-Os"])
+@pytest.mark.parametrize(
+    "optimisation",
+    ["-O3", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("-O0", "-Os"))],
+)
 def test_operator_compiles_for_a_board_without_a_warning(
     case: OperatorCase, optimisation: str, tmp_path: Path
 ) -> None:

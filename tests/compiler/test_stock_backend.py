@@ -20,23 +20,27 @@ LENIENT = ["-O1", "-std=gnu11", "-w"]
 REFUSED = ("abs", "cast_to_int8", "is_inf")
 
 
+# This has a schedule of the int8 compiler, with storage that the stock backend refuses; the reference kernels of
+# TensorFlow Lite Micro are the second opinion on it (test_integer_operators).
+SCHEDULED = "max_pool_int8"
 # This has a constant that needs nine digits, and the stock backend prints seven.
 SHORTENED = "gelu"
 # Here a narrow sum or product is used again, and the stock backend leaves it as wide as C's int.
 WIDENED = ("wrap_then_compare_int8", "wrap_then_shift_uint8")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "case",
-    [case for case in OPERATOR_CASES if case.name not in (*REFUSED, SHORTENED, *WIDENED)],
+    [case for case in OPERATOR_CASES if case.name not in (*REFUSED, SCHEDULED, SHORTENED, *WIDENED)],
     ids=lambda case: case.name,
 )
 def test_operator_is_the_same_bit_for_bit(case: OperatorCase, tmp_path: Path) -> None:
     compare(case, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["conv2d_padding_bias", "softmax", "argmax", "mul_int8", "max_pool_int8"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["conv2d_padding_bias", "softmax", "reduce_sum", "mul_int8"])
 def test_some_operators_are_the_same_bit_for_bit(name: str, tmp_path: Path) -> None:
     compare(next(case for case in OPERATOR_CASES if case.name == name), tmp_path)
 

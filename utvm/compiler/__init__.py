@@ -13,10 +13,27 @@ import numpy.typing as npt
 
 from utvm.compiler.compile import compile_model
 from utvm.compiler.library import Library, Tensor
+from utvm.compiler.memory import Memory, Region
 from utvm.compiler.model import Model
-from utvm.compiler.onnx_file import from_onnx, load
+from utvm.compiler.model_file import load
+from utvm.compiler.onnx_file import from_onnx
+from utvm.compiler.tflite_file import from_tflite
+from utvm.compiler.torch_file import from_torch
 
-__all__ = ["Library", "Model", "Tensor", "compile_model", "from_onnx", "from_relax", "load", "reference"]
+__all__ = [
+    "Library",
+    "Memory",
+    "Model",
+    "Region",
+    "Tensor",
+    "compile_model",
+    "from_onnx",
+    "from_relax",
+    "from_tflite",
+    "from_torch",
+    "load",
+    "reference",
+]
 
 
 def from_relax(module: Any, name: str) -> Model:

@@ -1,33 +1,104 @@
 """The whole way from a model to a library, without the cache."""
 
-from utvm.compiler.emit import emit
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from utvm.compiler.description import Argument
+from utvm.compiler.emit import Kind, emit
+from utvm.compiler.expression import dtype_of
 from utvm.compiler.frontend import import_model
+from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.graph import extract, legalize
 from utvm.compiler.guard import tvm_errors
-from utvm.compiler.library import Library
+from utvm.compiler.integer import integerize
+from utvm.compiler.library import Leftover, Library, Scaling, Tensor, item_bytes
 from utvm.compiler.lower import lower
+from utvm.compiler.memory import Memory
 from utvm.compiler.model import Model
 from utvm.compiler.names import Scope
+from utvm.compiler.overlap import overlaps_of, with_overlaps
 from utvm.compiler.plan import plan_memory
 from utvm.compiler.printer import print_function
+from utvm.compiler.steps import Graph
 
 
-def build_library(model: Model, name: str) -> Library:
+def build_library(
+    model: Model,
+    name: str,
+    features: frozenset[str] = frozenset(),
+    memory: Memory | None = None,
+    executor: str = "aot",
+) -> Library:
     """Compile a model.
 
     Args:
         name: C identifier that begins every global symbol of the library.
+        features: what the CPU has beyond plain C, as toolchain files name it.
+        memory: regions and pins; by default one region, as large as it must be.
+        executor: ``aot`` for a function that calls one operator after the other, ``graph`` for a description of
+            the graph and an executor that reads it.
 
     Raises:
         CompileError: the model cannot be compiled.
+        DoesNotFitError: the memory is too small.
     """
     imported = import_model(model)
     with tvm_errors(model.origin, "compile the model"):
-        graph = extract(legalize(imported.module), imported.input_names, imported.output_names)
+        integerized = integerize(imported.module, features)
+        graph = _scaled(
+            extract(legalize(integerized.module), imported.input_names, imported.output_names), imported
+        )
+        lowered = {function: with_overlaps(body) for function, body in lower(graph.functions).items()}
+        overlaps = {function: overlaps_of(body) for function, body in lowered.items()}
+        kinds = {function: _kind(function, body) for function, body in graph.functions.items()}
         scope = Scope([f"{name}_run"])
         operators = {
             function: print_function(scope.claim(f"{name}_{function}", name), body)
-            for function, body in lower(graph.functions).items()
+            for function, body in lowered.items()
         }
     workspaces = {function: operator.workspace_bytes for function, operator in operators.items()}
-    return emit(name, graph, plan_memory(graph, workspaces), operators)
+    plan = plan_memory(graph, workspaces, overlaps, memory)
+    arguments = _arguments(graph, lowered)
+    library = emit(name, graph, plan, operators, kinds, arguments, executor)
+    leftovers = tuple(Leftover(each.operator, each.tensor, each.reason) for each in integerized.leftovers)
+    return replace(library, leftovers=leftovers, features=tuple(sorted(features)))
+
+
+def _scaled(graph: Graph, imported: Imported) -> Graph:
+    """Return the graph with what the integers of its inputs and outputs stand for, where that is known."""
+
+    def scaled(tensors: tuple[Tensor, ...], scalings: tuple[Scaling | None, ...]) -> tuple[Tensor, ...]:
+        if not scalings:
+            return tensors
+        return tuple(replace(tensor, scaling=each) for tensor, each in zip(tensors, scalings, strict=True))
+
+    return replace(
+        graph,
+        inputs=scaled(graph.inputs, imported.input_scalings),
+        outputs=scaled(graph.outputs, imported.output_scalings),
+    )
+
+
+def _kind(function: str, body: Any) -> Kind:
+    """Return what a TIRx function computes, as its maker says, or as it is called."""
+    attributes = dict(body.attrs.items()) if body.attrs else {}
+    return Kind(str(attributes.get("utvm.operator", function)), int(attributes.get("utvm.macs", 0)))
+
+
+def _arguments(graph: Graph, functions: Mapping[str, Any]) -> dict[str, list[Argument]]:
+    """Return for each function what it reads and writes."""
+    written = {step.function: len(step.writes) for step in graph.steps if step.function}
+    arguments = {}
+    for function, body in functions.items():
+        parameters = list(body.params)
+        arguments[function] = [
+            Argument(
+                math.prod(int(extent) for extent in parameter.ty.shape) * item_bytes(dtype_of(parameter)),
+                item_bytes(dtype_of(parameter)),
+                number >= len(parameters) - written[function],
+            )
+            for number, parameter in enumerate(parameters)
+        ]
+    return arguments

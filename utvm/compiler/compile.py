@@ -2,17 +2,28 @@
 
 import importlib.metadata
 from pathlib import Path
+from typing import Literal
 
+from utvm import runtime
 from utvm.cache import Cache, content_key, tree_digest
 from utvm.compiler.library import Library, from_json, to_json
+from utvm.compiler.memory import Memory
 from utvm.compiler.model import Model
-from utvm.compiler.names import identifier
+from utvm.compiler.names import library_name
+from utvm.errors import ConfigError
 
 _FILE = "library.json"
-_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "jinja2", "numpy", "onnx")
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "jinja2", "numpy", "onnx", "tflite")
 
 
-def compile_model(model: Model, *, name: str | None = None) -> Library:
+def compile_model(
+    model: Model,
+    *,
+    name: str | None = None,
+    features: frozenset[str] = frozenset(),
+    memory: Memory | None = None,
+    executor: Literal["aot", "graph"] = "aot",
+) -> Library:
     """Compile a model into a library.
 
     The same model gives the same library, byte for byte. A library that was made before, by the same compiler,
@@ -20,14 +31,23 @@ def compile_model(model: Model, *, name: str | None = None) -> Library:
 
     Args:
         name: begins every global symbol of the library; by default the model's name.
+        features: what the CPU has beyond plain C, as toolchain files name it (``dsp``). They choose schedules; the
+            library runs anywhere, and gives the same results.
+        memory: regions of RAM and what must lie where; by default one region, as large as it must be.
+        executor: ``aot`` for a ``run`` that calls one operator after the other; ``graph`` for one that reads a
+            description of the graph, with the same results.
 
     Raises:
         CompileError: the model holds something that cannot be compiled.
-        ConfigError: the cache cannot be written.
+        DoesNotFitError: the memory is too small.
+        ConfigError: the cache cannot be written, or there is no such executor.
     """
-    symbol = identifier(name or model.name, "model")
+    if executor not in ("aot", "graph"):
+        raise ConfigError(f"there is no executor {executor!r}", "use aot or graph")
+    symbol = library_name(name or model.name)
     cache = Cache("libraries")
-    key = content_key(model.digest, symbol, *_tools())
+    memory = memory or Memory()
+    key = content_key(model.digest, symbol, str(sorted(features)), memory.text, executor, *_tools())
     entry = cache.find(key)
     if entry:
         try:
@@ -39,7 +59,7 @@ def compile_model(model: Model, *, name: str | None = None) -> Library:
         # TVM takes seconds to import, and is needed only here.
         from utvm.compiler.build import build_library
 
-        library = build_library(model, symbol)
+        library = build_library(model, symbol, features, memory, executor)
         (directory / _FILE).write_text(to_json(library), encoding="utf-8")
 
     return from_json((cache.fetch(key, make) / _FILE).read_text(encoding="utf-8"))
@@ -47,4 +67,8 @@ def compile_model(model: Model, *, name: str | None = None) -> Library:
 
 def _tools() -> list[str]:
     """Return what else shapes a library: this package's source and the packages it uses."""
-    return [tree_digest(Path(__file__).parent), *(importlib.metadata.version(name) for name in _PACKAGES)]
+    return [
+        tree_digest(Path(__file__).parent),
+        tree_digest(runtime.PORTABLE),
+        *(importlib.metadata.version(name) for name in _PACKAGES),
+    ]

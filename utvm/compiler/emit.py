@@ -1,22 +1,38 @@
 """Writing a library's C files."""
 
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jinja2
 import numpy.typing as npt
 
-from utvm.compiler.graph import Graph, Place, Step
-from utvm.compiler.helpers import helper_definition
-from utvm.compiler.library import Library, Tensor
+from utvm import runtime
+from utvm.compiler.description import Argument, describe
+from utvm.compiler.helpers import helper_definitions
+from utvm.compiler.library import Arena, Call, EntryPoint, Library, Tensor
 from utvm.compiler.literals import C_TYPES, literal
-from utvm.compiler.plan import Plan
+from utvm.compiler.plan import WORKSPACE_ALIGNMENT, Plan
 from utvm.compiler.printer import ALIGNMENT, CFunction
+from utvm.compiler.steps import Graph, Place, Step
 
 _LINE = 110  # Characters in a line of C.
 _ROW = 8  # Numbers in a row of weights.
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an operator computes, for people.
+
+    Attributes:
+        name: for example ``conv2d_int8``.
+        macs: multiply-accumulates, 0 where they are not known.
+    """
+
+    name: str
+    macs: int
 
 
 @dataclass(frozen=True)
@@ -27,33 +43,72 @@ class _Constant:
     rows: str
 
 
-def emit(name: str, graph: Graph, plan: Plan, operators: Mapping[str, CFunction]) -> Library:
+@dataclass(frozen=True)
+class _Wrapper:
+    operator: str
+    arguments: tuple[str, ...]
+    table: tuple[Argument, ...]
+
+
+def emit(
+    name: str,
+    graph: Graph,
+    plan: Plan,
+    operators: Mapping[str, CFunction],
+    kinds: Mapping[str, Kind],
+    arguments: Mapping[str, Sequence[Argument]],
+    executor: str,
+) -> Library:
     """Write the C files of a library.
 
     Args:
         name: C identifier that begins every global symbol.
         operators: TIRx function name to printed operator.
+        kinds: TIRx function name to what it computes.
+        arguments: TIRx function name to what it reads and writes, workspaces left out.
+        executor: ``aot`` or ``graph``.
     """
     calls = _Calls(name, graph, plan, operators)
     lines = [line for index, step in enumerate(graph.steps) for line in calls.step(index, step)]
-    lines += [line for number, place in enumerate(graph.results) for line in calls.result(number, place)]
-    helpers = sorted(set().union(*(operator.helpers for operator in operators.values())))
+    helpers = set().union(*(operator.helpers for operator in operators.values()))
     text = "\n".join(lines)
+    arenas = tuple(Arena(region, size) for region, size in plan.region_bytes.items())
+    regions = [arena.region for arena in arenas]
+    input_places = tuple(plan.placement("input", number) for number in range(len(graph.inputs)))
+    output_places = tuple(plan.placement("output", number) for number in range(len(graph.outputs)))
     values: dict[str, Any] = {
         "name": name,
         "inputs": graph.inputs,
         "outputs": graph.outputs,
-        "arena_bytes": plan.arena_bytes,
+        "arenas": arenas,
+        "input_places": input_places,
+        "output_places": output_places,
+        "parameters": ", ".join(
+            ["const void *const *inputs", "void *const *outputs", *(f"uint8_t *{region}" for region in regions)]
+        ),
+        "executor": executor,
         "alignment": ALIGNMENT,
         "operators": list(operators.values()),
-        "helpers": [helper_definition(helper) for helper in helpers],
+        "helpers": helper_definitions(helpers),
         "constants": [_constant(name, number, array) for number, array in enumerate(graph.constants)],
         "lines": lines,
-        "unused": [word for word in ("inputs", "outputs", "arena") if not re.search(rf"\b{word}\b", text)],
+        "unused": [word for word in ("inputs", "outputs", *regions) if not re.search(rf"\b{word}\b", text)],
     }
+    with_workspaces = {
+        function: [*arguments[function], *_workspace(operator)] for function, operator in operators.items()
+    }
+    extra = {}
+    if executor == "graph":
+        description = describe(graph, plan, with_workspaces)
+        values |= {
+            "description": list(description.content),
+            "wrappers": [_wrapper(operator, with_workspaces[key]) for key, operator in operators.items()],
+            "argument_limit": max([2, *map(len, with_workspaces.values())]),
+        }
+        extra = _executor_files(name) | {f"{name}_graph.json": description.text}
     files = {
         f"{name}.h": "library.h",
-        f"{name}.c": "library.c",
+        f"{name}.c": "library_graph.c" if executor == "graph" else "library.c",
         f"{name}_operators.h": "operators.h",
         f"{name}_operators.c": "operators.c",
     }
@@ -63,13 +118,67 @@ def emit(name: str, graph: Graph, plan: Plan, operators: Mapping[str, CFunction]
         sources={
             file: environment.get_template(template).render(guard=_guard(file), **values)
             for file, template in files.items()
-        },
+        }
+        | extra,
         inputs=graph.inputs,
         outputs=graph.outputs,
-        arena_bytes=plan.arena_bytes,
-        operators=tuple(operators[step.function].name for step in graph.steps),
+        arenas=arenas,
+        input_places=input_places,
+        output_places=output_places,
+        calls=tuple(_call(graph, step, operators, kinds) for step in graph.steps),
         weights_bytes=sum(array.nbytes for array in graph.constants),
+        blocks=tuple(plan.blocks.values()),
+        lower_bound_bytes=plan.lower_bound_bytes,
+        executor=executor,
+        entry_points=tuple(
+            EntryPoint(
+                operator.name, _parameter_types(operator), tuple(each.bytes for each in with_workspaces[function])
+            )
+            for function, operator in operators.items()
+        ),
     )
+
+
+def _call(graph: Graph, step: Step, operators: Mapping[str, CFunction], kinds: Mapping[str, Kind]) -> Call:
+    tensors = {"input": graph.inputs, "buffer": graph.buffers, "output": graph.outputs}
+    reads, writes = (
+        tuple(tensors[place.kind][place.number].name for place in places if place.kind in tensors)
+        for places in (step.reads, step.writes)
+    )
+    if not step.function:
+        return Call("memcpy", "copy", 0, reads, writes)
+    kind = kinds[step.function]
+    return Call(operators[step.function].name, kind.name, kind.macs, reads, writes)
+
+
+def _workspace(operator: CFunction) -> list[Argument]:
+    return [Argument(operator.workspace_bytes, WORKSPACE_ALIGNMENT, True)] if operator.workspace_bytes else []
+
+
+def _wrapper(operator: CFunction, table: Sequence[Argument]) -> _Wrapper:
+    """Make the call of an operator from its prototype: an array's elements in place of parameters."""
+    types = _parameter_types(operator)
+    return _Wrapper(
+        operator.name,
+        tuple(f"({c_type})tensors[{number}]" for number, c_type in enumerate(types)),
+        tuple(table),
+    )
+
+
+def _parameter_types(operator: CFunction) -> tuple[str, ...]:
+    declared = operator.prototype[operator.prototype.index("(") + 1 : -1].split(",")
+    return tuple(re.sub(r"\b(restrict\s*)?\w+$", "", each.strip()).strip() for each in declared)
+
+
+def _executor_files(name: str) -> dict[str, str]:
+    """Return the graph executor as a part of one library: all its global names begin with the library's."""
+    files = {}
+    for suffix in ("h", "c"):
+        text = (runtime.PORTABLE / f"graph_executor.{suffix}").read_text(encoding="utf-8")
+        text = re.sub(r"\butvm_graph", f"{name}_graph", text)
+        text = re.sub(r"\bUTVM_GRAPH", f"{name.upper()}_GRAPH", text)
+        files[f"{name}_graph_executor.{suffix}"] = text.replace('"graph_executor.h"', f'"{name}_graph_executor.h"')
+    return files
 
 
 class _Calls:
@@ -82,11 +191,15 @@ class _Calls:
         self._operators = operators
 
     def step(self, index: int, step: Step) -> list[str]:
+        if not step.function:
+            (source,), (target,) = step.reads, step.writes
+            addresses = f"{self._address(target, writable=True)}, {self._address(source)}"
+            return [f"memcpy({addresses}, {step.copied_bytes});"]
         operator = self._operators[step.function]
         arguments = [self._address(place) for place in step.reads]
         arguments += [self._address(place, writable=True) for place in step.writes]
         if operator.workspace_bytes:
-            arguments.append(f"arena + {self._plan.workspaces[index]}")
+            arguments.append(self._in_arena("workspace", index, 0))
         # Long calls are broken between arguments.
         head = f"{operator.name}("
         whole = f"{head}{', '.join(arguments)});"
@@ -94,23 +207,22 @@ class _Calls:
             return [whole]
         return [head, *(f"    {argument}," for argument in arguments[:-1]), f"    {arguments[-1]});"]
 
-    def result(self, number: int, place: Place) -> list[str]:
-        """Copy an output that no operator wrote where the caller wants it."""
-        if place.kind == "buffer" and self._plan.direct[place.number] == number:
-            return []
-        size = self._graph.outputs[number].size_bytes
-        return [f"memcpy(outputs[{number}], {self._address(place)}, {size});"]
+    def _in_arena(self, kind: str, number: int, offset: int) -> str:
+        placement = self._plan.placement(kind, number)
+        return f"{placement.region} + {placement.offset + offset}"
 
     def _address(self, place: Place, *, writable: bool = False) -> str:
         if place.kind == "constant":
             return _constant_name(self._name, place.number)
-        if place.kind == "input":
-            return f"(const {C_TYPES[self._graph.inputs[place.number].dtype]} *)inputs[{place.number}]"
-        c_type = C_TYPES[self._graph.buffers[place.number].dtype]
-        qualifier = "" if writable else "const "
-        if place.number in self._plan.direct:
-            return f"({qualifier}{c_type} *)outputs[{self._plan.direct[place.number]}]"
-        return f"({qualifier}{c_type} *)(arena + {self._plan.offsets[place.number]})"
+        tensors = {"input": self._graph.inputs, "buffer": self._graph.buffers, "output": self._graph.outputs}
+        c_type = C_TYPES[tensors[place.kind][place.number].dtype]
+        pointer = f"({c_type} *)" if writable else f"(const {c_type} *)"
+        if place.kind == "buffer":
+            return f"{pointer}({self._in_arena('buffer', place.number, place.offset)})"
+        address = f"{place.kind}s[{place.number}]"
+        if place.offset == 0:
+            return pointer + address
+        return f"{pointer}((uint8_t *){address} + {place.offset})"
 
 
 def _constant_name(name: str, number: int) -> str:
@@ -135,6 +247,7 @@ def _describe(tensor: Tensor) -> str:
     return f"{name}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"
 
 
+@functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("utvm.compiler"),
@@ -145,4 +258,5 @@ def _environment() -> jinja2.Environment:
         autoescape=False,
     )
     environment.filters["describe"] = _describe
+    environment.filters["float_literal"] = lambda value: literal(value, "float32")
     return environment

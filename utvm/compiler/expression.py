@@ -173,10 +173,17 @@ class ExpressionPrinter:
             )
         if name in _MATH_CALLS:
             return self._math_call(name, *arguments)
+        if name == "address_of":
+            return self._address(*arguments)
         raise CompileError(
             f"the C printer does not know the TIRx intrinsic {name}",
             "please report the operator that made it",
         )
+
+    def _address(self, element: Any) -> Text:
+        (index,) = element.indices
+        name, offset = self._buffer_name(element.source), self.index(index)
+        return Text(name) if offset == "0" else Text(f"{name} + {offset}", _ARITHMETIC["Add"][1])
 
     def _arithmetic(self, kind: str, a: Any, b: Any) -> Text:
         left, right = self.print(a), self.print(b)

@@ -3,71 +3,33 @@
 Made from a Relax module. From here on nothing but the operators' TIRx functions belongs to TVM.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tvm
 from tvm import relax, tirx
 
+from utvm.compiler.aliases import settle
+from utvm.compiler.arg_reduce import legalizations
+from utvm.compiler.concatenation import CONCATENATION, mark_concatenations
 from utvm.compiler.library import ELEMENT_TYPES, Tensor
+from utvm.compiler.steps import Graph, Place, Step
 from utvm.compiler.validate import MAX_TENSOR_BYTES
 from utvm.errors import CompileError
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a tensor's elements are.
-
-    Attributes:
-        kind: the caller's input, a constant, or a buffer that an operator writes.
-        number: which one of its kind.
-    """
-
-    kind: Literal["input", "constant", "buffer"]
-    number: int
-
-
-@dataclass(frozen=True)
-class Step:
-    """One call of an operator."""
-
-    function: str
-    reads: tuple[Place, ...]
-    writes: tuple[Place, ...]
-
-
-@dataclass(frozen=True)
-class Graph:
-    """A model, ready for planning.
-
-    Attributes:
-        inputs: what the caller provides.
-        buffers: what operators write, in the order of writing.
-        constants: the weights, C-contiguous; equal ones are one.
-        steps: operator calls, in order.
-        results: where each output's elements are when all steps are done.
-        outputs: what the caller receives.
-        functions: TIRx function of each operator, not lowered yet.
-    """
-
-    inputs: tuple[Tensor, ...]
-    buffers: tuple[Tensor, ...]
-    constants: tuple[npt.NDArray[Any], ...]
-    steps: tuple[Step, ...]
-    results: tuple[Place, ...]
-    outputs: tuple[Tensor, ...]
-    functions: Mapping[str, Any]
-
-
 def legalize(module: Any) -> Any:
-    """Turn a Relax module of high-level operators into one of calls to TIRx functions."""
+    """Turn a Relax module of high-level operators into one of calls to TIRx functions.
+
+    Concatenations whose pieces follow each other in memory become calls of :data:`CONCATENATION`.
+    """
     return tvm.transform.Sequential(
         [
+            tvm.transform.module_pass(lambda each, _: mark_concatenations(each), opt_level=0),
             relax.transform.DecomposeOpsForInference(),
             relax.transform.CanonicalizeBindings(),
+            relax.transform.LegalizeOps(legalizations()),
             relax.get_pipeline("zero"),
             relax.transform.RewriteDataflowReshape(),
             relax.transform.DeadCodeElimination(),
@@ -92,10 +54,12 @@ def extract(module: Any, input_names: tuple[str, ...], output_names: tuple[str, 
 class _Reader:
     def __init__(self, module: Any) -> None:
         self._module = module
+        self._functions = {variable.name_hint: function for variable, function in module.functions.items()}
         self._values: dict[int, Any] = {}
         self._constants: list[npt.NDArray[Any]] = []
         self._buffers: list[Tensor] = []
         self._steps: list[Step] = []
+        self._joined: dict[int, Place] = {}
         self._unsupported: dict[str, str] = {}
 
     def read(self, input_names: tuple[str, ...], output_names: tuple[str, ...]) -> Graph:
@@ -117,28 +81,30 @@ class _Reader:
         results = self._flat(self._value(result))
         types = list(result.ty.fields) if isinstance(result.ty, relax.TupleType) else [result.ty]
         outputs = [tensor_of(kind, name) for kind, name in zip(types, output_names, strict=True)]
-        by_name = {variable.name_hint: function for variable, function in self._module.functions.items()}
+        steps, buffers = settle(self._steps, self._buffers, results, outputs, self._joined)
         return Graph(
             tuple(inputs),
-            tuple(self._buffers),
+            buffers,
             tuple(self._constants),
-            tuple(self._steps),
-            tuple(results),
+            steps,
             tuple(outputs),
             # In the order of their first call: TVM's own order is not the same in every run.
-            {step.function: by_name[step.function] for step in self._steps},
+            {step.function: self._functions[step.function] for step in steps if step.function},
         )
 
     def _bind(self, binding: Any) -> Any:
         value = binding.value
+        name = str(binding.var.name)
         operator = str(getattr(getattr(value, "op", None), "name", ""))
         if operator == "relax.call_tir":
-            return self._call(value, str(binding.var.name))
+            return self._call(value, name)
         if operator == "relax.reshape":
             return self._value(value.args[0])
+        if operator == "relax.call_dps_packed" and str(value.args[0].global_symbol) == CONCATENATION:
+            return self._concatenate(value, name)
         if operator:
             # Reading goes on with a stand-in, so that all of them can be named.
-            self._unsupported.setdefault(operator.removeprefix("relax."), str(binding.var.name))
+            self._unsupported.setdefault(operator.removeprefix("relax."), name)
             kind, nowhere = binding.var.ty, Place("buffer", -1)
             return [nowhere] * len(kind.fields) if isinstance(kind, relax.TupleType) else nowhere
         return self._value(value)
@@ -147,9 +113,28 @@ class _Reader:
         reads = tuple(place for field in value.args[1].fields for place in self._flat(self._value(field)))
         (kind,) = value.ty_args
         kinds = list(kind.fields) if isinstance(kind, relax.TupleType) else [kind]
-        writes = tuple(self._buffer(tensor_of(each, name)) for each in kinds)
-        self._steps.append(Step(str(value.args[0].name_hint), reads, writes))
+        tensors = [tensor_of(each, name) for each in kinds]
+        function = str(value.args[0].name_hint)
+        if len(reads) == len(tensors) == 1 and relax.analysis.has_reshape_pattern(self._functions[function]):
+            return reads[0]
+        writes = tuple(self._buffer(tensor) for tensor in tensors)
+        self._steps.append(Step(function, reads, writes))
         return list(writes) if isinstance(kind, relax.TupleType) else writes[0]
+
+    def _concatenate(self, value: Any, name: str) -> Place:
+        """Give each piece its place in the result; copy those that cannot be written there at once."""
+        (kind,) = value.ty_args
+        whole = self._buffer(tensor_of(kind, name))
+        begin = 0
+        for field in value.args[1].fields:
+            piece, size = self._value(field), tensor_of(field.ty, name).size_bytes
+            slot = Place("buffer", whole.number, begin)
+            if piece.kind == "buffer" and piece.number not in self._joined:
+                self._joined[piece.number] = slot
+            else:
+                self._steps.append(Step("", (piece,), (slot,), size))
+            begin += size
+        return whole
 
     def _buffer(self, tensor: Tensor) -> Place:
         self._buffers.append(tensor)

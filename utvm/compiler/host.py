@@ -8,6 +8,7 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
+from utvm.compiler.arg_reduce import legalizations
 from utvm.compiler.frontend import import_model
 from utvm.compiler.guard import tvm_errors
 from utvm.compiler.model import Model
@@ -39,7 +40,8 @@ def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
     """
     imported = import_model(model)
     with tvm_errors(model.origin, "build the model for this computer"):
-        executable = tvm.compile(imported.module, host_target())
+        module = relax.transform.LegalizeOps(legalizations())(imported.module)
+        executable = tvm.compile(module, host_target())
     machine_code = relax.VirtualMachine(executable, tvm.cpu())
 
     def run(inputs: Sequence[npt.NDArray[Any]]) -> Arrays:

@@ -5,6 +5,9 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+_Record = TypeVar("_Record")
 
 _ITEM_BYTES = {
     "bool": 1,
@@ -30,6 +33,19 @@ def item_bytes(dtype: str) -> int:
 
 
 @dataclass(frozen=True)
+class Scaling:
+    """How the integers of a quantised tensor stand for real numbers: real = scale * (integer - zero_point).
+
+    Attributes:
+        scale: a float32 number.
+        zero_point: the integer that stands for 0.0.
+    """
+
+    scale: float
+    zero_point: int
+
+
+@dataclass(frozen=True)
 class Tensor:
     """One input or output of a library.
 
@@ -37,16 +53,114 @@ class Tensor:
         name: as the model calls it.
         shape: elements in each dimension; empty for a scalar. The layout is row-major.
         dtype: numpy's name of the element type, one of :data:`ELEMENT_TYPES`.
+        scaling: what its integers stand for, where the model file says so.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    scaling: Scaling | None = None
 
     @property
     def size_bytes(self) -> int:
         """Bytes in memory."""
         return math.prod(self.shape) * item_bytes(self.dtype)
+
+
+@dataclass(frozen=True)
+class Arena:
+    """Working memory in one region, which the caller of a library provides.
+
+    Attributes:
+        region: a C identifier, the name of the parameter of ``NAME_run``.
+        size_bytes: bytes that one run needs there, possibly 0.
+    """
+
+    region: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where in the arenas the caller may put an input, or find an output.
+
+    Attributes:
+        region: name of the arena.
+        offset: bytes from its beginning.
+    """
+
+    region: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """One step of a run.
+
+    Attributes:
+        function: the C function that is called; ``memcpy`` for a copy.
+        kind: what it computes, for example ``conv2d_int8``.
+        macs: multiply-accumulates, 0 where they are not known.
+        reads, writes: names of the tensors, constants left out.
+    """
+
+    function: str
+    kind: str
+    macs: int
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """An operator that can be called by itself.
+
+    Attributes:
+        function: the C function; ``NAME_operators.h`` declares it.
+        parameters: C types of its parameters, all pointers: what it reads, what it writes, its workspace.
+        sizes: bytes that each points to.
+    """
+
+    function: str
+    parameters: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of the memory plan.
+
+    Attributes:
+        tensor: what it holds.
+        kind: ``input``, ``output``, ``buffer`` or ``workspace``.
+        region: name of the arena.
+        offset, size: bytes.
+        first, last: the steps from which and up to which it must not change hands, both included. -1 is before the
+            first step, when inputs are written; the number of steps is after the last, when outputs are read.
+    """
+
+    tensor: str
+    kind: str
+    region: str
+    offset: int
+    size: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """An operator of a quantised model that stays in float.
+
+    Attributes:
+        operator: name of it.
+        tensor: the tensor it makes.
+        reason: why.
+    """
+
+    operator: str
+    tensor: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -56,28 +170,59 @@ class Library:
     ``NAME.h`` declares the whole interface::
 
         #define NAME_ARENA_BYTES n
+        #define NAME_INPUT_0_OFFSET o
+        #define NAME_OUTPUT_0_OFFSET p
         int32_t NAME_run(const void *const *inputs, void *const *outputs, uint8_t *arena);
 
     ``NAME_run`` returns 0. The arena is the caller's, aligned to 16 bytes, and holds nothing between calls.
-    Inputs and outputs are in the order of :attr:`inputs` and :attr:`outputs`, each aligned to its element.
+    Inputs and outputs are in the order of :attr:`inputs` and :attr:`outputs`, each aligned to its element. Input i
+    may lie in the arena at its offset, and is overwritten there during the run; output j at its offset, or
+    anywhere else.
+
+    A library for several memory regions has a parameter and a size for each, named after it.
 
     Attributes:
         name: a C identifier that all global symbols of the library start with.
         sources: file name to text, in a fixed order.
         inputs: what the model takes.
         outputs: what it gives.
-        arena_bytes: bytes of working memory that one run needs, a multiple of 16, possibly 0.
-        operators: the C functions that ``NAME_run`` calls, in that order.
+        arenas: working memory that one run needs, room for inputs and outputs counted.
+        input_places, output_places: where in it inputs and outputs may lie.
+        calls: what ``NAME_run`` does, in that order.
         weights_bytes: bytes of constants.
+        blocks: the memory plan.
+        lower_bound_bytes: what no plan can do without: the largest sum of the bytes that one step needs.
+        leftovers: operators of a quantised model that are computed in float, and why.
+        features: what the library was made for beyond plain C, sorted.
+        executor: ``aot`` or ``graph``.
+        entry_points: its operators, each once.
     """
 
     name: str
     sources: Mapping[str, str]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    arena_bytes: int
-    operators: tuple[str, ...]
+    arenas: tuple[Arena, ...]
+    input_places: tuple[Placement, ...]
+    output_places: tuple[Placement, ...]
+    calls: tuple[Call, ...]
     weights_bytes: int
+    blocks: tuple[Block, ...] = ()
+    lower_bound_bytes: int = 0
+    leftovers: tuple[Leftover, ...] = ()
+    features: tuple[str, ...] = ()
+    executor: str = "aot"
+    entry_points: tuple[EntryPoint, ...] = ()
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of working memory in all regions together, inputs and outputs counted."""
+        return sum(arena.size_bytes for arena in self.arenas)
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The C functions of operators that a run calls, in that order."""
+        return tuple(call.function for call in self.calls)
 
     @property
     def digest(self) -> str:
@@ -91,6 +236,19 @@ def to_json(library: Library) -> str:
     return json.dumps(content, sort_keys=True)
 
 
+_RECORDS = {
+    "inputs": Tensor,
+    "outputs": Tensor,
+    "arenas": Arena,
+    "input_places": Placement,
+    "output_places": Placement,
+    "calls": Call,
+    "entry_points": EntryPoint,
+    "blocks": Block,
+    "leftovers": Leftover,
+}
+
+
 def from_json(text: str) -> Library:
     """Read what :func:`to_json` wrote.
 
@@ -98,19 +256,17 @@ def from_json(text: str) -> Library:
         ValueError, KeyError, TypeError: the text is something else.
     """
     content = json.loads(text)
-    return Library(
-        name=content["name"],
-        sources=content["sources"],
-        inputs=tuple(_tensor(item) for item in content["inputs"]),
-        outputs=tuple(_tensor(item) for item in content["outputs"]),
-        arena_bytes=content["arena_bytes"],
-        operators=tuple(content["operators"]),
-        weights_bytes=content["weights_bytes"],
-    )
+    records: dict[str, Any] = {
+        field: tuple(_record(kind, item) for item in content[field]) for field, kind in _RECORDS.items()
+    }
+    return Library(**{**content, **records, "features": tuple(content["features"])})
 
 
-def _tensor(content: dict[str, object]) -> Tensor:
-    shape = content["shape"]
-    if not isinstance(shape, list):
-        raise TypeError("a tensor's shape is a list")
-    return Tensor(str(content["name"]), tuple(int(extent) for extent in shape), str(content["dtype"]))
+def _record(kind: type[_Record], content: dict[str, Any]) -> _Record:
+    return kind(**{key: _field(value) for key, value in content.items()})
+
+
+def _field(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    return Scaling(**value) if isinstance(value, dict) else value

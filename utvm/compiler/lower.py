@@ -14,6 +14,13 @@ C_TARGET = tvm.target.Target({"kind": "c"})
 """Generic C: decides which math functions are called, nothing about a CPU."""
 
 
+def _share_storage(function: Any, _module: Any, _context: Any) -> Any:
+    """Let a function's own buffers share memory, except those that C helpers of an operator read and write."""
+    if function.attrs and "utvm.operator" in function.attrs:
+        return function
+    return tirx.transform.StorageRewrite()(tvm.IRModule({"main": function}))["main"]
+
+
 def _passes() -> Any:
     structured, flat = s_tir.transform, tirx.transform
     return tvm.transform.Sequential(
@@ -30,7 +37,7 @@ def _passes() -> Any:
             flat.NarrowDataType(32),
             structured.LoopPartition(),
             flat.VectorizeLoop(False),
-            flat.StorageRewrite(),
+            flat.prim_func_pass(_share_storage, opt_level=0),
             structured.HoistIfThenElse(),
             flat.UnrollLoop(),
             structured.RenormalizeSplitPattern(),
@@ -67,6 +74,11 @@ def _reads_elements(expression: Any) -> bool:
     return bool(loads)
 
 
+def _arranged(function: Any) -> Any:
+    """Schedule a function that does not come scheduled by its maker."""
+    return function if function.attrs and "utvm.operator" in function.attrs else schedule(function)
+
+
 def lower(functions: Mapping[str, Any]) -> dict[str, Any]:
     """Schedule and lower TIRx functions.
 
@@ -78,7 +90,7 @@ def lower(functions: Mapping[str, Any]) -> dict[str, Any]:
         of C functions. In the order of the argument.
     """
     scheduled = {
-        name: schedule(function).with_attr({"global_symbol": name, "target": C_TARGET})
+        name: _arranged(function).with_attr({"global_symbol": name, "target": C_TARGET})
         for name, function in functions.items()
     }
     module = _passes()(tvm.IRModule(scheduled))

@@ -13,14 +13,14 @@ class Model:
     Attributes:
         name: a C identifier, made from the file's name.
         origin: what messages call it: the path of its file.
-        format: how :attr:`content` is written: an ONNX ``ModelProto`` with all its data inside, or a Relax
-            module as TVM's JSON.
+        format: how :attr:`content` is written: an ONNX ``ModelProto`` with all its data inside, a TensorFlow Lite
+            file, or a Relax module as TVM's JSON.
         content: the model.
     """
 
     name: str
     origin: str
-    format: Literal["onnx", "relax"]
+    format: Literal["onnx", "relax", "tflite"]
     content: bytes
 
     @property

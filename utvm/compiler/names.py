@@ -33,6 +33,22 @@ RESERVED = frozenset([*_KEYWORDS, *_LIBRARY, *(f"{name}{suffix}" for name in _MA
 _TYPE_LIKE = re.compile(r"^(u?int(8|16|32|64|ptr|max)_t|U?INT\d*_\w*|size_t)$")
 
 
+# <NAME.h> of a library of that name would be found in place of the C library's (C99, 7.1.2, and what POSIX adds).
+_HEADERS = frozenset(
+    _WORD.findall("""
+    assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdarg stdbool stddef
+    stdint stdio stdlib string tgmath time wchar wctype
+    memory strings unistd features endian alloca malloc
+""")
+)
+
+
+def library_name(text: str) -> str:
+    """Return a C identifier for a library, close to the text: one that no header of C has, in any case."""
+    name = identifier(text, "model")
+    return f"{name}_model" if name.lower() in _HEADERS else name
+
+
 def identifier(text: str, fallback: str) -> str:
     """Turn any text into letters, digits and underscores that begin with a letter, close to the text.
 

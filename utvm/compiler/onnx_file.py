@@ -8,52 +8,33 @@ import onnx.external_data_helper
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from utvm.compiler.model import Model
-from utvm.compiler.names import identifier
 from utvm.compiler.validate import check
 from utvm.errors import ConfigError
 
-MAX_FILE_BYTES = 1 << 28
-"""Larger files are refused unread: no microcontroller holds a thousandth of it."""
+MAX_DATA_BYTES = 1 << 28
+"""More weights than these are refused unread: no microcontroller holds a thousandth of them."""
 
 
-def load(path: Path) -> Model:
-    """Read an ONNX file, and the files its weights may lie in.
-
-    Raises:
-        ConfigError: there is no such file, it is not a whole ONNX model, or a file of weights is missing.
-        CompileError: it is a model, but not one that can run on a board.
-    """
-    if not path.is_file():
-        raise ConfigError(f"{path}: there is no such file", "name an ONNX file")
-    try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise ConfigError(f"{path}: is {size} bytes long, too long for any board")
-        content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    return _read(content, identifier(path.stem, "model"), str(path), path.parent)
-
-
-def from_onnx(content: bytes, name: str) -> Model:
-    """Take a serialised ONNX ``ModelProto`` that holds all its data.
+def from_onnx(content: bytes, name: str, origin: str | None = None, directory: Path | None = None) -> Model:
+    """Take a serialised ONNX ``ModelProto``.
 
     Args:
         name: a C identifier.
+        origin: what messages call the model.
+        directory: where the files are that its weights may lie in; without one, it must hold all its data.
 
     Raises:
-        ConfigError, CompileError: as :func:`load`.
+        ConfigError: it is not a whole ONNX model, or a file of weights is missing.
+        CompileError: it is a model, but not one that can run on a board.
     """
-    return _read(content, name, f"ONNX model {name}", None)
-
-
-def _read(content: bytes, name: str, origin: str, directory: Path | None) -> Model:
+    origin = origin or f"ONNX model {name}"
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(content)
     except DecodeError as error:
         raise ConfigError(
-            f"{origin}: is not an ONNX file, or only a part of one", "export the model again"
+            f"{origin}: is not an ONNX file, or only a part of one; nor is it TFLite, Relax or a PyTorch archive",
+            "export the model again",
         ) from error
     if not proto.HasField("graph"):
         raise ConfigError(
@@ -81,9 +62,9 @@ def _bring_in_external_data(proto: onnx.ModelProto, origin: str, directory: Path
                 "put it beside the model, or export the model with all its data inside",
             )
         total += path.stat().st_size
-        if total > MAX_FILE_BYTES:
+        if total > MAX_DATA_BYTES:
             raise ConfigError(
-                f"{origin}: the weights are more than {MAX_FILE_BYTES} bytes, too many for any board"
+                f"{origin}: the weights are more than {MAX_DATA_BYTES} bytes, too many for any board"
             )
         try:
             onnx.external_data_helper.load_external_data_for_tensor(tensor, str(directory))

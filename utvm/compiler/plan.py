@@ -1,10 +1,20 @@
-"""Memory planning: which bytes of the arena each buffer and workspace has, and when."""
+"""Memory planning: which bytes of which region each tensor and workspace has, and when."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from utvm.compiler.graph import Graph
-from utvm.compiler.printer import ALIGNMENT
+from utvm.compiler.library import Block, Placement, Tensor, item_bytes
+from utvm.compiler.memory import Memory, Region
+from utvm.compiler.placing import Overlaps, Span, arrange, height, lower_bound
+from utvm.compiler.steps import Graph, Place
+from utvm.errors import CompileError, DoesNotFitError
+
+_ALIGNMENT = 4  # Bytes; what loads of several narrow elements at once like best.
+_TRIAL = 2000  # Effort of finding out whether a region can take one block more.
+WORKSPACE_ALIGNMENT = 8  # Of the widest element type.
+
+Key = tuple[str, int]
+"""``input``, ``output`` or ``buffer`` and its number, or ``workspace`` and the step's."""
 
 
 @dataclass(frozen=True)
@@ -12,85 +22,223 @@ class Plan:
     """Where everything is during one run.
 
     Attributes:
-        offsets: arena offset of each buffer that lies in the arena, in bytes.
-        workspaces: arena offset of each step's workspace, for steps that have one.
-        direct: buffer number to output number, for buffers that are written straight into an output.
-        arena_bytes: size of the arena.
+        blocks: what lies where, in the order of inputs, outputs, buffers, workspaces.
+        region_bytes: what each region must have, in the regions' order.
+        lower_bound_bytes: what no plan can do without, all regions together.
     """
 
-    offsets: Mapping[int, int]
-    workspaces: Mapping[int, int]
-    direct: Mapping[int, int]
-    arena_bytes: int
+    blocks: Mapping[Key, Block]
+    region_bytes: Mapping[str, int]
+    lower_bound_bytes: int
+
+    def placement(self, kind: str, number: int) -> Placement:
+        """Return where a tensor or a workspace is."""
+        block = self.blocks[kind, number]
+        return Placement(block.region, block.offset)
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Memory that is needed from one step to another, both included."""
-
-    size: int
-    first: int
-    last: int
-
-    def meets(self, other: "_Block") -> bool:
-        return self.first <= other.last and other.first <= self.last
-
-
-def plan_memory(graph: Graph, workspace_bytes: Mapping[str, int]) -> Plan:
-    """Place buffers by liveness, largest first, each at the lowest free offset.
+def plan_memory(
+    graph: Graph,
+    workspace_bytes: Mapping[str, int],
+    overlaps: Mapping[str, Sequence[int | None]],
+    memory: Memory | None = None,
+) -> Plan:
+    """Place inputs, outputs, buffers and workspaces by liveness.
 
     Args:
         workspace_bytes: scratch bytes of each operator function.
+        overlaps: for operator functions: for each tensor that they read, how many bytes their only output must
+            begin before it for the two to share memory, or None if they must not.
+        memory: regions and pins; by default one region, as large as it must be.
+
+    Raises:
+        CompileError: a pinned tensor does not exist.
+        DoesNotFitError: the regions are too small.
     """
-    direct: dict[int, int] = {}
-    for number, place in enumerate(graph.results):
-        if place.kind == "buffer":
-            direct.setdefault(place.number, number)
-    blocks = _buffer_blocks(graph, direct) | _workspace_blocks(graph, workspace_bytes)
-    placed: dict[tuple[str, int], int] = {}
-    order = sorted(blocks, key=lambda key: (-blocks[key].size, blocks[key].first, key))
-    for key in order:
-        placed[key] = _lowest_free(blocks[key], [(placed[other], blocks[other]) for other in placed])
-    return Plan(
-        offsets={number: offset for (kind, number), offset in placed.items() if kind == "buffer"},
-        workspaces={step: offset for (kind, step), offset in placed.items() if kind == "workspace"},
-        direct=direct,
-        arena_bytes=max((offset + blocks[key].size for key, offset in placed.items()), default=0),
-    )
+    memory = memory or Memory()
+    spans = _lives(graph, workspace_bytes)
+    names = _names(graph, spans)
+    shared = _shared(graph, spans, overlaps)
+    regions, offsets = _Filler(memory, spans, shared, _uses(graph, spans)).fill(_pinned(memory, names))
+    blocks = {
+        key: Block(names[key], key[0], regions[key], offsets[key], span.size, span.first, span.last)
+        for key, span in spans.items()
+    }
+    taken = {region.name: 0 for region in memory.regions}
+    for block in blocks.values():
+        taken[block.region] = max(taken[block.region], block.offset + block.size)
+    keys = list(spans)
+    return Plan(blocks, taken, lower_bound(*_numbered(keys, spans, shared)))
 
 
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+def _lives(graph: Graph, workspace_bytes: Mapping[str, int]) -> dict[Key, Span]:
+    """Return size, lifetime and alignment of everything that needs memory.
 
-
-def _buffer_blocks(graph: Graph, direct: Mapping[int, int]) -> dict[tuple[str, int], _Block]:
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
+    The caller writes inputs before the first step and reads outputs after the last.
+    """
+    tensors: dict[Key, Tensor] = {}
+    for kind, members in (("input", graph.inputs), ("output", graph.outputs), ("buffer", graph.buffers)):
+        tensors.update({(kind, number): tensor for number, tensor in enumerate(members)})
+    end = len(graph.steps)
+    first: dict[Key, int] = {key: -1 for key in tensors if key[0] == "input"}
+    last = {key: end if key[0] == "output" else -1 for key in tensors}
     for index, step in enumerate(graph.steps):
-        for place in step.writes:
-            first[place.number] = last[place.number] = index
-        for place in step.reads:
-            if place.kind == "buffer":
-                last[place.number] = index
+        for place in (*step.reads, *step.writes):
+            if (key := _key(place)) in tensors:
+                first.setdefault(key, index)
+                last[key] = max(last[key], index)
+    lives = {
+        key: Span(tensor.size_bytes, first[key], last[key], max(_ALIGNMENT, item_bytes(tensor.dtype)))
+        for key, tensor in tensors.items()
+    }
+    for index, step in enumerate(graph.steps):
+        if size := workspace_bytes.get(step.function, 0):
+            lives["workspace", index] = Span(size, index, index, WORKSPACE_ALIGNMENT)
+    return lives
+
+
+def _key(place: Place) -> Key:
+    return place.kind, place.number
+
+
+def _names(graph: Graph, spans: Mapping[Key, Span]) -> dict[Key, str]:
+    tensors = {"input": graph.inputs, "output": graph.outputs, "buffer": graph.buffers}
     return {
-        ("buffer", number): _Block(_aligned(graph.buffers[number].size_bytes), first[number], last[number])
-        for number in first
-        if number not in direct
+        (kind, number): f"workspace of {graph.steps[number].function}"
+        if kind == "workspace"
+        else tensors[kind][number].name
+        for kind, number in spans
     }
 
 
-def _workspace_blocks(graph: Graph, workspace_bytes: Mapping[str, int]) -> dict[tuple[str, int], _Block]:
-    return {
-        ("workspace", index): _Block(_aligned(workspace_bytes[step.function]), index, index)
-        for index, step in enumerate(graph.steps)
-        if workspace_bytes[step.function]
+def _uses(graph: Graph, spans: Mapping[Key, Span]) -> dict[Key, int]:
+    """Return how often steps read or write each block."""
+    uses = {key: int(key[0] == "workspace") for key in spans}
+    for step in graph.steps:
+        for place in (*step.reads, *step.writes):
+            if _key(place) in uses:
+                uses[_key(place)] += 1
+    return uses
+
+
+def _shared(
+    graph: Graph, spans: Mapping[Key, Span], overlaps: Mapping[str, Sequence[int | None]]
+) -> dict[tuple[Key, Key], int]:
+    """Return which outputs may lie over which inputs, and how far before them they must begin.
+
+    Only whole blocks share: the output's first bytes are written in this step and the input is not read later. An
+    input that is read twice in the step needs what both uses need.
+    """
+    shared: dict[tuple[Key, Key], int] = {}
+    for index, step in enumerate(graph.steps):
+        if step.function not in overlaps or len(step.writes) != 1:
+            continue
+        target = _key(step.writes[0])
+        if spans[target].first != index or _parts(graph, target) > 1:
+            continue
+        allowed: dict[Key, list[int | None]] = {}
+        # Constants follow the tensors, where they have no entry.
+        distances = [*overlaps[step.function], *[None] * len(step.reads)]
+        for place, distance in zip(step.reads, distances, strict=False):
+            allowed.setdefault(_key(place), []).append(None if place.offset else distance)
+        for source, uses in allowed.items():
+            known = [distance for distance in uses if distance is not None]
+            if source in spans and len(known) == len(uses) and spans[source].last == index:
+                shared[source, target] = max(known)
+    return shared
+
+
+def _parts(graph: Graph, key: Key) -> int:
+    """Return how many steps write a block."""
+    return sum(_key(place) == key for step in graph.steps for place in step.writes)
+
+
+def _pinned(memory: Memory, names: Mapping[Key, str]) -> dict[Key, str]:
+    tensors = sorted({name for key, name in names.items() if key[0] != "workspace"})
+    for tensor in memory.pins:
+        if tensor not in tensors:
+            raise CompileError(
+                f"tensor {tensor} cannot be pinned to region {memory.pins[tensor]}: the model has no such tensor",
+                f"tensors: {', '.join(tensors)}",
+            )
+    return {key: memory.pins[name] for key, name in names.items() if key[0] != "workspace" and name in memory.pins}
+
+
+def _numbered(
+    keys: Sequence[Key], spans: Mapping[Key, Span], shared: Mapping[tuple[Key, Key], int]
+) -> tuple[list[Span], Overlaps]:
+    numbers = {key: number for number, key in enumerate(keys)}
+    overlaps = {
+        (numbers[source], numbers[target]): distance
+        for (source, target), distance in shared.items()
+        if source in numbers and target in numbers
     }
+    return [spans[key] for key in keys], overlaps
 
 
-def _lowest_free(block: _Block, others: list[tuple[int, _Block]]) -> int:
-    offset = 0
-    for start, other in sorted((item for item in others if item[1].meets(block)), key=lambda item: item[0]):
-        if offset + block.size <= start:
-            break
-        offset = max(offset, start + other.size)
-    return offset
+class _Filler:
+    """Deals blocks out to regions."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        spans: Mapping[Key, Span],
+        shared: Mapping[tuple[Key, Key], int],
+        uses: Mapping[Key, int],
+    ) -> None:
+        self._memory = memory
+        self._spans = spans
+        self._shared = shared
+        # What is used most for its size comes first: it gains most from fast memory.
+        self._order = sorted(spans, key=lambda key: (-uses[key], spans[key].size, key))
+
+    def fill(self, pinned: Mapping[Key, str]) -> tuple[dict[Key, str], dict[Key, int]]:
+        """Return region and offset of each block.
+
+        Each region in turn takes what is pinned to it, then everything that is left if that fits, otherwise what
+        gains most. What the last region cannot take is an error.
+        """
+        regions: dict[Key, str] = dict(pinned)
+        offsets: dict[Key, int] = {}
+        for region in self._memory.regions:
+            chosen = [key for key in self._order if pinned.get(key) == region.name]
+            if not self._fits(chosen, region):
+                raise self._too_small(region, chosen)
+            waiting = [key for key in self._order if key not in regions]
+            if self._fits([*chosen, *waiting], region):
+                chosen += waiting
+            else:
+                for key in waiting:
+                    if self._fits([*chosen, key], region):
+                        chosen.append(key)
+            offsets.update(self._place(chosen))
+            regions.update(dict.fromkeys(chosen, region.name))
+        left = [key for key in self._order if key not in regions]
+        if left:
+            region = self._memory.regions[-1]
+            raise self._too_small(
+                region, [key for key in self._order if regions.get(key, region.name) == region.name]
+            )
+        return regions, offsets
+
+    def _fits(self, keys: Sequence[Key], region: Region) -> bool:
+        if region.size_bytes is None:
+            return True
+        keys = sorted(keys)
+        spans, overlaps = _numbered(keys, self._spans, self._shared)
+        if lower_bound(spans, overlaps) > region.size_bytes:
+            return False
+        # The final search begins in the same way and goes on for longer: it finds nothing worse.
+        offsets = arrange(spans, overlaps, enough=region.size_bytes, effort=_TRIAL)
+        return height(spans, offsets) <= region.size_bytes
+
+    def _place(self, keys: Sequence[Key]) -> dict[Key, int]:
+        keys = sorted(keys)
+        return dict(zip(keys, arrange(*_numbered(keys, self._spans, self._shared)), strict=True))
+
+    def _too_small(self, region: Region, keys: Sequence[Key]) -> DoesNotFitError:
+        need = height([self._spans[key] for key in sorted(keys)], list(self._place(keys).values()))
+        return DoesNotFitError(
+            f"memory region {region.name} has {region.size_bytes} bytes, what must lie there needs {need}",
+            "give the region more bytes, add a region, or pin less to it",
+        )

@@ -20,6 +20,8 @@ ALIGNMENT = 16
 
 _LOCAL_BYTES = 64  # Buffers up to this size live on the stack, where a C compiler turns them into registers.
 _WORKSPACE = "workspace"
+_OPERATOR = "utvm.operator"  # Its parameters: inputs, constants, one output.
+_OVERLAP = "utvm.overlap"  # As :mod:`utvm.compiler.overlap` describes it.
 _LINE = 110  # Characters, longer prototypes are broken.
 
 
@@ -47,7 +49,8 @@ def print_function(name: str, function: Any) -> CFunction:
     """Print a lowered ``tirx.PrimFunc``.
 
     Each buffer parameter becomes a ``restrict`` pointer to its elements, ``const`` if the function does not
-    write it. Buffers of its own that are too large for the stack lie in a workspace the caller provides.
+    write it. Where its attribute ``utvm.overlap`` says that the output may lie over an input, the two are not
+    ``restrict``. Buffers of its own that are too large for the stack lie in a workspace the caller provides.
 
     Raises:
         CompileError: it holds something that has no C form here.
@@ -104,10 +107,14 @@ class _FunctionPrinter:
     def print(self, name: str) -> CFunction:
         parameters = {self._names.of(item): dtype_of(item) for item in self._function.params}
         self._dtypes.update(parameters)
+        if self._function.attrs and _OPERATOR in self._function.attrs:
+            # C helpers write its output through a pointer.
+            self._written.add(list(parameters)[-1])
         self._statement(self._function.body)
+        sharing = self._sharing()
         declared = [
-            f"{'' if text in self._written else 'const '}{C_TYPES[dtype]} *restrict {text}"
-            for text, dtype in parameters.items()
+            f"{'' if text in self._written else 'const '}{C_TYPES[dtype]} *{'' if shared else 'restrict '}{text}"
+            for (text, dtype), shared in zip(parameters.items(), sharing, strict=True)
         ]
         if self._workspace_bytes:
             declared.append(f"uint8_t *restrict {_WORKSPACE}")
@@ -123,6 +130,14 @@ class _FunctionPrinter:
             self._workspace_bytes,
             frozenset(self._expressions.helpers),
         )
+
+    def _sharing(self) -> list[bool]:
+        """Return for each parameter whether the output may lie over it; for the output, whether over any."""
+        attributes = self._function.attrs
+        distances = [int(each) for each in attributes[_OVERLAP]] if attributes and _OVERLAP in attributes else []
+        sharing = [distance >= 0 for distance in distances]
+        others = len(self._function.params) - len(sharing) - 1
+        return [*sharing, *[False] * others, any(sharing)]
 
     def _count(self, variable: Any) -> None:
         self._mentions[hash(variable)] += 1

@@ -13,7 +13,7 @@ static const {{ constant.c_type }} {{ constant.name }}[{{ constant.elements }}] 
 };
 
 {% endfor %}
-int32_t {{ name }}_run(const void *const *inputs, void *const *outputs, uint8_t *arena)
+int32_t {{ name }}_run({{ parameters }})
 {
 {% for parameter in unused %}
     (void){{ parameter }};

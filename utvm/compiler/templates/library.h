@@ -11,10 +11,47 @@
 
 #include <stdint.h>
 
-#define {{ name | upper }}_ARENA_BYTES {{ arena_bytes }}
+/* Bytes of working memory. Inputs and outputs may lie in it. */
+{% for arena in arenas %}
+#define {{ name | upper }}_{{ arena.region | upper }}_BYTES {{ arena.size_bytes }}
+{% endfor %}
 
-/* Runs the model once. inputs and outputs point to the tensors above, in that order, none overlapping another;
- * arena to {{ name | upper }}_ARENA_BYTES bytes at a multiple of {{ alignment }}. Returns 0. */
-int32_t {{ name }}_run(const void *const *inputs, void *const *outputs, uint8_t *arena);
+/* Where in the working memory inputs and outputs may lie. */
+{% for kind, places in (("INPUT", input_places), ("OUTPUT", output_places)) %}
+{% for place in places %}
+#define {{ name | upper }}_{{ kind }}_{{ loop.index0 }}_OFFSET {{ place.offset }} /* in {{ place.region }} */
+{% endfor %}
+{% endfor %}
+{% if inputs | selectattr("scaling") | list or outputs | selectattr("scaling") | list %}
+
+/* What integers stand for: real number = scale * (integer - zero point). */
+{% for kind, tensors in (("INPUT", inputs), ("OUTPUT", outputs)) %}
+{% for tensor in tensors %}
+{% if tensor.scaling %}
+#define {{ name | upper }}_{{ kind }}_{{ loop.index0 }}_SCALE {{ tensor.scaling.scale | float_literal }}
+#define {{ name | upper }}_{{ kind }}_{{ loop.index0 }}_ZERO_POINT ({{ tensor.scaling.zero_point }})
+{% endif %}
+{% endfor %}
+{% endfor %}
+{% endif %}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Runs the model once.
+ *
+ * inputs and outputs point to the tensors above, in that order, each aligned to its elements, none overlapping another.
+ * Each may lie outside of the working memory or at its place in it, where an input is overwritten.
+{% for arena in arenas %}
+ * {{ arena.region }} points to {{ name | upper }}_{{ arena.region | upper }}_BYTES bytes at a multiple of {{ alignment }}.
+{% endfor %}
+ *
+ * Returns 0{% if executor == "graph" %}, or a negative code of {{ name }}_graph_executor.h{% endif %}. */
+int32_t {{ name }}_run({{ parameters }});
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

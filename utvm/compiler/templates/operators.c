@@ -2,6 +2,7 @@
 #include "{{ name }}_operators.h"
 
 #include <math.h>
+#include <string.h>
 
 {% for helper in helpers %}
 {{ helper }}

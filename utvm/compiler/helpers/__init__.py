@@ -1,8 +1,14 @@
 """Small C functions that operators call where C's own operators do not mean what TIRx means.
 
-A helper is named by what it does and its element type, as in ``max_float32``, and is printed into a library only
-if an operator calls it.
+A helper is printed into a library only if an operator calls it. There are two sorts: those made for an element
+type and named after it, as ``max_float32``; and the C files beside this one, each named after the one function
+that it defines and that others may call.
 """
+
+import functools
+import re
+from collections.abc import Iterable
+from pathlib import Path
 
 from utvm.compiler.literals import C_TYPES
 
@@ -28,15 +34,36 @@ _BODIES = {
 def is_helper(name: str) -> bool:
     """Return whether a C function is one of the helpers."""
     operation, _, dtype = name.partition("_")
-    return operation in _BODIES and dtype in C_TYPES
+    return (operation in _BODIES and dtype in C_TYPES) or name in _files()
 
 
-def helper_definition(name: str) -> str:
-    """Return the C text of a helper.
+def helper_definitions(names: Iterable[str]) -> list[str]:
+    """Return the C texts of helpers and of those that they call, each after what it calls.
 
     Args:
-        name: operation and element type, for example ``floordiv_int8``.
+        names: as ``floordiv_int8`` or ``requantize``.
     """
+    texts: dict[str, str] = {}
+
+    def add(name: str) -> None:
+        if name in texts:
+            return
+        text = _files().get(name) or _typed_definition(name)
+        for called in sorted(set(re.findall(r"\w+", text)) & _files().keys() - {name}):
+            add(called)
+        texts[name] = text
+
+    for name in sorted(names):
+        add(name)
+    return list(texts.values())
+
+
+@functools.cache
+def _files() -> dict[str, str]:
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("*.c"))}
+
+
+def _typed_definition(name: str) -> str:
     operation, dtype = name.split("_")
     c_type = C_TYPES[dtype]
     if operation in ("floordiv", "floormod") and dtype not in _SIGNED:

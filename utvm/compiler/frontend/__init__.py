@@ -1,28 +1,18 @@
 """From a model's bytes to a Relax module."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
-import onnx
 import tvm
 from tvm import relax
-from tvm.relax.frontend.onnx import from_onnx
-from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
 
+from utvm.compiler.frontend.imported import Imported
+from utvm.compiler.frontend.onnx_model import import_onnx
+from utvm.compiler.frontend.tflite_model import import_tflite
 from utvm.compiler.graph import tensor_of
 from utvm.compiler.guard import tvm_errors
 from utvm.compiler.model import Model
-from utvm.compiler.validate import unsupported_operators
 from utvm.errors import CompileError
-
-
-@dataclass(frozen=True)
-class Imported:
-    """A Relax module and what its user calls the parameters and results of its ``main``."""
-
-    module: Any
-    input_names: tuple[str, ...]
-    output_names: tuple[str, ...]
 
 
 def import_model(model: Model) -> Imported:
@@ -33,7 +23,7 @@ def import_model(model: Model) -> Imported:
             elements, an element type that C lacks, or an absurd size.
     """
     with tvm_errors(model.origin, "read the model"):
-        imported = _import_relax(model) if model.format == "relax" else _import_onnx(model)
+        imported = _FRONTENDS[model.format](model)
         _check_tensors(imported.module, model.origin)
     return imported
 
@@ -56,23 +46,6 @@ def _import_relax(model: Model) -> Imported:
     return Imported(module, tuple(str(parameter.name) for parameter in main.params), names)
 
 
-def _import_onnx(model: Model) -> Imported:
-    proto = onnx.load_from_string(model.content)
-    unsupported = unsupported_operators(proto, _get_convert_map())
-    if unsupported:
-        raise CompileError(
-            f"{model.origin}: operators that are not supported: {', '.join(unsupported)}",
-            "replace them in the model by supported operators",
-        )
-    module = from_onnx(proto, keep_params_in_input=False)
-    stored = {item.name for item in proto.graph.initializer}
-    return Imported(
-        module,
-        tuple(item.name for item in proto.graph.input if item.name not in stored),
-        tuple(item.name for item in proto.graph.output),
-    )
-
-
 def _check_tensors(module: Any, origin: str) -> None:
     """Refuse tensors that cannot be on a board before anything of their size is allocated."""
     main = module["main"]
@@ -89,3 +62,10 @@ def _leaves(kind: Any) -> list[Any]:
         return [leaf for field in kind.fields for leaf in _leaves(field)]
     # Shapes are computed while compiling, and take no memory on a board.
     return [] if isinstance(kind, relax.ShapeType) else [kind]
+
+
+_FRONTENDS: dict[str, Callable[[Model], Imported]] = {
+    "onnx": import_onnx,
+    "relax": _import_relax,
+    "tflite": import_tflite,
+}

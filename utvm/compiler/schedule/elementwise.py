@@ -1,4 +1,4 @@
-"""Loop schedules: how an operator's loops are arranged before they are lowered.
+"""The schedule of operators that no schedule of their own knows.
 
 What is done here never changes a result, not even its last bit: every sum keeps its order.
 """

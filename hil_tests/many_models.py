@@ -1,0 +1,38 @@
+"""Many small models in one image, so that the board is programmed once for all of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from utvm.compiler import Library
+from utvm.errors import UtvmError
+from utvm.firmware import Firmware
+
+
+class ManyModels:
+    """Libraries that are linked together. One that does not compile fails its own test alone.
+
+    Args:
+        compile_each: case name to what compiles it.
+        link: makes the image.
+    """
+
+    def __init__(
+        self, compile_each: Mapping[str, Callable[[], Library]], link: Callable[[Sequence[Library]], Firmware]
+    ) -> None:
+        self._libraries: dict[str, Library] = {}
+        self._errors: dict[str, UtvmError] = {}
+        for case, compile_it in compile_each.items():
+            try:
+                self._libraries[case] = compile_it()
+            except UtvmError as error:
+                self._errors[case] = error
+        self.image = link(list(self._libraries.values()))
+
+    def library(self, case: str) -> Library:
+        """Return one case's library.
+
+        Raises:
+            UtvmError: it did not compile.
+        """
+        if case in self._errors:
+            raise self._errors[case]
+        return self._libraries[case]

@@ -1,0 +1,17 @@
+"""Runs commands the way ``./inv`` does, after its first start."""
+
+import os
+import subprocess
+import sys
+
+
+def inv(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "utvm.cli", *map(str, words)],
+        env={**os.environ, "COLUMNS": "200", **env},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )

@@ -1,0 +1,147 @@
+"""TFLite models that cannot be compiled: one clear message each. TVM is not needed to say it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models.tflite_writer import Builder
+from utvm.compiler import from_tflite
+from utvm.errors import CompileError, ConfigError, UtvmError
+
+
+def chain(operators: Sequence[tuple[str, list[str | None], list[str]]], **tensors: dict[str, Any]) -> bytes:
+    """Write a model from ``x`` to ``y``; tensors are float32 of shape (1, 4) unless told."""
+    builder = Builder()
+    names = {"x", "y", *(name for _, reads, writes in operators for name in [*reads, *writes] if name)}
+    for name in sorted(names):
+        options = {"shape": (1, 4), "dtype": "float32", **tensors.get(name, {})}
+        builder.tensor(name, options.pop("shape"), options.pop("dtype"), options.pop("data", None), **options)
+    for operator, reads, writes in operators:
+        builder.operator(operator, reads, writes)
+    return builder.finish(["x"], ["y"])
+
+
+RELU: tuple[str, list[str | None], list[str]] = ("RELU", ["x"], ["y"])
+
+
+def refusal(content: bytes) -> str:
+    with pytest.raises(CompileError) as caught:
+        from_tflite(content, "bad")
+    return str(caught.value)
+
+
+def test_a_good_model_is_taken() -> None:
+    assert from_tflite(chain([RELU]), "good").format == "tflite"
+
+
+def test_every_unsupported_operator_is_named_with_its_tensor() -> None:
+    text = refusal(
+        chain(
+            [("Frobnicate", ["x"], ["a"]), ("RELU", ["a"], ["b"]), ("WHILE", ["b"], ["c"]), ("SVDF", ["c"], ["y"])]
+        )
+    )
+    assert "operators that are not supported: Frobnicate (at a), WHILE (at c), SVDF (at y)" in text
+
+
+def test_weights_quantised_and_activations_not() -> None:
+    weights = {"shape": (4, 4), "dtype": "int8", "data": 1, "scale": 0.5}
+    text = refusal(chain([("FULLY_CONNECTED", ["x", "w"], ["y"])], w=weights))
+    assert "quantised weights and float activations: FULLY_CONNECTED (at y)" in text
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        ({"shape": (1, 0)}, "input 'x': has no elements: shape (1, 0)"),
+        (
+            {"shape": (1 << 20, 1 << 20)},
+            "tensor 'x': is absurdly large: shape (1048576, 1048576), 4398046511104 bytes",
+        ),
+        ({"shape": (2, -1)}, "tensor 'x': has a negative dimension: (2, -1)"),
+        ({"shape": (1,) * 9}, "tensor 'x': has 9 dimensions; 8 are supported"),
+        ({"signature": (1, -1)}, "input 'x': has a dimension without fixed size: (1, -1)"),
+        ({"dtype": "float16"}, "tensor 'x': has elements of type float16, which is not supported"),
+        ({"dtype": "complex64"}, "tensor 'x': has elements of type complex64, which is not supported"),
+        ({"data": 1}, "input 'x': is a constant"),
+        ({"dtype": "int8", "scale": float("nan")}, "tensor 'x': has a scale that is not a positive number"),
+        ({"dtype": "int8", "scale": 1.0, "zero_point": 200}, "tensor 'x': has a zero point that int8 cannot hold"),
+        ({"dtype": "int8", "scale": [1.0, 2.0], "axis": 1}, "has 2 scales along dimension 1 of shape (1, 4)"),
+    ],
+)
+def test_tensors_that_are_refused(tensor: dict[str, Any], message: str) -> None:
+    assert message in refusal(chain([RELU], x=tensor))
+
+
+def test_a_batch_of_any_size_is_one() -> None:
+    assert from_tflite(chain([RELU], x={"signature": (-1, 4)}), "batch").name == "batch"
+
+
+def test_cycle() -> None:
+    text = refusal(chain([("ADD", ["x", "b"], ["a"]), ("RELU", ["a"], ["b"]), ("RELU", ["b"], ["y"])]))
+    assert "the graph has a cycle through ADD (at a)" in text
+
+
+def test_operators_out_of_order_are_told_from_a_cycle() -> None:
+    text = refusal(chain([("RELU", ["a"], ["y"]), ("RELU", ["x"], ["a"])]))
+    assert "RELU (at y) comes before RELU (at a), whose result it reads" in text
+
+
+def test_dangling_input() -> None:
+    assert "nothing produces 'nowhere', which RELU (at y) reads" in refusal(chain([("RELU", ["nowhere"], ["y"])]))
+
+
+def test_output_that_nothing_makes() -> None:
+    assert "nothing produces the output 'y'" in refusal(chain([("RELU", ["x"], ["a"])]))
+
+
+def test_value_given_twice() -> None:
+    assert "tensor 'y' is given a value more than once" in refusal(chain([RELU, RELU]))
+
+
+def test_no_operators() -> None:
+    assert "the graph is empty" in refusal(chain([]))
+
+
+def test_several_graphs() -> None:
+    builder = Builder()
+    builder.tensor("x", (1,), "float32")
+    builder.tensor("y", (1,), "float32")
+    builder.operator("RELU", ["x"], ["y"])
+    assert "holds 2 graphs, where one is supported" in refusal(builder.finish(["x"], ["y"], graphs=2))
+
+
+@pytest.mark.parametrize("stride", [0, -1, 1 << 20])
+def test_stride_out_of_range(stride: int) -> None:
+    builder = Builder()
+    builder.tensor("x", (1, 4, 4, 1), "float32")
+    builder.tensor("y", (1, 4, 4, 1), "float32")
+    builder.operator("MAX_POOL_2D", ["x"], ["y"], stride_w=stride)
+    assert f"its stride_w is {stride}, which is out of range" in refusal(builder.finish(["x"], ["y"]))
+
+
+def test_constant_that_does_not_fill_its_shape() -> None:
+    content = chain([("ADD", ["x", "k"], ["y"])], k={"data": np.arange(4)})
+    # The vector of the constant begins with its length; its first element is 0.0, its second 1.0.
+    place = content.index(np.array([0, 1, 2, 3], np.float32).tobytes()) - 4
+    assert content[place : place + 4] == (16).to_bytes(4, "little")
+    damaged = content[:place] + (12).to_bytes(4, "little") + content[place + 4 :]
+    assert "tensor 'k': holds 12 bytes where its shape needs 16" in refusal(damaged)
+
+
+@pytest.mark.parametrize("part", [0.05, 0.3, 0.6, 0.9, 0.99])
+def test_truncated_file(part: float) -> None:
+    content = chain([RELU, ("TANH", ["y"], ["z"])])
+    with pytest.raises(UtvmError, match="only a part of a file"):
+        from_tflite(content[: int(len(content) * part)], "bad")
+
+
+def test_a_length_of_two_to_the_31_is_not_counted_through() -> None:
+    content = bytearray(chain([RELU]))
+    for place in range(8, len(content) - 4, 4):
+        damaged = bytes(content[:place]) + b"\xff\xff\xff\x7f" + bytes(content[place + 4 :])
+        try:
+            from_tflite(damaged, "bad")
+        except (CompileError, ConfigError) as error:
+            assert error.message.startswith("TFLite model bad: ")

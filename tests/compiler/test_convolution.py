@@ -1,0 +1,116 @@
+"""Int8 convolutions against an exact numpy model: on this computer, and on an emulated Cortex-M7."""
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from convolutions import DSP, Functions, HostFunctions, Shape, random_inputs, random_record, reference
+from cortex_m7 import run_on_cortex_m7
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+_SHAPES = [
+    Shape(),
+    Shape(channels=3, outputs=5, filter=(5, 5), padding=(2, 2, 2, 2)),
+    Shape(channels=3, outputs=8, strides=(2, 2), padding=(0, 0, 1, 1)),
+    Shape(channels=8, outputs=7, filter=(1, 1), padding=(0, 0, 0, 0), clamped=True),
+    Shape(channels=16, outputs=4, filter=(1, 1), strides=(2, 2), padding=(0, 0, 0, 0)),
+    Shape(channels=4, outputs=8, filter=(3, 2), strides=(2, 1), dilation=(1, 2), padding=(0, 1, 2, 1)),
+    Shape(height=1, width=1, channels=64, outputs=10, filter=(1, 1), padding=(0, 0, 0, 0)),
+    Shape(height=1, width=1, channels=7, outputs=3, filter=(1, 1), padding=(0, 0, 0, 0)),
+    Shape(height=3, width=4, channels=4, outputs=5, filter=(3, 4), padding=(0, 0, 0, 0), residual=True),
+    Shape(channels=8, outputs=8, residual=True),
+    Shape(channels=5, outputs=5, residual=True, clamped=True),
+    Shape(channels=8, multiplier=1),
+    Shape(channels=8, multiplier=1, strides=(2, 2), clamped=True),
+    Shape(channels=4, multiplier=1, filter=(2, 5), padding=(1, 2, 0, 2)),
+    Shape(channels=4, multiplier=1, dilation=(2, 1), padding=(2, 1, 2, 1)),
+    Shape(channels=6, multiplier=1),
+    Shape(channels=3, multiplier=2),
+    Shape(channels=4, multiplier=1, residual=True),
+]
+_RECORDS = [random_record(shape, number) for number, shape in enumerate(_SHAPES)]
+_SANITIZERS = ["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=all"]
+
+
+@functools.cache
+def _functions(features: frozenset[str]) -> Functions:
+    return Functions(_RECORDS, features)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("features", [frozenset[str](), DSP], ids=["plain", "dsp"])
+@pytest.mark.parametrize("flags", [["-O2"], _SANITIZERS], ids=["optimised", "sanitized"])
+def test_convolution_equals_the_model(features: frozenset[str], flags: list[str], tmp_path: Path) -> None:
+    run = HostFunctions(_functions(features), tmp_path, flags)
+    for number, record in enumerate(_RECORDS):
+        inputs = random_inputs(record, number)
+        np.testing.assert_array_equal(run(number, record, inputs), reference(record, inputs), str(_SHAPES[number]))
+
+
+@pytest.mark.slow
+def test_convolution_equals_the_model_on_a_cortex_m7(tmp_path: Path) -> None:
+    inputs = [random_inputs(record, number) for number, record in enumerate(_RECORDS)]
+    outputs = run_on_cortex_m7(_functions(DSP), _RECORDS, inputs, tmp_path)
+    for number, output in enumerate(outputs):
+        expected = reference(_RECORDS[number], inputs[number])
+        np.testing.assert_array_equal(output, expected, str(_SHAPES[number]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("features", [frozenset[str](), DSP], ids=["plain", "dsp"])
+def test_output_may_lie_as_near_to_an_input_as_the_operator_says(features: frozenset[str], tmp_path: Path) -> None:
+    functions = _functions(features)
+    run = HostFunctions(functions, tmp_path)
+    for number, record in enumerate(_RECORDS):
+        inputs = random_inputs(record, number)
+        for which, least in enumerate(functions.operators[number].overlap):
+            for distance in () if least is None else (least, least + 1, least + 17):
+                output = run.sharing(number, record, inputs, which, distance)
+                np.testing.assert_array_equal(output, reference(record, inputs), str(_SHAPES[number]))
+
+
+def test_output_grows_over_the_input_of_a_padded_convolution() -> None:
+    record = random_record(Shape(height=32, width=32, channels=16, outputs=16), 0)
+    (distance,) = Functions([record], DSP).operators[0].overlap
+    assert distance is not None
+    assert 32 * 16 <= distance <= 3 * 32 * 16
+
+
+_SIZE = st.integers(1, 7)
+_shapes = st.builds(
+    Shape,
+    height=_SIZE,
+    width=_SIZE,
+    channels=st.integers(1, 9),
+    outputs=st.integers(1, 9),
+    filter=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    padding=st.tuples(*[st.integers(0, 2)] * 4),
+    multiplier=st.integers(0, 2),
+    residual=st.booleans(),
+    clamped=st.booleans(),
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(_shapes.filter(lambda shape: shape.is_legal), min_size=4, max_size=8), st.integers(0, 2**16))
+def test_any_convolution_equals_the_model(
+    tmp_path_factory: pytest.TempPathFactory, shapes: list[Shape], seed: int
+) -> None:
+    records = [random_record(shape, seed + number) for number, shape in enumerate(shapes)]
+    assume(all(min(record.output_shape) > 0 for record in records))
+    for features in (frozenset[str](), DSP):
+        functions = Functions(records, features)
+        run = HostFunctions(functions, tmp_path_factory.mktemp("any"), ["-O1"])
+        for number, record in enumerate(records):
+            inputs = random_inputs(record, seed)
+            expected = reference(record, inputs)
+            np.testing.assert_array_equal(run(number, record, inputs), expected)
+            for which, least in enumerate(functions.operators[number].overlap):
+                if least is not None:
+                    output = run.sharing(number, record, inputs, which, least)
+                    np.testing.assert_array_equal(output, expected)

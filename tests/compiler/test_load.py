@@ -1,0 +1,151 @@
+"""Model files of all formats: what they hold counts, not their names."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models.tflite_writer import Builder
+from utvm.compiler import from_onnx, load, reference
+from utvm.compiler import torch_file as torch_door
+from utvm.errors import CompileError, ConfigError
+
+DIGITS = (Path(__file__).parents[2] / "models" / "digits" / "digits.onnx").read_bytes()
+
+SCRIPT = """
+from tvm.script import ir as I, relax as R
+
+@I.ir_module
+class Doubler:
+    @R.function
+    def main(x: R.Tensor((2, 3), "float32")) -> R.Tensor((2, 3), "float32"):
+        with R.dataflow():
+            y = R.add(x, x)
+            R.output(y)
+        return y
+"""
+
+
+def tflite() -> bytes:
+    builder = Builder()
+    builder.tensor("serving_default_x:0", (2, 3), "float32")
+    builder.tensor("zwei/mal;x", (2, 3), "float32")
+    builder.operator("ADD", ["serving_default_x:0"] * 2, ["zwei/mal;x"])
+    return builder.finish(["serving_default_x:0"], ["zwei/mal;x"])
+
+
+def doubles(path: Path) -> bool:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    return bool((reference(load(path))([array])[0] == 2 * array).all())
+
+
+@pytest.mark.parametrize("name", ["m.tflite", "m.onnx", "m"])
+def test_tflite_by_content(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(tflite())
+    model = load(tmp_path / name)
+    assert (model.format, model.name, model.origin) == ("tflite", "m", str(tmp_path / name))
+
+
+def test_onnx_by_content(tmp_path: Path) -> None:
+    (tmp_path / "digits.tflite").write_bytes(DIGITS)
+    assert load(tmp_path / "digits.tflite").digest == from_onnx(DIGITS, "digits").digest
+
+
+@pytest.mark.slow
+def test_relax_as_python_and_as_json(tmp_path: Path) -> None:
+    (tmp_path / "script").write_text(SCRIPT)
+    model = load(tmp_path / "script")
+    assert model.format == "relax" and doubles(tmp_path / "script")
+    (tmp_path / "m.onnx").write_bytes(b"\n" + model.content)
+    assert load(tmp_path / "m.onnx").format == "relax" and doubles(tmp_path / "m.onnx")
+
+
+def test_tflite_gives_the_result(tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(tflite())
+    assert doubles(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("import tvm\nraise ValueError('no weights')", "raises ValueError: no weights"),
+        ("import tvm", "must define one Relax module, but defines none"),
+        ("import tvm\nimport sys\nsys.exit(3)", "raises SystemExit: 3"),
+    ],
+)
+def test_python_that_defines_no_module(source: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(source)
+    with pytest.raises(CompileError, match=message):
+        load(tmp_path / "m.py")
+
+
+def test_python_without_tvm_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')  # tvm\n")
+    with pytest.raises(ConfigError, match="is not an ONNX file"):
+        load(tmp_path / "m.py")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"root_index": 0',
+        b'{"root_index": 3, "nodes": []}',
+        b'{"root_index": 0, "nodes": [{"type": "int", "data": 3}]}',
+        b'{"root_index": 1, "nodes": [{"type": "ffi.Array", "data": [1]}, {"type": "ir.IRModule", "data": {}}]}',
+        b'{"root_index": 0, "nodes": ' + b"[" * 100_000,
+    ],
+)
+def test_damaged_json(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_bytes(content)
+    with pytest.raises(ConfigError, match="is not a Relax module as JSON, or a damaged one"):
+        load(tmp_path / "m.json")
+
+
+@pytest.mark.slow
+def test_json_that_only_tvm_can_refuse(tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_text(
+        '{"root_index": 0, "nodes": [{"type": "ir.IRModule", "data": {"functions": 9}}]}'
+    )
+    with pytest.raises(CompileError, match="TVM could not read the module"):
+        load(tmp_path / "m.json")
+
+
+@pytest.mark.parametrize("content", [b"PK\x03\x04" * 9, b"PK\x03\x04" + bytes(100)])
+def test_archive_that_is_damaged(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "m.pt2").write_bytes(content)
+    with pytest.raises(ConfigError, match="is a damaged archive"):
+        load(tmp_path / "m.pt2")
+
+
+def test_archive_of_something_else(tmp_path: Path) -> None:
+    np.savez(tmp_path / "m.npz", x=np.zeros(3))
+    with pytest.raises(ConfigError, match=r"is an archive, but not one that torch\.export\.save wrote"):
+        load(tmp_path / "m.npz")
+
+
+def test_without_pytorch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(torch_door, "_check_archive", lambda content, origin: None)
+    (tmp_path / "m.pt2").write_bytes(b"PK\x03\x04")
+    with pytest.raises(ConfigError, match=r"PyTorch is not installed\n  hint: install the extra: .*\[torch\]"):
+        load(tmp_path / "m.pt2")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="PyTorch, an optional extra, is not installed"
+)
+def test_pytorch_archive(tmp_path: Path) -> None:
+    import torch  # type: ignore[import-not-found]
+
+    layers = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Flatten(),
+        torch.nn.Linear(64, 10),
+    ).eval()  # fmt: skip
+    example = torch.rand(1, 1, 8, 8)
+    torch.export.save(torch.export.export(layers, (example,)), tmp_path / "m.pt2")
+    (result,) = reference(load(tmp_path / "m.pt2"))([example.numpy()])
+    np.testing.assert_allclose(result, layers(example).detach().numpy(), rtol=1e-5, atol=1e-6)

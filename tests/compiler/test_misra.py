@@ -1,0 +1,69 @@
+"""MISRA C:2012, as far as cppcheck knows it: every broken rule has a reason, and no mandatory one is broken."""
+
+from pathlib import Path
+
+import pytest
+from host_library import write_sources
+
+from utvm.compiler import compile_model, load
+from utvm.compiler.package.misra import Reasons, misra_counts, misra_findings, reasons, runtime_findings, total
+from utvm.errors import ToolchainError
+from utvm.toolchain import ROOT
+
+
+def assert_explained(counts: dict[str, int]) -> None:
+    assert not reasons().unexplained(counts), "give a reason in docs/misra.yaml, or mend the code"
+
+
+@pytest.mark.slow
+def test_runtime_breaks_only_rules_with_a_reason() -> None:
+    ports = sorted((ROOT / "utvm" / "boards").rglob("*.c"))
+    assert ports
+    counts = {rule: len(places) for rule, places in runtime_findings(ports).items()}
+    assert counts["11.4"] > 0, "a microcontroller's runtime has registers: cppcheck has not seen them"
+    assert_explained(counts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["digits.onnx", "digits_int8.tflite"])
+def test_libraries_break_only_rules_with_a_reason(model: str, tmp_path: Path) -> None:
+    library = compile_model(load(ROOT / "models" / "digits" / model))
+    counts = misra_counts(write_sources(library, tmp_path), [tmp_path])
+    assert counts["8.14"] > 0, "operators have restrict pointers: cppcheck has not seen them"
+    assert_explained(counts)
+
+
+def test_a_broken_rule_is_found_and_named(tmp_path: Path) -> None:
+    source = tmp_path / "wrong.c"
+    source.write_text("int run(int x);\nint run(int x)\n{\n    return (int)sizeof(x++) + x;\n}\n")
+    findings = misra_findings([source])
+    assert findings["13.6"] == [f"{source}:4"]
+    assert "13.6" in reasons().unexplained({"13.6": 1})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["wrong.c"], "cppcheck's own files are gone"
+
+
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    source = tmp_path / "broken.c"
+    source.write_text("int f( {\n")
+    with pytest.raises(ToolchainError, match="cppcheck cannot read"):
+        misra_counts([source])
+
+
+def test_a_rule_without_a_reason_is_unexplained() -> None:
+    known = Reasons(mandatory=("9.1",), left={"8.9": "because", "9.1": "no reason helps", "12.1": " "})
+    assert known.unexplained({"8.9": 3, "9.1": 1, "12.1": 1, "20.4": 1}) == ["9.1", "12.1", "20.4"]
+
+
+def test_reasons_are_in_the_order_of_the_rules_and_none_is_mandatory() -> None:
+    known = reasons()
+    numbers = [tuple(map(int, rule.split("."))) for rule in known.left]
+    assert numbers == sorted(numbers)
+    assert not known.left.keys() & set(known.mandatory)
+
+
+def test_counts_add_up_in_the_order_of_the_rules() -> None:
+    assert list(total([{"12.1": 1, "8.9": 2}, {"8.9": 1, "2.2": 1}]).items()) == [
+        ("2.2", 1),
+        ("8.9", 3),
+        ("12.1", 1),
+    ]

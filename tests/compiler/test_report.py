@@ -1,0 +1,105 @@
+"""The compile report: what it says is what the library is, and its picture is to scale."""
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from utvm.compiler import Library, Memory, Region, compile_model, load
+from utvm.compiler.library import Leftover
+from utvm.compiler.report import RuleCount, plan_svg, write_report
+from utvm.errors import ConfigError
+
+DIGITS = Path(__file__).parents[2] / "models" / "digits" / "digits.onnx"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def digits() -> Library:
+    return compile_model(load(DIGITS))
+
+
+def test_the_json_says_what_the_library_is(digits: Library, tmp_path: Path) -> None:
+    json_path, _ = write_report(digits, tmp_path / "new" / "folder")
+    content = json.loads(json_path.read_text())
+    assert content["arena_bytes"] == digits.arena_bytes
+    assert content["lower_bound_bytes"] == digits.lower_bound_bytes
+    assert len(content["calls"]) == 5
+    assert content["digest"] == digits.digest
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.words = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in {"meta", "br"}:
+            self.open.append(tag)
+        for name, value in attrs:
+            assert name not in {"src", "href"}, f"{tag} needs another file: {value}"
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+def test_misra_findings_are_shown_with_their_reasons(digits: Library, tmp_path: Path) -> None:
+    rules = [RuleCount("8.14", 5, 0, "restrict is needed"), RuleCount("11.4", 0, 7, "registers have addresses")]
+    json_path, html_path = write_report(digits, tmp_path, rules)
+    assert [each["rule"] for each in json.loads(json_path.read_text())["misra"]] == ["8.14", "11.4"]
+    page = html_path.read_text()
+    assert "registers have addresses" in page
+    assert "MISRA" not in write_report(digits, tmp_path)[1].read_text()
+
+
+def test_the_page_is_whole_and_needs_no_other_file(digits: Library, tmp_path: Path) -> None:
+    strange = replace(digits, leftovers=(Leftover("exp <&>", "x", "no integer form"),))
+    _, html_path = write_report(strange, tmp_path)
+    page = _Tags()
+    page.feed(html_path.read_text())
+    assert page.open == []
+    for said in ("exp <&>", "no integer form", "digits_max_pool2d1", f"{digits.arena_bytes:,}", "logits"):
+        assert said in page.words
+
+
+def test_the_picture_is_to_scale(digits: Library) -> None:
+    picture = ET.fromstring(plan_svg(digits))
+    room = picture.find(f".//{SVG}rect[@class='room']")
+    assert room is not None
+    width, height = float(room.attrib["width"]), float(room.attrib["height"])
+    bars = picture.findall(f".//{SVG}g[@class='bar']")
+    assert len(bars) == len(digits.blocks)
+    for bar, block in zip(bars, digits.blocks, strict=True):
+        title, rect = bar.find(f"{SVG}title"), bar.find(f"{SVG}rect")
+        assert title is not None and rect is not None and title.text is not None
+        assert title.text.startswith(f"{block.tensor} ({block.kind}): {block.size:,} B at {block.offset:,}, ")
+        lives = (block.last - block.first + 1) / (len(digits.calls) + 2)
+        assert float(rect.attrib["width"]) == pytest.approx(lives * width, abs=0.02)
+        assert float(rect.attrib["height"]) == pytest.approx(
+            max(block.size / digits.arena_bytes * height, 1.5), abs=0.02
+        )
+        bottom = height - float(rect.attrib["y"]) - float(rect.attrib["height"])
+        assert bottom == pytest.approx(block.offset / digits.arena_bytes * height, abs=1.6)
+
+
+def test_each_region_has_its_picture() -> None:
+    memory = Memory((Region("fast", 5000), Region("slow")))
+    pictures = plan_svg(compile_model(load(DIGITS), memory=memory))
+    assert re.findall(r"bytes of (\w+)", pictures) == ["fast", "slow"]
+
+
+def test_a_directory_that_cannot_be_written_is_an_error(digits: Library, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="compile report cannot be written"):
+        write_report(digits, tmp_path / "file")

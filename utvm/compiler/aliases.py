@@ -1,0 +1,60 @@
+"""Which buffers are parts of others or the caller's outputs, and what is left to copy."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from utvm.compiler.library import Tensor
+from utvm.compiler.steps import Place, Step
+
+
+def settle(
+    steps: Sequence[Step],
+    buffers: Sequence[Tensor],
+    results: Sequence[Place],
+    outputs: Sequence[Tensor],
+    joined: Mapping[int, Place],
+) -> tuple[tuple[Step, ...], tuple[Tensor, ...]]:
+    """Let operators write where their results are wanted.
+
+    A buffer that is an output is written there at once. An output that is an input, a constant, a part of another
+    buffer or an output already is copied at the end.
+
+    Args:
+        steps: which write no outputs yet.
+        results: where each output's elements are without this.
+        joined: buffer number to its place in another buffer, of which it is a part.
+
+    Returns:
+        The steps, and the buffers that are left, numbered anew.
+    """
+    results = [_root(place, joined) for place in results]
+    direct: dict[int, int] = {}
+    for number, (place, output) in enumerate(zip(results, outputs, strict=True)):
+        if place.kind == "buffer" and output.size_bytes == buffers[place.number].size_bytes:
+            direct.setdefault(place.number, number)
+    kept = [number for number in range(len(buffers)) if number not in joined and number not in direct]
+    numbers = {old: new for new, old in enumerate(kept)}
+
+    def final(place: Place) -> Place:
+        place = _root(place, joined)
+        if place.kind != "buffer":
+            return place
+        if place.number in direct:
+            return Place("output", direct[place.number], place.offset)
+        return replace(place, number=numbers[place.number])
+
+    settled = [
+        replace(step, reads=tuple(map(final, step.reads)), writes=tuple(map(final, step.writes))) for step in steps
+    ]
+    for number, (place, output) in enumerate(zip(results, outputs, strict=True)):
+        if place.kind != "buffer" or direct.get(place.number) != number:
+            settled.append(Step("", (final(place),), (Place("output", number),), output.size_bytes))
+    return tuple(settled), tuple(buffers[number] for number in kept)
+
+
+def _root(place: Place, joined: Mapping[int, Place]) -> Place:
+    """Return where a place really is: buffers that are parts of parts are followed to the whole."""
+    while place.kind == "buffer" and place.number in joined:
+        whole = joined[place.number]
+        place = replace(whole, offset=whole.offset + place.offset)
+    return place

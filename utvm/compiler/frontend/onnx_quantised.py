@@ -1,0 +1,160 @@
+"""ONNX's quantised operators as Relax: dequantise, operator on floats, quantise; or exact sums in int32.
+
+TVM's importer lacks most of them. What they compute is written in ``docs/Operators.md`` of onnx/onnx.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import ir, relax
+from tvm.relax.frontend.onnx.onnx_frontend import Conv as _Conv
+from tvm.relax.frontend.onnx.onnx_frontend import MatMul as _MatMul
+from tvm.relax.frontend.onnx.onnx_frontend import onnx_input
+
+from utvm.errors import CompileError
+
+Converter = Callable[[Any, Sequence[Any], dict[str, Any]], Any]
+
+
+def quantize_linear(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert QuantizeLinear."""
+    data, scale, zero = _padded(inputs, 3)
+    _refuse_blocks(attributes)
+    if attributes.get("output_dtype", 0) and zero is None:
+        raise CompileError("QuantizeLinear with an output type but without a zero point is not supported")
+    dtype = "uint8" if zero is None else _dtype(zero)
+    return _quantize(data, scale, zero, dtype, _axis(data, attributes))
+
+
+def dequantize_linear(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert DequantizeLinear."""
+    data, scale, zero = _padded(inputs, 3)
+    _refuse_blocks(attributes)
+    return _dequantize(data, scale, zero, _axis(data, attributes))
+
+
+def qlinear_conv(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert QLinearConv; its bias is int32 with the scale of the sums."""
+    data, data_scale, data_zero, weights, weight_scale, weight_zero, scale, zero, bias = _padded(inputs, 9)
+    real = builder.emit(_dequantize(data, data_scale, data_zero, 0))
+    real_weights = builder.emit(_dequantize(weights, weight_scale, weight_zero, 0))
+    real_bias = None
+    if bias is not None:
+        sums = relax.const(_value(data_scale).reshape(()) * _value(weight_scale), "float32")
+        real_bias = builder.emit(_dequantize(bias, sums, None, 0))
+    summed = _convolve(builder, [real, real_weights, real_bias], attributes)
+    return _quantize(summed, scale, zero, _dtype(zero), 1)
+
+
+def qlinear_matmul(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert QLinearMatMul; scales may be one for each row of the left or each column of the right operand."""
+    left, left_scale, left_zero, right, right_scale, right_zero, scale, zero = _padded(inputs, 8)
+    real_left = builder.emit(_dequantize(left, left_scale, left_zero, max(_rank(left) - 2, 0)))
+    real_right = builder.emit(_dequantize(right, right_scale, right_zero, _rank(right) - 1))
+    product = _matmul(builder, [real_left, real_right])
+    return _quantize(product, scale, zero, _dtype(zero), max(_rank(product) - 2, 0))
+
+
+def conv_integer(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert ConvInteger: padding counts as the zero point."""
+    data, weights, data_zero, weight_zero = _padded(inputs, 4)
+    wide = builder.emit(_centred(data, data_zero, ()))
+    wide_weights = builder.emit(_centred(weights, weight_zero, (-1, *([1] * (_rank(weights) - 1)))))
+    return _convolve(builder, [wide, wide_weights, None], attributes)
+
+
+def matmul_integer(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert MatMulInteger; zero points may be one for each row of the left or column of the right operand."""
+    left, right, left_zero, right_zero = _padded(inputs, 4)
+    wide_left = builder.emit(_centred(left, left_zero, (-1, 1)))
+    wide_right = builder.emit(_centred(right, right_zero, (-1,)))
+    return _matmul(builder, [wide_left, wide_right])
+
+
+CONVERTERS: dict[str, Converter] = {
+    "QuantizeLinear": quantize_linear,
+    "DequantizeLinear": dequantize_linear,
+    "QLinearConv": qlinear_conv,
+    "QLinearMatMul": qlinear_matmul,
+    "ConvInteger": conv_integer,
+    "MatMulInteger": matmul_integer,
+}
+
+
+def _padded(inputs: Sequence[Any], count: int) -> list[Any]:
+    """Return the inputs, None for those that are left out."""
+    return [*inputs, *([None] * count)][:count]
+
+
+def _convolve(builder: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    return builder.normalize(_Conv.get_converter(11)(builder, onnx_input(inputs), attributes, [{}, {}]))
+
+
+def _matmul(builder: Any, inputs: list[Any]) -> Any:
+    return builder.normalize(_MatMul.get_converter(13)(builder, onnx_input(inputs), {}, [{}, {}]))
+
+
+def _centred(data: Any, zero: Any, shape: tuple[int, ...]) -> Any:
+    """Return int32 values less their zero point; where there are several, they are given a shape that spreads."""
+    wide = relax.op.astype(data, "int32")
+    if zero is None:
+        return wide
+    value = _value(zero).astype(np.int32)
+    if not value.any():
+        return wide
+    spread = value.reshape(()) if value.size == 1 else value.reshape(shape)
+    return relax.op.subtract(wide, relax.const(spread, "int32"))
+
+
+def _quantize(data: Any, scale: Any, zero: Any, dtype: str, axis: int) -> Any:
+    return relax.op.quantize(data, *_parameters(scale, zero), axis=axis, out_dtype=dtype)
+
+
+def _dequantize(data: Any, scale: Any, zero: Any, axis: int) -> Any:
+    return relax.op.dequantize(data, *_parameters(scale, zero), axis=axis, out_dtype="float32")
+
+
+def _parameters(scale: Any, zero: Any) -> tuple[Any, Any]:
+    """Return a scale and a zero point in the one form that all frontends give: scalars, where one is enough."""
+    scales = _value(scale).astype(np.float32)
+    if not np.all(np.isfinite(scales)) or not np.all(scales > 0):
+        raise CompileError("a scale is not a positive number")
+    zeros = np.zeros(1, np.int32) if zero is None else _value(zero).astype(np.int32)
+    if (zeros == zeros.ravel()[0]).all():
+        zeros = zeros.ravel()[:1]
+    return relax.const(_scalar_or_row(scales), "float32"), relax.const(_scalar_or_row(zeros), "int32")
+
+
+def _scalar_or_row(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return values.reshape(()) if values.size == 1 else values.ravel()
+
+
+def _value(constant: Any) -> npt.NDArray[Any]:
+    if not isinstance(constant, ir.GenericConst):
+        raise CompileError(
+            "a scale or zero point is computed while the model runs, which is not supported",
+            "quantise the model statically, with a calibration data set",
+        )
+    value: npt.NDArray[Any] = constant.value.numpy()
+    return value
+
+
+def _axis(data: Any, attributes: dict[str, Any]) -> int:
+    rank = _rank(data)
+    axis = int(attributes.get("axis", 1))
+    return (axis + rank if axis < 0 else axis) if rank > 1 else 0
+
+
+def _rank(data: Any) -> int:
+    return int(data.ty.ndim)
+
+
+def _dtype(expression: Any) -> str:
+    return str(getattr(expression.ty.dtype, "dtype", expression.ty.dtype))
+
+
+def _refuse_blocks(attributes: dict[str, Any]) -> None:
+    if attributes.get("block_size", 0):
+        raise CompileError("quantisation in blocks is not supported", "quantise for each tensor or each channel")

@@ -1,0 +1,297 @@
+"""From a TensorFlow Lite model to a Relax module: TVM's importer, with what it refuses or gets wrong put right.
+
+Quantised operators become *dequantise, operator on floats, quantise*. What only moves elements works on the
+integers.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tflite
+from tvm import ir, relax
+from tvm.relax.frontend.tflite import from_tflite
+from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, TensorWrapper
+
+from utvm.compiler.frontend.imported import Imported
+from utvm.compiler.frontend.tflite_view import BufferView, ModelView, OperatorView, TensorView
+from utvm.compiler.library import Scaling
+from utvm.compiler.model import Model
+from utvm.compiler.names import identifier
+from utvm.compiler.tflite_file import TfliteGraph, TfliteTensor, read
+from utvm.compiler.tflite_validate import place
+from utvm.errors import CompileError
+
+_RESHAPES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
+
+# Quantised operators that TVM's importer refuses, or computes on the integers though they are not only moved.
+_AS_FLOAT = (
+    "ADD_N",
+    "BATCH_MATMUL",
+    "ELU",
+    "GELU",
+    "L2_NORMALIZATION",
+    "PRELU",
+    "RELU_0_TO_1",
+    "SELECT",
+    "SELECT_V2",
+    "SIGN",
+    "SQUARE",
+    "ZEROS_LIKE",
+)
+
+_ACTIVATIONS = {
+    tflite.ActivationFunctionType.RELU: (0.0, math.inf),
+    tflite.ActivationFunctionType.RELU_N1_TO_1: (-1.0, 1.0),
+    tflite.ActivationFunctionType.RELU6: (0.0, 6.0),
+}
+
+
+def import_tflite(model: Model) -> Imported:
+    """Turn a TensorFlow Lite model into a Relax module.
+
+    Raises:
+        CompileError: an operator is used in a way that is not supported.
+    """
+    graph = read(model.content, model.origin)
+    module = from_tflite(ModelView(graph, model.content), op_converter=_Converter)
+    # TensorFlow Lite rounds halves away from zero where it quantises floats; ONNX, to even.
+    main = module.get_global_var("main")
+    module.update_func(main, module[main].with_attr("utvm.rounding", "roundf"))
+    return Imported(
+        module,
+        tuple(_name(graph, number, "input", count) for count, number in enumerate(graph.inputs)),
+        tuple(_name(graph, number, "output", count) for count, number in enumerate(graph.outputs)),
+        tuple(_scaling(graph.tensors[number]) for number in graph.inputs),
+        tuple(_scaling(graph.tensors[number]) for number in graph.outputs),
+    )
+
+
+def _scaling(tensor: TfliteTensor) -> Scaling | None:
+    quantisation = tensor.quantisation
+    if quantisation is None or quantisation.scales.size != 1:
+        return None
+    return Scaling(float(quantisation.scales[0]), int(quantisation.zero_points[0]))
+
+
+def _name(graph: TfliteGraph, number: int, kind: str, count: int) -> str:
+    return graph.tensors[number].name or f"{kind}_{count}"
+
+
+def _short(name: str) -> str:
+    """Return an identifier from a tensor's name, which may list all the layers that became one operator."""
+    return identifier(identifier(name.partition(";")[0], "tensor")[-40:], "tensor")
+
+
+class _Converter(OperatorConverter):  # type: ignore[misc]
+    """Converts the operators of one graph. The base class calls methods by the names they have here."""
+
+    def __init__(self, model: Any, subgraph: Any, exp_tab: Any, ctx: Any) -> None:
+        super().__init__(model, subgraph, exp_tab, ctx)
+        self._real = False
+        for name in _RESHAPES:
+            self.convert_map[name] = self._reshape_as_declared
+
+    def check_unsupported_ops(self) -> None:
+        """Do nothing: it is known before TVM is asked."""
+
+    def convert_op_to_relax(self) -> None:
+        """Convert all operators, and hold each result against what the file declares."""
+        graph = self.subgraph.record
+        for op in self.subgraph.operators():
+            where = place(graph, op.record)
+            try:
+                result = self._converter(op)(op=op)
+            except (AssertionError, KeyError, IndexError, TypeError, AttributeError) as error:
+                reason = " ".join(str(error).split())[:200] or "it is not written as the schema says"
+                raise CompileError(f"{where}: is used in a way that is not supported: {reason}") from error
+            names = [_short(graph.tensors[number].name) for number in op.record.outputs]
+            whole = self._bind(result, names[0])
+            parts = [whole] if len(names) == 1 else [whole[index] for index in range(len(names))]
+            for number, part, name in zip(op.record.outputs, parts, names, strict=True):
+                bound = self._as_declared(self._bind(part, name), graph.tensors[number], where)
+                self.exp_tab.set_expr(f"tensor_{number}", self._bind(bound, name))
+
+    def get_op_code_str(self, op: OperatorView) -> str:
+        """Return an operator's name."""
+        return op.record.name
+
+    def get_tensors(self, tensors_idx_list: Any) -> list[TensorWrapper]:
+        """Return the importer's own records of tensors."""
+        return [self._wrap(int(number)) for number in tensors_idx_list]
+
+    def get_expr(self, input_tensor_idx: int) -> Any:
+        """Return what a tensor is computed by; a constant is one here, whether an operator expects it or not."""
+        number = int(input_tensor_idx)
+        tensor = self.subgraph.record.tensors[number]
+        if not self.has_expr(number):
+            dtype = tensor.dtype
+            return self.exp_tab.new_const(
+                _array(tensor, real=self._real), dtype="float32" if self._real else dtype
+            )
+        expression = super().get_expr(number)
+        if not self._real or _quantisation(tensor) is None:
+            return expression
+        return self.bb.emit(self.dequantize(expression, self._wrap(number, quantised=True)))
+
+    def dequantize(self, expr: Any, tensor: TensorWrapper) -> Any:
+        """Return the real numbers that a quantised tensor stands for."""
+        if isinstance(expr, ir.GenericConst) and tensor.tensor.record.dtype == "int64":
+            # The bias of a layer with int16 activations: Relax has no dequantisation of int64.
+            return relax.const(_array(tensor.tensor.record, real=True), "float32")
+        return super().dequantize(expr, tensor)
+
+    def convert_qnn_fused_activation_function(
+        self, expr: Any, fused_activation_fn: int, scale: float, zero_point: int, dtype: str
+    ) -> Any:
+        """Clamp a quantised result. Bounds are rounded half away from zero, in single precision, as by TFLite."""
+        if fused_activation_fn == tflite.ActivationFunctionType.NONE:
+            return expr
+        if fused_activation_fn not in _ACTIVATIONS:
+            raise CompileError(f"its activation, number {fused_activation_fn}, is not supported")
+        limits = np.iinfo(dtype)
+        low, high = (
+            limit
+            if math.isinf(bound)
+            else int(np.clip(_round(np.float32(bound) / np.float32(scale)) + zero_point, limits.min, limits.max))
+            for bound, limit in zip(_ACTIVATIONS[fused_activation_fn], (limits.min, limits.max), strict=True)
+        )
+        return relax.op.clip(expr, min=float(low), max=float(high))
+
+    def convert_fully_connected(self, op: OperatorView) -> Any:
+        """Convert FULLY_CONNECTED, whose input is seen as rows of as many numbers as a unit has weights."""
+        data, weights = op.record.inputs[:2]
+        tensors = self.subgraph.record.tensors
+        depth = tensors[weights].shape[-1]
+        shape = (math.prod(tensors[data].shape) // max(depth, 1), depth)
+        if math.prod(shape) != math.prod(tensors[data].shape):
+            raise CompileError(f"{tensors[data].shape} inputs for {depth} weights")
+        name = f"tensor_{data}"
+        whole = self.get_expr(data)
+        try:
+            if tensors[data].shape != shape:
+                self.exp_tab.set_expr(
+                    name, self._bind(relax.op.reshape(whole, shape), "rows"), force_override=True
+                )
+            return super().convert_fully_connected(op)
+        finally:
+            self.exp_tab.set_expr(name, whole, force_override=True)
+
+    def convert_softmax(self, op: OperatorView) -> Any:
+        """Convert SOFTMAX with its factor beta."""
+        beta = _options(op, tflite.SoftmaxOptions).Beta()
+        if beta == 1.0:
+            return super().convert_softmax(op)
+        data, result = self._wrap(op.record.inputs[0]), self._wrap(op.record.outputs[0])
+        real = self.get_expr(data.tensor_idx)
+        real = self.dequantize(real, data) if data.qnn_params else real
+        out = relax.op.nn.softmax(relax.op.multiply(real, relax.const(beta, "float32")), axis=-1)
+        return self.quantize(out, result) if result.qnn_params else out
+
+    def convert_dequantize(self, op: OperatorView) -> Any:
+        """Convert DEQUANTIZE; weights stored as half floats become floats here."""
+        tensor = self.subgraph.record.tensors[op.record.inputs[0]]
+        if tensor.dtype == "float16":
+            return relax.const(_array(tensor, real=False).astype(np.float32), "float32")
+        return super().convert_dequantize(op)
+
+    def _converter(self, op: OperatorView) -> Callable[..., Any]:
+        convert: Callable[..., Any] = self.convert_map[op.record.name]
+        quantised = self._wrap(op.record.outputs[0]).qnn_params is not None
+        # The importer averages integers with int8 in mind, and so does what turns it into integers again.
+        average = op.record.name == "AVERAGE_POOL_2D" and self._dtype(op.record.outputs[0]) != "int8"
+        if not quantised or not (average or op.record.name in _AS_FLOAT):
+            return convert
+
+        def converted(op: OperatorView) -> Any:
+            self._real = True
+            try:
+                result = self.bb.normalize(convert(op=op))
+            finally:
+                self._real = False
+            return self.quantize(result, self._wrap(op.record.outputs[0]))
+
+        return converted
+
+    def _dtype(self, number: int) -> str:
+        return str(self.subgraph.record.tensors[number].dtype)
+
+    def _wrap(self, number: int, *, quantised: bool | None = None) -> TensorWrapper:
+        """Return the importer's own record of a tensor; where all is real, without its quantisation."""
+        if number < 0:
+            return TensorWrapper(number, 0, 0)
+        tensor = self.subgraph.record.tensors[number]
+        known = _quantisation(tensor)
+        real = self._real and not quantised
+        data = None if tensor.data is None else _array(tensor, real=real)
+        view = TensorView(tensor, number, "float32" if real and known else None)
+        if known is None or real:
+            return TensorWrapper(number, view, None if data is None else BufferView(data))
+        scale = float(known.scales[0]) if known.scales.size == 1 else known.scales
+        parameters = {
+            "scale": relax.const(scale, "float32"),
+            "zero_point": relax.const(int(known.zero_points[0]), "int32"),
+            "axis": known.axis,
+        }
+        return TensorWrapper(number, view, None if data is None else BufferView(data), parameters)
+
+    def _reshape_as_declared(self, op: OperatorView) -> Any:
+        """Give a tensor the shape that its result is declared to have; the shape operand may hold a -1."""
+        shape = self.subgraph.record.tensors[op.record.outputs[0]].shape
+        return relax.op.reshape(self.get_expr(op.record.inputs[0]), relax.ShapeExpr(list(shape)))
+
+    def _bind(self, expression: Any, name: str) -> Any:
+        if isinstance(expression, relax.Var | ir.GenericConst | relax.Tuple):
+            return expression
+        return self.bb.emit(expression, name_hint=name)
+
+    def _as_declared(self, expression: Any, tensor: TfliteTensor, where: str) -> Any:
+        """Return an expression of the shape and element type that the file declares for it."""
+        kind = expression.ty
+        shape = tuple(int(extent) for extent in kind.shape)
+        dtype = str(getattr(kind.dtype, "dtype", kind.dtype))
+        if math.prod(shape) != math.prod(tensor.shape):
+            raise CompileError(f"{where}: makes a tensor of shape {shape}, but the file declares {tensor.shape}")
+        if shape != tensor.shape:
+            expression = relax.op.reshape(expression, relax.ShapeExpr(list(tensor.shape)))
+        if dtype == tensor.dtype:
+            return expression
+        if "float" in dtype or "float" in tensor.dtype:
+            raise CompileError(f"{where}: makes elements of type {dtype}, but the file declares {tensor.dtype}")
+        return relax.op.astype(expression, tensor.dtype)
+
+
+def _quantisation(tensor: TfliteTensor) -> Any:
+    """Return a tensor's quantisation if it means anything: a scale of 0 is written for shapes and axes."""
+    known = tensor.quantisation
+    return known if known is not None and tensor.dtype != "float32" and known.scales.all() else None
+
+
+def _array(tensor: TfliteTensor, *, real: bool) -> npt.NDArray[Any]:
+    """Return a constant's elements, or the real numbers that they stand for."""
+    data = np.zeros(0, np.uint8) if tensor.data is None else tensor.data
+    array = np.frombuffer(data.tobytes(), tensor.dtype).reshape(tensor.shape)
+    known = _quantisation(tensor)
+    if not real or known is None:
+        return array
+    along = [-1 if axis == known.axis else 1 for axis in range(array.ndim)] if known.scales.size > 1 else ()
+    difference = array.astype(np.int64) - int(known.zero_points[0])
+    real_numbers: npt.NDArray[Any] = difference.astype(np.float32) * known.scales.reshape(along)
+    return real_numbers
+
+
+def _round(value: np.float32) -> int:
+    """Return the nearest integer; of two, the one further from zero."""
+    return int(math.copysign(math.floor(abs(float(value)) + 0.5), value))
+
+
+def _options(op: OperatorView, table: Any) -> Any:
+    """Return an operator's options, read as the schema's table."""
+    options = table()
+    place_of = op.BuiltinOptions()
+    if place_of is None:
+        raise CompileError("it has no options, which it needs")
+    options.Init(place_of.Bytes, place_of.Pos)
+    return options

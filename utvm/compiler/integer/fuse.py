@@ -1,0 +1,102 @@
+"""Fusions of integer steps. None changes a bit of the result."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from utvm.compiler.integer.elementwise import Addition
+from utvm.compiler.integer.records import Convolution, Residual
+from utvm.compiler.integer.steps import Native, Step, Value, needed
+
+
+def fuse(steps: Sequence[Step], results: Sequence[Value]) -> list[Step]:
+    """Let convolutions do what is done before and after them.
+
+    - Zeros that are padded before a convolution become its padding.
+    - An addition of a convolution's result, which nobody else reads, becomes part of the convolution.
+
+    Args:
+        results: what must still be computed.
+    """
+    return _residuals(needed(_paddings(steps), results), results)
+
+
+def _paddings(steps: Sequence[Step]) -> list[Step]:
+    makers = {id(step.output): step for step in steps}
+    fused: list[Step] = []
+    for step in steps:
+        work = step.work
+        before = makers.get(id(step.inputs[0])) if step.inputs else None
+        if isinstance(work, Convolution) and before is not None and len(step.inputs[0].shape) == 4:
+            widths = _padded(before, work.input_zero)
+            if widths is not None:
+                top, left, bottom, right = widths
+                _, height, width, channels = before.inputs[0].shape
+                padding = (
+                    work.padding[0] + top,
+                    work.padding[1] + left,
+                    work.padding[2] + bottom,
+                    work.padding[3] + right,
+                )
+                work = replace(work, input_shape=(height, width, channels), padding=padding)
+                fused.append(Step(work, (before.inputs[0], *step.inputs[1:]), step.output))
+                continue
+        fused.append(step)
+    return fused
+
+
+def _padded(step: Step, zero: int) -> tuple[int, int, int, int] | None:
+    """Return how far a step pads an image with zeros: top, left, bottom, right; None if it does more or less."""
+    if not isinstance(step.work, Native) or step.work.operator != "relax.nn.pad":
+        return None
+    attributes = step.work.call.attrs
+    widths = [int(width) for width in attributes.pad_width]
+    if (
+        str(attributes.pad_mode) != "constant"
+        or float(attributes.pad_value) != zero
+        or any(widths[:2] + widths[6:])
+    ):
+        return None
+    _, _, top, bottom, left, right, _, _ = widths
+    return top, left, bottom, right
+
+
+def _residuals(steps: Sequence[Step], results: Sequence[Value]) -> list[Step]:
+    uses = Counter(id(value) for step in steps for value in step.inputs)
+    uses.update(id(value) for value in results)
+    makers = {id(step.output): (number, step) for number, step in enumerate(steps)}
+    fused = list(steps)
+    gone: set[int] = set()
+    for number, step in enumerate(steps):
+        work = step.work
+        if not isinstance(work, Addition) or work.subtract or work.shapes[0] != work.shapes[1]:
+            continue
+        candidates = []
+        for side, value in enumerate(step.inputs):
+            made = makers.get(id(value))
+            if made is not None and isinstance(made[1].work, Convolution) and uses[id(value)] == 1:
+                candidates.append((made[0], side, made[1]))
+        if not candidates:
+            continue
+        # The convolution that comes last: the other operand is there by then.
+        place, side, convolution = max(candidates, key=lambda item: item[0])
+        record = convolution.work
+        other = step.inputs[1 - side]
+        if not isinstance(record, Convolution) or record.residual is not None or len(other.shape) != 4:
+            continue
+        if id(other) in makers and makers[id(other)][0] > place:
+            continue
+        residual = Residual(
+            work.zeros[side],
+            work.zeros[1 - side],
+            work.factors[side],
+            work.factors[1 - side],
+            work.output,
+            work.output_zero,
+            work.low,
+            work.high,
+        )
+        fused[place] = Step(replace(record, residual=residual), (*convolution.inputs, other), step.output)
+        makers[id(step.output)] = (place, fused[place])
+        gone.add(number)
+    return [step for number, step in enumerate(fused) if number not in gone]

@@ -1,0 +1,84 @@
+"""What the makers of operators share: expressions of integer arithmetic, and how a function is finished."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import s_tir, tirx
+
+from utvm.compiler.integer.records import Rescale
+
+_OPAQUE = 8  # TVM's pattern kind for a function that must not be fused with others.
+
+
+def constant(value: int) -> Any:
+    """Return an int32 constant."""
+    return tirx.IntImm("int32", value)
+
+
+def requantized(value: Any, factor: Rescale) -> Any:
+    """Return an int32 expression times a factor known while compiling, as the C helper ``requantize`` rounds."""
+    multiplier, shift = int(factor.multipliers[0]), int(factor.shifts[0])
+    return tirx.call_pure_extern("int32", "requantize", value, constant(multiplier), constant(shift))
+
+
+def clamped(value: Any, low: int, high: int) -> Any:
+    """Return an int32 expression limited to a range, as int8."""
+    return tirx.max(tirx.min(value, constant(high)), constant(low)).astype("int8")
+
+
+def described(function: Any, operator: str, overlap: Sequence[int | None], macs: int = 0) -> Any:
+    """Return a function with the attributes that planning and the report read.
+
+    Args:
+        operator: what the report calls it.
+        overlap: as :attr:`utvm.compiler.integer.records.Operator.overlap`.
+    """
+    return function.with_attr(
+        {
+            "op_pattern": _OPAQUE,
+            "utvm.operator": operator,
+            "utvm.macs": macs,
+            "utvm.overlap": [-1 if each is None else each for each in overlap],
+        }
+    )
+
+
+def with_one_loop(function: Any) -> Any:
+    """Schedule an element-wise function whose operands all have the output's shape: one loop over all elements."""
+    plan = s_tir.Schedule(function)
+    (block,) = plan.get_child_blocks(plan.get_sblock("root"))
+    loops = plan.get_loops(block)
+    if len(loops) > 1:
+        plan.fuse(*loops)
+    return plan.mod["main"]
+
+
+def with_sum_in_place(function: Any, unrolled: int = 0) -> Any:
+    """Schedule a function of a reduction and what is made of its result: both in the output's innermost loop.
+
+    Args:
+        function: has the blocks ``accumulator``, which reduces, and ``output``.
+        unrolled: how many steps of the reduction may be unrolled.
+    """
+    plan = s_tir.Schedule(function)
+    accumulator, output = plan.get_sblock("accumulator"), plan.get_sblock("output")
+    plan.compute_at(accumulator, plan.get_loops(output)[-1])
+    plan.set_scope(accumulator, 0, "local")
+    spatial = len(plan.get_loops(output))
+    steps = plan.get_loops(accumulator)[spatial:]
+    budget = unrolled
+    for loop in reversed(steps):
+        extent = int(plan.get(loop).extent)
+        if extent > budget:
+            break
+        plan.unroll(loop)
+        budget //= extent
+    if steps:
+        plan.decompose_reduction(accumulator, steps[0])
+    return plan.mod["main"]
+
+
+def elements(shape: Sequence[int]) -> int:
+    """Return how many elements a shape has."""
+    return math.prod(shape)

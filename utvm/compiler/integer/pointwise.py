@@ -1,0 +1,223 @@
+"""Functions of one number, as tables of 256 results."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+
+from utvm.compiler.integer import fixed_point
+from utvm.compiler.integer.quantities import Quantity
+from utvm.compiler.integer.reader import Reader
+from utvm.compiler.integer.records import Int8
+
+Floats = npt.NDArray[np.float32]
+
+_LOGISTIC = Quantity(1 / 256, -128)
+_TANH = Quantity(1 / 128, 0)
+_FRACTION_BITS = 27  # Of the numbers that logistic and tanh take.
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+_UNARY: dict[str, Callable[[Floats], Any]] = {
+    "relax.nn.relu": lambda x: np.maximum(x, 0),
+    "relax.nn.silu": lambda x: x / (1 + np.exp(-x)),
+    "relax.nn.gelu": lambda x: x * (1 + _erf(x / math.sqrt(2))) / 2,
+    "relax.sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "relax.tanh": np.tanh,
+    "relax.erf": _erf,
+    "relax.exp": np.exp,
+    "relax.log": np.log,
+    "relax.sqrt": np.sqrt,
+    "relax.rsqrt": lambda x: 1 / np.sqrt(x),
+    "relax.square": np.square,
+    "relax.abs": np.abs,
+    "relax.negative": np.negative,
+    "relax.floor": np.floor,
+    "relax.ceil": np.ceil,
+    "relax.sin": np.sin,
+    "relax.cos": np.cos,
+}
+_BINARY: dict[str, Callable[[Floats, Floats], Any]] = {
+    "relax.add": np.add,
+    "relax.subtract": np.subtract,
+    "relax.multiply": np.multiply,
+    "relax.divide": np.divide,
+    "relax.maximum": np.maximum,
+    "relax.minimum": np.minimum,
+    "relax.power": np.power,
+}
+
+
+def requantisation(source: Quantity, target: Quantity, low: int = -128, high: int = 127) -> Int8:
+    """Return the table that brings numbers to another scale and zero point, as TensorFlow Lite's QUANTIZE does."""
+    multiplier, shift = fixed_point.quantize_multiplier(source.scale / target.scale)
+
+    def function(number: int) -> int:
+        value = fixed_point.requantize(number - source.zero, multiplier, shift) + target.zero
+        return max(low, min(high, value))
+
+    return fixed_point.table_of(function)
+
+
+def clamp(low: int, high: int) -> Int8:
+    """Return the table that limits numbers."""
+    return fixed_point.table_of(lambda number: max(low, min(high, number)))
+
+
+def logistic(source: Quantity, target: Quantity) -> Int8 | None:
+    """Return the table of TensorFlow Lite's LOGISTIC, or None where it has none: its output has a fixed scale."""
+    if target != _LOGISTIC:
+        return None
+    return _saturating(source, lambda value: fixed_point.divide_by_power(fixed_point.logistic(value), 23) - 128)
+
+
+def tanh(source: Quantity, target: Quantity) -> Int8 | None:
+    """Return the table of TensorFlow Lite's TANH, or None where it has none: its output has a fixed scale."""
+    if target != _TANH:
+        return None
+    return _saturating(source, lambda value: fixed_point.divide_by_power(fixed_point.tanh(value), 24))
+
+
+def leaky_relu(source: Quantity, target: Quantity, alpha: float) -> Int8 | None:
+    """Return the table of TensorFlow Lite's LEAKY_RELU; None for slopes that it cannot have."""
+    if not alpha > 0:
+        return None
+    above = fixed_point.quantize_multiplier(source.scale / target.scale)
+    below = fixed_point.quantize_multiplier(source.scale * float(np.float32(alpha)) / target.scale)
+
+    def function(number: int) -> int:
+        value = number - source.zero
+        return target.zero + fixed_point.requantize(value, *(above if value >= 0 else below))
+
+    return fixed_point.table_of(function)
+
+
+def hard_swish(source: Quantity, target: Quantity) -> Int8 | None:
+    """Return the table of TensorFlow Lite's HARD_SWISH, which computes in 16 bits; None for scales it refuses."""
+    fine = np.float32(1 / 128) * np.float32(source.scale)
+    output, output_shift = _multiplier_of_16_bits(float(fine / np.float32(target.scale)))
+    slope, slope_shift = _multiplier_of_16_bits(float(fine / (np.float32(3) / np.float32(32768))))
+    if output_shift > 0:
+        return None
+
+    def function(number: int) -> int:
+        value = (number - source.zero) * 128
+        gate = value
+        if slope_shift > 0:
+            gate = _int16(gate << (slope_shift - 1))
+        gate = fixed_point.multiply_high(gate, slope, 16)
+        gate = _int16(gate << 1) if slope_shift > 0 else fixed_point.divide_by_power(gate, -slope_shift)
+        gate = (gate + 2**15) >> 1
+        product = gate * fixed_point.multiply_high(value, output, 16)
+        whole = abs(product) >> 15  # Towards zero.
+        return fixed_point.divide_by_power(whole if product >= 0 else -whole, -output_shift) + target.zero
+
+    return fixed_point.table_of(function)
+
+
+def evaluated(reader: Reader, expression: Any, source: Quantity, target: Quantity, rounding: str) -> Int8 | None:
+    """Return the table of any function of one dequantised tensor, computed in float as the model says.
+
+    Args:
+        rounding: ``roundf`` takes halves away from zero, ``rintf`` to even.
+
+    Returns:
+        None if an operator in it is not known here, or its result is not a number.
+    """
+    numbers = np.arange(-128, 128, dtype=np.float32)
+    with np.errstate(all="ignore"):
+        reals = _evaluate(reader, expression, (numbers - np.float32(source.zero)) * np.float32(source.scale))
+    if reals is None or np.isnan(reals).any():
+        return None
+    steps = (reals / np.float32(target.scale)).astype(np.float32)
+    whole = np.rint(steps) if rounding == "rintf" else np.trunc(steps + np.copysign(np.float32(0.5), steps))
+    return np.asarray(np.clip(whole + target.zero, -128, 127), np.int8)
+
+
+def leaves(reader: Reader, expression: Any) -> list[Any]:
+    """Return the dequantised tensors that an expression of known functions is made of; empty for other ones."""
+    found: dict[int, Any] = {}
+
+    def visit(item: Any) -> bool:
+        if reader.real(item) is not None:
+            found[hash(item)] = item
+            return True
+        if isinstance(item, tvm.ir.GenericConst):
+            return bool(item.value.numpy().size == 1)
+        call = reader.call(item)
+        name = str(getattr(getattr(call, "op", None), "name", ""))
+        if name in _UNARY or name in ("relax.clip", "relax.nn.leakyrelu"):
+            return visit(call.args[0])
+        return name in _BINARY and all(visit(argument) for argument in call.args)
+
+    return list(found.values()) if visit(expression) else []
+
+
+def is_hard_swish(reader: Reader, expression: Any) -> Any | None:
+    """Return the tensor x if an expression is ``x * clip(x + 3, 0, 6) / 6``."""
+    division = _called(reader, expression, "relax.divide")
+    product = _called(reader, division.args[0], "relax.multiply") if division is not None else None
+    if division is None or product is None or _number(division.args[1]) != 6:
+        return None
+    limited = _called(reader, product.args[1], "relax.clip")
+    shifted = _called(reader, limited.args[0], "relax.add") if limited is not None else None
+    if limited is None or shifted is None or [float(item.value) for item in limited.args[1:]] != [0, 6]:
+        return None
+    x = product.args[0]
+    return x if shifted.args[0].same_as(x) and _number(shifted.args[1]) == 3 else None
+
+
+def _called(reader: Reader, expression: Any, name: str) -> Any | None:
+    call = reader.call(expression)
+    return call if str(getattr(getattr(call, "op", None), "name", "")) == name else None
+
+
+def _number(expression: Any) -> float | None:
+    if isinstance(expression, tvm.ir.GenericConst) and expression.value.numpy().size == 1:
+        return float(expression.value.numpy().ravel()[0])
+    return None
+
+
+def _evaluate(reader: Reader, expression: Any, x: Floats) -> Floats | None:
+    if reader.real(expression) is not None:
+        return x
+    if isinstance(expression, tvm.ir.GenericConst):
+        return np.full(1, expression.value.numpy().ravel()[0], np.float32)
+    call = reader.call(expression)
+    name = call.op.name
+    values = [_evaluate(reader, item, x) for item in (call.args if name in _BINARY else call.args[:1])]
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    if name == "relax.clip":
+        low, high = (np.float32(float(item.value)) for item in call.args[1:])
+        return np.clip(known[0], low, high)
+    if name == "relax.nn.leakyrelu":
+        return np.where(known[0] > 0, known[0], known[0] * np.float32(call.attrs.alpha))
+    result = _BINARY[name](*known) if name in _BINARY else _UNARY[name](known[0])
+    return np.asarray(result).astype(np.float32)
+
+
+def _saturating(source: Quantity, function: Callable[[int], int]) -> Int8:
+    multiplier, shift = fixed_point.quantize_multiplier(source.scale * 2**_FRACTION_BITS)
+    radius = fixed_point.input_radius(31 - _FRACTION_BITS, shift)
+
+    def of_number(number: int) -> int:
+        value = number - source.zero
+        if abs(value) >= radius:
+            return -128 if value <= -radius else 127
+        return function(fixed_point.requantize(value, multiplier, shift))
+
+    return fixed_point.table_of(of_number)
+
+
+def _multiplier_of_16_bits(real: float) -> tuple[int, int]:
+    multiplier, shift = fixed_point.quantize_multiplier(real)
+    return min((multiplier + 2**15) >> 16, 2**15 - 1), shift
+
+
+def _int16(value: int) -> int:
+    return max(-(2**15), min(2**15 - 1, value))

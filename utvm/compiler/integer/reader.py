@@ -1,0 +1,273 @@
+"""Reading a Relax module into steps: which float tensors are dequantised integers, and where these are."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from utvm.compiler.integer.elementwise import Shift
+from utvm.compiler.integer.quantities import Constants, Quantity, Real, View, dequantised, signed
+from utvm.compiler.integer.steps import Native, Record, Step, Value, tensor_type
+
+_EIGHT_BITS = ("int8", "uint8")
+
+
+class Reader:
+    """What is known about the variables of ``main``, and the steps so far.
+
+    Attributes:
+        steps: in order; not all of them are needed.
+        calls: what each variable is bound to.
+        uses: how often each variable is mentioned.
+    """
+
+    def __init__(self, main: Any) -> None:
+        self.steps: list[Step] = []
+        self.calls: dict[int, Any] = {}
+        self.uses: Counter[int] = Counter()
+        self._values: dict[int, Value] = {}
+        self._views: dict[int, View] = {}
+        self._reals: dict[int, Real] = {}
+        self._constants: dict[int, Constants] = {}
+        self._made: dict[tuple[Any, ...], Value] = {}
+        self.parameters = [self._declare(parameter) for parameter in main.params]
+        for block in main.body.blocks:
+            for binding in block.bindings:
+                self.calls[hash(binding.var)] = binding.value
+                tvm_ffi.structural_walk(binding.value, (tvm.ir.Var, self._count), order="pre")
+        tvm_ffi.structural_walk(main.body.body, (tvm.ir.Var, self._count), order="pre")
+
+    def _count(self, variable: Any) -> None:
+        self.uses[hash(variable)] += 1
+
+    def _declare(self, variable: Any) -> Value:
+        value = Value(str(variable.name), variable.ty)
+        self._values[hash(variable)] = value
+        return value
+
+    # What is known.
+
+    def call(self, expression: Any) -> Any:
+        """Return the call that a variable is bound to, or None."""
+        return self.calls.get(hash(expression)) if isinstance(expression, tvm.ir.Var) else None
+
+    def real(self, expression: Any) -> Real | None:
+        """Return the integers behind a float tensor."""
+        return self._reals.get(hash(expression))
+
+    def constants(self, expression: Any) -> Constants | None:
+        """Return the integers behind a constant float tensor."""
+        return self._constants.get(hash(expression))
+
+    def set_real(self, variable: Any, real: Real) -> None:
+        """Note that a float tensor is a dequantised one."""
+        self._reals[hash(variable)] = real
+
+    def set_value(self, variable: Any, value: Value) -> None:
+        """Note which tensor a variable is."""
+        self._values[hash(variable)] = value
+
+    def set_view(self, variable: Any, view: View) -> None:
+        """Note where the numbers of an integer tensor are."""
+        self._views[hash(variable)] = view
+
+    def view(self, expression: Any) -> View:
+        """Return an 8-bit tensor as a view of an int8 one."""
+        key = hash(expression)
+        if key not in self._views or isinstance(expression, tvm.ir.GenericConst):
+            value = self.value(expression)
+            if dtype_of(expression.ty) == "int8":
+                return View(value)
+            base = self.add(Shift(value.shape, "uint8", "int8"), [value], value.name, value.shape)
+            self._views[key] = View(base, None, True)
+        return self._views[key]
+
+    def value(self, expression: Any) -> Value:
+        """Return a tensor as the module has it."""
+        if isinstance(expression, tvm.ir.GenericConst):
+            return Value("a constant", expression.ty, expression.value.numpy())
+        key = hash(expression)
+        if key not in self._values:
+            view = self._views[key]
+            value = self.arranged(view)
+            if view.unsigned:
+                value = self.add(Shift(value.shape, "int8", "uint8"), [value], value.name, value.shape, "uint8")
+            self._values[key] = value
+        return self._values[key]
+
+    def arranged(self, view: View, axes: Sequence[int] | None = None) -> Value:
+        """Return a view's int8 tensor, its dimensions in the model's order, or transposed by axes from there."""
+        order = composed(view.order, axes)
+        if order is None:
+            return view.base
+        key = (id(view.base), order)
+        if key not in self._made:
+            shape = tuple(view.base.shape[axis] for axis in order)
+            if view.base.constant is not None:
+                array = view.base.constant.transpose(order)
+                self._made[key] = Value(view.base.name, tensor_type(shape, "int8"), array)
+            else:
+                self._made[key] = self.native(
+                    _transposition(view.base.shape, order), [view.base], view.base.name, shape
+                )
+        return self._made[key]
+
+    # New steps.
+
+    def add(
+        self, record: Record, inputs: Sequence[Value], name: str, shape: Sequence[int], dtype: str = "int8"
+    ) -> Value:
+        """Add a step that does what a record says."""
+        output = Value(name, tensor_type(shape, dtype))
+        self.steps.append(Step(record, tuple(inputs), output))
+        return output
+
+    def native(self, work: Native, inputs: Sequence[Value], name: str, shape: Sequence[int]) -> Value:
+        """Add a step that Relax does on int8 tensors."""
+        output = Value(name, tensor_type(shape, "int8"))
+        self.steps.append(Step(work, tuple(inputs), output))
+        return output
+
+    def append(self, work: Native, inputs: Sequence[Value], output: Value) -> None:
+        """Add a step whose result is described already."""
+        self.steps.append(Step(work, tuple(inputs), output))
+
+    def keep(self, variable: Any, call: Any) -> None:
+        """Add a step that does what the module does."""
+        variables: list[Any] = []
+
+        def note(item: Any) -> None:
+            if hash(item) not in {hash(other) for other in variables}:
+                variables.append(item)
+
+        tvm_ffi.structural_walk(call, (tvm.ir.Var, note), order="pre")
+        known = [item for item in variables if hash(item) in self._values or hash(item) in self._views]
+
+        def build(inputs: Sequence[Any]) -> Any:
+            replaced = {hash(item): value for item, value in zip(known, inputs, strict=True)}
+            return _substituted(call, replaced)
+
+        operator = str(getattr(getattr(call, "op", None), "name", ""))
+        inputs = tuple(self.value(item) for item in known)
+        self.steps.append(Step(Native(build, operator, call), inputs, self._declare(variable)))
+
+    def replace_record(self, output: Value, record: Record) -> None:
+        """Let the step that makes a tensor do something else."""
+        for number, step in enumerate(self.steps):
+            if step.output is output:
+                self.steps[number] = replace(step, work=record)
+
+    def maker(self, value: Value) -> Step | None:
+        """Return the step that makes a tensor."""
+        return next((step for step in reversed(self.steps) if step.output is value), None)
+
+    # Constants.
+
+    def dequantize(self, variable: Any, call: Any) -> None:
+        """Note what a dequantised tensor is made of."""
+        numbers, scale, zero = call.args[:3]
+        array, scales, zeros = (self.array(item) for item in (numbers, scale, zero))
+        if scales is None or zeros is None:
+            return
+        dtype = dtype_of(numbers.ty)
+        if array is not None and dtype in (*_EIGHT_BITS, "int32"):
+            self._constants[hash(variable)] = dequantised(array, scales, zeros, int(call.attrs.axis))
+        quantity = quantity_of(scales, zeros, dtype)
+        if quantity is not None and (array is None or dtype == "int8"):
+            self.set_real(variable, Real(replace(self.view(numbers), unsigned=False), quantity))
+
+    def move_constants(self, variable: Any, call: Any) -> bool:
+        """Note what a moved constant is; return whether it is one."""
+        constants = self.constants(call.args[0])
+        if constants is None:
+            return False
+        if call.op.name == "relax.permute_dims":
+            self._constants[hash(variable)] = constants.transposed(_axes_of(call))
+        else:
+            self._constants[hash(variable)] = constants.reshaped(shape_of(variable.ty))
+        return True
+
+    def array(self, expression: Any) -> npt.NDArray[Any] | None:
+        """Return a tensor's elements if they are known while compiling."""
+        if isinstance(expression, tvm.ir.GenericConst):
+            array: npt.NDArray[Any] = expression.value.numpy()
+            return array
+        call = self.call(expression)
+        name = str(getattr(getattr(call, "op", None), "name", ""))
+        if name not in (
+            "relax.permute_dims",
+            "relax.reshape",
+            "relax.expand_dims",
+            "relax.squeeze",
+            "relax.multiply",
+        ):
+            return None
+        first = self.array(call.args[0])
+        if first is None:
+            return None
+        if name == "relax.permute_dims":
+            return np.asarray(first.transpose(_axes_of(call)))
+        if name == "relax.multiply":
+            second = self.array(call.args[1])
+            return None if second is None else first * second
+        reshaped: npt.NDArray[Any] = first.reshape(shape_of(expression.ty))
+        return reshaped
+
+
+def quantity_of(scales: npt.NDArray[Any], zeros: npt.NDArray[Any], dtype: str) -> Quantity | None:
+    """Return the quantity of a tensor quantised as a whole, for its numbers moved to int8."""
+    if scales.size != 1 or zeros.size != 1 or not float(scales.ravel()[0]) > 0:
+        return None
+    return signed(Quantity(float(np.float32(scales.ravel()[0])), int(zeros.ravel()[0])), dtype)
+
+
+def composed(order: tuple[int, ...] | None, axes: Sequence[int] | None) -> tuple[int, ...] | None:
+    """Return one order for a transposition after another; None for one that changes nothing."""
+    if axes is None:
+        return order
+    both = tuple(axes) if order is None else tuple(order[axis] for axis in axes)
+    return None if both == tuple(range(len(both))) else both
+
+
+def dtype_of(kind: Any) -> str:
+    """Return the element type of a Relax type, as numpy's name; empty for what is not a tensor."""
+    dtype = getattr(kind, "dtype", "")
+    return str(getattr(dtype, "dtype", dtype))
+
+
+def shape_of(kind: Any) -> tuple[int, ...]:
+    """Return the shape of a Relax tensor type."""
+    return tuple(int(extent) for extent in kind.shape)
+
+
+def _axes_of(call: Any) -> tuple[int, ...]:
+    rank = len(call.args[0].ty.shape)
+    axes = call.attrs.axes
+    return tuple(range(rank))[::-1] if axes is None else tuple(int(axis) % rank for axis in axes)
+
+
+def _transposition(shape: Sequence[int], order: tuple[int, ...]) -> Native:
+    moved = [axis for axis in order if shape[axis] > 1]
+    if moved == sorted(moved):
+        target = tuple(shape[axis] for axis in order)
+        return Native(lambda inputs: relax.op.reshape(inputs[0], target), "relax.reshape")
+    return Native(lambda inputs: relax.op.permute_dims(inputs[0], order), "relax.permute_dims")
+
+
+def _substituted(expression: Any, replaced: dict[int, Any]) -> Any:
+    if hash(expression) in replaced and isinstance(expression, tvm.ir.Var):
+        return replaced[hash(expression)]
+    if isinstance(expression, tvm.ir.Tuple):
+        return tvm.ir.Tuple([_substituted(field, replaced) for field in expression.fields])
+    if isinstance(expression, tvm.ir.TupleGetItem):
+        return relax.TupleGetItem(_substituted(expression.tuple_value, replaced), int(expression.index))
+    if isinstance(expression, tvm.ir.Call):
+        arguments = [_substituted(argument, replaced) for argument in expression.args]
+        return relax.Call(expression.op, arguments, expression.attrs, expression.ty_args)
+    return expression

@@ -1,0 +1,466 @@
+"""Recognising quantised operators: what lies between dequantised tensors and a quantisation, as steps."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from utvm.compiler.integer import fixed_point, linear, pointwise, pooling, softmax
+from utvm.compiler.integer.elementwise import Addition, Lookup, Product, Quantisation
+from utvm.compiler.integer.linear import Target
+from utvm.compiler.integer.quantities import Quantity, Real, View
+from utvm.compiler.integer.reader import Reader, composed, dtype_of, quantity_of, shape_of
+from utvm.compiler.integer.records import Int8
+from utvm.compiler.integer.steps import Native, Value
+from utvm.compiler.integer.unfit import Unfit
+
+# They move numbers and compute none.
+_MOVEMENTS = (
+    "relax.reshape",
+    "relax.squeeze",
+    "relax.expand_dims",
+    "relax.flatten",
+    "relax.strided_slice",
+    "relax.broadcast_to",
+    "relax.tile",
+    "relax.repeat",
+    "relax.flip",
+    "relax.image.resize2d",
+)
+_POOLS = ("relax.nn.max_pool2d", "relax.nn.avg_pool2d")
+_SOFTMAX_8, _SOFTMAX_16 = Quantity(1 / 256, -128), 1 / 65536
+
+
+class Recognizer:
+    """Turns the bindings of ``main`` into steps, one after another.
+
+    Args:
+        rounding: C function that rounds where floats are quantised.
+
+    Attributes:
+        reasons: why operators stay in float, by the identity of the tensor that they make.
+    """
+
+    def __init__(self, reader: Reader, rounding: str) -> None:
+        self._reader = reader
+        self._rounding = rounding
+        self.reasons: dict[int, str] = {}
+
+    def bind(self, variable: Any, call: Any) -> None:
+        """Read one binding."""
+        name = operator_name(call)
+        if name == "relax.quantize":
+            self._quantize(variable, call)
+            return
+        if dtype_of(variable.ty) in ("int8", "uint8") and self._integers(variable, call, name):
+            return
+        self._reader.keep(variable, call)
+        if isinstance(call, tvm.ir.TupleGetItem):
+            self._pick(variable, call)
+        elif name == "relax.dequantize":
+            self._reader.dequantize(variable, call)
+        elif name:
+            self._move(variable, call, name)
+
+    # Integers that the module computes as such.
+
+    def _integers(self, variable: Any, call: Any, name: str) -> bool:
+        """Read what makes 8-bit integers of 8-bit integers; return whether it is known."""
+        if name == "relax.clip":
+            low, high = (float(item.value) for item in call.args[1:])
+            self._limit(variable, call.args[0], low, high)
+            return True
+        if name == "relax.permute_dims":
+            self._reader.set_view(variable, _transposed(self._reader.view(call.args[0]), variable, call))
+            return True
+        source, pool = _averaged(self._reader, call) if name == "relax.astype" else (None, None)
+        if name == "relax.nn.max_pool2d":
+            source, pool = call.args[0], call
+        if source is None:
+            return False
+        try:
+            view = self._reader.view(source)
+            pooled = pooling.pool(self._reader, pool, view, shape_of(variable.ty), str(variable.name))
+        except Unfit:
+            return False
+        self._reader.set_view(variable, replace(pooled, unsigned=view.unsigned))
+        return True
+
+    def _limit(self, variable: Any, source: Any, lowest: float, highest: float) -> None:
+        """Read a clamp of integers: into the operator before it, if that has no other reader."""
+        view = self._reader.view(source)
+        offset = 128 if view.unsigned else 0
+        low, high = (int(max(-128, min(127, limit - offset))) for limit in (lowest, highest))
+        if (low, high) != (-128, 127):
+            step = self._reader.maker(view.base)
+            if step is not None and hasattr(step.work, "low") and self._reader.uses[hash(source)] == 1:
+                work: Any = step.work
+                limits = {"low": max(low, work.low), "high": min(high, work.high)}
+                if getattr(work, "residual", None) is None:
+                    self._reader.replace_record(view.base, replace(work, **limits))
+            else:
+                view = self._looked_up(view, pointwise.clamp(low, high), "clip", str(variable.name))
+        self._reader.set_view(variable, view)
+
+    def _looked_up(self, view: View, table: Int8, operator: str, name: str) -> View:
+        shape = view.base.shape
+        return replace(
+            view, base=self._reader.add(Lookup(shape or (1,), table, operator), [view.base], name, shape)
+        )
+
+    # Float tensors that are nothing but integers.
+
+    def _move(self, variable: Any, call: Any, name: str) -> None:
+        if name in ("relax.permute_dims", "relax.reshape", "relax.expand_dims", "relax.squeeze"):
+            self._reader.move_constants(variable, call)
+        if name == "relax.concat":
+            self._concatenate_equal(variable, call)
+            return
+        real = self._reader.real(call.args[0]) if call.args else None
+        if real is None:
+            return
+        if name in ("relax.maximum", "relax.minimum"):
+            self._compare(variable, call, real)
+            return
+        label = str(variable.name)
+        if name == "relax.permute_dims":
+            self._reader.set_real(variable, replace(real, view=_transposed(real.view, variable, call)))
+        elif name == "relax.nn.max_pool2d":
+            try:
+                view = pooling.pool(self._reader, call, real.view, shape_of(variable.ty), label)
+            except Unfit as unfit:
+                self._explain(variable, unfit.reason)
+                return
+            self._reader.set_real(variable, replace(real, view=view))
+        elif name == "relax.nn.pad":
+            self._pad(variable, call, real)
+        elif name == "relax.split" or (name in _MOVEMENTS and _only_moves(call, name)):
+            output = Value(label, _with_int8(variable.ty))
+            self._reader.append(
+                Native(lambda inputs: _same_call(call, inputs), name, call),
+                [self._reader.arranged(real.view)],
+                output,
+            )
+            self._reader.set_real(variable, Real(View(output), real.quantity))
+
+    def _compare(self, variable: Any, call: Any, first: Real) -> None:
+        second = self._reader.real(call.args[1])
+        if second is None or second.quantity != first.quantity:
+            return
+        build = {"relax.maximum": relax.op.maximum, "relax.minimum": relax.op.minimum}[str(call.op.name)]
+        output = Value(str(variable.name), _with_int8(variable.ty))
+        values = [self._reader.arranged(real.view) for real in (first, second)]
+        self._reader.append(Native(lambda inputs: build(*inputs), str(call.op.name)), values, output)
+        self._reader.set_real(variable, Real(View(output), first.quantity))
+
+    def _pick(self, variable: Any, call: Any) -> None:
+        real = self._reader.real(call.tuple_value)
+        if real is not None:
+            output = Value(str(variable.name), _with_int8(variable.ty))
+            index = int(call.index)
+            self._reader.append(
+                Native(lambda inputs: relax.TupleGetItem(inputs[0], index), "tuple"), [real.view.base], output
+            )
+            self._reader.set_real(variable, Real(View(output), real.quantity))
+
+    def _pad(self, variable: Any, call: Any, real: Real) -> None:
+        number = real.quantity.zero + float(call.attrs.pad_value) / real.quantity.scale
+        if str(call.attrs.pad_mode) != "constant" or number != int(number) or not -128 <= number <= 127:
+            return
+        widths = [int(width) for width in call.attrs.pad_width]
+        order = real.view.order
+        if order is not None:
+            model = dict(zip(order, zip(widths[::2], widths[1::2], strict=True), strict=True))
+            widths = [width for axis in range(len(order)) for width in model[axis]]
+        base = real.view.base
+        shape = [extent + sum(widths[2 * axis : 2 * axis + 2]) for axis, extent in enumerate(base.shape)]
+        padded = relax.op.nn.pad(relax.Var("x", base.type), widths, "constant", float(number))
+        output = self._reader.native(
+            Native(lambda inputs: _same_call(padded, inputs), "relax.nn.pad", padded),
+            [base],
+            str(variable.name),
+            shape,
+        )
+        self._reader.set_real(variable, replace(real, view=View(output, order)))
+
+    def _concatenate_equal(self, variable: Any, call: Any) -> None:
+        reals = [self._reader.real(field) for field in call.args[0].fields]
+        if all(real is not None and real.quantity == reals[0].quantity for real in reals if reals[0] is not None):
+            known = [real for real in reals if real is not None]
+            if len(known) == len(reals):
+                view = self._concatenated([real.view for real in known], int(call.attrs.axis), str(variable.name))
+                self._reader.set_real(variable, Real(view, known[0].quantity))
+
+    def _concatenated(self, views: Sequence[View], axis: int, name: str) -> View:
+        orders = {view.order for view in views}
+        order = orders.pop() if len(orders) == 1 else None
+        parts = [view.base if order is not None else self._reader.arranged(view) for view in views]
+        along = axis % len(parts[0].shape)
+        along = along if order is None else order[along]
+        shape = list(parts[0].shape)
+        shape[along] = sum(part.shape[along] for part in parts)
+        work = Native(lambda inputs: relax.op.concat(list(inputs), axis=along), "relax.concat")
+        return View(self._reader.native(work, parts, name, shape), order)
+
+    # Quantisation, and what it ends.
+
+    def _quantize(self, variable: Any, call: Any) -> None:
+        scales, zeros = (self._reader.array(item) for item in call.args[1:3])
+        dtype = dtype_of(variable.ty)
+        target = None if scales is None or zeros is None else quantity_of(scales, zeros, dtype)
+        if target is None:
+            self._reader.keep(variable, call)
+            self._explain(call.args[0], "its result has more than one scale, or more than 8 bits")
+            return
+        try:
+            view = self._quantized(call.args[0], target, str(variable.name))
+        except Unfit as unfit:
+            self._explain(call.args[0], unfit.reason)
+            source = self._reader.value(call.args[0])
+            zero = target.zero + (128 if dtype == "uint8" else 0)
+            record = Quantisation(source.shape or (1,), target.scale, zero, dtype, self._rounding)
+            value = self._reader.add(record, [source], str(variable.name), source.shape, dtype)
+            self._reader.set_value(variable, value)
+            return
+        self._reader.set_view(variable, replace(view, unsigned=dtype == "uint8"))
+
+    def _explain(self, expression: Any, reason: str) -> None:
+        """Note why what computes a float tensor of dequantised ones stays in float; the first reason counts."""
+        pending = [expression]
+        while pending:
+            item = pending.pop()
+            call = self._reader.call(item)
+            if call is None or self._reader.real(item) is not None or dtype_of(item.ty) != "float32":
+                continue
+            made = id(self._reader.value(item))
+            if made not in self.reasons:
+                self.reasons[made] = reason
+                pending.extend(getattr(call, "args", ()))
+
+    def _quantized(self, expression: Any, target: Quantity, name: str) -> View:
+        """Add the steps of a float expression and its quantisation.
+
+        Raises:
+            Unfit: there are none.
+        """
+        real = self._reader.real(expression)
+        if real is not None:
+            return self._requantized(real, target, name)
+        core, low, high = self._without_limits(expression, target)
+        call = self._reader.call(core)
+        operator = operator_name(call)
+        limits = Target(target, low, high)
+        if (real := self._reader.real(core)) is not None:
+            table = pointwise.requantisation(real.quantity, target, low, high)
+            return self._looked_up(real.view, table, "requantize", name)
+        handler: Callable[[Any, Target, str], View | None] | None = {
+            "relax.nn.conv2d": self._linear,
+            "relax.matmul": self._linear,
+            "relax.add": self._sum,
+            "relax.subtract": self._sum,
+            "relax.multiply": self._product,
+        }.get(operator)
+        view = handler(core, limits, name) if handler is not None else None
+        if view is None and (low, high) == (-128, 127):
+            view = self._unlimited(core, call, operator, target, name)
+        if view is None:
+            view = self._tabulated(expression, target, name)
+        if view is None:
+            raise Unfit("no integer form of it is known")
+        return view
+
+    def _requantized(self, real: Real, target: Quantity, name: str) -> View:
+        if real.quantity == target:
+            return real.view
+        return self._looked_up(real.view, pointwise.requantisation(real.quantity, target), "requantize", name)
+
+    def _without_limits(self, expression: Any, target: Quantity) -> tuple[Any, int, int]:
+        """Return what activations limit, and the limits in numbers of the target."""
+        low, high = -128, 127
+
+        def number(limit: float) -> int:
+            return fixed_point.quantized_limit(limit, target.scale, target.zero)
+
+        while True:
+            call = self._reader.call(expression)
+            operator = operator_name(call)
+            if operator == "relax.nn.relu":
+                low = max(low, number(0.0))
+            elif operator == "relax.nn.relu6":
+                low, high = max(low, number(0.0)), min(high, number(6.0))
+            elif operator == "relax.clip":
+                low = max(low, number(float(call.args[1].value)))
+                high = min(high, number(float(call.args[2].value)))
+            else:
+                return expression, low, high
+            expression = call.args[0]
+
+    def _linear(self, core: Any, target: Target, name: str, bias: Any = None) -> View | None:
+        call = self._reader.call(core)
+        make = linear.convolution if operator_name(call) == "relax.nn.conv2d" else linear.dense
+        return make(self._reader, call, bias, target, name)
+
+    def _sum(self, core: Any, target: Target, name: str) -> View | None:
+        call = self._reader.call(core)
+        operator = operator_name(call)
+        if operator == "relax.add":
+            for product, bias in (call.args[:2], call.args[1::-1]):
+                if operator_name(self._reader.call(product)) in ("relax.nn.conv2d", "relax.matmul"):
+                    return self._linear(product, target, name, bias)
+        reals = self._operands(call)
+        if reals is None:
+            return None
+        first, second = reals
+        common = 2 * max(first.quantity.scale, second.quantity.scale)
+        views, order = self._aligned([first.view, second.view])
+        record = Addition(
+            (views[0].shape or (1,), views[1].shape or (1,)),
+            (first.quantity.zero, second.quantity.zero),
+            (
+                fixed_point.rescale([first.quantity.scale / common]),
+                fixed_point.rescale([second.quantity.scale / common]),
+            ),
+            operator == "relax.subtract",
+            fixed_point.rescale([common / (2**20 * target.quantity.scale)]),
+            target.quantity.zero,
+            target.low,
+            target.high,
+        )
+        return View(self._reader.add(record, views, name, record.output_shape), order)
+
+    def _product(self, core: Any, target: Target, name: str) -> View | None:
+        reals = self._operands(self._reader.call(core))
+        if reals is None:
+            return None
+        first, second = reals
+        views, order = self._aligned([first.view, second.view])
+        record = Product(
+            (views[0].shape or (1,), views[1].shape or (1,)),
+            (first.quantity.zero, second.quantity.zero),
+            fixed_point.rescale([first.quantity.scale * second.quantity.scale / target.quantity.scale]),
+            target.quantity.zero,
+            target.low,
+            target.high,
+        )
+        return View(self._reader.add(record, views, name, record.output_shape), order)
+
+    def _operands(self, call: Any) -> tuple[Real, Real] | None:
+        first, second = (self._reader.real(item) for item in call.args[:2])
+        return None if first is None or second is None else (first, second)
+
+    def _aligned(self, views: Sequence[View]) -> tuple[list[Value], tuple[int, ...] | None]:
+        """Return tensors in one layout, and what that is: that of those which have one of their own."""
+        orders = {view.order for view in views if view.order is not None}
+        if len(orders) != 1 or any(len(view.shape) != len(views[0].shape) for view in views):
+            return [self._reader.arranged(view) for view in views], None
+        (order,) = orders
+        back = tuple(int(axis) for axis in np.argsort(order))
+        return [self._reader.arranged(view, back) for view in views], order
+
+    def _unlimited(self, core: Any, call: Any, operator: str, target: Quantity, name: str) -> View | None:
+        """Add the steps of operators that no activation is fused with."""
+        if operator == "relax.concat":
+            reals = [self._reader.real(field) for field in call.args[0].fields]
+            views = [self._requantized(real, target, name) for real in reals if real is not None]
+            return self._concatenated(views, int(call.attrs.axis), name) if len(views) == len(reals) else None
+        if operator == "relax.nn.softmax":
+            return self._softmax(call, target, name)
+        real = self._reader.real(call.args[0]) if operator else None
+        if real is None:
+            return None
+        reduce = {
+            "relax.mean": pooling.reduction,
+            "relax.sum": pooling.reduction,
+            "relax.nn.adaptive_avg_pool2d": pooling.global_average,
+        }.get(operator)
+        if reduce is not None:
+            return reduce(self._reader, call, real, target, shape_of(core.ty), name)
+        if operator == "relax.nn.avg_pool2d":
+            view = pooling.pool(self._reader, call, real.view, shape_of(core.ty), name)
+            return self._requantized(Real(view, real.quantity), target, name)
+        return None
+
+    def _softmax(self, call: Any, target: Quantity, name: str) -> View:
+        source, beta = call.args[0], 1.0
+        product = self._reader.call(source)
+        if operator_name(product) == "relax.multiply":
+            factor = self._reader.array(product.args[1])
+            if factor is not None and factor.size == 1 and float(factor.ravel()[0]) > 0:
+                source, beta = product.args[0], float(factor.ravel()[0])
+        real = self._reader.real(source)
+        if real is None:
+            raise Unfit("its input is not a dequantised tensor with one scale")
+        data = self._reader.arranged(real.view)
+        if int(call.attrs.axis) % len(data.shape) != len(data.shape) - 1:
+            raise Unfit("softmax is supported in integers over the last dimension only")
+        if target != _SOFTMAX_8:
+            raise Unfit("softmax is supported in integers with the scale 1/256 and the lowest number as 0 only")
+        record = softmax.Softmax(data.shape, softmax.exponentials(beta * real.quantity.scale))
+        return View(self._reader.add(record, [data], name, data.shape))
+
+    def _tabulated(self, expression: Any, target: Quantity, name: str) -> View | None:
+        """Add the step of a function of one number."""
+        leaves = pointwise.leaves(self._reader, expression)
+        if len(leaves) != 1:
+            return None
+        (leaf,) = leaves
+        real = self._reader.real(leaf)
+        if real is None or shape_of(expression.ty) != real.view.shape:
+            return None
+        table, operator = self._table(expression, leaf, real.quantity, target)
+        return None if table is None else self._looked_up(real.view, table, operator, name)
+
+    def _table(self, expression: Any, leaf: Any, source: Quantity, target: Quantity) -> tuple[Int8 | None, str]:
+        call = self._reader.call(expression)
+        operator = operator_name(call)
+        table = None
+        if operator == "relax.sigmoid" and call.args[0].same_as(leaf):
+            table = pointwise.logistic(source, target)
+        elif operator == "relax.tanh" and call.args[0].same_as(leaf):
+            table = pointwise.tanh(source, target)
+        elif operator == "relax.nn.leakyrelu" and call.args[0].same_as(leaf):
+            table = pointwise.leaky_relu(source, target, float(call.attrs.alpha))
+        elif (x := pointwise.is_hard_swish(self._reader, expression)) is not None and x.same_as(leaf):
+            table, operator = pointwise.hard_swish(source, target), "relax.hard_swish"
+        if table is None:
+            table = pointwise.evaluated(self._reader, expression, source, target, self._rounding)
+        return table, operator.rpartition(".")[2]
+
+
+def operator_name(call: Any) -> str:
+    """Return Relax's name of the operator that a call calls; empty for what is no call of one."""
+    return str(getattr(getattr(call, "op", None), "name", ""))
+
+
+def _transposed(view: View, variable: Any, call: Any) -> View:
+    rank = len(variable.ty.shape)
+    axes = range(rank)[::-1] if call.attrs.axes is None else [int(axis) % rank for axis in call.attrs.axes]
+    return replace(view, order=composed(view.order, axes))
+
+
+def _averaged(reader: Reader, call: Any) -> tuple[Any | None, Any | None]:
+    """Return what an average pooling of integers reads, and the pooling, from the cast behind it."""
+    pool = reader.call(call.args[0])
+    if operator_name(pool) != "relax.nn.avg_pool2d":
+        return None, None
+    widened = reader.call(pool.args[0])
+    if operator_name(widened) != "relax.astype" or dtype_of(widened.args[0].ty) not in ("int8", "uint8"):
+        return None, None
+    return widened.args[0], pool
+
+
+def _only_moves(call: Any, name: str) -> bool:
+    return name != "relax.image.resize2d" or str(call.attrs.method) == "nearest_neighbor"
+
+
+def _same_call(call: Any, inputs: Sequence[Any]) -> Any:
+    return relax.Call(call.op, [*inputs, *call.args[len(inputs) :]], call.attrs, call.ty_args)
+
+
+def _with_int8(kind: Any) -> Any:
+    if isinstance(kind, relax.TupleType):
+        return relax.TupleType([_with_int8(field) for field in kind.fields])
+    return relax.TensorType(shape_of(kind), "int8")

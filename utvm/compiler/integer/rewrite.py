@@ -1,0 +1,99 @@
+"""The Relax pass that turns quantised operators into integer ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+
+from utvm.compiler.integer.fuse import fuse
+from utvm.compiler.integer.reader import Reader, dtype_of
+from utvm.compiler.integer.recognize import Recognizer, operator_name
+from utvm.compiler.integer.steps import Native, Step, Value, needed, to_module
+
+ROUNDING = "utvm.rounding"
+"""Attribute of ``main``: the C function that rounds floats to be quantised, ``roundf`` or ``rintf`` (default)."""
+
+_BORDERS = ("relax.quantize", "relax.dequantize")
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """An operator of a quantised model that stays in float.
+
+    Attributes:
+        operator: Relax's name of it.
+        tensor: the tensor it makes, as the module calls it.
+        reason: why.
+    """
+
+    operator: str
+    tensor: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Integerized:
+    """A module after the pass, and what the pass could not turn into integers."""
+
+    module: Any
+    leftovers: tuple[Leftover, ...]
+
+
+def integerize(module: Any, features: frozenset[str]) -> Integerized:
+    """Turn quantised operators into integer ones.
+
+    What lies between tensors that are dequantised and a quantisation becomes an operator in integers, bit for bit
+    that of TensorFlow Lite Micro's reference kernels. A module without int8 tensors is returned as it is.
+
+    Args:
+        module: a Relax module, not legalized yet.
+        features: what the CPU has beyond plain C.
+    """
+    main = module["main"]
+    bindings = [binding for block in main.body.blocks for binding in block.bindings]
+    if not any(
+        operator_name(binding.value) in _BORDERS or dtype_of(binding.var.ty) == "int8" for binding in bindings
+    ):
+        return Integerized(module, ())
+    reader = Reader(main)
+    attributes = main.attrs
+    recognizer = Recognizer(
+        reader, str(attributes[ROUNDING]) if attributes and ROUNDING in attributes else "rintf"
+    )
+    for binding in bindings:
+        recognizer.bind(binding.var, binding.value)
+    result = _values_of(reader, main.body.body)
+    steps = needed(reader.steps, _flat(result))
+    steps = fuse(steps, _flat(result))
+    changed = to_module(main.params, reader.parameters, steps, result, features)
+    return Integerized(changed, _leftovers(steps, recognizer.reasons, reader))
+
+
+def _values_of(reader: Reader, expression: Any) -> Any:
+    if isinstance(expression, tvm.ir.Tuple):
+        return tuple(_values_of(reader, field) for field in expression.fields)
+    return reader.value(expression)
+
+
+def _flat(result: Any) -> list[Value]:
+    return [value for item in result for value in _flat(item)] if isinstance(result, tuple) else [result]
+
+
+def _leftovers(steps: Sequence[Step], reasons: dict[int, str], reader: Reader) -> tuple[Leftover, ...]:
+    """Return the operators that compute floats of dequantised numbers."""
+    touched: set[int] = set()
+    found: list[Leftover] = []
+    for step in steps:
+        if not isinstance(step.work, Native):
+            continue
+        operator = step.work.operator
+        if operator == "relax.dequantize":
+            touched.add(id(step.output))
+        elif any(id(value) in touched for value in step.inputs) and dtype_of(step.output.type) == "float32":
+            touched.add(id(step.output))
+            if not operator:
+                continue
+            reason = reasons.get(id(step.output), "its result is not quantised")
+            found.append(Leftover(operator.removeprefix("relax."), step.output.name, reason))
+    return tuple(found)

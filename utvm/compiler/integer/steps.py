@@ -1,0 +1,194 @@
+"""A model between recognition and Relax: steps, which are records of integer operators or Relax calls."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+import tvm
+from tvm import relax, tirx
+
+from utvm.compiler.integer import convolution, elementwise, pool, softmax
+from utvm.compiler.integer.records import Convolution, Operator
+
+Record = (
+    Convolution
+    | elementwise.Addition
+    | elementwise.Product
+    | elementwise.Lookup
+    | elementwise.Shift
+    | elementwise.Quantisation
+    | pool.Pool
+    | pool.Reduction
+    | softmax.Softmax
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor, or a tuple of tensors, told apart by identity.
+
+    Attributes:
+        name: what the module called it.
+        type: Relax's.
+        constant: its elements, where they are known.
+    """
+
+    name: str
+    type: Any
+    constant: npt.NDArray[Any] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a tensor."""
+        return tuple(int(extent) for extent in self.type.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Native:
+    """A computation that Relax's own operators do.
+
+    Attributes:
+        build: makes the expression of the inputs' expressions.
+        operator: Relax's name of it.
+        call: the module's call, where there is one; its arguments are not those of the step.
+    """
+
+    build: Callable[[Sequence[Any]], Any]
+    operator: str
+    call: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One computation."""
+
+    work: Record | Native
+    inputs: tuple[Value, ...]
+    output: Value
+
+
+def make(record: Record, features: frozenset[str]) -> Operator:
+    """Make the operator of a record."""
+    if isinstance(record, Convolution):
+        return convolution.make(record, features)
+    return _MAKERS[type(record)](record)
+
+
+_MAKERS: dict[type, Callable[[Any], Operator]] = {
+    elementwise.Addition: elementwise.make_addition,
+    elementwise.Product: elementwise.make_product,
+    elementwise.Lookup: elementwise.make_lookup,
+    elementwise.Shift: elementwise.make_shift,
+    elementwise.Quantisation: elementwise.make_quantisation,
+    pool.Pool: pool.make_pool,
+    pool.Reduction: pool.make_reduction,
+    softmax.Softmax: softmax.make,
+}
+
+
+def tensor_type(shape: Sequence[int], dtype: str) -> Any:
+    """Return Relax's type of a tensor."""
+    return relax.TensorType(tuple(shape), dtype)
+
+
+def needed(steps: Sequence[Step], results: Sequence[Value]) -> list[Step]:
+    """Return the steps that results depend on, in their order."""
+    wanted = {id(value) for value in results}
+    kept: list[Step] = []
+    for step in reversed(steps):
+        if id(step.output) in wanted:
+            kept.append(step)
+            wanted.update(id(value) for value in step.inputs)
+    return kept[::-1]
+
+
+def to_module(
+    parameters: Sequence[Any],
+    values: Sequence[Value],
+    steps: Sequence[Step],
+    result: Any,
+    features: frozenset[str],
+) -> Any:
+    """Return a Relax module that computes the steps.
+
+    Args:
+        parameters: the variables of ``main``.
+        values: those of the parameters, in the same order.
+        result: a value, or a tuple of results.
+    """
+    builder = relax.BlockBuilder()
+    writer = _Writer(builder, features)
+    for value, parameter in zip(values, parameters, strict=True):
+        writer.expressions[id(value)] = parameter
+    with builder.function("main", list(parameters)):
+        with builder.dataflow():
+            for step in steps:
+                writer.write(step)
+            output = builder.emit_output(writer.nested(result))
+        builder.emit_func_output(output)
+    return builder.get()
+
+
+class _Writer:
+    """Writes steps as Relax.
+
+    Attributes:
+        expressions: of the values so far.
+    """
+
+    def __init__(self, builder: Any, features: frozenset[str]) -> None:
+        self._builder = builder
+        self._features = features
+        self.expressions: dict[int, Any] = {}
+        self._unshaped: dict[int, Any] = {}
+
+    def write(self, step: Step) -> None:
+        inputs = [self._expression(value) for value in step.inputs]
+        if isinstance(step.work, Native):
+            written = self._builder.emit(step.work.build(inputs))
+            if step.work.operator == "relax.reshape":
+                self._unshaped[hash(written)] = self._unshaped.get(hash(inputs[0]), inputs[0])
+        else:
+            written = self._operator(make(step.work, self._features), inputs, step.output.shape)
+        self.expressions[id(step.output)] = written
+
+    def nested(self, item: Any) -> Any:
+        if isinstance(item, tuple):
+            return tvm.ir.Tuple([self.nested(each) for each in item])
+        return self._expression(item)
+
+    def _expression(self, value: Value) -> Any:
+        if value.constant is not None:
+            return relax.const(value.constant, str(value.constant.dtype))
+        return self.expressions[id(value)]
+
+    def _operator(self, operator: Operator, inputs: Sequence[Any], shape: tuple[int, ...]) -> Any:
+        parameters = [_shape_of(parameter.ty) for parameter in operator.function.params]
+        name = str(operator.function.attrs["utvm.operator"])
+        function = self._builder.add_func(
+            operator.function.with_attr("tirx.noalias", tirx.const(True, "bool")), name
+        )
+        arguments = [
+            self._reshaped(item, wanted) for item, wanted in zip(inputs, parameters[: len(inputs)], strict=True)
+        ]
+        constants = [relax.const(array, str(array.dtype)) for array in operator.constants]
+        output = operator.function.params[-1].ty
+        kind = tensor_type(_shape_of(output), str(getattr(output.dtype, "dtype", output.dtype)))
+        called = self._builder.emit(relax.call_tir(function, [*arguments, *constants], kind))
+        return self._reshaped(called, shape)
+
+    def _reshaped(self, item: Any, shape: tuple[int, ...]) -> Any:
+        """Return a tensor in another shape; a chain of shapes is only its last one."""
+        if _shape_of(item.ty) == shape:
+            return item
+        origin = self._unshaped.get(hash(item), item)
+        if _shape_of(origin.ty) == shape:
+            return origin
+        written = self._builder.emit(relax.op.reshape(origin, shape))
+        self._unshaped[hash(written)] = origin
+        return written
+
+
+def _shape_of(kind: Any) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in kind.shape)

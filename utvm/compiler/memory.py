@@ -1,0 +1,68 @@
+"""What memory a library may use: one or more regions, and which tensors must lie where."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from utvm.compiler.names import RESERVED
+from utvm.errors import ConfigError
+
+_TAKEN = RESERVED | {"inputs", "outputs"}
+
+
+@dataclass(frozen=True)
+class Region:
+    """A region of RAM.
+
+    Attributes:
+        name: a C identifier; the parameter of ``NAME_run`` that points there.
+        size_bytes: what a run may use of it, or None: as much as is needed.
+
+    Raises:
+        ConfigError: the name is not a C identifier or means something else already, or the size is negative.
+    """
+
+    name: str
+    size_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", self.name) or self.name in _TAKEN:
+            raise ConfigError(
+                f"a memory region cannot be called {self.name!r}",
+                "use letters, digits and underscores, a letter first, and no word that C has taken",
+            )
+        if self.size_bytes is not None and self.size_bytes < 0:
+            raise ConfigError(f"memory region {self.name} cannot have {self.size_bytes} bytes")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The regions that a plan may use.
+
+    Attributes:
+        regions: in order of preference, the fastest first.
+        pins: name of a tensor to name of the region that it must lie in.
+
+    Raises:
+        ConfigError: there is no region, two have one name, or a pin names a region that is not there.
+    """
+
+    regions: tuple[Region, ...] = (Region("arena"),)
+    pins: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = [region.name for region in self.regions]
+        if not names or len({name.upper() for name in names}) != len(names):
+            raise ConfigError(f"memory regions need different names, not {names}")
+        for tensor, region in self.pins.items():
+            if region not in names:
+                raise ConfigError(
+                    f"tensor {tensor} is pinned to region {region}, which is not there",
+                    f"regions: {', '.join(names)}",
+                )
+
+    @property
+    def text(self) -> str:
+        """Everything in one line, equal for equal memories."""
+        regions = [f"{region.name}={region.size_bytes}" for region in self.regions]
+        return f"{regions} {sorted(self.pins.items())}"

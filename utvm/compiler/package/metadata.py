@@ -1,0 +1,148 @@
+"""``metadata.json`` of a package: Model Library Format, version 7, and what that lacks.
+
+The keys are those that TVM wrote from 0.9 until the format left it (``python/tvm/micro/model_library_format.py``).
+What it has no key for is under ``utvm``. The schema is ``docs/package.schema.json``.
+"""
+
+import datetime
+import hashlib
+import importlib.metadata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import utvm
+from utvm.compiler.library import Library, Placement, Tensor
+from utvm.compiler.model import Model
+from utvm.compiler.package.layout import ALIGNMENT
+from utvm.compiler.package.terms import Terms
+
+VERSION = 7
+"""Of Model Library Format."""
+
+_OWN_VERSION = 1  # Of the keys under "utvm".
+_CPU = 1  # DLPack's kDLCPU: the only device type of a microcontroller.
+_TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy")
+
+
+def metadata(
+    library: Library, model: Model, terms: Terms, *, time: int, misra: Mapping[str, int] | None
+) -> dict[str, Any]:
+    """Return what ``metadata.json`` holds.
+
+    Args:
+        time: of export, in seconds since 1970.
+        misra: findings for each MISRA rule in the library, or None if nobody counted.
+    """
+    moment = datetime.datetime.fromtimestamp(time, datetime.timezone.utc)
+    return {
+        "version": VERSION,
+        "modules": {
+            library.name: {
+                "model_name": library.name,
+                "export_datetime": moment.strftime("%Y-%m-%d %H:%M:%SZ"),
+                "style": "full-model",
+                "target": ["c"],
+                "executors": [library.executor],
+                "memory": _memory(library),
+                # No runtime is needed, so none is named.
+                "external_dependencies": [],
+            }
+        },
+        "utvm": _own(library, model, terms, misra),
+    }
+
+
+def _memory(library: Library) -> dict[str, Any]:
+    workspaces = {call.function: 0 for call in library.calls if call.function != "memcpy"}
+    for block in library.blocks:
+        if block.kind == "workspace" and library.calls[block.first].function in workspaces:
+            function = library.calls[block.first].function
+            workspaces[function] = max(workspaces[function], block.size)
+    memory: dict[str, Any] = {
+        "functions": {
+            "main": [
+                {
+                    "device": _CPU,
+                    # One arena for all: it has room for inputs and outputs too, which io_size_bytes tells again.
+                    "workspace_size_bytes": library.arena_bytes,
+                    "constants_size_bytes": library.weights_bytes,
+                    "io_size_bytes": sum(tensor.size_bytes for tensor in (*library.inputs, *library.outputs)),
+                    "inputs": _by_name(library.inputs),
+                    "outputs": _by_name(library.outputs),
+                }
+            ],
+            "operator_functions": [
+                {"function_name": function, "workspace": [{"device": _CPU, "workspace_size_bytes": size}]}
+                for function, size in workspaces.items()
+            ],
+        }
+    }
+    if library.executor == "graph":
+        memory["sids"] = _storage(library)
+    return memory
+
+
+def _by_name(tensors: Iterable[Tensor]) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for number, tensor in enumerate(tensors):
+        name = tensor.name if tensor.name not in named else f"{tensor.name}#{number}"
+        named[name] = {"dtype": tensor.dtype, "size": tensor.size_bytes}
+    return named
+
+
+def _storage(library: Library) -> list[dict[str, Any]]:
+    """Return Model Library Format's list of storage of the graph executor, one entry for a block of the plan."""
+    return [
+        {"storage_id": number, "size_bytes": block.size}
+        | ({"input_binding": block.tensor} if block.kind == "input" else {})
+        for number, block in enumerate(library.blocks)
+    ]
+
+
+def _own(library: Library, model: Model, terms: Terms, misra: Mapping[str, int] | None) -> dict[str, Any]:
+    own: dict[str, Any] = {
+        "version": _OWN_VERSION,
+        "generator": {
+            "utvm": utvm.__version__,
+            **{package: importlib.metadata.version(package) for package in _TOOLS},
+        },
+        "model": {
+            "format": model.format,
+            "sha256": hashlib.sha256(model.content).hexdigest(),
+            "bytes": len(model.content),
+        },
+        "library_sha256": library.digest,
+        "sources": {
+            name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(library.sources.items())
+        },
+        "features": sorted(library.features),
+        "regions": [
+            {"name": arena.region, "bytes": arena.size_bytes, "alignment": ALIGNMENT} for arena in library.arenas
+        ],
+        "lower_bound_bytes": library.lower_bound_bytes,
+        "inputs": _placed(library.inputs, library.input_places),
+        "outputs": _placed(library.outputs, library.output_places),
+        "calls": [asdict(call) for call in library.calls],
+        "plan": [asdict(block) for block in library.blocks],
+        "float_leftovers": [asdict(leftover) for leftover in library.leftovers],
+        "licenses": {"code": terms.code_license, "weights": terms.weights_license},
+    }
+    if misra is not None:
+        own["misra"] = dict(misra)
+    return own
+
+
+def _placed(tensors: Sequence[Tensor], places: Sequence[Placement]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": tensor.name,
+            "dtype": tensor.dtype,
+            "shape": list(tensor.shape),
+            "bytes": tensor.size_bytes,
+            "scaling": asdict(tensor.scaling) if tensor.scaling else None,
+            "region": place.region,
+            "offset": place.offset,
+        }
+        for tensor, place in zip(tensors, places, strict=True)
+    ]

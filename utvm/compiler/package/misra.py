@@ -1,0 +1,140 @@
+"""Counting what cppcheck's MISRA C:2012 check finds, and the reasons for what is left.
+
+The reasons are in ``docs/misra.yaml``. Rules are named by their numbers alone: their texts belong to MISRA.
+"""
+
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import get_args
+
+from utvm import runtime
+from utvm.compiler.library import Library
+from utvm.config import Record, load_yaml
+from utvm.errors import ToolchainError
+from utvm.process import run
+from utvm.toolchain import ROOT
+
+REASONS = ROOT / "docs" / "misra.yaml"
+
+_TIMEOUT_S = 1800.0
+_FINDING = re.compile(r"^(?P<id>[A-Za-z0-9.-]+)\t(?P<place>.*)$", re.MULTILINE)
+_RULE = "misra-c2012-"
+# What cppcheck says when it could not read a file; findings would be missing without a word.
+_TROUBLE = ("internalError", "syntaxError", "preprocessorErrorDirective", "cppcheckError", "unknownMacro")
+
+
+class Reasons(Record):
+    """What ``docs/misra.yaml`` says.
+
+    Attributes:
+        mandatory: rules that MISRA allows no deviation from.
+        left: rule to the reason why findings of it stay.
+    """
+
+    mandatory: tuple[str, ...]
+    left: dict[str, str]
+
+    def unexplained(self, counts: Mapping[str, int]) -> list[str]:
+        """Return the rules found that are mandatory or that nobody gave a reason for."""
+        return [rule for rule in counts if rule in self.mandatory or not self.left.get(rule, "").strip()]
+
+
+def reasons(path: Path = REASONS) -> Reasons:
+    """Read the reasons.
+
+    Raises:
+        ConfigError: the file is missing or wrong.
+    """
+    return load_yaml(path, Reasons)
+
+
+def misra_findings(paths: Sequence[Path], include: Sequence[Path] = ()) -> dict[str, list[str]]:
+    """Return where MISRA C:2012 rules are broken: rule, such as ``11.3``, to ``file:line`` of each finding.
+
+    Args:
+        paths: C files that belong together; rules about a whole program look at all of them.
+        include: folders of their headers.
+
+    Raises:
+        ToolchainError: cppcheck is missing, or cannot read a file.
+    """
+    with tempfile.TemporaryDirectory() as work:
+        said = run(
+            [
+                "cppcheck",
+                "--addon=misra",
+                "--std=c99",
+                "--platform=arm32-wchar_t4",
+                "--quiet",
+                # Headers that assembler files share hide C from them; C files are never read that way.
+                "-U__ASSEMBLER__",
+                "--template={id}\t{file}:{line}",
+                "--template-location=",
+                # Without it, the addon's files would lie beside the sources.
+                f"--cppcheck-build-dir={work}",
+                f"--output-file={work}/findings",
+                *(f"-I{folder}" for folder in include),
+                *paths,
+            ],
+            timeout=_TIMEOUT_S,
+            error=ToolchainError,
+            hint="sudo apt-get install cppcheck",
+        )
+        text = said + (Path(work) / "findings").read_text(encoding="utf-8")
+    found: dict[str, list[str]] = {}
+    for finding in _FINDING.finditer(text):
+        if finding["id"] in _TROUBLE:
+            raise ToolchainError(f"cppcheck cannot read {finding['place']}: {finding['id']}")
+        if finding["id"].startswith(_RULE):
+            found.setdefault(finding["id"].removeprefix(_RULE), []).append(finding["place"])
+    return {rule: found[rule] for rule in sorted(found, key=_by_number)}
+
+
+def misra_counts(paths: Sequence[Path], include: Sequence[Path] = ()) -> dict[str, int]:
+    """Return how often each MISRA C:2012 rule is broken; see :func:`misra_findings`."""
+    return {rule: len(places) for rule, places in misra_findings(paths, include).items()}
+
+
+def library_counts(library: Library) -> dict[str, int]:
+    """Return how often each rule is broken in a library. Large arrays of weights make cppcheck take minutes."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in library.sources.items():
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+        return misra_counts(sorted(Path(folder).glob("*.c")), [Path(folder)])
+
+
+def runtime_counts() -> dict[str, int]:
+    """Return how often each rule is broken in the C that runs on boards beside a library, ports left out."""
+    return {rule: len(places) for rule, places in runtime_findings().items()}
+
+
+def runtime_findings(ports: Sequence[Path] = ()) -> dict[str, set[str]]:
+    """Return where each rule is broken in the C that runs on boards: each image's files are checked together.
+
+    Args:
+        ports: further files that belong to each image.
+    """
+    found: dict[str, set[str]] = {}
+    for executor in get_args(runtime.Executor):
+        files = [path for path in runtime.sources("cortex_m", executor) if path.suffix == ".c"]
+        portable = sorted(runtime.PORTABLE.glob("*.c"))
+        for rule, places in misra_findings(
+            [*files, *portable, *ports], runtime.include("cortex_m", executor)
+        ).items():
+            found.setdefault(rule, set()).update(places)
+    return found
+
+
+def total(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Add up counts of several programs."""
+    added: Counter[str] = Counter()
+    for count in counts:
+        added.update(count)
+    return {rule: added[rule] for rule in sorted(added, key=_by_number)}
+
+
+def _by_number(rule: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in rule.split("."))

@@ -1,0 +1,146 @@
+"""The texts around the sources: build files, examples, licence and a page to read."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jinja2
+import numpy.typing as npt
+
+from utvm.compiler.library import Library, Placement, Tensor
+from utvm.compiler.literals import C_TYPES, literal
+from utvm.compiler.package.layout import ALIGNMENT, ARDUINO, HEADERS, SOURCES, c_files, public_headers
+from utvm.compiler.package.terms import Terms
+from utvm.errors import ConfigError
+
+# Names that CMake keeps for itself (policy CMP0037), and libraries that every program is linked with.
+_CMAKE_TAKEN = {"all", "help", "install", "preinstall", "clean", "edit_cache", "rebuild_cache", "test", "package"}
+_CMAKE_TAKEN |= {"package_source", "ALL_BUILD", "INSTALL", "RUN_TESTS", "PACKAGE", "ZERO_CHECK", "m", "c", "gcc"}
+
+_ROW = 8  # Numbers in a row of an example's input.
+_ARDUINO_NAME = 63  # Characters in the name of an Arduino library, at most.
+
+# How printf writes an element so that it reads back as the same number, and what it is passed as.
+_PRINTED = dict.fromkeys(("bool", "int8", "int16", "int32"), ("%ld", "long"))
+_PRINTED |= dict.fromkeys(("uint8", "uint16", "uint32"), ("%lu", "unsigned long"))
+_PRINTED |= {"int64": ("%lld", "long long"), "uint64": ("%llu", "unsigned long long")}
+_PRINTED |= {"float32": ("%.9g", "double"), "float64": ("%.17g", "double")}
+
+
+@dataclass(frozen=True)
+class _Port:
+    """An input or output in an example."""
+
+    name: str
+    description: str
+    c_type: str
+    elements: int
+    bytes: int
+    place: Placement
+    region: int
+    offset_macro: str
+    format: str
+    passed_as: str
+    rows: str
+
+
+def texts(library: Library, terms: Terms, example: Sequence[npt.NDArray[Any]] | None) -> dict[str, str]:
+    """Return all text files of a package but the sources and ``metadata.json``: path to text.
+
+    Args:
+        example: inputs that the examples run on, in the library's order; zeros if there are none.
+
+    Raises:
+        ConfigError: an example does not fit its input.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("utvm.compiler.package"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    files = {
+        "CMakeLists.txt": "CMakeLists.txt",
+        "LICENSE": "LICENSE",
+        "README.md": "README.md",
+        "library.properties": "library.properties",
+        "zephyr/CMakeLists.txt": "zephyr/CMakeLists.txt",
+        "zephyr/Kconfig": "zephyr/Kconfig",
+        "zephyr/module.yml": "zephyr/module.yml",
+        "examples/plain/main.c": "examples/main.c",
+        f"examples/{library.name}_once/{library.name}_once.ino": "examples/once.ino",
+    }
+    values: dict[str, Any] = {
+        "name": library.name,
+        "target": f"{library.name}_model" if library.name in _CMAKE_TAKEN else library.name,
+        "macro": library.name.upper(),
+        "arduino_name": library.name[:_ARDUINO_NAME],
+        "library": library,
+        "terms": terms,
+        "alignment": ALIGNMENT,
+        "sources": SOURCES,
+        "headers": HEADERS,
+        "c_files": c_files(library),
+        "public_headers": public_headers(library),
+        "inputs": _ports(library, "input", example),
+        "outputs": _ports(library, "output", None),
+    }
+    made = {path: environment.get_template(template).render(values) for path, template in files.items()}
+    # Arduino looks for sources only in src/: there, a line for each file that is elsewhere.
+    for kind, folder, names in (
+        ("header", HEADERS, public_headers(library)),
+        ("source", SOURCES, c_files(library)),
+    ):
+        template = environment.get_template(f"arduino_{kind}")
+        for file in names:
+            made[str(ARDUINO / file)] = template.render(values, path=f"../{folder}/{file}")
+    return made
+
+
+def _ports(library: Library, kind: str, stored: Sequence[npt.NDArray[Any]] | None) -> list[_Port]:
+    tensors, places = (
+        (library.inputs, library.input_places) if kind == "input" else (library.outputs, library.output_places)
+    )
+    if stored is not None and len(stored) != len(tensors):
+        raise ConfigError(f"{library.name} takes {len(tensors)} inputs; the example has {len(stored)}")
+    regions = [arena.region for arena in library.arenas]
+    ports = []
+    for number, (tensor, place) in enumerate(zip(tensors, places, strict=True)):
+        format_, passed_as = _PRINTED[tensor.dtype]
+        ports.append(
+            _Port(
+                name=f"{kind}_{number}",
+                description=_describe(tensor),
+                c_type=C_TYPES[tensor.dtype],
+                elements=math.prod(tensor.shape),
+                bytes=tensor.size_bytes,
+                place=place,
+                region=regions.index(place.region),
+                offset_macro=f"{library.name.upper()}_{kind.upper()}_{number}_OFFSET",
+                format=format_,
+                passed_as=passed_as,
+                rows=_rows(tensor, stored[number]) if stored is not None else "",
+            )
+        )
+    return ports
+
+
+def _rows(tensor: Tensor, array: npt.NDArray[Any]) -> str:
+    if array.shape != tensor.shape or str(array.dtype) != tensor.dtype:
+        raise ConfigError(
+            f"the example for {tensor.name} is {array.dtype}{list(array.shape)}",
+            f"the model takes {tensor.dtype}{list(tensor.shape)}",
+        )
+    numbers = [literal(value, tensor.dtype) for value in array.ravel().tolist()]
+    rows = (numbers[start : start + _ROW] for start in range(0, len(numbers), _ROW))
+    return ",\n".join("    " + ", ".join(row) for row in rows)
+
+
+def _describe(tensor: Tensor) -> str:
+    # The name stands in comments of C and in a table of Markdown, and must end neither.
+    name = re.sub(r"[^ -~]|[*/\\?|`<>]", "_", tensor.name)
+    return f"{name}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"

@@ -1,0 +1,105 @@
+"""Writing a package: the whole content, and the way from a model file."""
+
+import json
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy.typing as npt
+
+from utvm.compiler import Library, Model, compile_model, load
+from utvm.compiler.memory import Memory
+from utvm.compiler.package.archive import write_archive
+from utvm.compiler.package.layout import placed_sources
+from utvm.compiler.package.metadata import metadata
+from utvm.compiler.package.terms import Terms
+from utvm.compiler.package.texts import texts
+from utvm.errors import ConfigError
+
+# A parameter file of TVM's NDArray list format without arrays: magic number, reserved word, no names, no arrays
+# (src/runtime/file_utils.h of TVM). The weights are in the C sources.
+_NO_PARAMETERS = struct.pack("<4Q", 0xF7E58D4F05049CB7, 0, 0, 0)
+
+
+def write_package(
+    library: Library,
+    path: Path,
+    *,
+    model: Model,
+    terms: Terms | None = None,
+    example: Sequence[npt.NDArray[Any]] | None = None,
+    relax: str | None = None,
+    misra: Mapping[str, int] | None = None,
+) -> Path:
+    """Write a library as one archive, the same bytes for the same arguments.
+
+    The only date in it is the epoch, or the environment's ``SOURCE_DATE_EPOCH``.
+
+    Args:
+        path: the tar file to write.
+        model: what the library was made from.
+        terms: version, author and licences.
+        example: inputs that the examples run on, in the library's order; zeros if there are none.
+        relax: the model as Relax text.
+        misra: findings for each MISRA rule, from :func:`utvm.compiler.package.misra.misra_counts`.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        ConfigError: the file cannot be written, ``SOURCE_DATE_EPOCH`` is not a number, or an example does not fit
+            its input.
+    """
+    terms = terms or Terms()
+    time = _time()
+    facts = metadata(library, model, terms, time=time, misra=misra)
+    files = dict(placed_sources(library)) | texts(library, terms, example)
+    files["metadata.json"] = json.dumps(facts, indent=2, sort_keys=True) + "\n"
+    if relax is not None:
+        files[f"src/{library.name}.relax"] = relax
+    content = {name: text.encode() for name, text in files.items()}
+    content[f"parameters/{library.name}.params"] = _NO_PARAMETERS
+    write_archive(path, content, time)
+    return path
+
+
+def package_model(
+    model_path: Path,
+    path: Path,
+    *,
+    name: str | None = None,
+    features: frozenset[str] = frozenset(),
+    executor: Literal["aot", "graph"] = "aot",
+    memory: Memory | None = None,
+    terms: Terms | None = None,
+    example: Sequence[npt.NDArray[Any]] | None = None,
+) -> Path:
+    """Compile a model file and write the library as one archive.
+
+    Args:
+        name: of the library; by default the model's.
+        features: what the CPU has beyond plain C, as toolchain files name it (``dsp``).
+        executor: ahead of time, or driven by a graph description.
+        memory: regions and pins; one region as large as it must be if there are none.
+
+    Raises:
+        ConfigError: as :func:`write_package`; or the model file cannot be read.
+        CompileError: the model cannot be compiled.
+    """
+    model = load(model_path)
+    library = compile_model(model, name=name, features=features, executor=executor, memory=memory)
+    # TVM takes seconds to import, and is needed only here if the library came out of the cache.
+    from utvm.compiler.frontend import import_model
+
+    text = import_model(model).module.script(show_meta=False)
+    return write_package(library, path, model=model, terms=terms, example=example, relax=text + "\n")
+
+
+def _time() -> int:
+    """Return the date that the environment asks for (reproducible-builds.org), or the epoch."""
+    said = os.environ.get("SOURCE_DATE_EPOCH", "0")
+    if not said.isdecimal():
+        raise ConfigError(f"SOURCE_DATE_EPOCH is {said!r}", "give seconds since 1970")
+    return int(said)

@@ -1,0 +1,99 @@
+"""The picture of a memory plan: which bytes hold what, and from which step to which, as rectangles and lines."""
+
+from dataclasses import dataclass
+
+from utvm.compiler.library import Block, Library
+
+_WIDTH, _HEIGHT = 820.0, 340.0  # Of the plot, in picture units.
+_SMALLEST = 1.5  # What is tiny is still to be seen.
+_CHARACTER = 6.6  # Width of one in a label.
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A block as a rectangle: its corner, its size, and what its colour and label are."""
+
+    block: Block
+    x: float
+    y: float
+    width: float
+    height: float
+    label: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A line of the axis: where it is, and what it says."""
+
+    position: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One region's plan: steps from left to right, addresses from bottom to top.
+
+    ``bound`` is where the lower bound is, or None where the plan has several regions, to which it does not apply.
+    """
+
+    region: str
+    size: int
+    width: float
+    height: float
+    bars: tuple[Bar, ...]
+    steps: tuple[Mark, ...]
+    addresses: tuple[Mark, ...]
+    bound: float | None
+
+
+def plots(library: Library) -> tuple[Plot, ...]:
+    """Lay out the plan of each region that is used."""
+    used = [arena for arena in library.arenas if arena.size_bytes]
+    bound = library.lower_bound_bytes if len(used) == 1 else None
+    return tuple(_plot(library, arena.region, arena.size_bytes, bound) for arena in used)
+
+
+def _plot(library: Library, region: str, size: int, bound: int | None) -> Plot:
+    # Time goes from the writing of the inputs to the reading of the outputs.
+    columns = len(library.calls) + 2
+    column, unit = _WIDTH / columns, _HEIGHT / size
+    bars = []
+    for block in library.blocks:
+        if block.region != region:
+            continue
+        width, height = (block.last - block.first + 1) * column, max(block.size * unit, _SMALLEST)
+        label = block.tensor if width > _CHARACTER * len(block.tensor) + 8 and height > 13 else ""
+        hint = (
+            f"{block.tensor} ({block.kind}): {block.size:,} B at {block.offset:,}, "
+            f"{_moment(library, block.first)} to {_moment(library, block.last)}"
+        )
+        y = _HEIGHT - (block.offset + block.size) * unit
+        bars.append(Bar(block, (block.first + 1) * column, max(y, 0.0), width, height, label, hint))
+    every = -(-columns // 24)
+    steps = [Mark((step + 1.5) * column, str(step)) for step in range(0, len(library.calls), every)]
+    marks = [Mark(_HEIGHT - number * unit, f"{number:,}") for number in range(0, size + 1, _pace(size))]
+    return Plot(
+        region,
+        size,
+        _WIDTH,
+        _HEIGHT,
+        tuple(bars),
+        tuple(steps),
+        tuple(marks),
+        None if bound is None else _HEIGHT - bound * unit,
+    )
+
+
+def _moment(library: Library, step: int) -> str:
+    if step < 0:
+        return "before the first step"
+    return f"step {step}" if step < len(library.calls) else "after the last step"
+
+
+def _pace(size: int) -> int:
+    """Return a round number of bytes that makes four to ten marks."""
+    pace = 1
+    while size > 10 * pace:
+        pace *= 2
+    return pace

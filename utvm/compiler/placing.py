@@ -1,0 +1,167 @@
+"""Placing blocks of memory at addresses: the planner's puzzle, without a model in it."""
+
+import itertools
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+# Visits to a neighbour that a search may make. No clock ends it: the same plan comes out anywhere.
+_WORK = 100_000
+_FEW = 5  # Blocks that are put down in every order: no search finds better.
+
+Overlaps = Mapping[tuple[int, int], int]
+"""(input block, output block) to how many bytes the output must begin before the input for both to share memory.
+
+The input is used up by the step that makes the output."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Memory that is needed from one step to another, both included."""
+
+    size: int
+    first: int
+    last: int
+    alignment: int = 1
+
+    def meets(self, other: "Span") -> bool:
+        """Whether both are needed in some step."""
+        return self.first <= other.last and other.first <= self.last
+
+
+def lower_bound(spans: Sequence[Span], overlaps: Overlaps) -> int:
+    """Return the largest sum of bytes that a step needs; no placing takes less.
+
+    Where a step's output may share memory with inputs, their union counts: the output and what of the inputs
+    cannot lie in it.
+    """
+    sharing: dict[int, dict[int, int]] = {}
+    for (source, target), distance in overlaps.items():
+        sharing.setdefault(target, {})[source] = distance
+    worst = 0
+    for step in sorted({span.first for span in spans}):
+        live = {number for number, span in enumerate(spans) if span.first <= step <= span.last}
+        total = sum(spans[number].size for number in live)
+        for target, sources in sharing.items():
+            if spans[target].first == step:
+                output, inputs = spans[target].size, sum(spans[source].size for source in sources)
+                together = max(output, inputs + min(output, *sources.values()))
+                total -= output + inputs - together
+        worst = max(worst, total)
+    return worst
+
+
+def height(spans: Sequence[Span], offsets: Sequence[int]) -> int:
+    """Return the bytes that a placing takes."""
+    return max((offset + span.size for offset, span in zip(offsets, spans, strict=True)), default=0)
+
+
+def arrange(
+    spans: Sequence[Span], overlaps: Overlaps, *, enough: int | None = None, effort: int = _WORK
+) -> list[int]:
+    """Return an offset for each block, so that the whole is as low as a bounded search finds.
+
+    Blocks are put down one by one, each at the lowest offset that is free. The best placing there is comes from
+    some order: that of its own offsets. For few blocks, all orders are tried; for many, several, the best of which
+    is then changed at random (by a fixed seed) until the lower bound is reached or the work is done.
+
+    Args:
+        enough: stop as soon as no more than this is taken; by default the lower bound.
+        effort: visits to neighbours that the search may make; the orders are tried in any case.
+    """
+    goal = lower_bound(spans, overlaps) if enough is None else enough
+    puzzle = _Puzzle(spans, overlaps)
+    best, order = min(
+        ((puzzle.drop(order), order) for order in _orders(spans)), key=lambda found: height(spans, found[0])
+    )
+    lowest = height(spans, best)
+    chance = random.Random(20)
+    while lowest > goal and puzzle.work < effort and len(spans) > _FEW:
+        changed = _change(order, spans, best, chance)
+        offsets = puzzle.drop(changed, limit=lowest)
+        if offsets:
+            best, order, lowest = offsets, changed, height(spans, offsets)
+    return best
+
+
+def _orders(spans: Sequence[Span]) -> Iterable[list[int]]:
+    """Return every order of few blocks, and promising ones of many."""
+    if len(spans) <= _FEW:
+        yield from map(list, itertools.permutations(range(len(spans))))
+        return
+
+    def life(number: int) -> int:
+        return spans[number].last - spans[number].first
+
+    def size(number: int) -> int:
+        return spans[number].size
+
+    def first(number: int) -> int:
+        return spans[number].first
+
+    keys: list[Callable[[int], tuple[int, ...]]] = [
+        lambda number: (-size(number), first(number)),
+        lambda number: (-life(number), -size(number), first(number)),
+        lambda number: (-size(number) * (life(number) + 1), first(number)),
+        lambda number: (first(number), -size(number)),
+        lambda number: (-spans[number].last, -size(number)),
+    ]
+    for key in keys:
+        yield sorted(range(len(spans)), key=lambda number: (*key(number), number))
+
+
+def _change(order: list[int], spans: Sequence[Span], offsets: Sequence[int], chance: random.Random) -> list[int]:
+    """Move the topmost block, or any one, to another place in the order."""
+    top = max(range(len(spans)), key=lambda number: (offsets[number] + spans[number].size, number))
+    moved = top if chance.random() < 0.5 else order[int(chance.random() * len(order))]
+    rest = [number for number in order if number != moved]
+    position = int(chance.random() * len(order))
+    return [*rest[:position], moved, *rest[position:]]
+
+
+class _Puzzle:
+    def __init__(self, spans: Sequence[Span], overlaps: Overlaps) -> None:
+        self.work = 0
+        self._spans = spans
+        # For each block and each neighbour in time: the offsets from the neighbour's between which it must not
+        # begin, both excluded.
+        self._forbidden: list[list[tuple[int, int, int]]] = [
+            [
+                (other, *_forbidden(number, other, spans, overlaps))
+                for other in range(len(spans))
+                if other != number and spans[other].meets(spans[number])
+            ]
+            for number in range(len(spans))
+        ]
+
+    def drop(self, order: Sequence[int], limit: int | None = None) -> list[int]:
+        """Put blocks down in an order, each at the lowest free offset.
+
+        Returns:
+            The offsets by block number; nothing as soon as a block ends above the limit.
+        """
+        offsets = [-1] * len(self._spans)
+        for number in order:
+            self.work += 1 + len(self._forbidden[number])
+            taken = sorted(
+                (offsets[other] + low, offsets[other] + high)
+                for other, low, high in self._forbidden[number]
+                if offsets[other] >= 0
+            )
+            offset, alignment = 0, self._spans[number].alignment
+            for low, high in taken:
+                if low < offset < high:
+                    offset = -(-high // alignment) * alignment
+            if limit is not None and offset + self._spans[number].size > limit:
+                return []
+            offsets[number] = offset
+        return offsets
+
+
+def _forbidden(number: int, other: int, spans: Sequence[Span], overlaps: Overlaps) -> tuple[int, int]:
+    low, high = -spans[number].size, spans[other].size
+    if (number, other) in overlaps:  # The other is made from this one, and begins that many bytes before it.
+        high = min(high, overlaps[number, other])
+    if (other, number) in overlaps:
+        low = max(low, -overlaps[other, number])
+    return low, high

@@ -1,0 +1,156 @@
+"""Relax modules in files: TVM's JSON, and Python that defines a module.
+
+TVM believes its JSON: damage in it can end the process. So the structure is checked here, and then TVM reads it
+once in a process of its own, in bounded time and memory, before it does in this one.
+"""
+
+import ast
+import json
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+from utvm import process
+from utvm.compiler.model import Model
+from utvm.errors import CompileError, ConfigError
+
+MAX_NODES = 1 << 20
+"""A module of more nodes is refused: the largest network for a microcontroller has some ten thousand."""
+
+PROBE_SECONDS = 300
+PROBE_BYTES = 8 << 30
+"""Of addresses; LLVM reserves several gigabytes without using them."""
+
+_PROBE = f"""
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, ({PROBE_BYTES}, {PROBE_BYTES}))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+import tvm
+from tvm import relax
+module = tvm.ir.load_json(sys.stdin.read())
+assert isinstance(module, tvm.ir.IRModule) and isinstance(module["main"], relax.Function)
+relax.analysis.well_formed(module)
+relax.get_pipeline("zero")(relax.transform.DecomposeOpsForInference()(module))
+"""
+
+
+def is_relax_json(content: bytes) -> bool:
+    """Return whether a file claims to be a Relax module as TVM's JSON."""
+    return content.lstrip()[:1] == b"{" and b'"root_index"' in content
+
+
+def is_relax_python(content: bytes) -> bool:
+    """Return whether a file is Python source that imports TVM."""
+    if b"tvm" not in content or b"\0" in content:
+        return False
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    imported = [
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [node.module or ""] if isinstance(node, ast.ImportFrom) else [item.name for item in node.names]
+        )
+    ]
+    return any(name.split(".")[0] == "tvm" for name in imported)
+
+
+def from_json(content: bytes, name: str, origin: str) -> Model:
+    """Take a Relax module as ``tvm.ir.save_json`` writes it.
+
+    Args:
+        name: a C identifier.
+        origin: what messages call the model.
+
+    Raises:
+        ConfigError: it is damaged, or not a module.
+        CompileError: TVM cannot read it.
+    """
+    _check_structure(content, origin)
+    _probe(content, origin)
+    return Model(name, origin, "relax", content)
+
+
+def from_python(path: Path, name: str, origin: str) -> Model:
+    """Run a Python file, and take the Relax module that it defines.
+
+    The file runs in this process with all its user's rights, as ``python FILE`` does, but with ``__name__`` set to
+    ``"utvm_model"``. It must leave one ``tvm.IRModule`` among its global names: a class under ``@I.ir_module``, or
+    the value of an assignment.
+
+    Args:
+        name: a C identifier.
+        origin: what messages call the model.
+
+    Raises:
+        CompileError: it raises something, or leaves no module, or several.
+    """
+    import tvm
+
+    from utvm.compiler.frontend import from_relax
+
+    try:
+        names = runpy.run_path(str(path), run_name="utvm_model")
+    except (Exception, SystemExit) as error:  # whatever its author wrote
+        raise CompileError(f"{origin}: raises {type(error).__name__}: {error}", "run it with Python") from error
+    modules = {key: value for key, value in names.items() if isinstance(value, tvm.ir.IRModule)}
+    if len({id(value) for value in modules.values()}) != 1:
+        found = ", ".join(modules) or "none"
+        raise CompileError(f"{origin}: must define one Relax module, but defines {found}")
+    model = from_relax(next(iter(modules.values())), name)
+    return Model(name, origin, "relax", model.content)
+
+
+def _check_structure(content: bytes, origin: str) -> None:
+    """Check that the file is a list of nodes, each made of nodes that come before it, as TVM writes it."""
+    try:
+        document = json.loads(content.decode())
+        nodes = document["nodes"]
+        root = document["root_index"]
+        if not isinstance(nodes, list) or not isinstance(root, int) or isinstance(root, bool):
+            raise TypeError("nodes or root of the wrong kind")
+        if not 0 <= root < len(nodes) <= MAX_NODES:
+            raise ValueError(f"root {root} of {len(nodes)} nodes")
+        if nodes[root].get("type") != "ir.IRModule":
+            raise ValueError("it holds no module")
+        for number, node in enumerate(nodes):
+            _check_node(number, node)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError(
+            f"{origin}: is not a Relax module as JSON, or a damaged one: {error}",
+            "write it again with tvm.ir.save_json",
+        ) from error
+
+
+def _check_node(number: int, node: Any) -> None:
+    """Check one node: a reference to itself or to a later one would be a cycle."""
+    kind, data = node["type"], node.get("data")
+    if not isinstance(kind, str):
+        raise TypeError(f"node {number} has no type")
+    if kind in ("ffi.Array", "ffi.Map", "ffi.List", "ffi.Dict"):
+        if not isinstance(data, list):
+            raise TypeError(f"node {number} is not a list")
+        references = data
+    elif isinstance(data, dict):
+        # Numbers in a record are references or plain numbers; which, only TVM knows.
+        references = []
+    else:
+        return
+    for reference in references:
+        if not isinstance(reference, int) or not 0 <= reference < number:
+            raise ValueError(f"node {number} refers to {reference!r}, which does not come before it")
+
+
+def _probe(content: bytes, origin: str) -> None:
+    """Let TVM read the module in a process of its own."""
+    hint = "write it again with tvm.ir.save_json, with the version of TVM that is used here"
+    try:
+        command = [sys.executable, "-c", _PROBE]
+        process.run(command, stdin=content.decode(), timeout=PROBE_SECONDS, error=CompileError)
+    except CompileError as error:
+        reason = error.message.splitlines()[-1].strip()[:300]
+        raise CompileError(f"{origin}: TVM could not read the module: {reason}", hint) from error

@@ -1,0 +1,107 @@
+"""What the compiler did to a model, as a page and as JSON: operators, what stayed in float, the memory plan."""
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import jinja2
+
+from utvm.compiler.library import Library
+from utvm.compiler.picture import plots
+from utvm.errors import ConfigError
+
+FILES = ("compile.json", "compile.html")
+
+
+@dataclass(frozen=True)
+class RuleCount:
+    """A MISRA C:2012 rule that is broken, and why that stays.
+
+    Attributes:
+        rule: its number.
+        library, runtime: findings in each.
+        reason: from ``docs/misra.yaml``.
+    """
+
+    rule: str
+    library: int
+    runtime: int
+    reason: str
+
+
+def write_report(library: Library, directory: Path, misra: Sequence[RuleCount] | None = None) -> tuple[Path, Path]:
+    """Write the compile report of a library: ``compile.json`` and ``compile.html``; return their paths.
+
+    Args:
+        misra: what cppcheck found, if it was asked.
+
+    Raises:
+        ConfigError: the directory cannot be written.
+    """
+    json_path, html_path = (directory / name for name in FILES)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        json_path.write_text(
+            json.dumps(as_json(library, misra), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+        html_path.write_text(render(library, misra), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"{directory}: the compile report cannot be written: {error.strerror or error}",
+            "choose a directory that can be written",
+        ) from error
+    return json_path, html_path
+
+
+def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[str, object]:
+    """Return what ``compile.json`` holds: plain values, everything that the page shows."""
+    content = asdict(library)
+    counted = {} if misra is None else {"misra": [asdict(each) for each in misra]}
+    kept = ("inputs", "outputs", "arenas", "calls", "blocks", "leftovers")
+    return {
+        "model": library.name,
+        "executor": library.executor,
+        "features": list(library.features),
+        "macs": total_macs(library),
+        "weights_bytes": library.weights_bytes,
+        "arena_bytes": library.arena_bytes,
+        "lower_bound_bytes": library.lower_bound_bytes,
+        **{field: list(content[field]) for field in kept},
+        "digest": library.digest,
+        **counted,
+    }
+
+
+def total_macs(library: Library) -> int:
+    """Return the multiply-accumulates of one run, where they are known."""
+    return sum(call.macs for call in library.calls)
+
+
+def render(library: Library, misra: Sequence[RuleCount] | None = None) -> str:
+    """Return the page: style and picture are in it, so that it can be mailed and kept."""
+    return (
+        _templates()
+        .get_template("report.html.j2")
+        .render(library=library, plots=plots(library), macs=total_macs(library), misra=misra)
+    )
+
+
+def plan_svg(library: Library) -> str:
+    """Return the picture of the memory plan as SVG elements, one a region, with their own style."""
+    return _templates().get_template("plan.svg.j2").render(plots=plots(library), library=library)
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["thousands"] = lambda value: f"{value:,}"
+    environment.filters["at"] = lambda value: f"{value:.2f}"
+    return environment

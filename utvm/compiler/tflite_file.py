@@ -1,0 +1,215 @@
+"""Reading a TensorFlow Lite file into plain records, with everything checked before TVM sees it.
+
+Field numbers are those of ``tensorflow/lite/schema/schema.fbs``, in the order of its tables.
+"""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import tflite
+
+from utvm.compiler.flatbuffer import Buffer, Table
+from utvm.compiler.model import Model
+from utvm.errors import CompileError
+
+IDENTIFIER = b"TFL3"
+"""What stands at byte 4 of every file."""
+
+MAX_RANK = 8
+"""TensorFlow Lite itself has no operator for tensors of more dimensions."""
+
+
+def _names(enumeration: type) -> dict[int, str]:
+    return {value: name for name, value in vars(enumeration).items() if isinstance(value, int)}
+
+
+_ELEMENT_TYPES = {number: name.lower() for number, name in _names(tflite.TensorType).items()}
+_OPERATORS = _names(tflite.BuiltinOperator)
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """How integers stand for real numbers: real = scale * (value - zero point).
+
+    Attributes:
+        scales: one, or one for each index along :attr:`axis`.
+        zero_points: as many.
+        axis: a dimension of the tensor; 0 where there is one scale.
+    """
+
+    scales: npt.NDArray[np.float32]
+    zero_points: npt.NDArray[np.int64]
+    axis: int
+
+
+@dataclass(frozen=True)
+class TfliteTensor:
+    """A tensor of a file.
+
+    Attributes:
+        name: as the file calls it; not unique, and may be empty.
+        signature: the shape as its author declared it, -1 for a dimension that varies.
+        dtype: numpy's name of the element type, or the schema's where numpy has none.
+        data: the bytes of a constant, or None.
+        variable: it keeps its value from one run to the next.
+        sparse: only some of its elements are stored.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    signature: tuple[int, ...]
+    dtype: str
+    data: npt.NDArray[np.uint8] | None
+    quantisation: Quantisation | None
+    variable: bool
+    sparse: bool
+
+
+@dataclass(frozen=True)
+class TfliteOperator:
+    """An operator of a file.
+
+    Attributes:
+        name: as ``BuiltinOperator`` calls it, or a custom operator's own name.
+        inputs, outputs: numbers of tensors; -1 for an optional input that is left out.
+        options_type: which table of the schema :attr:`options` is: a number of ``BuiltinOptions``.
+        options: None if there are none.
+    """
+
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options_type: int
+    options: Table | None
+
+
+@dataclass(frozen=True)
+class TfliteGraph:
+    """What a file computes: operators in the order in which they run."""
+
+    tensors: tuple[TfliteTensor, ...]
+    operators: tuple[TfliteOperator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def from_tflite(content: bytes, name: str, origin: str | None = None) -> Model:
+    """Take a TensorFlow Lite file.
+
+    Args:
+        name: a C identifier.
+        origin: what messages call the model.
+
+    Raises:
+        ConfigError: it is damaged, or only a part of a file.
+        CompileError: it is a model, but not one that can run on a board.
+    """
+    # Checks read what is defined here.
+    from utvm.compiler.tflite_validate import check
+
+    origin = origin or f"TFLite model {name}"
+    check(read(content, origin), origin)
+    return Model(name, origin, "tflite", content)
+
+
+def read(content: bytes, origin: str) -> TfliteGraph:
+    """Read a file.
+
+    Raises:
+        ConfigError: it is damaged, or only a part of a file.
+        CompileError: it holds something that has no place in the records.
+    """
+    root = Buffer(content, origin).root()
+    graphs = root.tables(2)
+    if len(graphs) != 1:
+        raise CompileError(
+            f"{origin}: holds {len(graphs)} graphs, where one is supported",
+            "export a model with one signature and without control flow",
+        )
+    names = [_operator_name(code) for code in root.tables(1)]
+    data = [_data(buffer, number, origin) for number, buffer in enumerate(root.tables(4))]
+    graph = graphs[0]
+    return TfliteGraph(
+        tuple(_tensor(table, data, origin) for table in graph.tables(0)),
+        tuple(_operator(table, names, origin) for table in graph.tables(3)),
+        _integers(graph, 1),
+        _integers(graph, 2),
+    )
+
+
+def _operator_name(code: Table) -> str:
+    # The first field is older, and only a byte: whichever is larger counts.
+    number = max(code.integer(0, "<b"), code.integer(3, "<i"))
+    if number == tflite.BuiltinOperator.CUSTOM:
+        return code.text(1) or "a custom operator without a name"
+    return _OPERATORS.get(number, f"operator {number}")
+
+
+def _data(buffer: Table, number: int, origin: str) -> npt.NDArray[np.uint8] | None:
+    # Offset 1 is how a file says that it has no such buffer; see the schema's comment at Buffer.
+    if buffer.integer(1, "<Q") > 1 or buffer.integer(2, "<Q") > 1:
+        raise CompileError(
+            f"{origin}: the data of buffer {number} lies outside the file's tables, which is not supported",
+            "export a model of less than 2 GB",
+        )
+    data = buffer.array(0, np.uint8)
+    return cast("npt.NDArray[np.uint8]", data) if data.size else None
+
+
+def _tensor(table: Table, buffers: list[Any], origin: str) -> TfliteTensor:
+    name = table.text(3)
+    shape = _shape(table, 0, name, origin)
+    number = table.integer(2, "<I")
+    if number >= len(buffers) and number:
+        raise CompileError(f"{origin}: tensor {name!r}: has buffer {number}, of {len(buffers)}")
+    kind = table.integer(1, "<b")
+    return TfliteTensor(
+        name,
+        shape,
+        _shape(table, 7, name, origin) or shape,
+        _ELEMENT_TYPES.get(kind, f"number {kind}"),
+        buffers[number] if buffers else None,
+        _quantisation(table.table(4), name, origin),
+        bool(table.integer(5, "<b")),
+        table.has(6),
+    )
+
+
+def _shape(table: Table, field: int, name: str, origin: str) -> tuple[int, ...]:
+    shape = table.array(field, np.int32)
+    if shape.size > MAX_RANK:
+        raise CompileError(f"{origin}: tensor {name!r}: has {shape.size} dimensions; {MAX_RANK} are supported")
+    return tuple(int(extent) for extent in shape.tolist())
+
+
+def _quantisation(table: Table | None, name: str, origin: str) -> Quantisation | None:
+    if table is None:
+        return None
+    scales = cast("npt.NDArray[np.float32]", table.array(2, np.float32))
+    zeros = cast("npt.NDArray[np.int64]", table.array(3, np.int64))
+    if not scales.size:
+        return None
+    if zeros.size in (0, 1):
+        # Several writers leave out what is zero, or write it once for all channels.
+        zeros = np.full(scales.size, zeros[0] if zeros.size else 0, np.int64)
+    if zeros.size != scales.size:
+        raise CompileError(f"{origin}: tensor {name!r}: has {scales.size} scales, but {zeros.size} zero points")
+    return Quantisation(scales, zeros, table.integer(6, "<i") if scales.size > 1 else 0)
+
+
+def _operator(table: Table, names: list[str], origin: str) -> TfliteOperator:
+    number = table.integer(0, "<I")
+    if number >= len(names):
+        raise CompileError(f"{origin}: an operator has number {number}, of {len(names)} that are declared")
+    inputs = list(_integers(table, 1))
+    while inputs and inputs[-1] == -1:
+        inputs.pop()
+    return TfliteOperator(
+        names[number], tuple(inputs), _integers(table, 2), table.integer(3, "<B"), table.table(4)
+    )
+
+
+def _integers(table: Table, field: int) -> tuple[int, ...]:
+    return tuple(int(value) for value in table.array(field, np.int32).tolist())

@@ -1,0 +1,250 @@
+"""Checks on a TensorFlow Lite model, each with a message that names the place."""
+
+import math
+import re
+
+import numpy as np
+
+from utvm.compiler.library import ELEMENT_TYPES, item_bytes
+from utvm.compiler.tflite_file import TfliteGraph, TfliteOperator, TfliteTensor
+from utvm.compiler.validate import MAX_TENSOR_BYTES
+from utvm.errors import CompileError
+
+SUPPORTED = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    ABS ADD ADD_N ARG_MAX ARG_MIN AVERAGE_POOL_2D BATCH_MATMUL BROADCAST_TO CAST CEIL
+    CONCATENATION CONV_2D COS DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE DIV ELU EQUAL EXP EXPAND_DIMS FLOOR
+    FLOOR_DIV FLOOR_MOD FULLY_CONNECTED GATHER GELU GREATER GREATER_EQUAL HARD_SWISH L2_NORMALIZATION L2_POOL_2D
+    LEAKY_RELU LESS LESS_EQUAL LOG LOGICAL_AND LOGICAL_NOT LOGICAL_OR LOGISTIC LOG_SOFTMAX MAXIMUM MAX_POOL_2D
+    MEAN MINIMUM MIRROR_PAD MUL NEG NOT_EQUAL PACK PAD PADV2 POW PRELU QUANTIZE REDUCE_ALL REDUCE_ANY REDUCE_MAX
+    REDUCE_MIN REDUCE_PROD RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR
+    REVERSE_V2 ROUND RSQRT SELECT SELECT_V2 SIGN SIN SLICE SOFTMAX SPACE_TO_DEPTH SPLIT SPLIT_V
+    SQRT SQUARE SQUARED_DIFFERENCE SQUEEZE STRIDED_SLICE SUB SUM TANH TILE TRANSPOSE TRANSPOSE_CONV UNPACK
+    ZEROS_LIKE
+""",
+    )
+)
+"""The operators that can be imported, as the schema names them."""
+
+_QUANTISED_TYPES = ("int8", "uint8", "int16", "int32", "int64")
+
+# Fields of the options that divide, or that sizes are computed from, by their number in the schema's table.
+_CONVOLUTION = {1: "stride_w", 2: "stride_h", 4: "dilation_w_factor", 5: "dilation_h_factor"}
+_DEPTHWISE = {1: "stride_w", 2: "stride_h", 3: "depth_multiplier", 5: "dilation_w_factor", 6: "dilation_h_factor"}
+_POOL = {1: "stride_w", 2: "stride_h", 3: "filter_width", 4: "filter_height"}
+_POSITIVE = {
+    "CONV_2D": _CONVOLUTION,
+    "DEPTHWISE_CONV_2D": _DEPTHWISE,
+    "TRANSPOSE_CONV": {1: "stride_w", 2: "stride_h"},
+    "AVERAGE_POOL_2D": _POOL,
+    "MAX_POOL_2D": _POOL,
+    "L2_POOL_2D": _POOL,
+    "SPLIT": {0: "num_splits"},
+    "SPLIT_V": {0: "num_splits"},
+    "PACK": {0: "values_count"},
+    "DEPTH_TO_SPACE": {0: "block_size"},
+    "SPACE_TO_DEPTH": {0: "block_size"},
+}
+_DEFAULT_ONE = ("dilation_w_factor", "dilation_h_factor")
+_MAX_OPTION = 1 << 16
+
+
+def check(graph: TfliteGraph, origin: str) -> None:
+    """Check a model.
+
+    Args:
+        origin: what messages call the model.
+
+    Raises:
+        CompileError: it breaks the format's rules, or cannot become a library.
+    """
+    if not graph.operators or not graph.outputs:
+        raise CompileError(f"{origin}: the graph is empty", "export a model with at least one operator and output")
+    for operator in graph.operators:
+        _check_numbers(graph, operator, origin)
+    _check_operators(graph, origin)
+    for number, tensor in enumerate(graph.tensors):
+        _check_tensor(tensor, f"{origin}: tensor {tensor.name or number!r}")
+    for operator in graph.operators:
+        _check_options(operator, f"{origin}: {place(graph, operator)}")
+    _check_ends(graph, origin)
+    _check_order(graph, origin)
+
+
+def place(graph: TfliteGraph, operator: TfliteOperator) -> str:
+    """Return how messages call an operator: its name, and the tensor that it makes."""
+    made = graph.tensors[operator.outputs[0]].name if operator.outputs else ""
+    return f"{operator.name} (at {made})" if made else operator.name
+
+
+def _check_operators(graph: TfliteGraph, origin: str) -> None:
+    """Name every operator that is not supported."""
+    unknown = [place(graph, operator) for operator in graph.operators if operator.name not in SUPPORTED]
+    if unknown:
+        raise CompileError(
+            f"{origin}: operators that are not supported: {', '.join(unknown)}",
+            "replace them in the model by supported operators",
+        )
+    hybrid = [place(graph, operator) for operator in graph.operators if _is_hybrid(graph, operator)]
+    if hybrid:
+        raise CompileError(
+            f"{origin}: operators with quantised weights and float activations: {', '.join(hybrid)}",
+            "quantise the model fully, with a representative data set, or not at all",
+        )
+
+
+def _is_hybrid(graph: TfliteGraph, operator: TfliteOperator) -> bool:
+    """Return whether an operator quantises its input while running ("dynamic range")."""
+    if operator.name not in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "BATCH_MATMUL"):
+        return False
+    kinds = [graph.tensors[number].dtype for number in operator.inputs[:2] if number >= 0]
+    return kinds[:1] == ["float32"] and kinds[1:] in (["int8"], ["uint8"], ["int4"])
+
+
+def _check_tensor(tensor: TfliteTensor, place: str) -> None:
+    if tensor.sparse:
+        raise CompileError(f"{place}: is sparse, which is not supported", "export the model with dense weights")
+    if tensor.variable:
+        raise CompileError(
+            f"{place}: keeps its value between runs, which is not supported",
+            "make the state an input and an output of the model",
+        )
+    if any(extent < 0 for extent in tensor.shape):
+        raise CompileError(f"{place}: has a negative dimension: {tensor.shape}")
+    # Half floats are only a way to store weights: an operator makes floats of them.
+    half = tensor.dtype == "float16" and tensor.data is not None
+    if tensor.dtype not in ELEMENT_TYPES and not half:
+        raise CompileError(
+            f"{place}: has elements of type {tensor.dtype}, which is not supported",
+            f"supported are {', '.join(ELEMENT_TYPES)}",
+        )
+    size = math.prod(tensor.shape) * (2 if half else item_bytes(tensor.dtype))
+    if size > MAX_TENSOR_BYTES:
+        raise CompileError(
+            f"{place}: is absurdly large: shape {tensor.shape}, {size} bytes",
+            f"no tensor may have more than {MAX_TENSOR_BYTES} bytes",
+        )
+    if tensor.data is not None and tensor.data.size != size:
+        raise CompileError(f"{place}: holds {tensor.data.size} bytes where its shape needs {size}")
+    _check_quantisation(tensor, place)
+
+
+def _check_quantisation(tensor: TfliteTensor, place: str) -> None:
+    known = tensor.quantisation
+    if known is None:
+        return
+    if tensor.dtype == "float32":
+        return  # Left over from training; nothing reads it.
+    if tensor.dtype not in _QUANTISED_TYPES:
+        raise CompileError(f"{place}: is quantised, but has elements of type {tensor.dtype}")
+    # A scale of zero is written for tensors of shapes and axes, which are not numbers of the model.
+    if not np.all(np.isfinite(known.scales)) or np.any(known.scales < 0):
+        raise CompileError(f"{place}: has a scale that is not a positive number")
+    limits = np.iinfo(tensor.dtype)
+    if np.any(known.zero_points < limits.min) or np.any(known.zero_points > limits.max):
+        raise CompileError(f"{place}: has a zero point that {tensor.dtype} cannot hold")
+    if known.scales.size == 1:
+        return
+    if not 0 <= known.axis < len(tensor.shape) or tensor.shape[known.axis] != known.scales.size:
+        raise CompileError(
+            f"{place}: has {known.scales.size} scales along dimension {known.axis} of shape {tensor.shape}"
+        )
+    if np.any(known.zero_points != 0):
+        raise CompileError(
+            f"{place}: has a zero point for each channel, which is not supported",
+            "quantise weights symmetrically",
+        )
+
+
+def _check_numbers(graph: TfliteGraph, operator: TfliteOperator, origin: str) -> None:
+    count = len(graph.tensors)
+    if not operator.outputs:
+        raise CompileError(f"{origin}: {operator.name} has no output")
+    bad_inputs = any(not -1 <= number < count for number in operator.inputs)
+    if bad_inputs or any(not 0 <= number < count for number in operator.outputs):
+        raise CompileError(f"{origin}: {operator.name} reads or writes a tensor that the file does not have")
+
+
+def _check_options(operator: TfliteOperator, place: str) -> None:
+    fields = _POSITIVE.get(operator.name)
+    if fields is None:
+        return
+    if operator.options is None:
+        raise CompileError(f"{place}: has no options, which it needs")
+    for number, name in fields.items():
+        value = operator.options.integer(number, "<i", 1 if name in _DEFAULT_ONE else 0)
+        if not 0 < value <= _MAX_OPTION:
+            raise CompileError(f"{place}: its {name} is {value}, which is out of range")
+
+
+def _check_ends(graph: TfliteGraph, origin: str) -> None:
+    """Check the model's own inputs and outputs."""
+    for kind, numbers in (("input", graph.inputs), ("output", graph.outputs)):
+        for number in numbers:
+            if not 0 <= number < len(graph.tensors):
+                raise CompileError(f"{origin}: an {kind} is tensor {number}, of {len(graph.tensors)}")
+            tensor = graph.tensors[number]
+            if 0 in tensor.shape:
+                raise CompileError(
+                    f"{origin}: {kind} {tensor.name!r}: has no elements: shape {tensor.shape}",
+                    "remove empty tensors from the model",
+                )
+            # Most exporters write a batch of any size. It is one here, as in TensorFlow Lite's own runtimes.
+            if kind == "input" and -1 in tensor.signature[1:]:
+                raise CompileError(
+                    f"{origin}: input {tensor.name!r}: has a dimension without fixed size: {tensor.signature}",
+                    "a board's memory is planned ahead: export the model with fixed sizes",
+                )
+            if kind == "input" and tensor.data is not None:
+                raise CompileError(f"{origin}: input {tensor.name!r}: is a constant")
+    if len(set(graph.inputs)) != len(graph.inputs):
+        raise CompileError(f"{origin}: one tensor is two inputs")
+
+
+def _check_order(graph: TfliteGraph, origin: str) -> None:
+    # The shape of a scalar is a constant without elements, and so without data.
+    stored = {
+        number for number, tensor in enumerate(graph.tensors) if tensor.data is not None or 0 in tensor.shape
+    }
+    known = stored | set(graph.inputs) | {-1}
+    producer: dict[int, TfliteOperator] = {}
+    for operator in graph.operators:
+        for number in operator.outputs:
+            if number in producer or number in known:
+                name = graph.tensors[number].name
+                raise CompileError(f"{origin}: tensor {name!r} is given a value more than once")
+            producer[number] = operator
+    for operator in graph.operators:
+        for number in operator.inputs:
+            if number in known:
+                continue
+            name = graph.tensors[number].name
+            if number not in producer:
+                raise CompileError(f"{origin}: nothing produces {name!r}, which {place(graph, operator)} reads")
+            if _depends_on(operator, number, producer):
+                raise CompileError(f"{origin}: the graph has a cycle through {place(graph, operator)}")
+            raise CompileError(
+                f"{origin}: {place(graph, operator)} comes before {place(graph, producer[number])}, "
+                "whose result it reads",
+                "sort the operators",
+            )
+        known.update(operator.outputs)
+    for number in graph.outputs:
+        if number not in known:
+            raise CompileError(f"{origin}: nothing produces the output {graph.tensors[number].name!r}")
+
+
+def _depends_on(operator: TfliteOperator, number: int, producer: dict[int, TfliteOperator]) -> bool:
+    """Return whether a tensor is made, however indirectly, from a result of the operator."""
+    waiting, seen = [number], set()
+    while waiting:
+        current = waiting.pop()
+        if current in operator.outputs:
+            return True
+        if current in seen or current not in producer:
+            continue
+        seen.add(current)
+        waiting.extend(producer[current].inputs)
+    return False

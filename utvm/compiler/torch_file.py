@@ -1,0 +1,83 @@
+"""PyTorch models, exported by ``torch.export``. PyTorch is an optional extra: it is large, and used only here."""
+
+import io
+import zipfile
+from typing import Any
+
+from utvm.compiler.model import Model
+from utvm.errors import CompileError, ConfigError
+
+ARCHIVE = b"PK\x03\x04"
+"""What a ZIP archive, and so what ``torch.export.save`` writes, begins with."""
+
+MAX_UNPACKED_BYTES = 1 << 28
+
+# One of them is in every archive, of PyTorch before 2.8 and since.
+_MARKS = ("serialized_exported_program.json", "archive_format")
+
+
+def from_torch(program: Any, name: str) -> Model:
+    """Take a ``torch.export.ExportedProgram``.
+
+    Args:
+        name: a C identifier.
+
+    Raises:
+        CompileError: TVM does not support an operator of it, or it has no fixed shapes.
+    """
+    from utvm.compiler.guard import tvm_errors
+
+    origin = f"PyTorch model {name}"
+    with tvm_errors(origin, "read the model"):
+        from tvm.relax.frontend.torch import from_exported_program
+
+        from utvm.compiler.frontend import from_relax
+
+        return from_relax(from_exported_program(program, unwrap_unit_return_tuple=True), name)
+
+
+def from_archive(content: bytes, name: str, origin: str) -> Model:
+    """Take an archive that ``torch.export.save`` wrote, usually called ``NAME.pt2``.
+
+    PyTorch reads it with pickle, and so may run what its author put in: load only what you trust.
+
+    Args:
+        name: a C identifier.
+        origin: what messages call the model.
+
+    Raises:
+        ConfigError: it is damaged, or not such an archive, or PyTorch is not installed.
+        CompileError: TVM does not support an operator of it, or it has no fixed shapes.
+    """
+    _check_archive(content, origin)
+    try:
+        import torch
+    except ImportError as error:
+        raise ConfigError(
+            f"{origin}: is a PyTorch model, and PyTorch is not installed",
+            "install the extra: pip install .[torch]",
+        ) from error
+    try:
+        program = torch.export.load(io.BytesIO(content))
+    except Exception as error:  # PyTorch raises nearly every built-in kind
+        reason = " ".join(str(error).split())[:300]
+        raise CompileError(f"{origin}: PyTorch could not read it: {reason}", "export the model again") from error
+    model = from_torch(program, name)
+    return Model(name, origin, model.format, model.content)
+
+
+def _check_archive(content: bytes, origin: str) -> None:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise ConfigError(
+            f"{origin}: is a damaged archive, or only a part of one", "export the model again"
+        ) from error
+    if not any(member.filename.endswith(_MARKS) for member in members):
+        raise ConfigError(
+            f"{origin}: is an archive, but not one that torch.export.save wrote",
+            "export the model with torch.export.save, or as ONNX or TFLite",
+        )
+    if sum(member.file_size for member in members) > MAX_UNPACKED_BYTES:
+        raise ConfigError(f"{origin}: is too large for any board")
