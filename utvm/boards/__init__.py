@@ -3,7 +3,17 @@
 :func:`load` reads a board's folder and checks it; :func:`names` lists the boards that come with the project.
 """
 
-from utvm.boards.board import Board, Layout, MemoryRegion, ProbeMatch
-from utvm.boards.loader import load, names
+from utvm.boards.board import Board, Layout, MemoryRegion, ProbeMatch, ProcessBoard
+from utvm.boards.loader import is_process, load, load_process, names
 
-__all__ = ["Board", "Layout", "MemoryRegion", "ProbeMatch", "load", "names"]
+__all__ = [
+    "Board",
+    "Layout",
+    "MemoryRegion",
+    "ProbeMatch",
+    "ProcessBoard",
+    "is_process",
+    "load",
+    "load_process",
+    "names",
+]

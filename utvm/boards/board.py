@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from utvm.config import Record
+from utvm.toolchain import Toolchain
 from utvm.virtual.spec import MachineSpec, Peripheral, Region
 
 _SMALLEST_STACK = 512
@@ -84,10 +85,11 @@ class Identity(Record):
 
 
 class Console(Record):
-    """The serial line on which the board talks."""
+    """The serial line on which the board talks; ``irq`` is the interrupt line of its port."""
 
     name: str
     baud: int
+    irq: Annotated[int, Field(ge=0)]
 
 
 class OpenOcdCommands(Record):
@@ -112,6 +114,19 @@ class VirtualModel(Record):
     cpu: Literal["cortex-m7"]
     serial: str
     peripherals: tuple[Peripheral, ...]
+
+
+class ProcessBoard(Record):
+    """A process on this computer that stands in for a board: the same runtime, without a debug port.
+
+    ``clock_hz`` is what its cycle counter counts in a second.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    title: str
+    toolchain: str
+    cpu: str
+    clock_hz: Annotated[int, Field(gt=0)]
 
 
 class Board(Record):
@@ -164,6 +179,12 @@ class Board(Record):
         return self
 
     @model_validator(mode="after")
+    def _console_has_a_line(self) -> "Board":
+        if self.console.irq >= self.interrupts:
+            raise ValueError(f"console: irq {self.console.irq} is no line; there are {self.interrupts}")
+        return self
+
+    @model_validator(mode="after")
     def _peripherals_are_outside_memory(self) -> "Board":
         for peripheral in self.virtual.peripherals:
             if peripheral.irq is not None and not 0 <= peripheral.irq < self.interrupts:
@@ -183,6 +204,15 @@ class Board(Record):
             if region.name == name:
                 return region
         raise KeyError(name)
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What the compiler may use beyond plain C; see :class:`utvm.toolchain.Cpu`.
+
+        Raises:
+            ConfigError: the toolchain's file is missing or has no such CPU.
+        """
+        return frozenset(Toolchain(self.toolchain).cpu(self.cpu).features)
 
     @property
     def openocd_config(self) -> Path:

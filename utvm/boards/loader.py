@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from utvm.boards.board import Board
+from utvm.boards.board import Board, ProcessBoard
 from utvm.config import load_yaml
 from utvm.errors import ConfigError
 from utvm.toolchain import Toolchain
@@ -43,5 +43,21 @@ def load(name: str) -> Board:
             f"{directory / 'board.yaml'}: name is {board.name!r}, the folder {directory.name!r}",
             "the two must be the same",
         )
+    Toolchain(board.toolchain).cpu(board.cpu)
+    return board
+
+
+def is_process(name: str) -> bool:
+    """Return whether a board of the project is a process on this computer."""
+    return "/" not in name and (DIRECTORY / name / "process.yaml").is_file()
+
+
+def load_process(name: str) -> ProcessBoard:
+    """Read and check the folder of a board that is a process.
+
+    Raises:
+        ConfigError: the folder is not complete and right.
+    """
+    board = load_yaml(DIRECTORY / name / "process.yaml", ProcessBoard)
     Toolchain(board.toolchain).cpu(board.cpu)
     return board

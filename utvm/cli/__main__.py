@@ -32,10 +32,18 @@ def _usage(error: Exception) -> Exit:
 
 
 def main() -> None:
-    end_in_order_on_signals()
     sys.path.insert(0, str(Path(utvm.__file__).parent.parent))
     tasks = __import__("tasks")
-    _Inv(name="inv", binary="inv", namespace=tasks.namespace, version=utvm.__version__).run()
+    program = _Inv(name="inv", binary="inv", namespace=tasks.namespace, version=utvm.__version__)
+    end_in_order_on_signals()
+    try:
+        program.run()
+    except SystemExit as end:
+        # Invoke turns an interruption outside of a task into exit code 1, which here means that a test failed.
+        if isinstance(end.__context__, KeyboardInterrupt):
+            print("interrupted", file=sys.stderr)
+            sys.exit(int(ExitCode.INFRASTRUCTURE))
+        raise
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from utvm import boards, compiler, firmware
 from utvm.attach import attach, wish
+from utvm.cli.library import executor_of
 from utvm.cli.output import LOGS, OUT
 from utvm.compiler import Library, Tensor
 from utvm.errors import ConfigError
@@ -30,6 +31,7 @@ def run_model(
     input_path: str,
     output_path: str,
     json_path: str,
+    executor: str,
     physical: bool,
     virtual: bool,
     serial: str,
@@ -42,7 +44,7 @@ def run_model(
     board = boards.load(board_name)
     kind = wish(physical, virtual)
     _check_named(model)
-    library = compiler.compile_model(compiler.load(model))
+    library = compiler.compile_model(compiler.load(model), features=board.features, executor=executor_of(executor))
     inputs = _read_inputs(library, input_path)
     _check_destinations(library, output_path, json_path)
     as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
@@ -72,7 +74,8 @@ def print_size(model: Path, board_name: str) -> None:
     """
     board = boards.load(board_name)
     _check_named(model)
-    image = firmware.build(board, [compiler.compile_model(compiler.load(model))])
+    library = compiler.compile_model(compiler.load(model), features=board.features)
+    image = firmware.build(board, [library])
     table = Table("section", "in", "address", "bytes", box=None)
     for section in image.sections:
         table.add_row(
@@ -89,7 +92,7 @@ def print_size(model: Path, board_name: str) -> None:
 
 def _check_named(model: Path) -> None:
     if model == Path():
-        raise ConfigError("no model is named", "give one with --model FILE.onnx")
+        raise ConfigError("no model is named", "give one with --model FILE")
 
 
 def _figures(image: Firmware, result: RunResult) -> dict[str, int | str]:

@@ -1,94 +1,141 @@
 """From libraries to an ELF file."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-
-import jinja2
 
 from utvm import runtime
 from utvm import toolchain as toolchain_room
-from utvm.boards import Board
+from utvm.boards import Board, ProcessBoard
 from utvm.cache import Cache, content_key, tree_digest
 from utvm.compiler import Library
-from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
+from utvm.errors import DoesNotFitError, ToolchainError
 from utvm.firmware.image import Firmware
+from utvm.firmware.sources import generate, render
+from utvm.runtime import Executor
 from utvm.toolchain import ROOT, Toolchain
 
 # The fault handler's frames and nothing else run on it.
 _FAULT_STACK_SIZE = 256
 
-_TEMPLATES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-    undefined=jinja2.StrictUndefined,
-)
 
-
-def build(board: Board, libraries: Sequence[Library]) -> Firmware:
+def build(board: Board, libraries: Sequence[Library], executor: Executor = "host_driven") -> Firmware:
     """Build the firmware that runs some libraries on a board.
 
     The result is cached by content: sources, linker script, compiler version and flags.
+
+    Args:
+        executor: what drives it: ``host_driven`` by the debug port, ``rpc`` by a client on the console.
 
     Raises:
         ConfigError: two libraries have one name, or there is none.
         DoesNotFitError: a section does not fit its region; names section, need and room in bytes.
         ToolchainError: the compiler is missing or refuses a source.
     """
-    names = [library.name for library in libraries]
-    if not names or len(set(names)) != len(names):
-        raise ConfigError(f"firmware needs libraries of different names, not {names}")
     toolchain = Toolchain(board.toolchain)
-    cpu = toolchain.cpu(board.cpu)
-    generated = {
-        "linker.ld": _render(
-            "linker.ld.j2",
-            board=board,
-            regions=[board.region(name) for name in dict.fromkeys(board.layout.regions)],
-            fault_stack_size=_FAULT_STACK_SIZE,
+    architecture = toolchain.cpu(board.cpu).architecture
+    generated = generate(libraries, executor, linked_by_script=True)
+    generated["linker.ld"] = render(
+        "linker.ld.j2",
+        board=board,
+        regions=[board.region(name) for name in dict.fromkeys(board.layout.regions)],
+        fault_stack_size=_FAULT_STACK_SIZE,
+    )
+    image = _Image(
+        generated,
+        (*runtime.sources(architecture, executor), board.port_source),
+        runtime.include(architecture, executor),
+        (
+            f"UTVM_INTERRUPTS={board.interrupts}",
+            f"UTVM_CONSOLE_BAUD={board.console.baud}u",
+            # Without the console's interrupts, nothing but its own work counts in a host-driven run.
+            f"UTVM_CONSOLE_IRQ={board.console.irq if executor == 'rpc' else -1}",
+            *_defines(board.name, board.clock_hz),
         ),
-        "programs.c": _render(
-            "programs.c.j2",
-            libraries=libraries,
-            arena_bytes=max(library.arena_bytes for library in libraries),
-        ),
-    }
-    for library in libraries:
-        generated.update(library.sources)
-    kept = (*runtime.sources(cpu.architecture), board.port_source)
-    headers = (*runtime.INCLUDE.glob("*.h"), *(runtime.DIRECTORY / cpu.architecture).glob("*.h"))
-    key = content_key(
+    )
+    entry = Cache("firmware").fetch(
+        _key(toolchain, board.cpu, image), lambda work: _link(board, toolchain, image, work)
+    )
+    return Firmware(board, entry / "firmware.elf", tuple(libraries))
+
+
+def build_process(board: ProcessBoard, libraries: Sequence[Library]) -> Path:
+    """Build the program that is a board with some libraries, and answers RPC on standard input and output.
+
+    Raises:
+        ConfigError: two libraries have one name, or there is none.
+        ToolchainError: the compiler is missing or refuses a source.
+    """
+    toolchain = Toolchain(board.toolchain)
+    architecture = toolchain.cpu(board.cpu).architecture
+    image = _Image(
+        generate(libraries, "rpc", linked_by_script=False),
+        runtime.sources(architecture, "rpc"),
+        runtime.include(architecture, "rpc"),
+        _defines(board.name, board.clock_hz),
+    )
+
+    def link(work: Path) -> None:
+        image.write(work)
+        toolchain.link(
+            work / "board",
+            image.c_files(work),
+            cpu=board.cpu,
+            include=[*image.include, work],
+            defines=image.defines,
+            path_map=[(work, "/utvm/generated"), (ROOT, "/utvm")],
+        )
+
+    return Cache("firmware").fetch(_key(toolchain, board.cpu, image), link) / "board"
+
+
+@dataclass(frozen=True)
+class _Image:
+    """What is compiled: files that are written for it, files of the project, and how."""
+
+    generated: Mapping[str, str]
+    kept: tuple[Path, ...]
+    include: tuple[Path, ...]
+    defines: tuple[str, ...]
+
+    def write(self, work: Path) -> None:
+        for name, text in self.generated.items():
+            (work / name).write_text(text, encoding="utf-8")
+
+    def c_files(self, work: Path) -> list[Path]:
+        return [*self.kept, *(work / name for name in sorted(self.generated) if name.endswith(".c"))]
+
+
+def _defines(name: str, clock_hz: int) -> tuple[str, ...]:
+    return (f'UTVM_BOARD_NAME="{name}"', f"UTVM_CLOCK_HZ={clock_hz}u")
+
+
+def _key(toolchain: Toolchain, cpu: str, image: _Image) -> str:
+    headers = sorted(path for folder in image.include for path in folder.glob("*.h"))
+    return content_key(
         tree_digest(Path(__file__).parent),
         Path(toolchain_room.__file__).read_text(),
         toolchain.version,
         toolchain.path.read_text(),
-        f"{board.name} {board.cpu} {board.interrupts}",
-        *(text for item in sorted(generated.items()) for text in item),
-        *(path.read_text() for path in (*kept, *sorted(headers))),
+        cpu,
+        *image.defines,
+        *(text for item in sorted(image.generated.items()) for text in item),
+        *(path.read_text() for path in (*image.kept, *headers)),
     )
-    entry = Cache("firmware").fetch(key, lambda work: _link(board, toolchain, generated, kept, work))
-    return Firmware(board, entry / "firmware.elf", tuple(libraries))
 
 
-def _render(template: str, **values: object) -> str:
-    return _TEMPLATES.get_template(template).render(**values)
-
-
-def _link(board: Board, toolchain: Toolchain, generated: dict[str, str], kept: Sequence[Path], work: Path) -> None:
+def _link(board: Board, toolchain: Toolchain, image: _Image, work: Path) -> None:
     """Write the generated files into a folder and link everything there."""
-    for name, text in generated.items():
-        (work / name).write_text(text, encoding="utf-8")
-    architecture = toolchain.cpu(board.cpu).architecture
+    image.write(work)
     try:
         toolchain.link(
             work / "firmware.elf",
-            [*kept, *(work / name for name in sorted(generated) if name.endswith(".c"))],
+            image.c_files(work),
             cpu=board.cpu,
             linker_script=work / "linker.ld",
-            include=[runtime.INCLUDE, runtime.DIRECTORY / architecture, work],
-            defines=[f"UTVM_INTERRUPTS={board.interrupts}", f'UTVM_BOARD_NAME="{board.name}"'],
+            include=[*image.include, work],
+            defines=image.defines,
             path_map=[
                 (work, "/utvm/generated"),
                 (ROOT, "/utvm"),

@@ -10,6 +10,7 @@ from elftools.elf.elffile import ELFFile
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.errors import ConfigError
+from utvm.firmware import working_memory
 from utvm.toolchain import Toolchain
 
 
@@ -92,7 +93,7 @@ class Firmware:
 
     @property
     def ram_bytes(self) -> int:
-        """Bytes that the image takes in RAM: data, buffers, arena and stacks."""
+        """Bytes that the image takes in RAM: data, arena and stacks."""
         return sum(self.region_use().values()) - self.flash_bytes
 
     @functools.cached_property
@@ -106,6 +107,14 @@ class Firmware:
             if region.address <= address < region.end:
                 return region.name
         return None
+
+    def input_address(self, library: Library, number: int) -> int:
+        """Return where an input of one of the libraries is written before a run."""
+        return self.symbols["utvm_arena"] + working_memory.address(library, library.input_places[number])
+
+    def output_address(self, library: Library, number: int) -> int:
+        """Return where an output of one of the libraries is read after a run."""
+        return self.symbols["utvm_arena"] + working_memory.address(library, library.output_places[number])
 
     def program_index(self, name: str) -> int:
         """Return the place of a library in the program table.

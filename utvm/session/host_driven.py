@@ -16,6 +16,7 @@ from utvm.session.fault import RECORD_SIZE, DeviceFault, FaultRecord
 
 _TURN = "utvm_host_turn"
 _FAULT_STOP = "utvm_fault_stop"
+_START_TIMEOUT = 30.0  # Seconds from reset to the first request.
 # utvm_reply_t: runs, status, cycles, stack_used, interrupts
 _REPLY = struct.Struct("<IiQII")
 
@@ -75,7 +76,7 @@ class HostDriven:
         for symbol in (_TURN, _FAULT_STOP):
             self.bench.insert_breakpoint(self.firmware.symbols[symbol])
         self._runs = 0
-        self._run_to_turn("come up after reset")
+        self._run_to_turn("come up after reset", _START_TIMEOUT)
 
     @property
     def waiting(self) -> bool:
@@ -99,13 +100,18 @@ class HostDriven:
         library = self.firmware.libraries[index]
         for number, data in enumerate(as_bytes(inputs, library.inputs)):
             if data:
-                self.bench.write_memory(self._symbol(f"{model}_input_{number}"), data)
+                self.bench.write_memory(self.firmware.input_address(library, number), data)
         self.bench.write_memory(self._symbol("utvm_request"), struct.pack("<I", index))
-        self._run_to_turn(f"finish model {model}")
+        self._run_to_turn(f"finish model {model}", self._timeout)
         reply = self.bench.read_memory(self._symbol("utvm_reply"), _REPLY.size)
         runs, status, cycles, stack_used, _interrupts = _REPLY.unpack(reply)
+        # Without these two, what an earlier run left in the outputs would pass for this run's answer.
+        if runs == self._runs:
+            raise BoardError(
+                f"{self.firmware.board.name} stopped before it had run model {model}",
+                "does another debugger use the board?",
+            )
         if runs != self._runs + 1:
-            # Without this, what an earlier run left in the outputs would pass for this run's answer.
             raise BoardError(
                 f"{self.firmware.board.name} was reset while it ran model {model}",
                 "is its power stable, and does nothing else press its reset?",
@@ -114,20 +120,21 @@ class HostDriven:
         if status != 0:
             raise BoardError(f"model {model} returned error code {status}")
         outputs = tuple(
-            self._read_tensor(f"{model}_output_{number}", tensor) for number, tensor in enumerate(library.outputs)
+            self._read_tensor(self.firmware.output_address(library, number), tensor)
+            for number, tensor in enumerate(library.outputs)
         )
         return RunResult(outputs, cycles, self.bench.count_unit, stack_used)
 
     def _symbol(self, name: str) -> int:
         return self.firmware.symbols[name]
 
-    def _read_tensor(self, symbol: str, tensor: Tensor) -> npt.NDArray[np.generic]:
+    def _read_tensor(self, address: int, tensor: Tensor) -> npt.NDArray[np.generic]:
         size = tensor.size_bytes
-        data = self.bench.read_memory(self._symbol(symbol), size) if size else b""
+        data = self.bench.read_memory(address, size) if size else b""
         return np.frombuffer(data, dtype=np.dtype(tensor.dtype)).reshape(tensor.shape)
 
-    def _run_to_turn(self, purpose: str) -> None:
-        pc = self.bench.run_until_stop(self._timeout)
+    def _run_to_turn(self, purpose: str, timeout: float) -> None:
+        pc = self.bench.run_until_stop(timeout)
         if pc == self._symbol(_TURN):
             return
         record = FaultRecord.parse(self.bench.read_memory(self._symbol("utvm_fault"), RECORD_SIZE))
@@ -135,7 +142,7 @@ class HostDriven:
             line = self.firmware.source_line(record.pc) if record.pc is not None else ""
             raise DeviceFault(record, line)
         raise BoardError(
-            f"{self.firmware.board.name} did not {purpose} (waited for up to {self._timeout:g} s); "
+            f"{self.firmware.board.name} did not {purpose} (waited for up to {timeout:g} s); "
             f"it is at {pc:#010x} {self.firmware.source_line(pc)}".rstrip()
         )
 

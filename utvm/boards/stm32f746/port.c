@@ -1,10 +1,12 @@
 /*
  * Port of the Nucleo-F746ZG: 216 MHz from the internal oscillator, console on USART3 (PD8 transmits, PD9
- * receives: the ST-Link's virtual COM port). Register numbers: RM0385.
+ * receives: the ST-Link's virtual COM port; interrupt line 39). Register numbers: RM0385.
  *
  * The instruction cache is on. The data cache stays off: what a debugger reads is then what the core wrote, with
  * every probe and in every access mode.
  */
+#include <stddef.h>
+
 #include "cortex_m.h"
 #include "utvm.h"
 
@@ -13,6 +15,7 @@
 #define RCC_CFGR UTVM_REGISTER(0x40023808u)
 #define RCC_AHB1ENR UTVM_REGISTER(0x40023830u)
 #define RCC_APB1ENR UTVM_REGISTER(0x40023840u)
+#define RCC_CSR UTVM_REGISTER(0x40023874u)
 #define PWR_CR1 UTVM_REGISTER(0x40007000u)
 #define PWR_CSR1 UTVM_REGISTER(0x40007004u)
 #define FLASH_ACR UTVM_REGISTER(0x40023C00u)
@@ -21,6 +24,8 @@
 #define USART3_CR1 UTVM_REGISTER(0x40004800u)
 #define USART3_BRR UTVM_REGISTER(0x4000480Cu)
 #define USART3_ISR UTVM_REGISTER(0x4000481Cu)
+#define USART3_ICR UTVM_REGISTER(0x40004820u)
+#define USART3_RDR UTVM_REGISTER(0x40004824u)
 #define USART3_TDR UTVM_REGISTER(0x40004828u)
 
 #define RCC_CR_PLLON (1u << 24)
@@ -45,10 +50,15 @@
 #define USART_CR1_UE (1u << 0)
 #define USART_CR1_RE (1u << 2)
 #define USART_CR1_TE (1u << 3)
+#define USART_CR1_RXNEIE (1u << 5)
+#define USART_CR1_TXEIE (1u << 7)
+#define USART_ISR_ORE (1u << 3)
+#define USART_ISR_RXNE (1u << 5)
 #define USART_ISR_TXE (1u << 7)
+#define RCC_CSR_RMVF (1u << 24)
+#define USART3_LINE 39u
 
 #define APB1_HZ 54000000u
-#define CONSOLE_BAUD 115200u
 
 static void wait_for(volatile uint32_t *status, uint32_t mask, uint32_t value) {
   while ((*status & mask) != value) {
@@ -90,7 +100,7 @@ static void start_console(void) {
   /* PD8 and PD9: alternate function 7. */
   GPIOD_MODER = (GPIOD_MODER & ~(0xFu << 16)) | (0xAu << 16);
   GPIOD_AFRH = (GPIOD_AFRH & ~0xFFu) | 0x77u;
-  USART3_BRR = (APB1_HZ + CONSOLE_BAUD / 2u) / CONSOLE_BAUD;
+  USART3_BRR = (APB1_HZ + (UTVM_CONSOLE_BAUD / 2u)) / UTVM_CONSOLE_BAUD;
   USART3_CR1 = USART_CR1_UE | USART_CR1_TE | USART_CR1_RE;
 }
 
@@ -106,4 +116,57 @@ void utvm_port_write(const char *text, uint32_t size) {
     wait_for(&USART3_ISR, USART_ISR_TXE, USART_ISR_TXE);
     USART3_TDR = (uint8_t)text[index];
   }
+}
+
+void utvm_port_listen(void) {
+  NVIC_ISER(USART3_LINE) = 1u << (USART3_LINE % 32u);
+  USART3_CR1 |= USART_CR1_RXNEIE;
+}
+
+void utvm_port_send(void) {
+  USART3_CR1 |= USART_CR1_TXEIE;
+}
+
+void utvm_port_interrupt(void) {
+  const uint32_t status = USART3_ISR;
+  utvm_interrupts++;
+  if ((status & USART_ISR_RXNE) != 0u) {
+    utvm_pipe_received((uint8_t)USART3_RDR);
+  }
+  if ((status & USART_ISR_ORE) != 0u) {
+    USART3_ICR = USART_ISR_ORE;
+  }
+  if (((USART3_CR1 & USART_CR1_TXEIE) != 0u) && ((status & USART_ISR_TXE) != 0u)) {
+    uint8_t byte;
+    if (utvm_pipe_next(&byte)) {
+      USART3_TDR = byte;
+    } else {
+      USART3_CR1 &= ~USART_CR1_TXEIE;
+    }
+  }
+}
+
+/* RM0385, 5.3.21; the flags of several resets add up until they are cleared. A reset pin goes with most of them. */
+const char *utvm_port_reset_cause(void) {
+  static const struct {
+    uint32_t flag;
+    const char *cause;
+  } causes[] = {
+      {0x80000000u, "low power"}, {0x40000000u, "window watchdog"}, {0x20000000u, "independent watchdog"},
+      {0x10000000u, "software"},  {0x08000000u, "power on"},        {0x02000000u, "brown-out"},
+      {0x04000000u, "reset pin"},
+  };
+  static const char *cause;
+  if (cause == NULL) {
+    const uint32_t flags = RCC_CSR;
+    cause = "unknown";
+    for (uint32_t index = 0u; index < (sizeof causes / sizeof causes[0]); index++) {
+      if ((flags & causes[index].flag) != 0u) {
+        cause = causes[index].cause;
+        break;
+      }
+    }
+    RCC_CSR |= RCC_CSR_RMVF;
+  }
+  return cause;
 }

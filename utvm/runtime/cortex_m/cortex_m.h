@@ -3,7 +3,11 @@
 #define UTVM_CORTEX_M_H
 
 /** Unused stack holds this word. */
+#ifdef __ASSEMBLER__
 #define UTVM_STACK_PAINT 0xA5A5A5A5
+#else
+#define UTVM_STACK_PAINT 0xA5A5A5A5u
+#endif
 
 #ifndef __ASSEMBLER__
 #include <stdint.h>
@@ -13,6 +17,7 @@
 #define SYST_CSR UTVM_REGISTER(0xE000E010u)
 #define SYST_RVR UTVM_REGISTER(0xE000E014u)
 #define SYST_CVR UTVM_REGISTER(0xE000E018u)
+#define NVIC_ISER(line) UTVM_REGISTER(0xE000E100u + (4u * ((line) / 32u)))
 #define SCB_VTOR UTVM_REGISTER(0xE000ED08u)
 #define SCB_CCR UTVM_REGISTER(0xE000ED14u)
 #define SCB_SHCSR UTVM_REGISTER(0xE000ED24u)

@@ -12,7 +12,8 @@ static uint32_t last;
 
 static void add_up(void) {
   const uint32_t now = DWT_CYCCNT;
-  total += now - last;
+  const uint32_t passed = now - last;
+  total += passed;
   last = now;
 }
 

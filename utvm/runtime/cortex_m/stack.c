@@ -6,8 +6,8 @@ extern const uint32_t _utvm_stack_start[], _utvm_stack_end[];
 
 uint32_t utvm_stack_used(void) {
   const volatile uint32_t *word = _utvm_stack_start;
-  while (word < _utvm_stack_end && *word == UTVM_STACK_PAINT) {
+  while ((word < _utvm_stack_end) && (*word == UTVM_STACK_PAINT)) {
     word++;
   }
-  return (uint32_t)((const uint8_t *)_utvm_stack_end - (const volatile uint8_t *)word);
+  return (uintptr_t)_utvm_stack_end - (uintptr_t)word;
 }

@@ -1,6 +1,6 @@
 /*
  * Vector table and reset (ARM DDI 0403E, B1.5.3 and B1.5.5).
- * UTVM_INTERRUPTS is the board's number of interrupt lines.
+ * UTVM_INTERRUPTS is the board's number of interrupt lines, UTVM_CONSOLE_IRQ the console's, or -1.
  */
 #include "cortex_m.h"
 
@@ -25,8 +25,14 @@ utvm_vectors:
         .word   0
         .word   utvm_trap              /* PendSV */
         .word   utvm_cycles_tick       /* SysTick */
+        .set    line, 0
         .rept   UTVM_INTERRUPTS
+        .if     line == UTVM_CONSOLE_IRQ
+        .word   utvm_port_interrupt
+        .else
         .word   utvm_trap
+        .endif
+        .set    line, line + 1
         .endr
 
         .text

@@ -11,7 +11,7 @@ extern const uint32_t utvm_vectors[];
 void utvm_start(void);
 
 static uint32_t bytes_between(const uint32_t *start, const uint32_t *end) {
-  return (uint32_t)((const uint8_t *)end - (const uint8_t *)start);
+  return (uintptr_t)end - (uintptr_t)start;
 }
 
 void utvm_start(void) {
@@ -19,8 +19,8 @@ void utvm_start(void) {
   SCB_CPACR |= CPACR_FULL_FPU;
   __asm__ volatile("dsb\n isb" ::: "memory");
 
-  memcpy(_utvm_data_start, _utvm_data_load, bytes_between(_utvm_data_start, _utvm_data_end));
-  memset(_utvm_bss_start, 0, bytes_between(_utvm_bss_start, _utvm_bss_end));
+  (void)memcpy(_utvm_data_start, _utvm_data_load, bytes_between(_utvm_data_start, _utvm_data_end));
+  (void)memset(_utvm_bss_start, 0, bytes_between(_utvm_bss_start, _utvm_bss_end));
 
   SCB_VTOR = (uint32_t)utvm_vectors;
   /* Each fault to its own handler, so that the record names it; a division by zero is one. */

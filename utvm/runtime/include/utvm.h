@@ -3,15 +3,17 @@
  *
  * A firmware image holds the runtime, one board's port and a table of programs. A program is a compiled model
  * (or hand-written C with the same signature). The host talks to it through the debug port: it stops the core
- * at utvm_host_turn(), writes utvm_request and the program's input buffers, lets the core run, and finds the
- * outputs and utvm_reply when the core arrives there again.
+ * at utvm_host_turn(), writes utvm_request and the program's inputs, lets the core run, and finds the outputs
+ * and utvm_reply when the core arrives there again. Inputs and outputs lie in utvm_arena, and a run may overwrite
+ * its inputs: they are written before every run.
  */
 #ifndef UTVM_H
 #define UTVM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/** Buffers and arenas are aligned to this many bytes. */
+/** The arena is aligned to this many bytes. */
 #define UTVM_ALIGNMENT 16
 #define UTVM_ALIGNED __attribute__((aligned(UTVM_ALIGNMENT)))
 
@@ -20,7 +22,7 @@
  *
  * @param inputs   one pointer an input, each aligned and as large as the program's metadata says
  * @param outputs  one pointer an output
- * @param arena    working memory shared by all programs of the image
+ * @param arena    working memory shared by all programs of the image; inputs and outputs may lie in it
  * @return 0, or the program's own error code
  */
 typedef int32_t (*utvm_run_t)(const void *const *inputs, void *const *outputs, uint8_t *arena);
@@ -38,17 +40,54 @@ extern const utvm_program_t utvm_programs[];
 extern const uint32_t utvm_program_count;
 extern uint8_t utvm_arena[];
 
+/** Memory that nothing else uses: tensors of an RPC client lie there. */
+extern uint8_t *const utvm_heap_start;
+extern uint8_t *const utvm_heap_end;
+
+/** Type and shape of an input or output. */
+typedef struct {
+  uint8_t code;          /**< kind of element (DLDataTypeCode of DLPack) */
+  uint8_t bits;          /**< of an element */
+  uint8_t dimensions;    /**< 0 for a scalar */
+  const uint32_t *shape; /**< elements in each dimension */
+  uint32_t bytes;        /**< of the whole tensor */
+} utvm_tensor_type_t;
+
+/** What RPC clients may know of a program. */
+typedef struct {
+  const utvm_tensor_type_t *inputs;
+  uint32_t input_count;
+  const utvm_tensor_type_t *outputs;
+  uint32_t output_count;
+} utvm_signature_t;
+
+/** One entry a program; the firmware builder writes it. */
+extern const utvm_signature_t utvm_signatures[];
+
+/** An operator of a model, for RPC clients. */
+typedef struct {
+  const char *name;
+  void (*run)(void *const *tensors);
+  const uint32_t *bytes; /**< of each tensor */
+  uint32_t count;        /**< of tensors */
+} utvm_operator_t;
+
+/** The operators of all models, and how many handles of each are in use; the firmware builder writes them. */
+extern const utvm_operator_t utvm_operators[];
+extern const uint32_t utvm_operator_count;
+extern uint32_t utvm_operator_uses[];
+
 /** What the host asks for: written by the host while the core is stopped at utvm_host_turn(). */
 typedef struct {
   uint32_t program; /**< index into utvm_programs */
 } utvm_request_t;
 
-/** What the host reads back. */
+/** What is known of the last run. */
 typedef struct {
   uint32_t runs;       /**< runs since reset */
   int32_t status;      /**< what the program returned; UTVM_NO_SUCH_PROGRAM for a bad index */
   uint64_t cycles;     /**< core clock cycles of the run */
-  uint32_t stack_used; /**< bytes of stack used since reset, at most */
+  uint32_t stack_used; /**< bytes of stack used since reset, at most; the host-driven executor keeps it */
   uint32_t interrupts; /**< interrupts taken since reset */
 } utvm_reply_t;
 
@@ -57,6 +96,9 @@ typedef struct {
 
 extern volatile utvm_request_t utvm_request;
 extern volatile utvm_reply_t utvm_reply;
+
+/** Run a program once, on the inputs in its place, and keep the figures in utvm_reply; returns its status. */
+int32_t utvm_run(uint32_t program);
 
 /** The host's breakpoint: the core is here whenever it waits for a request. */
 void utvm_host_turn(void);
@@ -79,6 +121,9 @@ typedef struct {
 
 extern volatile utvm_fault_t utvm_fault;
 
+/** Called once utvm_fault is complete: the executor tells the host, if it can. */
+void utvm_fault_report(void);
+
 /** The host's second breakpoint: the core is here, for good, once utvm_fault is complete. */
 void utvm_fault_stop(void);
 
@@ -99,6 +144,24 @@ void utvm_port_init(void);
 
 /** Write bytes to the board's console; returns when they are handed over. */
 void utvm_port_write(const char *text, uint32_t size);
+
+/** Take bytes from the console by interrupts: the port's handler hands them to utvm_pipe_received(). */
+void utvm_port_listen(void);
+
+/** Send what there is by interrupts: the port's handler asks utvm_pipe_next() until there is no more. */
+void utvm_port_send(void);
+
+/** The handler of the console's interrupt line, which board.yaml names. */
+void utvm_port_interrupt(void);
+
+/** For the port's handler: a byte has come. */
+void utvm_pipe_received(uint8_t byte);
+
+/** For the port's handler: the next byte to send; false where there is none. */
+bool utvm_pipe_next(uint8_t *byte);
+
+/** Why the board was reset last, in a few words. */
+const char *utvm_port_reset_cause(void);
 
 /** The executor; called by the start-up code, never returns. */
 void utvm_main(void);

@@ -1,0 +1,27 @@
+"""The runtime's portable files, compiled for this computer with every check that its compilers have."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from utvm.process import run
+from utvm.runtime import DIRECTORY, include
+
+WARNINGS = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-g"]
+FOLDERS = [f"-I{folder}" for folder in include("host", "rpc")]
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence[str]], ctypes.CDLL]:
+    """Compiles files of ``utvm/runtime/rpc``, and further ones, into a library that can be called."""
+
+    def build(files: Sequence[str], *further: Path) -> ctypes.CDLL:
+        library = tmp_path_factory.mktemp("runtime") / "library.so"
+        sources = [DIRECTORY / "rpc" / name for name in files]
+        sanitize = ["-fsanitize=undefined", "-fno-sanitize-recover=all"]
+        run(["gcc", *WARNINGS, *sanitize, *FOLDERS, "-shared", "-fPIC", "-o", library, *sources, *further])
+        return ctypes.CDLL(str(library))
+
+    return build

@@ -1,0 +1,159 @@
+"""The host's link and the board's, over a line that loses, doubles, reorders, cuts and changes what is sent.
+
+The board is the real runtime in a process; the line between the two is the fake, and named so.
+"""
+
+import random
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from hil_tests.programs import handwritten
+from utvm import boards
+from utvm.errors import BoardError, TransportError
+from utvm.firmware import build_process
+from utvm.session.link import Link
+from utvm.session.transport import ChildProcess
+
+_BEGIN = struct.pack("<iQ", 2, 5) + b"0.8.0" + struct.pack("<i", 0)
+_BYTES = 64
+
+
+class LossyLine:
+    """A fake line: what goes through it in one piece may come out lost, twice, later, cut or changed."""
+
+    def __init__(self, under: ChildProcess, rate: float, seed: int) -> None:
+        self._under = under
+        self._rate = rate
+        self._random = random.Random(seed)
+        self._held: dict[str, bytes] = {}
+        self.packets = 0
+
+    def read(self, timeout: float) -> bytes:
+        return self._spoil("down", self._under.read(timeout))
+
+    def write(self, data: bytes) -> None:
+        self._under.write(self._spoil("up", data))
+
+    def close(self) -> None:
+        self._under.close()
+
+    def _spoil(self, way: str, data: bytes) -> bytes:
+        if not data:
+            return data
+        self.packets += 1
+        late = self._held.pop(way, b"")
+        if self._random.random() >= self._rate:
+            return data + late
+        kind = self._random.choice(["lose", "double", "hold", "cut", "change", "insert"])
+        place = self._random.randrange(len(data))
+        if kind == "lose":
+            data = b""
+        elif kind == "double":
+            data += data
+        elif kind == "hold":
+            self._held[way] = data
+            data = b""
+        elif kind == "cut":
+            data = data[:place]
+        elif kind == "change":
+            data = data[:place] + self._random.randbytes(1) + data[place + 1 :]
+        else:
+            data = data[:place] + self._random.randbytes(self._random.randrange(1, 9)) + data[place:]
+        return data + late
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChildProcess]:
+    program = build_process(boards.load_process("host"), [handwritten("idle", "  return 0;")])
+    with ChildProcess("host", [program], log=tmp_path_factory.mktemp("board") / "log") as child:
+        yield child
+
+
+class Conversation:
+    """Writes to a tensor on the board and reads it back, over and over; recovers whatever happens."""
+
+    def __init__(self, line: LossyLine, seed: int) -> None:
+        self.link = Link(line, start_timeout=20, start_retry=0.002, resend_after=0.002)
+        self.recovered = 0
+        self._random = random.Random(seed)
+        self._line = line
+        self._address = 0
+        self._content = b""
+
+    def run(self, packets: int) -> None:
+        self._begin()
+        while self._line.packets < packets:
+            try:
+                if self._random.random() < 0.5:
+                    self._content = self._random.randbytes(_BYTES)
+                    answer = self._ask(self._tensor(7) + struct.pack("<Q", _BYTES) + self._content)
+                    assert answer == struct.pack("<iii", 4, 1, 0)
+                else:
+                    answer = self._ask(self._tensor(6) + struct.pack("<Q", _BYTES))
+                    assert answer == struct.pack("<i", 8) + self._content
+            except (TransportError, BoardError):
+                self._begin()
+
+    def _ask(self, packet: bytes) -> bytes:
+        return self.link.request(packet, 0.5)
+
+    def _tensor(self, code: int) -> bytes:
+        return struct.pack("<iQiiiBBHqQ", code, self._address, 1, 0, 1, 1, 8, 1, _BYTES, 0)
+
+    def _begin(self) -> None:
+        self.recovered += 1
+        while True:
+            try:
+                self.link.start()
+                self._ask(_BEGIN)
+                tensor = struct.pack("<iQiiiBBHqQ", 7, 0, 1, 0, 1, 1, 8, 1, _BYTES, 0)
+                answer = self._ask(struct.pack("<ii", 17, 2) + tensor + struct.pack("<i", 0))
+            except (TransportError, BoardError):
+                continue
+            assert struct.unpack_from("<iii", answer) == (4, 1, 4)
+            (self._address,) = struct.unpack_from("<Q", answer, 12)
+            self._content = b""
+            # Nothing is known of memory before it has been written.
+            self._content = self._random.randbytes(_BYTES)
+            try:
+                self._ask(self._tensor(7) + struct.pack("<Q", _BYTES) + self._content)
+            except (TransportError, BoardError):
+                continue
+            return
+
+
+@pytest.mark.parametrize(
+    ("packets", "rate"),
+    [
+        (1_000, 0.5),
+        pytest.param(3_000, 0.05, marks=pytest.mark.slow),
+        pytest.param(100_000, 0.1, marks=pytest.mark.nightly),
+    ],
+)
+def test_nothing_is_delivered_wrong_and_every_session_recovers(
+    board: ChildProcess, packets: int, rate: float
+) -> None:
+    line = LossyLine(board, rate, seed=packets)
+    conversation = Conversation(line, seed=packets)
+    conversation.run(packets)
+    assert conversation.link.resent > packets * rate / 20, "the line was hardly lossy"
+    # With a sound line, it goes on at once.
+    link = Link(board, start_timeout=20)
+    link.start()
+    assert link.request(_BEGIN, 20) == struct.pack("<iii", 4, 1, 0)
+
+
+def test_an_old_tool_s_unnumbered_request_is_answered(board: ChildProcess) -> None:
+    """Type 0x10, as microTVM's host sent it."""
+    from utvm.session.framing import Deframer, encode
+
+    link = Link(board, start_timeout=20)
+    link.start()
+    session = link._session
+    board.write(encode(struct.pack("<HBQ", session, 0x10, len(_BEGIN)) + _BEGIN))
+    deframer, answers = Deframer(4096), []
+    while not answers:
+        answers = deframer.feed(board.read(1.0))
+    assert answers == [struct.pack("<HBQ", session, 0x10, 12) + struct.pack("<iii", 4, 1, 0)]

@@ -1,0 +1,286 @@
+"""TVM's own RPC client, unmodified, drives a board that ``./inv board.serve`` has put on TCP.
+
+The board is the process that stands in for one: the same runtime, no emulator.
+"""
+
+import contextlib
+import json
+import re
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from utvm.compiler import Library, compile_model, load
+from utvm.compiler.host import reference
+from utvm.toolchain import ROOT
+
+pytestmark = pytest.mark.slow
+
+MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
+_START = 240.0
+
+
+class Served:
+    """A running ``board.serve``."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self.process = process
+        self.log = log
+        deadline = time.monotonic() + _START
+        while not (found := re.search(r"serving on ([\d.]+):(\d+), key (\w+)", self.said())):
+            assert process.poll() is None and time.monotonic() < deadline, self.said()
+            time.sleep(0.1)
+        self.address, self.port, self.key = found[1], int(found[2]), found[3]
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+
+@contextlib.contextmanager
+def served(folder: Path, *options: str) -> Iterator[Served]:
+    log = folder / "serve.log"
+    command = [ROOT / "inv", "board.serve", "--port", "0", "--model", MODEL, *options]
+    with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output, text=True) as process:
+        try:
+            yield Served(process, log)
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("serve"), "--board", "host") as board:
+        yield board
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return compile_model(load(MODEL))
+
+
+@pytest.fixture
+def remote(host: Served) -> Iterator[Any]:
+    from tvm import rpc
+
+    session = rpc.connect(host.address, host.port, host.key)
+    yield session
+    session.get_function("CloseRPCConnection")()
+
+
+def image(seed: int = 0) -> Any:
+    return np.random.default_rng(seed).integers(-128, 128, (1, 8, 8, 1), np.int8)
+
+
+def put(remote: Any, array: Any) -> Any:
+    import tvm
+
+    return tvm.runtime.tensor(array, remote.cpu())
+
+
+def test_inputs_go_up_the_model_runs_and_outputs_come_down(remote: Any, library: Library) -> None:
+    set_input, run, get_output, stats = (
+        remote.get_function(f"utvm.{name}") for name in ("set_input", "run", "get_output", "stats")
+    )
+    expect = reference(load(MODEL))
+    for seed in range(5):
+        array = image(seed)
+        set_input(0, put(remote, array))
+        output = put(remote, np.zeros((1, 10), np.int8))
+        run()
+        get_output(0, output)
+        # The reference computes in float32: a step of the output's scale is what may lie between.
+        assert np.abs(output.numpy().astype(int) - expect([array])[0].astype(int)).max() <= 1
+        first = output.numpy()
+        # The input stays: running again gives the same.
+        run()
+        get_output(0, output)
+        assert output.numpy().tobytes() == first.tobytes()
+    told = json.loads(stats())
+    assert told["runs"] >= 10
+    assert told["cycles"] > 0
+    assert told["memory_bytes_at_most"] >= told["memory_bytes"] > 0
+
+
+def test_time_evaluator(remote: Any) -> None:
+    remote.get_function("utvm.set_input")(0, put(remote, image()))
+    measured = remote.system_lib().time_evaluator("utvm.run", remote.cpu(), number=4, repeat=3)()
+    assert len(measured.results) == 3
+    assert all(0 < seconds < 1 for seconds in measured.results)
+    longer = remote.system_lib().time_evaluator("utvm.run", remote.cpu(), number=1, repeat=1, min_repeat_ms=20)
+    runs = json.loads(remote.get_function("utvm.stats")())["runs"]
+    longer()
+    assert json.loads(remote.get_function("utvm.stats")())["runs"] > runs + 1
+
+
+def test_an_operator_of_the_model_can_be_called(remote: Any, library: Library) -> None:
+    entry = next(entry for entry in library.entry_points if len(entry.sizes) >= 2)
+    tensors = [put(remote, np.zeros(size, np.uint8)) for size in entry.sizes]
+    remote.get_function(entry.function)(*tensors)
+    with pytest.raises(Exception, match=f"the operator needs a tensor of {entry.sizes[0]} bytes as argument 0"):
+        remote.get_function(entry.function)(*[put(remote, np.zeros(7, np.uint8)), *tensors[1:]])
+    with pytest.raises(Exception, match="takes another number of tensors"):
+        remote.get_function(entry.function)(*tensors[:-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("utvm.set_input", (0, np.zeros((1, 10), np.int8)), r"the model has int8\[1, 8, 8, 1\] there"),
+        ("utvm.set_input", (0, np.zeros((1, 8, 8, 1), np.uint8)), r"the tensor is uint8\[1, 8, 8, 1\]"),
+        ("utvm.set_input", (7, np.zeros((1, 8, 8, 1), np.int8)), "there is no number 7: the model has 1"),
+        ("utvm.set_input", (-1, np.zeros((1, 8, 8, 1), np.int8)), "there is no number -1"),
+        ("utvm.get_output", (1, np.zeros((1, 10), np.int8)), "there is no number 1: the model has 1"),
+        ("utvm.get_output", (0,), "the arguments are a number and a tensor"),
+        ("utvm.run", (1,), "utvm.run has no arguments"),
+        ("utvm.load", ("other",), "no model of that name"),
+        ("utvm.run", tuple(range(17)), "more than 16 arguments"),
+    ],
+)
+def test_what_is_wrong_with_a_call_reaches_the_client(
+    remote: Any, name: str, arguments: tuple[Any, ...], message: str
+) -> None:
+    values = [put(remote, value) if isinstance(value, np.ndarray) else value for value in arguments]
+    with pytest.raises(Exception, match=message):
+        remote.get_function(name)(*values)
+    # The board goes on.
+    remote.get_function("utvm.load")("digits_int8")
+
+
+def test_what_does_not_fit_is_refused_and_freed_memory_can_be_had_again(remote: Any) -> None:
+    import tvm
+
+    with pytest.raises(Exception, match="no room for a tensor of 1073741824 bytes"):
+        tvm.runtime.empty((1 << 30,), "int8", remote.cpu())
+    for _ in range(5):
+        large = tvm.runtime.empty((9 << 20,), "int8", remote.cpu())
+        del large
+    assert json.loads(remote.get_function("utvm.stats")())["memory_bytes"] == 0
+
+
+def test_large_tensors_are_sent_in_pieces(remote: Any) -> None:
+    array = np.random.default_rng(1).integers(0, 256, 100_000).astype(np.uint8)
+    assert put(remote, array).numpy().tobytes() == array.tobytes()
+
+
+def test_an_unknown_function_is_not_there(remote: Any) -> None:
+    with pytest.raises(AttributeError, match="nope"):
+        remote.get_function("nope")
+
+
+class Raw:
+    """A client that says what it likes."""
+
+    def __init__(self, host: Served) -> None:
+        self.socket = socket.create_connection((host.address, host.port), timeout=60)
+        key = f"client:{host.key}".encode()
+        self.socket.sendall(struct.pack("<ii", 0xFF271, len(key)) + key)
+        (code,) = struct.unpack("<i", self.read(4))
+        assert code == 0xFF271
+        self.read(struct.unpack("<i", self.read(4))[0])
+
+    def read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            more = self.socket.recv(size - len(data))
+            assert more, "the server has hung up"
+            data += more
+        return data
+
+    def ask(self, packet: bytes) -> bytes:
+        self.socket.sendall(struct.pack("<Q", len(packet)) + packet)
+        return self.read(struct.unpack("<Q", self.read(8))[0])
+
+    def begin(self, version: bytes = b"0.8.0") -> bytes:
+        return self.ask(struct.pack("<iQ", 2, len(version)) + version + struct.pack("<i", 0))
+
+
+def test_another_version_of_the_protocol_is_refused(host: Served) -> None:
+    client = Raw(host)
+    answer = client.begin(b"0.7.0")
+    client.socket.close()
+    assert struct.unpack_from("<i", answer) == (5,)
+    assert b"the board speaks RPC protocol 0.8.0, the client 0.7.0" in answer
+
+
+def test_handles_and_tensors_that_are_freed_twice_are_refused(host: Served) -> None:
+    client = Raw(host)
+    client.begin()
+    name = b"utvm.run"
+    answer = client.ask(struct.pack("<iiiQ", 9, 1, 8, len(name)) + name)
+    (handle,) = struct.unpack_from("<Q", answer, 12)
+    free = struct.pack("<iiiQ", 10, 1, 4, handle)
+    assert struct.unpack_from("<i", client.ask(free)) == (4,)
+    assert b"handle to be freed is not in use" in client.ask(free)
+    assert b"its handle has been freed" in client.ask(struct.pack("<iQi", 3, handle, 0))
+    device = struct.pack("<iii", 6, 1, 0)
+    allocate = (
+        struct.pack("<ii", 13, 4)
+        + device
+        + struct.pack("<iqiq", 1, 64, 1, 64)
+        + struct.pack("<iBBHi", 5, 0, 8, 1, 0)
+    )
+    (address,) = struct.unpack_from("<Q", client.ask(allocate), 12)
+    free = struct.pack("<ii", 14, 2) + device + struct.pack("<iQ", 4, address)
+    assert struct.unpack_from("<i", client.ask(free)) == (4,)
+    assert b"it has been freed before" in client.ask(free)
+    wild = struct.pack("<iQiiiBBHqQQ", 6, address, 1, 0, 1, 0, 8, 1, 64, 0, 64)
+    assert b"not in the board's memory" in client.ask(wild)
+    client.socket.close()
+
+
+def test_connecting_a_thousand_times_costs_nothing(host: Served) -> None:
+    def settled() -> tuple[int, int, int]:
+        process = psutil.Process(host.process.pid)
+        (board,) = process.children()
+        return process.num_fds(), process.num_threads(), board.memory_info().rss
+
+    Raw(host).socket.close()
+    time.sleep(1.0)
+    before = settled()
+    for number in range(1000):
+        client = Raw(host)
+        if number % 3:
+            # In the middle of a session, of a packet, or before either; the one before has just left.
+            assert struct.unpack_from("<i", client.begin()) == (4,)
+            client.socket.sendall(b"\x30\0\0"[: number % 4])
+        client.socket.close()
+    deadline = time.monotonic() + 60
+    while settled()[:2] != before[:2] and time.monotonic() < deadline:
+        time.sleep(0.1)
+    after = settled()
+    assert after[:2] == before[:2]
+    assert after[2] <= before[2] + (1 << 20)
+    client = Raw(host)
+    assert struct.unpack_from("<i", client.begin()) == (4,)
+    client.socket.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--board", "host", "--virtual", "--tracker", "127.0.0.1:9190"], "is a process"),
+        (["--board", "host", "--tracker", "nowhere"], "no HOST:PORT"),
+        (["--board", "host", "--port", "70000"], "65535"),
+    ],
+)
+def test_wrong_words_on_the_command_line(options: list[str], words: str) -> None:
+    done = subprocess.run(
+        [ROOT / "inv", "board.serve", "--model", MODEL, *options],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,68 @@
+"""The C that is written for an image: the table of its programs and, for RPC, what clients may know of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+
+from utvm.compiler import Library, Tensor
+from utvm.compiler.library import item_bytes
+from utvm.errors import ConfigError
+from utvm.firmware import working_memory
+from utvm.runtime import Executor
+
+_CODES = {"int": 0, "uint": 1, "float": 2, "bool": 6}  # DLDataTypeCode of DLPack
+
+
+@dataclass(frozen=True)
+class _ElementType:
+    code: int
+    bits: int
+
+
+def _element_type(tensor: Tensor) -> _ElementType:
+    return _ElementType(_CODES[tensor.dtype.rstrip("0123456789")], 8 * item_bytes(tensor.dtype))
+
+
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    undefined=jinja2.StrictUndefined,
+)
+_TEMPLATES.filters.update(base=working_memory.base, address=working_memory.address, element_type=_element_type)
+
+
+def render(template: str, **values: object) -> str:
+    """Fill in one of the templates."""
+    return _TEMPLATES.get_template(template).render(**values)
+
+
+def generate(libraries: Sequence[Library], executor: Executor, *, linked_by_script: bool) -> dict[str, str]:
+    """Return file name to text: tables for some libraries, and the libraries' own files.
+
+    Args:
+        linked_by_script: whether a linker script of ours decides where the working memory lies.
+
+    Raises:
+        ConfigError: two libraries have one name, or there is none.
+    """
+    names = [library.name for library in libraries]
+    if not names or len(set(names)) != len(names):
+        raise ConfigError(f"firmware needs libraries of different names, not {names}")
+    files = {
+        "programs.c": render(
+            "programs.c.j2",
+            libraries=libraries,
+            arena_bytes=max(map(working_memory.size, libraries)),
+            inputs_apart=executor == "rpc",
+            linked_by_script=linked_by_script,
+        )
+    }
+    if executor == "rpc":
+        files["signatures.c"] = render("signatures.c.j2", libraries=libraries)
+    for library in libraries:
+        files.update(library.sources)
+    return files

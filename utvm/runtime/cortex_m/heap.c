@@ -1,0 +1,7 @@
+/* What the linker has left of the data's memory region. */
+#include "utvm.h"
+
+extern uint8_t _utvm_heap_start[], _utvm_heap_end[];
+
+uint8_t *const utvm_heap_start = _utvm_heap_start;
+uint8_t *const utvm_heap_end = _utvm_heap_end;

@@ -1,0 +1,107 @@
+/* The stream to the host is the console, with a queue and interrupts each way: the core sleeps in between. */
+#include "pipe.h"
+
+#include <stdbool.h>
+
+#include "cortex_m.h"
+#include "utvm.h"
+
+#define QUEUE_BYTES 512u /* a power of two */
+
+typedef struct {
+  uint8_t bytes[QUEUE_BYTES];
+  volatile uint32_t in;
+  volatile uint32_t out;
+} queue_t;
+
+static queue_t received;
+static queue_t to_send;
+static bool listening;
+
+static bool put(queue_t *queue, uint8_t byte) {
+  const bool room = (queue->in - queue->out) < QUEUE_BYTES;
+  if (room) {
+    queue->bytes[queue->in % QUEUE_BYTES] = byte;
+    queue->in++;
+  }
+  return room;
+}
+
+static bool take(queue_t *queue, uint8_t *byte) {
+  const bool there = queue->in != queue->out;
+  if (there) {
+    *byte = queue->bytes[queue->out % QUEUE_BYTES];
+    queue->out++;
+  }
+  return there;
+}
+
+void utvm_pipe_received(uint8_t byte) {
+  /* Where there is no room, the byte is lost, and the packet that it belonged to with it: the host sends it again. */
+  (void)put(&received, byte);
+}
+
+bool utvm_pipe_next(uint8_t *byte) {
+  return take(&to_send, byte);
+}
+
+static void disable_interrupts(void) {
+  __asm__ volatile("cpsid i" ::: "memory");
+}
+
+static void enable_interrupts(void) {
+  __asm__ volatile("cpsie i" ::: "memory");
+}
+
+static void sleep(void) {
+  /* With interrupts masked: one that comes before the core sleeps ends the sleep all the same. */
+  __asm__ volatile("dsb\n wfi" ::: "memory");
+}
+
+static bool in_handler(void) {
+  uint32_t exception;
+  __asm__ volatile("mrs %0, ipsr" : "=r"(exception));
+  return exception != 0u;
+}
+
+uint8_t utvm_pipe_read(void) {
+  uint8_t byte = 0u;
+  bool there = false;
+  if (!listening) {
+    listening = true;
+    utvm_port_listen();
+  }
+  while (!there) {
+    disable_interrupts();
+    there = take(&received, &byte);
+    if (!there) {
+      sleep();
+    }
+    enable_interrupts();
+  }
+  return byte;
+}
+
+void utvm_pipe_write(const uint8_t *bytes, uint32_t count) {
+  if (in_handler()) {
+    /* A fault tells of itself, and nothing interrupts it: what waits goes first. */
+    uint8_t waiting;
+    while (take(&to_send, &waiting)) {
+      utvm_port_write((const char *)&waiting, 1u);
+    }
+    utvm_port_write((const char *)bytes, count);
+  } else {
+    for (uint32_t index = 0u; index < count; index++) {
+      bool done = false;
+      while (!done) {
+        disable_interrupts();
+        done = put(&to_send, bytes[index]);
+        utvm_port_send();
+        if (!done) {
+          sleep();
+        }
+        enable_interrupts();
+      }
+    }
+  }
+}

@@ -1,0 +1,110 @@
+/* TVM's time_evaluator: a function that runs another one and tells how long that takes. */
+#include "evaluators.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "builtins.h"
+#include "server.h"
+#include "utvm.h"
+
+#define EVALUATORS 4u
+#define ARGUMENTS 12u
+#define MOST_REPEATS ((UTVM_RPC_PACKET_BYTES - 64u) / 8u)
+#define MILLISECONDS 1000u
+
+/* A function, how often it is run for one number, and how many numbers are wanted. */
+typedef struct {
+  uint64_t function; /* 0: not in use */
+  uint32_t number;
+  uint32_t repeats;
+  uint64_t least_cycles;
+} evaluator_t;
+
+static evaluator_t evaluators[EVALUATORS];
+
+void utvm_evaluators_reset(void) {
+  (void)memset(evaluators, 0, sizeof evaluators);
+}
+
+bool utvm_make_evaluator(const utvm_call_t *call) {
+  const utvm_value_t *values = call->values;
+  evaluator_t *free_one = NULL;
+  bool good = (call->count == ARGUMENTS) && (values[1].bytes != NULL) && utvm_is_number(&values[4]) &&
+              utvm_is_number(&values[5]) && utvm_is_number(&values[6]) && (values[4].number >= 1u) &&
+              (values[4].number <= UINT32_MAX) && (values[5].number >= 1u) && (values[5].number <= MOST_REPEATS) &&
+              (values[6].number <= UINT32_MAX);
+  for (uint32_t index = 0u; index < EVALUATORS; index++) {
+    if (evaluators[index].function == 0u) {
+      free_one = &evaluators[index];
+    }
+  }
+  if (!good) {
+    (void)utvm_refuse(call, "time_evaluator: number is at least 1, repeat from 1 to ");
+    utvm_text_add_number(call->error, (int64_t)MOST_REPEATS);
+  } else if (values[11].length != 0u) {
+    good = utvm_refuse(call, "time_evaluator: boards have no functions to prepare a run (f_preproc)");
+  } else if (free_one == NULL) {
+    good = utvm_refuse(call, "time_evaluator: the board has four evaluators, and all are in use");
+  } else {
+    free_one->function = utvm_function_find(values[1].bytes, values[1].length);
+    good = free_one->function != 0u;
+    if (!good) {
+      (void)utvm_refuse(call, "time_evaluator: the board has no function ");
+      utvm_text_add_bytes(call->error, values[1].bytes, values[1].length);
+    } else {
+      free_one->number = (uint32_t)values[4].number;
+      free_one->repeats = (uint32_t)values[5].number;
+      free_one->least_cycles = (values[6].number * UTVM_CLOCK_HZ) / MILLISECONDS;
+      utvm_write_result(call->reply, UTVM_TYPE_FUNCTION, UTVM_EVALUATOR_HANDLE + (uint64_t)(free_one - evaluators));
+    }
+  }
+  return good;
+}
+
+/* Run a function some times; more often where that takes less than what is asked for at least. */
+static bool evaluate_once(evaluator_t *evaluator, const utvm_call_t *call, double *seconds) {
+  bool good = true;
+  uint64_t passed = 0u;
+  bool enough = false;
+  while (good && (!enough)) {
+    const uint64_t begin = utvm_cycles();
+    for (uint32_t run = 0u; good && (run < evaluator->number); run++) {
+      good = utvm_function_call_plain(evaluator->function, call);
+    }
+    passed = utvm_cycles() - begin;
+    enough = (passed >= evaluator->least_cycles) || (evaluator->number > (UINT32_MAX / 2u));
+    if (!enough) {
+      evaluator->number *= 2u;
+    }
+  }
+  *seconds = (double)passed / ((double)UTVM_CLOCK_HZ * (double)evaluator->number);
+  return good;
+}
+
+bool utvm_evaluate(uint64_t handle, const utvm_call_t *call) {
+  evaluator_t *evaluator = &evaluators[handle - UTVM_EVALUATOR_HANDLE];
+  static uint8_t measured[MOST_REPEATS * sizeof(double)];
+  bool good = true;
+  for (uint32_t repeat = 0u; good && (repeat < evaluator->repeats); repeat++) {
+    double seconds;
+    good = evaluate_once(evaluator, call, &seconds);
+    (void)memcpy(&measured[repeat * sizeof seconds], (const uint8_t *)&seconds, sizeof seconds);
+  }
+  if (good) {
+    utvm_write_result_bytes(call->reply, UTVM_TYPE_BYTES, measured, evaluator->repeats * (uint32_t)sizeof(double));
+  }
+  return good;
+}
+
+uint64_t utvm_evaluator_function(uint64_t handle) {
+  uint64_t function = 0u;
+  if ((handle >= UTVM_EVALUATOR_HANDLE) && ((handle - UTVM_EVALUATOR_HANDLE) < EVALUATORS)) {
+    function = evaluators[handle - UTVM_EVALUATOR_HANDLE].function;
+  }
+  return function;
+}
+
+void utvm_evaluator_free(uint64_t handle) {
+  evaluators[handle - UTVM_EVALUATOR_HANDLE].function = 0u;
+}

@@ -1,0 +1,18 @@
+/* The RPC executor: a host asks, over whatever stream of bytes, and the board answers. */
+#include "link.h"
+#include "pipe.h"
+#include "utvm.h"
+
+void utvm_main(void) {
+  utvm_port_init();
+  utvm_cycles_start();
+  utvm_link_init();
+  utvm_link_log("utvm: " UTVM_BOARD_NAME " is up");
+  for (;;) {
+    utvm_link_take(utvm_pipe_read());
+  }
+}
+
+void utvm_fault_report(void) {
+  utvm_link_fault((const uint8_t *)&utvm_fault, (uint32_t)sizeof utvm_fault);
+}

@@ -1,0 +1,169 @@
+/* What a client does with models and with their operators. */
+#include <stddef.h>
+#include <string.h>
+
+#include "builtins.h"
+#include "memory.h"
+#include "stats.h"
+#include "utvm.h"
+
+static uint32_t chosen;
+
+void utvm_models_reset(void) {
+  chosen = 0u;
+}
+
+static bool is_type(const utvm_tensor_t *tensor, const utvm_tensor_type_t *type) {
+  bool same = (tensor->code == type->code) && (tensor->bits == type->bits) && (tensor->lanes == 1u) &&
+              (tensor->dimensions == (int32_t)type->dimensions);
+  for (int32_t index = 0; same && (index < tensor->dimensions); index++) {
+    same = tensor->shape[index] == (int64_t)type->shape[index];
+  }
+  return same;
+}
+
+static void describe(utvm_text_t *text, uint8_t code, uint8_t bits, const int64_t *shape, const uint32_t *extents,
+                     uint32_t dimensions) {
+  static const char *const kinds[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
+  utvm_text_add(text, (code < (sizeof kinds / sizeof kinds[0])) ? kinds[code] : "type");
+  utvm_text_add_number(text, bits);
+  utvm_text_add(text, "[");
+  for (uint32_t index = 0u; index < dimensions; index++) {
+    utvm_text_add(text, (index > 0u) ? ", " : "");
+    utvm_text_add_number(text, (shape != NULL) ? shape[index] : (int64_t)extents[index]);
+  }
+  utvm_text_add(text, "]");
+}
+
+uint8_t *utvm_tensor_bytes(const utvm_tensor_t *tensor, uint64_t bytes, utvm_text_t *error) {
+  uint8_t *address = NULL;
+  if (tensor->address <= UINTPTR_MAX) {
+    address = (uint8_t *)(uintptr_t)tensor->address;
+  }
+  if ((bytes > 0u) && (utvm_memory_room(address) < bytes)) {
+    utvm_text_add(error, "the tensor is not in the board's memory, or has been freed");
+    address = NULL;
+  }
+  return address;
+}
+
+/* Find the bytes of an input or output in a call (index, tensor), and of the tensor. */
+static bool find_pair(const utvm_call_t *call, const utvm_tensor_type_t *types, uint32_t count,
+                      uint32_t *index, uint8_t **bytes) {
+  bool good = false;
+  if ((call->count != 2u) || (!utvm_is_number(&call->values[0])) || (call->values[1].type != UTVM_TYPE_TENSOR)) {
+    (void)utvm_refuse(call, "the arguments are a number and a tensor");
+  } else if (call->values[0].number >= count) {
+    utvm_text_add(call->error, "there is no number ");
+    utvm_text_add_number(call->error, (int64_t)call->values[0].number);
+    utvm_text_add(call->error, ": the model has ");
+    utvm_text_add_number(call->error, (int64_t)count);
+  } else {
+    const utvm_tensor_t *tensor = &call->values[1].tensor;
+    *index = (uint32_t)call->values[0].number;
+    if (!is_type(tensor, &types[*index])) {
+      utvm_text_add(call->error, "the model has ");
+      describe(call->error, types[*index].code, types[*index].bits, NULL, types[*index].shape,
+               types[*index].dimensions);
+      utvm_text_add(call->error, " there, the tensor is ");
+      describe(call->error, tensor->code, tensor->bits, tensor->shape, NULL, (uint32_t)tensor->dimensions);
+    } else {
+      *bytes = utvm_tensor_bytes(tensor, tensor->bytes, call->error);
+      good = *bytes != NULL;
+    }
+  }
+  return good;
+}
+
+bool utvm_load_model(const utvm_call_t *call) {
+  uint32_t found = utvm_program_count;
+  if ((call->count == 1u) && (call->values[0].bytes != NULL)) {
+    for (uint32_t index = 0u; index < utvm_program_count; index++) {
+      if (utvm_text_is(utvm_programs[index].name, call->values[0].bytes, call->values[0].length)) {
+        found = index;
+      }
+    }
+  }
+  if (found < utvm_program_count) {
+    chosen = found;
+    utvm_write_result(call->reply, UTVM_TYPE_NONE, 0u);
+  }
+  return (found < utvm_program_count) || utvm_refuse(call, "the firmware has no model of that name");
+}
+
+bool utvm_set_input(const utvm_call_t *call) {
+  const utvm_signature_t *signature = &utvm_signatures[chosen];
+  uint32_t index;
+  uint8_t *bytes;
+  const bool good = find_pair(call, signature->inputs, signature->input_count, &index, &bytes);
+  if (good) {
+    (void)memcpy((void *)utvm_programs[chosen].inputs[index], bytes, signature->inputs[index].bytes);
+    utvm_write_result(call->reply, UTVM_TYPE_NONE, 0u);
+  }
+  return good;
+}
+
+bool utvm_get_output(const utvm_call_t *call) {
+  const utvm_signature_t *signature = &utvm_signatures[chosen];
+  uint32_t index;
+  uint8_t *bytes;
+  const bool good = find_pair(call, signature->outputs, signature->output_count, &index, &bytes);
+  if (good) {
+    (void)memcpy(bytes, utvm_programs[chosen].outputs[index], signature->outputs[index].bytes);
+    utvm_write_result(call->reply, UTVM_TYPE_NONE, 0u);
+  }
+  return good;
+}
+
+bool utvm_run_model(const utvm_call_t *call) {
+  bool good = call->count == 0u;
+  if (!good) {
+    (void)utvm_refuse(call, "utvm.run has no arguments: utvm.set_input gives the inputs");
+  } else {
+    const int32_t status = utvm_run(chosen);
+    good = status == 0;
+    if (good) {
+      utvm_write_result(call->reply, UTVM_TYPE_NONE, 0u);
+    } else {
+      utvm_text_add(call->error, "model ");
+      utvm_text_add(call->error, utvm_programs[chosen].name);
+      utvm_text_add(call->error, " returned error code ");
+      utvm_text_add_number(call->error, status);
+    }
+  }
+  return good;
+}
+
+bool utvm_tell_stats(const utvm_call_t *call) {
+  utvm_text_t text;
+  utvm_stats_write(&text);
+  utvm_write_result_bytes(call->reply, UTVM_TYPE_TEXT, text.bytes, text.length);
+  return true;
+}
+
+bool utvm_run_operator(const utvm_operator_t *operation, const utvm_call_t *call) {
+  void *tensors[UTVM_ARGUMENTS];
+  bool good = (call->count == operation->count) && (call->count <= (uint32_t)UTVM_ARGUMENTS);
+  if (!good) {
+    (void)utvm_refuse(call, "the operator takes another number of tensors: ");
+    utvm_text_add_number(call->error, (int64_t)operation->count);
+  }
+  for (uint32_t index = 0u; good && (index < call->count); index++) {
+    const utvm_tensor_t *tensor = &call->values[index].tensor;
+    good = (call->values[index].type == UTVM_TYPE_TENSOR) && (tensor->bytes == operation->bytes[index]);
+    if (!good) {
+      (void)utvm_refuse(call, "the operator needs a tensor of ");
+      utvm_text_add_number(call->error, (int64_t)operation->bytes[index]);
+      utvm_text_add(call->error, " bytes as argument ");
+      utvm_text_add_number(call->error, (int64_t)index);
+    } else {
+      tensors[index] = utvm_tensor_bytes(tensor, tensor->bytes, call->error);
+      good = tensors[index] != NULL;
+    }
+  }
+  if (good) {
+    operation->run(tensors);
+    utvm_write_result(call->reply, UTVM_TYPE_NONE, 0u);
+  }
+  return good;
+}

@@ -1,0 +1,15 @@
+/**
+ * The stream of bytes to the host. One of the files in ../pipes implements it: the build decides which.
+ */
+#ifndef UTVM_PIPE_H
+#define UTVM_PIPE_H
+
+#include <stdint.h>
+
+/** Wait for the next byte from the host. */
+uint8_t utvm_pipe_read(void);
+
+/** Send bytes to the host; returns when they are handed over. */
+void utvm_pipe_write(const uint8_t *bytes, uint32_t count);
+
+#endif

@@ -1,0 +1,287 @@
+"""A TVM RPC server in front of one board: the stock client on one side, a :class:`Link` on the other.
+
+The board serves one client at a time. What goes wrong on the way to it reaches the client as an exception; the
+board is reset then, the client's handles are gone, and the next client finds it ready.
+
+The thread in :meth:`Bridge.serve` does all that concerns the board, so that the processes which it starts have an
+owner that stays. Clients are read in threads of their own; what they want done is handed to that one.
+"""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from utvm.errors import ConfigError, TransportError
+from utvm.session.minrpc import (
+    PROTOCOL_VERSION,
+    SHUTDOWN,
+    ClientConnection,
+    ClientGone,
+    PacketTooLong,
+    SessionExpired,
+    code_of,
+)
+from utvm.session.tracker import Registration
+from utvm.session.worker import BoardLink, BoardWorker
+
+__all__ = ["PROTOCOL_VERSION", "BoardLink", "Bridge"]
+
+_HANDSHAKE_TIMEOUT = 5.0  # Seconds.
+_FIRST_PACKET = 10.0  # Seconds from a client's handshake to its first packet: it holds the board meanwhile.
+_GRACE = 3.0  # Seconds that a client waits for the one before it to be gone, until it is told that it is not.
+_MOST_CONNECTIONS = 64
+
+
+class Bridge:
+    """Serves a board to TVM RPC clients.
+
+    The port is bound at once; clients are accepted while :meth:`serve` runs.
+
+    Run it in another process than its clients: TVM's client holds Python's lock while it frees what it has on the
+    board, and waits for the bridge's answer meanwhile.
+
+    Args:
+        connect: returns a link with a new session; called for each client.
+        restart: resets the board and returns a link with a new session; called after trouble.
+        key: the board's RPC key. Without a tracker, a client must give it to ``rpc.connect``.
+        packet_limit: bytes of the longest packet that the board takes, without its length field.
+        host: name or address of the interface to listen on.
+        port: TCP port, 0 for any free one.
+        tracker: host and TCP port of a TVM RPC tracker to register with.
+        call_timeout: seconds that a request to the board may take.
+        tracker_period: seconds between two looks at the tracker.
+        stall_timeout: seconds after which a client that stops in the middle of a packet is given up.
+        log: receives a line about clients that come and go and about trouble; called from several threads.
+
+    Attributes:
+        port: the TCP port.
+
+    Raises:
+        ConfigError: the key is no key.
+        TransportError: the port cannot be bound.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], BoardLink],
+        restart: Callable[[], BoardLink],
+        *,
+        key: str,
+        packet_limit: int,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tracker: tuple[str, int] | None = None,
+        call_timeout: float = 60.0,
+        tracker_period: float = 2.0,
+        stall_timeout: float = 30.0,
+        log: Callable[[str], None] | None = None,
+    ) -> None:
+        if len(key.split()) > 1 or key.strip() != key:
+            raise ConfigError(f"the RPC key {key!r} holds white space", "clients could not name it")
+        self.key = key
+        self._board = BoardWorker(connect, restart, call_timeout, log or (lambda _line: None))
+        self._packet_limit = packet_limit
+        self._stall_timeout = stall_timeout
+        self._log = log or (lambda _line: None)
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            self._listener = socket.create_server((host, port), family=family)
+        except OSError as error:
+            raise TransportError(
+                f"cannot listen on {host}:{port}: {error}", "is another server running there?"
+            ) from error
+        self.port: int = self._listener.getsockname()[1]
+        self._tracker: Registration | None = None
+        if tracker:
+            self._tracker = Registration(tracker, key, self.port, period=tracker_period, log=self._log)
+        self._tracker_error: TransportError | None = None
+        self._lock = threading.Condition()
+        self._owner: ClientConnection | None = None
+        self._clients: dict[threading.Thread, ClientConnection] = {}
+
+    def serve(self) -> None:
+        """Serve clients until :meth:`stop`, or until an exception such as KeyboardInterrupt ends it. Once only.
+
+        Raises:
+            TransportError: what listens at the tracker's address is not a tracker.
+        """
+        helpers = [threading.Thread(target=self._accept_clients, name="bridge clients")]
+        if self._tracker:
+            helpers.append(threading.Thread(target=self._register, name="bridge tracker"))
+        try:
+            for thread in helpers:
+                thread.start()
+            self._board.work()
+        finally:
+            self.stop()
+            self._join(helpers)  # From here on there are no new clients.
+            with self._lock:
+                clients = dict(self._clients)
+            for connection in clients.values():
+                connection.hang_up()
+            self._join(clients)
+        if self._tracker_error:
+            raise self._tracker_error
+
+    def stop(self) -> None:
+        """End :meth:`serve`, from any thread. Safe to call again."""
+        self._board.stop()
+        # Closing alone would not wake a thread that waits in accept().
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        if self._tracker:
+            self._tracker.stop()
+
+    def _join(self, threads: Iterable[threading.Thread]) -> None:
+        for thread in threads:
+            with contextlib.suppress(RuntimeError):  # An interrupt came before it was started.
+                thread.join()
+
+    def _register(self) -> None:
+        assert self._tracker
+        try:
+            self._tracker.run()
+        except TransportError as error:
+            self._tracker_error = error
+            self.stop()
+
+    def _accept_clients(self) -> None:
+        while not self._board.stopping.is_set():
+            try:
+                connected, address = self._listener.accept()
+            except OSError as error:
+                # Out of file descriptors, say; while stopping, the wait ends at once.
+                if not self._board.stopping.wait(0.1):
+                    self._log(f"cannot accept a client: {error}")
+                continue
+            connection = ClientConnection(
+                connected,
+                f"{address[0]}:{address[1]}",
+                packet_limit=self._packet_limit,
+                stall_timeout=self._stall_timeout,
+            )
+            thread = threading.Thread(target=self._meet, args=(connection,), name=f"bridge {connection.name}")
+            with self._lock:
+                crowded = len(self._clients) >= _MOST_CONNECTIONS
+                if not crowded:
+                    self._clients[thread] = connection
+            if crowded:
+                self._log(f"{connection.name}: turned away, {_MOST_CONNECTIONS} clients are connected")
+                connection.close()
+            else:
+                thread.start()
+
+    def _meet(self, connection: ClientConnection) -> None:
+        """Be a client's thread, from its handshake to its end."""
+        try:
+            key, timeout = connection.read_key(_HANDSHAKE_TIMEOUT)
+            if not (self._tracker.take(key) if self._tracker else key == self.key):
+                self._log(f"{connection.name}: turned away, its key is {key!r}")
+                connection.refuse()
+                connection.say_farewell()
+                return
+            with self._lock:
+                # Who has just left may not have been noticed yet.
+                self._lock.wait_for(lambda: self._owner is None, _GRACE)
+                owner = self._owner
+                if owner is None:
+                    self._owner = connection
+            if owner is None:
+                self._log(f"{connection.name}: connected")
+                try:
+                    connection.accept(self.key)
+                    self._converse(connection, timeout)
+                finally:
+                    self._release(connection)
+                    self._log(f"{connection.name}: ended")
+            else:
+                connection.accept(self.key)
+                self._put_off(connection, owner)
+        except ClientGone as error:
+            self._log(f"{connection.name}: {error}")
+        except Exception as error:  # A mistake of ours must not cost the next client the board.
+            self._log(f"{connection.name}: the bridge failed: {type(error).__name__}: {error}")
+        finally:
+            connection.close()
+            with self._lock:
+                del self._clients[threading.current_thread()]
+
+    def _put_off(self, connection: ClientConnection, owner: ClientConnection) -> None:
+        # The stock client shows an exception only in answer to a packet.
+        with contextlib.suppress(SessionExpired, PacketTooLong):
+            connection.receive(time.monotonic() + _FIRST_PACKET)
+        since = time.strftime("%H:%M:%S", time.localtime(owner.since))
+        connection.send_exception(
+            f"busy: {self.key or 'the board'} serves {owner.name} since {since} "
+            f"({time.time() - owner.since:.0f} s); connect again when that client has ended"
+        )
+        connection.say_farewell()
+
+    def _converse(self, connection: ClientConnection, timeout: float | None) -> None:
+        """Answer a client's packets until it leaves or its session times out."""
+        deadline = time.monotonic() + timeout if timeout else None
+        until = time.monotonic() + _FIRST_PACKET
+        if deadline:
+            until = min(deadline, until)
+        begun = False
+        lost = ""
+        while True:
+            try:
+                packet = connection.receive(deadline if begun else until)
+            except PacketTooLong as error:
+                connection.send_exception(
+                    f"a packet of {error.size} bytes is too long: the board takes {self._packet_limit} bytes"
+                )
+                continue
+            except SessionExpired as error:
+                if begun or until == deadline:
+                    self._expire(connection, timeout)
+                    return
+                raise ClientGone("it began no session") from error
+            if code_of(packet) == SHUTDOWN:
+                return
+            if lost:
+                connection.send_exception(lost)
+                continue
+            try:
+                answer = self._board.ask(packet, deadline, first=not begun)
+            except Exception as error:
+                # Who asked is told first; the board can take its time.
+                try:
+                    if deadline and time.monotonic() >= deadline:
+                        self._expire(connection, timeout)
+                        return
+                    connection.send_exception(str(error) or type(error).__name__)
+                finally:
+                    self._release(connection)
+                lost = (
+                    "the board was reset, and what this client had on it is gone; connect again. "
+                    f"The reason was: {error}"
+                )
+                continue
+            finally:
+                begun = True
+            connection.send(answer)
+
+    def _expire(self, connection: ClientConnection, timeout: float | None) -> None:
+        self._log(f"{connection.name}: its session timeout of {timeout:g} s is over")
+        connection.send_exception(
+            f"RPCSessionTimeoutError: the session's {timeout:g} s are over; "
+            "ask for a longer session_timeout when connecting"
+        )
+        connection.say_farewell()
+
+    def _release(self, connection: ClientConnection) -> None:
+        """Make the board free for the next client, if this one still has it."""
+        with self._lock:
+            if self._owner is not connection:
+                return
+            # What the next client asks of the board comes after this.
+            self._board.end_session()
+            self._owner = None
+            self._lock.notify_all()
+        if self._tracker:
+            self._tracker.offer()

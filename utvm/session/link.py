@@ -1,0 +1,277 @@
+"""A session with the RPC server on a board, over a transport that may lose and damage bytes.
+
+Every packet holds a session id, a type and a body. Host and board each choose half of the id, so that what an
+earlier session left on the wire is never taken for an answer. Requests are numbered: the board executes each
+number once and repeats its answer when asked again, so that a request may be sent until its answer arrives.
+"""
+
+import random
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TypeVar
+
+from utvm.errors import BoardError, TransportError
+from utvm.session.framing import Deframer, encode
+from utvm.session.minrpc import name_of
+from utvm.session.transport import Transport
+
+_T = TypeVar("_T")
+
+_HEADER = struct.Struct("<HB")  # session id, type
+_NUMBERED = struct.Struct("<BQ")  # number, length of the MinRPC packet that follows
+_SLICE = 0.2  # Seconds of the longest read: what abort() may take.
+_DRAIN = 0.5  # Seconds at most for reading what was on the wire before a session.
+
+
+class _Type(IntEnum):
+    START = 0
+    STARTED = 1
+    TERMINATE = 2
+    LOG = 3
+    NUMBERED = 0x11
+    FAULT = 0x12
+
+
+class BoardFaulted(BoardError):
+    """The board took a fault and said so.
+
+    Attributes:
+        record_bytes: its fault record as sent, for :meth:`utvm.session.fault.FaultRecord.parse`.
+    """
+
+    def __init__(self, record_bytes: bytes) -> None:
+        super().__init__("the board took a fault", "reset it to go on")
+        self.record_bytes = record_bytes
+
+
+class BoardWasReset(BoardError):
+    """The board has started anew and knows nothing of the session."""
+
+    def __init__(self) -> None:
+        super().__init__("the board was reset", "is its power stable, and does nothing else press its reset?")
+
+
+class Link:
+    """One session at a time with the RPC server on a board.
+
+    Args:
+        transport: the pipe; whoever opened it closes it.
+        start_timeout: seconds in which a session must have begun.
+        start_retry: seconds until the second attempt at it; each further one waits twice as long.
+        resend_after: seconds until a request is sent again; each further time waits twice as long.
+        limit: bytes of the longest packet taken from the board.
+        on_log: receives each text that the board logs.
+
+    Attributes:
+        bytes_sent: on the wire, framing included.
+        bytes_received: likewise.
+        resent: requests sent again, each time counted.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        start_timeout: float = 5.0,
+        start_retry: float = 0.5,
+        resend_after: float = 1.0,
+        limit: int = 1 << 20,
+        on_log: Callable[[str], None] | None = None,
+    ) -> None:
+        self._transport = transport
+        self._start_timeout = start_timeout
+        self._start_retry = start_retry
+        self._resend_after = resend_after
+        self._on_log = on_log
+        self._deframer = Deframer(limit)
+        self._inbox: deque[bytes] = deque()
+        self._aborted = threading.Event()
+        # Two programs that use a board one after the other should not begin with the same nonce.
+        self._nonce = random.SystemRandom().randint(1, 255)
+        self._session = 0
+        self._number = 0
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        self.resent = 0
+
+    @property
+    def crc_errors(self) -> int:
+        """Packets received with a wrong checksum."""
+        return self._deframer.crc_errors
+
+    @property
+    def started(self) -> bool:
+        """Whether a session is up."""
+        return self._session != 0
+
+    def start(self) -> None:
+        """Begin a session; one that was up is over, and so is all that the board held for it.
+
+        Raises:
+            TransportError: the board does not answer, or the transport broke.
+            BoardFaulted: it says that it took a fault.
+        """
+        self._session = 0
+        earlier_fault = self._drain()
+        received = self.bytes_received
+        deadline = time.monotonic() + self._start_timeout
+        wait = self._start_retry
+        attempts = 0
+        while not self._session:
+            if time.monotonic() >= deadline:
+                if earlier_fault:
+                    raise earlier_fault
+                raise TransportError(
+                    f"the board did not answer {attempts} attempts to begin a session within "
+                    f"{self._start_timeout:g} s; {self.bytes_received - received} bytes came from it",
+                    "does it run a firmware with the RPC server, and is it the right line and speed?",
+                )
+            self._nonce = self._nonce % 255 + 1
+            self._send(self._nonce, _Type.START, b"", after_reset=True)
+            attempts += 1
+            self._session = self._wait(self._accept_start, min(deadline, time.monotonic() + wait)) or 0
+            wait *= 2
+        self._number = 0
+
+    def request(self, packet: bytes, timeout: float) -> bytes:
+        """Have the board execute a MinRPC packet, exactly once, and return its answer.
+
+        Any error ends the session: whether the board has executed the packet is not known then.
+
+        Args:
+            packet: without its length; so is the answer.
+            timeout: seconds, in all.
+
+        Raises:
+            TransportError: no answer came in time, the transport broke, or there is no session.
+            BoardFaulted: the board took a fault.
+            BoardWasReset: it started anew.
+        """
+        if not self._session:
+            raise TransportError("there is no session with the board", "start one")
+        session, self._session = self._session, 0
+        answer = self._request(session, packet, timeout)
+        self._session = session
+        return answer
+
+    def terminate(self) -> None:
+        """Tell the board that the session is over. Without one, do nothing.
+
+        Raises:
+            TransportError: the transport broke.
+        """
+        session, self._session = self._session, 0
+        if session:
+            self._send(session, _Type.TERMINATE, b"")
+
+    def abort(self) -> None:
+        """Make what is under way in another thread raise a TransportError soon, and all that would follow it."""
+        self._aborted.set()
+
+    def _request(self, session: int, packet: bytes, timeout: float) -> bytes:
+        number = (self._number + 1) % 256
+        body = _NUMBERED.pack(number, len(packet)) + packet
+        accept = _AnswerTo(session, number)
+        deadline = time.monotonic() + timeout
+        wait = self._resend_after
+        attempts = 0
+        while attempts == 0 or time.monotonic() < deadline:
+            self._send(session, _Type.NUMBERED, body)
+            self.resent += attempts > 0
+            attempts += 1
+            answer = self._wait(accept, min(deadline, time.monotonic() + wait), session)
+            if answer is not None:
+                self._number = number
+                return answer
+            wait *= 2
+        raise TransportError(
+            f"the board did not answer request {number} ({name_of(packet)}) within {timeout:g} s; "
+            f"it was sent {attempts} times"
+        )
+
+    def _accept_start(self, session: int, kind: int, _body: bytes) -> int | None:
+        good = kind == _Type.STARTED and session & 0xFF == self._nonce and session >> 8 != 0
+        return session if good else None
+
+    def _drain(self) -> BoardFaulted | None:
+        """Take in what is on the wire already: it answers nothing that we are going to ask.
+
+        Logs are passed on. A fault may be long past, so it is returned, not raised.
+        """
+        fault = None
+        deadline = time.monotonic() + _DRAIN
+        while self._receive(0.0) and time.monotonic() < deadline:
+            while self._inbox:
+                try:
+                    self._look_at(self._inbox.popleft(), lambda *_message: None, 0)
+                except BoardFaulted as error:
+                    fault = error
+        self._inbox.clear()
+        return fault
+
+    def _receive(self, timeout: float) -> int:
+        """Take in what arrives within some seconds and return how many bytes that was."""
+        data = self._transport.read(timeout)
+        self.bytes_received += len(data)
+        self._inbox.extend(self._deframer.feed(data))
+        return len(data)
+
+    def _send(self, session: int, kind: _Type, body: bytes, *, after_reset: bool = False) -> None:
+        data = encode(_HEADER.pack(session, kind) + body, after_reset=after_reset)
+        self._transport.write(data)
+        self.bytes_sent += len(data)
+
+    def _wait(
+        self, accept: Callable[[int, int, bytes], _T | None], deadline: float, session: int = 0
+    ) -> _T | None:
+        """Return the first thing that ``accept`` makes of a message's session, type and body; None in time."""
+        out_of_time = False
+        while True:
+            while self._inbox:
+                found = self._look_at(self._inbox.popleft(), accept, session)
+                if found is not None:
+                    return found
+            if self._aborted.is_set():
+                raise TransportError("the wait for the board was given up")
+            if out_of_time:
+                return None
+            # Read once more when time is up: on a busy computer the answer may have been there all along.
+            left = deadline - time.monotonic()
+            out_of_time = left <= 0
+            self._receive(max(0.0, min(left, _SLICE)))
+
+    def _look_at(self, payload: bytes, accept: Callable[[int, int, bytes], _T | None], session: int) -> _T | None:
+        if len(payload) < _HEADER.size:
+            return None
+        found, kind = _HEADER.unpack_from(payload)
+        body = payload[_HEADER.size :]
+        if kind == _Type.LOG:
+            if self._on_log and found in (0, session):
+                self._on_log(body.decode(errors="replace"))
+            return None
+        if kind == _Type.FAULT and found in (0, session):
+            raise BoardFaulted(body)
+        # A board says this when it comes up, too: only within a session is it news.
+        if kind == _Type.TERMINATE and session and found in (0, session):
+            raise BoardWasReset
+        return accept(found, kind, body)
+
+
+class _AnswerTo:
+    """Accepts the answer to one request and no other."""
+
+    def __init__(self, session: int, number: int) -> None:
+        self._session = session
+        self._number = number
+
+    def __call__(self, session: int, kind: int, body: bytes) -> bytes | None:
+        if kind != _Type.NUMBERED or session != self._session or body[:1] != bytes((self._number,)):
+            return None
+        packet = body[_NUMBERED.size :]
+        if len(body) < _NUMBERED.size or _NUMBERED.unpack_from(body)[1] != len(packet):
+            raise TransportError(f"the board's answer to request {self._number} contradicts its own length")
+        return packet

@@ -1,0 +1,232 @@
+"""TVM's RPC protocol as a server sees it: handshake, packets, exceptions.
+
+A client begins with a magic number and its key. After that both sides send packets: a u64 length, then an i32 code
+and what belongs to it; numbers are little-endian (TVM's ``python/tvm/rpc/server.py`` and ``rpc_reference.h``).
+"""
+
+import contextlib
+import socket
+import struct
+import time
+
+PROTOCOL_VERSION = "0.8.0"
+"""The version that client and device compare when a session begins."""
+
+MAGIC = 0xFF271
+_MISMATCH = MAGIC + 2
+_KEY_LIMIT = 4096
+
+SHUTDOWN = 1
+_EXCEPTION = 5
+_RAW_STRING = 8  # tvm-ffi's type index of a string whose bytes follow
+_NAMES = {
+    1: "shutdown",
+    2: "begin of a session",
+    3: "function call",
+    6: "copy from the board",
+    7: "copy to the board",
+    9: "function look-up",
+    10: "release of a handle",
+    13: "allocation",
+    14: "release of memory",
+}
+
+_CHUNK = 1 << 16
+_ABSURD = 1 << 30  # Bytes. No board takes it, and reading it away would take minutes.
+_FAREWELL = 1.0  # Seconds in which a client may read our last words.
+
+
+class ClientGone(Exception):
+    """The client closed the connection, broke the protocol or stopped in the middle of something."""
+
+
+class SessionExpired(Exception):
+    """The time has come by which the client should have sent its next packet."""
+
+
+class PacketTooLong(Exception):
+    """A packet above the limit came, and has been read away.
+
+    Attributes:
+        size: its length in bytes.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+
+
+def exception_packet(text: str) -> bytes:
+    """Return the packet, without its length, that makes the client raise an error."""
+    # The client takes it as a C string.
+    data = text.replace("\0", "").encode()
+    return struct.pack("<iiiQ", _EXCEPTION, 1, _RAW_STRING, len(data)) + data
+
+
+def code_of(packet: bytes) -> int:
+    """Return a packet's code; -1 when it is too short to have one."""
+    return int.from_bytes(packet[:4], "little", signed=True) if len(packet) >= 4 else -1
+
+
+def name_of(packet: bytes) -> str:
+    """Return for messages what a packet asks for."""
+    code = code_of(packet)
+    return f"{_NAMES.get(code, f'code {code}')}, {len(packet)} bytes"
+
+
+class ClientConnection:
+    """One client's TCP connection, from the handshake on.
+
+    Args:
+        connected: the socket.
+        name: the client's address.
+        packet_limit: bytes of the longest packet taken, without its length field.
+        stall_timeout: seconds after which a client that stops within a packet, or does not read, is given up.
+    """
+
+    def __init__(self, connected: socket.socket, name: str, *, packet_limit: int, stall_timeout: float) -> None:
+        self.name = name
+        self.since = time.time()
+        self._socket = connected
+        self._packet_limit = packet_limit
+        self._stall_timeout = stall_timeout
+        with contextlib.suppress(OSError):
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # A client whose computer was switched off is found out, though it never says goodbye.
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+
+    def read_key(self, timeout: float) -> tuple[str, float | None]:
+        """Read the handshake's first half and return the client's key and its session timeout in seconds, if any.
+
+        Raises:
+            ClientGone: it is no TVM client, or has not finished within ``timeout`` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        try:
+            magic, size = struct.unpack("<ii", self._read(8, deadline))
+            if magic != MAGIC or not 0 < size <= _KEY_LIMIT:
+                raise ClientGone("it does not speak TVM's RPC protocol")
+            key, *options = self._read(size, deadline).decode().split() or [""]
+        except SessionExpired as error:
+            raise ClientGone("it did not finish the handshake in time") from error
+        except UnicodeDecodeError as error:
+            raise ClientGone("its key is not UTF-8") from error
+        if not key.startswith("client:"):
+            raise ClientGone("it is not an RPC client")
+        return key.removeprefix("client:"), _session_timeout(options)
+
+    def accept(self, key: str) -> None:
+        """Finish the handshake: the client is welcome."""
+        name = f"server:{key}".encode()
+        self._send(struct.pack("<ii", MAGIC, len(name)) + name)
+
+    def refuse(self) -> None:
+        """Finish the handshake: the client's key is not ours."""
+        self._send(struct.pack("<i", _MISMATCH))
+
+    def receive(self, deadline: float | None) -> bytes:
+        """Return the next packet, without its length.
+
+        Args:
+            deadline: on the monotonic clock; None to wait as long as the client stays.
+
+        Raises:
+            ClientGone: see there.
+            PacketTooLong: see there. The next packet can be received.
+            SessionExpired: the deadline has passed.
+        """
+        size = 0
+        while not size:  # A length of zero means nothing.
+            size = int.from_bytes(self._read(8, deadline), "little")
+        if size > _ABSURD:
+            with contextlib.suppress(ClientGone):
+                self.send_exception(f"a packet of {size} bytes is out of the question for a board")
+                self.say_farewell()
+            raise ClientGone(f"it announced a packet of {size} bytes")
+        if size > self._packet_limit:
+            left = size
+            while left:
+                left -= len(self._read_some(left, deadline, started=True))
+            raise PacketTooLong(size)
+        return self._read(size, deadline, started=True)
+
+    def send(self, packet: bytes) -> None:
+        """Send a packet.
+
+        Raises:
+            ClientGone: it cannot be sent.
+        """
+        self._send(len(packet).to_bytes(8, "little") + packet)
+
+    def send_exception(self, text: str) -> None:
+        """Answer with an error.
+
+        Raises:
+            ClientGone: it cannot be sent.
+        """
+        self.send(exception_packet(text))
+
+    def say_farewell(self) -> None:
+        """Let the client read what was sent last: closing at once might take it away with what it has sent."""
+        deadline = time.monotonic() + _FAREWELL
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+            while (left := deadline - time.monotonic()) > 0:
+                self._socket.settimeout(left)
+                if not self._socket.recv(_CHUNK):
+                    break
+
+    def hang_up(self) -> None:
+        """End the connection from another thread: whoever reads or writes it is told that the client has gone."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the socket. Safe to call again."""
+        self._socket.close()
+
+    def _read(self, size: int, deadline: float | None, *, started: bool = False) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            data += self._read_some(size - len(data), deadline, started=started or bool(data))
+        return bytes(data)
+
+    def _read_some(self, size: int, deadline: float | None, *, started: bool) -> bytes:
+        """Read at least a byte; ``started`` says that the client owes it, being in the middle of something."""
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise SessionExpired
+        patience = self._stall_timeout if left is None else min(left, self._stall_timeout)
+        try:
+            self._socket.settimeout(patience if started else left)
+            data = self._socket.recv(min(size, _CHUNK))
+        except TimeoutError as error:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise SessionExpired from error
+            raise ClientGone(f"it stopped in the middle of a packet for {self._stall_timeout:g} s") from error
+        except OSError as error:
+            raise ClientGone(f"the connection broke: {error}") from error
+        if not data:
+            raise ClientGone("it closed the connection" + (" in the middle of a packet" if started else ""))
+        return data
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._socket.settimeout(self._stall_timeout)
+            self._socket.sendall(data)
+        except OSError as error:
+            raise ClientGone(f"it does not take our answer: {error}") from error
+
+
+def _session_timeout(options: list[str]) -> float | None:
+    for option in options:
+        if option.startswith("-timeout="):
+            try:
+                seconds = float(option.removeprefix("-timeout="))
+            except ValueError:
+                return None
+            return seconds if 0 < seconds < float("inf") else None
+    return None

@@ -1,0 +1,167 @@
+"""Running models over RPC, without TVM: the part of a MinRPC client that this takes (protocol 0.8.0)."""
+
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from utvm.compiler import Library, Tensor
+from utvm.compiler.library import item_bytes
+from utvm.errors import BoardError
+from utvm.session.host_driven import RunResult, as_bytes
+from utvm.session.link import Link
+from utvm.session.minrpc import PROTOCOL_VERSION
+
+_INIT, _CALL, _RETURN, _EXCEPTION, _COPY_FROM, _COPY_TO, _COPY_ACK = 2, 3, 4, 5, 6, 7, 8
+_GET_FUNCTION, _ALLOCATE_TENSOR = 9, 17
+_NONE, _INTEGER, _TENSOR, _RAW_TEXT = 0, 1, 7, 8
+_CPU = struct.pack("<ii", 1, 0)
+_CODES = {"int": 0, "uint": 1, "float": 2, "bool": 6}  # DLDataTypeCode of DLPack
+_TIMEOUT = 60.0  # Seconds for whatever is not a run.
+_PIECE = 1024  # Bytes of a tensor in one packet.
+
+
+class RpcError(BoardError):
+    """The board refused a request; the message has its words."""
+
+
+@dataclass(frozen=True)
+class _Tensors:
+    """A model's name as an argument, and addresses on the board of tensors for its inputs and outputs."""
+
+    name: bytes
+    inputs: list[int]
+    outputs: list[int]
+
+
+class RpcSession:
+    """A board's RPC server, ready to run the models of its firmware.
+
+    Entering begins a session; leaving ends it.
+
+    Args:
+        link: its session has been started.
+        libraries: what is in the firmware.
+        unit: what the board's cycle counter counts, ``instructions``, ``cycles`` or ``ns``.
+        timeout: seconds that one run may take.
+
+    Raises:
+        RpcError: the board refuses a request.
+        BoardError, TransportError: as :meth:`utvm.session.link.Link.request`.
+    """
+
+    def __init__(self, link: Link, libraries: Sequence[Library], unit: str, *, timeout: float = 120.0) -> None:
+        self.link = link
+        self._libraries = {library.name: library for library in libraries}
+        self._unit = unit
+        self._timeout = timeout
+        self._handles: dict[str, int] = {}
+        self._tensors: dict[str, _Tensors] = {}
+        self._loaded = ""
+
+    def __enter__(self) -> "RpcSession":
+        version = PROTOCOL_VERSION.encode()
+        self._ask(_INIT, struct.pack("<Q", len(version)) + version + struct.pack("<i", 0))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.link.terminate()
+
+    def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> RunResult:
+        """Run a model once; as :meth:`utvm.session.HostDriven.run`."""
+        library = self._libraries[model]
+        if model not in self._tensors:
+            name = model.encode()
+            self._tensors[model] = _Tensors(
+                struct.pack("<iQ", _RAW_TEXT, len(name)) + name,
+                [self._allocate(tensor) for tensor in library.inputs],
+                [self._allocate(tensor) for tensor in library.outputs],
+            )
+        kept = self._tensors[model]
+        if model != self._loaded:
+            self.call("utvm.load", kept.name)
+            self._loaded = model
+        given = as_bytes(inputs, library.inputs)
+        for number, (data, tensor, address) in enumerate(zip(given, library.inputs, kept.inputs, strict=True)):
+            self._write(tensor, address, data)
+            self.call("utvm.set_input", struct.pack("<iq", _INTEGER, number), _argument(tensor, address))
+        self.call("utvm.run", timeout=self._timeout)
+        outputs = []
+        for number, (tensor, address) in enumerate(zip(library.outputs, kept.outputs, strict=True)):
+            self.call("utvm.get_output", struct.pack("<iq", _INTEGER, number), _argument(tensor, address))
+            data = self._read(tensor, address)
+            outputs.append(np.frombuffer(data, np.dtype(tensor.dtype)).reshape(tensor.shape))
+        told = self.stats()
+        return RunResult(tuple(outputs), told["cycles"], self._unit, told["stack_bytes"])
+
+    def stats(self) -> dict[str, Any]:
+        """Return what the board has counted; ``docs/rpc.md`` has the fields."""
+        answer = self.call("utvm.stats")
+        # A number that says "text", then the text behind its type and length.
+        (length,) = struct.unpack_from("<Q", answer, 24)
+        told: dict[str, Any] = json.loads(answer[32 : 32 + length])
+        return told
+
+    def call(self, function: str, *arguments: bytes, timeout: float = _TIMEOUT) -> bytes:
+        """Call a function and return the whole answer.
+
+        Args:
+            arguments: each encoded, its type first.
+            timeout: seconds.
+        """
+        if function not in self._handles:
+            name = function.encode()
+            answer = self._ask(_GET_FUNCTION, struct.pack("<iiQ", 1, _RAW_TEXT, len(name)) + name)
+            (handle,) = struct.unpack_from("<Q", answer, 12)
+            if not handle:
+                raise RpcError(f"the board has no function {function}")
+            self._handles[function] = handle
+        call = struct.pack("<Qi", self._handles[function], len(arguments)) + b"".join(arguments)
+        return self._ask(_CALL, call, timeout)
+
+    def _allocate(self, tensor: Tensor) -> int:
+        answer = self._ask(
+            _ALLOCATE_TENSOR, struct.pack("<i", 2) + _argument(tensor, 0) + struct.pack("<i", _NONE)
+        )
+        (address,) = struct.unpack_from("<Q", answer, 12)
+        return int(address)
+
+    def _write(self, tensor: Tensor, address: int, data: bytes) -> None:
+        for offset in range(0, len(data), _PIECE):
+            piece = data[offset : offset + _PIECE]
+            self._ask(_COPY_TO, _described(tensor, address, offset) + struct.pack("<Q", len(piece)) + piece)
+
+    def _read(self, tensor: Tensor, address: int) -> bytes:
+        data = b""
+        while len(data) < tensor.size_bytes:
+            size = min(_PIECE, tensor.size_bytes - len(data))
+            data += self._ask(_COPY_FROM, _described(tensor, address, len(data)) + struct.pack("<Q", size))[4:]
+        return data
+
+    def _ask(self, code: int, content: bytes, timeout: float = _TIMEOUT) -> bytes:
+        answer = self.link.request(struct.pack("<i", code) + content, timeout)
+        (kind,) = struct.unpack_from("<i", answer)
+        if kind == _EXCEPTION:
+            raise RpcError(answer[20:].decode(errors="replace"))
+        if kind not in (_RETURN, _COPY_ACK):
+            raise RpcError(f"the board answered with a packet of kind {kind}")
+        return answer
+
+
+def _described(tensor: Tensor, address: int, offset: int) -> bytes:
+    """Return a tensor as a DLTensor on the wire."""
+    kind = _CODES[tensor.dtype.rstrip("0123456789")]
+    head = struct.pack("<Q", address) + _CPU
+    head += struct.pack("<iBBH", len(tensor.shape), kind, 8 * item_bytes(tensor.dtype), 1)
+    return head + struct.pack(f"<{len(tensor.shape)}qQ", *tensor.shape, offset)
+
+
+def _argument(tensor: Tensor, address: int) -> bytes:
+    return struct.pack("<i", _TENSOR) + _described(tensor, address, 0)
