@@ -7,6 +7,15 @@ from invoke import Collection, Context
 from utvm.cli import task
 from utvm.errors import ExitCode
 
+_MODEL = "an ONNX, TensorFlow Lite, PyTorch (.pt2) or Relax (.py, .json) file"
+_EXECUTOR = "aot (default) calls the operators one after another, graph reads a graph description; same results"
+_COMPILE = {
+    "model": _MODEL,
+    "board": "compile for what this board's CPU has; without it, for any C99 compiler",
+    "executor": _EXECUTOR,
+    "memory": "memory regions, the fastest first: fast=16K,slow (default: one, arena)",
+    "pin": "tensors that must lie in a region: TENSOR=REGION, comma-separated",
+}
 _WHERE = {
     "board": "name of a board (see board.list), or the path of a board folder",
     "physical": "insist on a board that is plugged in",
@@ -16,7 +25,8 @@ _WHERE = {
 
 
 @task(
-    help=_WHERE | {"suite": "only these suites, comma-separated: flash, memory, debug, operators, digits, faults"}
+    help=_WHERE
+    | {"suite": "only these suites, comma-separated: flash, memory, debug, operators, int8, digits, faults, rpc"}
 )
 def hil(
     _: Context, board: str = "", physical: bool = False, virtual: bool = False, serial: str = "", suite: str = ""
@@ -83,10 +93,43 @@ def board_virtual(_: Context, board: str = "", port: int = 7184, latency: int = 
 
 
 @task(
+    name="serve",
+    help=_WHERE
+    | {
+        "board": _WHERE["board"] + "; host is a process on this computer",
+        "model": _MODEL,
+        "executor": _EXECUTOR,
+        "listen": "address to listen on (default: 127.0.0.1, this computer only; the protocol has no passwords)",
+        "port": "TCP port (default: 9090; 0 takes any free one)",
+        "tracker": "HOST:PORT of a TVM RPC tracker to register with",
+        "key": "RPC key of the board (default: its name)",
+    },
+)
+def board_serve(
+    _: Context,
+    board: str = "",
+    model: str = "",
+    listen: str = "127.0.0.1",
+    port: int = 9090,
+    tracker: str = "",
+    key: str = "",
+    executor: str = "aot",
+    physical: bool = False,
+    virtual: bool = False,
+    serial: str = "",
+) -> None:
+    """Put a model on a board and serve the board to TVM's RPC clients, until Ctrl-C."""
+    from utvm.cli.serve import serve_board
+
+    serve_board(board, Path(model), listen, port, tracker, key, executor, physical, virtual, serial)
+
+
+@task(
     name="run",
     help=_WHERE
     | {
-        "model": "an ONNX file",
+        "model": _MODEL,
+        "executor": _EXECUTOR,
         "input": "input as .npy, or .npz with an array for each input; without it, seeded random values",
         "output": "where to write the output: .npy, or .npz for several",
         "json": "where to write figures and the SHA-256 of the outputs",
@@ -99,6 +142,7 @@ def model_run(
     input: str = "",  # noqa: A002  the option's name
     output: str = "",
     json: str = "",
+    executor: str = "aot",
     physical: bool = False,
     virtual: bool = False,
     serial: str = "",
@@ -106,10 +150,50 @@ def model_run(
     """Run a model of your own on a board: outputs, instructions or cycles, flash and RAM."""
     from utvm.cli.model import run_model
 
-    run_model(Path(model), board, input, output, json, physical, virtual, serial)
+    run_model(Path(model), board, input, output, json, executor, physical, virtual, serial)
 
 
-@task(name="size", help={"model": "an ONNX file", "board": _WHERE["board"]})
+@task(name="package", help=_COMPILE | {"output": "the archive to write (default: the model's name and .tar)"})
+def model_package(
+    _: Context,
+    model: str = "",
+    board: str = "",
+    executor: str = "aot",
+    memory: str = "",
+    pin: str = "",
+    output: str = "",
+) -> None:
+    """Compile a model into an archive for other people's builds: CMake, Zephyr, Arduino, any C99 compiler."""
+    from utvm.cli.library import package, wanted
+
+    package(wanted(model, board, executor, memory, pin), output)
+
+
+@task(
+    name="report",
+    help=_COMPILE
+    | {
+        "output": "folder for the report's folder (default: build)",
+        "misra": "count what cppcheck finds of MISRA C:2012; takes minutes",
+    },
+)
+def model_report(
+    _: Context,
+    model: str = "",
+    board: str = "",
+    executor: str = "aot",
+    memory: str = "",
+    pin: str = "",
+    output: str = "",
+    misra: bool = False,
+) -> None:
+    """Compile a model and show its operators, what stayed in float and why, and the memory plan."""
+    from utvm.cli.library import report, wanted
+
+    report(wanted(model, board, executor, memory, pin), output, misra)
+
+
+@task(name="size", help={"model": _MODEL, "board": _WHERE["board"]})
 def firmware_size(_: Context, model: str = "", board: str = "") -> None:
     """Build a model's firmware and print flash and RAM by section, against what the board has."""
     from utvm.cli.model import print_size
@@ -128,8 +212,8 @@ def lock_python(_: Context) -> None:
 def _namespace() -> Collection:
     root = Collection(hil, test, doctor)
     for name, members in {
-        "board": (board_list, board_show, board_detect, board_virtual),
-        "model": (model_run,),
+        "board": (board_list, board_show, board_detect, board_virtual, board_serve),
+        "model": (model_run, model_package, model_report),
         "firmware": (firmware_size,),
         "lock": (lock_python,),
     }.items():

@@ -405,6 +405,11 @@ ARITHMETIC = [
 REDUCTIONS = [
     _onnx("argmax", "ArgMax", [_ROWS], lambda x: x.argmax(1), axis=1, keepdims=0),
     _onnx("argmin_int8", "ArgMin", [_BYTES], lambda x: x.argmin(1), axis=1, keepdims=0),
+    _onnx("argmax_keepdims", "ArgMax", [_IMAGE], lambda x: x.argmax(2, keepdims=True), axis=2, keepdims=1),
+    # No element is better than what a search could begin with.
+    _onnx("argmax_of_lowest", "ArgMax", [np.full_like(_BYTES, -128)], lambda x: x.argmax(1), axis=1, keepdims=0),
+    _onnx("argmin_of_infinity", "ArgMin", [np.full_like(_ROWS, np.inf)], lambda x: x.argmin(0),
+          axis=0, keepdims=0),
     _onnx("reduce_sum", "ReduceSum", [_IMAGE], lambda x: x.sum((1, 3)), [np.array([1, 3])], keepdims=0, **_SUMS),
     _onnx("reduce_mean", "ReduceMean", [_IMAGE], lambda x: x.mean((2, 3), keepdims=True),
           [np.array([2, 3])], **_SUMS),

@@ -1,6 +1,7 @@
 """Programs written by hand in C, for what no model does: known instructions, known stores, known faults."""
 
 from utvm.compiler import Library, Tensor
+from utvm.compiler.library import Arena, Call, Placement
 
 _FRAME = """#include "{name}.h"
 
@@ -38,18 +39,22 @@ def handwritten(
         declarations: what comes before the function.
         inputs: how many inputs there are; ``x`` is the first, the others are ``inputs[1]`` and so on.
         outputs: how many outputs; ``y`` is the first.
-        arena_bytes: working memory that it claims.
+        arena_bytes: working memory that it claims behind its inputs and outputs.
     """
+    tensors = 16 * (inputs + outputs)
+    places = [Placement("arena", 16 * number) for number in range(inputs + outputs)]
     return Library(
         name=name,
         sources={
-            f"{name}.h": _HEADER.format(name=name, upper=name.upper(), arena_bytes=arena_bytes),
+            f"{name}.h": _HEADER.format(name=name, upper=name.upper(), arena_bytes=tensors + arena_bytes),
             f"{name}.c": _FRAME.format(name=name, body=body, declarations=declarations),
         },
         inputs=tuple(Tensor(f"x{number}", (4,), "int32") for number in range(inputs)),
         outputs=tuple(Tensor(f"y{number}", (4,), "int32") for number in range(outputs)),
-        arena_bytes=arena_bytes,
-        operators=(f"{name}_run",),
+        arenas=(Arena("arena", tensors + arena_bytes),),
+        input_places=tuple(places[:inputs]),
+        output_places=tuple(places[inputs:]),
+        calls=(Call(f"{name}_run", "handwritten", 0, (), ()),),
         weights_bytes=0,
     )
 

@@ -1,6 +1,7 @@
 """The debug port: halt, step, breakpoints, watchpoints, registers and resets do what they say."""
 
 import struct
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -52,8 +53,10 @@ def ready(board: Bench, stepper: Firmware, session: Callable[[Firmware], HostDri
 def test_halt_stops_a_running_core(board: Bench, doubler: Firmware, code: MemoryRegion) -> None:
     """Without a breakpoint where it waits for the host, the firmware runs its program over and over."""
     board.program(doubler)
-    counts = []
-    for _ in range(2):
+    counts = [0]
+    deadline = time.monotonic() + 6 * _TIMEOUT
+    while len(counts) < 3:
+        assert time.monotonic() < deadline, "the program does not go on"
         board.gdb.resume()
         assert board.gdb.wait_for_stop(0.2) is None
         board.gdb.interrupt()
@@ -61,8 +64,11 @@ def test_halt_stops_a_running_core(board: Bench, doubler: Firmware, code: Memory
         assert code.address <= board.gdb.read_register("pc") < code.end
         reply = board.read_memory(doubler.symbols["utvm_reply"], 4)
         assert board.read_memory(doubler.symbols["utvm_reply"], 4) == reply
-        counts.append(struct.unpack("<I", reply)[0])
-    assert 0 < counts[0] < counts[1]
+        (count,) = struct.unpack("<I", reply)
+        assert count >= counts[-1]
+        # A virtual board on a busy computer may not have come far.
+        if count > counts[-1]:
+            counts.append(count)
 
 
 def test_step_executes_one_instruction(ready: Bench, stepper: Firmware) -> None:

@@ -4,6 +4,7 @@ The core is halted after a reset; images set their RAM up again when they start,
 """
 
 import random
+import re
 
 import pytest
 
@@ -31,7 +32,9 @@ def _write(board: Bench, address: int, width: int, data: bytes) -> None:
 def _read(board: Bench, address: int, width: int, size: int) -> bytes:
     """Read with accesses of one width in bits."""
     step = width // 8
-    values = board.gdb.monitor(f"read_memory {address:#x} {width} {size // step}").split()
+    said = board.gdb.monitor(f"read_memory {address:#x} {width} {size // step}")
+    # OpenOCD may put a warning before the values.
+    values = re.findall(r"\b0x[0-9a-f]+\b", said)[-size // step :]
     return b"".join(int(value, 16).to_bytes(step, "little") for value in values)
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import psutil
@@ -17,19 +18,19 @@ from utvm.toolchain import ROOT
 pytestmark = pytest.mark.slow
 
 
-def _latest() -> dict[str, object]:
-    content: dict[str, object] = json.loads((ROOT / "build" / "reports" / "latest" / "report.json").read_text())
+def _latest() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((ROOT / "build" / "reports" / "latest" / "report.json").read_text())
     return content
 
 
-def _hil() -> subprocess.CompletedProcess[str]:
+def _hil(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [ROOT / "inv", "hil", "--board", "stm32f746", "--virtual"],
+        [ROOT / "inv", "hil", "--board", "stm32f746", "--virtual", *options],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
-        timeout=900,
+        timeout=2700,
     )
 
 
@@ -41,10 +42,12 @@ def test_the_main_command_gives_a_verdict_that_can_be_repeated() -> None:
     assert re.match(r"PASSED on a VIRTUAL stm32f746: \d+ passed; exit code 0", lines[-1])
     report = _latest()
     jsonschema.validate(report, json.loads((ROOT / "docs" / "report.schema.json").read_text()))
-    (digits,) = report["models"]  # type: ignore[misc]
-    assert digits["samples"] >= 200
-    assert digits["accuracy"] >= 0.97
-    assert _hil().returncode == 0
+    models = report["models"]
+    assert [model["name"] for model in models] == ["digits", "digits_int8", "digits_int8_graph"]
+    for model in models:
+        assert model["samples"] >= 200
+        assert model["accuracy"] >= 0.97
+    assert _hil("--suite", "digits").returncode == 0
     # Same model, same outputs, same instruction count, same sizes.
     assert _latest()["models"] == report["models"]
     assert _latest()["environment"] == report["environment"]
@@ -76,10 +79,9 @@ def test_stopped_at_any_moment_it_leaves_no_process_and_nothing_half_written(
         # As a terminal does it: the whole foreground group hears of Ctrl-C.
         os.killpg(run.pid, number)
         said, _ = run.communicate(timeout=60)
-    # While modules are imported there is nothing to clean up yet: it ends by the signal itself, without a word.
-    still_importing = not said and not started
-    assert run.returncode == 3 or (run.returncode == -number and still_importing), said
-    assert "Traceback" not in said
+    # Until Python has come up nobody can catch the signal: then it ends by the signal, before any code of ours.
+    before_us = run.returncode == -number and "interrupted" not in said and str(ROOT) not in said
+    assert before_us or (run.returncode == 3 and "Traceback" not in said), said
     _, alive = psutil.wait_procs(started, timeout=5)
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
     for folder in reports.iterdir():

@@ -70,10 +70,10 @@ def test_a_service_that_ends_early_is_an_error_with_its_last_words(tmp_path: Pat
 
 
 def test_a_silent_service_is_an_error_and_is_ended(tmp_path: Path) -> None:
-    code = "import os, time; print('pid', os.getpid()); time.sleep(60)"
-    with pytest.raises(ProbeError, match=r"not ready after 0\.5 s"), _service(tmp_path, code, start_timeout=0.5):
+    service = _service(tmp_path, "import time; time.sleep(60)", start_timeout=0.5)
+    with pytest.raises(ProbeError, match=r"not ready after 0\.5 s"), service:
         pass
-    assert _gone(int((tmp_path / "log").read_text().split()[1]))
+    assert _gone(service.pid)
 
 
 def test_check_notices_a_death(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 A physical board's line is a serial device; a virtual board's is a TCP port. pyserial opens both by URL.
 """
 
+import select
 import time
 from types import TracebackType
 
@@ -10,9 +11,12 @@ import serial
 
 from utvm.errors import BoardError, TransportError
 
+_WRITE_TIMEOUT = 10.0  # Seconds. A line without flow control takes everything at once; a TCP peer may not read.
+_QUIET = 0.05  # Seconds without a byte after which a line counts as quiet.
+
 
 class Console:
-    """The receiving end of a board's serial line.
+    """Our end of a board's serial line; a :class:`utvm.session.transport.Transport` too.
 
     Args:
         url: a serial device or ``socket://host:port``.
@@ -26,7 +30,7 @@ class Console:
         self.url = url
         self.received = b""
         try:
-            self._line = serial.serial_for_url(url, baudrate=baud, timeout=0.05)
+            self._line = serial.serial_for_url(url, baudrate=baud, timeout=0, write_timeout=_WRITE_TIMEOUT)
         except (serial.SerialException, ValueError, OSError) as error:
             raise TransportError(
                 f"the console {url} cannot be opened: {error}",
@@ -39,7 +43,49 @@ class Console:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the line. Safe to call again."""
         self._line.close()
+
+    def read(self, timeout: float) -> bytes:
+        """Return what has arrived, as soon as anything has; nothing when nothing came in time.
+
+        Args:
+            timeout: seconds, at most.
+
+        Raises:
+            TransportError: the line broke.
+        """
+        if self.received:
+            data, self.received = self.received, b""
+            return data
+        return self._receive(timeout)
+
+    def write(self, data: bytes) -> None:
+        """Send bytes.
+
+        Raises:
+            TransportError: the line broke, or its other end took nothing for 10 s.
+        """
+        try:
+            self._line.write(data)
+        except (serial.SerialException, OSError) as error:
+            raise TransportError(f"the console {self.url} broke: {error}") from error
+
+    def _receive(self, timeout: float) -> bytes:
+        if not self._line.is_open:
+            raise TransportError(f"the console {self.url} is closed")
+        try:
+            # pyserial's own timeout waits for as many bytes as were asked for; we want the first ones at once.
+            ready = select.poll()
+            ready.register(self._line.fileno(), select.POLLIN)
+            if not ready.poll(max(0.0, timeout) * 1000):
+                return b""
+            return bytes(self._line.read(4096))
+        except (serial.SerialException, OSError) as error:
+            raise TransportError(f"the console {self.url} broke: {error}") from error
 
     def read_until(self, text: bytes, timeout: float) -> bytes:
         """Read until some text has arrived, and return everything up to its end.
@@ -57,10 +103,7 @@ class Console:
                 raise BoardError(
                     f"the console did not say {text!r} within {timeout:g} s; it said {self.received[-200:]!r}"
                 )
-            try:
-                self.received += self._line.read(4096)
-            except (serial.SerialException, OSError) as error:
-                raise TransportError(f"the console {self.url} broke: {error}") from error
+            self.received += self._receive(_QUIET)
         end = self.received.index(text) + len(text)
         seen, self.received = self.received[:end], self.received[end:]
         return seen
@@ -68,6 +111,6 @@ class Console:
     def clear(self) -> None:
         """Forget what has been received and not read, for at most a second."""
         deadline = time.monotonic() + 1.0
-        while self._line.read(4096) and time.monotonic() < deadline:
+        while self._receive(_QUIET) and time.monotonic() < deadline:
             pass
         self.received = b""

@@ -24,8 +24,34 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Have the kernel end the calling process when the thread that started it ends: for ``preexec_fn``."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def end(process: "subprocess.Popen[bytes]", patience: float) -> None:
+    """End a process that leads its own session, and everything it started. Safe to call again.
+
+    Args:
+        patience: seconds between SIGTERM and SIGKILL.
+    """
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+def last_lines(log: Path, lines: int = 12) -> str:
+    """Return the last lines of a log; nothing when there is no such file."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return "\n".join(text.splitlines()[-lines:])
 
 
 def run(
@@ -114,7 +140,7 @@ class Service:
         health: str,
         error: type[UtvmError],
         hint: str = "",
-        start_timeout: float = 20.0,
+        start_timeout: float = 60.0,
         stop_timeout: float = 2.0,
         stdin: str | None = None,
     ) -> None:
@@ -141,7 +167,7 @@ class Service:
                     stderr=subprocess.STDOUT,
                     # A session of its own: Ctrl-C in the terminal reaches us first, and we end it in order.
                     start_new_session=True,
-                    preexec_fn=_die_with_parent,  # noqa: PLW1509  one system call, no locks
+                    preexec_fn=die_with_parent,  # noqa: PLW1509  one system call, no locks
                 )
         except FileNotFoundError as cause:
             raise self._error(
@@ -178,8 +204,7 @@ class Service:
 
     def log_tail(self, lines: int = 12) -> str:
         """Return the last lines of the log."""
-        text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
-        return "\n".join(text.splitlines()[-lines:])
+        return last_lines(self.log, lines)
 
     def check(self) -> None:
         """Raise the service's error if it has ended."""
@@ -193,19 +218,8 @@ class Service:
 
     def stop(self) -> None:
         """End the process and everything it started. Safe to call again."""
-        process = self._process
-        if process is None:
-            return
-        if process.poll() is None:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(self._stop_timeout)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.close()
+        if self._process is not None:
+            end(self._process, self._stop_timeout)
 
     def _hand_over_stdin(self) -> None:
         if self._stdin is None or self._process is None or self._process.stdin is None:

@@ -5,9 +5,13 @@ calls.
 """
 
 import functools
+import os
 import shutil
+import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -22,11 +26,13 @@ DIRECTORY = ROOT / "toolchains"
 class Cpu(Record):
     """A row of a toolchain file: the flags for one core with its floating-point unit.
 
-    ``architecture`` names the folder of the runtime that has the start-up code for it.
+    ``architecture`` names the folder of the runtime that has the start-up code for it. ``features`` are what the
+    compiler may use beyond plain C: ``dsp`` is Arm's DSP extension (dual 16-bit multiply-accumulate).
     """
 
     architecture: str
     flags: tuple[str, ...]
+    features: frozenset[Literal["dsp"]] = frozenset()
 
 
 class ToolchainFile(Record):
@@ -91,12 +97,12 @@ class Toolchain:
         sources: Sequence[Path],
         *,
         cpu: str,
-        linker_script: Path,
+        linker_script: Path | None = None,
         include: Sequence[Path],
         defines: Sequence[str] = (),
         path_map: Sequence[tuple[Path, str]] = (),
     ) -> None:
-        """Compile and link C and assembler sources into an ELF file, in the folder that the file is to be in.
+        """Compile C and assembler sources, on all cores, and link them into an ELF file.
 
         Args:
             path_map: directories and what stands for them in debug information, so that the output does not
@@ -105,25 +111,27 @@ class Toolchain:
         Raises:
             ToolchainError: with the compiler's own message.
         """
-        process.run(
-            [
-                self.tool("gcc"),
-                *self.cpu(cpu).flags,
-                *self.data.c_flags,
-                *(f"-ffile-prefix-map={directory}={name}" for directory, name in path_map),
-                *(f"-Wa,--debug-prefix-map={directory}={name}" for directory, name in path_map),
-                *(f"-D{define}" for define in defines),
-                *(f"-I{directory}" for directory in include),
-                *sources,
-                *self.data.link_flags,
-                f"-Wl,-T,{linker_script}",
-                *self.data.libraries,
-                "-o",
-                output,
-            ],
-            cwd=output.parent,
-            error=ToolchainError,
-        )
+        compiler: list[str | Path] = [self.tool("gcc"), *self.cpu(cpu).flags, *self.data.c_flags]
+        options = [
+            *(f"-ffile-prefix-map={directory}={name}" for directory, name in path_map),
+            *(f"-Wa,--debug-prefix-map={directory}={name}" for directory, name in path_map),
+            *(f"-D{define}" for define in defines),
+            *(f"-I{directory}" for directory in include),
+        ]
+
+        def compile_one(source: Path, made: Path) -> None:
+            process.run([*compiler, *options, "-c", source, "-o", made], cwd=output.parent, error=ToolchainError)
+
+        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as cores:
+            made = [Path(folder) / f"{number}.o" for number in range(len(sources))]
+            for _ in cores.map(compile_one, sources, made):
+                pass
+            script = [f"-Wl,-T,{linker_script}"] if linker_script else []
+            process.run(
+                [*compiler, *made, *self.data.link_flags, *script, *self.data.libraries, "-o", output],
+                cwd=output.parent,
+                error=ToolchainError,
+            )
 
     def source_line(self, elf: Path, address: int) -> str:
         """Return ``function at file:line`` for a code address, or an empty string where it is unknown."""

@@ -46,6 +46,7 @@ def test_a_folder_elsewhere_is_a_board_too(board: Board, tmp_path: Path) -> None
 
 
 _RAM = {"name": "ram", "address": 0x2000_0000, "size": "64K", "kind": "ram"}
+_CONSOLE = {"name": "USART1", "baud": 115200, "irq": 9}
 _FLASH = {"name": "flash", "address": 0x0800_0000, "size": "64K", "kind": "flash"}
 
 
@@ -77,7 +78,8 @@ _FLASH = {"name": "flash", "address": 0x0800_0000, "size": "64K", "kind": "flash
             "must be flash",
         ),
         ({"openocd": {"select_serial": "x", "virtual_probe": "tcp {prt}"}}, "", "not 'prt'"),
-        ({"interrupts": 10}, "", "irq 28 of stm32-tim is no line"),
+        ({"interrupts": 10}, "", "console: irq 39 is no line"),
+        ({"interrupts": 10, "console": _CONSOLE}, "", "irq 28 of stm32-tim is no line"),
         ({"layout": {"code": "flash", "data": "sram1", "stack": "dtcm", "stack_size": 100}}, "", "multiple of 8"),
         ({"layout": {"code": "flash", "data": "dtcm", "stack": "sram1", "stack_size": "1K"}}, "", "overflow"),
     ],

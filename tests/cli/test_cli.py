@@ -1,7 +1,6 @@
 """The command line: what it prints and the exit codes it ends with."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -11,22 +10,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from running import inv
 
 from utvm.toolchain import ROOT
 
 DIGITS = ROOT / "models" / "digits" / "digits.onnx"
-
-
-def inv(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a command the way ./inv does, after its first start."""
-    return subprocess.run(
-        [sys.executable, "-m", "utvm.cli", *map(str, words)],
-        env={**os.environ, "COLUMNS": "200", **env},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
 
 
 def test_boards_are_listed_and_shown() -> None:
@@ -88,6 +76,19 @@ def test_a_physical_board_that_is_not_there_is_infrastructure() -> None:
     done = inv("hil", "--board", "stm32f746", "--serial", "NO-SUCH-SERIAL")
     assert done.returncode == 3
     assert "there is no probe NO-SUCH-SERIAL" in done.stderr
+
+
+def test_an_interruption_before_a_task_begins_is_not_a_failed_test() -> None:
+    code = (
+        "import sys; sys.argv = ['inv', 'board.list']\n"
+        "from invoke.program import Program\n"
+        "from utvm.process import Interrupted\n"
+        "def stop(self, argv): raise Interrupted\n"
+        "Program.parse_core = stop\n"
+        "from utvm.cli.__main__ import main; main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3, "interrupted\n")
 
 
 def test_debug_shows_where_an_error_comes_from() -> None:

@@ -113,7 +113,7 @@ def test_models_share_an_image_and_an_arena(board: Board, doubler: Library) -> N
     image = firmware.build(board, [doubler, other])
     assert [image.program_index(name) for name in ("doubler", "halver")] == [0, 1]
     arena = next(section for section in image.sections if section.name == ".arena")
-    assert arena.size == 4096
+    assert arena.size == 16 + 16 + 4096  # input, output and what it claims beside
 
 
 def test_unknown_and_repeated_models_are_refused(board: Board, doubler: Library) -> None:

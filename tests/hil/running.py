@@ -96,12 +96,12 @@ def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
         )
         try:
             if interrupt_with is not None:
-                deadline = time.monotonic() + 30
+                deadline = time.monotonic() + 120
                 while not (directory / "sleeping").exists():
                     assert time.monotonic() < deadline, "the suite did not get to its sleep"
                     time.sleep(0.02)
                 process.send_signal(interrupt_with)
-            stdout, stderr = process.communicate(timeout=60)
+            stdout, stderr = process.communicate(timeout=300)
         finally:
             process.kill()
             process.wait()

@@ -84,6 +84,32 @@ def test_a_stop_between_request_and_reply_is_kept() -> None:
         assert gdb.wait_for_stop(0.0) == Stop(5, "write", 0x20000010)
 
 
+def test_a_step_that_was_not_done_is_done_again() -> None:
+    """OpenOCD reports a stop without having stepped when half a second passes inside its step."""
+    pc, steps = 0x100, 0
+
+    def answer(request: bytes) -> list[bytes] | None:
+        nonlocal pc, steps
+        if request == b"s":
+            steps += 1
+            pc += 2 if steps == 2 else 0
+            return [encode(b"T05")]
+        return [encode(pc.to_bytes(4, "little").hex().encode())] if request == b"p1" else None
+
+    with FakeGdbServer(answer) as server, client_of(server) as gdb:
+        assert gdb.step().signal == 5
+        assert (steps, gdb.read_register("pc")) == (2, 0x102)
+
+
+def test_a_branch_to_itself_can_be_stepped() -> None:
+    def answer(request: bytes) -> list[bytes] | None:
+        return {b"s": [encode(b"T05")], b"p1": [encode(b"00010000")]}.get(request)
+
+    with FakeGdbServer(answer) as server, client_of(server) as gdb:
+        assert gdb.step().signal == 5
+        assert gdb.read_register("pc") == 0x100
+
+
 def test_a_target_that_runs_on_is_no_error() -> None:
     with FakeGdbServer(lambda request: [] if request == b"c" else None) as server, client_of(server) as gdb:
         gdb.resume()

@@ -3,12 +3,14 @@
 Suites ask for these fixtures:
 
 - ``board``: the board on the bench (:class:`utvm.attach.Bench`), reset and halted.
+- ``compile_for_board``: a function that compiles a model for what the board's CPU has.
 - ``firmware``: a function that links libraries into an image for the board.
 - ``session``: a function that programs an image and returns the session that runs its models.
 - ``record_model``: a function that takes the runs of a model into the report.
 """
 
 import datetime
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,7 +19,7 @@ import pytest
 from utvm import attach, boards
 from utvm.attach import Bench
 from utvm.boards import Board
-from utvm.compiler import Library
+from utvm.compiler import Library, compile_model
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware, build
 from utvm.hil.course import Course
@@ -94,6 +96,12 @@ def board_of(config: pytest.Config) -> Board:
 def board(request: pytest.FixtureRequest) -> Bench:
     """The board on the bench, without breakpoints, halted before its first instruction."""
     return request.config.stash[_COURSE].keeper.fresh()
+
+
+@pytest.fixture(scope="session")
+def compile_for_board(request: pytest.FixtureRequest) -> Callable[..., Library]:
+    """Compiles a model, as :func:`utvm.compiler.compile_model` does, for what the board's CPU has."""
+    return functools.partial(compile_model, features=request.config.stash[_BOARD].features)
 
 
 @pytest.fixture(scope="session")

@@ -55,7 +55,7 @@ class OpenOcd:
     """
 
     def __init__(
-        self, config: Path, *, commands: Sequence[str] = (), log: Path, start_timeout: float = 20.0
+        self, config: Path, *, commands: Sequence[str] = (), log: Path, start_timeout: float = 60.0
     ) -> None:
         self._config = config
         self._commands = tuple(commands)
