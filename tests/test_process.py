@@ -4,12 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
+from tests.processes import gone
 from utvm import process
 from utvm.errors import ProbeError, ToolchainError
 from utvm.process import Service
@@ -25,31 +24,19 @@ def _service(tmp_path: Path, code: str, **options: float) -> Service:
     )
 
 
-def _gone(pid: int) -> bool:
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            return True
-        time.sleep(0.02)
-    return False
-
-
 def test_a_service_is_ready_after_its_health_line_and_gone_afterwards(tmp_path: Path) -> None:
     with _service(tmp_path, "import time; print('ready 42'); time.sleep(60)") as service:
         assert service.health_match and service.health_match["port"] == "42"
         assert service.running
         pid = service.pid
-    assert _gone(pid)
+    assert gone(pid)
 
 
 def test_a_service_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready 1'); time.sleep(60)"
     with _service(tmp_path, code, stop_timeout=0.2) as service:
         pid = service.pid
-    assert _gone(pid)
+    assert gone(pid)
 
 
 def test_what_a_service_started_ends_with_it(tmp_path: Path) -> None:
@@ -61,7 +48,7 @@ def test_what_a_service_started_ends_with_it(tmp_path: Path) -> None:
     with _service(tmp_path, code) as service:
         assert service.health_match
         child = int(service.health_match["port"])
-    assert _gone(child)
+    assert gone(child)
 
 
 def test_a_service_that_ends_early_is_an_error_with_its_last_words(tmp_path: Path) -> None:
@@ -76,13 +63,13 @@ def test_a_silent_service_is_an_error_and_is_ended(tmp_path: Path) -> None:
     service = _service(tmp_path, "import time; time.sleep(60)", start_timeout=0.5)
     with pytest.raises(ProbeError, match=r"not ready after 0\.5 s"), service:
         pass
-    assert _gone(service.pid)
+    assert gone(service.pid)
 
 
 def test_check_notices_a_death(tmp_path: Path) -> None:
     with _service(tmp_path, "import time; print('ready 1'); time.sleep(60)") as service:
         os.kill(service.pid, signal.SIGKILL)
-        assert _gone(service.pid)
+        assert gone(service.pid)
         with pytest.raises(ProbeError, match="helper ended unexpectedly"):
             service.check()
 
@@ -105,7 +92,7 @@ def test_a_service_ends_with_the_program_that_started_it(tmp_path: Path, number:
         child = int(parent.stdout.readline())
         parent.send_signal(number)
         parent.wait(10)
-    assert _gone(child)
+    assert gone(child)
 
 
 def test_a_missing_tool_is_named() -> None:

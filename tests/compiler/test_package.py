@@ -196,8 +196,8 @@ def test_arduino_sketch_is_cpp(package: Path, tmp_path: Path) -> None:
     )
     (sketch,) = (package / "examples").rglob("*.ino")
     made = tmp_path / "sketch.o"
-    call(["arm-none-eabi-g++", "-std=gnu++11", "-Wall", "-Wextra", "-Werror", f"-I{package / 'src'}", "-include", core,
-          "-x", "c++", "-c", sketch, "-o", made])  # fmt: skip
+    call(["arm-none-eabi-g++", "-std=gnu++11", "-Wall", "-Wextra", "-Werror", f"-I{package / 'src'}",
+          "-include", core, "-x", "c++", "-c", sketch, "-o", made])  # fmt: skip
     assert "U digits_run" in call(["arm-none-eabi-nm", made]), "the sketch calls a C++ function"
 
 

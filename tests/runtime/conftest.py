@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from utvm.process import run
-from utvm.runtime import DIRECTORY, include
+from utvm.runtime import DIRECTORY, defines, include
 
-WARNINGS = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-g"]
-FOLDERS = [f"-I{folder}" for folder in include("host", "rpc")]
+FLAGS = [
+    *["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-g"],
+    *(f"-D{macro}" for macro in defines("rpc")),
+    *(f"-I{folder}" for folder in include("host", "rpc")),
+]
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +24,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence[str
         library = tmp_path_factory.mktemp("runtime") / "library.so"
         sources = [DIRECTORY / "rpc" / name for name in files]
         sanitize = ["-fsanitize=undefined", "-fno-sanitize-recover=all"]
-        run(["gcc", *WARNINGS, *sanitize, *FOLDERS, "-shared", "-fPIC", "-o", library, *sources, *further])
+        run(["gcc", *FLAGS, *sanitize, "-shared", "-fPIC", "-o", library, *sources, *further])
         return ctypes.CDLL(str(library))
 
     return build

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from utvm.runtime import DIRECTORY, include
+from tests.runtime.conftest import FLAGS
+from utvm.runtime import DIRECTORY
 from utvm.session.framing import encode
 
 _LEFT_OUT = {"main.c"}  # It waits for a board.
@@ -19,10 +20,9 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(
         [
             "clang",
-            *["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-g"],
+            *FLAGS,
             *["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"],
             *['-DUTVM_BOARD_NAME="fuzzed"', "-DUTVM_CLOCK_HZ=1000000u"],
-            *(f"-I{folder}" for folder in include("host", "rpc")),
             *["-o", program, *sources, DIRECTORY / "run.c", Path(__file__).with_name("fuzz_server.c")],
         ],
         check=True,

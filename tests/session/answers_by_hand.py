@@ -8,11 +8,9 @@ from contextlib import contextmanager
 from utvm.errors import TransportError
 from utvm.session.bridge import Bridge
 from utvm.session.link import BoardFaulted
-from utvm.session.minrpc import exception_packet
+from utvm.session.minrpc import Code, TypeIndex, exception_packet
 
-# tvm-ffi's type indices
-NONE, INT, POINTER = 0, 1, 4
-INIT, CALL, RETURN, LOOK_UP = 2, 3, 4, 9
+POINTER = 4  # tvm-ffi's type index of a handle
 KEY = "stand-in"
 LIMIT = 4096
 
@@ -20,7 +18,7 @@ FUNCTIONS = ("test.add_one", "test.refuse", "test.fault", "test.hang")
 
 
 def returned(*values: tuple[int, int | None]) -> bytes:
-    packet = struct.pack("<ii", RETURN, len(values))
+    packet = struct.pack("<ii", Code.RETURN, len(values))
     for index, value in values:
         packet += struct.pack("<i", index) + (b"" if value is None else struct.pack("<q", value))
     return packet
@@ -39,20 +37,20 @@ class AnswersByHand:
         assert not self.terminated
         self.packets.append(packet)
         (code,) = struct.unpack_from("<i", packet)
-        if code == LOOK_UP:
+        if code == Code.GET_FUNCTION:
             # i32 code, i32 one argument, i32 type; the name is at the end however strings are passed.
             found = [n for n, name in enumerate(FUNCTIONS, 1) if packet.endswith(name.encode())]
-            return returned((POINTER, found[0])) if found else returned((NONE, None))
-        if code != CALL:
-            return returned((NONE, None))
+            return returned((POINTER, found[0])) if found else returned((TypeIndex.NONE, None))
+        if code != Code.CALL:
+            return returned((TypeIndex.NONE, None))
         handle, _count = struct.unpack_from("<Qi", packet, 4)
         return self.call(FUNCTIONS[handle - 1], packet[16:], timeout)
 
     def call(self, name: str, arguments: bytes, timeout: float) -> bytes:
         if name == "test.add_one":
             index, value = struct.unpack("<iq", arguments)
-            assert index == INT
-            return returned((INT, INT), (INT, value + 1))
+            assert index == TypeIndex.INTEGER
+            return returned((TypeIndex.INTEGER, TypeIndex.INTEGER), (TypeIndex.INTEGER, value + 1))
         if name == "test.refuse":
             return exception_packet("the model refuses: café")
         if name == "test.fault":

@@ -1,7 +1,6 @@
 """The bridge, with TVM's own client in front and links that answer by hand behind."""
 
 import re
-import socket
 import struct
 import threading
 import time
@@ -12,13 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.session.answers_by_hand import INIT, KEY, LIMIT, Bench, make_bridge, serving
+from tests.session.answers_by_hand import KEY, LIMIT, Bench, make_bridge, serving
+from tests.session.raw_client import RawClient, opening
 from tests.session.stock_client import ClientError, StockClient
 from utvm.errors import ConfigError, TransportError
-from utvm.session.bridge import PROTOCOL_VERSION, Bridge
+from utvm.runtime import RPC_PROTOCOL
+from utvm.session.bridge import Bridge
 from utvm.session.minrpc import MAGIC
-
-OPENING = struct.pack("<iQ5si", INIT, 5, b"0.8.0", 0)
 
 
 @pytest.fixture(scope="module")
@@ -44,51 +43,6 @@ def bridge(bench: Bench) -> Iterator[Bridge]:
         yield bridge
 
 
-class RawClient:
-    """A client whose every byte is ours."""
-
-    def __init__(self, bridge: Bridge, key: str = KEY) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", bridge.port), 60)
-        self.key = f"client:{key}".encode()
-
-    def greet(self) -> "RawClient":
-        self.socket.sendall(struct.pack("<ii", MAGIC, len(self.key)) + self.key)
-        magic, size = struct.unpack("<ii", self.read(8))
-        assert magic == MAGIC
-        assert self.read(size) == f"server:{KEY}".encode()
-        return self
-
-    def ask(self, packet: bytes) -> bytes:
-        self.send(packet)
-        return self.answer()
-
-    def send(self, packet: bytes) -> None:
-        self.socket.sendall(struct.pack("<Q", len(packet)) + packet)
-
-    def answer(self) -> bytes:
-        return self.read(struct.unpack("<Q", self.read(8))[0])
-
-    def read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            part = self.socket.recv(size - len(data))
-            assert part, "the bridge closed the connection"
-            data += part
-        return data
-
-    def is_closed(self) -> bool:
-        try:
-            return self.socket.recv(1) == b""
-        except ConnectionResetError:
-            return True
-
-    def __enter__(self) -> "RawClient":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
-
-
 def eventually(condition: Callable[[], bool], timeout: float = 30.0) -> bool:
     deadline = time.monotonic() + timeout
     while not condition() and time.monotonic() < deadline:
@@ -107,7 +61,7 @@ def test_the_protocol_version_is_that_of_the_installed_tvm() -> None:
     assert tvm and tvm.origin
     (header,) = Path(tvm.origin).parent.rglob("rpc_reference.h")
     (version,) = re.findall(r'kRPCProtocolVer\s*=\s*"([^"]*)"', header.read_text(encoding="utf-8"))
-    assert version == PROTOCOL_VERSION
+    assert version == RPC_PROTOCOL
 
 
 def test_the_stock_client_calls_functions(client: StockClient, bridge: Bridge, bench: Bench) -> None:
@@ -116,7 +70,7 @@ def test_the_stock_client_calls_functions(client: StockClient, bridge: Bridge, b
     with pytest.raises(ClientError, match="no_such_function"):
         client("session.get_function('test.no_such_function')")
     # What the client says first is what the raw client of these tests says.
-    assert bench.links[0].packets[0] == OPENING
+    assert bench.links[0].packets[0] == opening()
     client.leave()
     assert eventually(lambda: bench.links[0].terminated)
     assert bench.restarts == 0
@@ -150,15 +104,15 @@ def test_a_port_in_use_is_an_error(bridge: Bridge, bench: Bench) -> None:
 def test_a_second_client_is_told_that_the_first_is_there(
     client: StockClient, bridge: Bridge, bench: Bench
 ) -> None:
-    with RawClient(bridge).greet() as first:
-        first.ask(OPENING)
+    with RawClient(bridge.port, KEY).greet() as first:
+        first.ask(opening())
         name = "{}:{}".format(*first.socket.getsockname())
         begin = time.monotonic()
         with pytest.raises(ClientError, match=rf"busy: {KEY} serves {name} since \d\d:\d\d:\d\d \(\d+ s\)"):
             client.connect(bridge, KEY)
         assert time.monotonic() - begin < 5
-        with RawClient(bridge).greet() as second:
-            assert b"busy" in second.ask(OPENING)
+        with RawClient(bridge.port, KEY).greet() as second:
+            assert b"busy" in second.ask(opening())
             assert second.is_closed()
         first.ask(struct.pack("<i", 9))  # The first has not noticed.
     assert eventually(lambda: free(bench))
@@ -246,16 +200,16 @@ def test_a_packet_beyond_the_limit_is_refused_and_the_session_goes_on(
 
 
 def test_a_packet_of_the_limit_is_taken(bridge: Bridge, bench: Bench) -> None:
-    with RawClient(bridge).greet() as client:
-        client.ask(OPENING)
+    with RawClient(bridge.port, KEY).greet() as client:
+        client.ask(opening())
         client.ask(struct.pack("<i", 8) + bytes(LIMIT - 4))
         assert b"too long" in client.ask(struct.pack("<i", 8) + bytes(LIMIT - 3))
         assert len(bench.links[0].packets[-1]) == LIMIT
 
 
 def test_an_absurd_length_ends_the_connection(bridge: Bridge, bench: Bench) -> None:
-    with RawClient(bridge).greet() as client:
-        client.ask(OPENING)
+    with RawClient(bridge.port, KEY).greet() as client:
+        client.ask(opening())
         client.socket.sendall(struct.pack("<Q", 1 << 60) + b"more")
         assert b"out of the question" in client.answer()
         assert client.is_closed()
@@ -268,18 +222,18 @@ def test_half_packets_and_vanishing_clients(client: StockClient, bench: Bench) -
             client.socket.sendall(data)
 
     with serving(make_bridge(bench, stall_timeout=0.3)) as bridge:
-        leave(RawClient(bridge), b"")
-        leave(RawClient(bridge), b"GET / HTTP/1.1\r\n\r\n")
-        leave(RawClient(bridge), struct.pack("<ii", MAGIC, 1 << 30))
-        leave(RawClient(bridge), struct.pack("<ii", MAGIC, -1))
-        leave(RawClient(bridge), struct.pack("<ii", MAGIC, 100) + b"client:")
-        leave(RawClient(bridge), struct.pack("<ii", MAGIC, 9) + b"client:\xff\xff")
-        leave(RawClient(bridge).greet(), b"")
+        leave(RawClient(bridge.port, KEY), b"")
+        leave(RawClient(bridge.port, KEY), b"GET / HTTP/1.1\r\n\r\n")
+        leave(RawClient(bridge.port, KEY), struct.pack("<ii", MAGIC, 1 << 30))
+        leave(RawClient(bridge.port, KEY), struct.pack("<ii", MAGIC, -1))
+        leave(RawClient(bridge.port, KEY), struct.pack("<ii", MAGIC, 100) + b"client:")
+        leave(RawClient(bridge.port, KEY), struct.pack("<ii", MAGIC, 9) + b"client:\xff\xff")
+        leave(RawClient(bridge.port, KEY).greet(), b"")
         assert eventually(lambda: free(bench))
-        leave(RawClient(bridge).greet(), b"\x10\0\0")
+        leave(RawClient(bridge.port, KEY).greet(), b"\x10\0\0")
         assert eventually(lambda: free(bench))
-        with RawClient(bridge).greet() as stuck:
-            stuck.ask(OPENING)
+        with RawClient(bridge.port, KEY).greet() as stuck:
+            stuck.ask(opening())
             stuck.socket.sendall(struct.pack("<Q", 100) + b"half")
             assert stuck.is_closed()  # After the stall timeout.
         assert eventually(lambda: free(bench))
@@ -290,8 +244,8 @@ def test_half_packets_and_vanishing_clients(client: StockClient, bench: Bench) -
 
 def test_a_client_that_vanishes_in_a_call_leaves_the_board_to_the_next(client: StockClient, bench: Bench) -> None:
     with serving(make_bridge(bench, call_timeout=1.0)) as bridge:
-        with RawClient(bridge).greet() as fickle:
-            fickle.ask(OPENING)
+        with RawClient(bridge.port, KEY).greet() as fickle:
+            fickle.ask(opening())
             fickle.send(struct.pack("<iQi", 3, 4, 0))  # test.hang
             assert bench.links[0].hanging.wait(30)
         assert eventually(lambda: free(bench))
@@ -314,9 +268,9 @@ def test_stop_ends_a_call_and_all_clients(bench: Bench) -> None:
     before = threading.active_count()
     begin = time.monotonic()
     with serving(make_bridge(bench, call_timeout=600.0)) as bridge:
-        idle = RawClient(bridge)
-        busy = RawClient(bridge).greet()
-        busy.ask(OPENING)
+        idle = RawClient(bridge.port, KEY)
+        busy = RawClient(bridge.port, KEY).greet()
+        busy.ask(opening())
         busy.send(struct.pack("<iQi", 3, 4, 0))
         assert bench.links[0].hanging.wait(30)
     assert time.monotonic() - begin < 30
@@ -335,10 +289,10 @@ def test_an_interrupt_ends_the_bridge_in_order(bench: Bench, monkeypatch: pytest
     monkeypatch.setattr("tests.session.answers_by_hand.AnswersByHand.call", interrupted)
     before = threading.active_count()
     bridge = make_bridge(bench)
-    client = RawClient(bridge)
+    client = RawClient(bridge.port, KEY)
 
     def ask() -> None:
-        client.greet().ask(OPENING)
+        client.greet().ask(opening())
         client.send(struct.pack("<iQi", 3, 1, 0))
 
     thread = threading.Thread(target=ask)
@@ -364,13 +318,13 @@ def test_connecting_often_leaves_nothing_behind(
             case 0:
                 client(f"rpc.connect('127.0.0.1', {bridge.port}, key={KEY!r}) and None")
             case 1:
-                RawClient(bridge).socket.close()
+                RawClient(bridge.port, KEY).socket.close()
             case 2:
-                with RawClient(bridge) as raw:
+                with RawClient(bridge.port, KEY) as raw:
                     raw.greet()
             case 3:
-                with RawClient(bridge) as raw:
-                    raw.greet().ask(OPENING)
+                with RawClient(bridge.port, KEY) as raw:
+                    raw.greet().ask(opening())
         # The client does not wait for the bridge to notice that it has left.
         assert eventually(lambda: free(bench))
     assert eventually(lambda: process.num_fds() <= descriptors and threading.active_count() <= threads)

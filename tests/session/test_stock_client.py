@@ -7,7 +7,6 @@ import contextlib
 import json
 import re
 import signal
-import socket
 import struct
 import subprocess
 import time
@@ -19,6 +18,7 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.session.raw_client import RawClient, opening
 from utvm.compiler import Library, compile_model, load
 from utvm.compiler.host import reference
 from utvm.toolchain import ROOT
@@ -177,44 +177,20 @@ def test_an_unknown_function_is_not_there(remote: Any) -> None:
         remote.get_function("nope")
 
 
-class Raw:
-    """A client that says what it likes."""
-
-    def __init__(self, host: Served) -> None:
-        self.socket = socket.create_connection((host.address, host.port), timeout=60)
-        key = f"client:{host.key}".encode()
-        self.socket.sendall(struct.pack("<ii", 0xFF271, len(key)) + key)
-        (code,) = struct.unpack("<i", self.read(4))
-        assert code == 0xFF271
-        self.read(struct.unpack("<i", self.read(4))[0])
-
-    def read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = self.socket.recv(size - len(data))
-            assert more, "the server has hung up"
-            data += more
-        return data
-
-    def ask(self, packet: bytes) -> bytes:
-        self.socket.sendall(struct.pack("<Q", len(packet)) + packet)
-        return self.read(struct.unpack("<Q", self.read(8))[0])
-
-    def begin(self, version: bytes = b"0.8.0") -> bytes:
-        return self.ask(struct.pack("<iQ", 2, len(version)) + version + struct.pack("<i", 0))
+def raw(host: Served) -> RawClient:
+    return RawClient(host.port, host.key).greet()
 
 
 def test_another_version_of_the_protocol_is_refused(host: Served) -> None:
-    client = Raw(host)
-    answer = client.begin(b"0.7.0")
-    client.socket.close()
+    with raw(host) as client:
+        answer = client.ask(opening("0.7.0"))
     assert struct.unpack_from("<i", answer) == (5,)
     assert b"the board speaks RPC protocol 0.8.0, the client 0.7.0" in answer
 
 
 def test_handles_and_tensors_that_are_freed_twice_are_refused(host: Served) -> None:
-    client = Raw(host)
-    client.begin()
+    client = raw(host)
+    client.ask(opening())
     name = b"utvm.run"
     answer = client.ask(struct.pack("<iiiQ", 9, 1, 8, len(name)) + name)
     (handle,) = struct.unpack_from("<Q", answer, 12)
@@ -244,14 +220,14 @@ def test_connecting_a_thousand_times_costs_nothing(host: Served) -> None:
         (board,) = process.children()
         return process.num_fds(), process.num_threads(), board.memory_info().rss
 
-    Raw(host).socket.close()
+    raw(host).socket.close()
     time.sleep(1.0)
     before = settled()
     for number in range(1000):
-        client = Raw(host)
+        client = raw(host)
         if number % 3:
             # In the middle of a session, of a packet, or before either; the one before has just left.
-            assert struct.unpack_from("<i", client.begin()) == (4,)
+            assert struct.unpack_from("<i", client.ask(opening())) == (4,)
             client.socket.sendall(b"\x30\0\0"[: number % 4])
         client.socket.close()
     deadline = time.monotonic() + 60
@@ -260,8 +236,8 @@ def test_connecting_a_thousand_times_costs_nothing(host: Served) -> None:
     after = settled()
     assert after[:2] == before[:2]
     assert after[2] <= before[2] + (1 << 20)
-    client = Raw(host)
-    assert struct.unpack_from("<i", client.begin()) == (4,)
+    client = raw(host)
+    assert struct.unpack_from("<i", client.ask(opening())) == (4,)
     client.socket.close()
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from tests.session.answers_by_hand import KEY, Bench, make_bridge, serving
+from tests.session.raw_client import RawClient
 from tests.session.stock_client import ClientError, StockClient
-from tests.session.test_bridge import RawClient
 from utvm.errors import TransportError
 from utvm.process import Service, free_port
 
@@ -118,7 +118,7 @@ def test_the_stock_client_finds_the_board_by_its_key(client: StockClient, tracke
             client.connect(bridge, KEY)
         # Nor twice with one match key.
         match_key = asking.request()[2]
-        with RawClient(bridge, match_key) as first:
+        with RawClient(bridge.port, match_key) as first:
             first.greet()
             with pytest.raises(ClientError, match="cannot find server that matches key"):
                 client.connect(bridge, match_key)
@@ -149,11 +149,11 @@ def test_a_match_key_that_is_not_used_is_replaced(tracker: tuple[str, int]) -> N
         assert eventually(lambda: asking.free() == 1)
         _host, _port, used = asking.request()
         assert used != unused
-        with RawClient(bridge, unused) as late:
+        with RawClient(bridge.port, unused) as late:
             late.socket.sendall(struct.pack("<ii", 0xFF271, len(late.key)) + late.key)
             assert late.read(4) == struct.pack("<i", 0xFF273)
             assert late.is_closed()
-        with RawClient(bridge, used) as client:
+        with RawClient(bridge.port, used) as client:
             client.greet()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.processes import gone
 from utvm.console import Console
 from utvm.errors import BoardError, TransportError
 from utvm.session.transport import ChildProcess, Transport
@@ -32,15 +33,6 @@ def read_all(transport: Transport, size: int) -> bytes:
     while len(data) < size and time.monotonic() < deadline:
         data += transport.read(1.0)
     return data
-
-
-def gone(pid: int) -> bool:
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_bytes_go_both_ways(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from utvm import boards, compiler, firmware
+from utvm import boards, compiler, firmware, runtime
 from utvm.attach import attach, wish
 from utvm.cli.library import executor_of
 from utvm.cli.output import LOGS, OUT
 from utvm.errors import ConfigError
 from utvm.session.bridge import Bridge
-from utvm.session.rpc_board import PACKET_BYTES, RpcBoard, as_process, on_bench
+from utvm.session.rpc_board import RpcBoard, as_process, on_bench
 
 _LAST_PORT = 65535
 
@@ -67,7 +67,7 @@ def serve_board(
             ready.connect,
             ready.restart,
             key=key or board,
-            packet_limit=PACKET_BYTES,
+            packet_limit=runtime.RPC_PACKET_BYTES,
             host=listen,
             port=port,
             tracker=where,

@@ -32,6 +32,11 @@ def item_bytes(dtype: str) -> int:
     return _ITEM_BYTES[dtype]
 
 
+def dlpack_code(dtype: str) -> int:
+    """Return DLPack's code for the kind of an element type (``DLDataTypeCode`` of ``dlpack.h``)."""
+    return {"int": 0, "uint": 1, "float": 2, "bool": 6}[dtype.rstrip("0123456789")]
+
+
 @dataclass(frozen=True)
 class Scaling:
     """How the integers of a quantised tensor stand for real numbers: real = scale * (integer - zero_point).

@@ -51,6 +51,7 @@ def build(board: Board, libraries: Sequence[Library], executor: Executor = "host
             f"UTVM_CONSOLE_BAUD={board.console.baud}u",
             # Without the console's interrupts, nothing but its own work counts in a host-driven run.
             f"UTVM_CONSOLE_IRQ={board.console.irq if executor == 'rpc' else -1}",
+            *runtime.defines(executor),
             *_defines(board.name, board.clock_hz),
         ),
     )
@@ -73,7 +74,7 @@ def build_process(board: ProcessBoard, libraries: Sequence[Library]) -> Path:
         generate(libraries, "rpc", linked_by_script=False),
         runtime.sources(architecture, "rpc"),
         runtime.include(architecture, "rpc"),
-        _defines(board.name, board.clock_hz),
+        (*runtime.defines("rpc"), *_defines(board.name, board.clock_hz)),
     )
 
     def link(work: Path) -> None:

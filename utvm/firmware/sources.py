@@ -7,12 +7,10 @@ from pathlib import Path
 import jinja2
 
 from utvm.compiler import Library, Tensor
-from utvm.compiler.library import item_bytes
+from utvm.compiler.library import dlpack_code, item_bytes
 from utvm.errors import ConfigError
 from utvm.firmware import working_memory
 from utvm.runtime import Executor
-
-_CODES = {"int": 0, "uint": 1, "float": 2, "bool": 6}  # DLDataTypeCode of DLPack
 
 
 @dataclass(frozen=True)
@@ -22,7 +20,7 @@ class _ElementType:
 
 
 def _element_type(tensor: Tensor) -> _ElementType:
-    return _ElementType(_CODES[tensor.dtype.rstrip("0123456789")], 8 * item_bytes(tensor.dtype))
+    return _ElementType(dlpack_code(tensor.dtype), 8 * item_bytes(tensor.dtype))
 
 
 _TEMPLATES = jinja2.Environment(

@@ -17,6 +17,20 @@ Executor = Literal["host_driven", "rpc"]
 """What is in an image beside the programs: the debug port drives it, or RPC does."""
 
 
+RPC_PROTOCOL = "0.8.0"
+"""The version of TVM's RPC protocol that the server speaks."""
+
+RPC_PACKET_BYTES = 2048
+"""Bytes of the server's longest request and answer."""
+
+
+def defines(executor: Executor) -> tuple[str, ...]:
+    """Return the C macros, ``NAME=value``, that an executor's sources need."""
+    if executor != "rpc":
+        return ()
+    return (f'UTVM_RPC_PROTOCOL="{RPC_PROTOCOL}"', f"UTVM_RPC_PACKET_BYTES={RPC_PACKET_BYTES}u")
+
+
 def sources(architecture: str, executor: Executor) -> tuple[Path, ...]:
     """Return the C and assembler files of the runtime for an architecture, in a fixed order."""
     folder = DIRECTORY / architecture

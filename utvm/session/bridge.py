@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable
 
 from utvm.errors import ConfigError, TransportError
 from utvm.session.minrpc import (
-    PROTOCOL_VERSION,
-    SHUTDOWN,
     ClientConnection,
     ClientGone,
+    Code,
     PacketTooLong,
     SessionExpired,
     code_of,
@@ -26,7 +25,7 @@ from utvm.session.minrpc import (
 from utvm.session.tracker import Registration
 from utvm.session.worker import BoardLink, BoardWorker
 
-__all__ = ["PROTOCOL_VERSION", "BoardLink", "Bridge"]
+__all__ = ["BoardLink", "Bridge"]
 
 _HANDSHAKE_TIMEOUT = 5.0  # Seconds.
 _FIRST_PACKET = 10.0  # Seconds from a client's handshake to its first packet: it holds the board meanwhile.
@@ -241,7 +240,7 @@ class Bridge:
                     self._expire(connection, timeout)
                     return
                 raise ClientGone("it began no session") from error
-            if code_of(packet) == SHUTDOWN:
+            if code_of(packet) == Code.SHUTDOWN:
                 return
             if lost:
                 connection.send_exception(lost)

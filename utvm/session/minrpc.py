@@ -8,27 +8,50 @@ import contextlib
 import socket
 import struct
 import time
-
-PROTOCOL_VERSION = "0.8.0"
-"""The version that client and device compare when a session begins."""
+from enum import IntEnum
 
 MAGIC = 0xFF271
 _MISMATCH = MAGIC + 2
 _KEY_LIMIT = 4096
 
-SHUTDOWN = 1
-_EXCEPTION = 5
-_RAW_STRING = 8  # tvm-ffi's type index of a string whose bytes follow
-_NAMES = {
-    1: "shutdown",
-    2: "begin of a session",
-    3: "function call",
-    6: "copy from the board",
-    7: "copy to the board",
-    9: "function look-up",
-    10: "release of a handle",
-    13: "allocation",
-    14: "release of memory",
+
+class Code(IntEnum):
+    """What a packet is (``RPCCode`` of ``rpc_reference.h``)."""
+
+    SHUTDOWN = 1
+    INIT_SERVER = 2
+    CALL = 3
+    RETURN = 4
+    EXCEPTION = 5
+    COPY_FROM = 6
+    COPY_TO = 7
+    COPY_ACK = 8
+    GET_FUNCTION = 9
+    FREE_HANDLE = 10
+    ALLOCATE = 13
+    FREE = 14
+    ALLOCATE_TENSOR = 17
+
+
+class TypeIndex(IntEnum):
+    """What an argument is (``TVMFFITypeIndex`` of tvm-ffi)."""
+
+    NONE = 0
+    INTEGER = 1
+    TENSOR = 7
+    RAW_STRING = 8
+
+
+_NAMES: dict[int, str] = {
+    Code.SHUTDOWN: "shutdown",
+    Code.INIT_SERVER: "begin of a session",
+    Code.CALL: "function call",
+    Code.COPY_FROM: "copy from the board",
+    Code.COPY_TO: "copy to the board",
+    Code.GET_FUNCTION: "function look-up",
+    Code.FREE_HANDLE: "release of a handle",
+    Code.ALLOCATE: "allocation",
+    Code.FREE: "release of memory",
 }
 
 _CHUNK = 1 << 16
@@ -60,7 +83,7 @@ def exception_packet(text: str) -> bytes:
     """Return the packet, without its length, that makes the client raise an error."""
     # The client takes it as a C string.
     data = text.replace("\0", "").encode()
-    return struct.pack("<iiiQ", _EXCEPTION, 1, _RAW_STRING, len(data)) + data
+    return struct.pack("<iiiQ", Code.EXCEPTION, 1, TypeIndex.RAW_STRING, len(data)) + data
 
 
 def code_of(packet: bytes) -> int:

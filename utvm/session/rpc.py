@@ -11,17 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm.compiler import Library, Tensor
-from utvm.compiler.library import item_bytes
+from utvm.compiler.library import dlpack_code, item_bytes
 from utvm.errors import BoardError
+from utvm.runtime import RPC_PROTOCOL
 from utvm.session.host_driven import RunResult, as_bytes
 from utvm.session.link import Link
-from utvm.session.minrpc import PROTOCOL_VERSION
+from utvm.session.minrpc import Code, TypeIndex
 
-_INIT, _CALL, _RETURN, _EXCEPTION, _COPY_FROM, _COPY_TO, _COPY_ACK = 2, 3, 4, 5, 6, 7, 8
-_GET_FUNCTION, _ALLOCATE_TENSOR = 9, 17
-_NONE, _INTEGER, _TENSOR, _RAW_TEXT = 0, 1, 7, 8
 _CPU = struct.pack("<ii", 1, 0)
-_CODES = {"int": 0, "uint": 1, "float": 2, "bool": 6}  # DLDataTypeCode of DLPack
 _TIMEOUT = 60.0  # Seconds for whatever is not a run.
 _PIECE = 1024  # Bytes of a tensor in one packet.
 
@@ -65,8 +62,8 @@ class RpcSession:
         self._loaded = ""
 
     def __enter__(self) -> "RpcSession":
-        version = PROTOCOL_VERSION.encode()
-        self._ask(_INIT, struct.pack("<Q", len(version)) + version + struct.pack("<i", 0))
+        version = RPC_PROTOCOL.encode()
+        self._ask(Code.INIT_SERVER, struct.pack("<Q", len(version)) + version + struct.pack("<i", 0))
         return self
 
     def __exit__(
@@ -80,7 +77,7 @@ class RpcSession:
         if model not in self._tensors:
             name = model.encode()
             self._tensors[model] = _Tensors(
-                struct.pack("<iQ", _RAW_TEXT, len(name)) + name,
+                struct.pack("<iQ", TypeIndex.RAW_STRING, len(name)) + name,
                 [self._allocate(tensor) for tensor in library.inputs],
                 [self._allocate(tensor) for tensor in library.outputs],
             )
@@ -91,11 +88,11 @@ class RpcSession:
         given = as_bytes(inputs, library.inputs)
         for number, (data, tensor, address) in enumerate(zip(given, library.inputs, kept.inputs, strict=True)):
             self._write(tensor, address, data)
-            self.call("utvm.set_input", struct.pack("<iq", _INTEGER, number), _argument(tensor, address))
+            self.call("utvm.set_input", struct.pack("<iq", TypeIndex.INTEGER, number), _argument(tensor, address))
         self.call("utvm.run", timeout=self._timeout)
         outputs = []
         for number, (tensor, address) in enumerate(zip(library.outputs, kept.outputs, strict=True)):
-            self.call("utvm.get_output", struct.pack("<iq", _INTEGER, number), _argument(tensor, address))
+            self.call("utvm.get_output", struct.pack("<iq", TypeIndex.INTEGER, number), _argument(tensor, address))
             data = self._read(tensor, address)
             outputs.append(np.frombuffer(data, np.dtype(tensor.dtype)).reshape(tensor.shape))
         told = self.stats()
@@ -118,17 +115,17 @@ class RpcSession:
         """
         if function not in self._handles:
             name = function.encode()
-            answer = self._ask(_GET_FUNCTION, struct.pack("<iiQ", 1, _RAW_TEXT, len(name)) + name)
+            answer = self._ask(Code.GET_FUNCTION, struct.pack("<iiQ", 1, TypeIndex.RAW_STRING, len(name)) + name)
             (handle,) = struct.unpack_from("<Q", answer, 12)
             if not handle:
                 raise RpcError(f"the board has no function {function}")
             self._handles[function] = handle
         call = struct.pack("<Qi", self._handles[function], len(arguments)) + b"".join(arguments)
-        return self._ask(_CALL, call, timeout)
+        return self._ask(Code.CALL, call, timeout)
 
     def _allocate(self, tensor: Tensor) -> int:
         answer = self._ask(
-            _ALLOCATE_TENSOR, struct.pack("<i", 2) + _argument(tensor, 0) + struct.pack("<i", _NONE)
+            Code.ALLOCATE_TENSOR, struct.pack("<i", 2) + _argument(tensor, 0) + struct.pack("<i", TypeIndex.NONE)
         )
         (address,) = struct.unpack_from("<Q", answer, 12)
         return int(address)
@@ -136,32 +133,32 @@ class RpcSession:
     def _write(self, tensor: Tensor, address: int, data: bytes) -> None:
         for offset in range(0, len(data), _PIECE):
             piece = data[offset : offset + _PIECE]
-            self._ask(_COPY_TO, _described(tensor, address, offset) + struct.pack("<Q", len(piece)) + piece)
+            self._ask(Code.COPY_TO, _described(tensor, address, offset) + struct.pack("<Q", len(piece)) + piece)
 
     def _read(self, tensor: Tensor, address: int) -> bytes:
         data = b""
         while len(data) < tensor.size_bytes:
             size = min(_PIECE, tensor.size_bytes - len(data))
-            data += self._ask(_COPY_FROM, _described(tensor, address, len(data)) + struct.pack("<Q", size))[4:]
+            data += self._ask(Code.COPY_FROM, _described(tensor, address, len(data)) + struct.pack("<Q", size))[4:]
         return data
 
     def _ask(self, code: int, content: bytes, timeout: float = _TIMEOUT) -> bytes:
         answer = self.link.request(struct.pack("<i", code) + content, timeout)
         (kind,) = struct.unpack_from("<i", answer)
-        if kind == _EXCEPTION:
+        if kind == Code.EXCEPTION:
             raise RpcError(answer[20:].decode(errors="replace"))
-        if kind not in (_RETURN, _COPY_ACK):
+        if kind not in (Code.RETURN, Code.COPY_ACK):
             raise RpcError(f"the board answered with a packet of kind {kind}")
         return answer
 
 
 def _described(tensor: Tensor, address: int, offset: int) -> bytes:
     """Return a tensor as a DLTensor on the wire."""
-    kind = _CODES[tensor.dtype.rstrip("0123456789")]
+    kind = dlpack_code(tensor.dtype)
     head = struct.pack("<Q", address) + _CPU
     head += struct.pack("<iBBH", len(tensor.shape), kind, 8 * item_bytes(tensor.dtype), 1)
     return head + struct.pack(f"<{len(tensor.shape)}qQ", *tensor.shape, offset)
 
 
 def _argument(tensor: Tensor, address: int) -> bytes:
-    return struct.pack("<i", _TENSOR) + _described(tensor, address, 0)
+    return struct.pack("<i", TypeIndex.TENSOR) + _described(tensor, address, 0)

@@ -13,9 +13,6 @@ from utvm.session.fault import DeviceFault, FaultRecord
 from utvm.session.link import BoardFaulted, Link
 from utvm.session.transport import ChildProcess, Transport
 
-PACKET_BYTES = 2048
-"""Bytes of the longest request and answer, ``UTVM_RPC_PACKET_BYTES`` of ``utvm/runtime/rpc/server.h``."""
-
 _START_TIMEOUT = 30.0  # Seconds: a virtual board on a busy computer takes long to come up.
 
 

@@ -8,8 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/** The protocol's version, as clients name it. */
-#define UTVM_RPC_PROTOCOL "0.8.0"
+/* The build defines UTVM_RPC_PROTOCOL, the version that client and board compare when a session begins. */
 
 /** What a packet is. */
 #define UTVM_RPC_SHUTDOWN 1

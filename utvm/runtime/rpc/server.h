@@ -6,10 +6,7 @@
 
 #include <stdint.h>
 
-/** Bytes of the longest request and of the longest answer, the 64-bit length in front not counted. */
-#ifndef UTVM_RPC_PACKET_BYTES
-#define UTVM_RPC_PACKET_BYTES 2048u
-#endif
+/* The build defines UTVM_RPC_PACKET_BYTES: bytes of the longest request and answer, the length in front not counted. */
 
 /** Forget what belonged to a client and free its memory: a new one comes. */
 void utvm_server_reset(void);
