@@ -51,12 +51,15 @@ def reasons(path: Path = REASONS) -> Reasons:
     return load_yaml(path, Reasons)
 
 
-def misra_findings(paths: Sequence[Path], include: Sequence[Path] = ()) -> dict[str, list[str]]:
+def misra_findings(
+    paths: Sequence[Path], include: Sequence[Path] = (), defines: Sequence[str] = ()
+) -> dict[str, list[str]]:
     """Return where MISRA C:2012 rules are broken: rule, such as ``11.3``, to ``file:line`` of each finding.
 
     Args:
         paths: C files that belong together; rules about a whole program look at all of them.
         include: folders of their headers.
+        defines: macros, ``NAME=value``.
 
     Raises:
         ToolchainError: cppcheck is missing, or cannot read a file.
@@ -77,6 +80,7 @@ def misra_findings(paths: Sequence[Path], include: Sequence[Path] = ()) -> dict[
                 f"--cppcheck-build-dir={work}",
                 f"--output-file={work}/findings",
                 *(f"-I{folder}" for folder in include),
+                *(f"-D{macro}" for macro in defines),
                 *paths,
             ],
             timeout=_TIMEOUT_S,
@@ -122,7 +126,7 @@ def runtime_findings(ports: Sequence[Path] = ()) -> dict[str, set[str]]:
         files = [path for path in runtime.sources("cortex_m", executor) if path.suffix == ".c"]
         portable = sorted(runtime.PORTABLE.glob("*.c"))
         for rule, places in misra_findings(
-            [*files, *portable, *ports], runtime.include("cortex_m", executor)
+            [*files, *portable, *ports], runtime.include("cortex_m", executor), runtime.defines(executor)
         ).items():
             found.setdefault(rule, set()).update(places)
     return found
