@@ -20,7 +20,7 @@ from utvm.compiler import Library, Tensor
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
 from utvm.session import HostDriven, RunResult
-from utvm.session.host_driven import as_bytes
+from utvm.session.running import as_bytes
 
 _SEED = 0
 
@@ -43,9 +43,9 @@ def run_model(
     """
     board = boards.load(board_name)
     kind = wish(physical, virtual)
-    _check_named(model)
+    check_named(model)
     library = compiler.compile_model(compiler.load(model), features=board.features, executor=executor_of(executor))
-    inputs = _read_inputs(library, input_path)
+    inputs = read_inputs(library, input_path)
     _check_destinations(library, output_path, json_path)
     as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
     image = firmware.build(board, [library])
@@ -73,7 +73,7 @@ def print_size(model: Path, board_name: str) -> None:
         UtvmError: whatever went wrong on the way; DoesNotFitError if it is too big.
     """
     board = boards.load(board_name)
-    _check_named(model)
+    check_named(model)
     library = compiler.compile_model(compiler.load(model), features=board.features)
     image = firmware.build(board, [library])
     table = Table("section", "in", "address", "bytes", box=None)
@@ -90,7 +90,7 @@ def print_size(model: Path, board_name: str) -> None:
         OUT.print(f"{name}: {used:,} of {room:,} bytes, {100 * used / room:.1f} %")
 
 
-def _check_named(model: Path) -> None:
+def check_named(model: Path) -> None:
     if model == Path():
         raise ConfigError("no model is named", "give one with --model FILE")
 
@@ -105,7 +105,7 @@ def _figures(image: Firmware, result: RunResult) -> dict[str, int | str]:
     }
 
 
-def _read_inputs(library: Library, path: str) -> list[npt.NDArray[np.generic]]:
+def read_inputs(library: Library, path: str) -> list[npt.NDArray[np.generic]]:
     """Read the inputs, or make them: uniform in [-1, 1) for floats, over the whole range for integers."""
     if not path:
         generator = np.random.default_rng(_SEED)

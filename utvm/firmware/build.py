@@ -61,7 +61,7 @@ def build(board: Board, libraries: Sequence[Library], executor: Executor = "host
     return Firmware(board, entry / "firmware.elf", tuple(libraries))
 
 
-def build_process(board: ProcessBoard, libraries: Sequence[Library]) -> Path:
+def build_process(board: ProcessBoard, libraries: Sequence[Library]) -> Firmware:
     """Build the program that is a board with some libraries, and answers RPC on standard input and output.
 
     Raises:
@@ -88,7 +88,8 @@ def build_process(board: ProcessBoard, libraries: Sequence[Library]) -> Path:
             path_map=[(work, "/utvm/generated"), (ROOT, "/utvm")],
         )
 
-    return Cache("firmware").fetch(_key(toolchain, board.cpu, image), link) / "board"
+    entry = Cache("firmware").fetch(_key(toolchain, board.cpu, image), link)
+    return Firmware(board, entry / "board", tuple(libraries))
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class _Image:
 
 
 def _defines(name: str, clock_hz: int) -> tuple[str, ...]:
-    return (f'UTVM_BOARD_NAME="{name}"', f"UTVM_CLOCK_HZ={clock_hz}u")
+    return (f'UTVM_BOARD_NAME="{name}"', f"UTVM_CLOCK_HZ={clock_hz}u", 'UTVM_STEP_HEADER="utvm.h"')
 
 
 def _key(toolchain: Toolchain, cpu: str, image: _Image) -> str:

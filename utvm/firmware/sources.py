@@ -55,6 +55,7 @@ def generate(libraries: Sequence[Library], executor: Executor, *, linked_by_scri
             "programs.c.j2",
             libraries=libraries,
             arena_bytes=max(map(working_memory.size, libraries)),
+            steps=max(len(library.calls) for library in libraries) if executor == "rpc" else 0,
             inputs_apart=executor == "rpc",
             linked_by_script=linked_by_script,
         )

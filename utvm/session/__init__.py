@@ -1,10 +1,12 @@
-"""Runs models on a board that is on the bench.
+"""Runs models on a board.
 
 :class:`HostDriven` needs nothing but the debug port: it writes inputs into the program's buffers, lets the core
-run to the end marker, and reads outputs and the cycle counter back.
+run to the end marker, and reads outputs and the cycle counter back. :class:`utvm.session.rpc.RpcSession` asks the
+board over a pipe of bytes. Both are a :class:`Session`.
 """
 
 from utvm.session.fault import DeviceFault, FaultRecord
-from utvm.session.host_driven import HostDriven, RunResult
+from utvm.session.host_driven import HostDriven
+from utvm.session.running import RunResult, Session
 
-__all__ = ["DeviceFault", "FaultRecord", "HostDriven", "RunResult"]
+__all__ = ["DeviceFault", "FaultRecord", "HostDriven", "RunResult", "Session"]
