@@ -82,6 +82,7 @@ def build_process(board: ProcessBoard, libraries: Sequence[Library]) -> Firmware
         toolchain.link(
             work / "board",
             image.c_files(work),
+            small=image.kept,
             cpu=board.cpu,
             include=[*image.include, work],
             defines=image.defines,
@@ -134,6 +135,7 @@ def _link(board: Board, toolchain: Toolchain, image: _Image, work: Path) -> None
         toolchain.link(
             work / "firmware.elf",
             image.c_files(work),
+            small=image.kept,
             cpu=board.cpu,
             linker_script=work / "linker.ld",
             include=[*image.include, work],
