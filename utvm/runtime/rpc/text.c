@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-
 #define DIGITS 20u
 
 void utvm_text_clear(utvm_text_t *text) {
