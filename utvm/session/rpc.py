@@ -119,8 +119,8 @@ class RpcSession:
             name = model.encode()
             self._tensors[model] = _Tensors(
                 struct.pack("<iQ", TypeIndex.RAW_STRING, len(name)) + name,
-                [self._allocate(tensor) for tensor in library.inputs],
-                [self._allocate(tensor) for tensor in library.outputs],
+                [self.allocate(tensor) for tensor in library.inputs],
+                [self.allocate(tensor) for tensor in library.outputs],
             )
         kept = self._tensors[model]
         if model != self._loaded:
@@ -128,7 +128,7 @@ class RpcSession:
             self._loaded = model
         given = as_bytes(inputs, library.inputs)
         for number, (data, tensor, address) in enumerate(zip(given, library.inputs, kept.inputs, strict=True)):
-            self._write(tensor, address, data)
+            self.write(tensor, address, data)
             self.call("utvm.set_input", struct.pack("<iq", TypeIndex.INTEGER, number), _argument(tensor, address))
         return kept
 
@@ -136,7 +136,7 @@ class RpcSession:
         outputs = []
         for number, (tensor, address) in enumerate(zip(self._libraries[model].outputs, kept.outputs, strict=True)):
             self.call("utvm.get_output", struct.pack("<iq", TypeIndex.INTEGER, number), _argument(tensor, address))
-            data = self._read(tensor, address)
+            data = self.read(tensor, address)
             outputs.append(np.frombuffer(data, np.dtype(tensor.dtype)).reshape(tensor.shape))
         told = self.stats()
         return RunResult(tuple(outputs), told["cycles"], self.board.unit, told["stack_bytes"])
@@ -173,19 +173,22 @@ class RpcSession:
         call = struct.pack("<Qi", self._handles[function], len(arguments)) + b"".join(arguments)
         return self._ask(Code.CALL, call, timeout)
 
-    def _allocate(self, tensor: Tensor) -> int:
+    def allocate(self, tensor: Tensor) -> int:
+        """Allocate memory for a tensor on the board and return its address; the session's end frees it."""
         answer = self._ask(
             Code.ALLOCATE_TENSOR, struct.pack("<i", 2) + _argument(tensor, 0) + struct.pack("<i", TypeIndex.NONE)
         )
         (address,) = struct.unpack_from("<Q", answer, 12)
         return int(address)
 
-    def _write(self, tensor: Tensor, address: int, data: bytes) -> None:
+    def write(self, tensor: Tensor, address: int, data: bytes) -> None:
+        """Copy a tensor's bytes to the board."""
         for offset in range(0, len(data), _PIECE):
             piece = data[offset : offset + _PIECE]
             self._ask(Code.COPY_TO, _described(tensor, address, offset) + struct.pack("<Q", len(piece)) + piece)
 
-    def _read(self, tensor: Tensor, address: int) -> bytes:
+    def read(self, tensor: Tensor, address: int) -> bytes:
+        """Copy a tensor's bytes from the board."""
         data = b""
         while len(data) < tensor.size_bytes:
             size = min(_PIECE, tensor.size_bytes - len(data))

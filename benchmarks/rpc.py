@@ -1,0 +1,176 @@
+"""What RPC costs: round trips, bytes a second, a run's overhead beside the debug port's, and code size.
+
+In one run:
+
+- on the process that stands in for a board, and on the virtual STM32F746 through each of its pipes: the round trip
+  of a call of an empty function, and the speed of copies to and from the board;
+- on the virtual STM32F746 behind a probe as slow as a real ST-Link (2 ms a command): samples of the int8 digits
+  model through the debug port and over RPC on the serial line. What the bytes would take on that line is added, as
+  a virtual line takes no time;
+- flash of the STM32F746's images with a model that does nothing.
+
+Run: ``.venv/bin/python benchmarks/rpc.py``. Ends with 1 if a target is missed.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from hil_tests.programs import handwritten
+from models.digits import quantize
+from models.digits.data import held_out
+from utvm import boards, compiler, firmware, runtime
+from utvm.attach import Bench, attach
+from utvm.boards import Board, ProcessBoard
+from utvm.compiler import Tensor
+from utvm.session import HostDriven, Session
+from utvm.session.rpc import RpcSession
+from utvm.session.rpc_board import as_process, on_bench
+
+EMPTY = "tvm.rpc.server.GetCRTMaxPacketSize"
+BLOCK = Tensor("block", (32768,), "uint8")
+SAMPLES = 10
+LATENCY_US = 2000
+BITS_PER_BYTE = 10  # on the line: start, eight, stop
+FASTER_BY = 5.0
+RPC_CODE_BYTES = 12 * 1024
+ALONE_CODE_BYTES = 4 * 1024
+_IDLE = handwritten("idle", "  return 0;")
+
+
+@dataclass(frozen=True)
+class Way:
+    """A pipe and what it gives: milliseconds of a round trip (median), KiB/s to and from the board."""
+
+    name: str
+    round_trip_ms: float
+    up: float
+    down: float
+
+
+def measure_way(name: str, session: RpcSession) -> Way:
+    """Time a pipe; the first call, which looks the function up, is left out."""
+    session.call(EMPTY)
+    trips = []
+    for _ in range(50):
+        begin = time.perf_counter()
+        session.call(EMPTY)
+        trips.append(time.perf_counter() - begin)
+    address = session.allocate(BLOCK)
+    data = np.random.default_rng(0).integers(0, 256, BLOCK.size_bytes, np.uint8).tobytes()
+    begin = time.perf_counter()
+    session.write(BLOCK, address, data)
+    middle = time.perf_counter()
+    if session.read(BLOCK, address) != data:
+        raise RuntimeError(f"{name}: the bytes that came back are others")
+    end = time.perf_counter()
+    kib = BLOCK.size_bytes / 1024
+    return Way(name, 1000 * statistics.median(trips), kib / (middle - begin), kib / (end - middle))
+
+
+@contextmanager
+def bench(board: Board, folder: Path, latency_us: int = 0) -> Iterator[Bench]:
+    """Put the virtual board on the bench."""
+    with attach(board, "virtual", log_directory=folder, latency_us=latency_us) as ready:
+        yield ready
+
+
+def seconds_a_sample(session: Session, model: str) -> float:
+    """Return the median over some samples, the first one, which loads the model, left out."""
+    taken = []
+    for picture in quantize.quantized_images(held_out()[0][: SAMPLES + 1]):
+        begin = time.perf_counter()
+        session.run(model, [picture[np.newaxis]])
+        taken.append(time.perf_counter() - begin)
+    return statistics.median(taken[1:])
+
+
+def compare_with_the_debug_port(board: Board, folder: Path) -> dict[str, float]:
+    """Run the same samples both ways behind a slow probe."""
+    library = compiler.compile_model(compiler.load(quantize.MODEL), features=board.features)
+    with bench(board, folder, LATENCY_US) as ready:
+        with HostDriven(ready, firmware.build(board, [library])) as driven:
+            through_probe = seconds_a_sample(driven, library.name)
+        ready.clear_breakpoints()
+        image = firmware.build(board, [library], "rpc")
+        with on_bench(ready, image) as served, RpcSession(served, [library]) as session:
+            over_rpc = seconds_a_sample(session, library.name)
+            assert session.link is not None
+            before = session.link.bytes_sent + session.link.bytes_received
+            seconds_a_sample(session, library.name)
+            sent = session.link.bytes_sent + session.link.bytes_received - before
+    line = sent / (SAMPLES + 1) * BITS_PER_BYTE / board.console.baud
+    return {
+        "debug_port_ms": 1000 * through_probe,
+        "rpc_ms": 1000 * over_rpc,
+        "serial_line_ms": 1000 * line,
+        "ratio": through_probe / (over_rpc + line),
+    }
+
+
+def main() -> int:
+    """Measure, print, and compare with the targets."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="where to write the figures as well")
+    options = parser.parse_args()
+    board, host = boards.load("stm32f746"), boards.load_any("host")
+    assert isinstance(host, ProcessBoard)
+    ways = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        program = firmware.build_process(host, [_IDLE])
+        with as_process(program, folder) as served, RpcSession(served, [_IDLE]) as session:
+            ways.append(measure_way("host: stdio", session))
+        with bench(board, folder) as ready:
+            for pipe in runtime.pipes("cortex_m"):
+                image = firmware.build(board, [_IDLE], "rpc", pipe=pipe)
+                with on_bench(ready, image, pipe=pipe) as served, RpcSession(served, [_IDLE]) as session:
+                    ways.append(measure_way(f"VIRTUAL stm32f746: {pipe}", session))
+        compared = compare_with_the_debug_port(board, folder)
+    rpc = firmware.build(board, [_IDLE], "rpc").shares.runtime
+    zeros = [np.zeros(tensor.shape, tensor.dtype) for tensor in _IDLE.inputs]
+    alone = firmware.build(board, [_IDLE], "standing_alone", zeros).shares.runtime
+    table = Table("pipe", box=None)
+    for heading in ("round trip, ms", "KiB/s to the board", "KiB/s from it"):
+        table.add_column(heading, justify="right")
+    for way in ways:
+        table.add_row(way.name, f"{way.round_trip_ms:.2f}", f"{way.up:,.0f}", f"{way.down:,.0f}")
+    out = Console(highlight=False)
+    out.print(table)
+    out.print(
+        f"one sample of digits_int8 with a probe of {LATENCY_US} us a command: "
+        f"debug port {compared['debug_port_ms']:.1f} ms, "
+        f"RPC {compared['rpc_ms']:.1f} ms and {compared['serial_line_ms']:.1f} ms of serial line: "
+        f"{compared['ratio']:.1f} times faster"
+    )
+    out.print(f"flash without a model, vectors and port included: with RPC {rpc:,} B, standing alone {alone:,} B")
+    if options.json:
+        figures = {"pipes": [asdict(way) for way in ways], "sample": compared, "rpc": rpc, "standing_alone": alone}
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    missed = [
+        words
+        for words, met in {
+            f"RPC at least {FASTER_BY:g} times faster a sample": compared["ratio"] >= FASTER_BY,
+            f"runtime with RPC below {RPC_CODE_BYTES:,} B": rpc < RPC_CODE_BYTES,
+            f"runtime standing alone below {ALONE_CODE_BYTES:,} B": alone < ALONE_CODE_BYTES,
+        }.items()
+        if not met
+    ]
+    for words in missed:
+        out.print(f"missed: {words}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
