@@ -19,8 +19,8 @@ from utvm.cli.output import LOGS, OUT
 from utvm.compiler import Library, Tensor
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
+from utvm.firmware.inputs import as_bytes
 from utvm.session import HostDriven, RunResult
-from utvm.session.host_driven import as_bytes
 
 _SEED = 0
 

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from utvm.attach import Bench
 from utvm.compiler import Tensor
-from utvm.errors import BoardError, ConfigError
+from utvm.errors import BoardError
 from utvm.firmware import Firmware
+from utvm.firmware.inputs import as_bytes
 from utvm.session.fault import RECORD_SIZE, DeviceFault, FaultRecord
 
 _TURN = "utvm_host_turn"
@@ -145,27 +146,3 @@ class HostDriven:
             f"{self.firmware.board.name} did not {purpose} (waited for up to {timeout:g} s); "
             f"it is at {pc:#010x} {self.firmware.source_line(pc)}".rstrip()
         )
-
-
-def as_bytes(inputs: Sequence[npt.ArrayLike], tensors: Sequence[Tensor]) -> list[bytes]:
-    """Return the inputs as bytes, little-endian and row-major.
-
-    Raises:
-        ConfigError: one has not the shape and element type that its tensor declares, or there are more or fewer.
-    """
-    if len(inputs) != len(tensors):
-        names = ", ".join(tensor.name for tensor in tensors)
-        raise ConfigError(
-            f"the model takes {len(tensors)} inputs, {len(inputs)} were given", f"it takes: {names or 'none'}"
-        )
-    data = []
-    for given, tensor in zip(inputs, tensors, strict=True):
-        array = np.asarray(given)
-        if array.shape != tensor.shape or array.dtype.name != tensor.dtype:
-            raise ConfigError(
-                f"input {tensor.name} is {tensor.dtype} {list(tensor.shape)}, "
-                f"not {array.dtype.name} {list(array.shape)}"
-            )
-        # The target type is little-endian; an array of the other byte order is converted.
-        data.append(np.ascontiguousarray(array, dtype=np.dtype(tensor.dtype)).tobytes())
-    return data

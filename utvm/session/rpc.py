@@ -13,8 +13,9 @@ import numpy.typing as npt
 from utvm.compiler import Library, Tensor
 from utvm.compiler.library import dlpack_code, item_bytes
 from utvm.errors import BoardError
+from utvm.firmware.inputs import as_bytes
 from utvm.runtime import RPC_PROTOCOL
-from utvm.session.host_driven import RunResult, as_bytes
+from utvm.session.host_driven import RunResult
 from utvm.session.link import Link
 from utvm.session.minrpc import Code, TypeIndex
 
