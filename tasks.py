@@ -26,7 +26,10 @@ _WHERE = {
 
 @task(
     help=_WHERE
-    | {"suite": "only these suites, comma-separated: flash, memory, debug, operators, int8, digits, faults, rpc"}
+    | {
+        "suite": "only these suites, comma-separated: flash, memory, debug, operators, int8, digits, faults, rpc, "
+        "standing_alone"
+    }
 )
 def hil(
     _: Context, board: str = "", physical: bool = False, virtual: bool = False, serial: str = "", suite: str = ""

@@ -46,7 +46,10 @@ def _orphans() -> set[int]:
 
 
 def test_every_suite_of_the_project_is_known() -> None:
-    assert set(suites.names()) == {"debug", "digits", "faults", "flash", "int8", "memory", "operators", "rpc"}
+    assert set(suites.names()) == {
+        *("debug", "digits", "faults", "flash", "int8", "memory", "operators", "rpc"),
+        "standing_alone",
+    }
 
 
 def test_the_operator_suite_has_enough_of_both_kinds() -> None:

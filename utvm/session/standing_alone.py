@@ -46,7 +46,7 @@ class StandingAlone:
         bench.program(firmware)
 
     def power_cycle(self) -> RunResult:
-        """Switch the board off and on, and return what it says then.
+        """Switch the board off and on, and return what it says then. Afterwards it is halted at its reset vector.
 
         Raises:
             BoardError: its power cannot be switched from here; it says nothing, or not what this firmware says;
@@ -64,7 +64,11 @@ class StandingAlone:
         self.bench.reset(halt=True)
         self._console.clear()
         start()
-        report = hear(self._console, self.firmware.board.name, self._timeout, self.bench.check)
+        try:
+            report = hear(self._console, self.firmware.board.name, self._timeout, self.bench.check)
+        finally:
+            # A power cycle has cut the debug port off: whoever uses it next finds it working.
+            self.bench.reset(halt=True)
         self.reset_cause = report.reset_cause if isinstance(report, ResultReport) else ""
         return judge(report, self.firmware.libraries[0], self.bench.count_unit, self.firmware.source_line)
 
