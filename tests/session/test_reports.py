@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from utvm.session.reports import FaultReport, Report, ReportReader, ResultReport
+from utvm.toolchain import ROOT
 
 BOOT = b"utvm: stm32f746 is up\r\n"
 
@@ -40,6 +41,15 @@ _RESULTS = st.builds(
 )
 _REPORTS: st.SearchStrategy[Report] = st.one_of(_RESULTS, st.builds(FaultReport, st.binary(max_size=120)))
 _NOISE = st.binary(max_size=40).filter(lambda noise: b"utvm" not in noise)
+
+
+def test_the_example_of_the_documentation_is_a_report() -> None:
+    text = (ROOT / "docs" / "standing-alone.md").read_text(encoding="utf-8")
+    (example,) = (block for block in text.split("```") if block.startswith("\nutvm: "))
+    outputs = (bytes.fromhex("0ae2fbfff1f0e3d004f0"),)
+    assert ReportReader().feed(example.replace("\n", "\r\n").encode()) == [
+        ResultReport("digits_int8", "power on", 0, 137_200, 408, outputs)
+    ]
 
 
 @given(st.lists(_REPORTS, max_size=3), _NOISE, st.data())

@@ -13,14 +13,14 @@ import numpy.typing as npt
 from rich.table import Table
 
 from utvm import boards, compiler, firmware
-from utvm.attach import attach, wish
+from utvm.attach import Bench, attach, wish
 from utvm.cli.library import executor_of
 from utvm.cli.output import LOGS, OUT
 from utvm.compiler import Library, Tensor
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes
-from utvm.session import HostDriven, RunResult
+from utvm.session import HostDriven, RunResult, StandingAlone
 
 _SEED = 0
 
@@ -32,29 +32,31 @@ def run_model(
     output_path: str,
     json_path: str,
     executor: str,
+    standing_alone: bool,
     physical: bool,
     virtual: bool,
     serial: str,
 ) -> None:
     """Compile a model, run it once on a board, and print and write what came out.
 
+    Args:
+        standing_alone: whether the board runs it by itself, on an input in its flash, and says the result.
+
     Raises:
         UtvmError: whatever went wrong on the way.
     """
     board = boards.load(board_name)
     kind = wish(physical, virtual)
-    _check_named(model)
+    check_named(model)
     library = compiler.compile_model(compiler.load(model), features=board.features, executor=executor_of(executor))
-    inputs = _read_inputs(library, input_path)
+    inputs = read_inputs(library, input_path)
     _check_destinations(library, output_path, json_path)
     as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
-    image = firmware.build(board, [library])
+    image = firmware.build(board, [library], *(("standing_alone", inputs) if standing_alone else ()))
     with attach(board, kind, serial=serial, log_directory=LOGS / f"model.run-{os.getpid()}") as bench:
         OUT.print(bench.describe())
-        with HostDriven(bench, image) as session:
-            result = session.run(library.name, inputs)
-    if not input_path and library.inputs:
-        OUT.print(f"input: random values, seed {_SEED} (give your own with --input)")
+        result = _listen(bench, image) if standing_alone else _drive(bench, image, inputs)
+    note_input(library, input_path)
     for tensor, array in zip(library.outputs, result.outputs, strict=True):
         OUT.print(f"output {tensor.name}: {tensor.dtype} {list(tensor.shape)}")
         OUT.print(np.array2string(array, threshold=50), markup=False)
@@ -63,7 +65,25 @@ def run_model(
     OUT.print(f"outputs_sha256 {figures['outputs_sha256']}")
     _write_outputs(library, result, output_path)
     if json_path:
-        _write(Path(json_path), (json.dumps(figures, indent=2) + "\n").encode())
+        write_whole(Path(json_path), (json.dumps(figures, indent=2) + "\n").encode())
+
+
+def _drive(bench: Bench, image: Firmware, inputs: Sequence[npt.NDArray[np.generic]]) -> RunResult:
+    with HostDriven(bench, image) as session:
+        return session.run(image.libraries[0].name, inputs)
+
+
+def _listen(bench: Bench, image: Firmware) -> RunResult:
+    alone = StandingAlone(bench, image)
+    if bench.has_power_switch:
+        OUT.print("programmed, switched off and on, and listened to")
+        result = alone.power_cycle()
+    else:
+        OUT.print("programmed, reset and listened to: a physical board's power cannot be switched from here")
+        result = alone.reset()
+    OUT.print(f"cause of the reset, as the board has it: {alone.reset_cause}")
+    bench.reset(halt=False)  # from now on it is left alone
+    return result
 
 
 def print_size(model: Path, board_name: str) -> None:
@@ -73,7 +93,7 @@ def print_size(model: Path, board_name: str) -> None:
         UtvmError: whatever went wrong on the way; DoesNotFitError if it is too big.
     """
     board = boards.load(board_name)
-    _check_named(model)
+    check_named(model)
     library = compiler.compile_model(compiler.load(model), features=board.features)
     image = firmware.build(board, [library])
     table = Table("section", "in", "address", "bytes", box=None)
@@ -85,12 +105,24 @@ def print_size(model: Path, board_name: str) -> None:
             f"{section.size:,}",
         )
     OUT.print(table)
+    print_use(image)
+
+
+def print_use(image: Firmware) -> None:
+    """Print how much of the board's memory an image takes."""
     for name, used in image.region_use().items():
-        room = board.region(name).size
+        room = image.board.region(name).size
         OUT.print(f"{name}: {used:,} of {room:,} bytes, {100 * used / room:.1f} %")
 
 
-def _check_named(model: Path) -> None:
+def note_input(library: Library, path: str) -> None:
+    """Say so where the inputs are not the user's."""
+    if not path and library.inputs:
+        OUT.print(f"input: random values, seed {_SEED} (give your own with --input)")
+
+
+def check_named(model: Path) -> None:
+    """Refuse a command without a model."""
     if model == Path():
         raise ConfigError("no model is named", "give one with --model FILE")
 
@@ -105,7 +137,7 @@ def _figures(image: Firmware, result: RunResult) -> dict[str, int | str]:
     }
 
 
-def _read_inputs(library: Library, path: str) -> list[npt.NDArray[np.generic]]:
+def read_inputs(library: Library, path: str) -> list[npt.NDArray[np.generic]]:
     """Read the inputs, or make them: uniform in [-1, 1) for floats, over the whole range for integers."""
     if not path:
         generator = np.random.default_rng(_SEED)
@@ -144,7 +176,12 @@ def _check_destinations(library: Library, output_path: str, json_path: str) -> N
         raise ConfigError(
             f"{output_path}: the model has {len(library.outputs)} outputs", "give --output a .npz file"
         )
-    for path in (output_path, json_path):
+    check_places(output_path, json_path)
+
+
+def check_places(*paths: str) -> None:
+    """Refuse files that could not be written; an empty path is none."""
+    for path in paths:
         if path and not Path(path).resolve().parent.is_dir():
             raise ConfigError(f"{path}: its folder does not exist")
         if path and Path(path).is_dir():
@@ -161,10 +198,10 @@ def _write_outputs(library: Library, result: RunResult, path: str) -> None:
         else:
             np.save(file, result.outputs[0])
         file.seek(0)
-        _write(Path(path), file.read())
+        write_whole(Path(path), file.read())
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
     draft = path.with_name(f".{path.name}-{os.getpid()}")
     try:
