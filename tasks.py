@@ -28,7 +28,7 @@ _WHERE = {
     help=_WHERE
     | {
         "suite": "only these suites, comma-separated: flash, memory, debug, operators, int8, digits, faults, rpc, "
-        "standing_alone"
+        "rpc_faults, standing_alone"
     }
 )
 def hil(
@@ -122,9 +122,11 @@ def board_serve(
     serial: str = "",
 ) -> None:
     """Put a model on a board and serve the board to TVM's RPC clients, until Ctrl-C."""
+    from utvm.cli.opening import Where
     from utvm.cli.serve import serve_board
 
-    serve_board(board, Path(model), listen, port, tracker, key, executor, physical, virtual, serial)
+    where = Where(board, physical, virtual, serial)
+    serve_board(where, Path(model), executor, listen, port, tracker, key)
 
 
 @task(
@@ -198,6 +200,34 @@ def model_report(
     report(wanted(model, board, executor, memory, pin), output, misra)
 
 
+@task(
+    name="profile",
+    help=_WHERE
+    | {
+        "model": _MODEL,
+        "executor": _EXECUTOR,
+        "input": "input as .npy, or .npz with an array for each input; without it, seeded random values",
+        "output": "folder for the profile's folder (default: build)",
+    },
+)
+def model_profile(
+    _: Context,
+    model: str = "",
+    board: str = "",
+    input: str = "",  # noqa: A002  the option's name
+    output: str = "",
+    executor: str = "aot",
+    physical: bool = False,
+    virtual: bool = False,
+    serial: str = "",
+) -> None:
+    """Run a model on a board and show what each of its operators takes, as a table and a picture."""
+    from utvm.cli.opening import Where
+    from utvm.cli.profile import profile_model
+
+    profile_model(Where(board, physical, virtual, serial), Path(model), executor, input, output)
+
+
 @task(name="size", help={"model": _MODEL, "board": _WHERE["board"]})
 def firmware_size(_: Context, model: str = "", board: str = "") -> None:
     """Build a model's firmware and print flash and RAM by section, against what the board has."""
@@ -240,7 +270,7 @@ def _namespace() -> Collection:
     root = Collection(hil, test, doctor)
     for name, members in {
         "board": (board_list, board_show, board_detect, board_virtual, board_serve),
-        "model": (model_run, model_package, model_report),
+        "model": (model_run, model_profile, model_package, model_report),
         "firmware": (firmware_build, firmware_size),
         "lock": (lock_python,),
     }.items():

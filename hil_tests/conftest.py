@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from hil_tests.programs import handwritten
-from utvm.boards import MemoryRegion
+from utvm.boards import Board, MemoryRegion
 from utvm.compiler import Library
 from utvm.firmware import Firmware
 from utvm.hil.plugin import board_of
@@ -13,7 +13,8 @@ from utvm.hil.plugin import board_of
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give a test that asks for ``ram`` or ``region`` each of the board's, and for ``width`` each there is."""
-    memory = board_of(metafunc.config).memory
+    board = board_of(metafunc.config)
+    memory = board.memory if isinstance(board, Board) else ()
     for name, regions in {
         "region": memory,
         "ram": [region for region in memory if region.kind == "ram"],
@@ -29,6 +30,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def code(request: pytest.FixtureRequest) -> MemoryRegion:
     """The region that images are programmed into."""
     board = board_of(request.config)
+    assert isinstance(board, Board)
     return board.region(board.layout.code)
 
 

@@ -14,6 +14,8 @@ from utvm.firmware import Firmware
 from utvm.probe.gdb import Access
 from utvm.session import HostDriven
 
+pytestmark = pytest.mark.needs("debug port")
+
 _TIMEOUT = 10.0
 _ROUNDS = 3
 

@@ -17,6 +17,8 @@ from utvm.compiler import Library
 from utvm.firmware import Firmware
 from utvm.session import DeviceFault, HostDriven
 
+pytestmark = pytest.mark.needs("debug port")
+
 # No memory there on any Armv7-M device that leaves the vendor's part of the map alone.
 _NOWHERE = 0xF0000000
 # The first address of the peripherals, where nothing may be executed (ARM DDI 0403E, B3.1).

@@ -15,6 +15,8 @@ from utvm.errors import BoardError
 from utvm.firmware import Firmware
 from utvm.session import HostDriven
 
+pytestmark = pytest.mark.needs("debug port")
+
 
 @pytest.fixture(scope="module")
 def other(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:

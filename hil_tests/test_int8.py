@@ -10,7 +10,7 @@ from hil_tests.many_models import ManyModels
 from models.tflite_reference import tflite_micro
 from utvm.compiler import Library, from_tflite
 from utvm.firmware import Firmware
-from utvm.session import HostDriven
+from utvm.session import Session
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def models(
 
 @pytest.mark.parametrize("case", INT8_CASES, ids=lambda case: case.name)
 def test_operator_against_the_reference_kernel(
-    case: Int8Case, models: ManyModels, session: Callable[[Firmware], HostDriven]
+    case: Int8Case, models: ManyModels, session: Callable[[Firmware], Session]
 ) -> None:
     library = models.library(case.name)
     running, inputs = session(models.image), case.runs()

@@ -12,6 +12,8 @@ from utvm.attach import Bench
 from utvm.boards import MemoryRegion
 from utvm.errors import BoardError
 
+pytestmark = pytest.mark.needs("debug port")
+
 _SAMPLE = 64
 
 

@@ -8,7 +8,7 @@ from hil_tests.many_models import ManyModels
 from hil_tests.operator_cases import OPERATOR_CASES, OperatorCase
 from utvm.compiler import Library
 from utvm.firmware import Firmware
-from utvm.session import HostDriven
+from utvm.session import Session
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def models(
 
 @pytest.mark.parametrize("case", OPERATOR_CASES, ids=lambda case: case.name)
 def test_operator_against_numpy(
-    case: OperatorCase, models: ManyModels, session: Callable[[Firmware], HostDriven]
+    case: OperatorCase, models: ManyModels, session: Callable[[Firmware], Session]
 ) -> None:
     library = models.library(case.name)
     case.check(session(models.image).run(library.name, case.inputs).outputs)

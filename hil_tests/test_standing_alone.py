@@ -17,7 +17,9 @@ from models.tflite_reference import tflite_micro
 from utvm.attach import Bench
 from utvm.compiler import Library, load
 from utvm.firmware import Firmware, build
-from utvm.session import DeviceFault, HostDriven, RunResult, StandingAlone
+from utvm.session import DeviceFault, RunResult, Session, StandingAlone
+
+pytestmark = pytest.mark.needs("debug port")
 
 _FAULTY = handwritten("faulty", '  __asm__ volatile("udf #0"); /* here */\n  return x[0];')
 
@@ -58,7 +60,7 @@ def test_it_takes_as_long_as_with_a_host(
     digits: Library,
     picture: npt.NDArray[Any],
     firmware: Callable[..., Firmware],
-    session: Callable[[Firmware], HostDriven],
+    session: Callable[[Firmware], Session],
 ) -> None:
     if board.count_unit != "instructions":
         pytest.skip("a chip counts cycles, which depend on where its flash accelerator finds the input")
@@ -73,3 +75,4 @@ def test_a_fault_is_said_to_whoever_listens(board: Bench) -> None:
             _start(alone)
         assert caught.value.record.name == "UsageFault"
         assert f"faulty.c:{line_of(_FAULTY, '/* here */')}" in caught.value.source_line
+        assert any("utvm_main" in line for line in caught.value.backtrace)

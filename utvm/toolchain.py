@@ -114,6 +114,8 @@ class Toolchain:
             ToolchainError: with the compiler's own message.
         """
         compiler: list[str | Path] = [self.tool("gcc"), *self.cpu(cpu).flags, *self.data.c_flags]
+        # Of several that fit, the last one counts: one directory may lie in another.
+        path_map = sorted(path_map, key=lambda entry: len(str(entry[0])))
         options = [
             *(f"-ffile-prefix-map={directory}={name}" for directory, name in path_map),
             *(f"-Wa,--debug-prefix-map={directory}={name}" for directory, name in path_map),

@@ -10,6 +10,7 @@ tensor, from the range that they take on the training images. Pixels, 0 to 16, b
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ MODEL = Path(__file__).with_name("digits_int8.tflite")
 
 _BRIGHTEST = 16.0
 
-Floats = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,14 @@ def float_weights() -> dict[str, Floats]:
 
 
 def _convolved(images: Floats, kernel: Floats, bias: Floats) -> Floats:
-    """Convolve (n, c, h, w) by a 3x3 kernel OIHW with zeros around, and cut off what is negative."""
+    """Convolve (n, c, h, w) by a 3x3 kernel OIHW with zeros around, and cut off what is negative.
+
+    In float64: libraries add up in an order of their own on each CPU, which float32 would show in the scales.
+    """
     padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
-    result = np.einsum("nchwij,ocij->nohw", windows, kernel, optimize=True) + bias[:, None, None]
-    return np.maximum(result, 0).astype(np.float32)
+    result = np.einsum("nchwij,ocij->nohw", windows.astype(np.float64), kernel, optimize=True)
+    return np.maximum(result + bias[:, None, None], 0)
 
 
 def _halved(images: Floats) -> Floats:

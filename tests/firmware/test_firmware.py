@@ -6,6 +6,8 @@ import re
 import struct
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,15 +48,25 @@ def test_the_vector_table_is_first_and_points_to_the_stack_and_the_reset_handler
     assert table.size == 4 * (16 + board.interrupts)
 
 
+@pytest.fixture(params=["elsewhere", "in the checkout"])
+def other_cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    if request.param == "elsewhere":
+        yield tmp_path / "other cache"
+    else:
+        (ROOT / "build").mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
+            yield Path(folder)
+
+
 def test_the_same_input_gives_the_same_bytes_in_another_place(
-    board: Board, doubler: Library, tmp_path: Path
+    board: Board, doubler: Library, tmp_path: Path, other_cache: Path
 ) -> None:
     program = (
         "import sys; from hil_tests.programs import handwritten; from utvm import boards, firmware\n"
         "library = handwritten('doubler', '  for (int i = 0; i < 4; i++) { y[i] = 2 * x[i]; }\\n  return 0;')\n"
         "print(firmware.build(boards.load('stm32f746'), [library]).digest)\n"
     )
-    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "other cache"), "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "XDG_CACHE_HOME": str(other_cache), "PYTHONPATH": str(ROOT)}
     said = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
     ).stdout

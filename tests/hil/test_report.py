@@ -307,7 +307,7 @@ def test_every_section_is_drawn_where_it_lies(small_firmware: Firmware) -> None:
 def test_a_section_is_drawn_to_scale_and_in_both_its_places(small_firmware: Firmware) -> None:
     image = dataclasses.replace(small_firmware)
     # A quarter of 240 KiB, from the middle on; its initial values at three quarters of the flash.
-    vars(image)["sections"] = (Section(".data", 0x20010000 + 120 * 1024, 60 * 1024, 0x080C0000),)
+    vars(image)["sections"] = (Section(".data", 0x20010000 + 120 * 1024, 60 * 1024, 0x080C0000, True),)
     bars = {bar.name: bar for bar in pictures.memory_map(image)}
     (there,) = bars["sram1"].blocks
     assert (there.x, there.width) == (pytest.approx(360), pytest.approx(180))

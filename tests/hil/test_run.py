@@ -47,7 +47,15 @@ def _orphans() -> set[int]:
 
 def test_every_suite_of_the_project_is_known() -> None:
     assert set(suites.names()) == {
-        *("debug", "digits", "faults", "flash", "int8", "memory", "operators", "rpc"),
+        "debug",
+        "digits",
+        "faults",
+        "flash",
+        "int8",
+        "memory",
+        "operators",
+        "rpc",
+        "rpc_faults",
         "standing_alone",
     }
 

@@ -18,7 +18,8 @@
 static uint8_t heap[HEAP_BYTES] UTVM_ALIGNED;
 uint8_t *const utvm_heap_start = heap;
 uint8_t *const utvm_heap_end = &heap[HEAP_BYTES];
-volatile utvm_fault_t utvm_fault;
+uint64_t utvm_step_cycles[1];
+const uint32_t utvm_step_room = 1u;
 uint8_t utvm_arena[16] UTVM_ALIGNED;
 
 static uint64_t cycles;
@@ -72,6 +73,10 @@ void utvm_pipe_write(const uint8_t *bytes, uint32_t count) {
 
 const char *utvm_port_reset_cause(void) {
   return "fuzzer";
+}
+
+void utvm_alarm(uint64_t cycles) {
+  (void)cycles;
 }
 
 uint64_t utvm_cycles(void) {

@@ -23,7 +23,14 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
             *FLAGS,
             *["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"],
             *['-DUTVM_BOARD_NAME="fuzzed"', "-DUTVM_CLOCK_HZ=1000000u"],
-            *["-o", program, *sources, DIRECTORY / "run.c", Path(__file__).with_name("fuzz_server.c")],
+            *[
+                "-o",
+                program,
+                *sources,
+                DIRECTORY / "run.c",
+                DIRECTORY / "profile.c",
+                Path(__file__).with_name("fuzz_server.c"),
+            ],
         ],
         check=True,
     )

@@ -1,5 +1,6 @@
 """Fault records: every bit by its name in the architecture manual."""
 
+import signal
 import struct
 
 import pytest
@@ -12,10 +13,20 @@ MAGIC = 0x544C5546
 
 
 def _record(
-    *, exception: int = 3, cfsr: int = 0, hfsr: int = 0, mmfar: int = 0, bfar: int = 0, valid: int = 1
+    *,
+    exception: int = 3,
+    cfsr: int = 0,
+    hfsr: int = 0,
+    mmfar: int = 0,
+    bfar: int = 0,
+    valid: int = 1,
+    program: int = 0xFFFF_FFFF,
+    words: bytes = b"",
 ) -> bytes:
     frame = (0x10, 0x11, 0x12, 0x13, 0x1C, 0x0800_0201, 0x0800_0300, 0x6100_0000)
-    return struct.pack("<17I", MAGIC, exception, cfsr, hfsr, mmfar, bfar, 0xFFFF_FFF9, 0x2000_1F00, valid, *frame)
+    kept = (MAGIC, exception, cfsr, hfsr, mmfar, bfar, 0xFFFF_FFF9, 0x2000_1F00, valid, *frame)
+    more = (4, 5, 6, 7, 8, 9, 10, 11, program, 3, 0x2000_1F00, 64)
+    return struct.pack("<29I96s", *kept, *more, words)
 
 
 # ARM DDI 0403E: B3.2.15 (MMFSR, BFSR, UFSR) and B3.2.16 (HFSR).
@@ -79,3 +90,30 @@ def test_an_interrupt_nobody_expected_is_named_by_its_line() -> None:
 def test_any_memory_can_be_looked_at(data: bytes) -> None:
     record = FaultRecord.parse(data)
     assert (record is None) == (struct.unpack_from("<I", data)[0] != MAGIC)
+
+
+def test_what_was_running_and_what_an_assertion_said() -> None:
+    record = FaultRecord.parse(_record(program=2, words=b"conv.c:12: rows > 0"))
+    assert record is not None
+    assert (record.program, record.step) == (2, 3)
+    assert record.saved == (4, 5, 6, 7, 8, 9, 10, 11)
+    assert (record.stack, record.stack_bytes) == (0x2000_1F00, 64)
+    assert record.describe("").startswith("assertion failed: conv.c:12: rows > 0\n")
+    nothing = FaultRecord.parse(_record())
+    assert nothing is not None
+    assert (nothing.program, nothing.words) == (None, "")
+
+
+def test_a_signal_is_named() -> None:
+    record = FaultRecord.parse(_record(exception=0x10000 + signal.SIGSEGV))
+    assert record is not None
+    assert record.name == "SIGSEGV"
+    assert record.describe("f at a.c:1") == "the board took a SIGSEGV\n  at f at a.c:1"
+    unknown = FaultRecord.parse(_record(exception=0x10000 + 200))
+    assert unknown is not None
+    assert unknown.name == "signal 200"
+
+
+@given(st.binary(max_size=RECORD_SIZE - 1))
+def test_half_a_record_is_none(data: bytes) -> None:
+    assert FaultRecord.parse(data) is None

@@ -11,6 +11,7 @@ import pytest
 
 from hil_tests.programs import handwritten
 from utvm import boards
+from utvm.boards import ProcessBoard
 from utvm.errors import BoardError, TransportError
 from utvm.firmware import build_process
 from utvm.session.link import Link
@@ -66,7 +67,9 @@ class LossyLine:
 
 @pytest.fixture(scope="module")
 def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChildProcess]:
-    program = build_process(boards.load_process("host"), [handwritten("idle", "  return 0;")])
+    host = boards.load_any("host")
+    assert isinstance(host, ProcessBoard)
+    program = build_process(host, [handwritten("idle", "  return 0;")]).elf
     with ChildProcess("host", [program], log=tmp_path_factory.mktemp("board") / "log") as child:
         yield child
 

@@ -20,6 +20,7 @@ def _written(report: Report) -> bytes:
     """Write a report as the documentation says."""
     if isinstance(report, FaultReport):
         text = f"utvm: fault {len(report.record):08x}\r\n{_hex_lines(report.record)}"
+        text += f"utvm: trace {len(report.trace):08x}\r\n{_hex_lines(report.trace)}"
     else:
         text = (
             f"utvm: result {report.model}\r\nutvm: reset {report.reset_cause}\r\n"
@@ -39,7 +40,9 @@ _RESULTS = st.builds(
     st.integers(0, 2**32 - 1),
     st.lists(st.binary(max_size=100), max_size=3).map(tuple),
 )
-_REPORTS: st.SearchStrategy[Report] = st.one_of(_RESULTS, st.builds(FaultReport, st.binary(max_size=120)))
+_REPORTS: st.SearchStrategy[Report] = st.one_of(
+    _RESULTS, st.builds(FaultReport, st.binary(max_size=120), st.binary(max_size=70))
+)
 _NOISE = st.binary(max_size=40).filter(lambda noise: b"utvm" not in noise)
 
 
@@ -119,8 +122,9 @@ def test_the_end_of_another_report_does_not_fit() -> None:
     "content",
     [
         b"utvm: result m\r\n",
-        b"utvm: fault 00000004\r\nutvm: data 0102\r\n",
-        b"utvm: fault 00000001\r\nutvm: data 1\r\n",
+        b"utvm: fault 00000000\r\n",
+        b"utvm: fault 00000004\r\nutvm: data 0102\r\nutvm: trace 00000000\r\n",
+        b"utvm: fault 00000001\r\nutvm: data 1\r\nutvm: trace 00000000\r\n",
         b"utvm: result m\r\nutvm: reset x\r\nutvm: status 0000000G\r\nutvm: cycles 0000000000000000\r\n"
         b"utvm: stack 00000000\r\n",
     ],

@@ -1,19 +1,21 @@
-"""What a board is, as data: one folder a board, with ``board.yaml``, ``openocd.cfg`` and ``port.c``.
+"""What a board is, as data: one folder a board, with ``board.yaml`` and, for a chip, ``openocd.cfg``, ``port.c``.
 
-:func:`load` reads a board's folder and checks it; :func:`names` lists the boards that come with the project.
+:func:`load_any` reads a board's folder and checks it, :func:`load` one that must have a debug port; :func:`names`
+lists the boards that come with the project.
 """
 
-from utvm.boards.board import Board, Layout, MemoryRegion, ProbeMatch, ProcessBoard
-from utvm.boards.loader import is_process, load, load_process, names
+from utvm.boards.board import AnyBoard, Board, Layout, MemoryRegion, ProbeMatch, ProcessBoard
+from utvm.boards.loader import chips, load, load_any, names
 
 __all__ = [
+    "AnyBoard",
     "Board",
     "Layout",
     "MemoryRegion",
     "ProbeMatch",
     "ProcessBoard",
-    "is_process",
+    "chips",
     "load",
-    "load_process",
+    "load_any",
     "names",
 ]

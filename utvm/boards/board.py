@@ -2,7 +2,7 @@
 
 import itertools
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -116,31 +116,48 @@ class VirtualModel(Record):
     peripherals: tuple[Peripheral, ...]
 
 
-class ProcessBoard(Record):
-    """A process on this computer that stands in for a board: the same runtime, without a debug port.
+class AnyBoard(Record):
+    """What is known of every board.
 
-    ``clock_hz`` is what its cycle counter counts in a second.
+    ``cpu`` is a row of its toolchain's file; ``clock_hz`` is what its cycle counter counts in a second.
     """
+
+    capabilities: ClassVar[frozenset[str]]
+    """What suites may need of a board and not every board has."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     title: str
     toolchain: str
     cpu: str
     clock_hz: Annotated[int, Field(gt=0)]
+    directory: Path = Field(exclude=True)
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What the compiler may use beyond plain C; see :class:`utvm.toolchain.Cpu`.
+
+        Raises:
+            ConfigError: the toolchain's file is missing or has no such CPU.
+        """
+        return frozenset(Toolchain(self.toolchain).cpu(self.cpu).features)
 
 
-class Board(Record):
-    """A target machine.
+class ProcessBoard(AnyBoard):
+    """A process on this computer that stands in for a board: the same runtime, without a debug port."""
+
+    kind: Literal["process"]
+    capabilities: ClassVar[frozenset[str]] = frozenset()
+
+
+class Board(AnyBoard):
+    """A chip on a circuit board, with a debug port.
 
     ``interrupts`` is the number of lines of its interrupt controller; ``clock_hz`` is the core clock that its
-    port sets up, in hertz; ``cpu`` is a row of its toolchain's file.
+    port sets up, in hertz.
     """
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
-    title: str
-    toolchain: str
-    cpu: str
-    clock_hz: Annotated[int, Field(gt=0)]
+    kind: Literal["chip"] = "chip"
+    capabilities: ClassVar[frozenset[str]] = frozenset({"debug port"})
     interrupts: Annotated[int, Field(ge=0)]
     memory: Annotated[tuple[MemoryRegion, ...], Field(min_length=1)]
     layout: Layout
@@ -149,7 +166,6 @@ class Board(Record):
     probes: tuple[ProbeMatch, ...]
     openocd: OpenOcdCommands
     virtual: VirtualModel
-    directory: Path = Field(exclude=True)
 
     @model_validator(mode="after")
     def _memory_is_a_map(self) -> "Board":
@@ -204,15 +220,6 @@ class Board(Record):
             if region.name == name:
                 return region
         raise KeyError(name)
-
-    @property
-    def features(self) -> frozenset[str]:
-        """What the compiler may use beyond plain C; see :class:`utvm.toolchain.Cpu`.
-
-        Raises:
-            ConfigError: the toolchain's file is missing or has no such CPU.
-        """
-        return frozenset(Toolchain(self.toolchain).cpu(self.cpu).features)
 
     @property
     def openocd_config(self) -> Path:

@@ -1,13 +1,26 @@
 """Finds and reads board folders."""
 
 from pathlib import Path
+from typing import Literal
+
+from pydantic import ConfigDict
 
 from utvm.boards.board import Board, ProcessBoard
-from utvm.config import load_yaml
+from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError
 from utvm.toolchain import Toolchain
 
 DIRECTORY = Path(__file__).resolve().parent
+
+_COMPLETE = "a board folder has board.yaml, openocd.cfg and port.c; that of a process has board.yaml alone"
+
+
+class _Kind(Record):
+    """What decides how the rest is read."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    kind: Literal["chip", "process"] = "chip"
 
 
 def names() -> tuple[str, ...]:
@@ -15,7 +28,34 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in DIRECTORY.glob("*/board.yaml")))
 
 
+def chips() -> tuple[Board, ...]:
+    """Return the project's boards that have a debug port, by name.
+
+    Raises:
+        ConfigError: one of their folders is wrong.
+    """
+    return tuple(board for name in names() if isinstance(board := load_any(name), Board))
+
+
 def load(name: str) -> Board:
+    """Read and check the folder of a board that has a debug port.
+
+    Args:
+        name: as :func:`load_any`.
+
+    Raises:
+        ConfigError: as :func:`load_any`; or it is a process, without a debug port.
+    """
+    board = load_any(name)
+    if isinstance(board, ProcessBoard):
+        raise ConfigError(
+            f"{board.name} is a process on this computer: it has no debug port, no probe and no memory map",
+            "./inv hil and ./inv board.serve take it; for this, name another board (./inv board.list)",
+        )
+    return board
+
+
+def load_any(name: str) -> Board | ProcessBoard:
     """Read and check a board's folder.
 
     Args:
@@ -30,34 +70,20 @@ def load(name: str) -> Board:
         raise ConfigError("no board is named", f"give one; boards: {', '.join(names())}")
     if "/" not in name and name not in names():
         raise ConfigError(f"there is no board {name!r}", f"boards: {', '.join(names())}")
-    if not (directory / "board.yaml").is_file():
-        raise ConfigError(
-            f"{directory / 'board.yaml'}: is missing", "a board folder has board.yaml, openocd.cfg, port.c"
-        )
-    board = load_yaml(directory / "board.yaml", Board, directory=directory)
-    for path in (board.openocd_config, board.port_source):
-        if not path.is_file():
-            raise ConfigError(f"{path}: is missing", "a board folder has board.yaml, openocd.cfg and port.c")
+    file = directory / "board.yaml"
+    if not file.is_file():
+        raise ConfigError(f"{file}: is missing", _COMPLETE)
+    board: Board | ProcessBoard
+    if load_yaml(file, _Kind).kind == "process":
+        board = load_yaml(file, ProcessBoard, directory=directory)
+    else:
+        board = load_yaml(file, Board, directory=directory)
+        for path in (board.openocd_config, board.port_source):
+            if not path.is_file():
+                raise ConfigError(f"{path}: is missing", _COMPLETE)
     if board.name != directory.name:
         raise ConfigError(
-            f"{directory / 'board.yaml'}: name is {board.name!r}, the folder {directory.name!r}",
-            "the two must be the same",
+            f"{file}: name is {board.name!r}, the folder {directory.name!r}", "the two must be the same"
         )
-    Toolchain(board.toolchain).cpu(board.cpu)
-    return board
-
-
-def is_process(name: str) -> bool:
-    """Return whether a board of the project is a process on this computer."""
-    return "/" not in name and (DIRECTORY / name / "process.yaml").is_file()
-
-
-def load_process(name: str) -> ProcessBoard:
-    """Read and check the folder of a board that is a process.
-
-    Raises:
-        ConfigError: the folder is not complete and right.
-    """
-    board = load_yaml(DIRECTORY / name / "process.yaml", ProcessBoard)
     Toolchain(board.toolchain).cpu(board.cpu)
     return board

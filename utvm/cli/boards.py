@@ -3,12 +3,13 @@
 import contextlib
 import os
 import time
+from collections.abc import Sequence
 
 from rich.table import Table
 
 from utvm import boards
 from utvm.attach import start_virtual
-from utvm.boards import Board
+from utvm.boards import Board, ProcessBoard
 from utvm.cli.output import LOGS, OUT
 from utvm.errors import ConfigError
 from utvm.probe.usb import Probe, ProbeId, detect
@@ -20,9 +21,10 @@ def list_boards() -> None:
     """Print the boards that come with the project."""
     table = Table("board", "what it is", "probes (USB vendor:product)", box=None)
     for name in boards.names():
-        board = boards.load(name)
-        probes = ", ".join(f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in board.probes)
-        table.add_row(name, board.title, probes)
+        board = boards.load_any(name)
+        known = board.probes if isinstance(board, Board) else ()
+        probes = ", ".join(f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in known)
+        table.add_row(name, board.title, probes or "none")
     OUT.print(table)
 
 
@@ -32,10 +34,13 @@ def show_board(name: str) -> None:
     Raises:
         ConfigError: there is no such board, or its folder is wrong.
     """
-    board = boards.load(name)
+    board = boards.load_any(name)
     OUT.print(f"[bold]{board.name}[/]  {board.title}")
     OUT.print(f"  toolchain  {board.toolchain}, {board.cpu}")
     OUT.print(f"  clock      {board.clock_hz / 1e6:g} MHz")
+    if isinstance(board, ProcessBoard):
+        OUT.print("  console    its standard input and output")
+        return
     OUT.print(f"  console    {board.console.name}, {board.console.baud} baud")
     OUT.print(f"  openocd    {board.openocd_config}")
     OUT.print(
@@ -51,7 +56,7 @@ def show_board(name: str) -> None:
 
 def detect_boards() -> None:
     """Print the debug probes on this machine's USB, each with the boards that it may belong to."""
-    known = [boards.load(name) for name in boards.names()]
+    known = boards.chips()
     detection = detect([ProbeId(p.kind, p.vendor, p.product) for board in known for p in board.probes])
     if detection.problem:
         OUT.print(f"no USB here: {detection.problem}")
@@ -74,7 +79,7 @@ def detect_boards() -> None:
     OUT.print("choose one by serial: ./inv hil --board BOARD --serial SERIAL")
 
 
-def _candidates(probe: Probe, known: list[Board]) -> list[str]:
+def _candidates(probe: Probe, known: Sequence[Board]) -> list[str]:
     return [
         board.name
         for board in known

@@ -86,9 +86,7 @@ def _python() -> Iterator[_Finding]:
 
 def _usb() -> Iterator[_Finding]:
     known = [
-        ProbeId(probe.kind, probe.vendor, probe.product)
-        for name in boards.names()
-        for probe in boards.load(name).probes
+        ProbeId(probe.kind, probe.vendor, probe.product) for board in boards.chips() for probe in board.probes
     ]
     detection = detect(known)
     present = "" if detection.problem else "yes"

@@ -37,5 +37,5 @@ def build_firmware(model: Path, board_name: str, input_path: str, output_path: s
         f"code and constants: model {shares.model:,}, stored input {shares.stored:,}, "
         f"runtime {shares.runtime:,} bytes"
     )
-    print_use(image)
+    print_use(board, image)
     OUT.print(f"console: {board.console.name}, {board.console.baud} baud")

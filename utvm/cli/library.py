@@ -60,7 +60,7 @@ def wanted(model: str, board: str, executor: str, memory: str, pin: str) -> Want
     """
     if not model:
         raise ConfigError("no model is named", "give one with --model FILE")
-    features = boards.load(board).features if board else frozenset[str]()
+    features = boards.load_any(board).features if board else frozenset[str]()
     regions = tuple(_region(item) for item in memory.split(",") if item) or Memory().regions
     pins = dict(_pair(item, "--pin TENSOR=REGION") for item in pin.split(",") if item)
     return Wanted(Path(model), features, executor_of(executor), Memory(regions, pins))

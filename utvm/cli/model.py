@@ -14,6 +14,7 @@ from rich.table import Table
 
 from utvm import boards, compiler, firmware
 from utvm.attach import Bench, attach, wish
+from utvm.boards import Board
 from utvm.cli.library import executor_of
 from utvm.cli.output import LOGS, OUT
 from utvm.compiler import Library, Tensor
@@ -105,13 +106,13 @@ def print_size(model: Path, board_name: str) -> None:
             f"{section.size:,}",
         )
     OUT.print(table)
-    print_use(image)
+    print_use(board, image)
 
 
-def print_use(image: Firmware) -> None:
+def print_use(board: Board, image: Firmware) -> None:
     """Print how much of the board's memory an image takes."""
     for name, used in image.region_use().items():
-        room = image.board.region(name).size
+        room = board.region(name).size
         OUT.print(f"{name}: {used:,} of {room:,} bytes, {100 * used / room:.1f} %")
 
 

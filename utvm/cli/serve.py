@@ -2,34 +2,20 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from rich.markup import escape
 
-from utvm import boards, compiler, firmware, runtime
-from utvm.attach import attach, wish
-from utvm.cli.library import executor_of
+from utvm import runtime
+from utvm.cli.opening import Where, opened
 from utvm.cli.output import LOGS, OUT
 from utvm.errors import ConfigError
 from utvm.session.bridge import Bridge
-from utvm.session.rpc_board import RpcBoard, as_process, on_bench
 
 _LAST_PORT = 65535
 
 
-def serve_board(
-    board: str,
-    model: Path,
-    listen: str,
-    port: int,
-    tracker: str,
-    key: str,
-    executor: str,
-    physical: bool,
-    virtual: bool,
-    serial: str,
-) -> None:
+def serve_board(place: Where, model: Path, executor: str, listen: str, port: int, tracker: str, key: str) -> None:
     """Compile a model, put it on a board and serve the board to TVM RPC clients until Ctrl-C.
 
     Args:
@@ -41,52 +27,28 @@ def serve_board(
     Raises:
         UtvmError: whatever went wrong on the way.
     """
-    kind = wish(physical, virtual)
     if not 0 <= port <= _LAST_PORT:
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")
     where = _address(tracker) if tracker else None
-    if model == Path():
-        raise ConfigError("no model is named", "give one with --model FILE")
-    logs = LOGS / f"board.serve-{os.getpid()}"
-    with contextlib.ExitStack() as stack:
-        if boards.is_process(board):
-            if physical or virtual or serial:
-                raise ConfigError(f"{board} is a process: it is neither plugged in nor virtual", "leave that out")
-            ready = stack.enter_context(_process(board, model, executor, logs))
-            clock_hz = 0
-        else:
-            known = boards.load(board)
-            library = compiler.compile_model(
-                compiler.load(model), features=known.features, executor=executor_of(executor)
-            )
-            image = firmware.build(known, [library], "rpc")
-            bench = stack.enter_context(attach(known, kind, serial=serial, log_directory=logs))
-            ready = stack.enter_context(on_bench(bench, image, _log))
-            clock_hz = known.clock_hz if bench.kind == "virtual" else 0
+    with opened(place, model, executor, LOGS / f"board.serve-{os.getpid()}", _log) as ready:
         bridge = Bridge(
-            ready.connect,
-            ready.restart,
-            key=key or board,
+            ready.board.connect,
+            ready.board.restart,
+            key=key or place.board,
             packet_limit=runtime.RPC_PACKET_BYTES,
             host=listen,
             port=port,
             tracker=where,
             log=_log,
         )
-        OUT.print(escape(ready.description))
-        if clock_hz:
-            OUT.print(f"time_evaluator divides instructions by {clock_hz:,} Hz here: a VIRTUAL board has no time")
+        OUT.print(escape(ready.board.description))
+        if ready.board.unit == "instructions":
+            OUT.print(
+                f"time_evaluator divides instructions by {ready.clock_hz:,} Hz here: a VIRTUAL board has no time"
+            )
         OUT.print(f"serving on {listen}:{bridge.port}, key {escape(bridge.key)}; Ctrl-C ends it")
         with contextlib.suppress(KeyboardInterrupt):
             bridge.serve()
-
-
-@contextlib.contextmanager
-def _process(name: str, model: Path, executor: str, logs: Path) -> Iterator[RpcBoard]:
-    known = boards.load_process(name)
-    library = compiler.compile_model(compiler.load(model), executor=executor_of(executor))
-    with as_process(known, firmware.build_process(known, [library]), logs, _log) as ready:
-        yield ready
 
 
 def _address(text: str) -> tuple[str, int]:

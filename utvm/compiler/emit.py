@@ -69,7 +69,11 @@ def emit(
         executor: ``aot`` or ``graph``.
     """
     calls = _Calls(name, graph, plan, operators)
-    lines = [line for index, step in enumerate(graph.steps) for line in calls.step(index, step)]
+    lines = [
+        line
+        for index, step in enumerate(graph.steps)
+        for line in (f"UTVM_STEP({index}u)", *calls.step(index, step))
+    ]
     helpers = set().union(*(operator.helpers for operator in operators.values()))
     text = "\n".join(lines)
     arenas = tuple(Arena(region, size) for region, size in plan.region_bytes.items())

@@ -75,7 +75,7 @@ def build_process(
     libraries: Sequence[Library],
     executor: Executor = "rpc",
     stored: Sequence[npt.ArrayLike] = (),
-) -> Path:
+) -> Firmware:
     """Build the program that is a board with some libraries; its console is standard input and output.
 
     Args:
@@ -105,7 +105,8 @@ def build_process(
             path_map=[(ROOT, "/utvm"), (work, GENERATED)],
         )
 
-    return Cache("firmware").fetch(_key(toolchain, board.cpu, image), link) / "board"
+    entry = Cache("firmware").fetch(_key(toolchain, board.cpu, image), link)
+    return Firmware(board, entry / "board", tuple(libraries))
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class _Image:
 
 
 def _defines(name: str, clock_hz: int) -> tuple[str, ...]:
-    return (f'UTVM_BOARD_NAME="{name}"', f"UTVM_CLOCK_HZ={clock_hz}u")
+    return (f'UTVM_BOARD_NAME="{name}"', f"UTVM_CLOCK_HZ={clock_hz}u", 'UTVM_STEP_HEADER="utvm.h"')
 
 
 def _key(toolchain: Toolchain, cpu: str, image: _Image) -> str:
@@ -157,7 +158,6 @@ def _link(board: Board, toolchain: Toolchain, image: _Image, work: Path) -> None
             path_map=[
                 (ROOT, "/utvm"),
                 (board.directory, f"/utvm/boards/{board.name}"),
-                # The last that fits counts: the cache may lie in the checkout.
                 (work, GENERATED),
             ],
             map_file=work / "firmware.map",

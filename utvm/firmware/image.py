@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 
-from utvm.boards import Board
+from utvm.boards import Board, ProcessBoard
 from utvm.compiler import Library
 from utvm.errors import ConfigError
 from utvm.firmware import working_memory
@@ -26,13 +27,15 @@ _ERASED = b"\xff"
 class Section:
     """A section of the image: where it runs and, where it is stored elsewhere, where that is.
 
-    Addresses and sizes are in bytes. ``load_address`` is None for a section that is only reserved.
+    Addresses and sizes are in bytes. ``load_address`` is None for a section that is only reserved, ``writable``
+    whether it is RAM.
     """
 
     name: str
     address: int
     size: int
     load_address: int | None
+    writable: bool
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,12 @@ class Shares:
 
 @dataclass(frozen=True)
 class Firmware:
-    """An image for one board: the ELF file and the libraries that are in it, by program index."""
+    """An image for one board: the ELF file and the libraries that are in it, by program index.
 
-    board: Board
+    For a board that is a process it is the program, and no memory region is known.
+    """
+
+    board: Board | ProcessBoard
     elf: Path
     libraries: tuple[Library, ...]
 
@@ -66,14 +72,15 @@ class Firmware:
             segments = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
             found = []
             for section in elf.iter_sections():
-                if not section["sh_flags"] & 0x2 or not section["sh_size"]:  # SHF_ALLOC
+                if not section["sh_flags"] & SH_FLAGS.SHF_ALLOC or not section["sh_size"]:
                     continue
                 address, load = section["sh_addr"], None
                 if section["sh_type"] != "SHT_NOBITS":
                     for segment in segments:
                         if segment.section_in_segment(section):
                             load = address - segment["p_vaddr"] + segment["p_paddr"]
-                found.append(Section(section.name, address, section["sh_size"], load))
+                writable = bool(section["sh_flags"] & SH_FLAGS.SHF_WRITE)
+                found.append(Section(section.name, address, section["sh_size"], load, writable))
         return tuple(sorted(found, key=lambda section: section.address))
 
     @functools.cached_property
@@ -122,12 +129,12 @@ class Firmware:
     @property
     def flash_bytes(self) -> int:
         """Bytes that the image takes in flash: code, constants and the initial values of data."""
-        return self.region_use().get(self.board.layout.code, 0)
+        return sum(section.size for section in self.sections if section.load_address is not None)
 
     @property
     def ram_bytes(self) -> int:
         """Bytes that the image takes in RAM: data, arena and stacks."""
-        return sum(self.region_use().values()) - self.flash_bytes
+        return sum(section.size for section in self.sections if section.writable)
 
     @property
     def shares(self) -> Shares:
@@ -149,10 +156,18 @@ class Firmware:
 
     def region_of(self, address: int) -> str | None:
         """Return the name of the board's memory region that an address is in."""
-        for region in self.board.memory:
+        memory = self.board.memory if isinstance(self.board, Board) else ()
+        for region in memory:
             if region.address <= address < region.end:
                 return region.name
         return None
+
+    def is_code(self, address: int) -> bool:
+        """Return whether an address is in the section of the image's code."""
+        return any(
+            section.name == ".text" and section.address <= address < section.address + section.size
+            for section in self.sections
+        )
 
     def input_address(self, library: Library, number: int) -> int:
         """Return where an input of one of the libraries is written before a run."""

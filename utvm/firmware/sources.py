@@ -68,6 +68,7 @@ def generate(
             "programs.c.j2",
             libraries=libraries,
             arena_bytes=max(map(working_memory.size, libraries)),
+            steps=max(len(library.calls) for library in libraries) if executor == "rpc" else 0,
             inputs_apart=executor == "rpc",
             stored=executor == "standing_alone",
             linked_by_script=linked_by_script,

@@ -10,7 +10,7 @@ import pytest
 from utvm.errors import ConfigError, UtvmError
 from utvm.hil import provenance, report
 from utvm.hil.display import Display
-from utvm.hil.keeper import BenchKeeper
+from utvm.hil.keeper import Keeper
 from utvm.hil.recorder import Recorder, collection_failure
 from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Verdict, decide
 
@@ -30,7 +30,7 @@ class Course:
 
     def __init__(
         self,
-        keeper: BenchKeeper,
+        keeper: Keeper,
         display: Display,
         *,
         run_id: str,
@@ -83,11 +83,12 @@ class Course:
         if self._trouble:
             return True
         try:
-            bench = self.keeper.attach()
+            description = self.keeper.attach()
         except UtvmError as error:
             self._trouble = str(error)
             return True
-        self._display.line(f"{bench.describe()}, OpenOCD {self._made_with.tools['openocd']}")
+        driver = self.keeper.driver
+        self._display.line(f"{description}, {driver} {self._made_with.tools[driver]}")
         for case in self._cases:
             self._display.finished(case)
         self._display.begin(len(session.items) + len(self._cases))
@@ -142,7 +143,7 @@ class Course:
     def _say_which_board(self) -> None:
         identity = self.keeper.identity
         why = ""
-        if self.keeper.wish == "auto":
+        if self.keeper.auto:
             plugged = "a board is" if identity.kind == "physical" else "no physical board is"
             why = f" ({plugged} plugged in)"
         self._display.line(f"{identity.spoken}{why}, run {self._run_id}")

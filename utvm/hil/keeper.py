@@ -1,18 +1,73 @@
 """Keeps the run's one board: attaches it, notices that it went away, attaches it once more, lets go of it."""
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from utvm.attach import Bench, Wish, attach, find_probe
-from utvm.boards import Board
+from utvm.boards import Board, ProcessBoard
+from utvm.compiler import Library
 from utvm.errors import ProbeError, ProvisionError, ToolchainError, TransportError, UtvmError
-from utvm.firmware import Firmware
+from utvm.firmware import Firmware, build
 from utvm.hil.results import BoardIdentity
-from utvm.session import DeviceFault, HostDriven
+from utvm.session import DeviceFault, HostDriven, Session
+from utvm.session.rpc_board import RpcBoard, on_bench
+
+
+class Keeper(Protocol):
+    """The board of one run, whatever it is.
+
+    Attributes:
+        board: its data.
+        identity: which one it is; before it was reached, which one was looked for.
+        auto: whether nobody said which of several kinds to take.
+        attached: how often it was attached.
+        driver: what drives it, a key of :attr:`utvm.hil.results.Environment.tools`.
+    """
+
+    attached: int
+    driver: str
+
+    @property
+    def board(self) -> Board | ProcessBoard: ...
+
+    @property
+    def identity(self) -> BoardIdentity: ...
+
+    @property
+    def auto(self) -> bool: ...
+
+    def choose(self) -> None:
+        """Decide which board, once; raises UtvmError where there is none."""
+
+    def attach(self) -> str:
+        """Put the chosen board on the bench and return one line that says what it is; raises UtvmError."""
+
+    def fresh(self) -> Bench:
+        """Return the board reset and halted; raises UtvmError."""
+
+    def link(self, libraries: Sequence[Library]) -> Firmware:
+        """Build what :meth:`session` takes; raises UtvmError."""
+
+    def session(self, firmware: Firmware) -> Session:
+        """Return a session on an image; raises UtvmError."""
+
+    def serve(self, firmware: Firmware) -> contextlib.AbstractContextManager[RpcBoard]:
+        """Put an image that answers RPC on the board; entering raises UtvmError."""
+
+    def distrust(self) -> None:
+        """Have the next test begin with a reset."""
+
+    def release(self) -> None:
+        """Let go of the board. Safe to call again."""
+
+    def trouble_behind(self, error: BaseException) -> str:
+        """Return what is wrong with the infrastructure, or an empty string."""
 
 
 class BenchKeeper:
-    """The board of one run.
+    """The board of one run, on the bench.
 
     Args:
         wish: ``auto`` takes a physical board if one is plugged in.
@@ -21,9 +76,12 @@ class BenchKeeper:
         log_directory: where OpenOCD's and the virtual board's logs go.
     """
 
+    driver = "openocd"
+
     def __init__(self, board: Board, wish: Wish, *, serial: str, latency_us: int, log_directory: Path) -> None:
         self.board = board
-        self.wish = wish
+        self.auto = wish == "auto"
+        self._wish = wish
         self.log_directory = log_directory
         self.attached = 0
         self._serial = serial
@@ -51,8 +109,8 @@ class BenchKeeper:
         self._bench.check()
         return self._bench
 
-    def attach(self) -> Bench:
-        """Put the chosen board on the bench; the second time it is the same board or none.
+    def attach(self) -> str:
+        """Put the chosen board on the bench and describe it; the second time it is the same board or none.
 
         Raises:
             UtvmError: as :func:`utvm.attach.attach`.
@@ -71,7 +129,7 @@ class BenchKeeper:
         )
         self._bench = bench
         self._identity = BoardIdentity(self.board.name, bench.kind, bench.probe, bench.serial)
-        return bench
+        return bench.describe()
 
     def choose(self) -> None:
         """Decide between physical and virtual, once: a board that vanishes is not replaced by another.
@@ -80,7 +138,7 @@ class BenchKeeper:
             ConfigError: several boards are plugged in and none was named.
             ProbeError: the board that was asked for is not plugged in.
         """
-        probe = find_probe(self.board, self.wish, self._serial)
+        probe = find_probe(self.board, self._wish, self._serial)
         if probe is None:
             self._identity = BoardIdentity(self.board.name, "virtual", "", self.board.virtual.serial)
         else:
@@ -117,6 +175,14 @@ class BenchKeeper:
         # Left without __exit__: what takes the board next clears the breakpoints, as above.
         self._session = HostDriven(bench, firmware).__enter__()
         return self._session
+
+    def link(self, libraries: Sequence[Library]) -> Firmware:
+        """Build a host-driven image; raises as :func:`utvm.firmware.build`."""
+        return build(self.board, libraries)
+
+    def serve(self, firmware: Firmware) -> contextlib.AbstractContextManager[RpcBoard]:
+        """Program an image that answers RPC on the console; entering raises as :func:`on_bench`."""
+        return on_bench(self.fresh(), firmware)
 
     def distrust(self) -> None:
         """Have the next test begin with a reset, whatever the board seems to be doing."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from utvm.boards import Board
 from utvm.firmware import Firmware, Section
 
 _BAR_WIDTH = 720.0
@@ -42,7 +43,7 @@ def memory_map(firmware: Firmware) -> tuple[Bar, ...]:
     """Lay the sections of a firmware into the memory regions of its board, in address order.
 
     A section that runs elsewhere than it is stored is in both places. A region that only mirrors another one
-    is left out: it would show the same bytes twice.
+    is left out: it would show the same bytes twice. A board that is a process has no regions.
     """
     places: list[tuple[str, int, int]] = []
     for section in firmware.sections:
@@ -51,7 +52,8 @@ def memory_map(firmware: Firmware) -> tuple[Bar, ...]:
             places.append((f"{section.name} (initial values)", section.load_address, section.size))
     colours = {name: number for number, name in enumerate(section_names(firmware.sections))}
     bars = []
-    for region in sorted(firmware.board.memory, key=lambda region: region.address):
+    memory = firmware.board.memory if isinstance(firmware.board, Board) else ()
+    for region in sorted(memory, key=lambda region: region.address):
         if region.alias_of:
             continue
         scale = _BAR_WIDTH / region.size

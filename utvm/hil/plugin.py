@@ -5,36 +5,43 @@ Suites ask for these fixtures:
 - ``board``: the board on the bench (:class:`utvm.attach.Bench`), reset and halted.
 - ``compile_for_board``: a function that compiles a model for what the board's CPU has.
 - ``firmware``: a function that links libraries into an image for the board.
-- ``session``: a function that programs an image and returns the session that runs its models.
+- ``session``: a function that programs an image and returns the session that runs its models: host-driven on a
+  board with a debug port, else over RPC.
+- ``serve``: a function that links libraries with the RPC server, puts them on the board, and returns it.
 - ``record_model``: a function that takes the runs of a model into the report.
+
+A test marked ``needs("debug port")`` is skipped on a board without one, and the report says so.
 """
 
+import contextlib
 import datetime
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from utvm import attach, boards
 from utvm.attach import Bench
-from utvm.boards import Board
+from utvm.boards import Board, ProcessBoard
 from utvm.compiler import Library, compile_model
 from utvm.errors import ConfigError
-from utvm.firmware import Firmware, build
+from utvm.firmware import Firmware, build, build_process
 from utvm.hil.course import Course
 from utvm.hil.display import Display, standard_output
 from utvm.hil.figures import summarise
-from utvm.hil.keeper import BenchKeeper
+from utvm.hil.keeper import BenchKeeper, Keeper
+from utvm.hil.process_keeper import ProcessKeeper
 from utvm.hil.report import new_run_id
 from utvm.hil.results import ModelResult
 from utvm.process import end_in_order_on_signals
-from utvm.session import HostDriven, RunResult
+from utvm.session import RunResult, Session
+from utvm.session.rpc_board import RpcBoard
 from utvm.toolchain import ROOT
 
 REPORT_ROOT = ROOT / "build" / "reports"
 
-_BOARD = pytest.StashKey[Board]()
+_BOARD = pytest.StashKey[Board | ProcessBoard]()
 _COURSE = pytest.StashKey[Course]()
 
 
@@ -60,11 +67,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if not option.board:
         raise pytest.UsageError(f"--board is missing; boards: {', '.join(boards.names())}")
     try:
-        board = boards.load(option.board)
+        board = boards.load_any(option.board)
         wish = attach.wish(option.physical, option.virtual)
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from error
     config.stash[_BOARD] = board
+    config.addinivalue_line("markers", "needs(capability): what a board must have for the test, or it is skipped")
     if option.collectonly or option.showfixtures or option.show_fixtures_per_test:
         return
     end_in_order_on_signals()
@@ -72,13 +80,12 @@ def pytest_configure(config: pytest.Config) -> None:
     option.continue_on_collection_errors = True
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = new_run_id(started)
-    keeper = BenchKeeper(
-        board,
-        wish,
-        serial=option.serial,
-        latency_us=option.latency_us,
-        log_directory=option.report_dir.parent / "logs" / run_id,
-    )
+    logs = option.report_dir.parent / "logs" / run_id
+    keeper: Keeper
+    if isinstance(board, ProcessBoard):
+        keeper = ProcessKeeper(board, logs)
+    else:
+        keeper = BenchKeeper(board, wish, serial=option.serial, latency_us=option.latency_us, log_directory=logs)
     course = Course(
         keeper, Display(standard_output()), run_id=run_id, started=started, report_root=option.report_dir
     )
@@ -87,7 +94,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.unregister(name="terminalreporter")
 
 
-def board_of(config: pytest.Config) -> Board:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what the board cannot do, and say what that is."""
+    board = config.stash[_BOARD]
+    for item in items:
+        for mark in item.iter_markers("needs"):
+            if mark.args[0] not in board.capabilities:
+                item.add_marker(
+                    pytest.mark.skip(reason=f"not on this board: it has no {mark.args[0]}"), append=False
+                )
+
+
+def board_of(config: pytest.Config) -> Board | ProcessBoard:
     """Return the board that the run is for; suites make their parameters from it."""
     return config.stash[_BOARD]
 
@@ -106,21 +124,34 @@ def compile_for_board(request: pytest.FixtureRequest) -> Callable[..., Library]:
 
 @pytest.fixture(scope="session")
 def firmware(request: pytest.FixtureRequest) -> Callable[[Sequence[Library]], Firmware]:
-    """Links libraries, the runtime and the board's port into an image."""
-
-    def link(libraries: Sequence[Library]) -> Firmware:
-        return build(request.config.stash[_BOARD], libraries)
-
-    return link
+    """Links libraries, the runtime and the board's port into an image for ``session``."""
+    return request.config.stash[_COURSE].keeper.link
 
 
 @pytest.fixture
-def session(request: pytest.FixtureRequest) -> Callable[[Firmware], HostDriven]:
+def session(request: pytest.FixtureRequest) -> Callable[[Firmware], Session]:
     """Programs an image and returns a session on it, waiting for a request.
 
     A board that already waits with that image is not reset. A test that needs it fresh asks for ``board`` too.
     """
     return request.config.stash[_COURSE].keeper.session
+
+
+@pytest.fixture
+def serve(request: pytest.FixtureRequest) -> Iterator[Callable[[Sequence[Library]], RpcBoard]]:
+    """Puts libraries on the board behind the RPC server, until the test ends."""
+    board = request.config.stash[_BOARD]
+    with contextlib.ExitStack() as stack:
+
+        def start(libraries: Sequence[Library]) -> RpcBoard:
+            image = (
+                build_process(board, libraries)
+                if isinstance(board, ProcessBoard)
+                else build(board, libraries, "rpc")
+            )
+            return stack.enter_context(request.config.stash[_COURSE].keeper.serve(image))
+
+        yield start
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import shutil
 
 import utvm
 from utvm import process
-from utvm.boards import Board
+from utvm.boards import AnyBoard
 from utvm.cache import content_key, tree_digest
 from utvm.errors import ProvisionError
 from utvm.hil.results import Environment
@@ -16,7 +16,7 @@ from utvm.toolchain import ROOT, Toolchain
 _PYTHON_LOCK = ROOT / "provision" / "python.lock"
 
 
-def describe(board: Board) -> Environment:
+def describe(board: AnyBoard) -> Environment:
     """Look at this machine.
 
     The digest is a SHA-256 over the Python lock, the installed Debian packages with their versions, the tools'

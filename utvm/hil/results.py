@@ -74,7 +74,7 @@ class ModelResult:
         samples: inputs that were run.
         accuracy: share of the samples that were classified as labelled, 0 to 1, or None without labels.
         count: the median over the samples, of ``unit``.
-        unit: ``instructions`` on a virtual board, ``cycles`` on a physical one.
+        unit: ``instructions`` on a virtual board, ``cycles`` on a physical one, ``ns`` where it is a process.
         firmware: the image that it ran in.
         confusion: ``confusion[label][prediction]`` in samples; empty without labels.
     """
@@ -92,7 +92,7 @@ class ModelResult:
 
 @dataclass(frozen=True)
 class BoardIdentity:
-    """Which board it was. ``kind`` is ``virtual`` or ``physical``; ``probe`` says what drove it."""
+    """Which board it was. ``kind`` is ``virtual``, ``physical`` or ``process``; ``probe`` says what drove it."""
 
     name: str
     kind: str

@@ -1,12 +1,14 @@
-"""Runs models on a board that is on the bench.
+"""Runs models on a board.
 
 :class:`HostDriven` needs nothing but the debug port: it writes inputs into the program's buffers, lets the core
-run to the end marker, and reads outputs and the cycle counter back. :class:`StandingAlone` starts a firmware that
-needs no host, and listens to its console.
+run to the end marker, and reads outputs and the cycle counter back. :class:`utvm.session.rpc.RpcSession` asks the
+board over a pipe of bytes. Both are a :class:`Session`. :class:`StandingAlone` starts a firmware that needs no
+host, and listens to its console.
 """
 
 from utvm.session.fault import DeviceFault, FaultRecord
-from utvm.session.host_driven import HostDriven, RunResult
+from utvm.session.host_driven import HostDriven
+from utvm.session.running import RunResult, Session
 from utvm.session.standing_alone import StandingAlone
 
-__all__ = ["DeviceFault", "FaultRecord", "HostDriven", "RunResult", "StandingAlone"]
+__all__ = ["DeviceFault", "FaultRecord", "HostDriven", "RunResult", "Session", "StandingAlone"]

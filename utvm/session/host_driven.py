@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
 
 import numpy as np
@@ -13,30 +12,15 @@ from utvm.compiler import Tensor
 from utvm.errors import BoardError
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes
-from utvm.session.fault import RECORD_SIZE, DeviceFault, FaultRecord
+from utvm.session.explain import explain
+from utvm.session.fault import RECORD_SIZE, FaultRecord
+from utvm.session.running import RunResult
 
 _TURN = "utvm_host_turn"
 _FAULT_STOP = "utvm_fault_stop"
 _START_TIMEOUT = 30.0  # Seconds from reset to the first request.
 # utvm_reply_t: runs, status, cycles, stack_used, interrupts
 _REPLY = struct.Struct("<IiQII")
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """One run of a model on a board.
-
-    Attributes:
-        outputs: one array an output, with the model's shapes and element types.
-        count: what the run took, in ``unit``.
-        unit: ``instructions`` on a virtual board, ``cycles`` of the core clock on a physical one.
-        stack_used: bytes of stack used since reset, at most.
-    """
-
-    outputs: tuple[npt.NDArray[np.generic], ...]
-    count: int
-    unit: str
-    stack_used: int
 
 
 class HostDriven:
@@ -53,6 +37,8 @@ class HostDriven:
         DeviceFault: it took a fault.
         ProbeError: the probe or OpenOCD failed.
     """
+
+    way = "host-driven"
 
     def __init__(self, bench: Bench, firmware: Firmware, *, timeout: float = 120.0) -> None:
         self.bench = bench
@@ -140,8 +126,8 @@ class HostDriven:
             return
         record = FaultRecord.parse(self.bench.read_memory(self._symbol("utvm_fault"), RECORD_SIZE))
         if record is not None:
-            line = self.firmware.source_line(record.pc) if record.pc is not None else ""
-            raise DeviceFault(record, line)
+            stack = self.bench.read_memory(record.stack, record.stack_bytes) if record.stack_bytes else b""
+            raise explain(self.firmware, record, stack)
         raise BoardError(
             f"{self.firmware.board.name} did not {purpose} (waited for up to {timeout:g} s); "
             f"it is at {pc:#010x} {self.firmware.source_line(pc)}".rstrip()

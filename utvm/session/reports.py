@@ -20,8 +20,8 @@ _RESULT = re.compile(
     rb"utvm: stack (?P<stack>[0-9a-f]{8})\r\n"
     rb"(?P<outputs>(?:utvm: output [0-9a-f]{8}\r\n" + _DATA + rb")*)"
 )
-_FAULT = re.compile(rb"utvm: fault [0-9a-f]{8}\r\n" + _DATA)
-_BLOCK = re.compile(rb"utvm: (?:output|fault) ([0-9a-f]{8})\r\n(" + _DATA + rb")")
+_FAULT = re.compile(rb"utvm: fault [0-9a-f]{8}\r\n" + _DATA + rb"utvm: trace [0-9a-f]{8}\r\n" + _DATA)
+_BLOCK = re.compile(rb"utvm: (?:output|fault|trace) ([0-9a-f]{8})\r\n(" + _DATA + rb")")
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,15 @@ class ResultReport:
 
 @dataclass(frozen=True)
 class FaultReport:
-    """What a board says of a fault: the bytes of ``utvm_fault_t``."""
+    """What a board says of a fault.
+
+    Attributes:
+        record: the bytes of ``utvm_fault_t``.
+        trace: the bytes of the stack that goes with it; see :func:`utvm.session.explain.explain`.
+    """
 
     record: bytes
+    trace: bytes
 
 
 Report = ResultReport | FaultReport
@@ -99,7 +105,7 @@ def _parse(content: bytes) -> Report | None:
             return None
         blocks.append(data)
     if result is None:
-        return FaultReport(blocks[0])
+        return FaultReport(blocks[0], blocks[1])
     status = int.from_bytes(bytes.fromhex(result["status"].decode()), "big", signed=True)
     return ResultReport(
         result["model"].decode(),

@@ -12,12 +12,13 @@ import numpy.typing as npt
 
 from utvm.compiler import Library, Tensor
 from utvm.compiler.library import dlpack_code, item_bytes
-from utvm.errors import BoardError
+from utvm.errors import BoardError, ConfigError
 from utvm.firmware.inputs import as_bytes
 from utvm.runtime import RPC_PROTOCOL
-from utvm.session.host_driven import RunResult
 from utvm.session.link import Link
 from utvm.session.minrpc import Code, TypeIndex
+from utvm.session.rpc_board import RpcBoard
+from utvm.session.running import RunResult
 
 _CPU = struct.pack("<ii", 1, 0)
 _TIMEOUT = 60.0  # Seconds for whatever is not a run.
@@ -43,9 +44,7 @@ class RpcSession:
     Entering begins a session; leaving ends it.
 
     Args:
-        link: its session has been started.
         libraries: what is in the firmware.
-        unit: what the board's cycle counter counts, ``instructions``, ``cycles`` or ``ns``.
         timeout: seconds that one run may take.
 
     Raises:
@@ -53,27 +52,69 @@ class RpcSession:
         BoardError, TransportError: as :meth:`utvm.session.link.Link.request`.
     """
 
-    def __init__(self, link: Link, libraries: Sequence[Library], unit: str, *, timeout: float = 120.0) -> None:
-        self.link = link
+    way = "RPC"
+
+    def __init__(self, board: RpcBoard, libraries: Sequence[Library], *, timeout: float = 120.0) -> None:
+        self.board = board
+        self.link: Link | None = None
         self._libraries = {library.name: library for library in libraries}
-        self._unit = unit
         self._timeout = timeout
         self._handles: dict[str, int] = {}
         self._tensors: dict[str, _Tensors] = {}
         self._loaded = ""
 
     def __enter__(self) -> "RpcSession":
-        version = RPC_PROTOCOL.encode()
-        self._ask(Code.INIT_SERVER, struct.pack("<Q", len(version)) + version + struct.pack("<i", 0))
+        self._begin(self.board.connect())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.link.terminate()
+        if self.link is not None:
+            self.link.terminate()
+
+    def reset(self) -> None:
+        """Reset the board and begin anew.
+
+        Raises:
+            UtvmError: it does not come up, or refuses.
+        """
+        self._begin(self.board.restart())
+
+    def _begin(self, link: Link) -> None:
+        self.link = link
+        self._handles.clear()
+        self._tensors.clear()
+        self._loaded = ""
+        version = RPC_PROTOCOL.encode()
+        self._ask(Code.INIT_SERVER, struct.pack("<Q", len(version)) + version + struct.pack("<i", 0))
 
     def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> RunResult:
-        """Run a model once; as :meth:`utvm.session.HostDriven.run`."""
+        """Run a model once; as :meth:`utvm.session.Session.run`."""
+        kept = self._ready(model, inputs)
+        self.call("utvm.run", timeout=self._timeout)
+        return self._result(model, kept)
+
+    def profile(self, model: str, inputs: Sequence[npt.ArrayLike]) -> tuple[RunResult, tuple[int, ...]]:
+        """Run a model once and return what each of its steps took, too, in the result's unit.
+
+        The result's count is larger than that of :meth:`run`: it has in it what keeping the steps' times takes.
+        """
+        kept = self._ready(model, inputs)
+        self.call("utvm.profile", timeout=self._timeout)
+        result = self._result(model, kept)
+        steps = len(self._libraries[model].calls)
+        counts: list[int] = []
+        while len(counts) < steps:
+            answer = self.call("utvm.step_cycles", struct.pack("<iq", TypeIndex.INTEGER, len(counts)))
+            (length,) = struct.unpack_from("<Q", answer, 24)
+            counts += struct.unpack_from(f"<{length // 8}Q", answer, 32)
+        return result, tuple(counts[:steps])
+
+    def _ready(self, model: str, inputs: Sequence[npt.ArrayLike]) -> _Tensors:
+        """Choose a model and give it its inputs; return where its tensors are."""
+        if model not in self._libraries:
+            raise ConfigError(f"the firmware has no model {model!r}", f"it has: {', '.join(self._libraries)}")
         library = self._libraries[model]
         if model not in self._tensors:
             name = model.encode()
@@ -90,14 +131,23 @@ class RpcSession:
         for number, (data, tensor, address) in enumerate(zip(given, library.inputs, kept.inputs, strict=True)):
             self._write(tensor, address, data)
             self.call("utvm.set_input", struct.pack("<iq", TypeIndex.INTEGER, number), _argument(tensor, address))
-        self.call("utvm.run", timeout=self._timeout)
+        return kept
+
+    def _result(self, model: str, kept: _Tensors) -> RunResult:
         outputs = []
-        for number, (tensor, address) in enumerate(zip(library.outputs, kept.outputs, strict=True)):
+        for number, (tensor, address) in enumerate(zip(self._libraries[model].outputs, kept.outputs, strict=True)):
             self.call("utvm.get_output", struct.pack("<iq", TypeIndex.INTEGER, number), _argument(tensor, address))
             data = self._read(tensor, address)
             outputs.append(np.frombuffer(data, np.dtype(tensor.dtype)).reshape(tensor.shape))
         told = self.stats()
-        return RunResult(tuple(outputs), told["cycles"], self._unit, told["stack_bytes"])
+        return RunResult(tuple(outputs), told["cycles"], self.board.unit, told["stack_bytes"])
+
+    def limit_runs(self, milliseconds: int) -> None:
+        """Make a run that takes longer a fault, until the session ends; 0 is no limit.
+
+        A virtual board counts instructions at its clock's rate in place of time.
+        """
+        self.call("utvm.limit", struct.pack("<iq", TypeIndex.INTEGER, milliseconds))
 
     def stats(self) -> dict[str, Any]:
         """Return what the board has counted; ``docs/rpc.md`` has the fields."""
@@ -144,6 +194,8 @@ class RpcSession:
         return data
 
     def _ask(self, code: int, content: bytes, timeout: float = _TIMEOUT) -> bytes:
+        if self.link is None:
+            raise RuntimeError("the session has not been entered")
         answer = self.link.request(struct.pack("<i", code) + content, timeout)
         (kind,) = struct.unpack_from("<i", answer)
         if kind == Code.EXCEPTION:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm.attach import Bench
-from utvm.boards import ProcessBoard
 from utvm.errors import BoardError
 from utvm.firmware import Firmware
-from utvm.session.fault import DeviceFault, FaultRecord
+from utvm.session.explain import explain
+from utvm.session.fault import RECORD_SIZE, FaultRecord
 from utvm.session.link import BoardFaulted, Link
 from utvm.session.transport import ChildProcess, Transport
 
@@ -22,23 +22,23 @@ class RpcBoard:
 
     Attributes:
         description: one line that says what it is.
+        unit: what its cycle counter counts: ``instructions``, ``cycles`` or ``ns``.
         connect: begins a session.
         restart: resets the board and begins a session.
     """
 
     description: str
+    unit: str
     connect: Callable[[], Link]
     restart: Callable[[], Link]
 
 
 class _FirmwareLink(Link):
-    """A link whose faults are explained: the record's meaning and, with an image at hand, the source line."""
+    """A link whose faults are explained by what is known of the firmware."""
 
-    def __init__(
-        self, transport: Transport, on_log: Callable[[str], None] | None, source_line: Callable[[int], str]
-    ) -> None:
+    def __init__(self, transport: Transport, on_log: Callable[[str], None] | None, firmware: Firmware) -> None:
         super().__init__(transport, start_timeout=_START_TIMEOUT, on_log=on_log)
-        self._source_line = source_line
+        self._firmware = firmware
 
     def request(self, packet: bytes, timeout: float) -> bytes:
         try:
@@ -47,8 +47,7 @@ class _FirmwareLink(Link):
             record = FaultRecord.parse(fault.record_bytes)
             if record is None:
                 raise
-            line = self._source_line(record.pc) if record.pc is not None else ""
-            raise DeviceFault(record, line) from fault
+            raise explain(self._firmware, record, fault.record_bytes[RECORD_SIZE:]) from fault
 
 
 @contextlib.contextmanager
@@ -71,7 +70,7 @@ def on_bench(bench: Bench, firmware: Firmware, on_log: Callable[[str], None] | N
     bench.program(firmware)
 
     def connect() -> Link:
-        link = _FirmwareLink(console, on_log, firmware.source_line)
+        link = _FirmwareLink(console, on_log, firmware)
         link.start()
         return link
 
@@ -80,12 +79,12 @@ def on_bench(bench: Bench, firmware: Firmware, on_log: Callable[[str], None] | N
         return connect()
 
     bench.reset(halt=False)
-    yield RpcBoard(bench.describe(), connect, restart)
+    yield RpcBoard(bench.describe(), bench.count_unit, connect, restart)
 
 
 @contextlib.contextmanager
 def as_process(
-    board: ProcessBoard, program: Path, log_directory: Path, on_log: Callable[[str], None] | None = None
+    firmware: Firmware, log_directory: Path, on_log: Callable[[str], None] | None = None
 ) -> Iterator[RpcBoard]:
     """Start a program that :func:`utvm.firmware.build_process` has made: it answers on its standard streams.
 
@@ -96,12 +95,13 @@ def as_process(
     Raises:
         TransportError: it cannot be started.
     """
+    board = firmware.board
     with contextlib.ExitStack() as running:
 
         def start() -> Link:
             running.close()
-            child = ChildProcess(board.name, [program], log=log_directory / f"{board.name}.log")
-            return _FirmwareLink(running.enter_context(child), on_log, lambda _address: "")
+            child = ChildProcess(board.name, [firmware.elf], log=log_directory / f"{board.name}.log")
+            return _FirmwareLink(running.enter_context(child), on_log, firmware)
 
         link = start()
 
@@ -114,4 +114,4 @@ def as_process(
             link = start()
             return connect()
 
-        yield RpcBoard(f"{board.name}: {board.title}", connect, restart)
+        yield RpcBoard(f"{board.name}: {board.title}", "ns", connect, restart)

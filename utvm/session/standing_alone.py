@@ -6,12 +6,12 @@ from collections.abc import Callable
 import numpy as np
 
 from utvm.attach import Bench
-from utvm.compiler import Library
 from utvm.errors import BoardError
 from utvm.firmware import Firmware
-from utvm.session.fault import RECORD_SIZE, DeviceFault, FaultRecord
-from utvm.session.host_driven import RunResult
+from utvm.session.explain import explain
+from utvm.session.fault import RECORD_SIZE, FaultRecord
 from utvm.session.reports import FaultReport, Report, ReportReader, ResultReport
+from utvm.session.running import RunResult
 from utvm.session.transport import Transport
 
 _PATIENCE = 0.5  # Seconds of silence after which we look whether the board is still there.
@@ -70,7 +70,7 @@ class StandingAlone:
             # A power cycle has cut the debug port off: whoever uses it next finds it working.
             self.bench.reset(halt=True)
         self.reset_cause = report.reset_cause if isinstance(report, ResultReport) else ""
-        return judge(report, self.firmware.libraries[0], self.bench.count_unit, self.firmware.source_line)
+        return judge(report, self.firmware, self.bench.count_unit)
 
 
 def hear(console: Transport, board: str, timeout: float, check: Callable[[], None]) -> Report:
@@ -102,12 +102,12 @@ def hear(console: Transport, board: str, timeout: float, check: Callable[[], Non
     )
 
 
-def judge(report: Report, library: Library, unit: str, source_line: Callable[[int], str]) -> RunResult:
+def judge(report: Report, firmware: Firmware, unit: str) -> RunResult:
     """Return what a report says of a run of a model.
 
     Args:
+        firmware: what stands alone on the board.
         unit: of the board's cycle counter.
-        source_line: finds the source line of a code address.
 
     Raises:
         BoardError: it is another model's, or the model returned an error code.
@@ -117,7 +117,8 @@ def judge(report: Report, library: Library, unit: str, source_line: Callable[[in
         record = FaultRecord.parse(report.record) if len(report.record) == RECORD_SIZE else None
         if record is None:
             raise BoardError(f"the board reports a fault that cannot be read: {report.record.hex()}")
-        raise DeviceFault(record, source_line(record.pc) if record.pc is not None else "")
+        raise explain(firmware, record, report.trace)
+    library = firmware.libraries[0]
     sizes = [len(data) for data in report.outputs]
     if report.model != library.name or sizes != [tensor.size_bytes for tensor in library.outputs]:
         raise BoardError(

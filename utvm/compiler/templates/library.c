@@ -7,6 +7,13 @@
 
 #include "{{ name }}_operators.h"
 
+#ifdef UTVM_STEP_HEADER
+/* Whoever wants to know where a run is defines UTVM_STEP(number) there: it comes before each step. */
+#include UTVM_STEP_HEADER
+#else
+#define UTVM_STEP(number)
+#endif
+
 {% for constant in constants %}
 static const {{ constant.c_type }} {{ constant.name }}[{{ constant.elements }}] = {
 {{ constant.rows }}

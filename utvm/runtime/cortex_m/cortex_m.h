@@ -18,6 +18,7 @@
 #define SYST_RVR UTVM_REGISTER(0xE000E014u)
 #define SYST_CVR UTVM_REGISTER(0xE000E018u)
 #define NVIC_ISER(line) UTVM_REGISTER(0xE000E100u + (4u * ((line) / 32u)))
+#define SCB_ICSR UTVM_REGISTER(0xE000ED04u)
 #define SCB_VTOR UTVM_REGISTER(0xE000ED08u)
 #define SCB_CCR UTVM_REGISTER(0xE000ED14u)
 #define SCB_SHCSR UTVM_REGISTER(0xE000ED24u)
@@ -35,6 +36,7 @@
 #define SYST_CSR_ENABLE (1u << 0)
 #define SYST_CSR_TICKINT (1u << 1)
 #define SYST_CSR_CLKSOURCE (1u << 2)
+#define ICSR_PENDSVSET (1u << 28)
 #define CCR_DIV_0_TRP (1u << 4)
 #define CCR_IC (1u << 17)
 #define SHCSR_MEMFAULTENA (1u << 16)
@@ -47,6 +49,9 @@
 
 /** SysTick's handler: keeps the 64-bit cycle counter. */
 void utvm_cycles_tick(void);
+
+/** r4 to r11 as the fault handler found them. */
+extern uint32_t utvm_fault_saved[8];
 
 /**
  * Write utvm_fault and stop.

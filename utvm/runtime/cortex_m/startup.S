@@ -23,7 +23,7 @@ utvm_vectors:
         .word   utvm_trap              /* SVCall */
         .word   utvm_trap              /* DebugMonitor */
         .word   0
-        .word   utvm_trap              /* PendSV */
+        .word   utvm_trap              /* PendSV: the watchdog */
         .word   utvm_cycles_tick       /* SysTick */
         .set    line, 0
         .rept   UTVM_INTERRUPTS
@@ -64,6 +64,8 @@ utvm_trap:
         ite     eq
         mrseq   r0, msp
         mrsne   r0, psp
+        ldr     r2, =utvm_fault_saved
+        stm     r2, {r4-r11}
         ldr     r2, =_utvm_fault_stack_end
         msr     msp, r2
         b       utvm_fault_record

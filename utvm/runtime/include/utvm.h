@@ -77,6 +77,55 @@ extern const utvm_operator_t utvm_operators[];
 extern const uint32_t utvm_operator_count;
 extern uint32_t utvm_operator_uses[];
 
+/** Where nothing runs, in place of a number. */
+#define UTVM_NOTHING 0xFFFFFFFFu
+
+/**
+ * What is running: the index of a program and the step that it is in, or utvm_program_count and the index of an
+ * operator that is called by itself.
+ */
+typedef struct {
+  uint32_t program;
+  uint32_t step;
+} utvm_running_t;
+
+extern volatile utvm_running_t utvm_running;
+
+/** Whether the time of each step is kept, and where: the firmware builder leaves room for so many steps. */
+extern volatile bool utvm_profiling;
+extern uint64_t utvm_step_cycles[];
+extern const uint32_t utvm_step_room;
+
+/** What libraries that are compiled for firmware do before each step. */
+#define UTVM_STEP(number) utvm_step(number);
+
+/** A step takes the time from now on; for utvm_step(). */
+void utvm_profile_step(uint32_t number);
+
+/** Note that a step of the running program begins. */
+static inline void utvm_step(uint32_t number) {
+  utvm_running.step = number;
+  if (utvm_profiling) {
+    utvm_profile_step(number);
+  }
+}
+
+/** Run a program as utvm_run() does, and keep the cycles of each of its steps in utvm_step_cycles. */
+int32_t utvm_profile(uint32_t program);
+
+/** The run has ended at a count of cycles; for utvm_run(). */
+void utvm_profile_end(uint64_t cycles);
+
+/** Something is about to run, and has ended: for whatever runs it. */
+void utvm_run_begins(uint32_t program, uint32_t step);
+void utvm_run_ends(void);
+
+/** Let a run take so many cycles, from the next one on; a longer one is a fault. 0 is no limit. */
+void utvm_limit_runs(uint64_t cycles);
+
+/** A fault comes so many cycles from now, or none where that is 0. A board may take up to 100 ms longer. */
+void utvm_alarm(uint64_t cycles);
+
 /** What the host asks for: written by the host while the core is stopped at utvm_host_turn(). */
 typedef struct {
   uint32_t program; /**< index into utvm_programs */
@@ -103,6 +152,12 @@ int32_t utvm_run(uint32_t program);
 /** The host's breakpoint: the core is here whenever it waits for a request. */
 void utvm_host_turn(void);
 
+/** Bytes of stack that are told with a fault, at most. */
+#define UTVM_FAULT_STACK_BYTES 1024u
+
+/** Bytes of an assertion's words, the zero at their end counted. */
+#define UTVM_FAULT_WORDS_BYTES 96u
+
 /** What the fault handler found (ARM DDI 0403E, B1.5.6 and B3.2). */
 typedef struct {
   uint32_t magic;       /**< UTVM_FAULT_MAGIC once the record is complete */
@@ -115,11 +170,26 @@ typedef struct {
   uint32_t sp;          /**< stack pointer at the exception frame */
   uint32_t frame_valid; /**< 1 if the frame lies in memory, so that the words below are real */
   uint32_t frame[8];    /**< r0 r1 r2 r3 r12 lr pc xpsr */
+  uint32_t saved[8];    /**< r4 to r11 */
+  uint32_t program;     /**< utvm_running */
+  uint32_t step;
+  uint32_t stack;       /**< where the stack that goes with it begins, as far as it is in memory */
+  uint32_t stack_bytes; /**< of it, at most UTVM_FAULT_STACK_BYTES */
+  char words[UTVM_FAULT_WORDS_BYTES]; /**< what an assertion says; else empty */
 } utvm_fault_t;
 
 #define UTVM_FAULT_MAGIC 0x544C5546u /* "FULT" */
 
 extern volatile utvm_fault_t utvm_fault;
+
+/** Begin utvm_fault: forget what was in it, keep an assertion's words, and note what was running. */
+void utvm_fault_begin(void);
+
+/** The stack that goes with a fault: from the place of the fault to its callers. */
+const uint8_t *utvm_fault_stack(uint32_t *bytes);
+
+/** Stop with an assertion's words: where in the source, and what should have been true. */
+void utvm_assertion_failed(const char *file, int line, const char *expression);
 
 /** Called once utvm_fault is complete: the executor tells the host, if it can. */
 void utvm_fault_report(void);

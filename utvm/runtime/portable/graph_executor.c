@@ -3,6 +3,13 @@
 
 #include <string.h>
 
+#ifdef UTVM_STEP_HEADER
+/* Whoever wants to know where a run is defines UTVM_STEP(number) there: it comes before each step. */
+#include UTVM_STEP_HEADER
+#else
+#define UTVM_STEP(number)
+#endif
+
 #define HEADER_BYTES 8u
 #define TENSOR_BYTES 12u
 #define STEP_BYTES 4u
@@ -166,6 +173,7 @@ int32_t utvm_graph_run(const utvm_graph_t *graph, const void *const *inputs, voi
       status = UTVM_GRAPH_BAD_LENGTH;
     }
     for (uint32_t step = 0u; (step < steps) && (status == UTVM_GRAPH_OK); step++) {
+      UTVM_STEP(step)
       status = run_step(&run, &position, scratch);
     }
     if ((status == UTVM_GRAPH_OK) && (position != graph->description_bytes)) {

@@ -26,6 +26,15 @@ bool utvm_set_input(const utvm_call_t *call);
 /** utvm.run(): run the model once. */
 bool utvm_run_model(const utvm_call_t *call);
 
+/** utvm.profile(): run the model once and keep the cycles of each step; returns the number of steps kept. */
+bool utvm_profile_model(const utvm_call_t *call);
+
+/** utvm.step_cycles(first): the cycles of steps from one on, 64 bits each, as many as a packet holds. */
+bool utvm_tell_step_cycles(const utvm_call_t *call);
+
+/** utvm.limit(milliseconds): a run that takes longer is a fault; 0 is no limit. */
+bool utvm_limit_time(const utvm_call_t *call);
+
 /** utvm.get_output(index, tensor): copy an output of the last run into a tensor. */
 bool utvm_get_output(const utvm_call_t *call);
 

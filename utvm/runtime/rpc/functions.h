@@ -38,4 +38,7 @@ bool utvm_function_call(uint64_t handle, const utvm_call_t *call);
  */
 uint8_t *utvm_tensor_bytes(const utvm_tensor_t *tensor, uint64_t bytes, utvm_text_t *error);
 
+/** How many calls have been made since reset, those that failed counted. */
+uint32_t utvm_function_calls(void);
+
 #endif

@@ -143,11 +143,15 @@ void utvm_link_log(const char *words) {
   send_message(head, (const uint8_t *)words, (uint32_t)strlen(words));
 }
 
-void utvm_link_fault(const uint8_t *record, uint32_t bytes) {
+void utvm_link_fault(const uint8_t *record, uint32_t bytes, const uint8_t *stack, uint32_t stack_bytes) {
   uint8_t head[HEAD_BYTES];
   fill_head(head, host_nonce, our_nonce, UTVM_LINK_FAULT);
   /* What was being sent is cut off: FF FD begins anew wherever it comes. */
-  send_message(head, record, bytes);
+  uint16_t crc = utvm_frame_begin(HEAD_BYTES + bytes + stack_bytes);
+  crc = utvm_frame_add(crc, head, HEAD_BYTES);
+  crc = utvm_frame_add(crc, record, bytes);
+  crc = utvm_frame_add(crc, stack, stack_bytes);
+  utvm_frame_end(crc);
 }
 
 utvm_link_counts_t utvm_link_counts(void) {

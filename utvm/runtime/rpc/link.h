@@ -21,7 +21,7 @@
  * next one is executed. Where the last one comes again, its answer is sent again.
  */
 #define UTVM_LINK_NUMBERED 0x11u
-/** A fault has happened, and no answer comes any more; the body is utvm_fault_t. */
+/** A fault has happened, and no answer comes any more; the body is utvm_fault_t, then the stack of it. */
 #define UTVM_LINK_FAULT 0x12u
 
 /** What has been counted since reset. */
@@ -41,8 +41,8 @@ void utvm_link_take(uint8_t byte);
 /** Send words to the host's log. */
 void utvm_link_log(const char *words);
 
-/** Tell the host of a fault. */
-void utvm_link_fault(const uint8_t *record, uint32_t bytes);
+/** Tell the host of a fault: utvm_fault_t, and the stack that goes with it. */
+void utvm_link_fault(const uint8_t *record, uint32_t bytes, const uint8_t *stack, uint32_t stack_bytes);
 
 /** What has been counted. */
 utvm_link_counts_t utvm_link_counts(void);

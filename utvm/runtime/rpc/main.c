@@ -14,5 +14,7 @@ void utvm_main(void) {
 }
 
 void utvm_fault_report(void) {
-  utvm_link_fault((const uint8_t *)&utvm_fault, (uint32_t)sizeof utvm_fault);
+  uint32_t bytes;
+  const uint8_t *stack = utvm_fault_stack(&bytes);
+  utvm_link_fault((const uint8_t *)&utvm_fault, (uint32_t)sizeof utvm_fault, stack, bytes);
 }

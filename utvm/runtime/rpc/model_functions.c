@@ -7,10 +7,14 @@
 #include "stats.h"
 #include "utvm.h"
 
+#define MOST_STEPS 64u /* in one answer */
+#define MILLISECONDS 1000u
+
 static uint32_t chosen;
 
 void utvm_models_reset(void) {
   chosen = 0u;
+  utvm_limit_runs(0u);
 }
 
 static bool is_type(const utvm_tensor_t *tensor, const utvm_tensor_type_t *type) {
@@ -115,16 +119,15 @@ bool utvm_get_output(const utvm_call_t *call) {
   return good;
 }
 
-bool utvm_run_model(const utvm_call_t *call) {
+/* Run the chosen model by one of two functions; returns whether it went well. */
+static bool run_by(int32_t (*function)(uint32_t program), const utvm_call_t *call) {
   bool good = call->count == 0u;
   if (!good) {
-    (void)utvm_refuse(call, "utvm.run has no arguments: utvm.set_input gives the inputs");
+    (void)utvm_refuse(call, "there are no arguments: utvm.set_input gives the inputs");
   } else {
-    const int32_t status = utvm_run(chosen);
+    const int32_t status = function(chosen);
     good = status == 0;
-    if (good) {
-      utvm_write_result(call->reply, UTVM_TYPE_NONE, 0u);
-    } else {
+    if (!good) {
       utvm_text_add(call->error, "model ");
       utvm_text_add(call->error, utvm_programs[chosen].name);
       utvm_text_add(call->error, " returned error code ");
@@ -132,6 +135,49 @@ bool utvm_run_model(const utvm_call_t *call) {
     }
   }
   return good;
+}
+
+bool utvm_run_model(const utvm_call_t *call) {
+  const bool good = run_by(utvm_run, call);
+  if (good) {
+    utvm_write_result(call->reply, UTVM_TYPE_NONE, 0u);
+  }
+  return good;
+}
+
+bool utvm_profile_model(const utvm_call_t *call) {
+  const bool good = run_by(utvm_profile, call);
+  if (good) {
+    utvm_write_result(call->reply, UTVM_TYPE_INTEGER, utvm_step_room);
+  }
+  return good;
+}
+
+bool utvm_tell_step_cycles(const utvm_call_t *call) {
+  static uint8_t bytes[MOST_STEPS * sizeof(uint64_t)];
+  const bool good = (call->count == 1u) && utvm_is_number(&call->values[0]) && (call->values[0].number <= utvm_step_room);
+  if (good) {
+    const uint32_t first = (uint32_t)call->values[0].number;
+    uint32_t count = utvm_step_room - first;
+    if (count > MOST_STEPS) {
+      count = MOST_STEPS;
+    }
+    for (uint32_t index = 0u; index < (count * (uint32_t)sizeof(uint64_t)); index++) {
+      const uint64_t cycles = utvm_step_cycles[first + (index / 8u)];
+      bytes[index] = (uint8_t)((cycles >> (8u * (index % 8u))) & 0xFFu);
+    }
+    utvm_write_result_bytes(call->reply, UTVM_TYPE_BYTES, bytes, count * (uint32_t)sizeof(uint64_t));
+  }
+  return good || utvm_refuse(call, "the argument is the number of a step");
+}
+
+bool utvm_limit_time(const utvm_call_t *call) {
+  const bool good = (call->count == 1u) && utvm_is_number(&call->values[0]) && (call->values[0].number <= UINT32_MAX);
+  if (good) {
+    utvm_limit_runs((call->values[0].number * UTVM_CLOCK_HZ) / MILLISECONDS);
+    utvm_write_result(call->reply, UTVM_TYPE_NONE, 0u);
+  }
+  return good || utvm_refuse(call, "the argument is a number of milliseconds, 0 for no limit");
 }
 
 bool utvm_tell_stats(const utvm_call_t *call) {
@@ -162,7 +208,9 @@ bool utvm_run_operator(const utvm_operator_t *operation, const utvm_call_t *call
     }
   }
   if (good) {
+    utvm_run_begins(utvm_program_count, (uint32_t)(operation - utvm_operators));
     operation->run(tensors);
+    utvm_run_ends();
     utvm_write_result(call->reply, UTVM_TYPE_NONE, 0u);
   }
   return good;

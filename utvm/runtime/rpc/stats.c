@@ -1,6 +1,7 @@
 /* See the header. */
 #include "stats.h"
 
+#include "functions.h"
 #include "link.h"
 #include "memory.h"
 #include "utvm.h"
@@ -19,6 +20,7 @@ void utvm_stats_write(utvm_text_t *text) {
   utvm_text_add(text, utvm_port_reset_cause());
   utvm_text_add(text, "\"");
   add(text, "clock_hz", UTVM_CLOCK_HZ);
+  add(text, "calls", utvm_function_calls());
   add(text, "runs", utvm_reply.runs);
   add(text, "cycles", utvm_reply.cycles);
   add(text, "stack_bytes", utvm_stack_used());

@@ -16,6 +16,8 @@
  *
  *   utvm: fault XXXXXXXX        bytes of utvm_fault_t; then the bytes
  *   utvm: data XX...
+ *   utvm: trace XXXXXXXX        bytes of the stack that goes with it; then the bytes
+ *   utvm: data XX...
  *   utvm: end XXXXXXXX
  *
  * Lines end with CR and LF. Digits are hexadecimal and small; numbers begin with the highest digit, data are as in
@@ -106,8 +108,11 @@ void utvm_main(void) {
 }
 
 void utvm_fault_report(void) {
+  uint32_t bytes;
+  const uint8_t *stack = utvm_fault_stack(&bytes);
   write_text(LINE_END);
   begin_report();
   write_data(PREFIX "fault ", (const uint8_t *)&utvm_fault, (uint32_t)sizeof utvm_fault);
+  write_data(PREFIX "trace ", stack, bytes);
   end_report();
 }

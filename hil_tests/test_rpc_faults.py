@@ -1,0 +1,130 @@
+"""Faults told over RPC: what it was, where, who had called that, and which operator was running."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from hil_tests.programs import handwritten, line_of
+from utvm.compiler import Library
+from utvm.compiler.library import Call
+from utvm.session.fault import DeviceFault
+from utvm.session.rpc import RpcSession
+from utvm.session.rpc_board import RpcBoard
+
+_CHAIN = handwritten(
+    "chain",
+    "  return chain_outer(x[0], y) + y[1];",
+    "int32_t chain_inner(int32_t value, int32_t *y);\n"
+    "int32_t chain_outer(int32_t value, int32_t *y);\n"
+    "int32_t __attribute__((noinline)) chain_inner(int32_t value, int32_t *y) {\n"
+    "  y[0] = value;\n"
+    "  __builtin_trap(); /* here */\n"
+    "}\n"
+    "int32_t __attribute__((noinline)) chain_outer(int32_t value, int32_t *y) {\n"
+    "  volatile int32_t room[40];\n"
+    "  room[value & 31] = chain_inner(value + 1, y); /* second */\n"
+    "  return room[3];\n"
+    "}\n",
+)
+_ENDLESS = handwritten(
+    "endless",
+    "  return endless_wait(x[0], y) + y[1];",
+    "int32_t endless_wait(int32_t value, int32_t *y);\n"
+    "int32_t __attribute__((noinline)) endless_wait(int32_t value, int32_t *y) {\n"
+    "  volatile int32_t *wait = y;\n"
+    "  *wait = 1;\n"
+    "  while (*wait + value != 0) { /* here */\n"
+    "  }\n"
+    "  return 0;\n"
+    "}\n",
+)
+_ASSERTS = handwritten(
+    "asserts", "  assert(x[0] == 41); /* here */\n  y[0] = x[0] + 1;\n  return 0;", "#include <assert.h>"
+)
+_DEEP = handwritten(
+    "deep",
+    "  return deep_deeper(x[0], y);",
+    "static int32_t __attribute__((noinline)) deep_deeper(int32_t depth, int32_t *y) {\n"
+    "  volatile int32_t frame[16];\n"
+    "  if (depth == INT32_MAX) {\n"
+    "    return 0;\n"
+    "  }\n"
+    "  frame[depth & 15] = depth;\n"
+    "  y[0] = depth + 1;\n"
+    "  return deep_deeper(y[0], y) + frame[depth & 15];\n"
+    "}\n",
+)
+_STEPS = dataclasses.replace(
+    handwritten(
+        "steps",
+        "  UTVM_STEP(0u)\n  y[0] = 1;\n  UTVM_STEP(1u)\n  __builtin_trap();\n  return 0;",
+        "#include UTVM_STEP_HEADER",
+    ),
+    calls=(Call("steps_first", "add", 0, (), ()), Call("steps_second", "divide", 0, (), ())),
+)
+_ALL = (_STEPS, _CHAIN, _ENDLESS, _ASSERTS, _DEEP)
+_ZERO = [np.zeros(4, np.int32)]
+
+
+@pytest.fixture
+def remote(serve: Callable[[Sequence[Library]], RpcBoard]) -> Iterator[RpcSession]:
+    with RpcSession(serve(_ALL), _ALL) as session:
+        yield session
+
+
+def _fault_of(remote: RpcSession, model: str) -> DeviceFault:
+    with pytest.raises(DeviceFault) as caught:
+        remote.run(model, _ZERO)
+    return caught.value
+
+
+def _works_again(remote: RpcSession) -> None:
+    remote.reset()
+    assert remote.run("asserts", [np.full(4, 41, np.int32)]).outputs[0][0] == 42
+
+
+def test_a_fault_has_its_callers(remote: RpcSession) -> None:
+    fault = _fault_of(remote, "chain")
+    assert fault.source_line.startswith("chain_inner at")
+    assert fault.source_line.endswith(f"chain.c:{line_of(_CHAIN, '/* here */')}")
+    assert fault.backtrace[0].startswith("chain_outer at")
+    assert fault.backtrace[0].endswith(f":{line_of(_CHAIN, '/* second */')}")
+    assert fault.backtrace[1].startswith("chain_run at")
+    assert any(place.startswith("utvm_run at") for place in fault.backtrace)
+    assert any(place.startswith("utvm_main at") for place in fault.backtrace)
+    assert fault.running == "model chain"
+    assert "called by chain_outer" in fault.message
+    _works_again(remote)
+
+
+def test_a_fault_names_the_operator_that_was_running(remote: RpcSession) -> None:
+    fault = _fault_of(remote, "steps")
+    assert fault.running == "model steps, step 1 of 2: steps_second (divide)"
+    assert "running: model steps, step 1 of 2" in fault.message
+    _works_again(remote)
+
+
+def test_the_watchdog_says_where_a_run_hangs(remote: RpcSession) -> None:
+    remote.limit_runs(200)
+    fault = _fault_of(remote, "endless")
+    assert "watchdog" in fault.record.name or fault.record.name == "SIGALRM"
+    assert fault.source_line.startswith("endless_wait at")
+    assert fault.backtrace[0].startswith("endless_run at")
+    _works_again(remote)
+
+
+def test_an_assertion_says_what_should_have_been_true(remote: RpcSession) -> None:
+    fault = _fault_of(remote, "asserts")
+    assert fault.record.words.endswith(f"asserts.c:{line_of(_ASSERTS, '/* here */')}: x[0] == 41")
+    assert "assertion failed: " in fault.message
+    assert any(place.startswith("asserts_run at") for place in fault.backtrace)
+    _works_again(remote)
+
+
+def test_a_stack_that_overflows_is_told(remote: RpcSession) -> None:
+    fault = _fault_of(remote, "deep")
+    assert fault.running == "model deep"
+    assert any(place.startswith("deep_deeper at") for place in (fault.source_line, *fault.backtrace))
+    _works_again(remote)

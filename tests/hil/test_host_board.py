@@ -1,0 +1,58 @@
+"""The suites on the board that is a process: no emulator, no debug port."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from utvm.toolchain import ROOT
+
+
+def _hil(reports: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [ROOT / ".venv" / "bin" / "python", "-m", "pytest", "-p", "utvm.hil.plugin", f"--rootdir={ROOT}"]
+    options = ["--override-ini=addopts=", "-pno:cacheprovider", f"--report-dir={reports}", "--board=host"]
+    return subprocess.run(
+        [*command, *options, *words], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+    )
+
+
+def test_what_needs_a_debug_port_is_said_not_to_be_on_this_board(tmp_path: Path) -> None:
+    done = _hil(tmp_path, str(ROOT / "hil_tests" / "test_flash.py"), str(ROOT / "hil_tests" / "test_rpc.py"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASSED on a PROCESS host" in done.stdout
+    report = json.loads((tmp_path / "latest" / "report.json").read_text())
+    assert report["board"] == {"name": "host", "kind": "process", "probe": "", "serial": ""}
+    for test in report["tests"]:
+        skipped = "test_flash.py" in test["id"]
+        assert test["outcome"] == ("skipped" if skipped else "passed"), test
+        assert ("not on this board: it has no debug port" in test["message"]) == skipped
+
+
+@pytest.mark.slow
+def test_all_suites_pass(tmp_path: Path) -> None:
+    done = _hil(tmp_path, str(ROOT / "hil_tests"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "latest" / "report.json").read_text())
+    assert {test["outcome"] for test in report["tests"]} == {"passed", "skipped"}
+    assert all(
+        "not on this board" in test["message"] or "depend on what the caches hold" in test["message"]
+        for test in report["tests"]
+        if test["outcome"] == "skipped"
+    )
+    assert [(model["name"], model["accuracy"]) for model in report["models"]][:2] == [
+        ("digits", 0.9875),
+        ("digits_int8", 0.9875),
+    ]
+
+
+def test_a_process_is_neither_virtual_nor_plugged_in() -> None:
+    done = subprocess.run(
+        [ROOT / "inv", "hil", "--board", "host", "--virtual"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "host is a process" in done.stderr

@@ -1,0 +1,146 @@
+"""What ``model.profile`` does: each operator's part of a run, as a table, a picture and folded stacks."""
+
+import itertools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+from rich.markup import escape
+from rich.table import Table
+
+from utvm.cli.model import check_named, read_inputs
+from utvm.cli.opening import Where, opened
+from utvm.cli.output import LOGS, OUT
+from utvm.errors import ConfigError
+from utvm.session.profile import Profile, Step, profile_of
+from utvm.session.rpc import RpcSession
+
+_WIDTH = 900.0  # Of the picture, in its units.
+_CHARACTER = 6.4  # Width of one in a label.
+_COLOURS = ("#4269a5", "#3f8a6d", "#b8642b", "#8a5aa3", "#a5475f", "#5f7d2f", "#2f7d80", "#7a6a3c")
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box of the flame picture: where it begins, how wide it is, in which row, and what it says."""
+
+    x: float
+    width: float
+    row: int
+    colour: str
+    label: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What a step needs of the arena: as wide as it takes, as high as it uses."""
+
+    x: float
+    width: float
+    height: float
+    hint: str
+
+
+def profile_model(where: Where, model: Path, executor: str, input_path: str, output: str) -> None:
+    """Run a model on a board once, step by step, and print and write what each step took.
+
+    Args:
+        input_path: a file of inputs; without one, seeded random values.
+        output: folder in which the profile's folder is made.
+
+    Raises:
+        UtvmError: whatever went wrong on the way.
+    """
+    check_named(model)
+    with opened(where, model, executor, LOGS / f"model.profile-{os.getpid()}", _log) as ready:
+        inputs = read_inputs(ready.library, input_path)
+        OUT.print(escape(ready.board.description))
+        with RpcSession(ready.board, [ready.library]) as session:
+            plain = session.run(ready.library.name, inputs)
+            _, counts = session.profile(ready.library.name, inputs)
+        profile = profile_of(ready.library, ready.board.description, ready.board.unit, counts)
+    _print(profile)
+    OUT.print(f"without profiling, one run takes {plain.count:,} {profile.unit}")
+    folder = Path(output or "build") / f"{profile.model}-profile"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "profile.json").write_text(profile.as_json(), encoding="utf-8")
+        (folder / "profile.folded").write_text(profile.folded(), encoding="utf-8")
+        (folder / "profile.html").write_text(render(profile), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be written: {error.strerror or error}") from error
+    OUT.print(f"profile: {escape(str(folder / 'profile.html'))}; profile.json, profile.folded beside it")
+
+
+def _print(profile: Profile) -> None:
+    table = Table("step", "operator", "kind", box=None)
+    for heading in (profile.unit, "share", "per MAC", "arena in use"):
+        table.add_column(heading, justify="right")
+    for step in profile.steps:
+        table.add_row(
+            str(step.number),
+            step.function,
+            step.kind,
+            f"{step.count:,}",
+            f"{100 * profile.share(step):.1f} %",
+            f"{step.count / step.macs:.2f}" if step.macs else "",
+            f"{step.live_bytes:,}",
+        )
+    table.add_row("", "all", "", f"{profile.total:,}", "", "", f"{profile.arena_bytes:,}")
+    OUT.print(table)
+
+
+def render(profile: Profile) -> str:
+    """Return the page with the picture: style and picture are in it, so that it can be kept."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template("profile.html.j2").render(
+        profile=profile, width=_WIDTH, boxes=_boxes(profile), bars=_bars(profile)
+    )
+
+
+def _boxes(profile: Profile) -> list[Box]:
+    """Lay out three rows: the model, steps of one kind that follow each other, each step."""
+    kinds = list(dict.fromkeys(step.kind for step in profile.steps))
+    colours = {kind: _COLOURS[number % len(_COLOURS)] for number, kind in enumerate(kinds)}
+    boxes = [_box(profile, 0, 0, profile.total, profile.model, "#5b6675")]
+    begin = 0
+    for kind, group in itertools.groupby(profile.steps, key=lambda step: step.kind):
+        steps = list(group)
+        boxes.append(_box(profile, 1, begin, sum(step.count for step in steps), kind, colours[kind]))
+        for step in steps:
+            boxes.append(_box(profile, 2, begin, step.count, f"{step.number} {step.function}", colours[kind]))
+            begin += step.count
+    return boxes
+
+
+def _box(profile: Profile, row: int, begin: int, count: int, name: str, colour: str) -> Box:
+    unit = _WIDTH / max(profile.total, 1)
+    width = count * unit
+    room = int((width - 10) / _CHARACTER)
+    label = name if len(name) <= room else name[: room - 1] + "…" if room > 3 else ""
+    hint = f"{name}: {count:,} {profile.unit}, {100 * count / max(profile.total, 1):.1f} %"
+    return Box(round(begin * unit, 2), round(width, 2), row, colour, label, hint)
+
+
+def _bars(profile: Profile) -> list[Bar]:
+    unit = _WIDTH / max(profile.total, 1)
+    begins = itertools.accumulate((step.count for step in profile.steps), initial=0)
+
+    def bar(begin: int, step: Step) -> Bar:
+        height = 100 * step.live_bytes / max(profile.arena_bytes, 1)
+        hint = f"step {step.number}: {step.live_bytes:,} B"
+        return Bar(round(begin * unit, 2), round(step.count * unit, 2), round(height, 2), hint)
+
+    return [bar(begin, step) for begin, step in zip(begins, profile.steps, strict=False)]
+
+
+def _log(line: str) -> None:
+    OUT.print(escape(line), highlight=False)

@@ -1,0 +1,47 @@
+/* What every architecture does the same way when something has gone wrong. */
+#include <string.h>
+
+#include "utvm.h"
+
+volatile utvm_fault_t utvm_fault;
+
+static char words[UTVM_FAULT_WORDS_BYTES];
+
+static uint32_t add(uint32_t used, const char *text) {
+  uint32_t length = (uint32_t)strlen(text);
+  if (length > ((UTVM_FAULT_WORDS_BYTES - 1u) - used)) {
+    length = (UTVM_FAULT_WORDS_BYTES - 1u) - used;
+  }
+  (void)memcpy(&words[used], text, length);
+  return used + length;
+}
+
+void utvm_fault_begin(void) {
+  uint32_t index;
+  (void)memset((void *)(uintptr_t)&utvm_fault, 0, sizeof utvm_fault);
+  utvm_fault.program = utvm_running.program;
+  utvm_fault.step = utvm_running.step;
+  for (index = 0u; index < UTVM_FAULT_WORDS_BYTES; index++) {
+    utvm_fault.words[index] = words[index];
+  }
+}
+
+void utvm_assertion_failed(const char *file, int line, const char *expression) {
+  char digits[12];
+  uint32_t first = (uint32_t)sizeof digits - 1u;
+  uint32_t rest = (line > 0) ? (uint32_t)line : 0u;
+  uint32_t used;
+  digits[first] = '\0';
+  do {
+    first--;
+    digits[first] = (char)('0' + (char)(rest % 10u));
+    rest /= 10u;
+  } while (rest > 0u);
+  used = add(0u, file);
+  used = add(used, ":");
+  used = add(used, &digits[first]);
+  used = add(used, ": ");
+  (void)add(used, expression);
+  /* An undefined instruction: the fault handler finds registers and stack as they are here. */
+  __builtin_trap();
+}

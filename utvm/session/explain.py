@@ -1,0 +1,60 @@
+"""From a fault record to what a developer wants to know: source line, operator, callers."""
+
+import struct
+
+from utvm.firmware import Firmware
+from utvm.firmware.unwind import callers, registers_at_fault
+from utvm.session.fault import DeviceFault, FaultRecord
+
+_DEEPEST = 16  # Lines of a guess.
+_THUMB = 1
+
+
+def explain(firmware: Firmware, record: FaultRecord, stack: bytes) -> DeviceFault:
+    """Return the error that tells a fault.
+
+    Args:
+        stack: what the board keeps with the record: from the exception frame to the stack's end, or a part of it.
+            A process sends addresses of code instead, 64 bits each: where the fault happened, then its stack.
+    """
+    running = _running(firmware, record)
+    if not record.stack:
+        pc, *places = [address for (address,) in struct.iter_unpack("<Q", stack[: len(stack) & ~7])] or [0]
+        # The handler's own calls come before the place of the fault.
+        callers_of_it = places[places.index(pc) + 1 :] if pc in places else []
+        # A return address is behind its call. What is in the C library has no line.
+        backtrace = tuple(line for address in callers_of_it if (line := firmware.source_line(address - 1)))
+        return DeviceFault(record, firmware.source_line(pc), running, backtrace)
+    if record.frame is None:
+        guess = _on_the_stack(firmware, stack)
+        return DeviceFault(record, "", running, tuple(f"{line} (found on the stack)" for line in guess))
+    registers = registers_at_fault(record.frame, record.saved, record.sp, record.exc_return)
+    addresses = callers(firmware.elf, registers, record.stack, stack)
+    backtrace = [firmware.source_line(address - 1) or f"{address:#010x}" for address in addresses]
+    return DeviceFault(record, firmware.source_line(record.frame[6]), running, tuple(backtrace))
+
+
+def _running(firmware: Firmware, record: FaultRecord) -> str:
+    if record.program is None:
+        return ""
+    if record.program >= len(firmware.libraries):
+        operators = [entry.function for library in firmware.libraries for entry in library.entry_points]
+        known = record.step is not None and record.step < len(operators)
+        return f"operator {operators[record.step]}, called by itself" if known and record.step is not None else ""
+    library = firmware.libraries[record.program]
+    if record.step is None or record.step >= len(library.calls):
+        return f"model {library.name}"
+    call = library.calls[record.step]
+    return f"model {library.name}, step {record.step} of {len(library.calls)}: {call.function} ({call.kind})"
+
+
+def _on_the_stack(firmware: Firmware, stack: bytes) -> list[str]:
+    """Return the lines of code whose addresses lie on a stack that overflowed, most of them return addresses."""
+    found: list[str] = []
+    for (word,) in struct.iter_unpack("<I", stack[: len(stack) & ~3]):
+        line = firmware.source_line(word - 2) if word & _THUMB and firmware.is_code(word) else ""
+        if line and (not found or found[-1] != line):
+            found.append(line)
+        if len(found) == _DEEPEST:
+            break
+    return found

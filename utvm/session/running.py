@@ -1,0 +1,53 @@
+"""What every session can do: run a model of its firmware."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One run of a model on a board.
+
+    Attributes:
+        outputs: one array an output, with the model's shapes and element types.
+        count: what the run took, in ``unit``.
+        unit: ``instructions`` on a virtual board, ``cycles`` of the core clock on a physical one, ``ns`` where a
+            process is the board.
+        stack_used: bytes of stack used since reset, at most.
+    """
+
+    outputs: tuple[npt.NDArray[np.generic], ...]
+    count: int
+    unit: str
+    stack_used: int
+
+
+class Session(Protocol):
+    """A firmware on a board, ready to run its models.
+
+    Attributes:
+        way: how it drives the board, for reports.
+    """
+
+    way: str
+
+    def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> RunResult:
+        """Run a model once.
+
+        Args:
+            model: name of one of the firmware's libraries.
+            inputs: one array an input, of exactly the shape and element type that the model declares.
+
+        Raises:
+            ConfigError: an input has another shape or element type, or there is no such model.
+            BoardError: the model did not end in time or returned an error code.
+            DeviceFault: it took a fault; :meth:`reset` makes the board usable again.
+            ProbeError, TransportError: the way to the board is broken.
+        """
+
+    def reset(self) -> None:
+        """Reset the board and wait until its program can be asked; raises as :meth:`run`."""
