@@ -1,6 +1,6 @@
 """The board answers RPC: with the results of the reference, and a fault told in words."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -33,12 +33,20 @@ def remote(digits: Library, served: RpcBoard) -> Iterator[RpcSession]:
         yield session
 
 
-def test_rpc_gives_what_the_reference_gives(remote: RpcSession, digits: Library) -> None:
+def test_rpc_gives_what_the_reference_gives(
+    remote: RpcSession, digits: Library, record_statistics: Callable[[str, Mapping[str, int | str]], None]
+) -> None:
     inputs = [np.random.default_rng(seed).integers(-128, 128, (1, 8, 8, 1), np.int8) for seed in range(2)]
     expected = tflite_micro(quantize.MODEL.read_bytes(), [[array] for array in inputs])
     for array, (scores,) in zip(inputs, expected, strict=True):
         assert remote.run(digits.name, [array]).outputs[0].tobytes() == scores.tobytes()
     told = remote.stats()
+    record_statistics(f"{digits.name} over RPC", told)
+    _, counts = remote.profile(digits.name, [inputs[0]])
+    record_statistics(
+        f"{digits.name}: {remote.board.unit} of each operator", dict(zip(digits.operators, counts, strict=True))
+    )
+    assert all(counts)
     assert told["runs"] == len(inputs)
     assert told["cycles"] > 0
     assert told["crc_errors"] == 0

@@ -8,7 +8,7 @@ import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
@@ -36,12 +36,16 @@ class Cpu(Record):
 
 
 class ToolchainFile(Record):
-    """What a toolchain file may say."""
+    """What a toolchain file may say.
+
+    ``c_flags`` are for all C; ``small_flags`` come after them for code whose size matters more than its speed.
+    """
 
     name: str
     prefix: str
     packages: tuple[str, ...]
     c_flags: tuple[str, ...]
+    small_flags: tuple[str, ...]
     link_flags: tuple[str, ...]
     libraries: tuple[str, ...]
     cpus: dict[str, Cpu] = Field(min_length=1)
@@ -102,6 +106,7 @@ class Toolchain:
         defines: Sequence[str] = (),
         path_map: Sequence[tuple[Path, str]] = (),
         map_file: Path | None = None,
+        small: Collection[Path] = (),
     ) -> None:
         """Compile C and assembler sources, on all cores, and link them into an ELF file.
 
@@ -109,6 +114,7 @@ class Toolchain:
             path_map: directories and what stands for them in debug information, so that the output does not
                 depend on where the checkout lies.
             map_file: receives the linker's map; it names sources, by ``path_map``, where the linker saw objects.
+            small: those of the sources whose size matters more than their speed.
 
         Raises:
             ToolchainError: with the compiler's own message.
@@ -124,7 +130,9 @@ class Toolchain:
         ]
 
         def compile_one(source: Path, made: Path) -> None:
-            process.run([*compiler, *options, "-c", source, "-o", made], cwd=output.parent, error=ToolchainError)
+            flags = self.data.small_flags if source in small else ()
+            command = [*compiler, *flags, *options, "-c", source, "-o", made]
+            process.run(command, cwd=output.parent, error=ToolchainError)
 
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as cores:
             made = [Path(folder) / f"{number}.o" for number in range(len(sources))]

@@ -99,6 +99,7 @@ def build_process(
         toolchain.link(
             work / "board",
             image.c_files(work),
+            small=image.kept,
             cpu=board.cpu,
             include=[*image.include, work],
             defines=image.defines,
@@ -151,6 +152,7 @@ def _link(board: Board, toolchain: Toolchain, image: _Image, work: Path) -> None
         toolchain.link(
             work / "firmware.elf",
             image.c_files(work),
+            small=image.kept,
             cpu=board.cpu,
             linker_script=work / "linker.ld",
             include=[*image.include, work],

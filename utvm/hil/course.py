@@ -12,7 +12,7 @@ from utvm.hil import provenance, report
 from utvm.hil.display import Display
 from utvm.hil.keeper import Keeper
 from utvm.hil.recorder import Recorder, collection_failure
-from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Verdict, decide
+from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Statistics, Verdict, decide
 
 
 class Course:
@@ -39,6 +39,7 @@ class Course:
     ) -> None:
         self.keeper = keeper
         self.models: list[ModelResult] = []
+        self._statistics: list[Statistics] = []
         self._display = display
         self._report_root = report_root
         self._run_id = run_id
@@ -57,6 +58,10 @@ class Course:
         self._display.line(
             f"{model.name}: {model.samples} samples{accuracy}, {model.count:,} {model.unit} per sample"
         )
+
+    def keep(self, statistics: Statistics) -> None:
+        """Take a board's statistics into the report."""
+        self._statistics.append(statistics)
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Look at the machine and choose the board; what is missing is said before anything is touched."""
@@ -191,6 +196,7 @@ class Course:
             models=tuple(self.models),
             verdict=verdict,
             trouble=trouble,
+            statistics=tuple(self._statistics),
         )
         directory = None
         try:

@@ -9,6 +9,7 @@ Suites ask for these fixtures:
   board with a debug port, else over RPC.
 - ``serve``: a function that links libraries with the RPC server, puts them on the board, and returns it.
 - ``record_model``: a function that takes the runs of a model into the report.
+- ``record_statistics``: a function that takes what the board has counted into the report.
 
 A test marked ``needs("debug port")`` is skipped on a board without one, and the report says so.
 """
@@ -16,7 +17,7 @@ A test marked ``needs("debug port")`` is skipped on a board without one, and the
 import contextlib
 import datetime
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ from utvm.hil.figures import summarise
 from utvm.hil.keeper import BenchKeeper, Keeper
 from utvm.hil.process_keeper import ProcessKeeper
 from utvm.hil.report import new_run_id
-from utvm.hil.results import ModelResult
+from utvm.hil.results import ModelResult, Statistics
 from utvm.process import end_in_order_on_signals
 from utvm.session import RunResult, Session
 from utvm.session.rpc_board import RpcBoard
@@ -169,5 +170,15 @@ def record_model(request: pytest.FixtureRequest) -> Callable[..., ModelResult]:
         result = summarise(name, image, runs, executor=executor, labels=labels)
         request.config.stash[_COURSE].record(result)
         return result
+
+    return record
+
+
+@pytest.fixture
+def record_statistics(request: pytest.FixtureRequest) -> Callable[[str, Mapping[str, int | str]], None]:
+    """Takes what the board has counted into the report, under a name that says what it had done."""
+
+    def record(name: str, values: Mapping[str, int | str]) -> None:
+        request.config.stash[_COURSE].keep(Statistics(name, values))
 
     return record

@@ -1,7 +1,7 @@
 """The records that a run's report is made of, and how the verdict follows from them."""
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from utvm.errors import ExitCode
@@ -91,6 +91,19 @@ class ModelResult:
 
 
 @dataclass(frozen=True)
+class Statistics:
+    """What a board had counted at the end of a test; ``docs/rpc.md`` has the fields.
+
+    Attributes:
+        name: what it had done.
+        values: counter to number or words.
+    """
+
+    name: str
+    values: Mapping[str, int | str]
+
+
+@dataclass(frozen=True)
 class BoardIdentity:
     """Which board it was. ``kind`` is ``virtual``, ``physical`` or ``process``; ``probe`` says what drove it."""
 
@@ -129,6 +142,7 @@ class RunReport:
     models: tuple[ModelResult, ...]
     verdict: Verdict
     trouble: str
+    statistics: tuple[Statistics, ...] = ()
 
     def count(self, outcome: Outcome) -> int:
         """Return how many tests ended so."""
@@ -169,6 +183,7 @@ class RunReport:
                 }
                 for model in self.models
             ],
+            "statistics": [{"name": each.name, "values": dict(each.values)} for each in self.statistics],
             "verdict": self.verdict.value,
             "exit_code": int(self.verdict.exit_code),
         }

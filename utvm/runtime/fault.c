@@ -8,11 +8,11 @@ volatile utvm_fault_t utvm_fault;
 static char words[UTVM_FAULT_WORDS_BYTES];
 
 static uint32_t add(uint32_t used, const char *text) {
-  uint32_t length = (uint32_t)strlen(text);
-  if (length > ((UTVM_FAULT_WORDS_BYTES - 1u) - used)) {
-    length = (UTVM_FAULT_WORDS_BYTES - 1u) - used;
+  uint32_t length = 0u;
+  while ((text[length] != '\0') && ((used + length) < (UTVM_FAULT_WORDS_BYTES - 1u))) {
+    words[used + length] = text[length];
+    length++;
   }
-  (void)memcpy(&words[used], text, length);
   return used + length;
 }
 

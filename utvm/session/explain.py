@@ -30,8 +30,8 @@ def explain(firmware: Firmware, record: FaultRecord, stack: bytes) -> DeviceFaul
         return DeviceFault(record, "", running, tuple(f"{line} (found on the stack)" for line in guess))
     registers = registers_at_fault(record.frame, record.saved, record.sp, record.exc_return)
     addresses = callers(firmware.elf, registers, record.stack, stack)
-    backtrace = [firmware.source_line(address - 1) or f"{address:#010x}" for address in addresses]
-    return DeviceFault(record, firmware.source_line(record.frame[6]), running, tuple(backtrace))
+    lines = tuple(firmware.source_line(address - 1) or f"{address:#010x}" for address in addresses)
+    return DeviceFault(record, firmware.source_line(record.frame[6]), running, lines)
 
 
 def _running(firmware: Firmware, record: FaultRecord) -> str:

@@ -8,6 +8,9 @@
 #include "functions.h"
 #include "utvm.h"
 
+/** Of the core clock. */
+#define UTVM_CYCLES_PER_MILLISECOND ((uint64_t)UTVM_CLOCK_HZ / 1000u)
+
 /** Add words to the call's error; returns false. */
 bool utvm_refuse(const utvm_call_t *call, const char *words);
 

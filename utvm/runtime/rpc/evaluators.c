@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "binary64.h"
 #include "builtins.h"
 #include "server.h"
 #include "utvm.h"
@@ -11,7 +12,7 @@
 #define EVALUATORS 4u
 #define ARGUMENTS 12u
 #define MOST_REPEATS ((UTVM_RPC_PACKET_BYTES - 64u) / 8u)
-#define MILLISECONDS 1000u
+#define SECONDS_BYTES 8u /* a binary64 number */
 
 /* A function, how often it is run for one number, and how many numbers are wanted. */
 typedef struct {
@@ -55,7 +56,7 @@ bool utvm_make_evaluator(const utvm_call_t *call) {
     } else {
       free_one->number = (uint32_t)values[4].number;
       free_one->repeats = (uint32_t)values[5].number;
-      free_one->least_cycles = (values[6].number * UTVM_CLOCK_HZ) / MILLISECONDS;
+      free_one->least_cycles = values[6].number * UTVM_CYCLES_PER_MILLISECOND;
       utvm_write_result(call->reply, UTVM_TYPE_FUNCTION, UTVM_EVALUATOR_HANDLE + (uint64_t)(free_one - evaluators));
     }
   }
@@ -63,7 +64,7 @@ bool utvm_make_evaluator(const utvm_call_t *call) {
 }
 
 /* Run a function some times; more often where that takes less than what is asked for at least. */
-static bool evaluate_once(evaluator_t *evaluator, const utvm_call_t *call, double *seconds) {
+static bool evaluate_once(evaluator_t *evaluator, const utvm_call_t *call, uint64_t *seconds) {
   bool good = true;
   uint64_t passed = 0u;
   bool enough = false;
@@ -78,21 +79,23 @@ static bool evaluate_once(evaluator_t *evaluator, const utvm_call_t *call, doubl
       evaluator->number *= 2u;
     }
   }
-  *seconds = (double)passed / ((double)UTVM_CLOCK_HZ * (double)evaluator->number);
+  *seconds = utvm_binary64_ratio(passed, (uint64_t)UTVM_CLOCK_HZ * evaluator->number);
   return good;
 }
 
 bool utvm_evaluate(uint64_t handle, const utvm_call_t *call) {
   evaluator_t *evaluator = &evaluators[handle - UTVM_EVALUATOR_HANDLE];
-  static uint8_t measured[MOST_REPEATS * sizeof(double)];
+  static uint8_t measured[MOST_REPEATS * SECONDS_BYTES];
   bool good = true;
   for (uint32_t repeat = 0u; good && (repeat < evaluator->repeats); repeat++) {
-    double seconds;
+    uint64_t seconds;
     good = evaluate_once(evaluator, call, &seconds);
-    (void)memcpy(&measured[repeat * sizeof seconds], (const uint8_t *)&seconds, sizeof seconds);
+    for (uint32_t byte = 0u; byte < SECONDS_BYTES; byte++) {
+      measured[(repeat * SECONDS_BYTES) + byte] = (uint8_t)((seconds >> (8u * byte)) & 0xFFu);
+    }
   }
   if (good) {
-    utvm_write_result_bytes(call->reply, UTVM_TYPE_BYTES, measured, evaluator->repeats * (uint32_t)sizeof(double));
+    utvm_write_result_bytes(call->reply, UTVM_TYPE_BYTES, measured, evaluator->repeats * SECONDS_BYTES);
   }
   return good;
 }

@@ -137,10 +137,10 @@ void utvm_link_take(uint8_t byte) {
   }
 }
 
-void utvm_link_log(const char *words) {
+void utvm_link_log(const char *words, uint32_t length) {
   uint8_t head[HEAD_BYTES];
   fill_head(head, host_nonce, our_nonce, UTVM_LINK_LOG);
-  send_message(head, (const uint8_t *)words, (uint32_t)strlen(words));
+  send_message(head, (const uint8_t *)words, length);
 }
 
 void utvm_link_fault(const uint8_t *record, uint32_t bytes, const uint8_t *stack, uint32_t stack_bytes) {

@@ -39,7 +39,7 @@ void utvm_link_init(void);
 void utvm_link_take(uint8_t byte);
 
 /** Send words to the host's log. */
-void utvm_link_log(const char *words);
+void utvm_link_log(const char *words, uint32_t length);
 
 /** Tell the host of a fault: utvm_fault_t, and the stack that goes with it. */
 void utvm_link_fault(const uint8_t *record, uint32_t bytes, const uint8_t *stack, uint32_t stack_bytes);

@@ -4,10 +4,11 @@
 #include "utvm.h"
 
 void utvm_main(void) {
+  static const char words[] = "utvm: " UTVM_BOARD_NAME " is up";
   utvm_port_init();
   utvm_cycles_start();
   utvm_link_init();
-  utvm_link_log("utvm: " UTVM_BOARD_NAME " is up");
+  utvm_link_log(words, (uint32_t)sizeof words - 1u);
   for (;;) {
     utvm_link_take(utvm_pipe_read());
   }

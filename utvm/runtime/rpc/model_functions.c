@@ -8,7 +8,6 @@
 #include "utvm.h"
 
 #define MOST_STEPS 64u /* in one answer */
-#define MILLISECONDS 1000u
 
 static uint32_t chosen;
 
@@ -174,7 +173,7 @@ bool utvm_tell_step_cycles(const utvm_call_t *call) {
 bool utvm_limit_time(const utvm_call_t *call) {
   const bool good = (call->count == 1u) && utvm_is_number(&call->values[0]) && (call->values[0].number <= UINT32_MAX);
   if (good) {
-    utvm_limit_runs((call->values[0].number * UTVM_CLOCK_HZ) / MILLISECONDS);
+    utvm_limit_runs(call->values[0].number * UTVM_CYCLES_PER_MILLISECOND);
     utvm_write_result(call->reply, UTVM_TYPE_NONE, 0u);
   }
   return good || utvm_refuse(call, "the argument is a number of milliseconds, 0 for no limit");

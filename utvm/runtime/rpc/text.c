@@ -10,7 +10,9 @@ void utvm_text_clear(utvm_text_t *text) {
 }
 
 void utvm_text_add(utvm_text_t *text, const char *words) {
-  utvm_text_add_bytes(text, (const uint8_t *)words, (uint32_t)strlen(words));
+  for (uint32_t index = 0u; words[index] != '\0'; index++) {
+    utvm_text_add_bytes(text, (const uint8_t *)&words[index], 1u);
+  }
 }
 
 void utvm_text_add_bytes(utvm_text_t *text, const uint8_t *bytes, uint32_t count) {
@@ -22,14 +24,26 @@ void utvm_text_add_bytes(utvm_text_t *text, const uint8_t *bytes, uint32_t count
   }
 }
 
+/* Divide a number by ten and return the rest. In pieces of 16 bits: division of 64 bits takes 700 bytes of flash. */
+static uint32_t divide_by_ten(uint64_t *number) {
+  uint64_t quotient = 0u;
+  uint32_t rest = 0u;
+  for (uint32_t shift = 64u; shift > 0u; shift -= 16u) {
+    const uint32_t piece = (rest << 16) | (uint32_t)((*number >> (shift - 16u)) & 0xFFFFu);
+    quotient = (quotient << 16) | (piece / 10u);
+    rest = piece % 10u;
+  }
+  *number = quotient;
+  return rest;
+}
+
 void utvm_text_add_number(utvm_text_t *text, int64_t number) {
   uint8_t digits[DIGITS];
   uint32_t first = DIGITS;
   uint64_t rest = (number < 0) ? (0u - (uint64_t)number) : (uint64_t)number;
   do {
     first--;
-    digits[first] = (uint8_t)('0' + (uint8_t)(rest % 10u));
-    rest /= 10u;
+    digits[first] = (uint8_t)('0' + (uint8_t)divide_by_ten(&rest));
   } while (rest > 0u);
   if (number < 0) {
     utvm_text_add(text, "-");
@@ -38,9 +52,11 @@ void utvm_text_add_number(utvm_text_t *text, int64_t number) {
 }
 
 bool utvm_text_is(const char *name, const uint8_t *bytes, uint32_t count) {
-  bool same = strlen(name) == count;
-  for (uint32_t index = 0u; same && (index < count); index++) {
-    same = (uint8_t)name[index] == bytes[index];
+  bool same = true;
+  uint32_t index;
+  for (index = 0u; same && (index < count); index++) {
+    /* The zero at the name's end is none of the bytes' letters, or they are not the name's. */
+    same = (name[index] != '\0') && ((uint8_t)name[index] == bytes[index]);
   }
-  return same;
+  return same && (name[index] == '\0');
 }

@@ -1,0 +1,29 @@
+"""The runtime's C in the eyes of two compilers: C99 by the book, and no warning."""
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from utvm import runtime
+from utvm.process import run
+
+_STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wshadow", "-Wundef"]
+
+
+@pytest.mark.parametrize("executor", [name for name in get_args(runtime.Executor) if name != "host_driven"])
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_no_compiler_has_a_word_to_say(compiler: str, executor: runtime.Executor, tmp_path: Path) -> None:
+    macros = [*runtime.defines(executor), 'UTVM_BOARD_NAME="host"', "UTVM_CLOCK_HZ=1000000000u"]
+    sources = [*runtime.sources("host", executor), *runtime.PORTABLE.glob("*.c")]
+    assert len(sources) > 5
+    for source in sources:
+        run(
+            [
+                compiler,
+                *_STRICT,
+                *(f"-D{macro}" for macro in macros),
+                *(f"-I{folder}" for folder in runtime.include("host", executor)),
+                *["-c", source, "-o", tmp_path / "object"],
+            ]
+        )
