@@ -28,7 +28,7 @@ _WHERE = {
     help=_WHERE
     | {
         "suite": "only these suites, comma-separated: flash, memory, debug, operators, int8, digits, faults, rpc, "
-        "rpc_faults"
+        "rpc_faults, standing_alone"
     }
 )
 def hil(
@@ -138,6 +138,7 @@ def board_serve(
         "input": "input as .npy, or .npz with an array for each input; without it, seeded random values",
         "output": "where to write the output: .npy, or .npz for several",
         "json": "where to write figures and the SHA-256 of the outputs",
+        "standing_alone": "the board runs it by itself: flashed with its input, switched off and on, listened to",
     },
 )
 def model_run(
@@ -148,6 +149,7 @@ def model_run(
     output: str = "",
     json: str = "",
     executor: str = "aot",
+    standing_alone: bool = False,
     physical: bool = False,
     virtual: bool = False,
     serial: str = "",
@@ -155,7 +157,7 @@ def model_run(
     """Run a model of your own on a board: outputs, instructions or cycles, flash and RAM."""
     from utvm.cli.model import run_model
 
-    run_model(Path(model), board, input, output, json, executor, physical, virtual, serial)
+    run_model(Path(model), board, input, output, json, executor, standing_alone, physical, virtual, serial)
 
 
 @task(name="package", help=_COMPILE | {"output": "the archive to write (default: the model's name and .tar)"})
@@ -234,6 +236,28 @@ def firmware_size(_: Context, model: str = "", board: str = "") -> None:
     print_size(Path(model), board)
 
 
+@task(
+    name="build",
+    help={
+        "model": _MODEL,
+        "board": _WHERE["board"],
+        "input": "input to store in the image, as for model.run; without it, seeded random values",
+        "output": "the ELF file to write (default: the model's name and .elf); a .bin file comes beside it",
+    },
+)
+def firmware_build(
+    _: Context,
+    model: str = "",
+    board: str = "",
+    input: str = "",  # noqa: A002  the option's name
+    output: str = "",
+) -> None:
+    """Build firmware that needs no host: it runs the model on a stored input and prints the result."""
+    from utvm.cli.firmware import build_firmware
+
+    build_firmware(Path(model), board, input, output)
+
+
 @task(name="python")
 def lock_python(_: Context) -> None:
     """Resolve provision/python.in into the hash-locked provision/python.lock (needs uv)."""
@@ -247,7 +271,7 @@ def _namespace() -> Collection:
     for name, members in {
         "board": (board_list, board_show, board_detect, board_virtual, board_serve),
         "model": (model_run, model_profile, model_package, model_report),
-        "firmware": (firmware_size,),
+        "firmware": (firmware_build, firmware_size),
         "lock": (lock_python,),
     }.items():
         collection = Collection(name)

@@ -101,6 +101,28 @@ def test_a_chip_of_another_kind_is_refused_before_anything_is_programmed(board: 
         pass
 
 
+def test_a_power_cycle_starts_the_program_and_cuts_the_debugger_off_until_a_reset(
+    board: Board, doubler: Library, tmp_path: Path
+) -> None:
+    image = firmware.build(board, [doubler])
+    arena = image.symbols["utvm_arena"]
+    with attach(board, "virtual", log_directory=tmp_path) as bench:
+        assert bench.has_power_switch
+        assert bench.console is not None
+        with HostDriven(bench, image) as session:
+            session.run("doubler", [np.array([1, 2, 3, 4], dtype=np.int32)])
+            before = bench.read_memory(arena, 32)
+            bench.console.clear()
+            bench.power_cycle()
+        assert bench.console.read_until(b"is up", 10.0).endswith(b"utvm: stm32f746 is up")
+        with pytest.raises(BoardError):
+            bench.read_memory(arena, 32)
+        bench.reset(halt=True)
+        after = bench.read_memory(arena, 32)
+        assert not any(old == new for old, new in zip(before, after, strict=True))
+        assert bench.first_difference(image) is None
+
+
 def test_the_way_of_a_physical_board_with_a_model_in_place_of_the_chip(
     board: Board,
     doubler: Library,
@@ -117,6 +139,9 @@ def test_the_way_of_a_physical_board_with_a_model_in_place_of_the_chip(
             assert (bench.kind, bench.serial, bench.count_unit) == ("physical", NUCLEO.serial, "cycles")
             assert "PHYSICAL" in bench.describe()
             assert "1-2.1" in bench.describe()
+            assert not bench.has_power_switch
+            with pytest.raises(BoardError, match="cannot be switched from here"):
+                bench.power_cycle()
             with HostDriven(bench, firmware.build(on_the_desk, [doubler])) as session:
                 result = session.run("doubler", [np.array([1, 2, 3, 4], dtype=np.int32)])
             assert result.outputs[0].tolist() == [2, 4, 6, 8]

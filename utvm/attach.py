@@ -5,6 +5,7 @@ ends all of it when its ``with`` block ends. :class:`Bench` is what the rest of 
 """
 
 import contextlib
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,6 +60,7 @@ class Bench:
         gdb: GdbClient,
         console: Console | None,
         services: tuple[Service | OpenOcd, ...],
+        machine: Service | None = None,
     ) -> None:
         self.board = board
         self.kind = kind
@@ -67,6 +69,7 @@ class Bench:
         self.gdb = gdb
         self.console = console
         self._services = services
+        self._machine = machine
 
     @property
     def count_unit(self) -> Literal["instructions", "cycles"]:
@@ -126,6 +129,29 @@ class Bench:
         """Reset the board; ``halt`` stops it before its first instruction."""
         self.gdb.monitor("reset halt" if halt else "reset run")
 
+    @property
+    def has_power_switch(self) -> bool:
+        """Whether :meth:`power_cycle` works here."""
+        return self._machine is not None
+
+    def power_cycle(self) -> None:
+        """Take the board's power away and give it back; its program starts, with no debugger on it.
+
+        RAM, registers and breakpoints are lost, flash is not. The debug port has lost its connection, and answers
+        again after a :meth:`reset`.
+
+        Raises:
+            BoardError: nothing here can switch a physical board's power.
+            ProbeError: the virtual board has died.
+        """
+        if self._machine is None:
+            raise BoardError(
+                f"the power of {self.board.name} cannot be switched from here",
+                "unplug it and plug it in again by hand, or use --virtual",
+            )
+        self.clear_breakpoints()
+        self._machine.ask(signal.SIGUSR1, "power cycle [0-9]+ done")
+
     def insert_breakpoint(self, address: int) -> None:
         """Set a hardware breakpoint."""
         self.gdb.insert_breakpoint(address)
@@ -182,14 +208,14 @@ def attach(
             commands = [board.openocd.virtual_probe.format(port=machine.health_match["stlink"])]
             console_url: str | None = f"socket://127.0.0.1:{machine.health_match['console']}"
             description = "virtual ST-Link"
-            services: tuple[Service | OpenOcd, ...] = (machine,)
+            switched: Service | None = machine
         else:
             identity = probe.serial
             stack.enter_context(hold(f"{probe.kind} {identity}"))
             commands = [board.openocd.select_serial.format(serial=identity)]
             console_url = _serial_device(identity)
             description = f"{probe.kind} at USB {probe.usb_path}"
-            services = ()
+            switched = None
         openocd = stack.enter_context(
             OpenOcd(board.openocd_config, commands=commands, log=log_directory / "openocd.log")
         )
@@ -203,7 +229,8 @@ def attach(
             identity,
             gdb,
             console,
-            (*services, openocd),
+            (openocd,) if switched is None else (switched, openocd),
+            switched,
         )
 
 

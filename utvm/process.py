@@ -202,6 +202,30 @@ class Service:
         """Whether the process is alive."""
         return self._process is not None and self._process.poll() is None
 
+    def ask(self, number: signal.Signals, answer: str, timeout: float = 60.0) -> None:
+        """Send a signal and wait for what the process says to it.
+
+        Args:
+            answer: regular expression; a line of the log that was not there before must match it.
+            timeout: seconds.
+
+        Raises:
+            error: the process has ended, or says nothing in time.
+        """
+        seen = len(self._lines())
+        self.check()
+        os.kill(self.pid, number)
+        deadline = time.monotonic() + timeout
+        while not any(re.search(answer, line) for line in self._lines()[seen:]):
+            self.check()
+            if time.monotonic() > deadline:
+                raise self._error(
+                    f"{self.name} did not answer {number.name} in {timeout:g} s; its log {self.log} ends with:\n"
+                    + self.log_tail(),
+                    self._hint,
+                )
+            time.sleep(0.005)
+
     def log_tail(self, lines: int = 12) -> str:
         """Return the last lines of the log."""
         return last_lines(self.log, lines)
@@ -221,6 +245,10 @@ class Service:
         if self._process is not None:
             end(self._process, self._stop_timeout)
 
+    def _lines(self) -> list[str]:
+        """Return the log's lines; the last one only once it is complete."""
+        return self.log.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+
     def _hand_over_stdin(self) -> None:
         if self._stdin is None or self._process is None or self._process.stdin is None:
             return
@@ -233,7 +261,7 @@ class Service:
         while True:
             # Read the state before the log: a process that ends after its health line was still healthy.
             running = self.running
-            for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
+            for line in self._lines():
                 self.health_match = self._health.search(line)
                 if self.health_match:
                     return

@@ -105,6 +105,7 @@ class Toolchain:
         include: Sequence[Path],
         defines: Sequence[str] = (),
         path_map: Sequence[tuple[Path, str]] = (),
+        map_file: Path | None = None,
         small: Collection[Path] = (),
     ) -> None:
         """Compile C and assembler sources, on all cores, and link them into an ELF file.
@@ -112,6 +113,7 @@ class Toolchain:
         Args:
             path_map: directories and what stands for them in debug information, so that the output does not
                 depend on where the checkout lies.
+            map_file: receives the linker's map; it names sources, by ``path_map``, where the linker saw objects.
             small: those of the sources whose size matters more than their speed.
 
         Raises:
@@ -137,11 +139,17 @@ class Toolchain:
             for _ in cores.map(compile_one, sources, made):
                 pass
             script = [f"-Wl,-T,{linker_script}"] if linker_script else []
+            mapping = [f"-Wl,-Map,{map_file}"] if map_file else []
             process.run(
-                [*compiler, *made, *self.data.link_flags, *script, *self.data.libraries, "-o", output],
+                [*compiler, *made, *self.data.link_flags, *script, *mapping, *self.data.libraries, "-o", output],
                 cwd=output.parent,
                 error=ToolchainError,
             )
+            if map_file:
+                text = map_file.read_text(encoding="utf-8")
+                for source, compiled in zip(sources, made, strict=True):
+                    text = text.replace(str(compiled), _stand_in(source, path_map))
+                map_file.write_text(text, encoding="utf-8")
 
     def source_line(self, elf: Path, address: int) -> str:
         """Return ``function at file:line`` for a code address, or an empty string where it is unknown."""
@@ -149,3 +157,11 @@ class Toolchain:
             [self.tool("addr2line"), "-f", "-p", "-e", elf, f"{address:#x}"], error=ToolchainError
         ).strip()
         return "" if "??" in said else said
+
+
+def _stand_in(source: Path, path_map: Sequence[tuple[Path, str]]) -> str:
+    """Return what stands for a source's path, as the compiler sees it: of several entries the last counts."""
+    for directory, name in reversed(path_map):
+        if source.is_relative_to(directory):
+            return f"{name}/{source.relative_to(directory).as_posix()}"
+    return str(source)

@@ -20,7 +20,8 @@ from tests.virtual.bench import (
     XPSR,
     Bench,
 )
-from utvm.virtual.machine import BusError
+from utvm import boards
+from utvm.virtual.machine import BusError, Machine
 
 HALTED, BKPT, DWTTRAP, VCATCH = 1, 2, 4, 8
 FP_CTRL, FP_COMP, DWT_COMP = 0xE0002000, 0xE0002008, 0xE0001020
@@ -262,12 +263,51 @@ def test_a_halt_asked_for_during_reset_takes_effect_after_it(bench: Bench) -> No
 def test_a_power_cycle_forgets_ram_and_debug_but_not_flash(bench: Bench) -> None:
     bench.load("handler reset\n1: b 1b")
     image = bench.machine.read(FLASH, 64)
-    bench.poke(RAM, 0x12345678)
+    before = bench.machine.read(RAM, 4096)
     bench.machine.power_cycle()
-    assert bench.peek(RAM) == 0
+    after = bench.machine.read(RAM, 4096)
+    assert not any(new in (old, 0) for old, new in zip(before, after, strict=True))
     assert bench.peek(DEMCR) == 0
     assert not bench.peek(DHCSR) & S_HALT
     assert bench.machine.read(FLASH, 64) == image
+
+
+def test_a_power_cycle_starts_the_program_from_a_clean_state(bench: Bench) -> None:
+    bench.load("handler reset\nldr r1, =result\nstr r4, [r1]\nmovs r4, #7\n1: b 1b")
+    bench.resume()
+    bench.wait_until(lambda: bench.peek(bench.symbols["result"]) == 0)
+    bench.halt()
+    bench.set_register(0x40, 0x12345678)  # S0
+    for _ in range(2):
+        bench.machine.power_cycle()  # nobody has halted or resumed it
+        bench.wait_until(lambda: bench.peek(bench.symbols["result"]) == 0)
+    bench.halt()
+    assert bench.register(0x40) == 0
+
+
+def test_two_boards_find_the_same_noise_after_a_power_cycle() -> None:
+    found = []
+    for machine in (Machine(boards.load("stm32f746").machine_spec()) for _ in range(2)):
+        machine.power_cycle()
+        found.append(machine.read(RAM, 4096))
+        machine.close()
+    assert found[0] == found[1]
+
+
+def test_the_reset_flags_add_up_until_they_are_cleared(bench: Bench) -> None:
+    csr, clear, flags = 0x40023874, 1 << 24, 0xFE000000
+    power, pin, software = 0x0E000000, 0x04000000, 0x14000000
+    bench.load("handler reset\n1: b 1b")
+    assert bench.peek(csr) & flags == power  # and the pin's, which was pulled to load the program
+    bench.poke(csr, clear)
+    assert bench.peek(csr) & flags == 0
+    bench.machine.hold_reset()
+    bench.machine.release_reset()
+    assert bench.peek(csr) & flags == pin
+    bench.poke(AIRCR, 0x05FA0004)
+    bench.wait_until(lambda: bench.peek(csr) & flags == pin | software)
+    bench.machine.power_cycle()
+    assert bench.peek(csr) & flags == power
 
 
 @pytest.mark.parametrize("address", [0x10000000, 0x20050000, 0x40100000, 0x60000000, 0xE0050000, 0x00004000])

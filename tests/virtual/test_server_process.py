@@ -60,6 +60,18 @@ def test_it_says_where_it_listens_and_ends_when_told(board: Board, number: int) 
         assert "Traceback" not in process.communicate()[1]
 
 
+def test_a_signal_switches_its_power_off_and_on(board: Board) -> None:
+    with start() as process:
+        feed(process, board.machine_spec().model_dump_json())
+        assert process.stdout
+        assert READY.fullmatch(process.stdout.readline())
+        for number in (1, 2):
+            process.send_signal(signal.SIGUSR1)
+            assert process.stdout.readline() == f"power cycle {number} done\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=5.0) == 0
+
+
 def test_a_specification_that_is_none() -> None:
     code, said = finish(stdin='{"name": "x"}')
     assert code == 2

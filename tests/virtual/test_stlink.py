@@ -168,6 +168,18 @@ def test_too_many_mixed_accesses_are_refused(host: Host) -> None:
     assert OK not in struct.unpack("<130I", host.send(0xF2, 0x52, reply=520))
 
 
+def test_after_a_power_cycle_of_the_board_the_debug_port_waits_to_be_powered_up(host: Host) -> None:
+    host.block(0x07, RAM, 4)
+    assert host.status()[0] == OK
+    host.probe.lose_target()
+    host.block(0x07, RAM, 4)
+    assert host.status()[0] != OK
+    assert host.dap(DP, 4) == (OK, 0)
+    host.send(0xF2, 0x30, 0xA3, reply=2)
+    host.block(0x07, RAM, 4)
+    assert host.status()[0] == OK
+
+
 def test_the_reset_pin(host: Host) -> None:
     host.send(0xF2, 0x3C, 0, reply=2)
     assert host.board.reset_held

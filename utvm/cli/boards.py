@@ -105,6 +105,7 @@ def serve_virtual(name: str, port: int, latency_us: int) -> None:
         command = board.openocd.virtual_probe.format(port=stlink)
         OUT.print(f"  debug port: openocd -f {board.openocd_config} -c '{command}'")
         OUT.print(f"  console:    TCP port {console} of 127.0.0.1")
+        OUT.print(f"  power off and on: kill -USR1 {machine.pid}")
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 machine.check()

@@ -13,14 +13,15 @@ import numpy.typing as npt
 from rich.table import Table
 
 from utvm import boards, compiler, firmware
-from utvm.attach import attach, wish
+from utvm.attach import Bench, attach, wish
+from utvm.boards import Board
 from utvm.cli.library import executor_of
 from utvm.cli.output import LOGS, OUT
 from utvm.compiler import Library, Tensor
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
-from utvm.session import HostDriven, RunResult
-from utvm.session.running import as_bytes
+from utvm.firmware.inputs import as_bytes
+from utvm.session import HostDriven, RunResult, StandingAlone
 
 _SEED = 0
 
@@ -32,11 +33,15 @@ def run_model(
     output_path: str,
     json_path: str,
     executor: str,
+    standing_alone: bool,
     physical: bool,
     virtual: bool,
     serial: str,
 ) -> None:
     """Compile a model, run it once on a board, and print and write what came out.
+
+    Args:
+        standing_alone: whether the board runs it by itself, on an input in its flash, and says the result.
 
     Raises:
         UtvmError: whatever went wrong on the way.
@@ -48,13 +53,11 @@ def run_model(
     inputs = read_inputs(library, input_path)
     _check_destinations(library, output_path, json_path)
     as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
-    image = firmware.build(board, [library])
+    image = firmware.build(board, [library], *(("standing_alone", inputs) if standing_alone else ()))
     with attach(board, kind, serial=serial, log_directory=LOGS / f"model.run-{os.getpid()}") as bench:
         OUT.print(bench.describe())
-        with HostDriven(bench, image) as session:
-            result = session.run(library.name, inputs)
-    if not input_path and library.inputs:
-        OUT.print(f"input: random values, seed {_SEED} (give your own with --input)")
+        result = _listen(bench, image) if standing_alone else _drive(bench, image, inputs)
+    note_input(library, input_path)
     for tensor, array in zip(library.outputs, result.outputs, strict=True):
         OUT.print(f"output {tensor.name}: {tensor.dtype} {list(tensor.shape)}")
         OUT.print(np.array2string(array, threshold=50), markup=False)
@@ -63,7 +66,25 @@ def run_model(
     OUT.print(f"outputs_sha256 {figures['outputs_sha256']}")
     _write_outputs(library, result, output_path)
     if json_path:
-        _write(Path(json_path), (json.dumps(figures, indent=2) + "\n").encode())
+        write_whole(Path(json_path), (json.dumps(figures, indent=2) + "\n").encode())
+
+
+def _drive(bench: Bench, image: Firmware, inputs: Sequence[npt.NDArray[np.generic]]) -> RunResult:
+    with HostDriven(bench, image) as session:
+        return session.run(image.libraries[0].name, inputs)
+
+
+def _listen(bench: Bench, image: Firmware) -> RunResult:
+    alone = StandingAlone(bench, image)
+    if bench.has_power_switch:
+        OUT.print("programmed, switched off and on, and listened to")
+        result = alone.power_cycle()
+    else:
+        OUT.print("programmed, reset and listened to: a physical board's power cannot be switched from here")
+        result = alone.reset()
+    OUT.print(f"cause of the reset, as the board has it: {alone.reset_cause}")
+    bench.reset(halt=False)  # from now on it is left alone
+    return result
 
 
 def print_size(model: Path, board_name: str) -> None:
@@ -85,12 +106,24 @@ def print_size(model: Path, board_name: str) -> None:
             f"{section.size:,}",
         )
     OUT.print(table)
+    print_use(board, image)
+
+
+def print_use(board: Board, image: Firmware) -> None:
+    """Print how much of the board's memory an image takes."""
     for name, used in image.region_use().items():
         room = board.region(name).size
         OUT.print(f"{name}: {used:,} of {room:,} bytes, {100 * used / room:.1f} %")
 
 
+def note_input(library: Library, path: str) -> None:
+    """Say so where the inputs are not the user's."""
+    if not path and library.inputs:
+        OUT.print(f"input: random values, seed {_SEED} (give your own with --input)")
+
+
 def check_named(model: Path) -> None:
+    """Refuse a command without a model."""
     if model == Path():
         raise ConfigError("no model is named", "give one with --model FILE")
 
@@ -144,7 +177,12 @@ def _check_destinations(library: Library, output_path: str, json_path: str) -> N
         raise ConfigError(
             f"{output_path}: the model has {len(library.outputs)} outputs", "give --output a .npz file"
         )
-    for path in (output_path, json_path):
+    check_places(output_path, json_path)
+
+
+def check_places(*paths: str) -> None:
+    """Refuse files that could not be written; an empty path is none."""
+    for path in paths:
         if path and not Path(path).resolve().parent.is_dir():
             raise ConfigError(f"{path}: its folder does not exist")
         if path and Path(path).is_dir():
@@ -161,10 +199,10 @@ def _write_outputs(library: Library, result: RunResult, path: str) -> None:
         else:
             np.save(file, result.outputs[0])
         file.seek(0)
-        _write(Path(path), file.read())
+        write_whole(Path(path), file.read())
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
     draft = path.with_name(f".{path.name}-{os.getpid()}")
     try:

@@ -6,6 +6,6 @@ the room there is.
 """
 
 from utvm.firmware.build import build, build_process
-from utvm.firmware.image import Firmware, Section
+from utvm.firmware.image import Firmware, Section, Shares
 
-__all__ = ["Firmware", "Section", "build", "build_process"]
+__all__ = ["Firmware", "Section", "Shares", "build", "build_process"]

@@ -5,13 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy.typing as npt
+
 from utvm import runtime
 from utvm import toolchain as toolchain_room
 from utvm.boards import Board, ProcessBoard
 from utvm.cache import Cache, content_key, tree_digest
 from utvm.compiler import Library
 from utvm.errors import DoesNotFitError, ToolchainError
-from utvm.firmware.image import Firmware
+from utvm.firmware.image import GENERATED, Firmware
 from utvm.firmware.sources import generate, render
 from utvm.runtime import Executor
 from utvm.toolchain import ROOT, Toolchain
@@ -20,22 +22,29 @@ from utvm.toolchain import ROOT, Toolchain
 _FAULT_STACK_SIZE = 256
 
 
-def build(board: Board, libraries: Sequence[Library], executor: Executor = "host_driven") -> Firmware:
+def build(
+    board: Board,
+    libraries: Sequence[Library],
+    executor: Executor = "host_driven",
+    stored: Sequence[npt.ArrayLike] = (),
+) -> Firmware:
     """Build the firmware that runs some libraries on a board.
 
     The result is cached by content: sources, linker script, compiler version and flags.
 
     Args:
-        executor: what drives it: ``host_driven`` by the debug port, ``rpc`` by a client on the console.
+        executor: what drives it: ``host_driven`` by the debug port, ``rpc`` by a client on the console; or nobody,
+            ``standing_alone``: it runs its one model on stored inputs and prints what comes out.
+        stored: for ``standing_alone``, one array an input, of the shape and element type that the model declares.
 
     Raises:
-        ConfigError: two libraries have one name, or there is none.
+        ConfigError: two libraries have one name, or there is none; the stored inputs are not the model's.
         DoesNotFitError: a section does not fit its region; names section, need and room in bytes.
         ToolchainError: the compiler is missing or refuses a source.
     """
     toolchain = Toolchain(board.toolchain)
     architecture = toolchain.cpu(board.cpu).architecture
-    generated = generate(libraries, executor, linked_by_script=True)
+    generated = generate(libraries, executor, stored, linked_by_script=True)
     generated["linker.ld"] = render(
         "linker.ld.j2",
         board=board,
@@ -61,20 +70,28 @@ def build(board: Board, libraries: Sequence[Library], executor: Executor = "host
     return Firmware(board, entry / "firmware.elf", tuple(libraries))
 
 
-def build_process(board: ProcessBoard, libraries: Sequence[Library]) -> Firmware:
-    """Build the program that is a board with some libraries, and answers RPC on standard input and output.
+def build_process(
+    board: ProcessBoard,
+    libraries: Sequence[Library],
+    executor: Executor = "rpc",
+    stored: Sequence[npt.ArrayLike] = (),
+) -> Firmware:
+    """Build the program that is a board with some libraries; its console is standard input and output.
+
+    Args:
+        executor, stored: as for :func:`build`. There is no debug port for ``host_driven``.
 
     Raises:
-        ConfigError: two libraries have one name, or there is none.
+        ConfigError: two libraries have one name, or there is none; the stored inputs are not the model's.
         ToolchainError: the compiler is missing or refuses a source.
     """
     toolchain = Toolchain(board.toolchain)
     architecture = toolchain.cpu(board.cpu).architecture
     image = _Image(
-        generate(libraries, "rpc", linked_by_script=False),
-        runtime.sources(architecture, "rpc"),
-        runtime.include(architecture, "rpc"),
-        (*runtime.defines("rpc"), *_defines(board.name, board.clock_hz)),
+        generate(libraries, executor, stored, linked_by_script=False),
+        runtime.sources(architecture, executor),
+        runtime.include(architecture, executor),
+        (*runtime.defines(executor), *_defines(board.name, board.clock_hz)),
     )
 
     def link(work: Path) -> None:
@@ -86,7 +103,7 @@ def build_process(board: ProcessBoard, libraries: Sequence[Library]) -> Firmware
             cpu=board.cpu,
             include=[*image.include, work],
             defines=image.defines,
-            path_map=[(work, "/utvm/generated"), (ROOT, "/utvm")],
+            path_map=[(ROOT, "/utvm"), (work, GENERATED)],
         )
 
     entry = Cache("firmware").fetch(_key(toolchain, board.cpu, image), link)
@@ -141,10 +158,11 @@ def _link(board: Board, toolchain: Toolchain, image: _Image, work: Path) -> None
             include=[*image.include, work],
             defines=image.defines,
             path_map=[
-                (work, "/utvm/generated"),
                 (ROOT, "/utvm"),
                 (board.directory, f"/utvm/boards/{board.name}"),
+                (work, GENERATED),
             ],
+            map_file=work / "firmware.map",
         )
     except ToolchainError as error:
         raise _too_big(board, error.message) or error from None

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,13 @@ from utvm.compiler import Library
 from utvm.errors import ConfigError
 from utvm.firmware import working_memory
 from utvm.toolchain import Toolchain
+
+GENERATED = "/utvm/generated"
+"""The folder of an image's own files, as debug information and the linker's map call it."""
+
+# A section of one source, or of an object of the C library: name, address, size, source. Long names have a line.
+_CONTRIBUTION = re.compile(r"^ \.\S+\s+0x([0-9a-f]+)\s+0x([0-9a-f]+) (/.+)$", re.MULTILINE)
+_ERASED = b"\xff"
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,21 @@ class Section:
     size: int
     load_address: int | None
     writable: bool
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Whose the bytes in flash are.
+
+    Attributes:
+        model: code and constants of the libraries.
+        stored: inputs that are stored in the image.
+        runtime: everything else: start-up code, executor, port, C library, tables, padding.
+    """
+
+    model: int
+    stored: int
+    runtime: int
 
 
 @dataclass(frozen=True)
@@ -70,6 +93,16 @@ class Firmware:
                 if segment["p_type"] == "PT_LOAD" and segment["p_filesz"]
             )
 
+    @property
+    def binary(self) -> tuple[int, bytes]:
+        """The image as one block: its load address and contents, with erased flash where nothing is."""
+        segments = sorted(self.segments)
+        first = segments[0][0]
+        data = b""
+        for address, part in segments:
+            data = data.ljust(address - first, _ERASED) + part
+        return first, data
+
     @functools.cached_property
     def symbols(self) -> dict[str, int]:
         """Addresses of functions (without the Thumb bit) and objects."""
@@ -102,6 +135,19 @@ class Firmware:
     def ram_bytes(self) -> int:
         """Bytes that the image takes in RAM: data, arena and stacks."""
         return sum(section.size for section in self.sections if section.writable)
+
+    @property
+    def shares(self) -> Shares:
+        """Whose the bytes in flash are, as the linker's map has it."""
+        kept = [(s.address, s.address + s.size) for s in self.sections if s.load_address is not None]
+        own = {f"{GENERATED}/{name}" for library in self.libraries for name in library.sources}
+        model = 0
+        for address, size, source in _CONTRIBUTION.findall(self.elf.with_suffix(".map").read_text("utf-8")):
+            if source in own and any(start <= int(address, 16) < end for start, end in kept):
+                model += int(size, 16)
+        stored = sum(tensor.size_bytes for library in self.libraries for tensor in library.inputs)
+        stored = stored if "utvm_stored_inputs" in self.symbols else 0
+        return Shares(model, stored, self.flash_bytes - model - stored)
 
     @functools.cached_property
     def digest(self) -> str:

@@ -1,15 +1,20 @@
-"""The C that is written for an image: the table of its programs and, for RPC, what clients may know of them."""
+"""The C that is written for an image: the table of its programs, and what only one executor needs.
+
+For RPC, that is what clients may know of the programs; for an image that stands alone, its stored inputs.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
+import numpy.typing as npt
 
 from utvm.compiler import Library, Tensor
 from utvm.compiler.library import dlpack_code, item_bytes
 from utvm.errors import ConfigError
 from utvm.firmware import working_memory
+from utvm.firmware.inputs import as_bytes
 from utvm.runtime import Executor
 
 
@@ -38,14 +43,22 @@ def render(template: str, **values: object) -> str:
     return _TEMPLATES.get_template(template).render(**values)
 
 
-def generate(libraries: Sequence[Library], executor: Executor, *, linked_by_script: bool) -> dict[str, str]:
+def generate(
+    libraries: Sequence[Library],
+    executor: Executor,
+    stored: Sequence[npt.ArrayLike] = (),
+    *,
+    linked_by_script: bool,
+) -> dict[str, str]:
     """Return file name to text: tables for some libraries, and the libraries' own files.
 
     Args:
+        stored: the inputs that an image which stands alone runs its model on.
         linked_by_script: whether a linker script of ours decides where the working memory lies.
 
     Raises:
-        ConfigError: two libraries have one name, or there is none.
+        ConfigError: two libraries have one name, or there is none; an image that is to stand alone has several, or
+            the stored inputs are not what the model takes.
     """
     names = [library.name for library in libraries]
     if not names or len(set(names)) != len(names):
@@ -57,11 +70,21 @@ def generate(libraries: Sequence[Library], executor: Executor, *, linked_by_scri
             arena_bytes=max(map(working_memory.size, libraries)),
             steps=max(len(library.calls) for library in libraries) if executor == "rpc" else 0,
             inputs_apart=executor == "rpc",
+            stored=executor == "standing_alone",
             linked_by_script=linked_by_script,
         )
     }
     if executor == "rpc":
         files["signatures.c"] = render("signatures.c.j2", libraries=libraries)
+    if executor == "standing_alone":
+        if len(libraries) > 1:
+            raise ConfigError(
+                f"firmware that stands alone runs one model, not {names}", "build one for each model"
+            )
+        (library,) = libraries
+        files["stored_input.c"] = render(
+            "stored_input.c.j2", library=library, stored=as_bytes(stored, library.inputs)
+        )
     for library in libraries:
         files.update(library.sources)
     return files

@@ -1,8 +1,9 @@
 """The C that runs on boards: start-up code, fault handlers, the cycle counter and the executors.
 
-``include/utvm.h`` is what board ports and programs are written against. ``host_driven/`` and ``rpc/`` are the
-executors: one of them is in an image. ``cortex_m/`` and ``host/`` have what one architecture needs, and in a
-folder named after an executor what only that one needs of it; the C files beside this one are for every image.
+``include/utvm.h`` is what board ports and programs are written against. ``host_driven/``, ``rpc/`` and
+``standing_alone/`` are the executors: one of them is in an image. ``cortex_m/`` and ``host/`` have what one
+architecture needs, and in a folder named after an executor what only that one needs of it; the C files beside this
+one are for every image.
 ``portable/`` has what becomes a part of libraries. This module only says where they are.
 """
 
@@ -13,8 +14,8 @@ DIRECTORY = Path(__file__).resolve().parent
 INCLUDE = DIRECTORY / "include"
 PORTABLE = DIRECTORY / "portable"
 
-Executor = Literal["host_driven", "rpc"]
-"""What is in an image beside the programs: the debug port drives it, or RPC does."""
+Executor = Literal["host_driven", "rpc", "standing_alone"]
+"""What is in an image beside the programs: the debug port drives it, RPC does, or nobody."""
 
 
 RPC_PROTOCOL = "0.8.0"

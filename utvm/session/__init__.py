@@ -2,11 +2,13 @@
 
 :class:`HostDriven` needs nothing but the debug port: it writes inputs into the program's buffers, lets the core
 run to the end marker, and reads outputs and the cycle counter back. :class:`utvm.session.rpc.RpcSession` asks the
-board over a pipe of bytes. Both are a :class:`Session`.
+board over a pipe of bytes. Both are a :class:`Session`. :class:`StandingAlone` starts a firmware that needs no
+host, and listens to its console.
 """
 
 from utvm.session.fault import DeviceFault, FaultRecord
 from utvm.session.host_driven import HostDriven
 from utvm.session.running import RunResult, Session
+from utvm.session.standing_alone import StandingAlone
 
-__all__ = ["DeviceFault", "FaultRecord", "HostDriven", "RunResult", "Session"]
+__all__ = ["DeviceFault", "FaultRecord", "HostDriven", "RunResult", "Session", "StandingAlone"]

@@ -11,9 +11,10 @@ from utvm.attach import Bench
 from utvm.compiler import Tensor
 from utvm.errors import BoardError
 from utvm.firmware import Firmware
+from utvm.firmware.inputs import as_bytes
 from utvm.session.explain import explain
 from utvm.session.fault import RECORD_SIZE, FaultRecord
-from utvm.session.running import RunResult, as_bytes
+from utvm.session.running import RunResult
 
 _TURN = "utvm_host_turn"
 _FAULT_STOP = "utvm_fault_stop"

@@ -13,11 +13,12 @@ import numpy.typing as npt
 from utvm.compiler import Library, Tensor
 from utvm.compiler.library import dlpack_code, item_bytes
 from utvm.errors import BoardError, ConfigError
+from utvm.firmware.inputs import as_bytes
 from utvm.runtime import RPC_PROTOCOL
 from utvm.session.link import Link
 from utvm.session.minrpc import Code, TypeIndex
 from utvm.session.rpc_board import RpcBoard
-from utvm.session.running import RunResult, as_bytes
+from utvm.session.running import RunResult
 
 _CPU = struct.pack("<ii", 1, 0)
 _TIMEOUT = 60.0  # Seconds for whatever is not a run.

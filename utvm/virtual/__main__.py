@@ -1,10 +1,12 @@
 """A virtual board as a process: ``python -m utvm.virtual``.
 
 Reads a :class:`utvm.virtual.spec.MachineSpec` as JSON on standard input, prints one line with its two TCP ports
-once it is ready, and serves until SIGTERM or Ctrl-C.
+once it is ready, and serves until SIGTERM or Ctrl-C. SIGUSR1 takes the board's power away and gives it back; a
+line with the number of such power cycles tells that it has happened.
 """
 
 import argparse
+import itertools
 import logging
 import signal
 import sys
@@ -20,6 +22,7 @@ from utvm.virtual.spec import MachineSpec
 from utvm.virtual.stlink_tcp import StLinkServer
 
 _ENDING = {signal.SIGTERM, signal.SIGINT}
+_POWER_CYCLE = signal.SIGUSR1
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -33,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         print(problem, file=sys.stderr)
         return problem.exit_code
     # Blocked here, for this thread and those it starts, and waited for below: an end in good order.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*_ENDING, _POWER_CYCLE})
     try:
         machine = Machine(spec)
     except UtvmError as refusal:
@@ -54,7 +57,12 @@ def main(arguments: Sequence[str]) -> int:
     for servant in servants:
         servant.start()
     print(f"virtual board {spec.name} ready: st-link tcp {probe.port}, console tcp {console.port}", flush=True)
-    signal.sigwait(_ENDING)
+    for cycle in itertools.count(1):
+        if signal.sigwait({*_ENDING, _POWER_CYCLE}) != _POWER_CYCLE:
+            break
+        with probe.target_off():
+            machine.power_cycle()
+        print(f"power cycle {cycle} done", flush=True)
     probe.close()
     console.close()
     # A client that came in the last moment has its thread now; Python refuses new ones from here on.

@@ -3,6 +3,8 @@
 import ctypes
 import mmap
 from collections.abc import Callable
+from enum import Enum, auto
+from random import Random
 
 from utvm.virtual.spec import Region
 
@@ -13,6 +15,14 @@ class BusError(Exception):
     def __init__(self, address: int) -> None:
         super().__init__(f"bus error at {address:#010x}")
         self.address = address
+
+
+class ResetCause(Enum):
+    """Why a board is reset: for registers that tell."""
+
+    POWER = auto()
+    PIN = auto()
+    SOFTWARE = auto()
 
 
 class Device:
@@ -39,6 +49,9 @@ class Device:
 
     def reset(self) -> None:
         """Take the state after a system reset."""
+
+    def was_reset(self, cause: ResetCause) -> None:
+        """Learn why :meth:`reset` was called, right after it."""
 
     def read(self, offset: int, size: int) -> int:
         """Return 1, 2 or 4 bytes that do not cross a word."""
@@ -74,6 +87,14 @@ class Memory:
     def fill(self, value: int) -> None:
         """Set every byte."""
         self.bytes[:] = bytes([value]) * self.region.size
+
+    def lose(self, noise: Random) -> None:
+        """Forget everything, as RAM without power: no byte is what it was, and none is zero, which could pass."""
+        found = (
+            after if after != before else after % 255 + 1
+            for before, after in zip(self.bytes[:], noise.choices(range(1, 256), k=self.region.size), strict=True)
+        )
+        self.bytes[:] = bytes(found)
 
 
 Program = Callable[[int, int, int], None]

@@ -67,6 +67,10 @@ class MemoryAccessPort:
         self._memory = memory
         self._identification = identification
         self._base = base
+        self.power_on()
+
+    def power_on(self) -> None:
+        """Take the state after power-on."""
         self._control = 0x03000042
         self._address = 0
 
@@ -192,6 +196,11 @@ class DebugPort:
     ) -> None:
         self.identification = identification
         self.ap = MemoryAccessPort(memory, identification=ap_identification, base=base)
+        self.power_on()
+
+    def power_on(self) -> None:
+        """Take the state after power-on: nothing is powered up or selected, no error stands."""
+        self.ap.power_on()
         self._control = 0
         self._select = 0
         self._posted = 0

@@ -1,12 +1,13 @@
 """A whole virtual board, as its debug port and its reset pin see it."""
 
 import logging
+import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from utvm.errors import ConfigError
-from utvm.virtual.bus import Bus, BusError, Device
+from utvm.virtual.bus import Bus, BusError, Device, ResetCause
 from utvm.virtual.cortex_m.cpu import CortexM7
 from utvm.virtual.cortex_m.debug import DFSR_HALTED
 from utvm.virtual.spec import MachineSpec, Peripheral
@@ -46,6 +47,8 @@ class Machine:
         self._in_reset = False
         self._closing = False
         self._broken = False
+        # Seeded: two runs find the same after the same number of power cycles.
+        self._noise = random.Random(0)
         self._thread = threading.Thread(target=self._live, name=f"core of {spec.name}", daemon=True)
         self._bus = Bus(spec.regions)
         for memory in self._bus.memories:
@@ -55,7 +58,7 @@ class Machine:
         self._peripherals: list[Device] = []
         for peripheral in spec.peripherals:
             self._add(peripheral)
-        self._reset(peripherals=True)
+        self._reset(ResetCause.POWER)
 
     def start(self) -> None:
         """Power the board: the core comes out of reset and runs."""
@@ -94,7 +97,7 @@ class Machine:
         """Pull nRST low: the core and the peripherals are reset and stand still; memory and debug stay."""
         with self._visit():
             self._in_reset = True
-            self._reset(peripherals=True)
+            self._reset(ResetCause.PIN)
 
     def release_reset(self) -> None:
         """Let nRST go: the core starts at its reset vector, or halts there if a debugger asked for it."""
@@ -103,19 +106,22 @@ class Machine:
                 return
             self._in_reset = False
             halt_asked = self._cpu.halted
-            self._reset(peripherals=True)
+            self._reset(ResetCause.PIN)
             if halt_asked and not self._cpu.halted:
                 self._cpu.halt(DFSR_HALTED)
 
     def power_cycle(self) -> None:
-        """Take the power away and give it back: RAM and debug settings are lost, flash is not."""
+        """Take the power away and give it back: RAM, registers and debug settings are lost, flash is not.
+
+        RAM holds noise afterwards.
+        """
         with self._visit():
             for memory in self._bus.memories:
                 if memory.region.kind == "ram":
-                    memory.fill(0)
+                    memory.lose(self._noise)
                     self._bus.on_memory_change(memory.start, memory.end)
             self._cpu.power_on()
-            self._reset(peripherals=True)
+            self._reset(ResetCause.POWER)
 
     def console_input(self, data: bytes) -> None:
         """Send bytes to the board's serial line."""
@@ -179,13 +185,15 @@ class Machine:
 
     def _serve_reset_request(self) -> None:
         peripherals = self._cpu.take_reset_request()
-        if peripherals is not None:
-            self._reset(peripherals=peripherals)
-
-    def _reset(self, *, peripherals: bool) -> None:
         if peripherals:
-            for device in self._peripherals:
-                device.reset()
+            self._reset(ResetCause.SOFTWARE)
+        elif peripherals is not None:
+            self._cpu.reset()
+
+    def _reset(self, cause: ResetCause) -> None:
+        for device in self._peripherals:
+            device.reset()
+            device.was_reset(cause)
         self._cpu.reset()
 
     @contextmanager

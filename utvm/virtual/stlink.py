@@ -120,6 +120,10 @@ class StLink:
             0x54: self._read_words_in_place,
         }
 
+    def lose_target(self) -> None:
+        """Follow a power cycle of the board: its debug port answers when the host has entered a mode again."""
+        self._port.power_on()
+
     def execute(self, command: bytes, data: bytes, reply_size: int) -> bytes:
         """Run one command.
 

@@ -4,12 +4,13 @@ Little-endian, one byte of order and its arguments in, a status word and the res
 probe. A client may look at it any time; only one may have it open, the next one is told that it is in use.
 """
 
+import contextlib
 import logging
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, StLink, TargetBoard
 
@@ -69,7 +70,8 @@ class StLinkServer:
         self._probe = StLink(board)
         self._serial = serial.encode("ascii")
         self._latency = latency
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the owner
+        self._wires = threading.Lock()  # between probe and board
         self._owner: object | None = None
         self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
@@ -88,6 +90,16 @@ class StLinkServer:
         # shutdown() wakes a thread that is blocked in accept(); close() alone does not.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+
+    @contextlib.contextmanager
+    def target_off(self) -> Iterator[None]:
+        """Switch the board's power off and on in a ``with`` block: no command is under way, its debug port is new.
+
+        The probe itself keeps its power, as one does that hangs on a USB cable of its own.
+        """
+        with self._wires:
+            yield
+            self._probe.lose_target()
 
     def _talk(self, client: socket.socket, peer: tuple[str, int]) -> None:
         with client:
@@ -154,7 +166,8 @@ class StLinkServer:
         if self._owner is not client:
             client.sendall(_word(_STATUS_BAD_PARAMETER) + bytes(wanted))
             return
-        reply = self._probe.execute(command, data, wanted)
+        with self._wires:
+            reply = self._probe.execute(command, data, wanted)
         _wait_until(started + self._latency)
         client.sendall(_word(_STATUS_OK) + reply)
 

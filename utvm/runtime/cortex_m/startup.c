@@ -27,6 +27,9 @@ void utvm_start(void) {
   SCB_SHCSR |= SHCSR_MEMFAULTENA | SHCSR_BUSFAULTENA | SHCSR_USGFAULTENA;
   SCB_CCR |= CCR_DIV_0_TRP;
   utvm_main();
+  /* Nothing is left to do. Without the counter's tick nothing wakes the core but a debugger or a reset. */
+  SYST_CSR = 0u;
   for (;;) {
+    __asm__ volatile("wfi");
   }
 }

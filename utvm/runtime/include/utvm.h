@@ -233,7 +233,7 @@ bool utvm_pipe_next(uint8_t *byte);
 /** Why the board was reset last, in a few words. */
 const char *utvm_port_reset_cause(void);
 
-/** The executor; called by the start-up code, never returns. */
+/** The executor; called by the start-up code. Returns, if at all, when nothing is left to do. */
 void utvm_main(void);
 
 #endif

@@ -26,6 +26,7 @@ _SCS = 0xE000E000
 _DWT = 0xE0001000
 _FPB = 0xE0002000
 _WFI = 0xBF30
+_FLOAT_SELECTORS = range(0x40, 0x60)  # of DCRSR: S0 to S31
 _LOCK_UP_ADDRESS = 0xFFFFFFFE
 
 _VECTOR_CATCH = {
@@ -140,7 +141,10 @@ class CortexM7:
         return wanted
 
     def power_on(self) -> None:
-        """Forget what only a power cycle forgets: the debugger's settings."""
+        """Forget what only a power cycle forgets: the debugger's settings, floating-point registers."""
+        for selector in _FLOAT_SELECTORS:
+            self.core.write_selected(selector, 0)
+        self._reset_wanted = None
         self.debug.power_on()
         self._dwt.power_on()
         self._fpb.power_on()

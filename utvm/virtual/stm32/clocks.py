@@ -4,6 +4,7 @@ What is switched on is ready at once. The clock tree has no effect: one instruct
 answer whether their clock is enabled or not. Source: RM0385, sections 4.4 and 5.3.
 """
 
+from utvm.virtual.bus import ResetCause
 from utvm.virtual.stm32.registers import PlainRegisters
 
 _RCC_CR = 0x00
@@ -14,6 +15,8 @@ _SW = 0x3
 _SWS_SHIFT = 2
 _RMVF = 1 << 24
 _RESET_FLAGS = 0xFE000000
+# RM0385, 5.1 and 5.3.21: every reset pulls the reset pin, too; the flags of several add up.
+_FLAGS_OF = {ResetCause.POWER: 0x0E000000, ResetCause.PIN: 0x04000000, ResetCause.SOFTWARE: 0x14000000}
 
 _PWR_CR1 = 0x00
 _PWR_CSR1 = 0x04
@@ -33,6 +36,7 @@ class Rcc(PlainRegisters):
     """RCC: oscillators and PLLs are ready when they are on, and the system clock switches at once."""
 
     def __init__(self) -> None:
+        self.values = {_RCC_CSR: 0}
         super().__init__(
             {
                 _RCC_CR: 0x00000083,
@@ -43,11 +47,20 @@ class Rcc(PlainRegisters):
                 0x58: 0x00000001,
                 0x60: 0xFFFFCBFF,
                 0x64: 0x04F77F33,
-                _RCC_CSR: 0x0E000000,
                 0x84: 0x24003000,
                 0x88: 0x24003000,
             }
         )
+
+    def reset(self) -> None:
+        kept = self.values[_RCC_CSR] & _RESET_FLAGS
+        super().reset()
+        self.values[_RCC_CSR] = kept
+
+    def was_reset(self, cause: ResetCause) -> None:
+        if cause is ResetCause.POWER:
+            self.values[_RCC_CSR] = 0
+        self.values[_RCC_CSR] |= _FLAGS_OF[cause]
 
     def store(self, offset: int, value: int, lanes: int) -> None:
         super().store(offset, value, lanes)

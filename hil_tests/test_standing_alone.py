@@ -1,0 +1,78 @@
+"""Firmware that stands alone: the board starts by itself, runs its model on a stored input, and says the result.
+
+A virtual board is switched off and on. A physical one's power cannot be switched from here: it is reset.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from hil_tests.programs import handwritten, line_of
+from models.digits import quantize
+from models.digits.data import held_out
+from models.tflite_reference import tflite_micro
+from utvm.attach import Bench
+from utvm.compiler import Library, load
+from utvm.firmware import Firmware, build
+from utvm.session import DeviceFault, RunResult, Session, StandingAlone
+
+pytestmark = pytest.mark.needs("debug port")
+
+_FAULTY = handwritten("faulty", '  __asm__ volatile("udf #0"); /* here */\n  return x[0];')
+
+
+@pytest.fixture(scope="module")
+def digits(compile_for_board: Callable[..., Library]) -> Library:
+    return compile_for_board(load(quantize.MODEL))
+
+
+@pytest.fixture(scope="module")
+def picture() -> npt.NDArray[Any]:
+    return quantize.quantized_images(held_out()[0])[0][np.newaxis]
+
+
+def _start(alone: StandingAlone) -> RunResult:
+    return alone.power_cycle() if alone.bench.has_power_switch else alone.reset()
+
+
+def test_the_result_is_the_reference_s_after_every_start(
+    board: Bench, digits: Library, picture: npt.NDArray[Any]
+) -> None:
+    ((expected,),) = tflite_micro(quantize.MODEL.read_bytes(), [[picture]])
+    alone = StandingAlone(board, build(board.board, [digits], "standing_alone", [picture]))
+    for _ in range(2):
+        result = _start(alone)
+        assert result.outputs[0].tobytes() == expected.tobytes()
+        assert result.outputs[0].shape == expected.shape
+        assert 0 < result.stack_used < board.board.layout.stack_size
+        if board.has_power_switch:
+            assert alone.reset_cause == "power on"
+    # The board has cleared the cause before: this is what the last start left.
+    assert alone.reset().outputs[0].tobytes() == expected.tobytes()
+    assert alone.reset_cause == "reset pin"
+
+
+def test_it_takes_as_long_as_with_a_host(
+    board: Bench,
+    digits: Library,
+    picture: npt.NDArray[Any],
+    firmware: Callable[..., Firmware],
+    session: Callable[[Firmware], Session],
+) -> None:
+    if board.count_unit != "instructions":
+        pytest.skip("a chip counts cycles, which depend on where its flash accelerator finds the input")
+    result = _start(StandingAlone(board, build(board.board, [digits], "standing_alone", [picture])))
+    assert session(firmware([digits])).run(digits.name, [picture]).count == result.count
+
+
+def test_a_fault_is_said_to_whoever_listens(board: Bench) -> None:
+    alone = StandingAlone(board, build(board.board, [_FAULTY], "standing_alone", [np.zeros(4, np.int32)]))
+    for _ in range(2):
+        with pytest.raises(DeviceFault) as caught:
+            _start(alone)
+        assert caught.value.record.name == "UsageFault"
+        assert f"faulty.c:{line_of(_FAULTY, '/* here */')}" in caught.value.source_line
+        assert any("utvm_main" in line for line in caught.value.backtrace)

@@ -1,0 +1,78 @@
+"""``firmware.build`` and ``model.run --standing-alone``."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from elftools.elf.elffile import ELFFile
+from running import inv
+
+from models.tflite_reference import tflite_micro
+from utvm.toolchain import ROOT
+
+MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
+BOARD = ("--model", MODEL, "--board", "stm32f746")
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    path = tmp_path / "x.npy"
+    np.save(path, np.random.default_rng(7).integers(-128, 128, (1, 8, 8, 1), np.int8))
+    return path
+
+
+def test_firmware_is_built_as_elf_and_as_one_block(tmp_path: Path, picture: Path) -> None:
+    made = tmp_path / "digits.elf"
+    done = inv("firmware.build", *BOARD, "--input", picture, "--output", made)
+    assert done.returncode == 0, done.stderr
+    block = made.with_suffix(".bin").read_bytes()
+    assert np.load(picture).tobytes() in block
+    with made.open("rb") as file:
+        vectors = ELFFile(file).get_section_by_name(".vectors")
+        assert block.startswith(vectors.data())
+        assert f"digits.bin for address {vectors['sh_addr']:#010x}" in done.stdout
+    model, stored, runtime = (
+        int(re.search(rf"{name} ([\d,]+)", done.stdout)[1].replace(",", ""))  # type: ignore[index]
+        for name in ("model", "stored input", "runtime")
+    )
+    assert stored == 64
+    assert len(block) - 64 <= model + stored + runtime <= len(block)  # sections begin at multiples of up to 16
+    assert "of 1,048,576 bytes" in done.stdout
+    assert "seed" not in done.stdout
+    again = inv("firmware.build", *BOARD, "--input", picture, "--output", tmp_path / "again.elf")
+    assert again.returncode == 0
+    assert (tmp_path / "again.elf").read_bytes() == made.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--board", "stm32f746"], "no model is named"),
+        ([*BOARD, "--output", "digits.bin"], "ends in .elf"),
+        ([*BOARD, "--output", "nowhere/digits.elf"], "its folder does not exist"),
+        ([*BOARD, "--input", "none.npy"], "none.npy"),
+    ],
+)
+def test_what_cannot_be_built_is_one_message(words: list[object], said: str) -> None:
+    done = inv("firmware.build", *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_model_runs_on_a_board_that_is_left_alone(tmp_path: Path, picture: Path) -> None:
+    came, figures = tmp_path / "y.npy", tmp_path / "figures.json"
+    words = ("model.run", *BOARD, "--virtual", "--input", picture, "--output", came, "--json", figures)
+    done = inv(*words, "--standing-alone")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "switched off and on" in done.stdout
+    assert "power on" in done.stdout
+    ((expected,),) = tflite_micro(MODEL.read_bytes(), [[np.load(picture)]])
+    assert np.load(came).tobytes() == expected.tobytes()
+    alone = json.loads(figures.read_text())
+    assert inv(*words).returncode == 0
+    driven = json.loads(figures.read_text())
+    for figure in ("instructions", "outputs_sha256"):
+        assert alone[figure] == driven[figure]

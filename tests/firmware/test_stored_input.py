@@ -1,0 +1,71 @@
+"""Firmware that stands alone: what is refused, whose its bytes are, and how large the runtime is."""
+
+import dataclasses
+import re
+import subprocess
+
+import numpy as np
+import pytest
+
+from hil_tests.programs import handwritten
+from utvm import firmware
+from utvm.boards import Board
+from utvm.compiler import Library, compile_model, load
+from utvm.errors import ConfigError
+from utvm.toolchain import ROOT
+
+X = np.array([1, -2, 3, -4], np.int32)
+_RUNTIME_LIMIT = 4096
+
+
+def test_the_stored_inputs_are_in_flash_as_they_lie_in_memory(board: Board) -> None:
+    adder = handwritten("adder", "  y[0] = x[0] + ((const int32_t *)inputs[1])[0];\n  return 0;", inputs=2)
+    image = firmware.build(board, [adder], "standing_alone", [X, -X])
+    address, contents = image.binary
+    for array in (X, -X):
+        place = address + contents.index(array.tobytes())
+        assert image.region_of(place) == board.layout.code
+        assert place % 16 == 0
+
+
+def test_an_array_of_another_type_or_shape_is_refused(board: Board, doubler: Library) -> None:
+    for wrong in ([X.astype(np.int64)], [X[:3]], [], [X, X]):
+        with pytest.raises(ConfigError):
+            firmware.build(board, [doubler], "standing_alone", wrong)
+
+
+def test_it_runs_one_model(board: Board, doubler: Library) -> None:
+    other = dataclasses.replace(handwritten("other", "  return 0;"))
+    with pytest.raises(ConfigError, match="runs one model"):
+        firmware.build(board, [doubler, other], "standing_alone", [X])
+
+
+def test_the_block_is_what_binutils_make_of_the_image(board: Board, doubler: Library) -> None:
+    image = firmware.build(board, [doubler], "standing_alone", [X])
+    made = image.elf.with_name("copy.bin")
+    subprocess.run(["arm-none-eabi-objcopy", "-O", "binary", image.elf, made], check=True)
+    golden = made.read_bytes()
+    made.unlink()
+    assert image.binary == (board.region(board.layout.code).address, golden)
+
+
+def test_the_model_s_share_is_that_of_its_symbols(board: Board) -> None:
+    weights = ", ".join(str(number) for number in range(100))
+    library = handwritten(
+        "heavy", "  y[0] = heavy_w[x[0] & 63];\n  return 0;", f"static const int32_t heavy_w[] = {{{weights}}};\n"
+    )
+    image = firmware.build(board, [library], "standing_alone", [X])
+    said = subprocess.run(["arm-none-eabi-nm", "-S", image.elf], capture_output=True, text=True, check=True).stdout
+    sizes = {name: int(size, 16) for size, name in re.findall(r"^\w+ (\w+) \w (heavy\w*)$", said, re.M)}
+    assert set(sizes) == {"heavy_run", "heavy_w", "heavy_program", "heavy_outputs"}
+    shares = image.shares
+    assert shares.model == sizes["heavy_run"] + sizes["heavy_w"]
+    assert shares.stored == X.nbytes
+    assert shares.model + shares.stored + shares.runtime == image.flash_bytes
+
+
+def test_the_runtime_is_under_4_kb(board: Board) -> None:
+    model = load(ROOT / "models" / "digits" / "digits_int8.tflite")
+    library = compile_model(model, features=board.features)
+    image = firmware.build(board, [library], "standing_alone", [np.zeros((1, 8, 8, 1), np.int8)])
+    assert 0 < image.shares.runtime < _RUNTIME_LIMIT, image.shares

@@ -1,0 +1,137 @@
+"""Firmware that stands alone, as a process on this computer, and what a listener makes of what it says."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from hil_tests.programs import handwritten, line_of
+from models.tflite_reference import tflite_micro
+from utvm import boards, firmware
+from utvm.boards import ProcessBoard
+from utvm.compiler import Library, compile_model, load
+from utvm.errors import BoardError
+from utvm.firmware import Firmware
+from utvm.session.fault import RECORD_SIZE, DeviceFault
+from utvm.session.reports import FaultReport, Report, ReportReader, ResultReport
+from utvm.session.standing_alone import hear, judge
+from utvm.session.transport import ChildProcess
+from utvm.toolchain import ROOT
+
+X = np.array([1, -2, 3, 70000], np.int32)
+
+
+def _program(library: Library, *stored: npt.NDArray[Any]) -> Firmware:
+    host = boards.load_any("host")
+    assert isinstance(host, ProcessBoard)
+    return firmware.build_process(host, [library], "standing_alone", stored)
+
+
+def _ran(image: Firmware) -> Report:
+    done = subprocess.run([image.elf], capture_output=True, timeout=30, check=False)
+    assert done.stdout.startswith(b"utvm: host is up\r\n")
+    (report,) = ReportReader().feed(done.stdout)
+    assert done.returncode == isinstance(report, FaultReport)
+    return report
+
+
+def _nothing() -> None:
+    pass
+
+
+def test_a_process_that_stands_alone_gives_what_the_reference_gives() -> None:
+    path = ROOT / "models" / "digits" / "digits_int8.tflite"
+    image = np.random.default_rng(1).integers(-128, 128, (1, 8, 8, 1), np.int8)
+    library = compile_model(load(path))
+    program = _program(library, image)
+    result = judge(_ran(program), program, "ns")
+    ((expected,),) = tflite_micro(path.read_bytes(), [[image]])
+    assert result.outputs[0].tobytes() == expected.tobytes()
+    assert result.outputs[0].shape == (1, 10)
+    assert result.count > 0
+
+
+def test_several_inputs_and_outputs_longer_than_a_line() -> None:
+    library = handwritten(
+        "both",
+        "  for (int i = 0; i < 4; i++) {\n    y[i] = x[i] + ((const int32_t *)inputs[1])[i];\n"
+        "    ((int32_t *)outputs[1])[i] = x[i];\n  }\n  return 0;",
+        inputs=2,
+        outputs=2,
+    )
+    image = _program(library, X, 2 * X)
+    result = judge(_ran(image), image, "ns")
+    assert [output.tolist() for output in result.outputs] == [(3 * X).tolist(), X.tolist()]
+
+
+def test_the_end_is_told_apart_from_an_error_code(doubler: Library) -> None:
+    failing = _program(handwritten("failing", "  return x[1];"), X)
+    with pytest.raises(BoardError, match="model failing returned error code -2"):
+        judge(_ran(failing), failing, "ns")
+    with pytest.raises(BoardError, match="ran failing"):
+        judge(_ran(failing), _program(doubler, X), "ns")
+
+
+def test_a_fault_is_reported_whole() -> None:
+    bad = handwritten("bad", "  return *(volatile int32_t *)(intptr_t)(x[0] & 4); /* here */")
+    image = _program(bad, X)
+    report = _ran(image)
+    assert isinstance(report, FaultReport)
+    assert len(report.record) == RECORD_SIZE
+    with pytest.raises(DeviceFault) as caught:
+        judge(report, image, "ns")
+    assert caught.value.record.name == "SIGSEGV"
+    assert f"bad.c:{line_of(bad, '/* here */')}" in caught.value.source_line
+    assert any("utvm_main" in line for line in caught.value.backtrace)
+
+
+def test_a_fault_record_of_another_size_is_no_fault_record(doubler: Library) -> None:
+    with pytest.raises(BoardError, match="cannot be read") as caught:
+        judge(FaultReport(b"abc", b""), _program(doubler, X), "ns")
+    assert not isinstance(caught.value, DeviceFault)
+
+
+def test_outputs_of_another_size_are_not_the_model_s(doubler: Library) -> None:
+    with pytest.raises(BoardError, match="outputs of \\[15\\] bytes"):
+        judge(ResultReport("doubler", "power on", 0, 1, 2, (bytes(15),)), _program(doubler, X), "ns")
+
+
+def test_listening_to_a_process(doubler: Library, tmp_path: Path) -> None:
+    image = _program(doubler, X)
+    with ChildProcess("host", [image.elf], log=tmp_path / "log") as child:
+        result = judge(hear(child, "host", 30.0, _nothing), image, "ns")
+    assert result.outputs[0].tolist() == (2 * X).tolist()
+
+
+class Silence:
+    """A line on which something has been said, and then nothing."""
+
+    def __init__(self, said: bytes) -> None:
+        self.said = said
+
+    def read(self, timeout: float) -> bytes:
+        said, self.said = self.said, b""
+        return said
+
+    def write(self, data: bytes) -> None:
+        raise AssertionError("a listener only listens")
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_board_that_ends_in_the_middle_is_quoted_and_looked_after() -> None:
+    class GoneError(Exception):
+        pass
+
+    def gone() -> None:
+        raise GoneError
+
+    begun = b"utvm: result m\r\nutvm: end 00000000\r\nutvm: result m\r\nutvm: sta"
+    with pytest.raises(BoardError, match=r"made no report within 0\.05 s, but 1 damaged ones.*utvm: sta"):
+        hear(Silence(begun), "b", 0.05, _nothing)
+    with pytest.raises(GoneError):
+        hear(Silence(begun), "b", 5.0, gone)
