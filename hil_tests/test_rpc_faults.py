@@ -60,7 +60,7 @@ _STEPS = dataclasses.replace(
     handwritten(
         "steps",
         "  UTVM_STEP(0u)\n  y[0] = 1;\n  UTVM_STEP(1u)\n  __builtin_trap();\n  return 0;",
-        "#include UTVM_STEP_HEADER",
+        '#include "utvm_step.h"',
     ),
     calls=(Call("steps_first", "add", 0, (), ()), Call("steps_second", "divide", 0, (), ())),
 )

@@ -128,7 +128,7 @@ class _Image:
 
 
 def _defines(name: str, clock_hz: int) -> tuple[str, ...]:
-    return (f'UTVM_BOARD_NAME="{name}"', f"UTVM_CLOCK_HZ={clock_hz}u", 'UTVM_STEP_HEADER="utvm.h"')
+    return (f'UTVM_BOARD_NAME="{name}"', f"UTVM_CLOCK_HZ={clock_hz}u", "UTVM_STEPS=1")
 
 
 def _key(toolchain: Toolchain, cpu: str, image: _Image) -> str:

@@ -27,6 +27,7 @@ void utvm_fault_begin(void) {
 }
 
 void utvm_assertion_failed(const char *file, int line, const char *expression) {
+  static const char decimal[] = "0123456789";
   char digits[12];
   uint32_t first = (uint32_t)sizeof digits - 1u;
   uint32_t rest = (line > 0) ? (uint32_t)line : 0u;
@@ -34,7 +35,7 @@ void utvm_assertion_failed(const char *file, int line, const char *expression) {
   digits[first] = '\0';
   do {
     first--;
-    digits[first] = (char)('0' + (char)(rest % 10u));
+    digits[first] = decimal[rest % 10u];
     rest /= 10u;
   } while (rest > 0u);
   used = add(0u, file);

@@ -7,9 +7,9 @@
 
 #include "{{ name }}_operators.h"
 
-#ifdef UTVM_STEP_HEADER
+#ifdef UTVM_STEPS
 /* Whoever wants to know where a run is defines UTVM_STEP(number) there: it comes before each step. */
-#include UTVM_STEP_HEADER
+#include "utvm_step.h"
 #else
 #define UTVM_STEP(number)
 #endif

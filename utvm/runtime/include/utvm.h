@@ -96,19 +96,8 @@ extern volatile bool utvm_profiling;
 extern uint64_t utvm_step_cycles[];
 extern const uint32_t utvm_step_room;
 
-/** What libraries that are compiled for firmware do before each step. */
-#define UTVM_STEP(number) utvm_step(number);
-
 /** A step takes the time from now on; for utvm_step(). */
 void utvm_profile_step(uint32_t number);
-
-/** Note that a step of the running program begins. */
-static inline void utvm_step(uint32_t number) {
-  utvm_running.step = number;
-  if (utvm_profiling) {
-    utvm_profile_step(number);
-  }
-}
 
 /** Run a program as utvm_run() does, and keep the cycles of each of its steps in utvm_step_cycles. */
 int32_t utvm_profile(uint32_t program);
