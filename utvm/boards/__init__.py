@@ -3,7 +3,7 @@
 :func:`load` reads a board's folder and checks it; :func:`names` lists the boards that come with the project.
 """
 
-from utvm.boards.board import Board, Layout, MemoryRegion, ProbeMatch, ProcessBoard
+from utvm.boards.board import Board, Layout, MemoryRegion, ProbeMatch, ProcessBoard, Timeouts
 from utvm.boards.loader import is_process, load, load_process, names
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "MemoryRegion",
     "ProbeMatch",
     "ProcessBoard",
+    "Timeouts",
     "is_process",
     "load",
     "load_process",
