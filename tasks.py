@@ -103,6 +103,7 @@ def board_virtual(_: Context, board: str = "", port: int = 7184, latency: int = 
         "port": "TCP port (default: 9090; 0 takes any free one)",
         "tracker": "HOST:PORT of a TVM RPC tracker to register with",
         "key": "RPC key of the board (default: its name)",
+        "transport": "what RPC goes through: console or rtt (default: console)",
     },
 )
 def board_serve(
@@ -114,6 +115,7 @@ def board_serve(
     tracker: str = "",
     key: str = "",
     executor: str = "aot",
+    transport: str = "",
     physical: bool = False,
     virtual: bool = False,
     serial: str = "",
@@ -121,7 +123,7 @@ def board_serve(
     """Put a model on a board and serve the board to TVM's RPC clients, until Ctrl-C."""
     from utvm.cli.serve import serve_board
 
-    serve_board(board, Path(model), listen, port, tracker, key, executor, physical, virtual, serial)
+    serve_board(board, Path(model), listen, port, tracker, key, executor, transport, physical, virtual, serial)
 
 
 @task(

@@ -1,7 +1,7 @@
-"""The board answers RPC over its console: with the results of the debug port, and a fault told in words."""
+"""The board answers RPC through each pipe: with the results of the debug port, and a fault told in words."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ from hil_tests.programs import handwritten, line_of
 from utvm.attach import Bench
 from utvm.compiler import Library, load
 from utvm.firmware import Firmware, build
+from utvm.runtime import Pipe
 from utvm.session import HostDriven
 from utvm.session.fault import DeviceFault
 from utvm.session.rpc import RpcError, RpcSession
@@ -26,55 +27,60 @@ def digits(compile_for_board: Callable[..., Library]) -> Library:
     return compile_for_board(load(DIGITS))
 
 
-@pytest.fixture
-def served(board: Bench, digits: Library) -> Iterator[RpcBoard]:
-    image = build(board.board, [digits, _UNDEFINED, _FAILING], "rpc")
-    with on_bench(board, image) as ready:
-        yield ready
+@pytest.fixture(params=["console", "rtt"])
+def pipe(request: pytest.FixtureRequest) -> Pipe:
+    name: Pipe = request.param
+    return name
+
+
+@contextmanager
+def serving(bench: Bench, digits: Library, pipe: Pipe) -> Iterator[tuple[RpcBoard, Callable[[], RpcSession]]]:
+    """Serve the board; what it gives begins sessions, which end with it."""
+    libraries = [digits, _UNDEFINED, _FAILING]
+    image = build(bench.board, libraries, "rpc", pipe)
+    with on_bench(bench, image, pipe=pipe) as ready, ExitStack() as stack:
+        yield ready, lambda: stack.enter_context(RpcSession(ready.connect(), libraries, bench.count_unit))
 
 
 @pytest.fixture
-def remote(board: Bench, digits: Library, served: RpcBoard) -> Iterator[Callable[[], RpcSession]]:
-    """Begins sessions, which end with the test."""
-    with ExitStack() as stack:
-        yield lambda: stack.enter_context(
-            RpcSession(served.connect(), [digits, _UNDEFINED, _FAILING], board.count_unit)
-        )
+def served(board: Bench, digits: Library, pipe: Pipe) -> Iterator[tuple[RpcBoard, Callable[[], RpcSession]]]:
+    with serving(board, digits, pipe) as both:
+        yield both
 
 
 def test_rpc_gives_what_the_debug_port_gives(
-    remote: Callable[[], RpcSession],
-    digits: Library,
-    firmware: Callable[[Sequence[Library]], Firmware],
-    session: Callable[[Firmware], HostDriven],
+    board: Bench, digits: Library, pipe: Pipe, firmware: Callable[[Sequence[Library]], Firmware]
 ) -> None:
-    over_rpc = remote()
     inputs = [np.random.default_rng(seed).integers(-128, 128, (1, 8, 8, 1), np.int8) for seed in range(2)]
-    results = [over_rpc.run(digits.name, [array]) for array in inputs]
-    told = over_rpc.stats()
+    with serving(board, digits, pipe) as (_, remote):
+        over_rpc = remote()
+        results = [over_rpc.run(digits.name, [array]) for array in inputs]
+        told = over_rpc.stats()
     assert told["runs"] == len(inputs)
     assert told["crc_errors"] == 0
     assert told["stack_bytes"] > 0
     assert told["memory_bytes"] == told["memory_bytes_at_most"] > 0
-    through_probe = session(firmware([digits]))
-    for array, result in zip(inputs, results, strict=True):
-        expected = through_probe.run(digits.name, [array])
-        assert result.outputs[0].tobytes() == expected.outputs[0].tobytes()
-        assert result.unit == expected.unit
+    with HostDriven(board, firmware([digits])) as through_probe:
+        for array, result in zip(inputs, results, strict=True):
+            expected = through_probe.run(digits.name, [array])
+            assert result.outputs[0].tobytes() == expected.outputs[0].tobytes()
+            assert result.unit == expected.unit
 
 
-def test_an_error_code_reaches_the_host(remote: Callable[[], RpcSession]) -> None:
+def test_an_error_code_reaches_the_host(served: tuple[RpcBoard, Callable[[], RpcSession]]) -> None:
+    _, remote = served
     with pytest.raises(RpcError, match="model failing returned error code -7"):
         remote().run("failing", [np.full(4, -7, np.int32)])
 
 
 def test_a_fault_is_told_and_the_board_goes_on_after_a_reset(
-    remote: Callable[[], RpcSession], served: RpcBoard, digits: Library
+    served: tuple[RpcBoard, Callable[[], RpcSession]], digits: Library
 ) -> None:
+    ready, remote = served
     with pytest.raises(DeviceFault) as caught:
         remote().run("undefined", [np.zeros(4, np.int32)])
     assert caught.value.record.name == "UsageFault"
     assert f"undefined.c:{line_of(_UNDEFINED, '__builtin_trap')}" in caught.value.source_line
-    served.restart()
+    ready.restart()
     array = np.zeros((1, 8, 8, 1), np.int8)
     assert remote().run(digits.name, [array]).outputs[0].shape == (1, 10)

@@ -26,6 +26,7 @@ def serve_board(
     tracker: str,
     key: str,
     executor: str,
+    transport: str,
     physical: bool,
     virtual: bool,
     serial: str,
@@ -37,6 +38,7 @@ def serve_board(
         port: TCP port, 0 for any free one.
         tracker: ``HOST:PORT`` of a TVM RPC tracker, or an empty string.
         key: the board's RPC key, by default its name.
+        transport: what the board talks through; by default its console or, a process, its standard streams.
 
     Raises:
         UtvmError: whatever went wrong on the way.
@@ -52,16 +54,17 @@ def serve_board(
         if boards.is_process(board):
             if physical or virtual or serial:
                 raise ConfigError(f"{board} is a process: it is neither plugged in nor virtual", "leave that out")
-            ready = stack.enter_context(_process(board, model, executor, logs))
+            ready = stack.enter_context(_process(board, model, executor, transport or "stdio", logs))
             clock_hz = 0
         else:
             known = boards.load(board)
+            pipe = firmware.pipe_of(known, transport or "console")
             library = compiler.compile_model(
                 compiler.load(model), features=known.features, executor=executor_of(executor)
             )
-            image = firmware.build(known, [library], "rpc")
+            image = firmware.build(known, [library], "rpc", pipe)
             bench = stack.enter_context(attach(known, kind, serial=serial, log_directory=logs))
-            ready = stack.enter_context(on_bench(bench, image, _log))
+            ready = stack.enter_context(on_bench(bench, image, _log, pipe=pipe))
             clock_hz = known.clock_hz if bench.kind == "virtual" else 0
         bridge = Bridge(
             ready.connect,
@@ -82,8 +85,9 @@ def serve_board(
 
 
 @contextlib.contextmanager
-def _process(name: str, model: Path, executor: str, logs: Path) -> Iterator[RpcBoard]:
+def _process(name: str, model: Path, executor: str, transport: str, logs: Path) -> Iterator[RpcBoard]:
     known = boards.load_process(name)
+    firmware.pipe_of(known, transport)
     library = compiler.compile_model(compiler.load(model), executor=executor_of(executor))
     with as_process(known, firmware.build_process(known, [library]), logs, _log) as ready:
         yield ready

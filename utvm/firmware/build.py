@@ -10,31 +10,51 @@ from utvm import toolchain as toolchain_room
 from utvm.boards import Board, ProcessBoard
 from utvm.cache import Cache, content_key, tree_digest
 from utvm.compiler import Library
-from utvm.errors import DoesNotFitError, ToolchainError
+from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
 from utvm.firmware.image import Firmware
 from utvm.firmware.sources import generate, render
-from utvm.runtime import Executor
+from utvm.runtime import Executor, Pipe
 from utvm.toolchain import ROOT, Toolchain
 
 # The fault handler's frames and nothing else run on it.
 _FAULT_STACK_SIZE = 256
 
 
-def build(board: Board, libraries: Sequence[Library], executor: Executor = "host_driven") -> Firmware:
+def pipe_of(board: Board | ProcessBoard, name: str) -> Pipe:
+    """Return the pipe of that name, if the board's CPU can have it.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    known = runtime.pipes(Toolchain(board.toolchain).cpu(board.cpu).architecture)
+    for pipe in known:
+        if pipe == name:
+            return pipe
+    raise ConfigError(f"{board.name} has no transport {name!r}", f"it has: {', '.join(known)}")
+
+
+def build(
+    board: Board,
+    libraries: Sequence[Library],
+    executor: Executor = "host_driven",
+    pipe: Pipe = "console",
+) -> Firmware:
     """Build the firmware that runs some libraries on a board.
 
     The result is cached by content: sources, linker script, compiler version and flags.
 
     Args:
-        executor: what drives it: ``host_driven`` by the debug port, ``rpc`` by a client on the console.
+        executor: what drives it: ``host_driven`` by the debug port, ``rpc`` by a client.
+        pipe: what RPC goes through; of no meaning for the other executors.
 
     Raises:
-        ConfigError: two libraries have one name, or there is none.
+        ConfigError: two libraries have one name, or there is none; the board's CPU has no such pipe.
         DoesNotFitError: a section does not fit its region; names section, need and room in bytes.
         ToolchainError: the compiler is missing or refuses a source.
     """
     toolchain = Toolchain(board.toolchain)
     architecture = toolchain.cpu(board.cpu).architecture
+    through = pipe_of(board, pipe) if executor == "rpc" else None
     generated = generate(libraries, executor, linked_by_script=True)
     generated["linker.ld"] = render(
         "linker.ld.j2",
@@ -44,13 +64,13 @@ def build(board: Board, libraries: Sequence[Library], executor: Executor = "host
     )
     image = _Image(
         generated,
-        (*runtime.sources(architecture, executor), board.port_source),
+        (*runtime.sources(architecture, executor, through), board.port_source),
         runtime.include(architecture, executor),
         (
             f"UTVM_INTERRUPTS={board.interrupts}",
             f"UTVM_CONSOLE_BAUD={board.console.baud}u",
-            # Without the console's interrupts, nothing but its own work counts in a host-driven run.
-            f"UTVM_CONSOLE_IRQ={board.console.irq if executor == 'rpc' else -1}",
+            # Without the console's interrupts, nothing but its own work counts in a run.
+            f"UTVM_CONSOLE_IRQ={board.console.irq if through == 'console' else -1}",
             *runtime.defines(executor),
             *_defines(board.name, board.clock_hz),
         ),
@@ -72,7 +92,7 @@ def build_process(board: ProcessBoard, libraries: Sequence[Library]) -> Path:
     architecture = toolchain.cpu(board.cpu).architecture
     image = _Image(
         generate(libraries, "rpc", linked_by_script=False),
-        runtime.sources(architecture, "rpc"),
+        runtime.sources(architecture, "rpc", "stdio"),
         runtime.include(architecture, "rpc"),
         (*runtime.defines("rpc"), *_defines(board.name, board.clock_hz)),
     )

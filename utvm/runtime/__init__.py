@@ -3,11 +3,12 @@
 ``include/utvm.h`` is what board ports and programs are written against. ``host_driven/`` and ``rpc/`` are the
 executors: one of them is in an image. ``cortex_m/`` and ``host/`` have what one architecture needs, and in a
 folder named after an executor what only that one needs of it; the C files beside this one are for every image.
-``portable/`` has what becomes a part of libraries. This module only says where they are.
+Below ``rpc/``, an architecture has a folder for each pipe that RPC can go through. ``portable/`` has what becomes
+a part of libraries. This module only says where they are.
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 DIRECTORY = Path(__file__).resolve().parent
 INCLUDE = DIRECTORY / "include"
@@ -15,6 +16,9 @@ PORTABLE = DIRECTORY / "portable"
 
 Executor = Literal["host_driven", "rpc"]
 """What is in an image beside the programs: the debug port drives it, or RPC does."""
+
+Pipe = Literal["console", "rtt", "stdio"]
+"""What RPC goes through: a serial line, buffers in memory, a process's streams."""
 
 
 RPC_PROTOCOL = "0.8.0"
@@ -31,15 +35,22 @@ def defines(executor: Executor) -> tuple[str, ...]:
     return (f'UTVM_RPC_PROTOCOL="{RPC_PROTOCOL}"', f"UTVM_RPC_PACKET_BYTES={RPC_PACKET_BYTES}u")
 
 
-def sources(architecture: str, executor: Executor) -> tuple[Path, ...]:
-    """Return the C and assembler files of the runtime for an architecture, in a fixed order."""
+def pipes(architecture: str) -> tuple[Pipe, ...]:
+    """Return the pipes that an architecture has code for, sorted."""
+    return tuple(pipe for pipe in get_args(Pipe) if (DIRECTORY / architecture / "rpc" / pipe).is_dir())
+
+
+def sources(architecture: str, executor: Executor, pipe: Pipe | None = None) -> tuple[Path, ...]:
+    """Return the C and assembler files of the runtime for an architecture, in a fixed order.
+
+    Args:
+        pipe: what RPC goes through; no other executor has one.
+    """
     folder = DIRECTORY / architecture
-    return tuple(
-        path
-        for pattern in ("*.S", "*.c")
-        for where in (DIRECTORY, DIRECTORY / executor, folder, folder / executor)
-        for path in sorted(where.glob(pattern))
-    )
+    places = [DIRECTORY, DIRECTORY / executor, folder, folder / executor]
+    if pipe is not None:
+        places.append(folder / executor / pipe)
+    return tuple(path for pattern in ("*.S", "*.c") for where in places for path in sorted(where.glob(pattern)))
 
 
 def include(architecture: str, executor: Executor) -> tuple[Path, ...]:

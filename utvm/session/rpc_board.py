@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm.attach import Bench
-from utvm.boards import ProcessBoard
-from utvm.errors import BoardError
+from utvm.boards import ProcessBoard, Timeouts
 from utvm.firmware import Firmware
+from utvm.runtime import Pipe
 from utvm.session.fault import DeviceFault, FaultRecord
 from utvm.session.link import BoardFaulted, Link
+from utvm.session.pipes import open_pipe
 from utvm.session.transport import ChildProcess, Transport
-
-_START_TIMEOUT = 30.0  # Seconds: a virtual board on a busy computer takes long to come up.
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,13 @@ class _FirmwareLink(Link):
     """A link whose faults are explained: the record's meaning and, with an image at hand, the source line."""
 
     def __init__(
-        self, transport: Transport, on_log: Callable[[str], None] | None, source_line: Callable[[int], str]
+        self,
+        transport: Transport,
+        timeouts: Timeouts,
+        on_log: Callable[[str], None] | None,
+        source_line: Callable[[int], str],
     ) -> None:
-        super().__init__(transport, start_timeout=_START_TIMEOUT, on_log=on_log)
+        super().__init__(transport, start_timeout=timeouts.start, resend_after=timeouts.resend, on_log=on_log)
         self._source_line = source_line
 
     def request(self, packet: bytes, timeout: float) -> bytes:
@@ -52,35 +55,33 @@ class _FirmwareLink(Link):
 
 
 @contextlib.contextmanager
-def on_bench(bench: Bench, firmware: Firmware, on_log: Callable[[str], None] | None = None) -> Iterator[RpcBoard]:
-    """Program a firmware that was built for RPC, and let it answer on the board's console.
+def on_bench(
+    bench: Bench, firmware: Firmware, on_log: Callable[[str], None] | None = None, *, pipe: Pipe = "console"
+) -> Iterator[RpcBoard]:
+    """Program a firmware that was built for RPC, and let it answer.
 
     Args:
         on_log: receives what the board logs.
+        pipe: what the firmware was built to talk through.
 
     Raises:
-        BoardError: it cannot be programmed, or its console cannot be found.
+        BoardError: it cannot be programmed, or lacks what the pipe needs.
         ProbeError: the probe or OpenOCD failed.
     """
-    console = bench.console
-    if console is None:
-        raise BoardError(
-            f"the serial line of {bench.board.name} is not found",
-            "RPC goes over it: is the probe's virtual COM port there (ls /dev/serial/by-id)?",
-        )
-    bench.program(firmware)
+    with open_pipe(bench, firmware, pipe) as wire:
+        bench.program(firmware)
 
-    def connect() -> Link:
-        link = _FirmwareLink(console, on_log, firmware.source_line)
-        link.start()
-        return link
+        def connect() -> Link:
+            link = _FirmwareLink(wire.transport, bench.board.timeouts, on_log, firmware.source_line)
+            link.start()
+            return link
 
-    def restart() -> Link:
-        bench.reset(halt=False)
-        return connect()
+        def restart() -> Link:
+            wire.restart()
+            return connect()
 
-    bench.reset(halt=False)
-    yield RpcBoard(bench.describe(), connect, restart)
+        wire.restart()
+        yield RpcBoard(f"{bench.describe()}, RPC through {pipe}", connect, restart)
 
 
 @contextlib.contextmanager
@@ -101,7 +102,7 @@ def as_process(
         def start() -> Link:
             running.close()
             child = ChildProcess(board.name, [program], log=log_directory / f"{board.name}.log")
-            return _FirmwareLink(running.enter_context(child), on_log, lambda _address: "")
+            return _FirmwareLink(running.enter_context(child), board.timeouts, on_log, lambda _address: "")
 
         link = start()
 
