@@ -27,7 +27,7 @@ def digits(compile_for_board: Callable[..., Library]) -> Library:
     return compile_for_board(load(DIGITS))
 
 
-@pytest.fixture(params=["console", "rtt"])
+@pytest.fixture(params=["console", "rtt", "semihosting"])
 def pipe(request: pytest.FixtureRequest) -> Pipe:
     name: Pipe = request.param
     return name

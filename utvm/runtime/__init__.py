@@ -17,8 +17,8 @@ PORTABLE = DIRECTORY / "portable"
 Executor = Literal["host_driven", "rpc"]
 """What is in an image beside the programs: the debug port drives it, or RPC does."""
 
-Pipe = Literal["console", "rtt", "stdio"]
-"""What RPC goes through: a serial line, buffers in memory, a process's streams."""
+Pipe = Literal["console", "rtt", "semihosting", "stdio"]
+"""What RPC goes through: a serial line, buffers in memory, the debugger's file calls, a process's streams."""
 
 
 RPC_PROTOCOL = "0.8.0"

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from utvm.attach import Bench
 from utvm.firmware import Firmware
 from utvm.runtime import Pipe
-from utvm.session.pipes import console, rtt
+from utvm.session.pipes import console, rtt, semihosting
 from utvm.session.pipes.wire import Wire
 
 __all__ = ["Wire", "open_pipe"]
@@ -17,6 +17,7 @@ __all__ = ["Wire", "open_pipe"]
 _OPENERS: dict[Pipe, Callable[[Bench, Firmware], AbstractContextManager[Wire]]] = {
     "console": console.opened,
     "rtt": rtt.opened,
+    "semihosting": semihosting.opened,
 }
 
 
