@@ -20,6 +20,10 @@ from utvm.session.rpc_board import RpcBoard, on_bench
 DIGITS = Path(__file__).parents[1] / "models" / "digits" / "digits_int8.tflite"
 _UNDEFINED = handwritten("undefined", "  __builtin_trap();\n  return 0;")
 _FAILING = handwritten("failing", "  return x[0];")
+_ELEMENTS = 260  # More than one packet holds, and more than a pipe's buffer.
+_COPYING = handwritten(
+    "copying", f"  for (int i = 0; i < {_ELEMENTS}; i++) {{ y[i] = x[i]; }}\n  return 0;", elements=_ELEMENTS
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +40,7 @@ def pipe(request: pytest.FixtureRequest) -> Pipe:
 @contextmanager
 def serving(bench: Bench, digits: Library, pipe: Pipe) -> Iterator[tuple[RpcBoard, Callable[[], RpcSession]]]:
     """Serve the board; what it gives begins sessions, which end with it."""
-    libraries = [digits, _UNDEFINED, _FAILING]
+    libraries = [digits, _UNDEFINED, _FAILING, _COPYING]
     image = build(bench.board, libraries, "rpc", pipe)
     with on_bench(bench, image, pipe=pipe) as ready, ExitStack() as stack:
         yield ready, lambda: stack.enter_context(RpcSession(ready.connect(), libraries, bench.count_unit))
@@ -71,6 +75,14 @@ def test_an_error_code_reaches_the_host(served: tuple[RpcBoard, Callable[[], Rpc
     _, remote = served
     with pytest.raises(RpcError, match="model failing returned error code -7"):
         remote().run("failing", [np.full(4, -7, np.int32)])
+
+
+def test_the_longest_packets_pass_whole(served: tuple[RpcBoard, Callable[[], RpcSession]]) -> None:
+    over_rpc = served[1]()
+    ones = np.full(_ELEMENTS, -1, np.int32)  # Bytes FF: framing sends each of them twice.
+    assert over_rpc.run("copying", [ones]).outputs[0].tobytes() == ones.tobytes()
+    told = over_rpc.stats()
+    assert (told["crc_errors"], told["packets_dropped"], over_rpc.link.crc_errors) == (0, 0, 0)
 
 
 def test_a_fault_is_told_and_the_board_goes_on_after_a_reset(

@@ -61,7 +61,7 @@ def _restart(bench: Bench, block: int) -> None:
         if time.monotonic() > deadline:
             raise BoardError(
                 f"{bench.board.name} has set up no RTT buffers at {block:#010x} within {patience:g} s of a reset",
-                "was its firmware built for RTT, and does the core get as far?",
+                "does the core get as far? ./inv board.serve without --transport rtt shows whether it runs",
             )
         time.sleep(_PAUSE)
     bench.gdb.monitor("rtt start")
