@@ -83,6 +83,7 @@ def test_the_longest_packets_pass_whole(served: tuple[RpcBoard, Callable[[], Rpc
     assert over_rpc.run("copying", [ones]).outputs[0].tobytes() == ones.tobytes()
     told = over_rpc.stats()
     assert (told["crc_errors"], told["packets_dropped"], over_rpc.link.crc_errors) == (0, 0, 0)
+    assert told["bytes_received"] <= over_rpc.link.bytes_sent, "a pipe makes bytes up"
 
 
 def test_a_fault_is_told_and_the_board_goes_on_after_a_reset(

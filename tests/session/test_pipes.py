@@ -1,6 +1,5 @@
 """RTT and semihosting on the virtual board, through the real OpenOCD: what a conversation alone does not show."""
 
-import dataclasses
 import struct
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from utvm.errors import BoardError, TransportError
 from utvm.firmware import Firmware, build
 from utvm.probe.openocd import OpenOcd
 from utvm.runtime import Pipe
-from utvm.session.pipes import open_pipe, rtt
+from utvm.session.pipes import open_pipe
 from utvm.session.rpc_board import on_bench
 
 _BEGIN = struct.pack("<iQ", 2, 5) + b"0.8.0" + struct.pack("<i", 0)
@@ -81,18 +80,19 @@ def test_rtt_leaves_no_server_behind(bench: Bench) -> None:
     assert listening(bench) == before
 
 
-def test_a_board_that_sets_up_no_rtt_buffers_is_told_in_time(bench: Bench) -> None:
-    hurried = bench.board.model_copy(update={"timeouts": Timeouts(start=0.2)})
-    image = firmware(bench, "console")
-    elsewhere = dataclasses.replace(image)
-    elsewhere.__dict__["symbols"] = {"utvm_rtt": bench.board.region("sram2").address}
-    bench.program(image)
-    usual, bench.board = bench.board, hurried
-    try:
-        with rtt.opened(bench, elsewhere) as wire, pytest.raises(BoardError, match=r"no RTT buffers .* 0\.2 s"):
-            wire.restart()
-    finally:
-        bench.board = usual
+def test_rtt_buffers_of_before_a_reset_are_not_taken_for_new_ones(bench: Bench) -> None:
+    image = firmware(bench, "rtt")
+    usual = bench.board
+    with open_pipe(bench, image, "rtt") as wire:
+        bench.program(image)
+        wire.restart()
+        bench.insert_breakpoint(image.symbols["utvm_start"])  # before memory is cleared
+        bench.board = usual.model_copy(update={"timeouts": Timeouts(start=0.2)})
+        try:
+            with pytest.raises(BoardError, match=r"no RTT buffers .* 0\.2 s"):
+                wire.restart()
+        finally:
+            bench.board = usual
 
 
 def test_a_board_that_waits_by_semihosting_keeps_nobody_else_from_it(bench: Bench) -> None:

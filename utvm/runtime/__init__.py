@@ -40,6 +40,12 @@ def pipes(architecture: str) -> tuple[Pipe, ...]:
     return tuple(pipe for pipe in get_args(Pipe) if (DIRECTORY / architecture / "rpc" / pipe).is_dir())
 
 
+def images(architecture: str) -> tuple[tuple[Executor, Pipe | None], ...]:
+    """Return every pair of executor and pipe that an image for an architecture can have."""
+    others = tuple((executor, None) for executor in get_args(Executor) if executor != "rpc")
+    return (*others, *(("rpc", pipe) for pipe in pipes(architecture)))
+
+
 def sources(architecture: str, executor: Executor, pipe: Pipe | None = None) -> tuple[Path, ...]:
     """Return the C and assembler files of the runtime for an architecture, in a fixed order.
 

@@ -22,13 +22,13 @@ typedef struct {
   const char *name;
   volatile uint8_t *bytes;
   uint32_t size;
-  volatile uint32_t in;
-  volatile uint32_t out;
+  uint32_t in;
+  uint32_t out;
   uint32_t flags;
 } ring_t;
 
 typedef struct {
-  volatile char id[ID_BYTES];
+  char id[ID_BYTES];
   int32_t up_count;
   int32_t down_count;
   ring_t up;
@@ -38,15 +38,15 @@ typedef struct {
 static volatile uint8_t up_bytes[UP_BYTES];
 static volatile uint8_t down_bytes[DOWN_BYTES];
 
-/* The host finds it by its symbol. Start-up code clears it, so that no block of before a reset is taken for it. */
-control_block_t utvm_rtt;
+/* The host finds it by its symbol. Start-up code clears it. */
+static volatile control_block_t utvm_rtt;
 
 static void barrier(void) {
   /* The probe must see bytes and offsets change in the order that is written here. */
   __asm__ volatile("dmb" ::: "memory");
 }
 
-static void fill_ring(ring_t *ring, volatile uint8_t *bytes, uint32_t size) {
+static void fill_ring(volatile ring_t *ring, volatile uint8_t *bytes, uint32_t size) {
   ring->name = "utvm";
   ring->bytes = bytes;
   ring->size = size;
@@ -78,7 +78,7 @@ static void prepare(void) {
 }
 
 uint8_t utvm_pipe_read(void) {
-  ring_t *const ring = &utvm_rtt.down;
+  volatile ring_t *const ring = &utvm_rtt.down;
   prepare();
   const uint32_t place = ring->out;
   while (ring->in == place) {
@@ -92,7 +92,7 @@ uint8_t utvm_pipe_read(void) {
 }
 
 void utvm_pipe_write(const uint8_t *bytes, uint32_t count) {
-  ring_t *const ring = &utvm_rtt.up;
+  volatile ring_t *const ring = &utvm_rtt.up;
   prepare();
   for (uint32_t index = 0u; index < count; index++) {
     const uint32_t place = ring->in;
