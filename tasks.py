@@ -106,6 +106,7 @@ def board_virtual(_: Context, board: str = "", port: int = 7184, latency: int = 
         "port": "TCP port (default: 9090; 0 takes any free one)",
         "tracker": "HOST:PORT of a TVM RPC tracker to register with",
         "key": "RPC key of the board (default: its name)",
+        "transport": "what RPC goes through: console, rtt or semihosting (default: console)",
     },
 )
 def board_serve(
@@ -117,6 +118,7 @@ def board_serve(
     tracker: str = "",
     key: str = "",
     executor: str = "aot",
+    transport: str = "",
     physical: bool = False,
     virtual: bool = False,
     serial: str = "",
@@ -126,7 +128,7 @@ def board_serve(
     from utvm.cli.serve import serve_board
 
     where = Where(board, physical, virtual, serial)
-    serve_board(where, Path(model), executor, listen, port, tracker, key)
+    serve_board(where, Path(model), executor, transport, listen, port, tracker, key)
 
 
 @task(

@@ -32,7 +32,7 @@ from models.digits import quantize
 from models.digits.data import held_out
 from utvm import boards, compiler, firmware, runtime
 from utvm.attach import Bench, attach
-from utvm.boards import Board, ProcessBoard
+from utvm.boards import Board
 from utvm.compiler import Tensor
 from utvm.session import HostDriven, Session
 from utvm.session.rpc import RpcSession
@@ -125,17 +125,16 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="where to write the figures as well")
     options = parser.parse_args()
     board, host = boards.load("stm32f746"), boards.load_any("host")
-    assert isinstance(host, ProcessBoard)
     ways = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        program = firmware.build_process(host, [_IDLE])
+        program = firmware.build(host, [_IDLE], "rpc")
         with as_process(program, folder) as served, RpcSession(served, [_IDLE]) as session:
             ways.append(measure_way("host: stdio", session))
         with bench(board, folder) as ready:
             for pipe in runtime.pipes("cortex_m"):
                 image = firmware.build(board, [_IDLE], "rpc", pipe=pipe)
-                with on_bench(ready, image, pipe=pipe) as served, RpcSession(served, [_IDLE]) as session:
+                with on_bench(ready, image) as served, RpcSession(served, [_IDLE]) as session:
                     ways.append(measure_way(f"VIRTUAL stm32f746: {pipe}", session))
         compared = compare_with_the_debug_port(board, folder)
     rpc = firmware.build(board, [_IDLE], "rpc").shares.runtime

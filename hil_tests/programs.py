@@ -29,6 +29,7 @@ def handwritten(
     *,
     inputs: int = 1,
     outputs: int = 1,
+    elements: int = 4,
     arena_bytes: int = 0,
 ) -> Library:
     """Make a library of C statements.
@@ -36,21 +37,22 @@ def handwritten(
     Args:
         name: its name; the function is ``NAME_run``.
         body: statements that read ``x[0]`` to ``x[3]``, write ``y[0]`` to ``y[3]``, all int32, and return 0.
+        elements: how many of them an input or output has, a multiple of 4.
         declarations: what comes before the function.
         inputs: how many inputs there are; ``x`` is the first, the others are ``inputs[1]`` and so on.
         outputs: how many outputs; ``y`` is the first.
         arena_bytes: working memory that it claims behind its inputs and outputs.
     """
-    tensors = 16 * (inputs + outputs)
-    places = [Placement("arena", 16 * number) for number in range(inputs + outputs)]
+    tensors = 4 * elements * (inputs + outputs)
+    places = [Placement("arena", 4 * elements * number) for number in range(inputs + outputs)]
     return Library(
         name=name,
         sources={
             f"{name}.h": _HEADER.format(name=name, upper=name.upper(), arena_bytes=tensors + arena_bytes),
             f"{name}.c": _FRAME.format(name=name, body=body, declarations=declarations),
         },
-        inputs=tuple(Tensor(f"x{number}", (4,), "int32") for number in range(inputs)),
-        outputs=tuple(Tensor(f"y{number}", (4,), "int32") for number in range(outputs)),
+        inputs=tuple(Tensor(f"x{number}", (elements,), "int32") for number in range(inputs)),
+        outputs=tuple(Tensor(f"y{number}", (elements,), "int32") for number in range(outputs)),
         arenas=(Arena("arena", tensors + arena_bytes),),
         input_places=tuple(places[:inputs]),
         output_places=tuple(places[inputs:]),

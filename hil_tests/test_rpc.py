@@ -1,6 +1,6 @@
-"""The board answers RPC: with the results of the reference, and a fault told in words."""
+"""The board answers RPC through each of its pipes: with the reference's results, and a fault told in words."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import pytest
@@ -8,13 +8,28 @@ import pytest
 from hil_tests.programs import handwritten, line_of
 from models.digits import quantize
 from models.tflite_reference import tflite_micro
+from utvm import runtime
 from utvm.compiler import Library, load
+from utvm.hil.plugin import board_of
 from utvm.session.fault import DeviceFault
 from utvm.session.rpc import RpcError, RpcSession
 from utvm.session.rpc_board import RpcBoard
+from utvm.toolchain import Toolchain
 
 _UNDEFINED = handwritten("undefined", "  __builtin_trap();\n  return 0;")
 _FAILING = handwritten("failing", "  return x[0];")
+_ELEMENTS = 260  # More than one packet holds, and more than a pipe's buffer.
+_COPYING = handwritten(
+    "copying", f"  for (int i = 0; i < {_ELEMENTS}; i++) {{ y[i] = x[i]; }}\n  return 0;", elements=_ELEMENTS
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test through each pipe that the board's CPU can have."""
+    if "pipe" in metafunc.fixturenames:
+        board = board_of(metafunc.config)
+        architecture = Toolchain(board.toolchain).cpu(board.cpu).architecture
+        metafunc.parametrize("pipe", runtime.pipes(architecture))
 
 
 @pytest.fixture(scope="module")
@@ -23,28 +38,28 @@ def digits(compile_for_board: Callable[..., Library]) -> Library:
 
 
 @pytest.fixture
-def served(serve: Callable[[Sequence[Library]], RpcBoard], digits: Library) -> RpcBoard:
-    return serve([digits, _UNDEFINED, _FAILING])
-
-
-@pytest.fixture
-def remote(digits: Library, served: RpcBoard) -> Iterator[RpcSession]:
-    with RpcSession(served, [digits, _UNDEFINED, _FAILING]) as session:
+def remote(serve: Callable[..., RpcBoard], digits: Library, pipe: runtime.Pipe) -> Iterator[RpcSession]:
+    libraries = [digits, _UNDEFINED, _FAILING, _COPYING]
+    with RpcSession(serve(libraries, pipe), libraries) as session:
         yield session
 
 
 def test_rpc_gives_what_the_reference_gives(
-    remote: RpcSession, digits: Library, record_statistics: Callable[[str, Mapping[str, int | str]], None]
+    remote: RpcSession,
+    digits: Library,
+    pipe: runtime.Pipe,
+    record_statistics: Callable[[str, Mapping[str, int | str]], None],
 ) -> None:
     inputs = [np.random.default_rng(seed).integers(-128, 128, (1, 8, 8, 1), np.int8) for seed in range(2)]
     expected = tflite_micro(quantize.MODEL.read_bytes(), [[array] for array in inputs])
     for array, (scores,) in zip(inputs, expected, strict=True):
         assert remote.run(digits.name, [array]).outputs[0].tobytes() == scores.tobytes()
     told = remote.stats()
-    record_statistics(f"{digits.name} over RPC", told)
+    record_statistics(f"{digits.name} over RPC, {pipe}", told)
     _, counts = remote.profile(digits.name, [inputs[0]])
     record_statistics(
-        f"{digits.name}: {remote.board.unit} of each operator", dict(zip(digits.operators, counts, strict=True))
+        f"{digits.name} over RPC, {pipe}: {remote.board.unit} of each operator",
+        dict(zip(digits.operators, counts, strict=True)),
     )
     assert all(counts)
     assert told["runs"] == len(inputs)
@@ -56,6 +71,15 @@ def test_rpc_gives_what_the_reference_gives(
 def test_an_error_code_reaches_the_host(remote: RpcSession) -> None:
     with pytest.raises(RpcError, match="model failing returned error code -7"):
         remote.run("failing", [np.full(4, -7, np.int32)])
+
+
+def test_the_longest_packets_pass_whole(remote: RpcSession) -> None:
+    ones = np.full(_ELEMENTS, -1, np.int32)  # Bytes FF: framing sends each of them twice.
+    assert remote.run("copying", [ones]).outputs[0].tobytes() == ones.tobytes()
+    told, link = remote.stats(), remote.link
+    assert link is not None
+    assert (told["crc_errors"], told["packets_dropped"], link.crc_errors) == (0, 0, 0)
+    assert told["bytes_received"] <= link.bytes_sent, "a pipe makes bytes up"
 
 
 def test_a_fault_is_told_and_the_board_goes_on_after_a_reset(remote: RpcSession, digits: Library) -> None:

@@ -221,7 +221,8 @@ def attach(
         )
         gdb = stack.enter_context(GdbClient("127.0.0.1", openocd.gdb_port))
         _check_identity(board, gdb, identity)
-        console = stack.enter_context(Console(console_url, board.console.baud)) if console_url else None
+        line = board.console
+        console = stack.enter_context(Console(console_url, line.baud, line.flow_control)) if console_url else None
         yield Bench(
             board,
             "virtual" if probe is None else "physical",

@@ -6,6 +6,7 @@ A physical board's line is a serial device; a virtual board's is a TCP port. pys
 import select
 import time
 from types import TracebackType
+from typing import Literal
 
 import serial
 
@@ -14,23 +15,28 @@ from utvm.errors import BoardError, TransportError
 _WRITE_TIMEOUT = 10.0  # Seconds. A line without flow control takes everything at once; a TCP peer may not read.
 _QUIET = 0.05  # Seconds without a byte after which a line counts as quiet.
 
+FlowControl = Literal["none", "rts-cts"]
+
 
 class Console:
     """Our end of a board's serial line; a :class:`utvm.session.transport.Transport` too.
 
     Args:
         url: a serial device or ``socket://host:port``.
-        baud: bits per second; without meaning for a socket.
+        baud: bits per second; without meaning for a socket, as is the flow control.
+        flow_control: ``rts-cts`` where both ends stop each other through these two wires.
 
     Raises:
         TransportError: it cannot be opened, or breaks.
     """
 
-    def __init__(self, url: str, baud: int) -> None:
+    def __init__(self, url: str, baud: int, flow_control: FlowControl = "none") -> None:
         self.url = url
         self.received = b""
         try:
-            self._line = serial.serial_for_url(url, baudrate=baud, timeout=0, write_timeout=_WRITE_TIMEOUT)
+            self._line = serial.serial_for_url(
+                url, baudrate=baud, rtscts=flow_control == "rts-cts", timeout=0, write_timeout=_WRITE_TIMEOUT
+            )
         except (serial.SerialException, ValueError, OSError) as error:
             raise TransportError(
                 f"the console {url} cannot be opened: {error}",

@@ -86,6 +86,9 @@ _FLASH = {"name": "flash", "address": 0x0800_0000, "size": "64K", "kind": "flash
             "must be flash",
         ),
         ({"openocd": {"select_serial": "x", "virtual_probe": "tcp {prt}"}}, "", "not 'prt'"),
+        ({"console": {**_CONSOLE, "flow_control": "xon-xoff"}}, "", r"console\.flow_control: .*'rts-cts'"),
+        ({"timeouts": {"start": 0}}, "", r"timeouts\.start: .*greater than 0"),
+        ({"timeouts": {"reset": 1}}, "", r"timeouts\.reset: Extra inputs"),
         ({"interrupts": 10}, "", "console: irq 39 is no line"),
         ({"interrupts": 10, "console": _CONSOLE}, "", "irq 28 of stm32-tim is no line"),
         ({"layout": {"code": "flash", "data": "sram1", "stack": "dtcm", "stack_size": 100}}, "", "multiple of 8"),
@@ -99,6 +102,13 @@ def test_a_broken_board_file_is_named_with_key_and_expectation(
     with pytest.raises(ConfigError, match=said) as caught:
         boards.load(str(folder))
     assert str(folder / "board.yaml") in caught.value.message
+
+
+def test_a_board_says_how_long_it_takes_and_what_its_line_needs(board: Board, tmp_path: Path) -> None:
+    assert (board.console.flow_control, board.timeouts.start, board.timeouts.resend) == ("none", 30.0, 1.0)
+    change = {"console": {**_CONSOLE, "flow_control": "rts-cts"}, "timeouts": {"start": 90, "resend": 0.5}}
+    slow = boards.load(str(_copy(board, tmp_path, change)))
+    assert (slow.console.flow_control, slow.timeouts.start, slow.timeouts.resend) == ("rts-cts", 90.0, 0.5)
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- list\n", "a: [1,\n", "\x00\xff", "!!python/object:os.system {}"])

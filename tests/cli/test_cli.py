@@ -15,6 +15,7 @@ from running import inv
 from utvm.toolchain import ROOT
 
 DIGITS = ROOT / "models" / "digits" / "digits.onnx"
+_SERVE = ["board.serve", "--model", DIGITS, "--board"]
 
 
 def test_boards_are_listed_and_shown() -> None:
@@ -63,6 +64,9 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
         (["board.virtual", "--board", "stm32f746", "--port", "abc"], "abc"),
         (["board.virtual", "--board", "stm32f746", "--port", "99999"], "65535"),
         (["board.virtual", "--board", "stm32f746", "--latency", "-5"], "--latency from 0"),
+        ([*_SERVE, "stm32f746", "--transport", "pigeon"], "stm32f746 has no transport 'pigeon'"),
+        ([*_SERVE, "stm32f746", "--transport", "stdio"], "it has: console, rtt, semihosting"),
+        ([*_SERVE, "host", "--transport", "rtt"], "host has no transport 'rtt'\n  hint: it has: stdio"),
     ],
 )
 def test_wrong_usage_is_one_message_and_exit_code_2(words: list[object], said: str) -> None:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -17,6 +18,7 @@ from utvm import firmware
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
+from utvm.runtime import Pipe
 from utvm.toolchain import ROOT
 
 
@@ -77,6 +79,21 @@ def test_another_number_of_interrupts_is_another_image(board: Board, doubler: Li
     fewer = board.model_copy(update={"interrupts": 10})
     table = next(s for s in firmware.build(fewer, [doubler]).sections if s.name == ".vectors")
     assert table.size == 4 * (16 + 10)
+
+
+def test_only_rpc_through_the_console_takes_its_interrupt(board: Board, doubler: Library) -> None:
+    taken = {}
+    for pipe in get_args(Pipe)[:3]:
+        image = firmware.build(board, [doubler], "rpc", pipe=pipe)
+        taken[pipe] = "utvm_port_interrupt" in image.symbols
+        assert ("utvm_rtt" in image.symbols) == (pipe == "rtt")
+    assert taken == {"console": True, "rtt": False, "semihosting": False}
+
+
+def test_a_pipe_that_the_cpu_cannot_have_is_refused(board: Board, doubler: Library) -> None:
+    with pytest.raises(ConfigError, match="stm32f746 has no transport 'stdio'") as caught:
+        firmware.build(board, [doubler], "rpc", pipe="stdio")
+    assert "console, rtt, semihosting" in caught.value.hint
 
 
 def test_nothing_of_this_machine_is_in_the_image(board: Board, doubler: Library) -> None:

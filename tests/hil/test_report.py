@@ -26,6 +26,7 @@ from utvm.hil.results import (
     ModelResult,
     Outcome,
     RunReport,
+    Statistics,
     Verdict,
 )
 
@@ -56,6 +57,7 @@ def summary(small_firmware: Firmware) -> RunReport:
         ),
         verdict=Verdict.INFRASTRUCTURE,
         trouble="OpenOCD died",
+        statistics=(Statistics("twice over RPC", {"runs": 2, "reset_cause": "power"}),),
     )
 
 
@@ -114,6 +116,7 @@ def test_report_json_holds_the_contract(summary: RunReport, tmp_path: Path, smal
                 "ram_bytes": small_firmware.ram_bytes,
             }
         ],
+        "statistics": [{"name": "twice over RPC", "values": {"runs": 2, "reset_cause": "power"}}],
         "verdict": "infrastructure",
         "exit_code": 3,
     }

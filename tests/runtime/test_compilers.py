@@ -1,7 +1,6 @@
 """The runtime's C in the eyes of two compilers: C99 by the book, and no warning."""
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -11,11 +10,15 @@ from utvm.process import run
 _STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wshadow", "-Wundef"]
 
 
-@pytest.mark.parametrize("executor", [name for name in get_args(runtime.Executor) if name != "host_driven"])
+@pytest.mark.parametrize(
+    ("executor", "pipe"), [pair for pair in runtime.images("host") if pair[0] != "host_driven"]
+)
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_no_compiler_has_a_word_to_say(compiler: str, executor: runtime.Executor, tmp_path: Path) -> None:
+def test_no_compiler_has_a_word_to_say(
+    compiler: str, executor: runtime.Executor, pipe: runtime.Pipe | None, tmp_path: Path
+) -> None:
     macros = [*runtime.defines(executor), 'UTVM_BOARD_NAME="host"', "UTVM_CLOCK_HZ=1000000000u"]
-    sources = [*runtime.sources("host", executor), *runtime.PORTABLE.glob("*.c")]
+    sources = [*runtime.sources("host", executor, pipe), *runtime.PORTABLE.glob("*.c")]
     assert len(sources) > 5
     for source in sources:
         run(

@@ -11,9 +11,8 @@ import pytest
 
 from hil_tests.programs import handwritten
 from utvm import boards
-from utvm.boards import ProcessBoard
 from utvm.errors import BoardError, TransportError
-from utvm.firmware import build_process
+from utvm.firmware import build
 from utvm.session.link import Link
 from utvm.session.transport import ChildProcess
 
@@ -67,9 +66,7 @@ class LossyLine:
 
 @pytest.fixture(scope="module")
 def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChildProcess]:
-    host = boards.load_any("host")
-    assert isinstance(host, ProcessBoard)
-    program = build_process(host, [handwritten("idle", "  return 0;")]).elf
+    program = build(boards.load_any("host"), [handwritten("idle", "  return 0;")], "rpc").elf
     with ChildProcess("host", [program], log=tmp_path_factory.mktemp("board") / "log") as child:
         yield child
 

@@ -11,7 +11,6 @@ import pytest
 from hil_tests.programs import handwritten, line_of
 from models.tflite_reference import tflite_micro
 from utvm import boards, firmware
-from utvm.boards import ProcessBoard
 from utvm.compiler import Library, compile_model, load
 from utvm.errors import BoardError
 from utvm.firmware import Firmware
@@ -25,9 +24,7 @@ X = np.array([1, -2, 3, 70000], np.int32)
 
 
 def _program(library: Library, *stored: npt.NDArray[Any]) -> Firmware:
-    host = boards.load_any("host")
-    assert isinstance(host, ProcessBoard)
-    return firmware.build_process(host, [library], "standing_alone", stored)
+    return firmware.build(boards.load_any("host"), [library], "standing_alone", stored)
 
 
 def _ran(image: Firmware) -> Report:

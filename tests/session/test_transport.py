@@ -5,6 +5,7 @@ import pty
 import signal
 import socket
 import sys
+import termios
 import time
 import tty
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import psutil
 import pytest
 
 from tests.processes import gone
-from utvm.console import Console
+from utvm.console import Console, FlowControl
 from utvm.errors import BoardError, TransportError
 from utvm.session.transport import ChildProcess, Transport
 
@@ -197,6 +198,17 @@ def test_a_console_can_be_read_as_text_and_as_bytes(line: tuple[Console, int]) -
     assert console.read(0.0) == b""
     with pytest.raises(BoardError, match="did not say b'x' within"):
         console.read_until(b"x", 0.1)
+
+
+@pytest.mark.parametrize(("asked", "wires"), [("none", 0), ("rts-cts", termios.CRTSCTS)])
+def test_a_console_controls_the_flow_as_asked(asked: FlowControl, wires: int) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        with Console(os.ttyname(theirs), 115200, asked):
+            assert termios.tcgetattr(theirs)[2] & termios.CRTSCTS == wires
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 def test_a_console_that_was_closed_is_an_error(line: tuple[Console, int]) -> None:

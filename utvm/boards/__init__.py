@@ -4,7 +4,7 @@
 lists the boards that come with the project.
 """
 
-from utvm.boards.board import AnyBoard, Board, Layout, MemoryRegion, ProbeMatch, ProcessBoard
+from utvm.boards.board import AnyBoard, Board, Layout, MemoryRegion, ProbeMatch, ProcessBoard, Timeouts
 from utvm.boards.loader import chips, load, load_any, names
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "MemoryRegion",
     "ProbeMatch",
     "ProcessBoard",
+    "Timeouts",
     "chips",
     "load",
     "load_any",

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from utvm.config import Record
+from utvm.console import FlowControl
 from utvm.toolchain import Toolchain
 from utvm.virtual.spec import MachineSpec, Peripheral, Region
 
@@ -85,11 +86,26 @@ class Identity(Record):
 
 
 class Console(Record):
-    """The serial line on which the board talks; ``irq`` is the interrupt line of its port."""
+    """The serial line on which the board talks; ``irq`` is the interrupt line of its port.
+
+    ``flow_control`` is what its port does and this computer is to do with it.
+    """
 
     name: str
     baud: int
     irq: Annotated[int, Field(ge=0)]
+    flow_control: FlowControl = "none"
+
+
+class Timeouts(Record):
+    """How long RPC waits for the board, in seconds.
+
+    ``start`` is until it has come up after a reset and begun a session: a virtual board on a busy computer takes
+    long. ``resend`` is until a request is sent again, the second time after twice as long, and so on.
+    """
+
+    start: Annotated[float, Field(gt=0)] = 30.0
+    resend: Annotated[float, Field(gt=0)] = 1.0
 
 
 class OpenOcdCommands(Record):
@@ -130,6 +146,7 @@ class AnyBoard(Record):
     toolchain: str
     cpu: str
     clock_hz: Annotated[int, Field(gt=0)]
+    timeouts: Timeouts = Timeouts()
     directory: Path = Field(exclude=True)
 
     @property

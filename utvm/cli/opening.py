@@ -38,12 +38,15 @@ class Opened:
 
 
 @contextlib.contextmanager
-def opened(where: Where, model: Path, executor: str, logs: Path, log: Callable[[str], None]) -> Iterator[Opened]:
+def opened(
+    where: Where, model: Path, executor: str, logs: Path, log: Callable[[str], None], transport: str = ""
+) -> Iterator[Opened]:
     """Compile a model and put it with the RPC server on a board, for the length of a ``with`` block.
 
     Args:
         executor: ``aot`` or ``graph``.
         log: receives what the board logs.
+        transport: what RPC goes through; by default the console, or a process's streams.
 
     Raises:
         UtvmError: whatever went wrong on the way.
@@ -55,12 +58,11 @@ def opened(where: Where, model: Path, executor: str, logs: Path, log: Callable[[
     if isinstance(known, ProcessBoard) and (where.physical or where.virtual or where.serial):
         raise ConfigError(f"{known.name} is a process: it is neither plugged in nor virtual", "leave that out")
     library = compiler.compile_model(compiler.load(model), features=known.features, executor=executor_of(executor))
+    image = firmware.build(known, [library], "rpc", pipe=transport)
     with contextlib.ExitStack() as stack:
         if isinstance(known, ProcessBoard):
-            image = firmware.build_process(known, [library])
             ready = stack.enter_context(as_process(image, logs, log))
         else:
-            image = firmware.build(known, [library], "rpc")
             bench = stack.enter_context(attach(known, kind, serial=where.serial, log_directory=logs))
             ready = stack.enter_context(on_bench(bench, image, log))
         yield Opened(ready, library, known.clock_hz)

@@ -15,10 +15,13 @@ from utvm.session.bridge import Bridge
 _LAST_PORT = 65535
 
 
-def serve_board(place: Where, model: Path, executor: str, listen: str, port: int, tracker: str, key: str) -> None:
+def serve_board(
+    place: Where, model: Path, executor: str, transport: str, listen: str, port: int, tracker: str, key: str
+) -> None:
     """Compile a model, put it on a board and serve the board to TVM RPC clients until Ctrl-C.
 
     Args:
+        transport: what RPC goes through, or an empty string for the usual one.
         listen: address of the interface to listen on.
         port: TCP port, 0 for any free one.
         tracker: ``HOST:PORT`` of a TVM RPC tracker, or an empty string.
@@ -30,7 +33,7 @@ def serve_board(place: Where, model: Path, executor: str, listen: str, port: int
     if not 0 <= port <= _LAST_PORT:
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")
     where = _address(tracker) if tracker else None
-    with opened(place, model, executor, LOGS / f"board.serve-{os.getpid()}", _log) as ready:
+    with opened(place, model, executor, LOGS / f"board.serve-{os.getpid()}", _log, transport) as ready:
         bridge = Bridge(
             ready.board.connect,
             ready.board.restart,

@@ -5,7 +5,7 @@ is made from the board's memory regions; an image that is too big is refused wit
 the room there is.
 """
 
-from utvm.firmware.build import build, build_process
+from utvm.firmware.build import build
 from utvm.firmware.image import Firmware, Section, Shares
 
-__all__ = ["Firmware", "Section", "Shares", "build", "build_process"]
+__all__ = ["Firmware", "Section", "Shares", "build"]

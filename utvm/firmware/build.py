@@ -12,108 +12,76 @@ from utvm import toolchain as toolchain_room
 from utvm.boards import Board, ProcessBoard
 from utvm.cache import Cache, content_key, tree_digest
 from utvm.compiler import Library
-from utvm.errors import DoesNotFitError, ToolchainError
+from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
 from utvm.firmware.image import GENERATED, Firmware
 from utvm.firmware.sources import generate, render
-from utvm.runtime import Executor
+from utvm.runtime import Executor, Pipe
 from utvm.toolchain import ROOT, Toolchain
 
 # The fault handler's frames and nothing else run on it.
 _FAULT_STACK_SIZE = 256
 
+_LINKER_SCRIPT = "linker.ld"
+
 
 def build(
-    board: Board,
+    board: Board | ProcessBoard,
     libraries: Sequence[Library],
     executor: Executor = "host_driven",
     stored: Sequence[npt.ArrayLike] = (),
+    pipe: str = "",
 ) -> Firmware:
-    """Build the firmware that runs some libraries on a board.
+    """Build the firmware that runs some libraries on a board, or the program where the board is a process.
 
     The result is cached by content: sources, linker script, compiler version and flags.
 
     Args:
-        executor: what drives it: ``host_driven`` by the debug port, ``rpc`` by a client on the console; or nobody,
+        executor: what drives it: ``host_driven`` by the debug port, ``rpc`` by a client; or nobody,
             ``standing_alone``: it runs its one model on stored inputs and prints what comes out.
         stored: for ``standing_alone``, one array an input, of the shape and element type that the model declares.
+        pipe: what RPC goes through, by default the first that the board's CPU can have; of no meaning for the
+            other executors.
 
     Raises:
-        ConfigError: two libraries have one name, or there is none; the stored inputs are not the model's.
+        ConfigError: two libraries have one name, or there is none; the stored inputs are not the model's; the
+            board has no such pipe, or no debug port.
         DoesNotFitError: a section does not fit its region; names section, need and room in bytes.
         ToolchainError: the compiler is missing or refuses a source.
     """
     toolchain = Toolchain(board.toolchain)
     architecture = toolchain.cpu(board.cpu).architecture
-    generated = generate(libraries, executor, stored, linked_by_script=True)
-    generated["linker.ld"] = render(
-        "linker.ld.j2",
-        board=board,
-        regions=[board.region(name) for name in dict.fromkeys(board.layout.regions)],
-        fault_stack_size=_FAULT_STACK_SIZE,
-    )
-    image = _Image(
-        generated,
-        (*runtime.sources(architecture, executor), board.port_source),
-        runtime.include(architecture, executor),
-        (
-            f"UTVM_INTERRUPTS={board.interrupts}",
-            f"UTVM_CONSOLE_BAUD={board.console.baud}u",
-            # Without the console's interrupts, nothing but its own work counts in a host-driven run.
-            f"UTVM_CONSOLE_IRQ={board.console.irq if executor == 'rpc' else -1}",
-            *runtime.defines(executor),
-            *_defines(board.name, board.clock_hz),
-        ),
-    )
+    through = _pipe_of(board.name, architecture, pipe) if executor == "rpc" else None
+    if isinstance(board, Board):
+        image = _image_of_chip(board, architecture, through, executor, generate(libraries, executor, stored, True))
+    elif executor == "host_driven":
+        raise ConfigError(f"{board.name} has no debug port for the host to drive it", "use RPC")
+    else:
+        image = _Image(
+            "board",
+            generate(libraries, executor, stored, False),
+            runtime.sources(architecture, executor, through),
+            runtime.include(architecture, executor),
+            (*runtime.defines(executor), *_defines(board)),
+        )
     entry = Cache("firmware").fetch(
         _key(toolchain, board.cpu, image), lambda work: _link(board, toolchain, image, work)
     )
-    return Firmware(board, entry / "firmware.elf", tuple(libraries))
+    return Firmware(board, entry / image.name, tuple(libraries), through)
 
 
-def build_process(
-    board: ProcessBoard,
-    libraries: Sequence[Library],
-    executor: Executor = "rpc",
-    stored: Sequence[npt.ArrayLike] = (),
-) -> Firmware:
-    """Build the program that is a board with some libraries; its console is standard input and output.
-
-    Args:
-        executor, stored: as for :func:`build`. There is no debug port for ``host_driven``.
-
-    Raises:
-        ConfigError: two libraries have one name, or there is none; the stored inputs are not the model's.
-        ToolchainError: the compiler is missing or refuses a source.
-    """
-    toolchain = Toolchain(board.toolchain)
-    architecture = toolchain.cpu(board.cpu).architecture
-    image = _Image(
-        generate(libraries, executor, stored, linked_by_script=False),
-        runtime.sources(architecture, executor),
-        runtime.include(architecture, executor),
-        (*runtime.defines(executor), *_defines(board.name, board.clock_hz)),
-    )
-
-    def link(work: Path) -> None:
-        image.write(work)
-        toolchain.link(
-            work / "board",
-            image.c_files(work),
-            small=image.kept,
-            cpu=board.cpu,
-            include=[*image.include, work],
-            defines=image.defines,
-            path_map=[(ROOT, "/utvm"), (work, GENERATED)],
-        )
-
-    entry = Cache("firmware").fetch(_key(toolchain, board.cpu, image), link)
-    return Firmware(board, entry / "board", tuple(libraries))
+def _pipe_of(board: str, architecture: str, name: str) -> Pipe:
+    known = runtime.pipes(architecture)
+    for pipe in known:
+        if name in (pipe, ""):
+            return pipe
+    raise ConfigError(f"{board} has no transport {name!r}", f"it has: {', '.join(known)}")
 
 
 @dataclass(frozen=True)
 class _Image:
-    """What is compiled: files that are written for it, files of the project, and how."""
+    """What is compiled: its file's name, files that are written for it, files of the project, and how."""
 
+    name: str
     generated: Mapping[str, str]
     kept: tuple[Path, ...]
     include: tuple[Path, ...]
@@ -127,8 +95,34 @@ class _Image:
         return [*self.kept, *(work / name for name in sorted(self.generated) if name.endswith(".c"))]
 
 
-def _defines(name: str, clock_hz: int) -> tuple[str, ...]:
-    return (f'UTVM_BOARD_NAME="{name}"', f"UTVM_CLOCK_HZ={clock_hz}u", "UTVM_STEPS=1")
+def _image_of_chip(
+    board: Board, architecture: str, pipe: Pipe | None, executor: Executor, generated: dict[str, str]
+) -> _Image:
+    """Add what a chip needs: a linker script, the board's port, its interrupts and its console."""
+    script = render(
+        "linker.ld.j2",
+        board=board,
+        regions=[board.region(name) for name in dict.fromkeys(board.layout.regions)],
+        fault_stack_size=_FAULT_STACK_SIZE,
+    )
+    return _Image(
+        "firmware.elf",
+        generated | {_LINKER_SCRIPT: script},
+        (*runtime.sources(architecture, executor, pipe), board.port_source),
+        runtime.include(architecture, executor),
+        (
+            f"UTVM_INTERRUPTS={board.interrupts}",
+            f"UTVM_CONSOLE_BAUD={board.console.baud}u",
+            # Without the console's interrupts, nothing but its own work counts in a run.
+            f"UTVM_CONSOLE_IRQ={board.console.irq if pipe == 'console' else -1}",
+            *runtime.defines(executor),
+            *_defines(board),
+        ),
+    )
+
+
+def _defines(board: Board | ProcessBoard) -> tuple[str, ...]:
+    return (f'UTVM_BOARD_NAME="{board.name}"', f"UTVM_CLOCK_HZ={board.clock_hz}u", "UTVM_STEPS=1")
 
 
 def _key(toolchain: Toolchain, cpu: str, image: _Image) -> str:
@@ -145,33 +139,29 @@ def _key(toolchain: Toolchain, cpu: str, image: _Image) -> str:
     )
 
 
-def _link(board: Board, toolchain: Toolchain, image: _Image, work: Path) -> None:
+def _link(board: Board | ProcessBoard, toolchain: Toolchain, image: _Image, work: Path) -> None:
     """Write the generated files into a folder and link everything there."""
     image.write(work)
     try:
         toolchain.link(
-            work / "firmware.elf",
+            work / image.name,
             image.c_files(work),
             small=image.kept,
             cpu=board.cpu,
-            linker_script=work / "linker.ld",
+            linker_script=work / _LINKER_SCRIPT if _LINKER_SCRIPT in image.generated else None,
             include=[*image.include, work],
             defines=image.defines,
-            path_map=[
-                (ROOT, "/utvm"),
-                (board.directory, f"/utvm/boards/{board.name}"),
-                (work, GENERATED),
-            ],
-            map_file=work / "firmware.map",
+            path_map=[(ROOT, "/utvm"), (board.directory, f"/utvm/boards/{board.name}"), (work, GENERATED)],
+            map_file=work / f"{image.name}.map",
         )
     except ToolchainError as error:
         raise _too_big(board, error.message) or error from None
 
 
-def _too_big(board: Board, said: str) -> DoesNotFitError | None:
+def _too_big(board: Board | ProcessBoard, said: str) -> DoesNotFitError | None:
     """Turn the linker's words about an overflow into an error that names section, need and room."""
     overflow = re.search(r"region [`']([\w-]+)' overflowed by (\d+) bytes", said)
-    if not overflow:
+    if not overflow or not isinstance(board, Board):
         return None
     region = board.region(overflow[1])
     section = re.search(r"section [`'](\.[\w.]+)' will not fit in region [`']" + re.escape(region.name), said)

@@ -13,6 +13,7 @@ from utvm.boards import Board, ProcessBoard
 from utvm.compiler import Library
 from utvm.errors import ConfigError
 from utvm.firmware import working_memory
+from utvm.runtime import Pipe
 from utvm.toolchain import Toolchain
 
 GENERATED = "/utvm/generated"
@@ -57,12 +58,14 @@ class Shares:
 class Firmware:
     """An image for one board: the ELF file and the libraries that are in it, by program index.
 
-    For a board that is a process it is the program, and no memory region is known.
+    For a board that is a process it is the program, and no memory region is known. ``pipe`` is what it talks
+    through where it answers RPC.
     """
 
     board: Board | ProcessBoard
     elf: Path
     libraries: tuple[Library, ...]
+    pipe: Pipe | None = None
 
     @functools.cached_property
     def sections(self) -> tuple[Section, ...]:
@@ -142,7 +145,9 @@ class Firmware:
         kept = [(s.address, s.address + s.size) for s in self.sections if s.load_address is not None]
         own = {f"{GENERATED}/{name}" for library in self.libraries for name in library.sources}
         model = 0
-        for address, size, source in _CONTRIBUTION.findall(self.elf.with_suffix(".map").read_text("utf-8")):
+        for address, size, source in _CONTRIBUTION.findall(
+            self.elf.with_name(f"{self.elf.name}.map").read_text("utf-8")
+        ):
             if source in own and any(start <= int(address, 16) < end for start, end in kept):
                 model += int(size, 16)
         stored = sum(tensor.size_bytes for library in self.libraries for tensor in library.inputs)

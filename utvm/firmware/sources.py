@@ -46,8 +46,7 @@ def render(template: str, **values: object) -> str:
 def generate(
     libraries: Sequence[Library],
     executor: Executor,
-    stored: Sequence[npt.ArrayLike] = (),
-    *,
+    stored: Sequence[npt.ArrayLike],
     linked_by_script: bool,
 ) -> dict[str, str]:
     """Return file name to text: tables for some libraries, and the libraries' own files.

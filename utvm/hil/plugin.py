@@ -27,7 +27,7 @@ from utvm.attach import Bench
 from utvm.boards import Board, ProcessBoard
 from utvm.compiler import Library, compile_model
 from utvm.errors import ConfigError
-from utvm.firmware import Firmware, build, build_process
+from utvm.firmware import Firmware, build
 from utvm.hil.course import Course
 from utvm.hil.display import Display, standard_output
 from utvm.hil.figures import summarise
@@ -139,17 +139,13 @@ def session(request: pytest.FixtureRequest) -> Callable[[Firmware], Session]:
 
 
 @pytest.fixture
-def serve(request: pytest.FixtureRequest) -> Iterator[Callable[[Sequence[Library]], RpcBoard]]:
-    """Puts libraries on the board behind the RPC server, until the test ends."""
+def serve(request: pytest.FixtureRequest) -> Iterator[Callable[..., RpcBoard]]:
+    """Puts libraries on the board behind the RPC server, through one of its pipes, until the test ends."""
     board = request.config.stash[_BOARD]
     with contextlib.ExitStack() as stack:
 
-        def start(libraries: Sequence[Library]) -> RpcBoard:
-            image = (
-                build_process(board, libraries)
-                if isinstance(board, ProcessBoard)
-                else build(board, libraries, "rpc")
-            )
+        def start(libraries: Sequence[Library], pipe: str = "") -> RpcBoard:
+            image = build(board, libraries, "rpc", pipe=pipe)
             return stack.enter_context(request.config.stash[_COURSE].keeper.serve(image))
 
         yield start

@@ -8,7 +8,7 @@ from utvm.attach import Bench
 from utvm.boards import ProcessBoard
 from utvm.compiler import Library
 from utvm.errors import ProbeError, ProvisionError, ToolchainError, TransportError
-from utvm.firmware import Firmware, build_process
+from utvm.firmware import Firmware, build
 from utvm.hil.results import BoardIdentity
 from utvm.session.rpc import RpcSession
 from utvm.session.rpc_board import RpcBoard, as_process
@@ -51,8 +51,8 @@ class ProcessKeeper:
         raise ProbeError(f"{self.board.name} has no debug port", 'mark the test with needs("debug port")')
 
     def link(self, libraries: Sequence[Library]) -> Firmware:
-        """Build the program; raises as :func:`utvm.firmware.build_process`."""
-        return build_process(self.board, libraries)
+        """Build the program; raises as :func:`utvm.firmware.build`."""
+        return build(self.board, libraries, "rpc")
 
     def session(self, firmware: Firmware) -> RpcSession:
         """Return a session on an image; the process that runs it already is taken as it is.

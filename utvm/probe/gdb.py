@@ -222,6 +222,11 @@ class GdbClient:
         self._running = True
         self._send(b"c")
 
+    @property
+    def running(self) -> bool:
+        """Whether the target was resumed and has not been seen to stop."""
+        return self._running
+
     def wait_for_stop(self, timeout: float) -> Stop | None:
         """Return why a resumed target stopped, or None when it still runs after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout

@@ -3,12 +3,12 @@
 ``include/utvm.h`` is what board ports and programs are written against. ``host_driven/``, ``rpc/`` and
 ``standing_alone/`` are the executors: one of them is in an image. ``cortex_m/`` and ``host/`` have what one
 architecture needs, and in a folder named after an executor what only that one needs of it; the C files beside this
-one are for every image.
+one are for every image. Below ``rpc/``, an architecture has a folder for each pipe that RPC can go through.
 ``portable/`` has what becomes a part of libraries. This module only says where they are.
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 DIRECTORY = Path(__file__).resolve().parent
 INCLUDE = DIRECTORY / "include"
@@ -16,7 +16,8 @@ PORTABLE = DIRECTORY / "portable"
 
 Executor = Literal["host_driven", "rpc", "standing_alone"]
 """What is in an image beside the programs: the debug port drives it, RPC does, or nobody."""
-
+Pipe = Literal["console", "rtt", "semihosting", "stdio"]
+"""What RPC goes through: a serial line, buffers in memory, the debugger's file calls, a process's streams."""
 
 RPC_PROTOCOL = "0.8.0"
 """The version of TVM's RPC protocol that the server speaks."""
@@ -32,15 +33,28 @@ def defines(executor: Executor) -> tuple[str, ...]:
     return (f'UTVM_RPC_PROTOCOL="{RPC_PROTOCOL}"', f"UTVM_RPC_PACKET_BYTES={RPC_PACKET_BYTES}u")
 
 
-def sources(architecture: str, executor: Executor) -> tuple[Path, ...]:
-    """Return the C and assembler files of the runtime for an architecture, in a fixed order."""
+def pipes(architecture: str) -> tuple[Pipe, ...]:
+    """Return the pipes that an architecture has code for, sorted."""
+    return tuple(pipe for pipe in get_args(Pipe) if (DIRECTORY / architecture / "rpc" / pipe).is_dir())
+
+
+def images(architecture: str) -> tuple[tuple[Executor, Pipe | None], ...]:
+    """Return every pair of executor and pipe that an image for an architecture can have."""
+    others = tuple((executor, None) for executor in get_args(Executor) if executor != "rpc")
+    return (*others, *(("rpc", pipe) for pipe in pipes(architecture)))
+
+
+def sources(architecture: str, executor: Executor, pipe: Pipe | None = None) -> tuple[Path, ...]:
+    """Return the C and assembler files of the runtime for an architecture, in a fixed order.
+
+    Args:
+        pipe: what RPC goes through; no other executor has one.
+    """
     folder = DIRECTORY / architecture
-    return tuple(
-        path
-        for pattern in ("*.S", "*.c")
-        for where in (DIRECTORY, DIRECTORY / executor, folder, folder / executor)
-        for path in sorted(where.glob(pattern))
-    )
+    places = [DIRECTORY, DIRECTORY / executor, folder, folder / executor]
+    if pipe is not None:
+        places.append(folder / executor / pipe)
+    return tuple(path for pattern in ("*.S", "*.c") for where in places for path in sorted(where.glob(pattern)))
 
 
 def include(architecture: str, executor: Executor) -> tuple[Path, ...]:

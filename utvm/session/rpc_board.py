@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm.attach import Bench
-from utvm.errors import BoardError
 from utvm.firmware import Firmware
 from utvm.session.explain import explain
 from utvm.session.fault import RECORD_SIZE, FaultRecord
 from utvm.session.link import BoardFaulted, Link
+from utvm.session.pipes import open_pipe
 from utvm.session.transport import ChildProcess, Transport
-
-_START_TIMEOUT = 30.0  # Seconds: a virtual board on a busy computer takes long to come up.
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,8 @@ class _FirmwareLink(Link):
     """A link whose faults are explained by what is known of the firmware."""
 
     def __init__(self, transport: Transport, on_log: Callable[[str], None] | None, firmware: Firmware) -> None:
-        super().__init__(transport, start_timeout=_START_TIMEOUT, on_log=on_log)
+        timeouts = firmware.board.timeouts
+        super().__init__(transport, start_timeout=timeouts.start, resend_after=timeouts.resend, on_log=on_log)
         self._firmware = firmware
 
     def request(self, packet: bytes, timeout: float) -> bytes:
@@ -52,41 +51,37 @@ class _FirmwareLink(Link):
 
 @contextlib.contextmanager
 def on_bench(bench: Bench, firmware: Firmware, on_log: Callable[[str], None] | None = None) -> Iterator[RpcBoard]:
-    """Program a firmware that was built for RPC, and let it answer on the board's console.
+    """Program a firmware that was built for RPC, and let it answer through its pipe.
 
     Args:
         on_log: receives what the board logs.
 
     Raises:
-        BoardError: it cannot be programmed, or its console cannot be found.
+        BoardError: it cannot be programmed, or lacks what the pipe needs.
         ProbeError: the probe or OpenOCD failed.
     """
-    console = bench.console
-    if console is None:
-        raise BoardError(
-            f"the serial line of {bench.board.name} is not found",
-            "RPC goes over it: is the probe's virtual COM port there (ls /dev/serial/by-id)?",
-        )
-    bench.program(firmware)
+    with open_pipe(bench, firmware) as wire:
+        bench.program(firmware)
 
-    def connect() -> Link:
-        link = _FirmwareLink(console, on_log, firmware)
-        link.start()
-        return link
+        def connect() -> Link:
+            link = _FirmwareLink(wire.transport, on_log, firmware)
+            link.start()
+            return link
 
-    def restart() -> Link:
-        bench.reset(halt=False)
-        return connect()
+        def restart() -> Link:
+            wire.restart()
+            return connect()
 
-    bench.reset(halt=False)
-    yield RpcBoard(bench.describe(), bench.count_unit, connect, restart)
+        wire.restart()
+        description = f"{bench.describe()}, RPC through {firmware.pipe}"
+        yield RpcBoard(description, bench.count_unit, connect, restart)
 
 
 @contextlib.contextmanager
 def as_process(
     firmware: Firmware, log_directory: Path, on_log: Callable[[str], None] | None = None
 ) -> Iterator[RpcBoard]:
-    """Start a program that :func:`utvm.firmware.build_process` has made: it answers on its standard streams.
+    """Start a program that :func:`utvm.firmware.build` has made for RPC: it answers on its standard streams.
 
     Args:
         log_directory: where what it prints on standard error goes.

@@ -8,7 +8,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import get_args
 
 from utvm import runtime
 from utvm.compiler.library import Library
@@ -122,8 +121,8 @@ def runtime_findings(ports: Sequence[Path] = ()) -> dict[str, set[str]]:
         ports: further files that belong to each image.
     """
     found: dict[str, set[str]] = {}
-    for executor in get_args(runtime.Executor):
-        files = [path for path in runtime.sources("cortex_m", executor) if path.suffix == ".c"]
+    for executor, pipe in runtime.images("cortex_m"):
+        files = [path for path in runtime.sources("cortex_m", executor, pipe) if path.suffix == ".c"]
         portable = sorted(runtime.PORTABLE.glob("*.c"))
         for rule, places in misra_findings(
             [*files, *portable, *ports], runtime.include("cortex_m", executor), runtime.defines(executor)

@@ -1,5 +1,6 @@
 /**
- * The stream of bytes to the host. One of the files in ../pipes implements it: the build decides which.
+ * The stream of bytes to the host. A folder of the architecture implements it for each
+ * kind of stream: the build decides which.
  */
 #ifndef UTVM_PIPE_H
 #define UTVM_PIPE_H

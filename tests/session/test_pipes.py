@@ -1,0 +1,127 @@
+"""RTT and semihosting on the virtual board, through the real OpenOCD: what a conversation alone does not show."""
+
+import struct
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from hil_tests.programs import handwritten
+from utvm import boards
+from utvm.attach import Bench, attach
+from utvm.boards import Timeouts
+from utvm.errors import BoardError, TransportError
+from utvm.firmware import Firmware, build
+from utvm.probe.openocd import OpenOcd
+from utvm.runtime import Pipe
+from utvm.session.pipes import open_pipe
+from utvm.session.rpc_board import on_bench
+
+_BEGIN = struct.pack("<iQ", 2, 5) + b"0.8.0" + struct.pack("<i", 0)
+_DOUBLER = handwritten("doubler", "  y[0] = 2 * x[0];\n  return 0;")
+_ID = b"SEGGER RTT"
+
+
+@pytest.fixture(scope="module")
+def attached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    board = boards.load("stm32f746")
+    with attach(board, "virtual", log_directory=tmp_path_factory.mktemp("logs")) as bench:
+        yield bench
+
+
+@pytest.fixture
+def bench(attached: Bench) -> Iterator[Bench]:
+    yield attached
+    attached.clear_breakpoints()
+
+
+def firmware(bench: Bench, pipe: Pipe) -> Firmware:
+    return build(bench.board, [_DOUBLER], "rpc", pipe=pipe)
+
+
+def test_the_rtt_control_block_is_complete_before_it_can_be_found(bench: Bench) -> None:
+    image = firmware(bench, "rtt")
+    bench.program(image)
+    block = image.symbols["utvm_rtt"]
+    bench.reset(halt=True)
+    bench.write_memory(block, bytes(16))
+    bench.gdb.insert_watchpoint(block, 1, "write")
+    try:
+        for _ in range(4):  # Start-up code clears it, then its letters come.
+            bench.gdb.resume()
+            assert bench.gdb.wait_for_stop(30.0)
+            if bench.read_memory(block, 1) != b"\0":
+                break
+    finally:
+        bench.gdb.remove_watchpoint(block, 1, "write")
+    words = struct.unpack("<10s6x2i12I", bench.read_memory(block, 72))
+    identity, ups, downs, *rings = words
+    assert (identity, ups, downs) == (_ID, 1, 1)
+    for _name, where, size, came_in, went_out, flags in (rings[:6], rings[6:]):
+        assert bench.read_memory(where, size) == bytes(size)
+        assert (came_in, went_out, flags) == (0, 0, 2)
+
+
+def listening(bench: Bench) -> set[int]:
+    """Return the TCP ports that the bench's OpenOCD listens on."""
+    (openocd,) = (service for service in bench._services if isinstance(service, OpenOcd))
+    connections = psutil.Process(openocd.pid).net_connections()
+    return {connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN}
+
+
+def test_rtt_leaves_no_server_behind(bench: Bench) -> None:
+    image = firmware(bench, "rtt")
+    before = listening(bench)
+    for _ in range(2):
+        with on_bench(bench, image) as ready:
+            ready.connect().request(_BEGIN, 60.0)
+            assert len(listening(bench) - before) == 1
+    assert listening(bench) == before
+
+
+def test_rtt_buffers_of_before_a_reset_are_not_taken_for_new_ones(bench: Bench) -> None:
+    image = firmware(bench, "rtt")
+    usual = bench.board
+    with open_pipe(bench, image) as wire:
+        bench.program(image)
+        wire.restart()
+        bench.insert_breakpoint(image.symbols["utvm_start"])  # before memory is cleared
+        bench.board = usual.model_copy(update={"timeouts": Timeouts(start=0.2)})
+        try:
+            with pytest.raises(BoardError, match=r"no RTT buffers .* 0\.2 s"):
+                wire.restart()
+        finally:
+            bench.board = usual
+
+
+def test_a_board_that_waits_by_semihosting_keeps_nobody_else_from_it(bench: Bench) -> None:
+    image = firmware(bench, "semihosting")
+    with on_bench(bench, image) as ready:
+        for begin in (ready.connect, ready.restart, ready.restart):
+            begin().request(_BEGIN, 60.0)
+            assert bench.read_memory(image.symbols["utvm_programs"], 4) != bytes(4)
+            bench.check()
+
+
+def test_a_semihosting_read_takes_no_longer_than_asked(bench: Bench) -> None:
+    image = firmware(bench, "semihosting")
+    with open_pipe(bench, image) as wire:
+        bench.program(image)
+        wire.restart()
+        said = b""
+        while b"is up" not in said:
+            said += wire.transport.read(10.0)
+        begin = time.monotonic()
+        assert wire.transport.read(0.3) == b""
+        assert 0.3 <= time.monotonic() - begin < 5.0
+
+
+def test_a_stop_that_is_no_semihosting_call_is_told(bench: Bench) -> None:
+    image = firmware(bench, "semihosting")
+    with on_bench(bench, image) as ready:
+        link = ready.connect()
+        where = image.symbols["utvm_server_answer"]
+        bench.insert_breakpoint(where)
+        with pytest.raises(TransportError, match=f"stopped at {where:#010x}, and not for a semihosting call"):
+            link.request(_BEGIN, 60.0)

@@ -1,0 +1,98 @@
+"""TCP as a transport: whatever the server does, nothing hangs, and what went wrong is said."""
+
+import socket
+import struct
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from utvm.errors import TransportError
+from utvm.session.tcp import TcpConnection
+from utvm.session.transport import Transport
+
+_EVERYTHING = bytes(range(256)) * 1000
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Transport, socket.socket]]:
+    """A connection, and the server's end of it."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        TcpConnection("127.0.0.1", server.getsockname()[1], timeout=0.3) as connection,
+    ):
+        accepted, _address = server.accept()
+        with accepted:
+            yield connection, accepted
+
+
+def read_all(transport: Transport, size: int) -> bytes:
+    data = b""
+    deadline = time.monotonic() + 60
+    while len(data) < size and time.monotonic() < deadline:
+        data += transport.read(1.0)
+    return data
+
+
+def test_bytes_go_both_ways(ends: tuple[Transport, socket.socket]) -> None:
+    connection, other = ends
+    other.sendall(_EVERYTHING)
+    assert read_all(connection, len(_EVERYTHING)) == _EVERYTHING
+    connection.write(b"\xff\xfd\r\n\x00")
+    assert other.recv(100) == b"\xff\xfd\r\n\x00"
+
+
+def test_reading_takes_no_longer_than_asked(ends: tuple[Transport, socket.socket]) -> None:
+    connection, other = ends
+    begin = time.monotonic()
+    assert connection.read(0.0) == b""
+    assert connection.read(0.3) == b""
+    assert 0.3 <= time.monotonic() - begin < 5.0
+    other.sendall(b"a")
+    begin = time.monotonic()
+    assert connection.read(60.0) == b"a"
+    assert time.monotonic() - begin < 30.0
+
+
+def test_a_server_that_leaves_is_an_error_after_its_last_bytes(ends: tuple[Transport, socket.socket]) -> None:
+    connection, other = ends
+    other.sendall(b"last")
+    other.close()
+    assert read_all(connection, 4) == b"last"
+    with pytest.raises(TransportError, match="closed the connection"):
+        connection.read(60.0)
+
+
+def test_a_connection_that_is_reset_is_an_error_both_ways(ends: tuple[Transport, socket.socket]) -> None:
+    connection, other = ends
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    other.close()
+    with pytest.raises(TransportError, match="broke"):
+        connection.read(60.0)
+    with pytest.raises(TransportError, match="broke"):
+        connection.write(b"x")
+
+
+def test_a_server_that_does_not_read_is_an_error_in_time(ends: tuple[Transport, socket.socket]) -> None:
+    connection, _other = ends
+    begin = time.monotonic()
+    with pytest.raises(TransportError, match=r"did not take \d+ of 50000000 bytes within 0\.3 s"):
+        connection.write(bytes(50_000_000))
+    assert time.monotonic() - begin < 10.0
+
+
+def test_a_closed_connection_is_an_error_to_use(ends: tuple[Transport, socket.socket]) -> None:
+    connection, _other = ends
+    connection.close()
+    connection.close()
+    for action in (lambda: connection.read(0.1), lambda: connection.write(b"x")):
+        with pytest.raises(TransportError, match="is closed"):
+            action()
+
+
+def test_a_port_where_nobody_listens_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(TransportError, match=f"127.0.0.1:{port} cannot be connected to"):
+            TcpConnection("127.0.0.1", port)

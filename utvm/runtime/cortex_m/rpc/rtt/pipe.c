@@ -1,0 +1,107 @@
+/*
+ * The stream to the host is a pair of buffers in memory that a debug probe reads and writes while the core runs:
+ * SEGGER's Real Time Transfer. Layout and meaning of the control block: SEGGER UM08001, chapter "RTT", section
+ * "RTT control block"; the code is ours.
+ *
+ * The buffers must lie in memory that no data cache holds back from the probe. Nothing interrupts the core when
+ * the host has written, so it looks again and again while it waits.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "pipe.h"
+
+#define ID_BYTES 16u
+#define UP_BYTES 1024u
+/* OpenOCD drops what does not fit: the longest request fits, each of its bytes sent as two, and its frame. */
+#define DOWN_BYTES ((2u * UTVM_RPC_PACKET_BYTES) + 64u)
+#define WAIT_WHERE_FULL 2u /* for up buffers: nothing is skipped, nothing is cut short */
+
+/* One end moves "in", the other one "out"; they are equal where the buffer is empty. */
+typedef struct {
+  const char *name;
+  volatile uint8_t *bytes;
+  uint32_t size;
+  uint32_t in;
+  uint32_t out;
+  uint32_t flags;
+} ring_t;
+
+typedef struct {
+  char id[ID_BYTES];
+  int32_t up_count;
+  int32_t down_count;
+  ring_t up;
+  ring_t down;
+} control_block_t;
+
+static volatile uint8_t up_bytes[UP_BYTES];
+static volatile uint8_t down_bytes[DOWN_BYTES];
+
+/* The host finds it by its symbol. Start-up code clears it. */
+static volatile control_block_t utvm_rtt;
+
+static void barrier(void) {
+  /* The probe must see bytes and offsets change in the order that is written here. */
+  __asm__ volatile("dmb" ::: "memory");
+}
+
+static void fill_ring(volatile ring_t *ring, volatile uint8_t *bytes, uint32_t size) {
+  ring->name = "utvm";
+  ring->bytes = bytes;
+  ring->size = size;
+  ring->flags = WAIT_WHERE_FULL;
+}
+
+static uint32_t after(uint32_t place, uint32_t size) {
+  return ((place + 1u) == size) ? 0u : (place + 1u);
+}
+
+static void prepare(void) {
+  /* Backwards, so that it is nowhere else in memory: tools look for it there. */
+  static const char backwards[] = "TTR REGGES";
+  static bool prepared;
+  if (!prepared) {
+    const uint32_t letters = (uint32_t)sizeof backwards - 1u;
+    prepared = true;
+    utvm_rtt.up_count = 1;
+    utvm_rtt.down_count = 1;
+    fill_ring(&utvm_rtt.up, up_bytes, UP_BYTES);
+    fill_ring(&utvm_rtt.down, down_bytes, DOWN_BYTES);
+    barrier();
+    /* Its first letter comes last: the id is right only once all of it is, and the block with it. */
+    for (uint32_t index = 0u; index < letters; index++) {
+      utvm_rtt.id[letters - 1u - index] = backwards[index];
+    }
+    barrier();
+  }
+}
+
+uint8_t utvm_pipe_read(void) {
+  volatile ring_t *const ring = &utvm_rtt.down;
+  prepare();
+  const uint32_t place = ring->out;
+  while (ring->in == place) {
+    /* nothing has come */
+  }
+  barrier();
+  const uint8_t byte = down_bytes[place];
+  barrier();
+  ring->out = after(place, DOWN_BYTES);
+  return byte;
+}
+
+void utvm_pipe_write(const uint8_t *bytes, uint32_t count) {
+  volatile ring_t *const ring = &utvm_rtt.up;
+  prepare();
+  for (uint32_t index = 0u; index < count; index++) {
+    const uint32_t place = ring->in;
+    const uint32_t next = after(place, UP_BYTES);
+    while (ring->out == next) {
+      /* full */
+    }
+    up_bytes[place] = bytes[index];
+    barrier();
+    ring->in = next;
+  }
+}

@@ -1,0 +1,101 @@
+/*
+ * The stream to the host goes through the debugger: the core stops at a breakpoint instruction, and the debugger
+ * does what it asks for. Source: Arm, "Semihosting for AArch32 and AArch64", 2.0; entry of M profile: BKPT 0xAB.
+ *
+ * Every call stops the core, so what is sent is collected until the board has nothing more to say. Without a
+ * debugger the breakpoint is a fault.
+ */
+#include <stdbool.h>
+
+#include "pipe.h"
+
+#define SYS_OPEN 0x01u
+#define SYS_WRITE 0x05u
+#define SYS_READ 0x06u
+#define OPEN_TO_READ 0u  /* "r" */
+#define OPEN_TO_WRITE 4u /* "w" */
+#define CONSOLE_NAME_LETTERS 3u
+#define BUFFER_BYTES 1024u
+
+static uint8_t received[BUFFER_BYTES];
+static uint8_t to_send[BUFFER_BYTES];
+static uint32_t first;
+static uint32_t end;
+static uint32_t waiting;
+static uint32_t input;
+static uint32_t output;
+static bool is_open;
+
+static uint32_t ask(uint32_t operation, const uint32_t *arguments) {
+  uint32_t result;
+  __asm__ volatile(
+      "mov r0, %1\n"
+      "mov r1, %2\n"
+      "bkpt 0xab\n"
+      "mov %0, r0"
+      : "=r"(result)
+      : "r"(operation), "r"(arguments)
+      : "r0", "r1", "memory");
+  return result;
+}
+
+static bool in_handler(void) {
+  uint32_t exception;
+  __asm__ volatile("mrs %0, ipsr" : "=r"(exception));
+  return exception != 0u;
+}
+
+static uint32_t open_console(uint32_t mode) {
+  static const char name[] = ":tt";
+  const uint32_t arguments[3] = {(uint32_t)(uintptr_t)name, mode, CONSOLE_NAME_LETTERS};
+  return ask(SYS_OPEN, arguments);
+}
+
+static void open_once(void) {
+  if (!is_open) {
+    is_open = true;
+    input = open_console(OPEN_TO_READ);
+    output = open_console(OPEN_TO_WRITE);
+  }
+}
+
+/* SYS_READ and SYS_WRITE answer with the number of bytes that they have not done. */
+static uint32_t left_over(uint32_t operation, uint32_t handle, const uint8_t *bytes, uint32_t count) {
+  const uint32_t arguments[3] = {handle, (uint32_t)(uintptr_t)bytes, count};
+  const uint32_t left = ask(operation, arguments);
+  return (left < count) ? left : count;
+}
+
+static void flush(void) {
+  uint32_t done = 0u;
+  open_once();
+  while (done < waiting) {
+    const uint32_t count = waiting - done;
+    done += count - left_over(SYS_WRITE, output, &to_send[done], count);
+  }
+  waiting = 0u;
+}
+
+uint8_t utvm_pipe_read(void) {
+  while (first == end) {
+    flush();
+    first = 0u;
+    end = BUFFER_BYTES - left_over(SYS_READ, input, received, BUFFER_BYTES);
+  }
+  first++;
+  return received[first - 1u];
+}
+
+void utvm_pipe_write(const uint8_t *bytes, uint32_t count) {
+  for (uint32_t index = 0u; index < count; index++) {
+    if (waiting == BUFFER_BYTES) {
+      flush();
+    }
+    to_send[waiting] = bytes[index];
+    waiting++;
+  }
+  if (in_handler()) {
+    /* A fault tells of itself, and nothing is read after it. */
+    flush();
+  }
+}

@@ -1,0 +1,20 @@
+/**
+ * What libraries that are compiled for firmware do before each of their steps.
+ */
+#ifndef UTVM_STEP_H
+#define UTVM_STEP_H
+
+#include "utvm.h"
+
+/** A library's hook, with the number of the step that begins. */
+#define UTVM_STEP(number) utvm_step(number);
+
+/** Note that a step of the running program begins. */
+static inline void utvm_step(uint32_t number) {
+  utvm_running.step = number;
+  if (utvm_profiling) {
+    utvm_profile_step(number);
+  }
+}
+
+#endif

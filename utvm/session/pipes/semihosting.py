@@ -1,0 +1,138 @@
+"""The debugger's file calls: the board stops at BKPT 0xAB, and we do what it asks for.
+
+Source: Arm, "Semihosting for AArch32 and AArch64", 2.0. The calls are answered here, through the GDB port, since
+OpenOCD 0.12 cannot do it: while the board waits for input, ``arm semihosting_redirect`` blocks all of OpenOCD
+(even SIGTERM), and it throws away what comes while the board does not wait.
+"""
+
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from utvm.attach import Bench
+from utvm.errors import ProbeError, TransportError
+from utvm.firmware import Firmware
+from utvm.session.pipes.wire import Wire
+
+_ENTRY = b"\xab\xbe"  # BKPT 0xAB
+_SYS_OPEN, _SYS_WRITE, _SYS_READ = 0x01, 0x05, 0x06
+_CONSOLE_NAME = b":tt"
+_HANDLE = 1  # Nothing but the console is ever open.
+_FAILED = 0xFFFFFFFF
+_HALT_TIMEOUT = 5.0  # Seconds.
+
+
+class Semihosting:
+    """The calls of a board as a :class:`utvm.session.transport.Transport`.
+
+    The board stands still from a call until it is answered; one that waits for input, until there is some.
+
+    Raises:
+        ProbeError: the probe or OpenOCD failed. Every method may raise it.
+    """
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._gdb = bench.gdb
+        self._to_board = bytearray()
+        self._room: tuple[int, int] | None = None  # Address and size of a buffer that waits to be filled.
+
+    def restart(self) -> None:
+        """Reset the board and let it run."""
+        self.close()
+        self._bench.reset(halt=True)
+        self._gdb.resume()
+
+    def close(self) -> None:
+        """Halt the board. Safe to call again."""
+        if self._gdb.running:
+            self._gdb.interrupt()
+            if self._gdb.wait_for_stop(_HALT_TIMEOUT) is None:
+                raise ProbeError(f"{self._bench.board.name} cannot be halted", "check its power and its cable")
+        self._to_board.clear()
+        self._room = None
+
+    def read(self, timeout: float) -> bytes:
+        """Answer the board's calls until it has written something, and return that; nothing when time is up.
+
+        Args:
+            timeout: seconds, at most.
+
+        Raises:
+            TransportError: the board stopped without a call.
+        """
+        deadline = time.monotonic() + timeout
+        data = b""
+        while not data:
+            left = max(0.0, deadline - time.monotonic())
+            if self._room is not None:
+                # It waits for us, and will not say a thing before that.
+                time.sleep(left)
+                break
+            if self._gdb.wait_for_stop(left) is None:
+                break
+            data = self._serve()
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Keep bytes for the board, and hand them to it if it waits for some."""
+        self._to_board += data
+        self._fill()
+
+    def _serve(self) -> bytes:
+        """Take up the call that the board has stopped for; return what it has written."""
+        operation, arguments = self._call()
+        data = b""
+        if operation == _SYS_OPEN:
+            name, _mode, letters = arguments
+            known = letters == len(_CONSOLE_NAME) and self._gdb.read_memory(name, letters) == _CONSOLE_NAME
+            self._answer(_HANDLE if known else _FAILED)
+        elif operation == _SYS_WRITE:
+            _handle, address, size = arguments
+            data = self._gdb.read_memory(address, size)
+            self._answer(0)
+        elif operation == _SYS_READ:
+            _handle, address, size = arguments
+            self._room = (address, size)
+            self._fill()
+        else:
+            self._answer(_FAILED)
+        return data
+
+    def _call(self) -> tuple[int, tuple[int, int, int]]:
+        """Return the operation that the board asks for, and its arguments."""
+        pc = self._gdb.read_register("pc")
+        if self._gdb.read_memory(pc, len(_ENTRY)) != _ENTRY:
+            raise TransportError(
+                f"{self._bench.board.name} stopped at {pc:#010x}, and not for a semihosting call",
+                "a core that has locked up does, and one with a breakpoint",
+            )
+        block = self._gdb.read_memory(self._gdb.read_register("r1"), 12)
+        first, second, third = struct.unpack("<3I", block)
+        return self._gdb.read_register("r0"), (first, second, third)
+
+    def _fill(self) -> None:
+        if self._room is None or not self._to_board:
+            return
+        address, size = self._room
+        self._room = None
+        data = bytes(self._to_board[:size])
+        del self._to_board[:size]
+        self._gdb.write_memory(address, data)
+        self._answer(size - len(data))  # the bytes that were not filled
+
+    def _answer(self, result: int) -> None:
+        self._gdb.write_register("r0", result)
+        self._gdb.write_register("pc", self._gdb.read_register("pc") + len(_ENTRY))
+        self._gdb.resume()
+
+
+@contextmanager
+def opened(bench: Bench, _firmware: Firmware) -> Iterator[Wire]:
+    """Answer the board's calls; leave it halted in the end."""
+    calls = Semihosting(bench)
+    try:
+        yield Wire(calls, calls.restart)
+    finally:
+        calls.close()
