@@ -63,12 +63,25 @@ _EVALUATE = (
 
 def _seeds() -> list[bytes]:
     """Whole conversations, for the fuzzer to begin from."""
-    names = [b"utvm.run", b"utvm.stats", b"utvm.set_input", b"utvm.get_output", b"flip", b"ffi.SystemLib"]
-    calls = [struct.pack("<iQi", 3, handle, 0) for handle in range(1, 11)]
+    names = [
+        b"utvm.run",
+        b"utvm.stats",
+        b"utvm.set_input",
+        b"utvm.get_output",
+        b"utvm.put",
+        b"utvm.take",
+        b"flip",
+        b"ffi.SystemLib",
+    ]
+    calls = [struct.pack("<iQi", 3, handle, 0) for handle in range(1, 17)]
     found = _function(b"runtime.RPCTimeEvaluator")
     normal = [struct.pack("<HBQ", 0x0101, 0x10, len(packet)) + packet for packet in (_BEGIN, _ALLOCATE)]
     numbered = [struct.pack("<HBBQ", 0x0101, 0x11, 1, len(_BEGIN)) + _BEGIN] * 2
+    part = struct.pack("<iqiq", 1, 0, 1, 4)
+    put = struct.pack("<iQi", 3, 10, 3) + part + struct.pack("<iQ", 9, 8) + bytes(8)
+    take = struct.pack("<iQi", 3, 11, 3) + part + struct.pack("<iq", 1, 8)
     return [
+        _requests(_BEGIN, *map(_function, names), put, struct.pack("<iQi", 3, 3, 0), take),
         _requests(_BEGIN, *map(_function, names), *calls),
         _requests(_BEGIN, _ALLOCATE, _ALLOCATE, _ALLOCATE),
         _requests(_BEGIN, found, _EVALUATE, struct.pack("<iQi", 3, 0x10000, 0)),

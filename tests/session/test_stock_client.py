@@ -111,6 +111,27 @@ def test_inputs_go_up_the_model_runs_and_outputs_come_down(remote: Any, library:
     assert told["memory_bytes_at_most"] >= told["memory_bytes"] > 0
 
 
+def test_parts_of_inputs_and_outputs_go_as_bytes(remote: Any) -> None:
+    array, output = image(), put(remote, np.zeros((1, 10), np.int8))
+    data = array.tobytes()
+    remote.get_function("utvm.put")(0, 0, bytearray(data[:40]))
+    remote.get_function("utvm.put")(0, 40, bytearray(data[40:]))
+    assert remote.get_function("utvm.run")() > 0
+    remote.get_function("utvm.get_output")(0, output)
+    take = remote.get_function("utvm.take")
+    assert bytes(take(0, 0, 3)) + bytes(take(0, 3, 7)) == output.numpy().tobytes()
+
+
+def test_steps_and_limits(remote: Any, library: Library) -> None:
+    steps = remote.get_function("utvm.profile")()
+    assert steps == len(library.calls)
+    counts = np.frombuffer(bytes(remote.get_function("utvm.step_cycles")(0)), "<u8")
+    assert len(counts) == steps
+    assert (counts > 0).all()
+    remote.get_function("utvm.limit")(10_000)
+    remote.get_function("utvm.run")()
+
+
 def test_time_evaluator(remote: Any) -> None:
     remote.get_function("utvm.set_input")(0, put(remote, image()))
     measured = remote.system_lib().time_evaluator("utvm.run", remote.cpu(), number=4, repeat=3)()
@@ -142,6 +163,14 @@ def test_an_operator_of_the_model_can_be_called(remote: Any, library: Library) -
         ("utvm.get_output", (1, np.zeros((1, 10), np.int8)), "there is no number 1: the model has 1"),
         ("utvm.get_output", (0,), "the arguments are a number and a tensor"),
         ("utvm.run", (1,), "there are no arguments"),
+        ("utvm.profile", (1,), "there are no arguments"),
+        ("utvm.put", (0, 60, bytearray(5)), "an input's number, an offset and bytes that fit"),
+        ("utvm.put", (1, 0, bytearray(5)), "an input's number"),
+        ("utvm.put", (0, -1, bytearray(5)), "an input's number"),
+        ("utvm.take", (0, 8, 3), "an output's number, an offset and how many bytes"),
+        ("utvm.take", (0, 0, -1), "an output's number"),
+        ("utvm.step_cycles", (1000,), "the number of a step"),
+        ("utvm.limit", (-1,), "a number of milliseconds"),
         ("utvm.load", ("other",), "no model of that name"),
         ("utvm.run", tuple(range(17)), "more than 16 arguments"),
     ],

@@ -7,7 +7,7 @@ volatile utvm_fault_t utvm_fault;
 
 static char words[UTVM_FAULT_WORDS_BYTES];
 
-static uint32_t add(uint32_t used, const char *text) {
+static uint32_t add_words(uint32_t used, const char *text) {
   uint32_t length = 0u;
   while ((text[length] != '\0') && ((used + length) < (UTVM_FAULT_WORDS_BYTES - 1u))) {
     words[used + length] = text[length];
@@ -38,11 +38,11 @@ void utvm_assertion_failed(const char *file, int line, const char *expression) {
     digits[first] = decimal[rest % 10u];
     rest /= 10u;
   } while (rest > 0u);
-  used = add(0u, file);
-  used = add(used, ":");
-  used = add(used, &digits[first]);
-  used = add(used, ": ");
-  (void)add(used, expression);
+  used = add_words(0u, file);
+  used = add_words(used, ":");
+  used = add_words(used, &digits[first]);
+  used = add_words(used, ": ");
+  (void)add_words(used, expression);
   /* An undefined instruction: the fault handler finds registers and stack as they are here. */
   __builtin_trap();
 }

@@ -40,6 +40,7 @@ class TypeIndex(IntEnum):
     INTEGER = 1
     TENSOR = 7
     RAW_STRING = 8
+    RAW_BYTES = 9
 
 
 _NAMES: dict[int, str] = {

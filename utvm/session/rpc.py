@@ -3,7 +3,6 @@
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -22,20 +21,12 @@ from utvm.session.running import RunResult
 
 _CPU = struct.pack("<ii", 1, 0)
 _TIMEOUT = 60.0  # Seconds for whatever is not a run.
-_PIECE = 1024  # Bytes of a tensor in one packet.
+_PIECE = 1920  # Bytes of a tensor in one packet: what surrounds them has room in the rest.
+_RESULT = 24  # Where what a call returns begins in its answer: behind code, count, its type as a number, its type.
 
 
 class RpcError(BoardError):
     """The board refused a request; the message has its words."""
-
-
-@dataclass(frozen=True)
-class _Tensors:
-    """A model's name as an argument, and addresses on the board of tensors for its inputs and outputs."""
-
-    name: bytes
-    inputs: list[int]
-    outputs: list[int]
 
 
 class RpcSession:
@@ -60,7 +51,7 @@ class RpcSession:
         self._libraries = {library.name: library for library in libraries}
         self._timeout = timeout
         self._handles: dict[str, int] = {}
-        self._tensors: dict[str, _Tensors] = {}
+        self._stacks: dict[str, int] = {}
         self._loaded = ""
 
     def __enter__(self) -> "RpcSession":
@@ -84,77 +75,74 @@ class RpcSession:
     def _begin(self, link: Link) -> None:
         self.link = link
         self._handles.clear()
-        self._tensors.clear()
+        self._stacks.clear()
         self._loaded = ""
         version = RPC_PROTOCOL.encode()
         self._ask(Code.INIT_SERVER, struct.pack("<Q", len(version)) + version + struct.pack("<i", 0))
 
     def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> RunResult:
-        """Run a model once; as :meth:`utvm.session.Session.run`."""
-        kept = self._ready(model, inputs)
-        self.call("utvm.run", timeout=self._timeout)
-        return self._result(model, kept)
+        """Run a model once; as :meth:`utvm.session.Session.run`.
+
+        The result's stack is what was used at most up to the model's first run; :meth:`stats` has the latest.
+        """
+        library = self._ready(model, inputs)
+        answer = self.call("utvm.run", timeout=self._timeout)
+        (cycles,) = struct.unpack_from("<Q", answer, _RESULT)
+        return self._result(library, cycles)
 
     def profile(self, model: str, inputs: Sequence[npt.ArrayLike]) -> tuple[RunResult, tuple[int, ...]]:
         """Run a model once and return what each of its steps took, too, in the result's unit.
 
         The result's count is larger than that of :meth:`run`: it has in it what keeping the steps' times takes.
         """
-        kept = self._ready(model, inputs)
+        library = self._ready(model, inputs)
         self.call("utvm.profile", timeout=self._timeout)
-        result = self._result(model, kept)
-        steps = len(self._libraries[model].calls)
+        result = self._result(library, self.stats()["cycles"])
+        steps = len(library.calls)
         counts: list[int] = []
         while len(counts) < steps:
-            answer = self.call("utvm.step_cycles", struct.pack("<iq", TypeIndex.INTEGER, len(counts)))
-            (length,) = struct.unpack_from("<Q", answer, 24)
-            counts += struct.unpack_from(f"<{length // 8}Q", answer, 32)
+            data = _bytes_in(self.call("utvm.step_cycles", _integer(len(counts))))
+            counts += struct.unpack(f"<{len(data) // 8}Q", data)
         return result, tuple(counts[:steps])
 
-    def _ready(self, model: str, inputs: Sequence[npt.ArrayLike]) -> _Tensors:
-        """Choose a model and give it its inputs; return where its tensors are."""
+    def _ready(self, model: str, inputs: Sequence[npt.ArrayLike]) -> Library:
+        """Choose a model and give it its inputs."""
         if model not in self._libraries:
             raise ConfigError(f"the firmware has no model {model!r}", f"it has: {', '.join(self._libraries)}")
         library = self._libraries[model]
-        if model not in self._tensors:
-            name = model.encode()
-            self._tensors[model] = _Tensors(
-                struct.pack("<iQ", TypeIndex.RAW_STRING, len(name)) + name,
-                [self.allocate(tensor) for tensor in library.inputs],
-                [self.allocate(tensor) for tensor in library.outputs],
-            )
-        kept = self._tensors[model]
         if model != self._loaded:
-            self.call("utvm.load", kept.name)
+            name = model.encode()
+            self.call("utvm.load", struct.pack("<iQ", TypeIndex.RAW_STRING, len(name)) + name)
             self._loaded = model
-        given = as_bytes(inputs, library.inputs)
-        for number, (data, tensor, address) in enumerate(zip(given, library.inputs, kept.inputs, strict=True)):
-            self.write(tensor, address, data)
-            self.call("utvm.set_input", struct.pack("<iq", TypeIndex.INTEGER, number), _argument(tensor, address))
-        return kept
+        for number, data in enumerate(as_bytes(inputs, library.inputs)):
+            for offset in range(0, len(data), _PIECE):
+                piece = data[offset : offset + _PIECE]
+                content = struct.pack("<iQ", TypeIndex.RAW_BYTES, len(piece)) + piece
+                self.call("utvm.put", _integer(number), _integer(offset), content)
+        return library
 
-    def _result(self, model: str, kept: _Tensors) -> RunResult:
+    def _result(self, library: Library, cycles: int) -> RunResult:
         outputs = []
-        for number, (tensor, address) in enumerate(zip(self._libraries[model].outputs, kept.outputs, strict=True)):
-            self.call("utvm.get_output", struct.pack("<iq", TypeIndex.INTEGER, number), _argument(tensor, address))
-            data = self.read(tensor, address)
+        for number, tensor in enumerate(library.outputs):
+            data = b""
+            while len(data) < tensor.size_bytes:
+                size = min(_PIECE, tensor.size_bytes - len(data))
+                data += _bytes_in(self.call("utvm.take", _integer(number), _integer(len(data)), _integer(size)))
             outputs.append(np.frombuffer(data, np.dtype(tensor.dtype)).reshape(tensor.shape))
-        told = self.stats()
-        return RunResult(tuple(outputs), told["cycles"], self.board.unit, told["stack_bytes"])
+        if library.name not in self._stacks:
+            self._stacks[library.name] = self.stats()["stack_bytes"]
+        return RunResult(tuple(outputs), cycles, self.board.unit, self._stacks[library.name])
 
     def limit_runs(self, milliseconds: int) -> None:
         """Make a run that takes longer a fault, until the session ends; 0 is no limit.
 
         A virtual board counts instructions at its clock's rate in place of time.
         """
-        self.call("utvm.limit", struct.pack("<iq", TypeIndex.INTEGER, milliseconds))
+        self.call("utvm.limit", _integer(milliseconds))
 
     def stats(self) -> dict[str, Any]:
         """Return what the board has counted; ``docs/rpc.md`` has the fields."""
-        answer = self.call("utvm.stats")
-        # A number that says "text", then the text behind its type and length.
-        (length,) = struct.unpack_from("<Q", answer, 24)
-        told: dict[str, Any] = json.loads(answer[32 : 32 + length])
+        told: dict[str, Any] = json.loads(_bytes_in(self.call("utvm.stats")))
         return told
 
     def call(self, function: str, *arguments: bytes, timeout: float = _TIMEOUT) -> bytes:
@@ -206,6 +194,16 @@ class RpcSession:
         if kind not in (Code.RETURN, Code.COPY_ACK):
             raise RpcError(f"the board answered with a packet of kind {kind}")
         return answer
+
+
+def _integer(number: int) -> bytes:
+    return struct.pack("<iq", TypeIndex.INTEGER, number)
+
+
+def _bytes_in(answer: bytes) -> bytes:
+    """Return the bytes or the text in a call's answer; they lie behind their length."""
+    (length,) = struct.unpack_from("<Q", answer, _RESULT)
+    return answer[_RESULT + 8 : _RESULT + 8 + length]
 
 
 def _described(tensor: Tensor, address: int, offset: int) -> bytes:

@@ -26,7 +26,13 @@ bool utvm_load_model(const utvm_call_t *call);
 /** utvm.set_input(index, tensor): copy a tensor into an input, where it stays until it is set again. */
 bool utvm_set_input(const utvm_call_t *call);
 
-/** utvm.run(): run the model once. */
+/** utvm.put(index, offset, bytes): write a part of an input, where it stays until it is written again. */
+bool utvm_put_input(const utvm_call_t *call);
+
+/** utvm.take(index, offset, count): return bytes of an output of the last run. */
+bool utvm_take_output(const utvm_call_t *call);
+
+/** utvm.run(): run the model once; returns the cycles that it took. */
 bool utvm_run_model(const utvm_call_t *call);
 
 /** utvm.profile(): run the model once and keep the cycles of each step; returns the number of steps kept. */

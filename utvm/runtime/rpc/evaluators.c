@@ -90,9 +90,7 @@ bool utvm_evaluate(uint64_t handle, const utvm_call_t *call) {
   for (uint32_t repeat = 0u; good && (repeat < evaluator->repeats); repeat++) {
     uint64_t seconds;
     good = evaluate_once(evaluator, call, &seconds);
-    for (uint32_t byte = 0u; byte < SECONDS_BYTES; byte++) {
-      measured[(repeat * SECONDS_BYTES) + byte] = (uint8_t)((seconds >> (8u * byte)) & 0xFFu);
-    }
+    utvm_split(&measured[repeat * SECONDS_BYTES], seconds, SECONDS_BYTES);
   }
   if (good) {
     utvm_write_result_bytes(call->reply, UTVM_TYPE_BYTES, measured, evaluator->repeats * SECONDS_BYTES);

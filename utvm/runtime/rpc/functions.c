@@ -55,23 +55,25 @@ static const builtin_t builtins[] = {
     {"utvm.set_input", utvm_set_input},
     {"utvm.run", utvm_run_model},
     {"utvm.get_output", utvm_get_output},
-    {"utvm.profile", utvm_profile_model},
-    {"utvm.step_cycles", utvm_tell_step_cycles},
-    {"utvm.limit", utvm_limit_time},
     {"utvm.stats", utvm_tell_stats},
     {"tvm.rpc.server.GetCRTMaxPacketSize", tell_packet_size},
     {"runtime.RPCTimeEvaluator", utvm_make_evaluator},
     {"ffi.SystemLib", tell_library},
     {"tvm.rpc.server.ModuleGetFunction", get_from_library},
+    {"utvm.put", utvm_put_input},
+    {"utvm.take", utvm_take_output},
+    {"utvm.profile", utvm_profile_model},
+    {"utvm.step_cycles", utvm_tell_step_cycles},
+    {"utvm.limit", utvm_limit_time},
 };
 
 #define BUILTINS ((uint32_t)(sizeof builtins / sizeof builtins[0]))
 
 static uint32_t builtin_uses[BUILTINS];
-static uint32_t calls;
+static uint32_t calls_made;
 
 uint32_t utvm_function_calls(void) {
-  return calls;
+  return calls_made;
 }
 
 static const char *name_of(uint32_t index) {
@@ -145,7 +147,7 @@ bool utvm_function_call_plain(uint64_t handle, const utvm_call_t *call) {
 }
 
 bool utvm_function_call(uint64_t handle, const utvm_call_t *call) {
-  calls++;
+  calls_made++;
   const bool evaluator = utvm_evaluator_function(handle) != 0u;
   return evaluator ? utvm_evaluate(handle, call) : utvm_function_call_plain(handle, call);
 }

@@ -8,6 +8,7 @@
 #include "utvm.h"
 
 #define MOST_STEPS 64u /* in one answer */
+#define CYCLES_BYTES 8u
 
 static uint32_t chosen;
 
@@ -118,6 +119,44 @@ bool utvm_get_output(const utvm_call_t *call) {
   return good;
 }
 
+/* Check that (index, offset, ...) is a part of one of some tensors; returns how many bytes it has from there on. */
+static bool find_part(const utvm_call_t *call, const utvm_tensor_type_t *types, uint32_t count, uint32_t *left) {
+  bool good = (call->count == 3u) && utvm_is_number(&call->values[0]) && utvm_is_number(&call->values[1]) &&
+              (call->values[0].number < count);
+  if (good) {
+    const uint32_t bytes = types[call->values[0].number].bytes;
+    good = call->values[1].number <= bytes;
+    *left = good ? (bytes - (uint32_t)call->values[1].number) : 0u;
+  }
+  return good;
+}
+
+bool utvm_put_input(const utvm_call_t *call) {
+  const utvm_signature_t *signature = &utvm_signatures[chosen];
+  uint32_t left = 0u;
+  const bool good = find_part(call, signature->inputs, signature->input_count, &left) &&
+                    (call->values[2].bytes != NULL) && (call->values[2].length <= left);
+  if (good) {
+    uint8_t *input = (uint8_t *)utvm_programs[chosen].inputs[call->values[0].number];
+    (void)memcpy(&input[call->values[1].number], call->values[2].bytes, call->values[2].length);
+    utvm_write_result(call->reply, UTVM_TYPE_NONE, 0u);
+  }
+  return good || utvm_refuse(call, "the arguments are an input's number, an offset and bytes that fit in from there");
+}
+
+bool utvm_take_output(const utvm_call_t *call) {
+  const utvm_signature_t *signature = &utvm_signatures[chosen];
+  uint32_t left = 0u;
+  const bool good = find_part(call, signature->outputs, signature->output_count, &left) &&
+                    utvm_is_number(&call->values[2]) && (call->values[2].number <= left);
+  if (good) {
+    const uint8_t *output = (const uint8_t *)utvm_programs[chosen].outputs[call->values[0].number];
+    utvm_write_result_bytes(call->reply, UTVM_TYPE_BYTES, &output[call->values[1].number],
+                            (uint32_t)call->values[2].number);
+  }
+  return good || utvm_refuse(call, "the arguments are an output's number, an offset and how many bytes from there");
+}
+
 /* Run the chosen model by one of two functions; returns whether it went well. */
 static bool run_by(int32_t (*function)(uint32_t program), const utvm_call_t *call) {
   bool good = call->count == 0u;
@@ -139,7 +178,7 @@ static bool run_by(int32_t (*function)(uint32_t program), const utvm_call_t *cal
 bool utvm_run_model(const utvm_call_t *call) {
   const bool good = run_by(utvm_run, call);
   if (good) {
-    utvm_write_result(call->reply, UTVM_TYPE_NONE, 0u);
+    utvm_write_result(call->reply, UTVM_TYPE_INTEGER, utvm_reply.cycles);
   }
   return good;
 }
@@ -153,19 +192,19 @@ bool utvm_profile_model(const utvm_call_t *call) {
 }
 
 bool utvm_tell_step_cycles(const utvm_call_t *call) {
-  static uint8_t bytes[MOST_STEPS * sizeof(uint64_t)];
-  const bool good = (call->count == 1u) && utvm_is_number(&call->values[0]) && (call->values[0].number <= utvm_step_room);
+  static uint8_t bytes[MOST_STEPS * CYCLES_BYTES];
+  const bool good =
+      (call->count == 1u) && utvm_is_number(&call->values[0]) && (call->values[0].number <= utvm_step_room);
   if (good) {
     const uint32_t first = (uint32_t)call->values[0].number;
     uint32_t count = utvm_step_room - first;
     if (count > MOST_STEPS) {
       count = MOST_STEPS;
     }
-    for (uint32_t index = 0u; index < (count * (uint32_t)sizeof(uint64_t)); index++) {
-      const uint64_t cycles = utvm_step_cycles[first + (index / 8u)];
-      bytes[index] = (uint8_t)((cycles >> (8u * (index % 8u))) & 0xFFu);
+    for (uint32_t index = 0u; index < count; index++) {
+      utvm_split(&bytes[index * CYCLES_BYTES], utvm_step_cycles[first + index], CYCLES_BYTES);
     }
-    utvm_write_result_bytes(call->reply, UTVM_TYPE_BYTES, bytes, count * (uint32_t)sizeof(uint64_t));
+    utvm_write_result_bytes(call->reply, UTVM_TYPE_BYTES, bytes, count * CYCLES_BYTES);
   }
   return good || utvm_refuse(call, "the argument is the number of a step");
 }

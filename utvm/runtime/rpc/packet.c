@@ -117,12 +117,16 @@ uint32_t utvm_read_values(utvm_reader_t *reader, utvm_value_t *values) {
   return count;
 }
 
+void utvm_split(uint8_t *bytes, uint64_t number, uint32_t count) {
+  for (uint32_t index = 0u; index < count; index++) {
+    const uint32_t shift = BITS_A_BYTE * index;
+    bytes[index] = (uint8_t)((number >> shift) & 0xFFu);
+  }
+}
+
 void utvm_write(utvm_writer_t *writer, uint64_t number, uint32_t bytes) {
   uint8_t split[8];
-  for (uint32_t index = 0u; index < bytes; index++) {
-    const uint32_t shift = BITS_A_BYTE * index;
-    split[index] = (uint8_t)((number >> shift) & 0xFFu);
-  }
+  utvm_split(split, number, bytes);
   utvm_write_bytes(writer, split, bytes);
 }
 

@@ -103,6 +103,9 @@ void utvm_read_tensor(utvm_reader_t *reader, utvm_tensor_t *tensor);
  */
 uint32_t utvm_read_values(utvm_reader_t *reader, utvm_value_t *values);
 
+/** Split a number into 1 to 8 bytes, the lowest first. */
+void utvm_split(uint8_t *bytes, uint64_t number, uint32_t count);
+
 /** Write a number of 1 to 8 bytes. */
 void utvm_write(utvm_writer_t *writer, uint64_t number, uint32_t bytes);
 
