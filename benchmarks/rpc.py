@@ -137,9 +137,9 @@ def main() -> int:
                 with on_bench(ready, image) as served, RpcSession(served, [_IDLE]) as session:
                     ways.append(measure_way(f"VIRTUAL stm32f746: {pipe}", session))
         compared = compare_with_the_debug_port(board, folder)
-    rpc = firmware.build(board, [_IDLE], "rpc").shares.runtime
+    rpc = firmware.build(board, [_IDLE], "rpc").shares
     zeros = [np.zeros(tensor.shape, tensor.dtype) for tensor in _IDLE.inputs]
-    alone = firmware.build(board, [_IDLE], "standing_alone", zeros).shares.runtime
+    alone = firmware.build(board, [_IDLE], "standing_alone", zeros).shares
     table = Table("pipe", box=None)
     for heading in ("round trip, ms", "KiB/s to the board", "KiB/s from it"):
         table.add_column(heading, justify="right")
@@ -153,16 +153,25 @@ def main() -> int:
         f"RPC {compared['rpc_ms']:.1f} ms and {compared['serial_line_ms']:.1f} ms of serial line: "
         f"{compared['ratio']:.1f} times faster"
     )
-    out.print(f"flash without a model, vectors and port included: with RPC {rpc:,} B, standing alone {alone:,} B")
+    for name, shares in (("with RPC", rpc), ("standing alone", alone)):
+        out.print(
+            f"flash without a model, {name}: runtime and C library {shares.runtime:,} B, "
+            f"the board's port and interrupt table {shares.board:,} B"
+        )
     if options.json:
-        figures = {"pipes": [asdict(way) for way in ways], "sample": compared, "rpc": rpc, "standing_alone": alone}
+        figures = {
+            "pipes": [asdict(way) for way in ways],
+            "sample": compared,
+            "rpc": asdict(rpc),
+            "standing_alone": asdict(alone),
+        }
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
     missed = [
         words
         for words, met in {
             f"RPC at least {FASTER_BY:g} times faster a sample": compared["ratio"] >= FASTER_BY,
-            f"runtime with RPC below {RPC_CODE_BYTES:,} B": rpc < RPC_CODE_BYTES,
-            f"runtime standing alone below {ALONE_CODE_BYTES:,} B": alone < ALONE_CODE_BYTES,
+            f"runtime with RPC below {RPC_CODE_BYTES:,} B": rpc.runtime < RPC_CODE_BYTES,
+            f"runtime standing alone below {ALONE_CODE_BYTES:,} B": alone.runtime < ALONE_CODE_BYTES,
         }.items()
         if not met
     ]

@@ -35,7 +35,7 @@ def build_firmware(model: Path, board_name: str, input_path: str, output_path: s
     shares = image.shares
     OUT.print(
         f"code and constants: model {shares.model:,}, stored input {shares.stored:,}, "
-        f"runtime {shares.runtime:,} bytes"
+        f"board {shares.board:,}, runtime {shares.runtime:,} bytes"
     )
     print_use(board, image)
     OUT.print(f"console: {board.console.name}, {board.console.baud} baud")

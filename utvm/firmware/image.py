@@ -46,11 +46,13 @@ class Shares:
     Attributes:
         model: code and constants of the libraries.
         stored: inputs that are stored in the image.
-        runtime: everything else: start-up code, executor, port, C library, tables, padding.
+        board: the board's port and the table of its interrupts.
+        runtime: everything else: start-up code, executor, C library, tables, padding.
     """
 
     model: int
     stored: int
+    board: int
     runtime: int
 
 
@@ -145,14 +147,18 @@ class Firmware:
         kept = [(s.address, s.address + s.size) for s in self.sections if s.load_address is not None]
         own = {f"{GENERATED}/{name}" for library in self.libraries for name in library.sources}
         model = 0
-        for address, size, source in _CONTRIBUTION.findall(
-            self.elf.with_name(f"{self.elf.name}.map").read_text("utf-8")
-        ):
-            if source in own and any(start <= int(address, 16) < end for start, end in kept):
+        board = sum(section.size for section in self.sections if section.name == ".vectors")
+        text = self.elf.with_name(f"{self.elf.name}.map").read_text("utf-8")
+        for address, size, source in _CONTRIBUTION.findall(text):
+            if not any(start <= int(address, 16) < end for start, end in kept):
+                continue
+            if source in own:
                 model += int(size, 16)
+            elif source.startswith(f"/utvm/boards/{self.board.name}/"):
+                board += int(size, 16)
         stored = sum(tensor.size_bytes for library in self.libraries for tensor in library.inputs)
         stored = stored if "utvm_stored_inputs" in self.symbols else 0
-        return Shares(model, stored, self.flash_bytes - model - stored)
+        return Shares(model, stored, board, self.flash_bytes - model - stored - board)
 
     @functools.cached_property
     def digest(self) -> str:
