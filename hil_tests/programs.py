@@ -61,6 +61,23 @@ def handwritten(
     )
 
 
+def endless_recursion(name: str) -> Library:
+    """Make a program that calls itself until its stack is full; the function that does is ``NAME_deeper``."""
+    return handwritten(
+        name,
+        f"  return {name}_deeper(x[0], y);",
+        f"static int32_t __attribute__((noinline)) {name}_deeper(int32_t depth, int32_t *y) {{\n"
+        "  volatile int32_t frame[16];\n"
+        "  if (depth == INT32_MAX) {\n"
+        "    return 0;\n"
+        "  }\n"
+        "  frame[depth & 15] = depth;\n"
+        "  y[0] = depth + 1;\n"
+        f"  return {name}_deeper(y[0], y) + frame[depth & 15];\n"
+        "}\n",
+    )
+
+
 def line_of(library: Library, text: str) -> int:
     """Return the number of the line in the library's C source that holds a text.
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from hil_tests.programs import handwritten, line_of
+from hil_tests.programs import endless_recursion, handwritten, line_of
 from utvm.attach import Bench
 from utvm.boards import MemoryRegion
 from utvm.compiler import Library
@@ -65,19 +65,7 @@ _CASES = (
 )
 _GOOD = handwritten("good", "  y[0] = x[0] + 1;\n  return 0;")
 _JUMP = handwritten("jump", "  return ((int32_t (*)(void))x[0])();")
-_OVERFLOW = handwritten(
-    "overflow",
-    "  return overflow_deeper(x[0], y);",
-    "static int32_t __attribute__((noinline)) overflow_deeper(int32_t depth, int32_t *y) {\n"
-    "  volatile int32_t frame[16];\n"
-    "  if (depth == INT32_MAX) {\n"
-    "    return 0;\n"
-    "  }\n"
-    "  frame[depth & 15] = depth;\n"
-    "  y[0] = depth + 1;\n"
-    "  return overflow_deeper(y[0], y) + frame[depth & 15];\n"
-    "}\n",
-)
+_OVERFLOW = endless_recursion("overflow")
 
 
 def _input(value: int) -> npt.NDArray[np.int32]:

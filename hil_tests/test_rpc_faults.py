@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pytest
 
-from hil_tests.programs import handwritten, line_of
+from hil_tests.programs import endless_recursion, handwritten, line_of
 from utvm.compiler import Library
 from utvm.compiler.library import Call
 from utvm.session.fault import DeviceFault
@@ -43,19 +43,7 @@ _ENDLESS = handwritten(
 _ASSERTS = handwritten(
     "asserts", "  assert(x[0] == 41); /* here */\n  y[0] = x[0] + 1;\n  return 0;", "#include <assert.h>"
 )
-_DEEP = handwritten(
-    "deep",
-    "  return deep_deeper(x[0], y);",
-    "static int32_t __attribute__((noinline)) deep_deeper(int32_t depth, int32_t *y) {\n"
-    "  volatile int32_t frame[16];\n"
-    "  if (depth == INT32_MAX) {\n"
-    "    return 0;\n"
-    "  }\n"
-    "  frame[depth & 15] = depth;\n"
-    "  y[0] = depth + 1;\n"
-    "  return deep_deeper(y[0], y) + frame[depth & 15];\n"
-    "}\n",
-)
+_DEEP = endless_recursion("deep")
 _STEPS = dataclasses.replace(
     handwritten(
         "steps",

@@ -5,11 +5,11 @@ A physical board's line is a serial device; a virtual board's is a TCP port. pys
 
 import select
 import time
-from types import TracebackType
 from typing import Literal
 
 import serial
 
+from utvm.closing import Closing
 from utvm.errors import BoardError, TransportError
 
 _WRITE_TIMEOUT = 10.0  # Seconds. A line without flow control takes everything at once; a TCP peer may not read.
@@ -18,7 +18,7 @@ _QUIET = 0.05  # Seconds without a byte after which a line counts as quiet.
 FlowControl = Literal["none", "rts-cts"]
 
 
-class Console:
+class Console(Closing):
     """Our end of a board's serial line; a :class:`utvm.session.transport.Transport` too.
 
     Args:
@@ -42,14 +42,6 @@ class Console:
                 f"the console {url} cannot be opened: {error}",
                 "is another program using it, and may you read it (group dialout)?",
             ) from error
-
-    def __enter__(self) -> "Console":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the line. Safe to call again."""

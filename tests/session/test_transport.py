@@ -8,7 +8,7 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -36,6 +36,18 @@ def read_all(transport: Transport, size: int) -> bytes:
     return data
 
 
+def reads_no_longer_than_asked(transport: Transport, send: Callable[[], None]) -> None:
+    """Check a transport's patience; ``send`` makes the letter a arrive."""
+    begin = time.monotonic()
+    assert transport.read(0.0) == b""
+    assert transport.read(0.3) == b""
+    assert 0.3 <= time.monotonic() - begin < 5.0
+    send()
+    begin = time.monotonic()
+    assert transport.read(60.0) == b"a"
+    assert time.monotonic() - begin < 30.0
+
+
 def test_bytes_go_both_ways(tmp_path: Path) -> None:
     with child(tmp_path, "cat") as cat:
         everything = bytes(range(256)) * 1000
@@ -48,14 +60,7 @@ def test_bytes_go_both_ways(tmp_path: Path) -> None:
 
 def test_reading_takes_no_longer_than_asked(tmp_path: Path) -> None:
     with child(tmp_path, "cat") as cat:
-        begin = time.monotonic()
-        assert cat.read(0.0) == b""
-        assert cat.read(0.3) == b""
-        assert 0.3 <= time.monotonic() - begin < 5.0
-        cat.write(b"a")
-        begin = time.monotonic()
-        assert cat.read(60.0) == b"a"
-        assert time.monotonic() - begin < 30.0
+        reads_no_longer_than_asked(cat, lambda: cat.write(b"a"))
 
 
 def test_a_child_that_ends_is_an_error_after_its_last_bytes(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
 from rich.markup import escape
 from rich.table import Table
 
@@ -15,6 +14,7 @@ from utvm.cli.output import LOGS, OUT
 from utvm.errors import ConfigError
 from utvm.session.profile import Profile, Step, profile_of
 from utvm.session.rpc import RpcSession
+from utvm.templates import templates_of
 
 _WIDTH = 900.0  # Of the picture, in its units.
 _CHARACTER = 6.4  # Width of one in a label.
@@ -94,13 +94,7 @@ def _print(profile: Profile) -> None:
 
 def render(profile: Profile) -> str:
     """Return the page with the picture: style and picture are in it, so that it can be kept."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
+    environment = templates_of("utvm.cli", html=True)
     return environment.get_template("profile.html.j2").render(
         profile=profile, width=_WIDTH, boxes=_boxes(profile), bars=_bars(profile)
     )

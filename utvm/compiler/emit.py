@@ -17,6 +17,7 @@ from utvm.compiler.literals import C_TYPES, literal
 from utvm.compiler.plan import WORKSPACE_ALIGNMENT, Plan
 from utvm.compiler.printer import ALIGNMENT, CFunction
 from utvm.compiler.steps import Graph, Place, Step
+from utvm.templates import templates_of
 
 _LINE = 110  # Characters in a line of C.
 _ROW = 8  # Numbers in a row of weights.
@@ -253,14 +254,7 @@ def _describe(tensor: Tensor) -> str:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("utvm.compiler"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
+    environment = templates_of("utvm.compiler")
     environment.filters["describe"] = _describe
     environment.filters["float_literal"] = lambda value: literal(value, "float32")
     return environment

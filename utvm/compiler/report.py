@@ -11,6 +11,7 @@ import jinja2
 from utvm.compiler.library import Library
 from utvm.compiler.picture import plots
 from utvm.errors import ConfigError
+from utvm.templates import templates_of
 
 FILES = ("compile.json", "compile.html")
 
@@ -95,13 +96,7 @@ def plan_svg(library: Library) -> str:
 
 @functools.cache
 def _templates() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
+    environment = templates_of("utvm.compiler", html=True)
     environment.filters["thousands"] = lambda value: f"{value:,}"
     environment.filters["at"] = lambda value: f"{value:.2f}"
     return environment

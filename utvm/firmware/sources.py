@@ -5,9 +5,7 @@ For RPC, that is what clients may know of the programs; for an image that stands
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import jinja2
 import numpy.typing as npt
 
 from utvm.compiler import Library, Tensor
@@ -16,6 +14,7 @@ from utvm.errors import ConfigError
 from utvm.firmware import working_memory
 from utvm.firmware.inputs import as_bytes
 from utvm.runtime import Executor
+from utvm.templates import templates_of
 
 
 @dataclass(frozen=True)
@@ -28,13 +27,7 @@ def _element_type(tensor: Tensor) -> _ElementType:
     return _ElementType(dlpack_code(tensor.dtype), 8 * item_bytes(tensor.dtype))
 
 
-_TEMPLATES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-    undefined=jinja2.StrictUndefined,
-)
+_TEMPLATES = templates_of("utvm.firmware")
 _TEMPLATES.filters.update(base=working_memory.base, address=working_memory.address, element_type=_element_type)
 
 

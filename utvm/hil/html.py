@@ -2,12 +2,12 @@
 
 import functools
 from collections.abc import Callable
-from pathlib import Path
 
 import jinja2
 
 from utvm.hil import pictures
 from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict
+from utvm.templates import templates_of
 
 _HEADLINES = {
     Verdict.PASSED: "Passed",
@@ -39,13 +39,7 @@ def render(report: RunReport) -> str:
 
 @functools.cache
 def _templates() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
+    environment = templates_of("utvm.hil", html=True)
     filters: dict[str, Callable[..., str]] = {
         "hex": lambda value: f"{value:#010x}",
         "bytes": spoken_bytes,

@@ -71,18 +71,7 @@ class HostDriven:
         return self.bench.gdb.read_register("pc") == self._symbol(_TURN)
 
     def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> RunResult:
-        """Run a model once.
-
-        Args:
-            model: name of one of the firmware's libraries.
-            inputs: one array an input, of exactly the shape and element type that the model declares.
-
-        Raises:
-            ConfigError: an input has another shape or element type, or there is no such model.
-            BoardError: the model did not end in time or returned an error code.
-            DeviceFault: it took a fault; :meth:`reset` makes the board usable again.
-            ProbeError: the probe or OpenOCD failed.
-        """
+        """Run a model once; as :meth:`utvm.session.Session.run`."""
         index = self.firmware.program_index(model)
         library = self.firmware.libraries[index]
         for number, data in enumerate(as_bytes(inputs, library.inputs)):

@@ -5,14 +5,14 @@ import select
 import socket
 import time
 from collections.abc import Iterator
-from types import TracebackType
 
+from utvm.closing import Closing
 from utvm.errors import TransportError
 
 _CHUNK = 1 << 16
 
 
-class TcpConnection:
+class TcpConnection(Closing):
     """A TCP connection; a :class:`utvm.session.transport.Transport`.
 
     Args:
@@ -35,14 +35,6 @@ class TcpConnection:
             ) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setblocking(False)
-
-    def __enter__(self) -> "TcpConnection":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connection. Safe to call again."""

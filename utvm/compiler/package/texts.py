@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jinja2
 import numpy.typing as npt
 
 from utvm.compiler.library import Library, Placement, Tensor
@@ -14,6 +13,7 @@ from utvm.compiler.literals import C_TYPES, literal
 from utvm.compiler.package.layout import ALIGNMENT, ARDUINO, HEADERS, SOURCES, c_files, public_headers
 from utvm.compiler.package.terms import Terms
 from utvm.errors import ConfigError
+from utvm.templates import templates_of
 
 # Names that CMake keeps for itself (policy CMP0037), and libraries that every program is linked with.
 _CMAKE_TAKEN = {"all", "help", "install", "preinstall", "clean", "edit_cache", "rebuild_cache", "test", "package"}
@@ -55,14 +55,7 @@ def texts(library: Library, terms: Terms, example: Sequence[npt.NDArray[Any]] | 
     Raises:
         ConfigError: an example does not fit its input.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("utvm.compiler.package"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
+    environment = templates_of("utvm.compiler.package")
     files = {
         "CMakeLists.txt": "CMakeLists.txt",
         "LICENSE": "LICENSE",
