@@ -33,12 +33,12 @@ def test_firmware_is_built_as_elf_and_as_one_block(tmp_path: Path, picture: Path
         vectors = ELFFile(file).get_section_by_name(".vectors")
         assert block.startswith(vectors.data())
         assert f"digits.bin for address {vectors['sh_addr']:#010x}" in done.stdout
-    model, stored, runtime = (
+    model, stored, board, runtime = (
         int(re.search(rf"{name} ([\d,]+)", done.stdout)[1].replace(",", ""))  # type: ignore[index]
-        for name in ("model", "stored input", "runtime")
+        for name in ("model", "stored input", "board", "runtime")
     )
     assert stored == 64
-    assert len(block) - 64 <= model + stored + runtime <= len(block)  # sections begin at multiples of up to 16
+    assert len(block) - 64 <= model + stored + board + runtime <= len(block)  # sections begin at multiples of up to 16
     assert "of 1,048,576 bytes" in done.stdout
     assert "seed" not in done.stdout
     again = inv("firmware.build", *BOARD, "--input", picture, "--output", tmp_path / "again.elf")
