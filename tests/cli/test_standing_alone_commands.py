@@ -38,7 +38,8 @@ def test_firmware_is_built_as_elf_and_as_one_block(tmp_path: Path, picture: Path
         for name in ("model", "stored input", "board", "runtime")
     )
     assert stored == 64
-    assert len(block) - 64 <= model + stored + board + runtime <= len(block)  # sections begin at multiples of up to 16
+    # Sections begin at multiples of up to 16.
+    assert len(block) - 64 <= model + stored + board + runtime <= len(block)
     assert "of 1,048,576 bytes" in done.stdout
     assert "seed" not in done.stdout
     again = inv("firmware.build", *BOARD, "--input", picture, "--output", tmp_path / "again.elf")
