@@ -31,7 +31,8 @@ def test_steps_of_a_process_are_timed(tmp_path: Path, executor: str) -> None:
     steps = content["steps"]
     assert isinstance(steps, list)
     assert [f"digits_int8_{step['function']}" for step in steps] == list(library.operators)
-    assert all(step["count"] > 0 for step in steps)
+    # A step may be shorter than what the computer's clock can tell.
+    assert content["total"] == sum(step["count"] for step in steps) > 0
     # The step that needs most fills what no plan can do without.
     assert max(step["live_bytes"] for step in steps) >= library.lower_bound_bytes
 

@@ -127,7 +127,7 @@ def test_steps_and_limits(remote: Any, library: Library) -> None:
     assert steps == len(library.calls)
     counts = np.frombuffer(bytes(remote.get_function("utvm.step_cycles")(0)), "<u8")
     assert len(counts) == steps
-    assert (counts > 0).all()
+    assert counts.sum() > 0
     remote.get_function("utvm.limit")(10_000)
     remote.get_function("utvm.run")()
 
