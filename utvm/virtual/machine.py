@@ -143,18 +143,19 @@ class Machine:
         if peripheral.model not in MODELS:
             known = ", ".join(sorted([*MODELS, CONSTANTS]))
             raise ConfigError(f"{self.spec.name}: no model named {peripheral.model!r}", f"there are: {known}")
-        irq = peripheral.irq
-
-        def set_line(level: bool) -> None:
-            if irq is not None:
-                self._cpu.exceptions.set_line(irq, level)
-
-        around = Surroundings(self._bus, self._cpu, set_line, self._print)
+        lines = tuple(self._line(irq) for irq in peripheral.irqs)
+        around = Surroundings(self._bus, self._cpu, self._line(peripheral.irq), lines, self._print)
         device = MODELS[peripheral.model](peripheral, around)
         self._peripherals.append(device)
         self._cpu.add_device(peripheral.address, device)
         if isinstance(device, Usart | Timer):
             self._cpu.add_timer(device)
+
+    def _line(self, irq: int | None) -> Callable[[bool], None]:
+        """Return what drives an interrupt line."""
+        if irq is None:
+            return lambda level: None
+        return lambda level: self._cpu.exceptions.set_line(irq, level)
 
     def _print(self, data: bytes) -> None:
         self.on_console_output(data)
