@@ -351,6 +351,23 @@ def test_usart_tells_an_idle_line_a_character_after_the_last(bench: Bench) -> No
     assert [bench.register(number) & IDLE for number in (3, 5)] == [0, 0]
 
 
+def test_usart_a_character_that_begins_in_time_ends_the_wait_for_an_idle_line(bench: Bench) -> None:
+    bench.load(f"handler reset\n{UART}\nmovs r1, #5\nstr r1, [r0]\nmovw r2, #1000\n{LOOP}\ndone")
+    while not bench.peek(USART3) & 1:
+        bench.step()
+    for byte in b"ab":
+        bench.machine.console_input(bytes([byte]))
+        while not bench.peek(USART3 + 0x1C) & RXNE:
+            bench.step()
+            assert not bench.peek(USART3 + 0x1C) & IDLE
+        assert bench.peek(USART3 + 0x24) == byte
+        for _ in range(50):
+            bench.step()
+    for _ in range(60):
+        bench.step()
+    assert bench.peek(USART3 + 0x1C) & IDLE
+
+
 @pytest.mark.parametrize(
     ("enables", "typed", "flag"), [("#0x15", b"a", IDLE), ("#0x05", b"ab", ORE)], ids=["IDLEIE", "EIE"]
 )
