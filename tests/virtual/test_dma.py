@@ -47,8 +47,8 @@ def _flags(bench: Bench, shift: int) -> int:
     return bench.peek(LISR) >> shift & 0x3F
 
 
-def _go_on(bench: Bench, program: str, *, then: str = "") -> None:
-    """Load a program with the USART on, without running it."""
+def _load(bench: Bench, program: str, *, then: str = "") -> None:
+    """Load a program that switches the USART on and waits, without running it."""
     bench.load(UART + program + ON + WAIT + then)
 
 
@@ -63,7 +63,7 @@ def _finish(bench: Bench, typed: bytes = b"") -> None:
 
 
 def test_bytes_go_out_of_memory_one_a_character(bench: Bench) -> None:
-    _go_on(bench, "")
+    _load(bench, "")
     bench.machine.write(RAM, b"by itself!")
     _start(bench, SEND, MINC | FROM_MEMORY, 9)
     _finish(bench)
@@ -76,7 +76,7 @@ def test_bytes_go_out_of_memory_one_a_character(bench: Bench) -> None:
 
 
 def test_without_minc_every_byte_is_the_first(bench: Bench) -> None:
-    _go_on(bench, "")
+    _load(bench, "")
     bench.machine.write(RAM, b"abc")
     _start(bench, SEND, FROM_MEMORY, 3)
     _finish(bench)
@@ -84,7 +84,7 @@ def test_without_minc_every_byte_is_the_first(bench: Bench) -> None:
 
 
 def test_received_bytes_go_into_memory_and_nowhere_else(bench: Bench) -> None:
-    _go_on(bench, "")
+    _load(bench, "")
     bench.machine.write(RAM, b"........")
     _start(bench, RECEIVE, MINC, 5)
     _finish(bench, b"virtu")
@@ -95,7 +95,7 @@ def test_received_bytes_go_into_memory_and_nowhere_else(bench: Bench) -> None:
 
 
 def test_half_is_told_half_way(bench: Bench) -> None:
-    _go_on(bench, "")
+    _load(bench, "")
     _start(bench, RECEIVE, MINC, 6)
     _finish(bench, b"abc")
     assert _flags(bench, OF_RECEIVE) == HTIF
@@ -103,7 +103,7 @@ def test_half_is_told_half_way(bench: Bench) -> None:
 
 
 def test_a_circle_begins_again(bench: Bench) -> None:
-    _go_on(bench, "")
+    _load(bench, "")
     bench.machine.write(RAM, b"........")
     _start(bench, RECEIVE, MINC | CIRC, 4)
     _finish(bench, b"abcdef")
@@ -131,7 +131,7 @@ def test_each_enabled_flag_interrupts_on_the_streams_own_line(
         addne r5, #1
         bx lr
     """
-    _go_on(bench, "movs r4, #0\nmovs r5, #0\n" + ENABLE_LINES, then=handlers)
+    _load(bench, "movs r4, #0\nmovs r5, #0\n" + ENABLE_LINES, then=handlers)
     _start(bench, RECEIVE, MINC | enables, 4)
     _finish(bench, b"four")
     # A flag that does not interrupt waits for one that does.
@@ -153,7 +153,7 @@ def test_a_sleeping_core_is_woken_by_the_end_alone(bench: Bench) -> None:
 
 
 def test_an_address_where_nobody_answers_is_an_error(bench: Bench) -> None:
-    _go_on(
+    _load(
         bench,
         ENABLE_LINES + "movs r5, #0\n",
         then="handler irq14\nmovs r5, #1\nldr r3, =0x40026008\n"
@@ -171,7 +171,7 @@ def test_an_address_where_nobody_answers_is_an_error(bench: Bench) -> None:
 
 
 def test_a_peripheral_that_is_none_is_an_error(bench: Bench) -> None:
-    _go_on(bench, "")
+    _load(bench, "")
     bench.poke(SEND + PAR, FLASH)
     bench.poke(SEND + M0AR, RAM)
     bench.poke(SEND + NDTR, 1)
@@ -182,7 +182,7 @@ def test_a_peripheral_that_is_none_is_an_error(bench: Bench) -> None:
 
 @pytest.mark.parametrize("control", [MEMORY_TO_MEMORY, 3 << 6, PFCTRL, PINC, HALFWORDS, DOUBLE_BUFFER])
 def test_what_is_not_modelled_does_not_start(bench: Bench, control: int) -> None:
-    _go_on(bench, "")
+    _load(bench, "")
     _start(bench, RECEIVE, MINC | control, 4)
     assert _flags(bench, OF_RECEIVE) == TEIF
     assert not bench.peek(RECEIVE + CR) & EN
@@ -198,7 +198,7 @@ def test_fifo_mode_does_not_start(bench: Bench) -> None:
 
 
 def test_a_stream_does_not_start_before_its_flags_are_cleared(bench: Bench) -> None:
-    _go_on(bench, "")
+    _load(bench, "")
     bench.machine.write(RAM, b"ab")
     _start(bench, SEND, MINC | FROM_MEMORY, 2)
     _finish(bench)
@@ -232,7 +232,7 @@ def test_registers_take_words_only(bench: Bench) -> None:
 
 
 def test_a_request_of_another_channel_moves_nothing(bench: Bench) -> None:
-    _go_on(bench, "")
+    _load(bench, "")
     _start(bench, SEND, MINC | FROM_MEMORY | 1 << 25, 4)  # channel 5
     assert bench.peek(SEND + CR) >> 25 == 5
     _finish(bench)
@@ -240,8 +240,21 @@ def test_a_request_of_another_channel_moves_nothing(bench: Bench) -> None:
     assert bench.peek(SEND + NDTR) == 4
 
 
+@pytest.mark.parametrize(("direction", "sent", "received"), [(1 << 6, b"", b"in"), (1 << 7, b"out", b"\0\0")])
+def test_the_usart_asks_only_where_it_is_told_to(
+    bench: Bench, direction: int, sent: bytes, received: bytes
+) -> None:
+    bench.load(UART + ON.replace("0xC0", str(direction)) + WAIT)
+    bench.machine.write(RAM, b"out\0\0")
+    _start(bench, SEND, MINC | FROM_MEMORY, 3)
+    _start(bench, RECEIVE, MINC, 2, memory=RAM + 3)
+    _finish(bench, b"in")
+    assert bytes(bench.output) == sent
+    assert bench.machine.read(RAM + 3, 2) == received
+
+
 def test_both_ways_at_once(bench: Bench) -> None:
-    _go_on(bench, "")
+    _load(bench, "")
     bench.machine.write(RAM, b"from memory")
     _start(bench, SEND, MINC | FROM_MEMORY, 11)
     _start(bench, RECEIVE, MINC, 9, memory=RAM + 32)

@@ -20,6 +20,7 @@ __all__ = ["BusError", "Machine"]
 _log = logging.getLogger(__name__)
 _ERASED = 0xFF
 _FAIR_SHARE = 2000  # instructions that the core executes between two visits, however many queue
+_DOZE = 0.005  # seconds: an idle board's clock runs many times faster than a real one's all the same
 CONSTANTS = "constants"
 
 
@@ -178,6 +179,10 @@ class Machine:
                     busy = not self._in_reset and self._cpu.run(_FAIR_SHARE)
                     self._serve_reset_request()
                     served = self._served
+                    if self._cpu.dozing and not self._visitors:
+                        # Otherwise a board that waits for its console would keep this computer busy.
+                        self._condition.wait(_DOZE)
+                        continue
                     while not self._closing and served == self._served and (self._visitors or not busy):
                         self._condition.wait()
         except Exception:
