@@ -156,11 +156,12 @@ class DmaController(Device):
 
     def set_request(self, stream: int, channel: int, level: bool) -> None:
         """Take a request of a peripheral, which stays until the peripheral has what it asked for."""
-        if level:
-            self._requests.add((stream, channel))
+        request = stream, channel
+        if not level:
+            self._requests.discard(request)
+        elif request not in self._requests:
+            self._requests.add(request)
             self._serve()
-        else:
-            self._requests.discard((stream, channel))
 
     def load(self, offset: int) -> int:
         number, inside = divmod(offset - _FIRST_STREAM, _STREAM_BYTES)
