@@ -216,7 +216,7 @@ void utvm_port_listen(void);
  */
 void utvm_port_send(void);
 
-/** Wait until what was asked of utvm_pipe_next() can be followed by utvm_port_write(); for faults, without interrupts. */
+/** For faults: wait, without interrupts, until utvm_port_write() can follow what utvm_pipe_next() gave. */
 void utvm_port_drain(void);
 
 /** The handler of the console's interrupt lines, which board.yaml names. */
