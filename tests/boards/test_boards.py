@@ -54,7 +54,7 @@ def test_a_folder_elsewhere_is_a_board_too(board: Board, tmp_path: Path) -> None
 
 
 _RAM = {"name": "ram", "address": 0x2000_0000, "size": "64K", "kind": "ram"}
-_CONSOLE = {"name": "USART1", "baud": 115200, "irq": 9}
+_CONSOLE = {"name": "USART1", "baud": 115200, "irqs": [9]}
 _FLASH = {"name": "flash", "address": 0x0800_0000, "size": "64K", "kind": "flash"}
 
 
@@ -90,7 +90,10 @@ _FLASH = {"name": "flash", "address": 0x0800_0000, "size": "64K", "kind": "flash
         ({"timeouts": {"start": 0}}, "", r"timeouts\.start: .*greater than 0"),
         ({"timeouts": {"reset": 1}}, "", r"timeouts\.reset: Extra inputs"),
         ({"interrupts": 10}, "", "console: irq 39 is no line"),
-        ({"interrupts": 10, "console": _CONSOLE}, "", "irq 28 of stm32-tim is no line"),
+        ({"interrupts": 40, "console": {**_CONSOLE, "irqs": [39, 40]}}, "", "console: irq 40 is no line"),
+        ({"console": {**_CONSOLE, "irqs": []}}, "", r"console\.irqs: .*at least 1 item"),
+        ({"interrupts": 10, "console": _CONSOLE}, "", "irq 11 of stm32f7-dma is no line"),
+        ({"interrupts": 20, "console": _CONSOLE}, "", "irq 47 of stm32f7-dma is no line"),
         ({"layout": {"code": "flash", "data": "sram1", "stack": "dtcm", "stack_size": 100}}, "", "multiple of 8"),
         ({"layout": {"code": "flash", "data": "dtcm", "stack": "sram1", "stack_size": "1K"}}, "", "overflow"),
     ],

@@ -1,9 +1,10 @@
-"""RTT and semihosting on the virtual board, through the real OpenOCD: what a conversation alone does not show."""
+"""The pipes on the virtual board, through the real OpenOCD: what a conversation alone does not show."""
 
 import struct
 import time
 from collections.abc import Iterator
 
+import numpy as np
 import psutil
 import pytest
 
@@ -15,12 +16,25 @@ from utvm.errors import BoardError, TransportError
 from utvm.firmware import Firmware, build
 from utvm.probe.openocd import OpenOcd
 from utvm.runtime import Pipe
+from utvm.session.fault import DeviceFault
 from utvm.session.pipes import open_pipe
+from utvm.session.rpc import RpcSession
 from utvm.session.rpc_board import on_bench
 
 _BEGIN = struct.pack("<iQ", 2, 5) + b"0.8.0" + struct.pack("<i", 0)
 _DOUBLER = handwritten("doubler", "  y[0] = 2 * x[0];\n  return 0;")
 _ID = b"SEGGER RTT"
+_LOGGED = "".join(chr(ord("a") + place % 26) for place in range(1500))
+_TALKER = handwritten(
+    "talker",
+    "  static char words[1500];\n"
+    "  for (int place = 0; place < 1500; place++) {\n"
+    "    words[place] = (char)('a' + place % 26);\n"
+    "  }\n"
+    "  utvm_link_log(words, 1500u);\n"
+    "  __builtin_trap();",
+    "void utvm_link_log(const char *words, uint32_t length);",
+)
 
 
 @pytest.fixture(scope="module")
@@ -125,3 +139,12 @@ def test_a_stop_that_is_no_semihosting_call_is_told(bench: Bench) -> None:
         bench.insert_breakpoint(where)
         with pytest.raises(TransportError, match=f"stopped at {where:#010x}, and not for a semihosting call"):
             link.request(_BEGIN, 60.0)
+
+
+def test_what_was_being_sent_when_a_fault_came_arrives_whole(bench: Bench) -> None:
+    image = build(bench.board, [_TALKER], "rpc", pipe="console")
+    logged: list[str] = []
+    with on_bench(bench, image, logged.append) as ready, RpcSession(ready, [_TALKER]) as session:
+        with pytest.raises(DeviceFault, match="undefined instruction"):
+            session.run("talker", [np.zeros(4, np.int32)])
+        assert logged[-1] == _LOGGED

@@ -99,6 +99,46 @@ def test_a_debugger_that_looks_does_not_change_the_count(tmp_path: Path, watcher
     assert interrupts == instructions // 3000
 
 
+LONG_SLEEP = """
+    handler reset
+    movs r7, #0
+    ldr r0, =0x40000000
+    movs r1, #1
+    str r1, [r0]            @ TIM2 counts ticks
+    ldr r2, =0xE000E010
+    ldr r1, =0x3FFFFF
+    str r1, [r2, #4]
+    str r1, [r2, #8]
+    movs r1, #7
+    ldr r4, [r0, #0x24]
+    str r1, [r2]
+    1: wfi
+    cmp r7, #5
+    bne 1b
+    ldr r5, [r0, #0x24]
+    done
+    handler sys_tick
+    adds r7, #1
+    bx lr
+"""
+
+
+def test_a_long_sleep_takes_as_many_ticks_whoever_looks(tmp_path: Path) -> None:
+    results = []
+    for watchers in (0, 2):
+        with Bench(tmp_path) as bench:
+            bench.load(LONG_SLEEP)
+            before = bench.machine.instructions
+            with _looking(bench, watchers):
+                bench.resume()
+                bench.wait_for_halt()
+            results.append((bench.register(5) - bench.register(4), bench.machine.instructions - before))
+    assert results[0] == results[1]
+    ticks, instructions = results[0]
+    assert 0 <= ticks - 5 * 0x400000 < 10
+    assert instructions < 50
+
+
 @contextmanager
 def _looking(bench: Bench, watchers: int) -> Iterator[None]:
     """Have threads read the board's memory as fast as they can."""

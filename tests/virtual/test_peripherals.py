@@ -6,7 +6,7 @@ from tests.virtual.bench import Bench
 
 SYSTICK, TIM2, USART3 = 0xE000E010, 0x40000000, 0x40004800
 UIF = 1
-ORE, RXNE, TC, TXE = 1 << 3, 1 << 5, 1 << 6, 1 << 7
+ORE, IDLE, RXNE, TC, TXE = 1 << 3, 1 << 4, 1 << 5, 1 << 6, 1 << 7
 
 LOOP = "1: subs r2, #1\nbne 1b\n"  # two instructions a round
 
@@ -310,6 +310,100 @@ def test_usart_loses_what_is_not_read_in_time(bench: Bench) -> None:
     assert bench.peek(USART3 + 0x24) == ord("a")
     bench.poke(USART3 + 0x20, ORE)
     assert bench.peek(USART3 + 0x1C) & (ORE | RXNE) == 0
+
+
+def test_usart_tells_an_idle_line_a_character_after_the_last(bench: Bench) -> None:
+    # r4 counts rounds of six instructions from the first character's end to IDLE.
+    bench.load(
+        f"""
+        handler reset
+        {UART}
+        movs r1, #5             @ UE, RE
+        str r1, [r0]
+        1: ldr r2, [r0, #0x1C]
+        tst r2, #{RXNE}
+        beq 1b
+        mov r6, r2
+        ldr r1, [r0, #0x24]
+        movs r4, #0
+        2: adds r4, #1
+        ldr r2, [r0, #0x1C]
+        ldr r1, [r0, #0x24]
+        nop
+        tst r2, #{IDLE}
+        beq 2b
+        movs r1, #{IDLE}
+        str r1, [r0, #0x20]
+        ldr r3, [r0, #0x1C]
+        movw r2, #1000
+        {LOOP.replace("1", "3").replace("#3", "#1")}
+        ldr r5, [r0, #0x1C]     @ once is enough: nothing has come since
+        done
+        """
+    )
+    while not bench.peek(USART3) & 1:
+        bench.step()
+    bench.machine.console_input(b"abc")
+    bench.resume()
+    bench.wait_for_halt()
+    assert not bench.register(6) & IDLE
+    assert 300 - 12 <= 6 * bench.register(4) <= 300 + 12  # two more characters, and the time of one
+    assert [bench.register(number) & IDLE for number in (3, 5)] == [0, 0]
+
+
+def test_usart_a_character_that_begins_in_time_ends_the_wait_for_an_idle_line(bench: Bench) -> None:
+    bench.load(f"handler reset\n{UART}\nmovs r1, #5\nstr r1, [r0]\nmovw r2, #1000\n{LOOP}\ndone")
+    while not bench.peek(USART3) & 1:
+        bench.step()
+    for byte in b"ab":
+        bench.machine.console_input(bytes([byte]))
+        while not bench.peek(USART3 + 0x1C) & RXNE:
+            bench.step()
+            assert not bench.peek(USART3 + 0x1C) & IDLE
+        assert bench.peek(USART3 + 0x24) == byte
+        for _ in range(50):
+            bench.step()
+    for _ in range(60):
+        bench.step()
+    assert bench.peek(USART3 + 0x1C) & IDLE
+
+
+@pytest.mark.parametrize(
+    ("enables", "typed", "flag"), [("#0x15", b"a", IDLE), ("#0x05", b"ab", ORE)], ids=["IDLEIE", "EIE"]
+)
+def test_usart_interrupts_for_an_idle_line_and_for_an_error(
+    bench: Bench, enables: str, typed: bytes, flag: int
+) -> None:
+    bench.load(
+        f"""
+        handler reset
+        {UART}
+        ldr r2, =0xE000E104
+        movs r1, #1 << 7
+        str r1, [r2]
+        movs r1, #{int(flag == ORE)}           @ EIE
+        str r1, [r0, #0x08]
+        movs r1, {enables}
+        str r1, [r0]
+        1: wfi
+        cmp r5, #1
+        bne 1b
+        done
+        handler irq39
+        ldr r4, [r0, #0x1C]
+        movs r1, #{flag}
+        str r1, [r0, #0x20]
+        movs r5, #1
+        bx lr
+        """
+    )
+    while not bench.peek(USART3) & 1:
+        bench.step()
+    bench.machine.console_input(typed)
+    bench.resume()
+    bench.wait_for_halt()
+    assert bench.register(4) & (ORE | IDLE) == flag
+    assert not bench.peek(USART3 + 0x1C) & flag
 
 
 def test_clocks_are_ready_when_they_are_on(bench: Bench) -> None:

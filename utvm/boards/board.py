@@ -86,14 +86,14 @@ class Identity(Record):
 
 
 class Console(Record):
-    """The serial line on which the board talks; ``irq`` is the interrupt line of its port.
+    """The serial line on which the board talks; ``irqs`` are the interrupt lines that its port's handler takes.
 
     ``flow_control`` is what its port does and this computer is to do with it.
     """
 
     name: str
     baud: int
-    irq: Annotated[int, Field(ge=0)]
+    irqs: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
     flow_control: FlowControl = "none"
 
 
@@ -212,16 +212,18 @@ class Board(AnyBoard):
         return self
 
     @model_validator(mode="after")
-    def _console_has_a_line(self) -> "Board":
-        if self.console.irq >= self.interrupts:
-            raise ValueError(f"console: irq {self.console.irq} is no line; there are {self.interrupts}")
+    def _console_has_lines(self) -> "Board":
+        for irq in self.console.irqs:
+            if irq >= self.interrupts:
+                raise ValueError(f"console: irq {irq} is no line; there are {self.interrupts}")
         return self
 
     @model_validator(mode="after")
     def _peripherals_are_outside_memory(self) -> "Board":
         for peripheral in self.virtual.peripherals:
-            if peripheral.irq is not None and not 0 <= peripheral.irq < self.interrupts:
-                raise ValueError(f"virtual.peripherals: irq {peripheral.irq} of {peripheral.model} is no line")
+            for irq in (*peripheral.irqs, *(() if peripheral.irq is None else (peripheral.irq,))):
+                if not 0 <= irq < self.interrupts:
+                    raise ValueError(f"virtual.peripherals: irq {irq} of {peripheral.model} is no line")
             for region in self.memory:
                 if region.kind != "rom" and region.address <= peripheral.address < region.end:
                     raise ValueError(f"virtual.peripherals: {peripheral.model} lies in region {region.name}")

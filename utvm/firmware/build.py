@@ -114,7 +114,7 @@ def _image_of_chip(
             f"UTVM_INTERRUPTS={board.interrupts}",
             f"UTVM_CONSOLE_BAUD={board.console.baud}u",
             # Without the console's interrupts, nothing but its own work counts in a run.
-            f"UTVM_CONSOLE_IRQ={board.console.irq if pipe == 'console' else -1}",
+            f"UTVM_CONSOLE_IRQS={','.join(map(str, board.console.irqs)) if pipe == 'console' else -1}",
             *runtime.defines(executor),
             *_defines(board),
         ),

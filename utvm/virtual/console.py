@@ -66,6 +66,8 @@ class ConsoleServer:
                 client, _peer = self._listener.accept()
             except OSError:
                 return
+            # Answers are short: they must not wait until the client has acknowledged the one before.
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             gone = threading.Event()
             threading.Thread(target=self._print_to, args=(client, gone), daemon=True).start()
             threading.Thread(target=self._read_from, args=(client, gone), daemon=True).start()

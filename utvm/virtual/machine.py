@@ -20,6 +20,7 @@ __all__ = ["BusError", "Machine"]
 _log = logging.getLogger(__name__)
 _ERASED = 0xFF
 _FAIR_SHARE = 2000  # instructions that the core executes between two visits, however many queue
+_DOZE = 0.005  # seconds: an idle board's clock runs many times faster than a real one's all the same
 CONSTANTS = "constants"
 
 
@@ -143,18 +144,19 @@ class Machine:
         if peripheral.model not in MODELS:
             known = ", ".join(sorted([*MODELS, CONSTANTS]))
             raise ConfigError(f"{self.spec.name}: no model named {peripheral.model!r}", f"there are: {known}")
-        irq = peripheral.irq
-
-        def set_line(level: bool) -> None:
-            if irq is not None:
-                self._cpu.exceptions.set_line(irq, level)
-
-        around = Surroundings(self._bus, self._cpu, set_line, self._print)
+        lines = tuple(self._line(irq) for irq in peripheral.irqs)
+        around = Surroundings(self._bus, self._cpu, self._line(peripheral.irq), lines, self._print)
         device = MODELS[peripheral.model](peripheral, around)
         self._peripherals.append(device)
         self._cpu.add_device(peripheral.address, device)
         if isinstance(device, Usart | Timer):
             self._cpu.add_timer(device)
+
+    def _line(self, irq: int | None) -> Callable[[bool], None]:
+        """Return what drives an interrupt line."""
+        if irq is None:
+            return lambda level: None
+        return lambda level: self._cpu.exceptions.set_line(irq, level)
 
     def _print(self, data: bytes) -> None:
         self.on_console_output(data)
@@ -177,6 +179,10 @@ class Machine:
                     busy = not self._in_reset and self._cpu.run(_FAIR_SHARE)
                     self._serve_reset_request()
                     served = self._served
+                    if self._cpu.dozing and not self._visitors:
+                        # Otherwise a board that waits for its console would keep this computer busy.
+                        self._condition.wait(_DOZE)
+                        continue
                     while not self._closing and served == self._served and (self._visitors or not busy):
                         self._condition.wait()
         except Exception:

@@ -33,12 +33,14 @@ class Peripheral(Record):
         model: one of :data:`utvm.virtual.stm32.MODELS`.
         address: of its first register.
         irq: number of its interrupt line.
+        irqs: numbers of its interrupt lines, where it has several.
         settings: numbers that the model asks for.
     """
 
     model: str
     address: int
     irq: int | None = None
+    irqs: tuple[int, ...] = ()
     settings: dict[str, int] = Field(default_factory=dict)
 
 

@@ -1,6 +1,7 @@
 /*
  * Vector table and reset (ARM DDI 0403E, B1.5.3 and B1.5.5).
- * UTVM_INTERRUPTS is the board's number of interrupt lines, UTVM_CONSOLE_IRQ the console's, or -1.
+ * UTVM_INTERRUPTS is the board's number of interrupt lines, UTVM_CONSOLE_IRQS the console's lines
+ * with commas between them, or -1.
  */
 #include "cortex_m.h"
 
@@ -27,7 +28,13 @@ utvm_vectors:
         .word   utvm_cycles_tick       /* SysTick */
         .set    line, 0
         .rept   UTVM_INTERRUPTS
-        .if     line == UTVM_CONSOLE_IRQ
+        .set    of_console, 0
+        .irp    number, UTVM_CONSOLE_IRQS
+        .if     line == \number
+        .set    of_console, 1
+        .endif
+        .endr
+        .if     of_console
         .word   utvm_port_interrupt
         .else
         .word   utvm_trap

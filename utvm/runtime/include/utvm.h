@@ -204,13 +204,22 @@ void utvm_port_init(void);
 /** Write bytes to the board's console; returns when they are handed over. */
 void utvm_port_write(const char *text, uint32_t size);
 
-/** Take bytes from the console by interrupts: the port's handler hands them to utvm_pipe_received(). */
+/**
+ * Take bytes from the console by interrupts: the port's handler hands them to utvm_pipe_received(). Called once,
+ * before utvm_port_send().
+ */
 void utvm_port_listen(void);
 
-/** Send what there is by interrupts: the port's handler asks utvm_pipe_next() until there is no more. */
+/**
+ * Send what there is by interrupts: ask utvm_pipe_next() until there is no more, now or in the port's handler. Called
+ * with interrupts masked.
+ */
 void utvm_port_send(void);
 
-/** The handler of the console's interrupt line, which board.yaml names. */
+/** For faults: wait, without interrupts, until utvm_port_write() can follow what utvm_pipe_next() gave. */
+void utvm_port_drain(void);
+
+/** The handler of the console's interrupt lines, which board.yaml names. */
 void utvm_port_interrupt(void);
 
 /** For the port's handler: a byte has come. */

@@ -26,6 +26,7 @@ _SCS = 0xE000E000
 _DWT = 0xE0001000
 _FPB = 0xE0002000
 _WFI = 0xBF30
+_FAR = 1 << 20  # ticks: an event further off than that is worth a doze of this computer's
 _FLOAT_SELECTORS = range(0x40, 0x60)  # of DCRSR: S0 to S31
 _LOCK_UP_ADDRESS = 0xFFFFFFFE
 
@@ -61,6 +62,7 @@ class CortexM7:
         self.wanted = False
         self.halted = False
         self.sleeping = False
+        self._far_off = False  # whether a sleep has been interrupted for a doze
         self.locked_up = False
         self._sleep_ends_by_event = False
         self._slept = 0
@@ -160,6 +162,11 @@ class CortexM7:
     def count(self) -> int:
         """Instructions executed since the model was made."""
         return self.core.count
+
+    @property
+    def dozing(self) -> bool:
+        """Whether it sleeps and nothing it knows of wakes it soon; the next :meth:`run` skips that time."""
+        return self.sleeping and self._far_off
 
     def timers_changed(self) -> None:
         """Note that the next event of a timer has moved."""
@@ -299,12 +306,17 @@ class CortexM7:
         """Skip to the next event that wakes the core.
 
         Returns:
-            False where only the outside can wake it, or somebody wants the lock meanwhile.
+            False where only the outside can wake it, or somebody wants the lock meanwhile, or it dozes first.
         """
+        rested, self._far_off = self._far_off, False
         while not self._awake():
             event = self._next_event()
             if event is None:
                 return False
+            if event - self.now() > _FAR and not rested:
+                self._far_off = True
+                return False
+            rested = False
             self._slept += max(0, event - self.now())
             self._expire_timers()
             if self.wanted:

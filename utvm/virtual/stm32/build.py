@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from utvm.errors import ConfigError
-from utvm.virtual.bus import Bus, Device
+from utvm.virtual.bus import Bus, BusError, Device
 from utvm.virtual.cortex_m.clock import Clock
 from utvm.virtual.spec import Peripheral
 from utvm.virtual.stm32.clocks import Pwr, Rcc
+from utvm.virtual.stm32.dma import STREAMS, DmaController
 from utvm.virtual.stm32.flash import FlashController
 from utvm.virtual.stm32.registers import Gpio, PlainRegisters
 from utvm.virtual.stm32.tim import Timer
@@ -20,12 +21,14 @@ class Surroundings:
 
     Attributes:
         set_line: drives its interrupt line.
+        lines: drive its interrupt lines, where it has several.
         send: takes what the console sends.
     """
 
     bus: Bus
     clock: Clock
     set_line: Callable[[bool], None]
+    lines: tuple[Callable[[bool], None], ...]
     send: Callable[[bytes], None]
 
 
@@ -51,11 +54,42 @@ def _debug_mcu(peripheral: Peripheral, _around: Surroundings) -> Device:
     return PlainRegisters({0: peripheral.settings["idcode"]}, read_only=frozenset({0}))
 
 
+def _dma(peripheral: Peripheral, around: Surroundings) -> Device:
+    if len(around.lines) != STREAMS:
+        raise ConfigError(f"{peripheral.model} needs irqs: one a stream, {STREAMS} numbers")
+    return DmaController(around.bus, around.lines)
+
+
+def _usart(peripheral: Peripheral, around: Surroundings) -> Device:
+    receive, send = (_dma_request(peripheral, around, direction) for direction in ("receive", "send"))
+    return Usart(around.clock, around.send, around.set_line, receive, send)
+
+
+def _dma_request(peripheral: Peripheral, around: Surroundings, name: str) -> Callable[[bool], None]:
+    """Return what raises a DMA request of a peripheral, or nothing where its settings name no controller."""
+    settings = peripheral.settings
+    if "dma" not in settings:
+        return lambda level: None
+    try:
+        controller, _ = around.bus.device_at(settings["dma"])
+        stream, channel = settings[f"{name}_stream"], settings[f"{name}_channel"]
+    except KeyError as missing:
+        raise ConfigError(f"{peripheral.model} needs the setting {missing.args[0]} beside dma") from None
+    except BusError:
+        controller = None
+    if not isinstance(controller, DmaController):
+        raise ConfigError(
+            f"{peripheral.model}: no DMA controller at {settings['dma']:#x}", "it must come before who uses it"
+        )
+    return lambda level: controller.set_request(stream, channel, level)
+
+
 MODELS: Mapping[str, Callable[[Peripheral, Surroundings], Device]] = {
     "stm32f7-flash": _flash,
     "stm32f7-rcc": lambda peripheral, around: Rcc(),
     "stm32f7-pwr": lambda peripheral, around: Pwr(),
-    "stm32f7-usart": lambda peripheral, around: Usart(around.clock, around.send, around.set_line),
+    "stm32f7-dma": _dma,
+    "stm32f7-usart": _usart,
     "stm32-tim": lambda peripheral, around: Timer(around.clock, around.set_line),
     "stm32-gpio": lambda peripheral, around: Gpio(),
     "stm32-dbgmcu": _debug_mcu,

@@ -1,7 +1,7 @@
 """A USART of the STM32F7, asynchronous mode (RM0385, section 31).
 
-A character takes ten bit times of BRR ticks each way, so flags and interrupts come when they would. The core clock
-feeds it. What is sent is handed out when it enters the shift register.
+A character takes ten bit times of BRR ticks each way, so flags, interrupts and DMA requests come when they would.
+The core clock feeds it. What is sent is handed out when it enters the shift register.
 """
 
 from collections import deque
@@ -11,6 +11,7 @@ from utvm.virtual.bus import Device
 from utvm.virtual.cortex_m.clock import Clock
 
 _CR1 = 0x00
+_CR3 = 0x08
 _BRR = 0x0C
 _RQR = 0x18
 _ISR = 0x1C
@@ -22,12 +23,19 @@ _TDR = 0x28
 _UE = 1 << 0
 _RE = 1 << 2
 _TE = 1 << 3
+_IDLEIE = 1 << 4
 _RXNEIE = 1 << 5
 _TCIE = 1 << 6
 _TXEIE = 1 << 7
 
+# CR3
+_EIE = 1 << 0
+_DMAR = 1 << 6
+_DMAT = 1 << 7
+
 # ISR
 ORE = 1 << 3
+IDLE = 1 << 4
 RXNE = 1 << 5
 TC = 1 << 6
 TXE = 1 << 7
@@ -35,7 +43,7 @@ _TEACK = 1 << 21
 _REACK = 1 << 22
 _AFTER_RESET = TXE | TC
 
-_CLEARED_BY_ICR = ORE | TC | 0x00020B17  # the rest are flags that this model never sets
+_CLEARED_BY_ICR = ORE | IDLE | TC | 0x00020B07  # the rest are flags that this model never sets
 _RXFRQ = 1 << 3
 _BITS_A_CHARACTER = 10
 
@@ -46,12 +54,23 @@ class Usart(Device):
     Args:
         send: receives each byte sent.
         set_line: drives the interrupt line.
+        ask_to_receive: raises and withdraws the DMA request for a byte that has come.
+        ask_to_send: raises and withdraws the DMA request for a byte to send.
     """
 
-    def __init__(self, clock: Clock, send: Callable[[bytes], None], set_line: Callable[[bool], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        send: Callable[[bytes], None],
+        set_line: Callable[[bool], None],
+        ask_to_receive: Callable[[bool], None],
+        ask_to_send: Callable[[bool], None],
+    ) -> None:
         self._clock = clock
         self._send = send
         self._set_line = set_line
+        self._ask_to_receive = ask_to_receive
+        self._ask_to_send = ask_to_send
         self._on_the_line: deque[int] = deque()
         self.reset()
 
@@ -62,11 +81,13 @@ class Usart(Device):
         self._waiting: int | None = None  # what TDR holds while the shift register is busy
         self._sent_at: int | None = None  # when the shift register will be empty
         self._arrives_at: int | None = None  # when the next byte on the line is complete
+        self._idle_at: int | None = None  # when the line will have been idle for a character after one
         self._on_the_line.clear()
-        self._set_line(False)
+        self._set_flags(0, 0)
 
     def receive(self, data: bytes) -> None:
         """Put bytes on the line to the board; each takes its time to arrive."""
+        self.expire()
         self._on_the_line.extend(data)
         self._await_byte()
         self._clock.timers_changed()
@@ -97,8 +118,10 @@ class Usart(Device):
         self._clock.timers_changed()
 
     def next_event(self) -> int | None:
-        """Return the tick at which the next character ends, either way."""
-        return min((tick for tick in (self._sent_at, self._arrives_at) if tick is not None), default=None)
+        """Return the tick at which the next character ends, either way, or an idle line interrupts."""
+        idle_at = self._idle_at if self._registers.get(_CR1, 0) & _IDLEIE else None
+        ends = (self._sent_at, self._arrives_at, idle_at)
+        return min((tick for tick in ends if tick is not None), default=None)
 
     def expire(self) -> None:
         """End the characters that are due."""
@@ -114,12 +137,16 @@ class Usart(Device):
         while self._arrives_at is not None and self._arrives_at <= now:
             start, self._arrives_at = self._arrives_at, None
             byte = self._on_the_line.popleft()
+            self._idle_at = start + self._character_ticks()
             if self._flags & RXNE:
                 self._set_flags(ORE, 0)  # the byte is lost (RM0385, 31.5.3)
             else:
                 self._received = byte
                 self._set_flags(RXNE, 0)
             self._await_byte(start)
+        if self._idle_at is not None and self._idle_at <= now:
+            self._idle_at = None
+            self._set_flags(IDLE, 0)
 
     def _is_on(self, direction: int) -> bool:
         needed = _UE | direction
@@ -144,10 +171,14 @@ class Usart(Device):
 
     def _await_byte(self, start: int | None = None) -> None:
         if self._on_the_line and self._arrives_at is None and self._is_on(_RE):
+            self._idle_at = None
             self._arrives_at = (self._clock.now() if start is None else start) + self._character_ticks()
 
     def _set_flags(self, on: int, off: int) -> None:
         self._flags = self._flags & ~off | on
-        control = self._registers.get(_CR1, 0)
-        asked = (control & _RXNEIE and self._flags & (RXNE | ORE)) or self._flags & control & (_TCIE | _TXEIE)
-        self._set_line(bool(asked))
+        flags, control, more = self._flags, self._registers.get(_CR1, 0), self._registers.get(_CR3, 0)
+        asked = (control & _RXNEIE and flags & (RXNE | ORE)) or flags & control & (IDLE | _TCIE | _TXEIE)
+        self._set_line(bool(asked or (more & _EIE and flags & ORE)))
+        # Last: who takes the request changes the flags at once.
+        self._ask_to_receive(bool(more & _DMAR and flags & RXNE))
+        self._ask_to_send(bool(more & _DMAT and self._flags & TXE and self._is_on(_TE)))

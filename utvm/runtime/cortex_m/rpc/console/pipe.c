@@ -64,13 +64,17 @@ static bool in_handler(void) {
   return exception != 0u;
 }
 
-uint8_t utvm_pipe_read(void) {
-  uint8_t byte = 0u;
-  bool there = false;
+static void listen(void) {
   if (!listening) {
     listening = true;
     utvm_port_listen();
   }
+}
+
+uint8_t utvm_pipe_read(void) {
+  uint8_t byte = 0u;
+  bool there = false;
+  listen();
   while (!there) {
     disable_interrupts();
     there = take(&received, &byte);
@@ -82,26 +86,34 @@ uint8_t utvm_pipe_read(void) {
   return byte;
 }
 
+/* Nothing else puts into the queue, so that only waiting needs interrupts masked. */
+static void put_when_there_is_room(uint8_t byte) {
+  while (!put(&to_send, byte)) {
+    disable_interrupts();
+    utvm_port_send();
+    if ((to_send.in - to_send.out) == QUEUE_BYTES) {
+      sleep();
+    }
+    enable_interrupts();
+  }
+}
+
 void utvm_pipe_write(const uint8_t *bytes, uint32_t count) {
   if (in_handler()) {
     /* A fault tells of itself, and nothing interrupts it: what waits goes first. */
     uint8_t waiting;
+    utvm_port_drain();
     while (take(&to_send, &waiting)) {
       utvm_port_write((const char *)&waiting, 1u);
     }
     utvm_port_write((const char *)bytes, count);
   } else {
+    listen();
     for (uint32_t index = 0u; index < count; index++) {
-      bool done = false;
-      while (!done) {
-        disable_interrupts();
-        done = put(&to_send, bytes[index]);
-        utvm_port_send();
-        if (!done) {
-          sleep();
-        }
-        enable_interrupts();
-      }
+      put_when_there_is_room(bytes[index]);
     }
+    disable_interrupts();
+    utvm_port_send();
+    enable_interrupts();
   }
 }

@@ -1,0 +1,321 @@
+"""DMA1 moves bytes between USART3 and memory, and refuses what it does not do, as RM0385, section 8, says."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.virtual.bench import FLASH, RAM, Bench
+from utvm import boards
+from utvm.errors import ConfigError
+from utvm.virtual.machine import Machine
+from utvm.virtual.spec import Peripheral
+
+DMA1, USART3 = 0x40026000, 0x40004800
+LISR, LIFCR = DMA1, DMA1 + 0x08
+RECEIVE, SEND = DMA1 + 0x10 + 1 * 0x18, DMA1 + 0x10 + 3 * 0x18
+CR, NDTR, PAR, M0AR, FCR = 0x00, 0x04, 0x08, 0x0C, 0x14
+EN, TEIE, HTIE, TCIE, CIRC, MINC = 1 << 0, 1 << 2, 1 << 3, 1 << 4, 1 << 8, 1 << 10
+FROM_MEMORY, MEMORY_TO_MEMORY, CHANNEL_4 = 1 << 6, 2 << 6, 4 << 25
+PFCTRL, PINC, HALFWORDS, DOUBLE_BUFFER, DMDIS = 1 << 5, 1 << 9, 1 << 11, 1 << 18, 1 << 2
+TEIF, HTIF, TCIF = 1 << 3, 1 << 4, 1 << 5
+OF_RECEIVE, OF_SEND = 6, 22  # where the flags of streams 1 and 3 begin
+RDR, TDR = USART3 + 0x24, USART3 + 0x28
+HOLE = 0x30000000
+
+# In each program r0 is USART3, and a character takes 100 ticks.
+UART = f"""
+    handler reset
+    ldr r0, ={USART3:#x}
+    movs r1, #10
+    str r1, [r0, #0x0C]
+"""
+ON = "ldr r1, =0xC0\nstr r1, [r0, #0x08]\nmovs r1, #0xD\nstr r1, [r0]\n"  # DMAR, DMAT; UE, RE, TE
+ENABLE_LINES = "ldr r2, =0xE000E100\nldr r1, =0x5000\nstr r1, [r2]\n"  # 12 and 14
+WAIT = "ldr r2, =2000\n1: subs r2, #1\nbne 1b\ndone\n"
+
+
+def _start(bench: Bench, stream: int, control: int, count: int, memory: int = RAM) -> None:
+    """Set a stream up from the debugger, as RM0385, 8.3.17, wants it."""
+    bench.poke(stream + PAR, RDR if stream == RECEIVE else TDR)
+    bench.poke(stream + M0AR, memory)
+    bench.poke(stream + NDTR, count)
+    bench.poke(stream + CR, CHANNEL_4 | control)
+    bench.poke(stream + CR, CHANNEL_4 | control | EN)
+
+
+def _flags(bench: Bench, shift: int) -> int:
+    return bench.peek(LISR) >> shift & 0x3F
+
+
+def _load(bench: Bench, program: str, *, then: str = "") -> None:
+    """Load a program that switches the USART on and waits, without running it."""
+    bench.load(UART + program + ON + WAIT + then)
+
+
+def _finish(bench: Bench, typed: bytes = b"") -> None:
+    """Run the USART's set-up, type, and run to the end."""
+    while not bench.peek(USART3) & 1:
+        bench.step()
+    if typed:
+        bench.machine.console_input(typed)
+    bench.resume()
+    bench.wait_for_halt()
+
+
+def test_bytes_go_out_of_memory_one_a_character(bench: Bench) -> None:
+    _load(bench, "")
+    bench.machine.write(RAM, b"by itself!")
+    _start(bench, SEND, MINC | FROM_MEMORY, 9)
+    _finish(bench)
+    assert bytes(bench.output) == b"by itself"
+    assert bench.peek(SEND + NDTR) == 0
+    assert not bench.peek(SEND + CR) & EN
+    assert _flags(bench, OF_SEND) == HTIF | TCIF
+    bench.poke(LIFCR, TCIF << OF_SEND)
+    assert _flags(bench, OF_SEND) == HTIF
+
+
+def test_without_minc_every_byte_is_the_first(bench: Bench) -> None:
+    _load(bench, "")
+    bench.machine.write(RAM, b"abc")
+    _start(bench, SEND, FROM_MEMORY, 3)
+    _finish(bench)
+    assert bytes(bench.output) == b"aaa"
+
+
+def test_received_bytes_go_into_memory_and_nowhere_else(bench: Bench) -> None:
+    _load(bench, "")
+    bench.machine.write(RAM, b"........")
+    _start(bench, RECEIVE, MINC, 5)
+    _finish(bench, b"virtu")
+    assert bench.machine.read(RAM, 8) == b"virtu..."
+    assert _flags(bench, OF_RECEIVE) == HTIF | TCIF
+    assert bench.peek(RECEIVE + NDTR) == 0
+    assert not bench.peek(USART3 + 0x1C) & 1 << 5  # RDR has been read each time
+
+
+def test_half_is_told_half_way(bench: Bench) -> None:
+    _load(bench, "")
+    _start(bench, RECEIVE, MINC, 6)
+    _finish(bench, b"abc")
+    assert _flags(bench, OF_RECEIVE) == HTIF
+    assert bench.peek(RECEIVE + NDTR) == 3
+
+
+def test_a_circle_begins_again(bench: Bench) -> None:
+    _load(bench, "")
+    bench.machine.write(RAM, b"........")
+    _start(bench, RECEIVE, MINC | CIRC, 4)
+    _finish(bench, b"abcdef")
+    assert bench.machine.read(RAM, 8) == b"efcd...."
+    assert bench.peek(RECEIVE + CR) & EN
+    assert bench.peek(RECEIVE + NDTR) == 2
+    assert _flags(bench, OF_RECEIVE) == HTIF | TCIF
+
+
+@pytest.mark.parametrize(("enables", "half", "end"), [(HTIE, 1, 0), (TCIE, 0, 1), (HTIE | TCIE, 1, 1), (0, 0, 0)])
+def test_each_enabled_flag_interrupts_on_the_streams_own_line(
+    bench: Bench, enables: int, half: int, end: int
+) -> None:
+    handlers = f"""
+        handler irq12
+        ldr r3, ={LISR:#x}
+        ldr r6, [r3]
+        str r6, [r3, #8]
+        lsrs r6, #{OF_RECEIVE}
+        tst r6, #{HTIF}
+        it ne
+        addne r4, #1
+        tst r6, #{TCIF}
+        it ne
+        addne r5, #1
+        bx lr
+    """
+    _load(bench, "movs r4, #0\nmovs r5, #0\n" + ENABLE_LINES, then=handlers)
+    _start(bench, RECEIVE, MINC | enables, 4)
+    _finish(bench, b"four")
+    # A flag that does not interrupt waits for one that does.
+    seen_half = half or (end and not half)
+    assert (bench.register(4), bench.register(5)) == (seen_half, end)
+
+
+def test_a_sleeping_core_is_woken_by_the_end_alone(bench: Bench) -> None:
+    program = UART + ENABLE_LINES + ON + "movs r5, #0\nwfi\ndone\nhandler irq14\nadds r5, #1\n"
+    bench.load(program + f"ldr r3, ={LIFCR:#x}\nldr r6, ={0x3D << OF_SEND:#x}\nstr r6, [r3]\nbx lr\n")
+    bench.machine.write(RAM, b"z" * 100)
+    _start(bench, SEND, MINC | FROM_MEMORY | TCIE, 100)
+    before = bench.machine.instructions
+    bench.resume()
+    bench.wait_for_halt()
+    assert bench.register(5) == 1
+    assert bench.machine.instructions - before < 40
+    assert len(bench.output) >= 98  # the last ones are in TDR and in the shift register
+
+
+def test_an_address_where_nobody_answers_is_an_error(bench: Bench) -> None:
+    _load(
+        bench,
+        ENABLE_LINES + "movs r5, #0\n",
+        then="handler irq14\nmovs r5, #1\nldr r3, =0x40026008\n"
+        f"ldr r6, ={0x3D << OF_SEND:#x}\nstr r6, [r3]\nbx lr\n",
+    )
+    _start(bench, SEND, MINC | FROM_MEMORY, 4, memory=HOLE)
+    _start(bench, RECEIVE, MINC, 4, memory=RAM)
+    bench.poke(SEND + CR, bench.peek(SEND + CR) | TEIE)
+    _finish(bench, b"ok")
+    assert bench.register(5) == 1
+    assert not bench.peek(SEND + CR) & EN
+    assert bench.peek(SEND + NDTR) == 4
+    assert bytes(bench.output) == b""
+    assert bench.machine.read(RAM, 2) == b"ok"  # the other stream goes on
+
+
+def test_a_peripheral_that_is_none_is_an_error(bench: Bench) -> None:
+    _load(bench, "")
+    bench.poke(SEND + PAR, FLASH)
+    bench.poke(SEND + M0AR, RAM)
+    bench.poke(SEND + NDTR, 1)
+    bench.poke(SEND + CR, CHANNEL_4 | FROM_MEMORY | EN)
+    _finish(bench)
+    assert _flags(bench, OF_SEND) == TEIF
+
+
+@pytest.mark.parametrize("control", [MEMORY_TO_MEMORY, 3 << 6, PFCTRL, PINC, HALFWORDS, DOUBLE_BUFFER])
+def test_what_is_not_modelled_does_not_start(bench: Bench, control: int) -> None:
+    _load(bench, "")
+    _start(bench, RECEIVE, MINC | control, 4)
+    assert _flags(bench, OF_RECEIVE) == TEIF
+    assert not bench.peek(RECEIVE + CR) & EN
+
+
+def test_fifo_mode_does_not_start(bench: Bench) -> None:
+    bench.load(UART + "done")
+    assert bench.peek(RECEIVE + FCR) == 0x21
+    bench.poke(RECEIVE + FCR, 0x21 | DMDIS)
+    _start(bench, RECEIVE, MINC, 4)
+    assert _flags(bench, OF_RECEIVE) == TEIF
+    assert not bench.peek(RECEIVE + CR) & EN
+
+
+def test_a_stream_does_not_start_before_its_flags_are_cleared(bench: Bench) -> None:
+    _load(bench, "")
+    bench.machine.write(RAM, b"ab")
+    _start(bench, SEND, MINC | FROM_MEMORY, 2)
+    _finish(bench)
+    bench.poke(SEND + CR, CHANNEL_4 | MINC | FROM_MEMORY | EN)
+    assert not bench.peek(SEND + CR) & EN
+    bench.poke(LIFCR, 0x3D << OF_SEND)
+    bench.poke(SEND + CR, CHANNEL_4 | MINC | FROM_MEMORY | EN)
+    assert bytes(bench.output) == b"aba"  # NDTR came back with EN, and the line is free
+    assert bench.peek(SEND + NDTR) == 0
+
+
+def test_an_enabled_stream_keeps_its_registers(bench: Bench) -> None:
+    bench.load(UART + "done")
+    _start(bench, RECEIVE, MINC, 4)
+    for register in (NDTR, PAR, M0AR):
+        bench.poke(RECEIVE + register, 0x1234)
+    bench.poke(RECEIVE + FCR, 0x21 | DMDIS)
+    bench.poke(RECEIVE + CR, EN | TCIE)
+    assert [bench.peek(RECEIVE + register) for register in (NDTR, PAR, M0AR, FCR)] == [4, RDR, RAM, 0x21]
+    assert bench.peek(RECEIVE + CR) == CHANNEL_4 | MINC | TCIE | EN
+    bench.poke(RECEIVE + CR, 0)
+    assert bench.peek(RECEIVE + CR) == CHANNEL_4 | MINC
+    assert _flags(bench, OF_RECEIVE) == TCIF  # the end of a transfer that was cut short (RM0385, 8.3.14)
+
+
+def test_registers_take_words_only(bench: Bench) -> None:
+    bench.load(UART + "done")
+    bench.machine.write(RECEIVE + NDTR, b"\x07")
+    bench.machine.write(RECEIVE + NDTR, b"\x07\x07")
+    assert bench.peek(RECEIVE + NDTR) == 0
+
+
+def test_a_request_of_another_channel_moves_nothing(bench: Bench) -> None:
+    _load(bench, "")
+    _start(bench, SEND, MINC | FROM_MEMORY | 1 << 25, 4)  # channel 5
+    assert bench.peek(SEND + CR) >> 25 == 5
+    _finish(bench)
+    assert bytes(bench.output) == b""
+    assert bench.peek(SEND + NDTR) == 4
+
+
+@pytest.mark.parametrize(("direction", "sent", "received"), [(1 << 6, b"", b"in"), (1 << 7, b"out", b"\0\0")])
+def test_the_usart_asks_only_where_it_is_told_to(
+    bench: Bench, direction: int, sent: bytes, received: bytes
+) -> None:
+    bench.load(UART + ON.replace("0xC0", str(direction)) + WAIT)
+    bench.machine.write(RAM, b"out\0\0")
+    _start(bench, SEND, MINC | FROM_MEMORY, 3)
+    _start(bench, RECEIVE, MINC, 2, memory=RAM + 3)
+    _finish(bench, b"in")
+    assert bytes(bench.output) == sent
+    assert bench.machine.read(RAM + 3, 2) == received
+
+
+def test_both_ways_at_once(bench: Bench) -> None:
+    _load(bench, "")
+    bench.machine.write(RAM, b"from memory")
+    _start(bench, SEND, MINC | FROM_MEMORY, 11)
+    _start(bench, RECEIVE, MINC, 9, memory=RAM + 32)
+    _finish(bench, b"to memory")
+    assert bytes(bench.output) == b"from memory"
+    assert bench.machine.read(RAM + 32, 9) == b"to memory"
+
+
+def test_two_runs_take_the_same_instructions(tmp_path: Path) -> None:
+    program = (
+        UART
+        + ENABLE_LINES
+        + ON
+        + f"""
+        movs r7, #0
+        ldr r2, ={SEND:#x}
+        1: adds r7, #1
+        ldr r1, [r2, #4]        @ NDTR
+        cmp r1, #0
+        bne 1b
+        done
+        handler irq14
+        ldr r3, ={LIFCR:#x}
+        ldr r6, ={0x3D << OF_SEND:#x}
+        str r6, [r3]
+        bx lr
+    """
+    )
+    counts = []
+    for _ in range(2):
+        with Bench(tmp_path) as bench:
+            bench.load(program)
+            bench.machine.write(RAM, bytes(50))
+            _start(bench, SEND, MINC | FROM_MEMORY | HTIE | TCIE, 50)
+            before = bench.machine.instructions
+            bench.resume()
+            bench.wait_for_halt()
+            counts.append((bench.machine.instructions - before, bench.register(7)))
+    assert counts[0] == counts[1]
+    # 48 characters pass until the last byte is in TDR; a round is four instructions.
+    assert 48 * 100 <= counts[0][0] <= 48 * 100 + 40
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"dma": 0x40020C00}, "needs the setting receive_stream"),
+        ({"dma": 0x40020C00, "receive_stream": 1, "receive_channel": 4}, "no DMA controller at 0x40020c00"),
+        ({"dma": HOLE, "receive_stream": 1, "receive_channel": 4}, "no DMA controller at 0x30000000"),
+    ],
+)
+def test_a_board_whose_usart_has_no_dma_controller_is_refused(settings: dict[str, int], said: str) -> None:
+    spec = boards.load("stm32f746").machine_spec()
+    gpio = next(peripheral for peripheral in spec.peripherals if peripheral.address == 0x40020C00)
+    usart = Peripheral(model="stm32f7-usart", address=USART3, settings=settings)
+    with pytest.raises(ConfigError, match=said):
+        Machine(spec.model_copy(update={"peripherals": (gpio, usart)}))
+
+
+def test_a_controller_without_a_line_for_each_stream_is_refused() -> None:
+    spec = boards.load("stm32f746").machine_spec()
+    dma = Peripheral(model="stm32f7-dma", address=DMA1, irqs=(1, 2))
+    with pytest.raises(ConfigError, match="needs irqs: one a stream, 8 numbers"):
+        Machine(spec.model_copy(update={"peripherals": (dma,)}))

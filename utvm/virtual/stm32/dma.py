@@ -1,0 +1,222 @@
+"""A DMA controller of the STM32F7 (RM0385, section 8): bytes between a peripheral and memory, in direct mode.
+
+A byte moves at the tick at which the peripheral asks for it, and takes no time. What is not modelled does not
+start: memory-to-memory transfers, FIFO mode, double buffers, a peripheral as flow controller, halfwords and words,
+and a peripheral address that moves set TEIF as soon as the stream is enabled.
+"""
+
+from collections.abc import Callable, Sequence
+
+from utvm.virtual.bus import Bus, BusError, Device
+
+STREAMS = 8
+
+# Interrupt status (RM0385, 8.5.1 to 8.5.4): a group of flags a stream, four streams a register
+TEIF = 1 << 3
+HTIF = 1 << 4
+TCIF = 1 << 5
+_GROUP = 0x3D
+_GROUP_SHIFTS = (0, 6, 16, 22)
+
+# SxCR (RM0385, 8.5.5)
+_EN = 1 << 0
+_TEIE = 1 << 2
+_HTIE = 1 << 3
+_TCIE = 1 << 4
+_PFCTRL = 1 << 5
+_DIR_SHIFT = 6
+_CIRC = 1 << 8
+_PINC = 1 << 9
+_MINC = 1 << 10
+_PSIZE = 3 << 11
+_PL_SHIFT = 16
+_DBM = 1 << 18
+_CHSEL_SHIFT = 25
+_CR_MASK = 0x0FEFFFFF
+_WRITABLE_WHILE_ENABLED = 0x1F  # EN and the interrupt enables
+_NOT_MODELLED = _PFCTRL | _PINC | _PSIZE | _DBM
+_TO_MEMORY, _FROM_MEMORY = 0, 1
+
+# SxFCR (RM0385, 8.5.10)
+_FCR_AFTER_RESET = 0x21
+_FCR_MASK = 0x87
+_DMDIS = 1 << 2
+
+_FIRST_STREAM = 0x10
+_STREAM_BYTES = 0x18
+_CR, _NDTR, _PAR, _M0AR, _M1AR, _FCR = range(0, _STREAM_BYTES, 4)
+
+
+class _Stream:
+    """The registers of a stream, and how far its transfer has come."""
+
+    def __init__(self) -> None:
+        self.registers = {_CR: 0, _NDTR: 0, _PAR: 0, _M0AR: 0, _M1AR: 0, _FCR: _FCR_AFTER_RESET}
+        self.flags = 0
+        self.programmed = 0  # what NDTR was written with last: it comes back with EN after a transfer has ended
+        self.reload = 0  # bytes of the transfer under way
+
+    @property
+    def enabled(self) -> bool:
+        return bool(self.registers[_CR] & _EN)
+
+    @property
+    def priority(self) -> int:
+        return self.registers[_CR] >> _PL_SHIFT & 3
+
+    def serves(self, channel: int) -> bool:
+        """Whether a request of a channel moves a byte; there is none to move where NDTR is 0 (RM0385, 8.5.6)."""
+        return self.enabled and self.registers[_NDTR] > 0 and self.registers[_CR] >> _CHSEL_SHIFT == channel
+
+    @property
+    def direction(self) -> int:
+        return self.registers[_CR] >> _DIR_SHIFT & 3
+
+    def memory_address(self) -> int:
+        """Return where the next byte lies."""
+        done = self.reload - self.registers[_NDTR] if self.registers[_CR] & _MINC else 0
+        return self.registers[_M0AR] + done & 0xFFFFFFFF
+
+    def store(self, offset: int, value: int) -> None:
+        if offset == _CR:
+            self._store_control(value & _CR_MASK)
+        elif offset == _FCR:
+            writable = _FCR_MASK & ~(3 | _DMDIS) if self.enabled else _FCR_MASK
+            self.registers[_FCR] = self.registers[_FCR] & ~writable | value & writable
+        elif not self.enabled:  # the others cannot be written while the stream is enabled (RM0385, 8.5.6 to 8.5.9)
+            if offset == _NDTR:
+                value &= 0xFFFF
+                self.programmed = value
+            self.registers[offset] = value
+
+    def _store_control(self, value: int) -> None:
+        if self.enabled:
+            kept = self.registers[_CR] & ~_WRITABLE_WHILE_ENABLED
+            self.registers[_CR] = kept | value & _WRITABLE_WHILE_ENABLED
+            if not value & _EN:
+                self.flags |= TCIF  # also where the transfer is cut short (RM0385, 8.3.14)
+        else:
+            self.registers[_CR] = value & ~_EN
+            if value & _EN:
+                self._enable()
+
+    def _enable(self) -> None:
+        if self.flags:  # they must be cleared before (RM0385, 8.3.17)
+            return
+        fifo_mode = self.registers[_FCR] & _DMDIS
+        if fifo_mode or self.registers[_CR] & _NOT_MODELLED or self.direction not in (_TO_MEMORY, _FROM_MEMORY):
+            self.flags |= TEIF
+            return
+        self.registers[_CR] |= _EN
+        if self.registers[_NDTR] == 0:
+            self.registers[_NDTR] = self.programmed
+        self.reload = self.registers[_NDTR]
+
+    def count_byte(self) -> None:
+        """Note that a byte has been moved."""
+        left = self.registers[_NDTR] = self.registers[_NDTR] - 1
+        if left == self.reload // 2:
+            self.flags |= HTIF
+        if left == 0:
+            self.flags |= TCIF
+            if self.registers[_CR] & _CIRC:
+                self.registers[_NDTR] = self.reload
+            else:
+                self.registers[_CR] &= ~_EN
+
+    def fail(self) -> None:
+        """Stop after a bus error (RM0385, 8.3.18)."""
+        self.flags |= TEIF
+        self.registers[_CR] &= ~_EN
+
+    def interrupts(self) -> bool:
+        enables = ((TEIF, _TEIE), (HTIF, _HTIE), (TCIF, _TCIE))
+        return any(self.flags & flag and self.registers[_CR] & enable for flag, enable in enables)
+
+
+class DmaController(Device):
+    """One controller with its eight streams.
+
+    Args:
+        bus: where it reads and writes.
+        lines: drive the interrupt lines of the streams.
+    """
+
+    def __init__(self, bus: Bus, lines: Sequence[Callable[[bool], None]]) -> None:
+        self._bus = bus
+        self._lines = lines
+        self._requests: set[tuple[int, int]] = set()
+        self._serving = False
+        self.reset()
+
+    def reset(self) -> None:
+        self._streams = [_Stream() for _ in range(STREAMS)]
+        for set_line in self._lines:
+            set_line(False)
+
+    def set_request(self, stream: int, channel: int, level: bool) -> None:
+        """Take a request of a peripheral, which stays until the peripheral has what it asked for."""
+        request = stream, channel
+        if not level:
+            self._requests.discard(request)
+        elif request not in self._requests:
+            self._requests.add(request)
+            self._serve()
+
+    def load(self, offset: int) -> int:
+        number, inside = divmod(offset - _FIRST_STREAM, _STREAM_BYTES)
+        if 0 <= number < STREAMS:
+            return self._streams[number].registers[inside]
+        if offset in (0x00, 0x04):
+            return sum(self._streams[number].flags << shift for number, shift in _group(offset))
+        return 0
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        if lanes != 0xFFFFFFFF:  # there is no access but by words (RM0385, 8.2)
+            return
+        number, inside = divmod(offset - _FIRST_STREAM, _STREAM_BYTES)
+        if 0 <= number < STREAMS:
+            self._streams[number].store(inside, value)
+            self._drive_line(number)
+            self._serve()
+        elif offset in (0x08, 0x0C):
+            for number, shift in _group(offset - 0x08):
+                self._streams[number].flags &= ~(value >> shift & _GROUP)
+                self._drive_line(number)
+
+    def _serve(self) -> None:
+        """Move bytes as long as peripherals ask: whoever is served may ask again, or have another stream asked."""
+        if self._serving:
+            return
+        self._serving = True
+        while (number := self._next()) is not None:
+            stream = self._streams[number]
+            try:
+                self._move(stream)
+            except BusError:
+                stream.fail()
+            else:
+                stream.count_byte()
+            self._drive_line(number)
+        self._serving = False
+
+    def _next(self) -> int | None:
+        """Return the stream to serve: the highest priority, then the lowest number (RM0385, 8.3.4)."""
+        asked = (number for number, channel in self._requests if self._streams[number].serves(channel))
+        return min(asked, key=lambda number: (-self._streams[number].priority, number), default=None)
+
+    def _move(self, stream: _Stream) -> None:
+        peripheral, offset = self._bus.device_at(stream.registers[_PAR])
+        address = stream.memory_address()
+        if stream.direction == _TO_MEMORY:
+            self._bus.write(address, bytes([peripheral.read(offset, 1)]))
+        else:
+            peripheral.write(offset, 1, self._bus.read(address, 1)[0])
+
+    def _drive_line(self, number: int) -> None:
+        self._lines[number](self._streams[number].interrupts())
+
+
+def _group(offset: int) -> list[tuple[int, int]]:
+    """Return the streams whose flags are in the first or second status register, with the place of each."""
+    return [(offset + place, shift) for place, shift in enumerate(_GROUP_SHIFTS)]
