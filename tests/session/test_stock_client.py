@@ -137,6 +137,8 @@ def test_time_evaluator(remote: Any) -> None:
     measured = remote.system_lib().time_evaluator("utvm.run", remote.cpu(), number=4, repeat=3)()
     assert len(measured.results) == 3
     assert all(0 < seconds < 1 for seconds in measured.results)
+    with pytest.raises(Exception, match="together at most 1000000"):
+        remote.system_lib().time_evaluator("utvm.run", remote.cpu(), number=10**6, repeat=2)
     longer = remote.system_lib().time_evaluator("utvm.run", remote.cpu(), number=1, repeat=1, min_repeat_ms=20)
     runs = json.loads(remote.get_function("utvm.stats")())["runs"]
     longer()

@@ -12,6 +12,7 @@
 #define EVALUATORS 4u
 #define ARGUMENTS 12u
 #define MOST_REPEATS ((UTVM_RPC_PACKET_BYTES - 64u) / 8u)
+#define MOST_RUNS 1000000u /* of one call: a client's slip must not keep the board busy for days */
 #define SECONDS_BYTES 8u /* a binary64 number */
 
 /* A function, how often it is run for one number, and how many numbers are wanted. */
@@ -33,8 +34,8 @@ bool utvm_make_evaluator(const utvm_call_t *call) {
   evaluator_t *free_one = NULL;
   bool good = (call->count == ARGUMENTS) && (values[1].bytes != NULL) && utvm_is_number(&values[4]) &&
               utvm_is_number(&values[5]) && utvm_is_number(&values[6]) && (values[4].number >= 1u) &&
-              (values[4].number <= UINT32_MAX) && (values[5].number >= 1u) && (values[5].number <= MOST_REPEATS) &&
-              (values[6].number <= UINT32_MAX);
+              (values[4].number <= MOST_RUNS) && (values[5].number >= 1u) && (values[5].number <= MOST_REPEATS) &&
+              ((values[4].number * values[5].number) <= MOST_RUNS) && (values[6].number <= UINT32_MAX);
   for (uint32_t index = 0u; index < EVALUATORS; index++) {
     if (evaluators[index].function == 0u) {
       free_one = &evaluators[index];
@@ -43,6 +44,7 @@ bool utvm_make_evaluator(const utvm_call_t *call) {
   if (!good) {
     (void)utvm_refuse(call, "time_evaluator: number is at least 1, repeat from 1 to ");
     utvm_text_add_number(call->error, (int64_t)MOST_REPEATS);
+    utvm_text_add(call->error, ", together at most 1000000");
   } else if (values[11].length != 0u) {
     good = utvm_refuse(call, "time_evaluator: boards have no functions to prepare a run (f_preproc)");
   } else if (free_one == NULL) {
@@ -74,7 +76,7 @@ static bool evaluate_once(evaluator_t *evaluator, const utvm_call_t *call, uint6
       good = utvm_function_call_plain(evaluator->function, call);
     }
     passed = utvm_cycles() - begin;
-    enough = (passed >= evaluator->least_cycles) || (evaluator->number > (UINT32_MAX / 2u));
+    enough = (passed >= evaluator->least_cycles) || (evaluator->number > (MOST_RUNS / 2u));
     if (!enough) {
       evaluator->number *= 2u;
     }
