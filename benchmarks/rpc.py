@@ -128,9 +128,10 @@ def main() -> int:
     ways = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        program = firmware.build(host, [_IDLE], "rpc")
-        with as_process(program, folder) as served, RpcSession(served, [_IDLE]) as session:
-            ways.append(measure_way("host: stdio", session))
+        for pipe in runtime.pipes("host"):
+            program = firmware.build(host, [_IDLE], "rpc", pipe=pipe)
+            with as_process(program, folder) as served, RpcSession(served, [_IDLE]) as session:
+                ways.append(measure_way(f"host: {pipe}", session))
         with bench(board, folder) as ready:
             for pipe in runtime.pipes("cortex_m"):
                 image = firmware.build(board, [_IDLE], "rpc", pipe=pipe)

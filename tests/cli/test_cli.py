@@ -66,7 +66,7 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
         (["board.virtual", "--board", "stm32f746", "--latency", "-5"], "--latency from 0"),
         ([*_SERVE, "stm32f746", "--transport", "pigeon"], "stm32f746 has no transport 'pigeon'"),
         ([*_SERVE, "stm32f746", "--transport", "stdio"], "it has: console, rtt, semihosting"),
-        ([*_SERVE, "host", "--transport", "rtt"], "host has no transport 'rtt'\n  hint: it has: stdio"),
+        ([*_SERVE, "host", "--transport", "rtt"], "host has no transport 'rtt'\n  hint: it has: stdio, tcp"),
     ],
 )
 def test_wrong_usage_is_one_message_and_exit_code_2(words: list[object], said: str) -> None:

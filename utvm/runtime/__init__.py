@@ -16,8 +16,8 @@ PORTABLE = DIRECTORY / "portable"
 
 Executor = Literal["host_driven", "rpc", "standing_alone"]
 """What is in an image beside the programs: the debug port drives it, RPC does, or nobody."""
-Pipe = Literal["console", "rtt", "semihosting", "stdio"]
-"""What RPC goes through: a serial line, buffers in memory, the debugger's file calls, a process's streams."""
+Pipe = Literal["console", "rtt", "semihosting", "stdio", "tcp"]
+"""What RPC goes through: a serial line, buffers in memory, the debugger's file calls, a process's streams, TCP."""
 
 RPC_PROTOCOL = "0.8.0"
 """The version of TVM's RPC protocol that the server speaks."""

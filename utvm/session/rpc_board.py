@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm.attach import Bench
+from utvm.errors import TransportError
 from utvm.firmware import Firmware
+from utvm.process import Service
 from utvm.session.explain import explain
 from utvm.session.fault import RECORD_SIZE, FaultRecord
 from utvm.session.link import BoardFaulted, Link
 from utvm.session.pipes import open_pipe
+from utvm.session.tcp import TcpConnection
 from utvm.session.transport import ChildProcess, Transport
 
 
@@ -81,10 +84,10 @@ def on_bench(bench: Bench, firmware: Firmware, on_log: Callable[[str], None] | N
 def as_process(
     firmware: Firmware, log_directory: Path, on_log: Callable[[str], None] | None = None
 ) -> Iterator[RpcBoard]:
-    """Start a program that :func:`utvm.firmware.build` has made for RPC: it answers on its standard streams.
+    """Start a program that :func:`utvm.firmware.build` has made for RPC, and let it answer through its pipe.
 
     Args:
-        log_directory: where what it prints on standard error goes.
+        log_directory: where what it prints goes.
         on_log: receives what the board logs.
 
     Raises:
@@ -95,8 +98,8 @@ def as_process(
 
         def start() -> Link:
             running.close()
-            child = ChildProcess(board.name, [firmware.elf], log=log_directory / f"{board.name}.log")
-            return _FirmwareLink(running.enter_context(child), on_log, firmware)
+            transport = running.enter_context(_started(firmware, log_directory / f"{board.name}.log"))
+            return _FirmwareLink(transport, on_log, firmware)
 
         link = start()
 
@@ -110,3 +113,18 @@ def as_process(
             return connect()
 
         yield RpcBoard(f"{board.name}: {board.title}", "ns", connect, restart)
+
+
+@contextlib.contextmanager
+def _started(firmware: Firmware, log: Path) -> Iterator[Transport]:
+    """Run a program for the length of a ``with`` block."""
+    name, command = firmware.board.name, [firmware.elf]
+    if firmware.pipe == "tcp":
+        service = Service(name, command, log=log, health=r"listening on (?P<port>\d+)", error=TransportError)
+        with service as running:
+            assert running.health_match
+            with TcpConnection("127.0.0.1", int(running.health_match["port"])) as connection:
+                yield connection
+    else:
+        with ChildProcess(name, command, log=log) as child:
+            yield child
