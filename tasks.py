@@ -106,7 +106,7 @@ def board_virtual(_: Context, board: str = "", port: int = 7184, latency: int = 
         "port": "TCP port (default: 9090; 0 takes any free one)",
         "tracker": "HOST:PORT of a TVM RPC tracker to register with",
         "key": "RPC key of the board (default: its name)",
-        "transport": "what RPC goes through: console (default), rtt or semihosting; stdio (default) or tcp for host",
+        "transport": "console (default), rtt or semihosting; for host: stdio (default) or tcp",
     },
 )
 def board_serve(
