@@ -329,4 +329,4 @@ def test_connecting_often_leaves_nothing_behind(
         assert eventually(lambda: free(bench))
     assert eventually(lambda: process.num_fds() <= descriptors and threading.active_count() <= threads)
     assert bench.restarts == 0
-    assert all(link.terminated for link in bench.links)
+    assert eventually(lambda: all(link.terminated for link in bench.links))
