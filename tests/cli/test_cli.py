@@ -128,6 +128,7 @@ def test_an_input_of_the_wrong_shape_is_refused(tmp_path: Path) -> None:
     assert "float32 [1, 1, 8, 8], not float32 [8, 8]" in done.stderr
 
 
+@pytest.mark.slow
 def test_arrays_of_the_other_byte_order_mean_the_same(tmp_path: Path) -> None:
     digests = set()
     for order in "<>":
@@ -167,6 +168,7 @@ def test_a_port_in_use_is_said_to_be_in_use() -> None:
     assert "choose another port" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_model_that_is_too_big_names_section_need_and_room(tmp_path: Path) -> None:
     weights = np.ones((600, 600), dtype=np.float32)
     graph = helper.make_graph(

@@ -67,7 +67,7 @@ def test_a_report_counts_misra_findings_and_says_why_they_stay(tmp_path: Path) -
         ([], "no model is named"),
     ],
 )
-@pytest.mark.parametrize("command", ["model.package", "model.report"])
+@pytest.mark.parametrize("command", ["model.report", pytest.param("model.package", marks=pytest.mark.slow)])
 def test_wrong_usage_is_one_message_and_exit_code_2(command: str, options: list[object], said: str) -> None:
     done = inv(command, *options)
     assert done.returncode == 2, done.stdout + done.stderr

@@ -23,7 +23,7 @@ def _profile(tmp_path: Path, *words: object) -> dict[str, object]:
     return content
 
 
-@pytest.mark.parametrize("executor", ["aot", "graph"])
+@pytest.mark.parametrize("executor", ["aot", pytest.param("graph", marks=pytest.mark.slow)])
 def test_steps_of_a_process_are_timed(tmp_path: Path, executor: str) -> None:
     content = _profile(tmp_path, "--board", "host", "--executor", executor)
     assert content["unit"] == "ns"

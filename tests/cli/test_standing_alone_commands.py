@@ -63,6 +63,7 @@ def test_what_cannot_be_built_is_one_message(words: list[object], said: str) -> 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_model_runs_on_a_board_that_is_left_alone(tmp_path: Path, picture: Path) -> None:
     came, figures = tmp_path / "y.npy", tmp_path / "figures.json"
     words = ("model.run", *BOARD, "--virtual", "--input", picture, "--output", came, "--json", figures)

@@ -81,6 +81,7 @@ def test_another_number_of_interrupts_is_another_image(board: Board, doubler: Li
     assert table.size == 4 * (16 + 10)
 
 
+@pytest.mark.slow
 def test_only_rpc_through_the_console_takes_its_interrupt(board: Board, doubler: Library) -> None:
     taken = {}
     for pipe in get_args(Pipe)[:3]:

@@ -122,6 +122,7 @@ def test_no_request_does_harm(fuzzer: Path, tmp_path: Path, seconds: int) -> Non
     assert executed > 100 * seconds, "the fuzzer hardly ran"
 
 
+@pytest.mark.slow
 def test_the_fuzzer_sees_what_clients_do(fuzzer: Path, tmp_path: Path) -> None:
     """A seed with a request that is answered runs further than one with rubbish."""
 

@@ -180,6 +180,7 @@ def test_a_session_timeout_ends_an_idle_client(client: StockClient, bridge: Brid
     assert bench.restarts == 0
 
 
+@pytest.mark.slow
 def test_a_session_timeout_ends_a_call(client: StockClient, bridge: Bridge, bench: Bench) -> None:
     client.connect(bridge, KEY, timeout=5)
     with pytest.raises(ClientError, match="RPCSessionTimeoutError: "):
