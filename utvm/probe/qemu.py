@@ -40,7 +40,7 @@ class Qemu:
             log=log,
             health="".join(map(_LISTENING.format, ("console", "gdb"))),
             error=ProbeError,
-            hint="does the board's data name a machine of this QEMU?",
+            hint=self.advice,
             stdin=_QUESTIONS,
         )
 
