@@ -102,6 +102,7 @@ def test_a_breakpoint_that_was_taken_out_stops_no_more(ready: Bench, stepper: Fi
     assert ready.run_until_stop(_TIMEOUT) == stepper.symbols["utvm_host_turn"]
 
 
+@pytest.mark.needs("watchpoints")
 @pytest.mark.parametrize(
     ("variable", "access", "stops"),
     [

@@ -1,4 +1,4 @@
-"""Flash: what is programmed is there, stays there, and nothing beside it changes."""
+"""Flash, or what code is in: what is programmed is there, stays there, and nothing beside it changes."""
 
 import contextlib
 import random
@@ -24,6 +24,7 @@ def other(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
     return firmware([handwritten("tripler", "  y[0] = 3 * x[0];\n  return 0;")])
 
 
+@pytest.mark.needs("flash")
 def test_every_byte_of_an_image_is_programmed(board: Bench, doubler: Firmware, other: Firmware) -> None:
     """One image over another: bits that the first had cleared must have been erased."""
     for image in (other, doubler):
@@ -49,6 +50,7 @@ def test_what_is_programmed_survives_a_reset_and_runs(
         assert output.tolist() == [2, -4, 6, 2**31 - 2]
 
 
+@pytest.mark.needs("flash")
 def test_the_last_bytes_can_be_programmed_and_the_image_stays(
     board: Bench, doubler: Firmware, code: MemoryRegion
 ) -> None:
@@ -60,6 +62,7 @@ def test_the_last_bytes_can_be_programmed_and_the_image_stays(
         assert board.first_difference(doubler) is None
 
 
+@pytest.mark.needs("flash")
 def test_an_odd_number_of_bytes(board: Bench, code: MemoryRegion) -> None:
     data = random.Random(3).randbytes(37)
     address = code.end - 100
@@ -68,6 +71,7 @@ def test_an_odd_number_of_bytes(board: Bench, code: MemoryRegion) -> None:
     assert board.read_memory(code.end - 4, 4) == b"\xff" * 4
 
 
+@pytest.mark.needs("flash")
 @pytest.mark.parametrize("where", ["across the end", "after the end", "before the start", "in RAM"])
 def test_what_is_not_flash_is_refused_and_nothing_changes(
     board: Bench, doubler: Firmware, code: MemoryRegion, where: str
@@ -86,6 +90,7 @@ def test_what_is_not_flash_is_refused_and_nothing_changes(
     assert board.first_difference(doubler) is None
 
 
+@pytest.mark.needs("flash")
 def test_a_plain_write_does_not_change_flash(board: Bench, doubler: Firmware, code: MemoryRegion) -> None:
     """Whether the bus refuses it or the flash ignores it, the bytes stay."""
     board.program(doubler)
@@ -95,6 +100,7 @@ def test_a_plain_write_does_not_change_flash(board: Bench, doubler: Firmware, co
     assert board.read_memory(code.address, 64) == before
 
 
+@pytest.mark.needs("flash")
 def test_a_mirror_shows_the_same_bytes(board: Bench, doubler: Firmware, mirror: MemoryRegion) -> None:
     board.program(doubler)
     original = board.board.region(str(mirror.alias_of))

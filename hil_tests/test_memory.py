@@ -40,11 +40,13 @@ def _read(board: Bench, address: int, width: int, size: int) -> bytes:
     return b"".join(int(value, 16).to_bytes(step, "little") for value in values)
 
 
+@pytest.mark.needs("OpenOCD")  # which reads and writes in a width of our choice
 def test_every_region_reads_the_same_at_every_width(board: Bench, region: MemoryRegion, width: int) -> None:
     for address in _places(region, random.Random(region.address)):
         assert _read(board, address, width, _SAMPLE) == board.read_memory(address, _SAMPLE)
 
 
+@pytest.mark.needs("OpenOCD")  # which reads and writes in a width of our choice
 def test_ram_takes_random_patterns_at_every_width(board: Bench, ram: MemoryRegion, width: int) -> None:
     generator = random.Random(ram.address + width)
     for address in _places(ram, generator):
@@ -54,6 +56,7 @@ def test_ram_takes_random_patterns_at_every_width(board: Bench, ram: MemoryRegio
             assert _read(board, address, other, _SAMPLE) == data
 
 
+@pytest.mark.needs("OpenOCD")  # which reads and writes in a width of our choice
 def test_a_narrow_write_leaves_its_neighbours(board: Bench, ram: MemoryRegion, width: int) -> None:
     step = width // 8
     expected = bytearray(random.Random(width).randbytes(16))
@@ -89,10 +92,23 @@ def test_blocks_of_any_size_at_any_address(board: Bench) -> None:
             assert board.read_memory(address + offset, size) == data
 
 
-def test_where_there_is_no_memory_the_board_says_so_and_goes_on(board: Bench) -> None:
-    ram = max((region for region in board.board.memory if region.kind == "ram"), key=lambda region: region.address)
+def _last_ram(board: Bench) -> MemoryRegion:
+    return max(
+        (region for region in board.board.memory if region.kind == "ram"), key=lambda region: region.address
+    )
+
+
+def test_where_there_is_no_memory_a_read_fails_and_the_board_goes_on(board: Bench) -> None:
+    ram = _last_ram(board)
     with pytest.raises(BoardError):
         board.read_memory(ram.end, 4)
+    board.write_memory(ram.end - 4, b"fine")
+    assert board.read_memory(ram.end - 4, 4) == b"fine"
+
+
+@pytest.mark.needs("OpenOCD")  # QEMU's stub says of every write that it is done
+def test_where_there_is_no_memory_a_write_fails_and_the_board_goes_on(board: Bench) -> None:
+    ram = _last_ram(board)
     with pytest.raises(BoardError):
         board.write_memory(ram.end, bytes(4))
     board.write_memory(ram.end - 4, b"good")

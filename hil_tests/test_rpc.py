@@ -29,7 +29,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "pipe" in metafunc.fixturenames:
         board = board_of(metafunc.config)
         architecture = Toolchain(board.toolchain).cpu(board.cpu).architecture
-        metafunc.parametrize("pipe", runtime.pipes(architecture))
+        pipes = runtime.pipes(architecture)
+        needs = {pipe: [pytest.mark.needs(need)] for pipe, need in runtime.PIPE_NEEDS.items()}
+        metafunc.parametrize("pipe", [pytest.param(pipe, marks=needs.get(pipe, [])) for pipe in pipes])
 
 
 @pytest.fixture(scope="module")

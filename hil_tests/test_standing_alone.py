@@ -1,6 +1,7 @@
 """Firmware that stands alone: the board starts by itself, runs its model on a stored input, and says the result.
 
-A virtual board is switched off and on. A physical one's power cannot be switched from here: it is reset.
+A virtual board is switched off and on. A physical one's power cannot be switched from here, nor an emulated one's:
+it is reset.
 """
 
 from collections.abc import Callable
@@ -48,10 +49,17 @@ def test_the_result_is_the_reference_s_after_every_start(
         assert result.outputs[0].tobytes() == expected.tobytes()
         assert result.outputs[0].shape == expected.shape
         assert 0 < result.stack_used < board.board.layout.stack_size
-        if board.has_power_switch:
-            assert alone.reset_cause == "power on"
-    # The board has cleared the cause before: this is what the last start left.
     assert alone.reset().outputs[0].tobytes() == expected.tobytes()
+
+
+@pytest.mark.needs("reset cause")
+def test_it_says_why_it_was_reset(board: Bench, digits: Library, picture: npt.NDArray[Any]) -> None:
+    alone = StandingAlone(board, build(board.board, [digits], "standing_alone", [picture]))
+    if board.has_power_switch:
+        alone.power_cycle()
+        assert alone.reset_cause == "power on"
+    # The board has cleared the cause before: this is what the last start left.
+    alone.reset()
     assert alone.reset_cause == "reset pin"
 
 

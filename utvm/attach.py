@@ -1,7 +1,8 @@
 """Puts a board on the bench: physical or virtual, as one object.
 
-:func:`attach` finds the board, holds its lock, starts what it needs (a virtual board, OpenOCD, the console) and
-ends all of it when its ``with`` block ends. :class:`Bench` is what the rest of the project sees of a board.
+:func:`attach` finds the board, holds its lock, starts what it needs (a virtual board and OpenOCD, or QEMU, and the
+console) and ends all of it when its ``with`` block ends. :class:`Bench` is what the rest of the project sees of a
+board.
 """
 
 import contextlib
@@ -14,13 +15,15 @@ from typing import Literal
 import platformdirs
 from serial.tools import list_ports
 
-from utvm.boards import Board
+from utvm.boards import Board, OpenOcdBoard, QemuBoard
 from utvm.console import Console
 from utvm.errors import BoardError, ConfigError, ProbeError
 from utvm.firmware import Firmware
 from utvm.lock import hold
+from utvm.probe.debug_port import DebugPort, OpenOcdPort, QemuPort
 from utvm.probe.gdb import GdbClient
 from utvm.probe.openocd import OpenOcd
+from utvm.probe.qemu import Qemu
 from utvm.probe.usb import Probe, ProbeId, detect
 from utvm.process import Service
 
@@ -45,8 +48,9 @@ class Bench:
     Attributes:
         board: what the board is.
         kind: ``physical`` or ``virtual``.
+        model: what the board is in the end, in words: on a desk, or software, and whose.
         probe: what drives its debug port, in words.
-        serial: serial number of the probe.
+        serial: serial number of the probe, or an empty string where there is none.
         gdb: the way to its debug port.
         console: its serial line, or None where a physical board's cannot be found.
     """
@@ -55,18 +59,22 @@ class Bench:
         self,
         board: Board,
         kind: Kind,
+        model: str,
         probe: str,
         serial: str,
         gdb: GdbClient,
+        port: DebugPort,
         console: Console | None,
-        services: tuple[Service | OpenOcd, ...],
+        services: tuple[Service | OpenOcd | Qemu, ...],
         machine: Service | None = None,
     ) -> None:
         self.board = board
         self.kind = kind
+        self.model = model
         self.probe = probe
         self.serial = serial
         self.gdb = gdb
+        self._port = port
         self.console = console
         self._services = services
         self._machine = machine
@@ -78,8 +86,8 @@ class Bench:
 
     def describe(self) -> str:
         """Return one line that says what is on the bench."""
-        model = "VIRTUAL board, a software model" if self.kind == "virtual" else "PHYSICAL board"
-        return f"{self.board.name}: {model}, {self.probe}, serial {self.serial}"
+        serial = f", serial {self.serial}" if self.serial else ""
+        return f"{self.board.name}: {self.model}, {self.probe}{serial}"
 
     def check(self) -> None:
         """Raise ProbeError if something that the board needs has died."""
@@ -91,29 +99,32 @@ class Bench:
 
         Raises:
             BoardError: the board refuses the address.
-            ProbeError: the probe or OpenOCD failed.
+            ProbeError: the probe or what drives it failed.
         """
-        return self.gdb.read_memory(address, size)
+        with self._port.access():
+            return self.gdb.read_memory(address, size)
 
     def write_memory(self, address: int, data: bytes) -> None:
         """Write target memory; flash is not written this way. Raises as :meth:`read_memory`."""
-        self.gdb.write_memory(address, data)
+        with self._port.access():
+            self.gdb.write_memory(address, data)
 
     def program(self, firmware: Firmware) -> None:
         """Program a firmware and verify it by reading it back; nothing is done where the board holds it already.
 
         Raises:
-            BoardError: the flash reads back otherwise than it was written, or refuses.
-            ProbeError: the probe or OpenOCD failed.
+            BoardError: the code memory reads back otherwise than it was written, or refuses.
+            ProbeError: the probe or what drives it failed.
         """
         self.reset(halt=True)
         if self.first_difference(firmware) is None:
             return
-        self.gdb.flash(firmware.segments)
+        self._port.program(firmware.segments)
         wrong = self.first_difference(firmware)
         if wrong is not None:
+            kind = self.board.region(self.board.layout.code).kind
             raise BoardError(
-                f"flash of {self.board.name} reads back wrong at {wrong:#010x} after programming",
+                f"{kind} of {self.board.name} reads back wrong at {wrong:#010x} after programming",
                 "the flash may be worn out or write-protected",
             )
 
@@ -127,7 +138,7 @@ class Bench:
 
     def reset(self, *, halt: bool) -> None:
         """Reset the board; ``halt`` stops it before its first instruction."""
-        self.gdb.monitor("reset halt" if halt else "reset run")
+        self._port.reset(halt=halt)
 
     @property
     def has_power_switch(self) -> bool:
@@ -141,13 +152,13 @@ class Bench:
         again after a :meth:`reset`.
 
         Raises:
-            BoardError: nothing here can switch a physical board's power.
+            BoardError: nothing here can switch this board's power.
             ProbeError: the virtual board has died.
         """
         if self._machine is None:
             raise BoardError(
                 f"the power of {self.board.name} cannot be switched from here",
-                "unplug it and plug it in again by hand, or use --virtual",
+                "unplug a physical board and plug it in again by hand; an emulated one can only be reset",
             )
         self.clear_breakpoints()
         self._machine.ask(signal.SIGUSR1, "power cycle [0-9]+ done")
@@ -158,7 +169,8 @@ class Bench:
 
     def clear_breakpoints(self) -> None:
         """Take out all breakpoints."""
-        self.gdb.clear_breakpoints()
+        with self._port.access():
+            self.gdb.clear_breakpoints()
 
     def run_until_stop(self, timeout: float) -> int:
         """Let the core run until it stops by itself, or stop it after a while; return the program counter.
@@ -184,58 +196,97 @@ def attach(
     Args:
         wish: ``auto`` takes a physical board if one is plugged in.
         serial: which physical board, where several are plugged in.
-        log_directory: where OpenOCD and the virtual board keep their logs.
+        log_directory: where OpenOCD, the virtual board and QEMU keep their logs.
         latency_us: microseconds that every command of a virtual probe takes.
 
     Raises:
-        ConfigError: the wish cannot be told from what is plugged in.
-        ProbeError: no such probe, or OpenOCD cannot use it.
+        ConfigError: the wish cannot be told from what is plugged in, or is nothing that the board has.
+        ProbeError: no such probe, or OpenOCD cannot use it; QEMU is not installed, or cannot start.
         BoardError: another process uses the board, or the chip is not this board's.
     """
     probe = find_probe(board, wish, serial)
     with contextlib.ExitStack() as stack:
         if probe is None:
-            identity = board.virtual.serial
-            # Of this user only: others have virtual boards of their own.
-            own = platformdirs.user_state_path("utvm")
-            try:
-                own.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ConfigError(f"{own}: cannot be made: {error.strerror}", "set XDG_STATE_HOME") from error
-            stack.enter_context(hold(f"virtual {board.name}", directory=own))
-            machine = stack.enter_context(start_virtual(board, log_directory, latency_us=latency_us))
-            assert machine.health_match
-            commands = [board.openocd.virtual_probe.format(port=machine.health_match["stlink"])]
-            console_url: str | None = f"socket://127.0.0.1:{machine.health_match['console']}"
-            description = "virtual ST-Link"
-            switched: Service | None = machine
-        else:
-            identity = probe.serial
-            stack.enter_context(hold(f"{probe.kind} {identity}"))
-            commands = [board.openocd.select_serial.format(serial=identity)]
-            console_url = _serial_device(identity)
-            description = f"{probe.kind} at USB {probe.usb_path}"
-            switched = None
-        openocd = stack.enter_context(
-            OpenOcd(board.openocd_config, commands=commands, log=log_directory / "openocd.log")
-        )
-        gdb = stack.enter_context(GdbClient("127.0.0.1", openocd.gdb_port))
-        _check_identity(board, gdb, identity)
-        line = board.console
-        console = stack.enter_context(Console(console_url, line.baud, line.flow_control)) if console_url else None
-        yield Bench(
-            board,
-            "virtual" if probe is None else "physical",
-            description,
-            identity,
-            gdb,
-            console,
-            (openocd,) if switched is None else (switched, openocd),
-            switched,
-        )
+            stack.enter_context(hold(f"virtual {board.name}", directory=_own_state()))
+        if isinstance(board, OpenOcdBoard):
+            yield _through_openocd(stack, board, probe, log_directory, latency_us)
+        elif isinstance(board, QemuBoard):
+            if latency_us:
+                raise ConfigError(f"{board.name} is emulated by QEMU: it has no probe that could be slow")
+            yield _in_qemu(stack, board, log_directory)
 
 
-def start_virtual(board: Board, log_directory: Path, *, port: int = 0, latency_us: int = 0) -> Service:
+def _own_state() -> Path:
+    """Return a directory of this user only: others have virtual boards of their own."""
+    own = platformdirs.user_state_path("utvm")
+    try:
+        own.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{own}: cannot be made: {error.strerror}", "set XDG_STATE_HOME") from error
+    return own
+
+
+def _through_openocd(
+    stack: contextlib.ExitStack, board: OpenOcdBoard, probe: Probe | None, log_directory: Path, latency_us: int
+) -> Bench:
+    """Start a software model where there is no probe, and OpenOCD on it or on the probe."""
+    if probe is None:
+        identity = board.virtual.serial
+        machine = stack.enter_context(start_virtual(board, log_directory, latency_us=latency_us))
+        assert machine.health_match
+        commands = [board.openocd.virtual_probe.format(port=machine.health_match["stlink"])]
+        console_url: str | None = f"socket://127.0.0.1:{machine.health_match['console']}"
+        description = "virtual ST-Link"
+        switched: Service | None = machine
+    else:
+        identity = probe.serial
+        stack.enter_context(hold(f"{probe.kind} {identity}"))
+        commands = [board.openocd.select_serial.format(serial=identity)]
+        console_url = _serial_device(identity)
+        description = f"{probe.kind} at USB {probe.usb_path}"
+        switched = None
+    openocd = stack.enter_context(
+        OpenOcd(board.openocd_config, commands=commands, log=log_directory / "openocd.log")
+    )
+    gdb = stack.enter_context(GdbClient("127.0.0.1", openocd.gdb_port))
+    _check_identity(board, gdb, identity)
+    return Bench(
+        board,
+        "virtual" if probe is None else "physical",
+        "VIRTUAL board, a software model" if probe is None else "PHYSICAL board",
+        description,
+        identity,
+        gdb,
+        OpenOcdPort(gdb),
+        stack.enter_context(_console(board, console_url)) if console_url else None,
+        (openocd,) if switched is None else (switched, openocd),
+        switched,
+    )
+
+
+def _in_qemu(stack: contextlib.ExitStack, board: QemuBoard, log_directory: Path) -> Bench:
+    """Start QEMU, which is board and debug port in one."""
+    emulator = board.virtual.emulator
+    qemu = stack.enter_context(Qemu(emulator, log=log_directory / "qemu.log"))
+    gdb = stack.enter_context(GdbClient("127.0.0.1", qemu.gdb_port, advice=qemu.advice))
+    return Bench(
+        board,
+        "virtual",
+        f"VIRTUAL board, emulated by QEMU ({emulator.machine})",
+        "QEMU's GDB stub without OpenOCD",
+        board.virtual_serial,
+        gdb,
+        QemuPort(gdb),
+        stack.enter_context(_console(board, f"socket://127.0.0.1:{qemu.console_port}")),
+        (qemu,),
+    )
+
+
+def _console(board: Board, url: str) -> Console:
+    return Console(url, board.console.baud, board.console.flow_control)
+
+
+def start_virtual(board: OpenOcdBoard, log_directory: Path, *, port: int = 0, latency_us: int = 0) -> Service:
     """Return the process of a virtual board, to be entered with ``with``.
 
     Its ``health_match`` has the groups ``stlink`` and ``console``: TCP ports on the loopback interface.
@@ -260,6 +311,10 @@ def start_virtual(board: Board, log_directory: Path, *, port: int = 0, latency_u
 
 def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
     """Return the probe to use, or None for the virtual board."""
+    if not isinstance(board, OpenOcdBoard):
+        if wish == "physical" or serial:
+            raise ConfigError(f"{board.name} is emulated: there is no physical one here", "leave that out")
+        return None
     if wish == "virtual":
         if serial:
             raise ConfigError("--serial names a physical board", "leave out --virtual")
@@ -284,7 +339,7 @@ def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
     return None
 
 
-def _check_identity(board: Board, gdb: GdbClient, serial: str) -> None:
+def _check_identity(board: OpenOcdBoard, gdb: GdbClient, serial: str) -> None:
     """Refuse a board of another kind before anything is programmed into it."""
     expected = board.identity
     found = int.from_bytes(gdb.read_memory(expected.address, 4), "little") & expected.mask

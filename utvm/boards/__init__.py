@@ -4,19 +4,34 @@
 lists the boards that come with the project.
 """
 
-from utvm.boards.board import AnyBoard, Board, Layout, MemoryRegion, ProbeMatch, ProcessBoard, Timeouts
-from utvm.boards.loader import chips, load, load_any, names
+from utvm.boards.board import (
+    AnyBoard,
+    Board,
+    Emulator,
+    Layout,
+    MemoryRegion,
+    OpenOcdBoard,
+    ProbeMatch,
+    ProcessBoard,
+    QemuBoard,
+    Timeouts,
+)
+from utvm.boards.loader import chips, load, load_any, names, probed
 
 __all__ = [
     "AnyBoard",
     "Board",
+    "Emulator",
     "Layout",
     "MemoryRegion",
+    "OpenOcdBoard",
     "ProbeMatch",
     "ProcessBoard",
+    "QemuBoard",
     "Timeouts",
     "chips",
     "load",
     "load_any",
     "names",
+    "probed",
 ]

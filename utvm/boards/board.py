@@ -125,11 +125,30 @@ class OpenOcdCommands(Record):
 
 
 class VirtualModel(Record):
-    """What the virtual board needs beyond the memory map: its CPU model and peripherals."""
+    """What a software model of ours needs beyond the memory map: its CPU model and peripherals."""
 
     cpu: Literal["cortex-m7"]
     serial: str
     peripherals: tuple[Peripheral, ...]
+
+
+class Emulator(Record):
+    """The QEMU that is the board.
+
+    An instruction takes ``2 ** icount_shift`` nanoseconds of its clock (QEMU's ``-icount``).
+    """
+
+    kind: Literal["qemu"]
+    program: Annotated[str, Field(min_length=1)]
+    machine: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    # QEMU 7.2 takes no more.
+    icount_shift: Annotated[int, Field(ge=0, le=10)]
+
+
+class Emulated(Record):
+    """A virtual board that is an emulator of others, with a debug port of its own."""
+
+    emulator: Emulator
 
 
 class AnyBoard(Record):
@@ -138,9 +157,6 @@ class AnyBoard(Record):
     ``cpu`` is a row of its toolchain's file; ``clock_hz`` is what its cycle counter counts in a second.
     """
 
-    capabilities: ClassVar[frozenset[str]]
-    """What suites may need of a board and not every board has."""
-
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     title: str
     toolchain: str
@@ -148,6 +164,11 @@ class AnyBoard(Record):
     clock_hz: Annotated[int, Field(gt=0)]
     timeouts: Timeouts = Timeouts()
     directory: Path = Field(exclude=True)
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What suites may need of a board and not every board has."""
+        return frozenset()
 
     @property
     def features(self) -> frozenset[str]:
@@ -163,26 +184,36 @@ class ProcessBoard(AnyBoard):
     """A process on this computer that stands in for a board: the same runtime, without a debug port."""
 
     kind: Literal["process"]
-    capabilities: ClassVar[frozenset[str]] = frozenset()
 
 
 class Board(AnyBoard):
-    """A chip on a circuit board, with a debug port.
+    """A chip on a circuit board, with a debug port: an :class:`OpenOcdBoard` or a :class:`QemuBoard`.
 
     ``interrupts`` is the number of lines of its interrupt controller; ``clock_hz`` is the core clock that its
-    port sets up, in hertz.
+    port sets up, in hertz. ``cycle_counter`` says who counts: the architecture's own unit, or the board's port.
+    ``lacks`` names what suites ask for and the board has not.
     """
 
+    code_kinds: ClassVar[tuple[str, ...]] = ("flash",)
+    """The kinds of memory that images may be in."""
+
     kind: Literal["chip"] = "chip"
-    capabilities: ClassVar[frozenset[str]] = frozenset({"debug port"})
     interrupts: Annotated[int, Field(ge=0)]
     memory: Annotated[tuple[MemoryRegion, ...], Field(min_length=1)]
     layout: Layout
-    identity: Identity
     console: Console
-    probes: tuple[ProbeMatch, ...]
-    openocd: OpenOcdCommands
-    virtual: VirtualModel
+    cycle_counter: Literal["architecture", "port"] = "architecture"
+    lacks: frozenset[Literal["reset cause", "watchpoints"]] = frozenset()
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What suites may need; what drives the debug port adds its own."""
+        return frozenset({"debug port", "reset cause", "watchpoints"}) - self.lacks
+
+    @property
+    def virtual_serial(self) -> str:
+        """The serial number of the virtual board, or an empty string where nothing has one."""
+        return ""
 
     @model_validator(mode="after")
     def _memory_is_a_map(self) -> "Board":
@@ -201,9 +232,9 @@ class Board(AnyBoard):
 
     @model_validator(mode="after")
     def _layout_can_work(self) -> "Board":
-        for name, kind in zip(self.layout.regions, ("flash", "ram", "ram"), strict=True):
-            if self.region(name).kind != kind:
-                raise ValueError(f"layout: {name} is {self.region(name).kind}; it must be {kind}")
+        for name, kinds in zip(self.layout.regions, (self.code_kinds, ("ram",), ("ram",)), strict=True):
+            if self.region(name).kind not in kinds:
+                raise ValueError(f"layout: {name} is {self.region(name).kind}; it must be {' or '.join(kinds)}")
         stack, size = self.region(self.layout.stack), self.layout.stack_size
         if size % 8 or not _SMALLEST_STACK <= size <= stack.size:
             raise ValueError(f"layout.stack_size is not a multiple of 8 from {_SMALLEST_STACK} to {stack.size}")
@@ -218,17 +249,6 @@ class Board(AnyBoard):
                 raise ValueError(f"console: irq {irq} is no line; there are {self.interrupts}")
         return self
 
-    @model_validator(mode="after")
-    def _peripherals_are_outside_memory(self) -> "Board":
-        for peripheral in self.virtual.peripherals:
-            for irq in (*peripheral.irqs, *(() if peripheral.irq is None else (peripheral.irq,))):
-                if not 0 <= irq < self.interrupts:
-                    raise ValueError(f"virtual.peripherals: irq {irq} of {peripheral.model} is no line")
-            for region in self.memory:
-                if region.kind != "rom" and region.address <= peripheral.address < region.end:
-                    raise ValueError(f"virtual.peripherals: {peripheral.model} lies in region {region.name}")
-        return self
-
     def region(self, name: str) -> MemoryRegion:
         """Return the memory region of that name.
 
@@ -241,14 +261,44 @@ class Board(AnyBoard):
         raise KeyError(name)
 
     @property
-    def openocd_config(self) -> Path:
-        """The board's OpenOCD script."""
-        return self.directory / "openocd.cfg"
-
-    @property
     def port_source(self) -> Path:
         """The board's C port."""
         return self.directory / "port.c"
+
+
+class OpenOcdBoard(Board):
+    """A board that OpenOCD drives through a probe: one that is plugged in, or our software model of it."""
+
+    identity: Identity
+    probes: tuple[ProbeMatch, ...]
+    openocd: OpenOcdCommands
+    virtual: VirtualModel
+
+    @model_validator(mode="after")
+    def _peripherals_are_outside_memory(self) -> "OpenOcdBoard":
+        for peripheral in self.virtual.peripherals:
+            for irq in (*peripheral.irqs, *(() if peripheral.irq is None else (peripheral.irq,))):
+                if not 0 <= irq < self.interrupts:
+                    raise ValueError(f"virtual.peripherals: irq {irq} of {peripheral.model} is no line")
+            for region in self.memory:
+                if region.kind != "rom" and region.address <= peripheral.address < region.end:
+                    raise ValueError(f"virtual.peripherals: {peripheral.model} lies in region {region.name}")
+        return self
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """OpenOCD programs flash, and reads and writes in every width, while the core runs too."""
+        return super().capabilities | {"OpenOCD", "flash"}
+
+    @property
+    def virtual_serial(self) -> str:
+        """The serial number of the virtual board's probe."""
+        return self.virtual.serial
+
+    @property
+    def openocd_config(self) -> Path:
+        """The board's OpenOCD script."""
+        return self.directory / "openocd.cfg"
 
     def machine_spec(self) -> MachineSpec:
         """Return the numbers that the virtual board is built from."""
@@ -270,3 +320,13 @@ class Board(AnyBoard):
             ),
             peripherals=self.virtual.peripherals,
         )
+
+
+class QemuBoard(Board):
+    """A board that exists emulated by QEMU alone, whose GDB stub is its debug port.
+
+    The stub writes memory of every kind, so that code may be in RAM: QEMU keeps it through a reset.
+    """
+
+    code_kinds: ClassVar[tuple[str, ...]] = ("flash", "ram")
+    virtual: Emulated

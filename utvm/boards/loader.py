@@ -5,14 +5,17 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
-from utvm.boards.board import Board, ProcessBoard
+from utvm.boards.board import Board, OpenOcdBoard, ProcessBoard, QemuBoard
 from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError
 from utvm.toolchain import Toolchain
 
 DIRECTORY = Path(__file__).resolve().parent
 
-_COMPLETE = "a board folder has board.yaml, openocd.cfg and port.c; that of a process has board.yaml alone"
+_COMPLETE = (
+    "a board folder has board.yaml, openocd.cfg and port.c; that of an emulated board has no openocd.cfg, "
+    "that of a process board.yaml alone"
+)
 
 
 class _Kind(Record):
@@ -21,6 +24,11 @@ class _Kind(Record):
     model_config = ConfigDict(extra="ignore")
 
     kind: Literal["chip", "process"] = "chip"
+    virtual: object = None
+
+    @property
+    def emulated(self) -> bool:
+        return isinstance(self.virtual, dict) and "emulator" in self.virtual
 
 
 def names() -> tuple[str, ...]:
@@ -35,6 +43,15 @@ def chips() -> tuple[Board, ...]:
         ConfigError: one of their folders is wrong.
     """
     return tuple(board for name in names() if isinstance(board := load_any(name), Board))
+
+
+def probed() -> tuple[OpenOcdBoard, ...]:
+    """Return the project's boards that can be plugged in through a probe, by name.
+
+    Raises:
+        ConfigError: one of their folders is wrong.
+    """
+    return tuple(board for board in chips() if isinstance(board, OpenOcdBoard))
 
 
 def load(name: str) -> Board:
@@ -74,13 +91,19 @@ def load_any(name: str) -> Board | ProcessBoard:
     if not file.is_file():
         raise ConfigError(f"{file}: is missing", _COMPLETE)
     board: Board | ProcessBoard
-    if load_yaml(file, _Kind).kind == "process":
+    files: list[Path] = []
+    kind = load_yaml(file, _Kind)
+    if kind.kind == "process":
         board = load_yaml(file, ProcessBoard, directory=directory)
+    elif kind.emulated:
+        board = load_yaml(file, QemuBoard, directory=directory)
+        files = [board.port_source]
     else:
-        board = load_yaml(file, Board, directory=directory)
-        for path in (board.openocd_config, board.port_source):
-            if not path.is_file():
-                raise ConfigError(f"{path}: is missing", _COMPLETE)
+        board = load_yaml(file, OpenOcdBoard, directory=directory)
+        files = [board.openocd_config, board.port_source]
+    for path in files:
+        if not path.is_file():
+            raise ConfigError(f"{path}: is missing", _COMPLETE)
     if board.name != directory.name:
         raise ConfigError(
             f"{file}: name is {board.name!r}, the folder {directory.name!r}", "the two must be the same"

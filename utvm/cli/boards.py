@@ -9,7 +9,7 @@ from rich.table import Table
 
 from utvm import boards
 from utvm.attach import start_virtual
-from utvm.boards import Board, ProcessBoard
+from utvm.boards import OpenOcdBoard, ProcessBoard, QemuBoard
 from utvm.cli.output import LOGS, OUT
 from utvm.errors import ConfigError
 from utvm.probe.usb import Probe, ProbeId, detect
@@ -22,7 +22,7 @@ def list_boards() -> None:
     table = Table("board", "what it is", "probes (USB vendor:product)", box=None)
     for name in boards.names():
         board = boards.load_any(name)
-        known = board.probes if isinstance(board, Board) else ()
+        known = board.probes if isinstance(board, OpenOcdBoard) else ()
         probes = ", ".join(f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in known)
         table.add_row(name, board.title, probes or "none")
     OUT.print(table)
@@ -42,7 +42,11 @@ def show_board(name: str) -> None:
         OUT.print("  console    its standard input and output")
         return
     OUT.print(f"  console    {board.console.name}, {board.console.baud} baud")
-    OUT.print(f"  openocd    {board.openocd_config}")
+    if isinstance(board, OpenOcdBoard):
+        OUT.print(f"  openocd    {board.openocd_config}")
+    if isinstance(board, QemuBoard):
+        emulator = board.virtual.emulator
+        OUT.print(f"  emulated   by QEMU: {emulator.program} -M {emulator.machine}; no OpenOCD")
     OUT.print(
         f"  layout     code in {board.layout.code}, data in {board.layout.data}, "
         f"stack of {board.layout.stack_size} B in {board.layout.stack}"
@@ -56,7 +60,7 @@ def show_board(name: str) -> None:
 
 def detect_boards() -> None:
     """Print the debug probes on this machine's USB, each with the boards that it may belong to."""
-    known = boards.chips()
+    known = boards.probed()
     detection = detect([ProbeId(p.kind, p.vendor, p.product) for board in known for p in board.probes])
     if detection.problem:
         OUT.print(f"no USB here: {detection.problem}")
@@ -79,7 +83,7 @@ def detect_boards() -> None:
     OUT.print("choose one by serial: ./inv hil --board BOARD --serial SERIAL")
 
 
-def _candidates(probe: Probe, known: Sequence[Board]) -> list[str]:
+def _candidates(probe: Probe, known: Sequence[OpenOcdBoard]) -> list[str]:
     return [
         board.name
         for board in known
@@ -95,6 +99,11 @@ def serve_virtual(name: str, port: int, latency_us: int) -> None:
         ProbeError: it does not start, for instance because the port is taken.
     """
     board = boards.load(name)
+    if not isinstance(board, OpenOcdBoard):
+        raise ConfigError(
+            f"{board.name} is emulated by QEMU: it has no virtual probe for an OpenOCD",
+            "./inv hil, model.run and board.serve take it; for this, name another board (./inv board.list)",
+        )
     if not 0 <= port <= _LAST_PORT or latency_us < 0:
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}, --latency from 0", "port 0 takes any free one")
     logs = LOGS / f"board.virtual-{os.getpid()}"

@@ -86,7 +86,7 @@ def _python() -> Iterator[_Finding]:
 
 def _usb() -> Iterator[_Finding]:
     known = [
-        ProbeId(probe.kind, probe.vendor, probe.product) for board in boards.chips() for probe in board.probes
+        ProbeId(probe.kind, probe.vendor, probe.product) for board in boards.probed() for probe in board.probes
     ]
     detection = detect(known)
     present = "" if detection.problem else "yes"

@@ -50,7 +50,7 @@ def build(
     """
     toolchain = Toolchain(board.toolchain)
     architecture = toolchain.cpu(board.cpu).architecture
-    through = _pipe_of(board.name, architecture, pipe) if executor == "rpc" else None
+    through = _pipe_of(board, architecture, pipe) if executor == "rpc" else None
     if isinstance(board, Board):
         image = _image_of_chip(board, architecture, through, executor, generate(libraries, executor, stored, True))
     elif executor == "host_driven":
@@ -69,12 +69,17 @@ def build(
     return Firmware(board, entry / image.name, tuple(libraries), through)
 
 
-def _pipe_of(board: str, architecture: str, name: str) -> Pipe:
-    known = runtime.pipes(architecture)
+def _pipe_of(board: Board | ProcessBoard, architecture: str, name: str) -> Pipe:
+    able = board.capabilities
+    known = [
+        pipe
+        for pipe in runtime.pipes(architecture)
+        if pipe not in runtime.PIPE_NEEDS or runtime.PIPE_NEEDS[pipe] in able
+    ]
     for pipe in known:
         if name in (pipe, ""):
             return pipe
-    raise ConfigError(f"{board} has no transport {name!r}", f"it has: {', '.join(known)}")
+    raise ConfigError(f"{board.name} has no transport {name!r}", f"it has: {', '.join(known)}")
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,7 @@ def _image_of_chip(
             f"UTVM_CONSOLE_BAUD={board.console.baud}u",
             # Without the console's interrupts, nothing but its own work counts in a run.
             f"UTVM_CONSOLE_IRQS={','.join(map(str, board.console.irqs)) if pipe == 'console' else -1}",
+            *(("UTVM_PORT_COUNTS=1",) if board.cycle_counter == "port" else ()),
             *runtime.defines(executor),
             *_defines(board),
         ),

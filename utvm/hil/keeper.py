@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from utvm.attach import Bench, Wish, attach, find_probe
-from utvm.boards import Board, ProcessBoard
+from utvm.boards import Board, ProcessBoard, QemuBoard
 from utvm.compiler import Library
 from utvm.errors import ProbeError, ProvisionError, ToolchainError, TransportError, UtvmError
 from utvm.firmware import Firmware, build
@@ -73,14 +73,14 @@ class BenchKeeper:
         wish: ``auto`` takes a physical board if one is plugged in.
         serial: which physical board, or an empty string.
         latency_us: microseconds that every command of a virtual probe takes.
-        log_directory: where OpenOCD's and the virtual board's logs go.
+        log_directory: where OpenOCD's, the virtual board's and QEMU's logs go.
     """
-
-    driver = "openocd"
 
     def __init__(self, board: Board, wish: Wish, *, serial: str, latency_us: int, log_directory: Path) -> None:
         self.board = board
-        self.auto = wish == "auto"
+        emulated = isinstance(board, QemuBoard)
+        self.driver = "qemu" if emulated else "openocd"
+        self.auto = wish == "auto" and not emulated
         self._wish = wish
         self.log_directory = log_directory
         self.attached = 0
@@ -140,7 +140,7 @@ class BenchKeeper:
         """
         probe = find_probe(self.board, self._wish, self._serial)
         if probe is None:
-            self._identity = BoardIdentity(self.board.name, "virtual", "", self.board.virtual.serial)
+            self._identity = BoardIdentity(self.board.name, "virtual", "", self.board.virtual_serial)
         else:
             self._serial = probe.serial
             self._identity = BoardIdentity(self.board.name, "physical", probe.kind, probe.serial)

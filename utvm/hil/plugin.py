@@ -99,7 +99,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Skip what the board cannot do, and say what that is."""
     board = config.stash[_BOARD]
     for item in items:
-        for mark in item.iter_markers("needs"):
+        # A list: adding a mark to what is being gone through would never end.
+        for mark in list(item.iter_markers("needs")):
             if mark.args[0] not in board.capabilities:
                 item.add_marker(
                     pytest.mark.skip(reason=f"not on this board: it has no {mark.args[0]}"), append=False

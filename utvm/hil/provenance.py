@@ -7,7 +7,7 @@ import shutil
 
 import utvm
 from utvm import process
-from utvm.boards import AnyBoard
+from utvm.boards import AnyBoard, QemuBoard
 from utvm.cache import content_key, tree_digest
 from utvm.errors import ProvisionError
 from utvm.hil.results import Environment
@@ -24,7 +24,7 @@ def describe(board: AnyBoard) -> Environment:
 
     Raises:
         ToolchainError: the board's cross compiler is not installed.
-        ProvisionError: the Python lock cannot be read, or OpenOCD is not installed.
+        ProvisionError: the Python lock cannot be read; OpenOCD, or the QEMU that the board is, is not installed.
     """
     tools = {
         "python": platform.python_version(),
@@ -34,6 +34,8 @@ def describe(board: AnyBoard) -> Environment:
         "unicorn": importlib.metadata.version("unicorn"),
         "utvm": utvm.__version__,
     }
+    if isinstance(board, QemuBoard):
+        tools["qemu"] = _qemu_version(board.virtual.emulator.program)
     try:
         lock = _PYTHON_LOCK.read_bytes()
     except OSError as error:
@@ -57,6 +59,14 @@ def _openocd_version() -> str:
     # OpenOCD prints its version on standard error.
     said = process.run(["sh", "-c", f"'{program}' --version 2>&1"], timeout=10, error=ProvisionError)
     found = re.search(r"Open On-Chip Debugger (\S+)", said)
+    return found[1] if found else said.strip().splitlines()[0]
+
+
+def _qemu_version(program: str) -> str:
+    if shutil.which(program) is None:
+        raise ProvisionError(f"{program} is not installed", f"sudo apt-get install {program}")
+    said = process.run([program, "--version"], timeout=10, error=ProvisionError)
+    found = re.search(r"QEMU emulator version (\S+)", said)
     return found[1] if found else said.strip().splitlines()[0]
 
 

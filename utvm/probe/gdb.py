@@ -29,6 +29,7 @@ _THUMB = 2
 
 # The largest transfer of an ST-Link: a packet that carries a whole number of them wastes no command.
 _TRANSFER_BYTES = 6144
+_OPENOCD_ADVICE = "look at OpenOCD's log; unplug and replug the probe if it hangs"
 _SLOWEST_FLASH_BYTES_PER_SECOND = 16384
 _DEFAULT_PACKET_BYTES = 400
 _SMALLEST_PACKET_BYTES = 128
@@ -51,16 +52,19 @@ class GdbClient:
         host: where the server is.
         port: its TCP port.
         timeout: seconds a reply may take; flash and monitor commands have their own, longer ones.
+        advice: what the user can do when the server does not answer.
 
     Raises:
         ProbeError: the link or the server fails, or a reply does not come in time. Every method may raise it.
         BoardError: the server answers that the target refuses: a bad address, no free breakpoint.
     """
 
-    def __init__(self, host: str, port: int, *, timeout: float = 10.0) -> None:
+    def __init__(self, host: str, port: int, *, timeout: float = 10.0, advice: str = _OPENOCD_ADVICE) -> None:
         self._host = host
         self._port = port
         self._timeout = timeout
+        self._advice = advice
+        self._binary_writes = True
         self._link: GdbLink | None = None
         self._packet_bytes = _DEFAULT_PACKET_BYTES
         self._registers: tuple[Register, ...] = ()
@@ -70,7 +74,7 @@ class GdbClient:
         self._stopped: Stop | None = None
 
     def __enter__(self) -> "GdbClient":
-        self._link = GdbLink(self._host, self._port, self._timeout)
+        self._link = GdbLink(self._host, self._port, self._timeout, self._advice)
         try:
             self._negotiate()
             self._registers = self._describe_registers()
@@ -110,16 +114,28 @@ class GdbClient:
         what = f"{len(data)} bytes at {address:#010x} cannot be written"
         failed = False
         for offset, part in self._split(data):
-            reply = self._request(b"X%x,%x:%b" % (address + offset, len(part), escape(part)))
-            if reply != b"OK":
+            if not self._store(address + offset, part):
                 failed = True
                 break
-        # OpenOCD acknowledges a large write before it does it, and tells of a failure with the write after it.
-        # An empty write collects that.
-        failed = self._request(b"X%x,0:" % address) != b"OK" or failed
+        if self._binary_writes:
+            # OpenOCD acknowledges a large write before it does it, and tells of a failure with the write after it.
+            # An empty write collects that.
+            failed = self._request(b"X%x,0:" % address) != b"OK" or failed
         if failed:
             self._resynchronise()
             raise BoardError(what, "is there memory at that address, and is it not flash?")
+
+    def _store(self, address: int, data: bytes) -> bool:
+        """Write what a packet holds; in two halves to a server without binary writes, which QEMU 7.2 is."""
+        if self._binary_writes:
+            reply = self._request(b"X%x,%x:%b" % (address, len(data), escape(data)))
+            self._binary_writes = reply != b""
+        if not self._binary_writes:
+            half = (len(data) + 1) // 2
+            parts = [(address, data[:half]), (address + half, data[half:])]
+            replies = [self._request(b"M%x,%x:%b" % (at, len(x), x.hex().encode())) for at, x in parts if x]
+            return all(reply == b"OK" for reply in replies)
+        return reply == b"OK"
 
     def _split(self, data: bytes) -> list[tuple[int, bytes]]:
         """Cut data into parts whose escaped form fits a packet, in whole transfers where possible."""
@@ -440,7 +456,7 @@ class GdbClient:
             if packet is None:
                 raise ProbeError(
                     f"the GDB server at {self._host}:{self._port} did not answer within {timeout:g} s",
-                    "the probe or OpenOCD hangs: unplug and replug the probe",
+                    self._advice,
                 )
             if not self._notice_stop(packet):
                 return packet

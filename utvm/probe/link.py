@@ -7,7 +7,6 @@ from utvm.errors import ProbeError
 from utvm.probe.packets import PacketError, PacketReader, encode
 
 _BREAK = b"\x03"
-_NEXT_STEP = "look at OpenOCD's log; unplug and replug the probe if it hangs"
 
 
 class GdbLink:
@@ -17,20 +16,22 @@ class GdbLink:
         host: where the server is.
         port: its TCP port.
         timeout: seconds until the connection must stand.
+        advice: what the user can do when the server does not do its part.
 
     Raises:
         ProbeError: nobody answers there. Every method raises it when the connection breaks, when no reply
             comes in time, or when what comes is not the protocol.
     """
 
-    def __init__(self, host: str, port: int, timeout: float) -> None:
+    def __init__(self, host: str, port: int, timeout: float, advice: str) -> None:
+        self._advice = advice
         self._peer = f"{host}:{port}"
         self._reader = PacketReader()
         self._acknowledging = True
         try:
             self._socket = socket.create_connection((host, port), timeout)
         except OSError as error:
-            raise ProbeError(f"no GDB server at {self._peer}: {error}", _NEXT_STEP) from error
+            raise ProbeError(f"no GDB server at {self._peer}: {error}", self._advice) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def close(self) -> None:
@@ -52,7 +53,7 @@ class GdbLink:
             try:
                 payload = self._reader.next_packet()
             except PacketError as error:
-                raise ProbeError(f"the GDB server at {self._peer} sent garbage: {error}", _NEXT_STEP) from error
+                raise ProbeError(f"the GDB server at {self._peer} sent garbage: {error}", self._advice) from error
             if payload is not None:
                 if self._acknowledging:
                     self._transmit(b"+", 1.0)
@@ -71,7 +72,7 @@ class GdbLink:
             self._socket.settimeout(timeout)
             self._socket.sendall(data)
         except OSError as error:
-            raise ProbeError(f"the GDB server at {self._peer} takes no more: {error}", _NEXT_STEP) from error
+            raise ProbeError(f"the GDB server at {self._peer} takes no more: {error}", self._advice) from error
 
     def _receive_some(self, timeout: float) -> None:
         try:
@@ -81,8 +82,8 @@ class GdbLink:
             return
         except OSError as error:
             raise ProbeError(
-                f"the connection to the GDB server at {self._peer} broke: {error}", _NEXT_STEP
+                f"the connection to the GDB server at {self._peer} broke: {error}", self._advice
             ) from error
         if not data:
-            raise ProbeError(f"the GDB server at {self._peer} closed the connection", _NEXT_STEP)
+            raise ProbeError(f"the GDB server at {self._peer} closed the connection", self._advice)
         self._reader.feed(data)

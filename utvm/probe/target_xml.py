@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-_XI_INCLUDE = "{http://www.w3.org/2001/XInclude}include"
+_XINCLUDE = "http://www.w3.org/2001/XInclude"
+_XI_INCLUDE = f"{{{_XINCLUDE}}}include"
 
 
 class DescriptionError(Exception):
@@ -138,6 +139,9 @@ def _area_at(areas: tuple[FlashArea, ...], address: int, segment: tuple[int, int
 
 
 def _parse(document: str) -> ElementTree.Element:
+    if "xmlns:xi=" not in document:
+        # QEMU 7.2 uses the prefix without a word of what it stands for.
+        document = document.replace("<target>", f'<target xmlns:xi="{_XINCLUDE}">', 1)
     try:
         return ElementTree.fromstring(document)
     except ElementTree.ParseError as error:

@@ -7,6 +7,7 @@ one are for every image. Below ``rpc/``, an architecture has a folder for each p
 ``portable/`` has what becomes a part of libraries. This module only says where they are.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -18,6 +19,9 @@ Executor = Literal["host_driven", "rpc", "standing_alone"]
 """What is in an image beside the programs: the debug port drives it, RPC does, or nobody."""
 Pipe = Literal["console", "rtt", "semihosting", "stdio", "tcp"]
 """What RPC goes through: a serial line, buffers in memory, the debugger's file calls, a process's streams, TCP."""
+
+PIPE_NEEDS: Mapping[Pipe, str] = {"rtt": "OpenOCD", "semihosting": "OpenOCD"}
+"""What a board must be capable of for a pipe, where that is more than code for its architecture."""
 
 RPC_PROTOCOL = "0.8.0"
 """The version of TVM's RPC protocol that the server speaks."""

@@ -112,7 +112,7 @@ void utvm_run_ends(void);
 /** Let a run take so many cycles, from the next one on; a longer one is a fault. 0 is no limit. */
 void utvm_limit_runs(uint64_t cycles);
 
-/** A fault comes so many cycles from now, or none where that is 0. A board may take up to 100 ms longer. */
+/** A fault comes so many cycles from now, or none where that is 0. A board may take a tick of SysTick longer. */
 void utvm_alarm(uint64_t cycles);
 
 /** What the host asks for: written by the host while the core is stopped at utvm_host_turn(). */
@@ -203,6 +203,14 @@ void utvm_port_init(void);
 
 /** Write bytes to the board's console; returns when they are handed over. */
 void utvm_port_write(const char *text, uint32_t size);
+
+/**
+ * For a board whose board.yaml says that its port counts: start a counter, read it, and turn the difference of two
+ * readings into cycles. It counts up and has 32 bits, which must last longer than SysTick's 24.
+ */
+void utvm_port_start_counter(void);
+uint32_t utvm_port_counter(void);
+uint32_t utvm_port_cycles(uint32_t counts);
 
 /**
  * Take bytes from the console by interrupts: the port's handler hands them to utvm_pipe_received(). Called once,

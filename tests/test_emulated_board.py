@@ -1,0 +1,167 @@
+"""Boards that QEMU emulates: their data, what goes wrong with QEMU, and what they say beside our own model."""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from hil_tests.programs import handwritten
+from models.digits import quantize
+from models.digits.data import held_out
+from utvm import boards, firmware
+from utvm.attach import attach, find_probe
+from utvm.boards import Board, QemuBoard
+from utvm.compiler import Library, compile_model, load
+from utvm.errors import BoardError, ConfigError, ProbeError
+from utvm.probe.qemu import Qemu
+from utvm.session import HostDriven, RunResult
+
+_NAME = "mps2-an500"
+_EMULATOR = {"kind": "qemu", "program": "qemu-system-arm", "machine": _NAME, "icount_shift": 7}
+_LOOP = handwritten(
+    "loop",
+    '  __asm__ volatile("1: subs %0, #1\\n bne 1b" : "=r"(y[0]) : "0"(x[0]) : "cc");\n  return 0;',
+)
+
+
+def _variant(folder: Path, **changes: Any) -> Board:
+    """Return the board with some of its data changed."""
+    target = folder / _NAME
+    shutil.copytree(boards.load(_NAME).directory, target)
+    content = yaml.safe_load((target / "board.yaml").read_text()) | changes
+    (target / "board.yaml").write_text(yaml.safe_dump(content))
+    return boards.load(str(target))
+
+
+def test_what_a_board_is_capable_of_follows_from_its_data(tmp_path: Path) -> None:
+    emulated, modelled = boards.load(_NAME), boards.load("stm32f746")
+    assert emulated.capabilities == {"debug port"}
+    assert modelled.capabilities == {"debug port", "watchpoints", "reset cause", "flash", "OpenOCD"}
+    assert _variant(tmp_path, lacks=["reset cause"]).capabilities == {"debug port", "watchpoints"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"virtual": {"emulator": {**_EMULATOR, "kind": "bochs"}}}, r"virtual\.emulator\.kind: .*'qemu'"),
+        ({"virtual": {"emulator": {**_EMULATOR, "machine": ""}}}, r"virtual\.emulator\.machine: "),
+        (
+            {"virtual": {"emulator": {**_EMULATOR, "icount_shift": 11}}},
+            r"icount_shift: .*or equal to 10",
+        ),
+        ({"virtual": {"emulator": {"kind": "qemu"}}}, r"virtual\.emulator\.program: Field required"),
+        ({"virtual": {"emulator": _EMULATOR, "cpu": "cortex-m7"}}, r"virtual\.cpu: Extra inputs"),
+        ({"virtual": {"cpu": "cortex-m7"}}, "identity: Field required; .*openocd: Field required"),
+        ({"probes": []}, "probes: Extra inputs"),
+        ({"openocd": {}}, "openocd: Extra inputs"),
+        ({"lacks": ["legs"]}, r"lacks.*: Input should be 'reset cause' or 'watchpoints'"),
+        ({"cycle_counter": "sundial"}, "cycle_counter: .*'architecture' or 'port'"),
+    ],
+)
+def test_bad_data_is_refused_by_key(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        _variant(tmp_path, **changes)
+
+
+def test_there_is_no_physical_one() -> None:
+    board = boards.load(_NAME)
+    assert find_probe(board, "auto", "") is None
+    for wish, serial in (("physical", ""), ("auto", "123")):
+        with pytest.raises(ConfigError, match="mps2-an500 is emulated"):
+            find_probe(board, wish, serial)
+
+
+def test_a_pipe_that_needs_openocd_is_refused(doubler: Library) -> None:
+    with pytest.raises(ConfigError, match="mps2-an500 has no transport 'rtt'") as caught:
+        firmware.build(boards.load(_NAME), [doubler], "rpc", pipe="rtt")
+    assert caught.value.hint == "it has: console"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"program": "no-such-qemu"}, "no-such-qemu is not installed"),
+        ({"machine": "no-such-machine"}, "unsupported machine type"),
+    ],
+)
+def test_a_qemu_that_does_not_start_is_named(tmp_path: Path, change: dict[str, str], said: str) -> None:
+    board = _variant(tmp_path, virtual={"emulator": {**_EMULATOR, **change}})
+    with pytest.raises(ProbeError, match=said) as caught, attach(board, "auto", log_directory=tmp_path):
+        pass
+    assert caught.value.hint
+
+
+def test_a_qemu_that_dies_in_the_middle_is_named(
+    tmp_path: Path, doubler: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Qemu] = []
+    enter = Qemu.__enter__
+    monkeypatch.setattr(Qemu, "__enter__", lambda self: (started.append(self), enter(self))[1])
+    board = boards.load(_NAME)
+    with attach(board, "virtual", log_directory=tmp_path) as bench:
+        assert "VIRTUAL board, emulated by QEMU" in bench.describe()
+        assert "without OpenOCD" in bench.describe()
+        bench.program(firmware.build(board, [doubler]))
+        os.kill(started[0].pid, signal.SIGKILL)
+        with pytest.raises(ProbeError) as caught:
+            bench.read_memory(0, 4)
+        assert str(tmp_path / "qemu.log") in caught.value.hint
+        os.waitid(os.P_PID, started[0].pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(ProbeError, match="QEMU ended unexpectedly"):
+            bench.check()
+
+
+def test_memory_can_be_reached_while_the_core_runs_and_it_runs_on(tmp_path: Path, doubler: Library) -> None:
+    board = boards.load(_NAME)
+    image = firmware.build(board, [doubler])
+    with attach(board, "virtual", log_directory=tmp_path) as bench:
+        assert bench.console is not None
+        bench.program(image)
+        bench.reset(halt=False)
+        for _ in range(3):
+            assert bench.first_difference(image) is None
+        assert bench.console.read_until(b"is up", 10.0).endswith(b"utvm: mps2-an500 is up")
+        with pytest.raises(BoardError, match="cannot be switched from here"):
+            bench.power_cycle()
+
+
+def test_every_instruction_is_counted(tmp_path: Path) -> None:
+    """A round is two instructions, whatever else a run takes (ARM DDI 0403E, A7.7: SUBS and B)."""
+    board = boards.load(_NAME)
+    with (
+        attach(board, "virtual", log_directory=tmp_path) as bench,
+        HostDriven(bench, firmware.build(board, [_LOOP])) as session,
+    ):
+        counts = {
+            rounds: session.run("loop", [np.full(4, rounds, np.int32)]).count
+            for rounds in (1, 2, 3, 5, 1000, 1_000_003)
+        }
+    assert {rounds: count - counts[1] for rounds, count in counts.items()} == {n: 2 * (n - 1) for n in counts}
+
+
+def _runs(board: Board, library: Library, pictures: list[Any], logs: Path) -> list[RunResult]:
+    with (
+        attach(board, "virtual", log_directory=logs) as bench,
+        HostDriven(bench, firmware.build(board, [library])) as session,
+    ):
+        return [session.run(library.name, [picture]) for picture in pictures]
+
+
+@pytest.mark.slow
+def test_two_virtual_boards_of_different_makers_agree(tmp_path: Path) -> None:
+    """The same library: the same outputs, and instruction counts within 1 %."""
+    emulated, modelled = boards.load(_NAME), boards.load("stm32f746")
+    assert isinstance(emulated, QemuBoard)
+    assert emulated.features == modelled.features
+    library = compile_model(load(quantize.MODEL), features=modelled.features)
+    pictures = [picture[np.newaxis] for picture in quantize.quantized_images(held_out()[0])[:20]]
+    both = (_runs(board, library, pictures, tmp_path) for board in (modelled, emulated))
+    for ours, theirs in zip(*both, strict=True):
+        assert ours.outputs[0].tobytes() == theirs.outputs[0].tobytes()
+        assert ours.unit == theirs.unit == "instructions"
+        assert theirs.count == pytest.approx(ours.count, rel=0.01)
