@@ -3,6 +3,7 @@
 The reasons are in ``docs/misra.yaml``. Rules are named by their numbers alone: their texts belong to MISRA.
 """
 
+import itertools
 import re
 import tempfile
 from collections import Counter
@@ -120,14 +121,15 @@ def runtime_findings(ports: Sequence[Path] = ()) -> dict[str, set[str]]:
     """Return where each rule is broken in the C that runs on boards: each image's files are checked together.
 
     Args:
-        ports: further files that belong to each image.
+        ports: boards' ports, of which an image has one.
     """
     found: dict[str, set[str]] = {}
-    for executor, pipe in runtime.images("cortex_m"):
+    portable = sorted(runtime.PORTABLE.glob("*.c"))
+    boards: list[list[Path]] = [[port] for port in ports] or [[]]
+    for (executor, pipe), port in itertools.product(runtime.images("cortex_m"), boards):
         files = [path for path in runtime.sources("cortex_m", executor, pipe) if path.suffix == ".c"]
-        portable = sorted(runtime.PORTABLE.glob("*.c"))
         for rule, places in misra_findings(
-            [*files, *portable, *ports], runtime.include("cortex_m", executor), runtime.defines(executor)
+            [*files, *portable, *port], runtime.include("cortex_m", executor), runtime.defines(executor)
         ).items():
             found.setdefault(rule, set()).update(places)
     return found
