@@ -145,6 +145,19 @@ def test_nothing_is_delivered_wrong_and_every_session_recovers(
     assert link.request(_BEGIN, 20) == struct.pack("<iii", 4, 1, 0)
 
 
+def test_a_host_that_chooses_its_predecessor_s_nonce_is_served(board: ChildProcess) -> None:
+    first = Link(board, start_timeout=20)
+    first.start()
+    for _ in range(3):
+        first.request(_BEGIN, 20)
+    # It goes away without a word. A nonce is one of 255.
+    second = Link(board, start_timeout=20)
+    second._nonce = (first._nonce - 2) % 255 + 1
+    second.start()
+    assert second._nonce == first._nonce
+    assert second.request(_BEGIN, 5) == struct.pack("<iii", 4, 1, 0)
+
+
 def test_an_old_tool_s_unnumbered_request_is_answered(board: ChildProcess) -> None:
     """Type 0x10, as microTVM's host sent it."""
     from utvm.session.framing import Deframer, encode

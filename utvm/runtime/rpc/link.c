@@ -23,6 +23,7 @@ static uint8_t host_nonce;
 static uint8_t our_nonce; /* 0: no session */
 static uint8_t last_nonce;
 static uint8_t number;
+static bool session_used; /* a request of this session has been executed */
 
 static void fill_head(uint8_t *head, uint8_t host, uint8_t ours, uint8_t type) {
   head[0] = host;
@@ -47,6 +48,7 @@ static void end_session(void) {
   our_nonce = 0u;
   answer_bytes = 0u;
   number = 0u;
+  session_used = false;
   utvm_server_reset();
 }
 
@@ -58,8 +60,11 @@ void utvm_link_init(void) {
 }
 
 static void start_session(uint8_t nonce) {
-  /* The same nonce again: our answer was lost, the session has begun. */
-  if ((our_nonce == 0u) || (host_nonce != nonce)) {
+  /*
+   * The same nonce again: our answer was lost, the session has begun. Not so where it has had requests: that is
+   * another host, which happens to have chosen alike.
+   */
+  if ((our_nonce == 0u) || (host_nonce != nonce) || session_used) {
     end_session();
     last_nonce = (last_nonce == 0xFFu) ? 1u : (uint8_t)(last_nonce + 1u);
     our_nonce = last_nonce;
@@ -74,6 +79,7 @@ static void execute(uint32_t head_bytes, uint32_t bytes) {
   if (bytes < first) {
     counts.dropped++;
   } else {
+    session_used = true;
     const uint32_t reply_bytes = utvm_server_answer(&request[first], bytes - first, &answer[first]);
     (void)memcpy(answer, request, head_bytes);
     (void)memset(&answer[head_bytes], 0, LENGTH_BYTES);
