@@ -171,6 +171,7 @@ def test_trouble_before_a_session_costs_the_client_nothing(
     assert bench.restarts == 1
 
 
+@pytest.mark.slow
 def test_a_session_timeout_ends_an_idle_client(client: StockClient, bridge: Bridge, bench: Bench) -> None:
     client.connect(bridge, KEY, timeout=5)
     assert client("add_one(1)") == 2

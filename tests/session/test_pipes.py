@@ -21,6 +21,8 @@ from utvm.session.pipes import open_pipe
 from utvm.session.rpc import RpcSession
 from utvm.session.rpc_board import on_bench
 
+pytestmark = pytest.mark.slow
+
 _BEGIN = struct.pack("<iQ", 2, 5) + b"0.8.0" + struct.pack("<i", 0)
 _DOUBLER = handwritten("doubler", "  y[0] = 2 * x[0];\n  return 0;")
 _ID = b"SEGGER RTT"
