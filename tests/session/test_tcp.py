@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.session.test_transport import reads_no_longer_than_asked
+from tests.session.test_transport import read_all, reads_no_longer_than_asked
 from utvm.errors import TransportError
 from utvm.session.tcp import TcpConnection
 from utvm.session.transport import Transport
@@ -25,14 +25,6 @@ def ends() -> Iterator[tuple[Transport, socket.socket]]:
         accepted, _address = server.accept()
         with accepted:
             yield connection, accepted
-
-
-def read_all(transport: Transport, size: int) -> bytes:
-    data = b""
-    deadline = time.monotonic() + 60
-    while len(data) < size and time.monotonic() < deadline:
-        data += transport.read(1.0)
-    return data
 
 
 def test_bytes_go_both_ways(ends: tuple[Transport, socket.socket]) -> None:
