@@ -56,15 +56,15 @@ def doctor(_: Context) -> ExitCode:
     return examine()
 
 
-@task(name="list")
+@task(name="list", knows_boards=True)
 def board_list(_: Context) -> None:
-    """List the boards that come with the project."""
+    """List the boards: the project's, and your own."""
     from utvm.cli.boards import list_boards
 
     list_boards()
 
 
-@task(name="show", positional=["name"], help={"name": _WHERE["board"]})
+@task(name="show", knows_boards=True, positional=["name"], help={"name": _WHERE["board"]})
 def board_show(_: Context, name: str) -> None:
     """Print one board's memory map, probe, toolchain and console."""
     from utvm.cli.boards import show_board
@@ -72,7 +72,7 @@ def board_show(_: Context, name: str) -> None:
     show_board(name)
 
 
-@task(name="detect")
+@task(name="detect", knows_boards=True)
 def board_detect(_: Context) -> None:
     """List the debug probes on USB with serial numbers and USB paths."""
     from utvm.cli.boards import detect_boards

@@ -7,11 +7,10 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from utvm.boards.board import Board, ProcessBoard
+from utvm.boards.places import PROJECT, folders
 from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError
 from utvm.toolchain import Toolchain
-
-DIRECTORY = Path(__file__).resolve().parent
 
 _COMPLETE = (
     "a board folder has board.yaml and port.c, and openocd.cfg if it can be plugged in; that of a process has "
@@ -29,12 +28,21 @@ class _Kind(Record):
 
 
 def names() -> tuple[str, ...]:
+    """Return the names of the boards that can be named, sorted: the project's, and those of the board path.
+
+    Raises:
+        ConfigError: the board path is wrong; see :func:`utvm.boards.places.folders`.
+    """
+    return tuple(folders())
+
+
+def project_names() -> tuple[str, ...]:
     """Return the names of the boards that come with the project, sorted."""
-    return tuple(sorted(path.parent.name for path in DIRECTORY.glob("*/board.yaml")))
+    return tuple(name for name, folder in folders().items() if folder.parent == PROJECT)
 
 
 def chips() -> tuple[Board, ...]:
-    """Return the project's boards that have a debug port, by name.
+    """Return the boards that have a debug port, by name.
 
     Raises:
         ConfigError: one of their folders is wrong.
@@ -43,7 +51,7 @@ def chips() -> tuple[Board, ...]:
 
 
 def probed() -> tuple[Board, ...]:
-    """Return the project's boards that can be plugged in through a probe, by name.
+    """Return the boards that can be plugged in through a probe, by name.
 
     Raises:
         ConfigError: one of their folders is wrong.
@@ -84,7 +92,7 @@ def load_any(name: str) -> Board | ProcessBoard:
     """Read and check a board's folder.
 
     Args:
-        name: a board of the project, or the path of a folder elsewhere (with a slash in it); behind a colon, its
+        name: one of :func:`names`, or the path of a board's folder (with a slash in it); behind a colon, its
             settings: ``NAME=VALUE``, with commas between them. One that is not said is the file's first.
 
     Raises:
@@ -94,9 +102,12 @@ def load_any(name: str) -> Board | ProcessBoard:
     name, wanted = _settings_behind(name)
     if not name:
         raise ConfigError("no board is named", f"give one; boards: {', '.join(names())}")
-    if "/" not in name and name not in names():
-        raise ConfigError(f"there is no board {name!r}", f"boards: {', '.join(names())}")
-    return _read(Path(name).resolve() if "/" in name else DIRECTORY / name, wanted)
+    if "/" in name:
+        return _read(Path(name).resolve(), wanted)
+    known = folders()
+    if name not in known:
+        raise ConfigError(f"there is no board {name!r}", f"boards: {', '.join(known)}")
+    return _read(known[name], wanted)
 
 
 def _settings_behind(name: str) -> tuple[str, dict[str, str]]:
