@@ -100,20 +100,20 @@ def _prepare(
     if asked.weights and not recipe.takes_weights:
         takers = ", ".join(name for name, other in catalogue.items() if other.takes_weights)
         raise ConfigError(f"{asked.model} takes no file of weights", f"these do: {takers}")
+    arrays = read_arrays(asked.inputs) if asked.inputs else None
     made = recipe.make(asked.seed, Path(asked.weights) if asked.weights else None)
+    if arrays is not None and made.read:
+        if len(arrays) != 1:
+            raise ConfigError(f"{asked.inputs}: holds {len(arrays)} arrays", "give one, with all samples in it")
+        arrays = {"": made.read(*arrays.values())}
     library = compiler.compile_model(made.model, features=board.features)
     if recipe.random and not asked.weights:
         give = " (give a file with --weights)" if recipe.takes_weights else ""
         OUT.print(f"weights: random, seed {asked.seed}{give}")
-    if not asked.inputs:
-        OUT.print("samples: the model's own (give yours with --inputs)")
-        return library, made.samples(asked.samples or _SAMPLES)
-    arrays = read_arrays(asked.inputs)
-    if made.read:
-        if len(arrays) != 1:
-            raise ConfigError(f"{asked.inputs}: holds {len(arrays)} arrays", "give one, with all samples in it")
-        arrays = {"": made.read(*arrays.values())}
-    return library, _chosen(asked, library, arrays)
+    if arrays is not None:
+        return library, _chosen(asked, library, arrays)
+    OUT.print("samples: the model's own (give yours with --inputs)")
+    return library, made.samples(asked.samples or _SAMPLES)
 
 
 def _prepare_file(
@@ -126,9 +126,10 @@ def _prepare_file(
         raise ConfigError(f"there is no model {asked.model!r}", f"name a model file, or one of: {names}")
     if asked.weights:
         raise ConfigError(f"{path}: a model file has its own weights", "leave --weights out")
+    arrays = read_arrays(asked.inputs) if asked.inputs else None
     library = compiler.compile_model(compiler.load(path), features=board.features)
-    if asked.inputs:
-        return library, _chosen(asked, library, read_arrays(asked.inputs))
+    if arrays is not None:
+        return library, _chosen(asked, library, arrays)
     OUT.print(f"samples: random values, seed {asked.seed} (give yours with --inputs)")
     generator = np.random.default_rng(asked.seed)
     return library, [random_inputs(library, generator) for _ in range(asked.samples or _SAMPLES)]
