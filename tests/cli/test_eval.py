@@ -43,6 +43,8 @@ def test_each_sample_is_printed_with_its_prediction_and_its_logits(tmp_path: Pat
     assert content["validated_against"] is None and content["mismatches"] == []
     expected = _expected(3)
     assert [sample["outputs"]["logits"] for sample in content["samples"]] == [[logits] for logits in expected]
+    more = inv(*_EVAL, "digits_int8", "--board", "host", "--samples", "401")
+    assert (more.returncode, "digits_int8: holds 400 samples, not 401" in more.stderr) == (2, True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("sample ")]
     for number, (line, logits, sample) in enumerate(zip(lines, expected, content["samples"], strict=True)):
         found = re.fullmatch(r"sample (\d+)  predicted (\d+)  ([\d,]+) ns  \[\[(.+)\]\]", line)
@@ -159,6 +161,7 @@ def test_wrong_usage_is_one_message_and_exit_code_2(words: list[object], said: s
         ("cifar10_cnn", np.zeros((2, 3, 32, 32), np.uint8), "not uint8 [2, 3, 32, 32]"),
         ("digits_int8", np.zeros((2, 8, 8), np.int8), "int8 [1, 8, 8, 1]"),
         ("digits_int8", np.zeros((0, 8, 8, 1), np.int8), "holds 0 samples"),
+        ("digits_int8", np.zeros((3, 8, 8, 1), np.int8), "holds 3 samples, not 4"),
     ],
 )
 def test_inputs_that_the_model_does_not_take_are_refused(
@@ -166,7 +169,7 @@ def test_inputs_that_the_model_does_not_take_are_refused(
 ) -> None:
     given = tmp_path / "x.npy"
     np.save(given, array)
-    done = inv(*_EVAL, model, "--board", "host", "--inputs", given)
+    done = inv(*_EVAL, model, "--board", "host", "--inputs", given, "--samples", 4 if len(array) > 2 else 0)
     assert done.returncode == 2, done.stdout + done.stderr
     assert said in done.stderr
 

@@ -113,7 +113,7 @@ def _prepare(
     if arrays is not None:
         return library, _chosen(asked, library, arrays)
     OUT.print("samples: the model's own (give yours with --inputs)")
-    return library, made.samples(asked.samples or _SAMPLES)
+    return library, _enough(made.samples(asked.samples or _SAMPLES), asked, asked.model)
 
 
 def _prepare_file(
@@ -137,10 +137,16 @@ def _prepare_file(
 
 def _chosen(asked: Asked, library: Library, arrays: Mapping[str, Any]) -> list[Sample]:
     """Take as many samples of a file as are wanted."""
-    samples = as_samples(arrays, library.inputs)
-    if len(samples) < max(asked.samples, 1):
-        raise ConfigError(f"{asked.inputs}: holds {len(samples)} samples, not {max(asked.samples, 1)}")
+    samples = _enough(as_samples(arrays, library.inputs), asked, asked.inputs)
     return samples[: asked.samples or None]
+
+
+def _enough(samples: list[Sample], asked: Asked, whose: str) -> list[Sample]:
+    """Refuse to run fewer samples than were asked for."""
+    least = max(asked.samples, 1)
+    if len(samples) < least:
+        raise ConfigError(f"{whose}: holds {len(samples)} samples, not {least}")
+    return samples
 
 
 def _run(where: Where, library: Library, samples: list[Sample], show: bool) -> _Runs:

@@ -18,7 +18,7 @@ class Made:
     """A model that was made, and what it is tried on.
 
     Attributes:
-        samples: returns as many samples as it is told; the same ones every time, the first ones of more.
+        samples: returns as many samples as it is told, or all it has; the same ones every time, the first of more.
         read: turns an array of a user's file, many samples in it, into the model's input of as many. Without it,
             the file holds the input as the model takes it.
     """
