@@ -27,7 +27,7 @@ _WHERE = {
 @task(
     help=_WHERE
     | {
-        "suite": "only these suites, comma-separated: flash, memory, debug, operators, int8, digits, cifar10, "
+        "suite": "only these suites, comma-separated: flash, memory, debug, counter, operators, int8, digits, cifar10, "
         "faults, rpc, rpc_faults, standing_alone"
     }
 )

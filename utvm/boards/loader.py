@@ -16,6 +16,7 @@ _COMPLETE = (
     "a board folder has board.yaml and port.c, and openocd.cfg if it can be plugged in; that of a process has "
     "board.yaml alone"
 )
+_KEYS = "docs/porting.md says what the keys of a board are, in the order in which one finds them out"
 
 
 class _Kind(Record):
@@ -130,10 +131,10 @@ def _read(directory: Path, wanted: Mapping[str, str]) -> Board | ProcessBoard:
     if not file.is_file():
         raise ConfigError(f"{file}: is missing", _COMPLETE)
     board: Board | ProcessBoard
-    kind = load_yaml(file, _Kind)
+    kind = load_yaml(file, _Kind, _KEYS)
     chosen = _choose(directory.name, kind.settings, wanted)
     if kind.kind == "process":
-        board = load_yaml(file, ProcessBoard, directory=directory)
+        board = load_yaml(file, ProcessBoard, _KEYS, directory=directory)
         files = []
     else:
         replaced: dict[str, Any] = {}
@@ -141,7 +142,7 @@ def _read(directory: Path, wanted: Mapping[str, str]) -> Board | ProcessBoard:
             replaced |= kind.settings[name][value]
         choices = {name: tuple(values) for name, values in kind.settings.items()}
         board = load_yaml(
-            file, Board, **{**replaced, "directory": directory, "choices": choices, "settings": chosen}
+            file, Board, _KEYS, **{**replaced, "directory": directory, "choices": choices, "settings": chosen}
         )
         files = [board.port_source, *([board.openocd_config] if board.physical else [])]
     for path in files:
