@@ -25,8 +25,8 @@ Pipe = Literal["console", "rtt", "semihosting", "stdio", "tcp"]
 """What RPC goes through: a serial line, buffers in memory, the debugger's file calls, a process's streams, TCP."""
 
 _WITHOUT: Mapping[str, frozenset[Pipe]] = {"cortex_a": frozenset({"rtt", "semihosting"})}
-"""Pipes that an architecture cannot have although it shares the code: caches hide memory from a probe there, and the
-debugger does not see the call."""
+"""Pipes that an architecture cannot have although it shares the code: caches hide memory from a probe there, and
+the debugger does not see the call."""
 
 PIPE_NEEDS: Mapping[Pipe, str] = {"rtt": "OpenOCD", "semihosting": "OpenOCD"}
 """What a board must be capable of for a pipe, where that is more than code for its architecture."""
