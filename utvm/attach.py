@@ -174,7 +174,7 @@ class Bench:
         if self.board.start.by == "vectors":
             self._port.reset(halt=halt)
             return
-        if self.board.start.reset:
+        if self.board.start.reset or self._is_emulated:
             self._port.reset(halt=True)
         else:
             self._port.halt()
@@ -186,10 +186,14 @@ class Bench:
             if not halt:
                 self.gdb.resume()
 
+    @property
+    def _is_emulated(self) -> bool:
+        return self.kind == "virtual" and self.board.virtual.emulator is not None
+
     def _prepare(self) -> None:
         """Do and check what memory needs before an image is in it."""
         for word in self.board.start.prepare:
-            if self.kind == "virtual" and self.board.virtual.emulator and not word.emulated:
+            if self._is_emulated and not word.emulated:
                 continue
             try:
                 if word.write:
@@ -440,11 +444,14 @@ def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
 
 def _check_identity(board: str, expected: Identity, gdb: GdbClient, serial: str) -> None:
     """Refuse a board of another kind before anything is programmed into it."""
-    found = int.from_bytes(gdb.read_memory(expected.address, 4), "little") & expected.mask
+    try:
+        found = int.from_bytes(gdb.read_memory(expected.address, 4), "little") & expected.mask
+        said = f"says {found:#x}, not {expected.value:#x}"
+    except BoardError as error:
+        found, said = None, f"cannot be read: {error.message}"
     if found != expected.value:
         raise BoardError(
-            f"the board at probe {serial} is not {board}: "
-            f"{expected.register_name} says {found:#x}, not {expected.value:#x}",
+            f"the board at probe {serial} is not {board}: {expected.register_name} {said}",
             "name the right probe with --serial (./inv board.detect lists them), or use --virtual",
         )
 

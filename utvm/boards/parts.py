@@ -201,7 +201,8 @@ class Start(Record):
 
     With ``vectors`` the core finds it after a reset by itself. With ``entry`` the debugger does what is left to
     do: ``prepare`` memory, load the image if memory has lost it, and set ``registers`` and the program counter.
-    Without ``reset`` the core is only halted before that: a reset would take away what the memory needs.
+    Without ``reset`` the core is only halted before that: a reset would take away what the memory needs. An
+    emulator is reset all the same: its memory stays, and nothing else wakes a core that waits for an interrupt.
     """
 
     by: Literal["vectors", "entry"] = "vectors"
