@@ -40,7 +40,7 @@ def test_the_memory_is_a_setting_and_on_chip_memory_is_the_default() -> None:
     default, ddr = boards.load(_NAME), boards.load(f"{_NAME}:memory=ddr")
     assert (default.settings, ddr.settings) == ({"memory": "ocm"}, {"memory": "ddr"})
     assert (default.spoken, ddr.spoken) == ("pynq-z1:memory=ocm", "pynq-z1:memory=ddr")
-    # UG585, 29.4: 256 KiB, up to the end of the address space; table 4-1: DDR from 0, of which the board has 512 MiB.
+    # UG585, 29.4: 256 KiB, up to the end of the address space; table 4-1: DDR from 0; the board has 512 MiB.
     assert default.region("ocm").end == 1 << 32
     assert sum(region.size for region in default.memory) == 256 * 1024
     assert min(region.address for region in ddr.memory) == 0x0010_0000
