@@ -128,6 +128,25 @@ class Bench:
                 "the flash may be worn out or write-protected",
             )
 
+    def load(self, firmware: Firmware) -> None:
+        """Reset the board, load a firmware that was built for RAM, and stand at its start; flash stays as it is.
+
+        Raises:
+            BoardError: RAM reads back otherwise than it was written, or refuses.
+            ProbeError: the probe or what drives it failed.
+        """
+        self.reset(halt=True)
+        for address, data in firmware.segments:
+            self.write_memory(address, data)
+        wrong = self.first_difference(firmware)
+        if wrong is not None:
+            raise BoardError(
+                f"RAM of {self.board.name} reads back wrong at {wrong:#010x} after loading",
+                "is there memory at that address, and has it been switched on?",
+            )
+        for name, value in firmware.entry_registers.items():
+            self.gdb.write_register(name, value)
+
     def first_difference(self, firmware: Firmware) -> int | None:
         """Return the first address where memory differs from a firmware, or None where it is the same."""
         for address, data in firmware.segments:

@@ -32,7 +32,8 @@ class MemoryRegion(Record):
     """A region of the board's memory map, as its reference manual gives it.
 
     ``sectors`` are the erase units of a flash region in bytes, in address order. ``alias_of`` names the flash
-    region that this one mirrors on another bus.
+    region that this one mirrors on another bus. ``continues`` names the RAM that this one follows without a gap, on
+    the same bus, so that something may lie in both. ``executable`` is whether code runs there.
     """
 
     name: str
@@ -41,6 +42,8 @@ class MemoryRegion(Record):
     kind: Literal["ram", "flash", "rom"]
     sectors: tuple[Bytes, ...] = ()
     alias_of: str | None = None
+    continues: str | None = None
+    executable: bool = True
 
     @property
     def end(self) -> int:
@@ -228,6 +231,14 @@ class Board(AnyBoard):
         for lower, upper in itertools.pairwise(ordered):
             if lower.end > upper.address:
                 raise ValueError(f"memory regions {lower.name} and {upper.name} overlap")
+        for number, region in enumerate(ordered):
+            before = ordered[number - 1] if number else region
+            found = (before.name, before.end, before.kind, before.executable, region.kind)
+            wanted = (region.continues, region.address, "ram", region.executable, "ram")
+            if region.continues and found != wanted:
+                raise ValueError(
+                    f"no RAM of the kind of {region.name} named {region.continues} ends where it begins"
+                )
         return self
 
     @model_validator(mode="after")
