@@ -32,8 +32,8 @@ class MemoryRegion(Record):
     """A region of the board's memory map, as its reference manual gives it.
 
     ``sectors`` are the erase units of a flash region in bytes, in address order. ``alias_of`` names the flash
-    region that this one mirrors on another bus. ``continues`` names the RAM that this one follows without a gap, on
-    the same bus, so that something may lie in both. ``executable`` is whether code runs there.
+    region that this one mirrors on another bus. ``continues`` names the RAM that this one follows without a gap,
+    on the same bus, so that something may lie in both. ``executable`` is whether code runs there.
     """
 
     name: str
@@ -236,9 +236,7 @@ class Board(AnyBoard):
             found = (before.name, before.end, before.kind, before.executable, region.kind)
             wanted = (region.continues, region.address, "ram", region.executable, "ram")
             if region.continues and found != wanted:
-                raise ValueError(
-                    f"no RAM of the kind of {region.name} named {region.continues} ends where it begins"
-                )
+                raise ValueError(f"{region.name} continues no RAM of its kind named {region.continues}")
         return self
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 """Where things go in memory that is in several pieces.
 
-What must lie in one piece is a :class:`Block`, a piece of memory a :class:`Place`. The planner knows neither boards
-nor files.
+What must lie in one piece is a :class:`Block`, a piece of memory a :class:`Place`. The planner knows neither
+boards nor files.
 """
 
 from collections.abc import Collection, Sequence
@@ -83,8 +83,8 @@ class NoRoom(Exception):
 def plan(places: Sequence[Place], first: tuple[str, Block], blocks: Collection[Block]) -> dict[str, int]:
     """Return the address of every section. The same blocks get the same addresses, in whatever order they come.
 
-    Code is placed first, then what is largest, each where it leaves the least room: what is small fills best what is
-    left over.
+    Code is placed first, then what is largest, each where it leaves the least room: what is small fills best what
+    is left over.
 
     Args:
         first: the name of a place, and what lies at its very beginning.

@@ -1,7 +1,7 @@
 """Linking an image for RAM: the layout is chosen when the size of everything is known.
 
-The first link says which constants are large: each becomes a section of its own, so that the weights of a model need
-not lie in one piece. The second says how large every section is. Then they get their addresses.
+The first link says which constants are large: each becomes a section of its own, so that the weights of a model
+need not lie in one piece. The second says how large every section is. Then they get their addresses.
 """
 
 from pathlib import Path
@@ -20,8 +20,8 @@ _LARGE = 1024
 # A branch, and an entry of the table for unwinding, reach only so far.
 _TOGETHER = (".vectors", ".text", ".ARM.exidx")
 _STACK = ".stack"
-# Sections that lie far apart may be longer than the same side by side, where short ways of saying an address reach.
-# It ends when no section has grown, as a rule at once.
+# Sections that lie far apart may be longer than the same side by side, where short ways to say an address reach. It
+# ends when no section has grown, as a rule at once.
 _MOST_LINKS = 5
 
 

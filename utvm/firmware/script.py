@@ -1,4 +1,4 @@
-"""Linker scripts: an image's sections in the regions that the board's data names, or at addresses chosen for them."""
+"""Linker scripts: an image's sections in the regions that the board's data names, or at addresses of our own."""
 
 from collections.abc import Collection, Mapping
 
