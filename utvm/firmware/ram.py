@@ -20,8 +20,8 @@ _LARGE = 1024
 # A branch, and an entry of the table for unwinding, reach only so far.
 _TOGETHER = (".vectors", ".text", ".ARM.exidx")
 _STACK = ".stack"
-# Sections that lie far apart may be longer than the same side by side, where short ways to say an address reach. It
-# ends when no section has grown, as a rule at once.
+# Sections that lie far apart may be longer than the same side by side, where short ways to say an address reach.
+# It ends when no section has grown, as a rule at once.
 _MOST_LINKS = 5
 
 
