@@ -53,7 +53,7 @@ def build(
     if in_ram and executor != "host_driven":
         raise ConfigError(f"what is {executor} cannot be in RAM alone: after a reset it starts by itself")
     toolchain = Toolchain(board.toolchain)
-    architecture = toolchain.cpu(board.cpu).architecture
+    architecture = board.architecture
     through = _pipe_of(board, architecture, pipe) if executor == "rpc" else None
     if isinstance(board, Board):
         written = generate(libraries, executor, stored, True)
