@@ -34,6 +34,7 @@ def run_model(
     json_path: str,
     executor: str,
     standing_alone: bool,
+    in_ram: bool,
     physical: bool,
     virtual: bool,
     serial: str,
@@ -42,10 +43,13 @@ def run_model(
 
     Args:
         standing_alone: whether the board runs it by itself, on an input in its flash, and says the result.
+        in_ram: whether it is loaded into RAM alone.
 
     Raises:
         UtvmError: whatever went wrong on the way.
     """
+    if standing_alone and in_ram:
+        raise ConfigError("--standing-alone and --in-ram exclude each other: RAM does not last", "give one")
     board = boards.load(board_name)
     kind = wish(physical, virtual)
     check_named(model)
@@ -53,7 +57,10 @@ def run_model(
     inputs = read_inputs(library, input_path)
     _check_destinations(library, output_path, json_path)
     as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
-    image = firmware.build(board, [library], *(("standing_alone", inputs) if standing_alone else ()))
+    if standing_alone:
+        image = firmware.build(board, [library], "standing_alone", inputs)
+    else:
+        image = firmware.build(board, [library], in_ram=in_ram)
     with attach(board, kind, serial=serial, log_directory=LOGS / f"model.run-{os.getpid()}") as bench:
         OUT.print(bench.describe())
         result = _listen(bench, image) if standing_alone else _drive(bench, image, inputs)
@@ -87,8 +94,11 @@ def _listen(bench: Bench, image: Firmware) -> RunResult:
     return result
 
 
-def print_size(model: Path, board_name: str) -> None:
+def print_size(model: Path, board_name: str, in_ram: bool) -> None:
     """Build a model's firmware and print its sections against the board's memory.
+
+    Args:
+        in_ram: whether it is for RAM alone.
 
     Raises:
         UtvmError: whatever went wrong on the way; DoesNotFitError if it is too big.
@@ -96,12 +106,12 @@ def print_size(model: Path, board_name: str) -> None:
     board = boards.load(board_name)
     check_named(model)
     library = compiler.compile_model(compiler.load(model), features=board.features)
-    image = firmware.build(board, [library])
+    image = firmware.build(board, [library], in_ram=in_ram)
     table = Table("section", "in", "address", "bytes", box=None)
     for section in image.sections:
         table.add_row(
             section.name,
-            image.region_of(section.address) or "?",
+            "+".join(image.parts(section.address, section.size)) or "?",
             f"{section.address:#010x}",
             f"{section.size:,}",
         )

@@ -51,7 +51,10 @@ def build(
         ToolchainError: the compiler is missing or refuses a source.
     """
     if in_ram and executor != "host_driven":
-        raise ConfigError(f"what is {executor} cannot be in RAM alone: after a reset it starts by itself")
+        raise ConfigError(
+            f"an image with the executor {executor} starts by itself after a reset: it cannot be in RAM alone",
+            "only the debug port can load and start one",
+        )
     toolchain = Toolchain(board.toolchain)
     architecture = board.architecture
     through = _pipe_of(board, architecture, pipe) if executor == "rpc" else None

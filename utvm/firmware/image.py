@@ -144,11 +144,15 @@ class Firmware:
         for section in self.sections:
             load = section.address if section.load_address is None else section.load_address
             for address in {section.address, load}:
-                for region in self._memory:
-                    part = min(address + section.size, region.end) - max(address, region.address)
-                    if part > 0:
-                        use[region.name] = use.get(region.name, 0) + part
+                for name, part in self.parts(address, section.size).items():
+                    use[name] = use.get(name, 0) + part
         return use
+
+    def parts(self, address: int, size: int) -> dict[str, int]:
+        """Return which of the board's memory regions a range of addresses is in, and how many bytes in each."""
+        ends = ((region, min(address + size, region.end)) for region in self._memory)
+        found = {region.name: end - max(address, region.address) for region, end in ends}
+        return {name: part for name, part in found.items() if part > 0}
 
     @property
     def flash_bytes(self) -> int:

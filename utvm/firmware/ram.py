@@ -91,10 +91,10 @@ def _does_not_fit(board: Board, places: tuple[Place, ...], error: NoRoom, total:
     room = "no code can run in any of it"
     if error.place is not None:
         room = f"the most that is left in one piece is {error.room} ({error.place.name})"
-    flash = [region for region in board.memory if region.name == board.layout.code and region.kind == "flash"]
     advice = "use a smaller model, or a board with more memory (./inv board.list)"
-    if flash:
-        advice = f"leave out --in-ram: region {flash[0].name} has {flash[0].size} bytes for code and constants"
+    code = board.region(board.layout.code)
+    if code.kind == "flash":
+        advice = f"leave out --in-ram: for code and constants, region {code.name} has {code.size} bytes"
     return DoesNotFitError(
         f"section {error.block.name} does not fit into RAM: it needs {error.block.size} bytes and {room}; "
         f"{board.name} has {sum(place.size for place in places)} bytes of RAM, the whole image needs {total}",
