@@ -4,7 +4,7 @@ What must lie in one piece is a :class:`Block`, a piece of memory a :class:`Plac
 boards nor files.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 # C has no object at address 0.
@@ -37,8 +37,12 @@ class Block:
         """The name of its largest section."""
         return max(self.sections, key=lambda section: section.size).name
 
+    def start(self, address: int) -> int:
+        """Return the first address from here on that suits it."""
+        return _aligned(address, self.sections[0].alignment)
+
     def end(self, address: int) -> int:
-        """Return where it ends when it begins at an address, or as soon after it as it can."""
+        """Return where it ends when it begins at :meth:`start`."""
         for section in self.sections:
             address = _aligned(address, section.alignment) + section.size
         return address
@@ -70,13 +74,15 @@ class NoRoom(Exception):
     Attributes:
         block: which one.
         place: the place with the most room for it, or None where no code runs anywhere.
-        room: how much that is, in bytes, beside what is there already.
+        need: bytes that it would take there.
+        room: bytes that are left there, from the first address that suits it.
     """
 
-    def __init__(self, block: Block, place: Place | None, room: int) -> None:
-        super().__init__(f"{block.name} needs {block.size} bytes, {room} are left")
+    def __init__(self, block: Block, place: Place | None, need: int, room: int) -> None:
+        super().__init__(f"{block.name} needs {need} bytes, {room} are left")
         self.block = block
         self.place = place
+        self.need = need
         self.room = room
 
 
@@ -98,8 +104,7 @@ def plan(places: Sequence[Place], first: tuple[str, Block], blocks: Collection[B
     def put(block: Block, able: Sequence[Place]) -> None:
         fitting = [place for place in able if block.end(ends[place.name]) <= place.end]
         if not fitting:
-            widest = max(able, key=lambda place: place.end - ends[place.name], default=None)
-            raise NoRoom(block, widest, widest.end - ends[widest.name] if widest else 0)
+            raise _no_room(block, able, ends)
         chosen = min(fitting, key=lambda place: (place.end - block.end(ends[place.name]), place.address))
         for section in block.sections:
             addresses[section.name] = _aligned(ends[chosen.name], section.alignment)
@@ -109,6 +114,14 @@ def plan(places: Sequence[Place], first: tuple[str, Block], blocks: Collection[B
     for block in sorted(blocks, key=lambda block: (not block.executable, -block.size, block.name)):
         put(block, [place for place in places if place.executable or not block.executable])
     return addresses
+
+
+def _no_room(block: Block, able: Sequence[Place], ends: Mapping[str, int]) -> NoRoom:
+    if not able:
+        return NoRoom(block, None, block.size, 0)
+    starts = {place: block.start(ends[place.name]) for place in able}
+    widest = max(able, key=lambda place: place.end - starts[place])
+    return NoRoom(block, widest, block.end(starts[widest]) - starts[widest], max(0, widest.end - starts[widest]))
 
 
 def _aligned(address: int, alignment: int) -> int:

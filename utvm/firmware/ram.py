@@ -96,7 +96,7 @@ def _does_not_fit(board: Board, places: tuple[Place, ...], error: NoRoom, total:
     if code.kind == "flash":
         advice = f"leave out --in-ram: for code and constants, region {code.name} has {code.size} bytes"
     return DoesNotFitError(
-        f"section {error.block.name} does not fit into RAM: it needs {error.block.size} bytes and {room}; "
+        f"section {error.block.name} does not fit into RAM: it needs {error.need} bytes and {room}; "
         f"{board.name} has {sum(place.size for place in places)} bytes of RAM, the whole image needs {total}",
         advice,
     )
