@@ -64,7 +64,7 @@ def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Pa
     needed = link_at({}, constants)
     for _ in range(_MOST_LINKS):
         made = link_at(_place(board, needed), constants)
-        grown = {name: section for name, section in made.items() if section.size > needed[name].size}
+        grown = {name: new for name, new in made.items() if name not in needed or new.size > needed[name].size}
         if not grown:
             return
         needed |= grown

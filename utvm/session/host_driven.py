@@ -60,8 +60,8 @@ class HostDriven:
     def reset(self) -> None:
         """Reset the board and wait until its program asks for the first request."""
         if self.firmware.in_ram:
-            # What was there may have changed: its data, and anything else by a program gone astray.
-            self.bench.load(self.firmware)
+            # What is there may have changed: data has, and a program gone astray may have written anywhere.
+            self.bench.program(self.firmware)
         else:
             self.bench.reset(halt=True)
         self.bench.clear_breakpoints()
