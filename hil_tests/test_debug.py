@@ -144,17 +144,15 @@ def test_reset_halt_stops_before_the_first_instruction(
 ) -> None:
     """That is in the vector table (ARM DDI 0403E, B1.5.5), or the image's entry where the debugger starts it."""
     board.program(doubler)
-    by_vectors = board.board.start.by == "vectors"
-    if by_vectors:
+    if board.board.start.by == "vectors":
         stack, start = struct.unpack("<II", board.read_memory(code.address, 8))
     else:
-        stack, start = 0, ELFFile.load_from_path(doubler.elf)["e_entry"]
+        stack, start = doubler.symbols["_utvm_stack_end"], ELFFile.load_from_path(doubler.elf)["e_entry"]
     for _ in range(2):
         board.gdb.write_register("r4", 0x12345678)
         board.reset(halt=True)
         assert board.gdb.read_register("pc") == start & ~1
-        if by_vectors:
-            assert board.gdb.read_register("sp") == stack
+        assert board.gdb.read_register("sp") == stack
 
 
 def test_reset_run_starts_the_firmware(board: Bench, doubler: Firmware) -> None:

@@ -203,8 +203,9 @@ class Start(Record):
     """How a board comes to its first instruction.
 
     With ``vectors`` the core finds it after a reset by itself. With ``entry`` the debugger does what is left to
-    do: ``prepare`` memory, load the image if memory has lost it, and set the registers that it begins with. Without ``reset`` the core is only halted before that: a reset would take away what the memory needs. An
-    emulator is reset all the same: its memory stays, and nothing else wakes a core that waits for an interrupt.
+    do: ``prepare`` memory, load the image if memory has lost it, and set the core's registers. Without ``reset``
+    the core is only halted before that: a reset would take away what the memory needs. An emulator is reset all
+    the same: its memory stays, and nothing else wakes a core that waits for an interrupt.
     """
 
     by: Literal["vectors", "entry"] = "vectors"
