@@ -17,7 +17,7 @@ _COMPILE = {
     "pin": "tensors that must lie in a region: TENSOR=REGION, comma-separated",
 }
 _WHERE = {
-    "board": "name of a board (see board.list), or the path of a board folder; NAME:SETTING=VALUE (see board.show)",
+    "board": "name of a board (see board.list) or path of its folder; NAME:SETTING=VALUE chooses (see board.show)",
     "physical": "insist on a board that is plugged in",
     "virtual": "use the virtual board even if a physical one is plugged in",
     "serial": "serial number of the probe, where several are plugged in (see board.detect)",
