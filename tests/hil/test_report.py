@@ -118,6 +118,7 @@ def test_report_json_holds_the_contract(summary: RunReport, tmp_path: Path, smal
         ],
         "statistics": [{"name": "twice over RPC", "values": {"runs": 2, "reset_cause": "power"}}],
         "verdict": "infrastructure",
+        "trouble": "OpenOCD died",
         "exit_code": 3,
     }
 
