@@ -282,6 +282,14 @@ def firmware_build(
     build_firmware(Path(model), board, input, output)
 
 
+@task(name="boards")
+def docs_boards(_: Context) -> None:
+    """Write docs/boards.md from the boards' files and from what benchmarks/boards.py measured."""
+    from utvm.cli.board_docs import write_page
+
+    write_page()
+
+
 @task(name="python")
 def lock_python(_: Context) -> None:
     """Resolve provision/python.in into the hash-locked provision/python.lock (needs uv)."""
@@ -296,6 +304,7 @@ def _namespace() -> Collection:
         "board": (board_list, board_show, board_detect, board_virtual, board_serve),
         "model": (model_run, model_profile, model_package, model_report),
         "firmware": (firmware_build, firmware_size),
+        "docs": (docs_boards,),
         "lock": (lock_python,),
     }.items():
         collection = Collection(name)
