@@ -1,8 +1,8 @@
 """All boards of nightly.yaml in one go: suites, models, and the speed of memory writes through their debug ports.
 
 Run: ``.venv/bin/python benchmarks/boards.py``. It writes benchmarks/boards.json, of which ``./inv docs.boards``
-makes docs/boards.md. One board runs at a time, so that none waits for another. Ends with the nightly run's exit code
-where that is not a pass, and writes nothing then.
+makes docs/boards.md. One board runs at a time, so that none waits for another. Ends with the nightly run's exit
+code where that is not a pass, and writes nothing then.
 """
 
 import datetime
@@ -25,11 +25,11 @@ from utvm.hil.results import unit_of
 
 _MEANS = {
     "kind": "VIRTUAL boards are software, PHYSICAL ones are not, a PROCESS is a program on the computer",
-    "tests passed": "tests of all suites; those that were skipped are not on this board, as its report says one by one",
-    "suites": "wall-clock seconds that the computer took for all suites, with starting, compiling and linking, its "
-    "caches as they were; of a virtual board that is the speed of its emulation, and says nothing of a chip",
-    "memory writes": "the best of several through the debug port, by the computer's wall clock; a virtual probe and an "
-    "emulator take no time of their own: it is what the way to them allows, and says nothing of a chip",
+    "tests passed": "of all suites; those that were skipped are not on this board, as its report says one by one",
+    "suites": "wall-clock seconds that the computer took for all suites, with starting, compiling and linking, "
+    "its caches as they were; of a virtual board that is the speed of its emulation, and says nothing of a chip",
+    "memory writes": "the best of several through the debug port, by the computer's wall clock; a virtual probe "
+    "and an emulator take no time of their own: it is what the way to them allows, and says nothing of a chip",
     "instructions": "counted exactly by a virtual board, the median over the samples; neither cycles nor time",
     "cycles": "of a chip's core clock, the median over the samples",
     "ns": "nanoseconds by the computer's clock, of a process only, the median over the samples",
