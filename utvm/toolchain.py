@@ -28,11 +28,13 @@ class Cpu(Record):
 
     ``architecture`` names the folder of the runtime that has the start-up code for it. ``features`` are what the
     compiler may use beyond plain C: ``dsp`` is Arm's DSP extension (dual 16-bit multiply-accumulate).
+    ``breakpoint_kind`` is what GDB's protocol calls a breakpoint in its code: for Arm, 2 is Thumb and 4 is not.
     """
 
     architecture: str
     flags: tuple[str, ...]
     features: frozenset[Literal["dsp"]] = frozenset()
+    breakpoint_kind: Literal[2, 4] = 2
 
 
 class ToolchainFile(Record):
