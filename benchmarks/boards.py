@@ -25,11 +25,12 @@ from utvm.hil.results import unit_of
 
 _MEANS = {
     "kind": "VIRTUAL boards are software, PHYSICAL ones are not, a PROCESS is a program on the computer",
-    "tests passed": "of all suites; those that were skipped are not on this board, as its report says one by one",
+    "tests passed": "of all suites; why one was skipped, the board's report says: mostly it lacks what is needed",
     "suites": "wall-clock seconds that the computer took for all suites, with starting, compiling and linking, "
     "its caches as they were; of a virtual board that is the speed of its emulation, and says nothing of a chip",
     "memory writes": "the best of several through the debug port, by the computer's wall clock; a virtual probe "
-    "and an emulator take no time of their own: it is what the way to them allows, and says nothing of a chip",
+    "and an emulator take no time of their own: it is what the way to them allows, and says nothing of a chip; "
+    "memory_writes.py measures behind a probe as slow as a real one",
     "instructions": "counted exactly by a virtual board, the median over the samples; neither cycles nor time",
     "cycles": "of a chip's core clock, the median over the samples",
     "ns": "nanoseconds by the computer's clock, of a process only, the median over the samples",

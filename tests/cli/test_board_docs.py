@@ -36,18 +36,18 @@ def test_a_boards_section_says_what_its_file_does() -> None:
         "`-mcpu=cortex-m7",
         "| console | USART3, 921,600 baud |",
         "216,000,000 counts a second",
-        "OpenOCD, through st-link 0483:374b, st-link 0483:3752",
+        "| physical | driven by OpenOCD, through st-link 0483:374b, st-link 0483:3752 |",
+        "| the physical one lacks | nothing |",
         "a software model of ours",
         "| dtcm | `0x20000000` | 64 KiB | ram |",
         "| flash-itcm | `0x00200000` | 1,024 KiB | flash, flash on another bus |",
     ):
         assert expected in section
     emulated = page(MEASUREMENTS).split("## mps2-an500")[1].split("\n## ")[0]
-    assert "emulated by QEMU, `qemu-system-arm -M mps2-an500`" in emulated
-    (lacking,) = (line for line in emulated.splitlines() if "not on this board" in line)
-    assert {"flash", "OpenOCD", "reset cause", "watchpoints"} <= {
-        word.strip(" |") for word in lacking.split("|")[2].split(",")
-    }
+    assert "| virtual | emulated by QEMU (`qemu-system-arm -M mps2-an500`)" in emulated
+    assert "| physical |" not in emulated
+    (lacking,) = (line for line in emulated.splitlines() if line.startswith("| the virtual one lacks |"))
+    assert {"flash", "OpenOCD", "reset cause", "watchpoints"} <= set(lacking.split("|")[2].strip().split(", "))
 
 
 def test_a_board_that_has_not_been_measured_is_there_and_says_so(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ import yaml
 from tests.processes import gone
 from utvm import boards
 from utvm.attach import start_virtual
-from utvm.boards import OpenOcdBoard
 from utvm.hil.nightly import jobs_carried
 from utvm.toolchain import ROOT
 
@@ -116,7 +115,7 @@ def test_boards_that_are_well_pass_and_are_all_in_one_report(tmp_path: Path) -> 
 
 def test_a_test_that_fails_on_one_board_is_a_failure_of_the_night(tmp_path: Path) -> None:
     # It says that it has watchpoints, and the emulator has none that work.
-    boastful = _copy("mps2-an500", tmp_path, lacks=[])
+    boastful = _copy("mps2-an500", tmp_path, virtual={"lacks": ["reset cause"]})
     night = Night(
         tmp_path, {"board": boastful, "suites": ["debug"]}, {"board": "host", "suites": ["health"]}
     ).wait()
@@ -155,11 +154,10 @@ def test_a_physical_board_that_does_not_answer_is_bad_and_stops_no_other(tmp_pat
 def on_the_desk(tmp_path: Path) -> Iterator[str]:
     """A board whose chip is a software model: everything but the chip and the USB bus goes the physical way."""
     board = boards.load("stm32f746")
-    assert isinstance(board, OpenOcdBoard)
     with start_virtual(board, tmp_path / "chip") as chip:
         assert chip.health_match
         select = f"st-link backend tcp {chip.health_match['stlink']}"
-        yield _copy("stm32f746", tmp_path, openocd={"select_serial": select})
+        yield _copy("stm32f746", tmp_path, physical={"select_serial": select})
 
 
 def test_a_physical_board_that_answers_gets_its_suites(tmp_path: Path, on_the_desk: str) -> None:
@@ -173,7 +171,7 @@ def test_a_physical_board_that_answers_gets_its_suites(tmp_path: Path, on_the_de
 def test_a_physical_board_of_another_kind_is_bad(tmp_path: Path, on_the_desk: str) -> None:
     file = Path(on_the_desk) / "board.yaml"
     content = yaml.safe_load(file.read_text())
-    content["identity"]["value"] = 0x451
+    content["physical"]["identity"]["value"] = 0x451
     file.write_text(yaml.safe_dump(content))
     night = Night(tmp_path, {"board": on_the_desk, "kind": "physical"}, plugged="066BFF").wait()
     assert night.process.returncode == 3

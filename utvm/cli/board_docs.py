@@ -1,6 +1,5 @@
 """What ``docs.boards`` writes: docs/boards.md, from the boards' files and from what was measured on them."""
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,13 +8,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from utvm import boards
-from utvm.boards import AnyBoard, Board, MemoryRegion, OpenOcdBoard, QemuBoard
+from utvm.boards import AnyBoard, Board, Emulator, Kind, MemoryRegion, Physical
 from utvm.cli.model import write_whole
 from utvm.cli.output import OUT
 from utvm.config import Record, load_yaml
 from utvm.hil.html import spoken_bytes
 from utvm.templates import templates_of
-from utvm.toolchain import ROOT, Toolchain
+from utvm.toolchain import ROOT
 
 MEASUREMENTS = ROOT / "benchmarks" / "boards.json"
 PAGE = ROOT / "docs" / "boards.md"
@@ -100,61 +99,51 @@ def page(measurements: Path) -> str:
 
 
 def _describe(board: AnyBoard, known: frozenset[str]) -> _Described:
-    cpu = Toolchain(board.toolchain).cpu(board.cpu)
     rows = [
-        ("CPU", f"{board.cpu}: `{' '.join(cpu.flags)}`" if cpu.flags else board.cpu),
+        ("CPU", f"{board.cpu}, `{' '.join(board.cpu_row.flags)}`" if board.cpu_row.flags else board.cpu),
         ("toolchain", board.toolchain),
         ("cycle counter", f"{board.clock_hz:,} counts a second"),
-        ("driven by", _driver(board)),
-        ("without hardware", _stand_in(board)),
-        ("suites may use", _words(board.capabilities)),
-        ("not on this board", _words(known - board.capabilities)),
     ]
     if not isinstance(board, Board):
-        return _Described(board, tuple(rows), ())
+        rows.append(("what it is", "a process on this computer, which answers RPC"))
+        return _Described(board, (*rows, ("not on this board", _words(known))), ())
     layout = board.layout
-    rows[3:3] = [
+    rows += [
         ("console", f"{board.console.name}, {board.console.baud:,} baud"),
         (
             "layout",
             f"code in {layout.code}, data in {layout.data}, stack of {spoken_bytes(layout.stack_size)} in "
             f"{layout.stack}",
         ),
+        *(
+            (
+                f"setting {name}",
+                ", ".join(f"{value} (default)" if value == board.settings[name] else value for value in values),
+            )
+            for name, values in board.choices.items()
+        ),
     ]
+    if board.physical:
+        rows += [("physical", _probes(board.physical)), *_abilities(board, "physical", known)]
+    emulator = board.virtual.emulator
+    model = "[a software model of ours](virtual-boards.md) of the chip and its probe, driven by OpenOCD"
+    rows += [("virtual", _emulation(emulator) if emulator else model), *_abilities(board, "virtual", known)]
     return _Described(board, tuple(rows), board.memory)
 
 
-@functools.singledispatch
-def _driver(_board: AnyBoard) -> str:
-    return "nothing: it answers RPC on its own"
+def _probes(physical: Physical) -> str:
+    probes = ", ".join(f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in physical.probes)
+    return f"driven by OpenOCD, through {probes}"
 
 
-@_driver.register
-def _(board: OpenOcdBoard) -> str:
-    probes = ", ".join(f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in board.probes)
-    return f"OpenOCD, through {probes}"
+def _emulation(emulator: Emulator) -> str:
+    return f"emulated by QEMU (`{emulator.program} -M {emulator.machine}`), driven by its GDB stub without OpenOCD"
 
 
-@_driver.register
-def _(board: QemuBoard) -> str:
-    return "QEMU's GDB stub, without OpenOCD"
-
-
-@functools.singledispatch
-def _stand_in(_board: AnyBoard) -> str:
-    return "a process on this computer"
-
-
-@_stand_in.register
-def _(board: OpenOcdBoard) -> str:
-    return "virtual: [a software model of ours](virtual-boards.md) of the chip and its probe"
-
-
-@_stand_in.register
-def _(board: QemuBoard) -> str:
-    emulator = board.virtual.emulator
-    return f"virtual: emulated by QEMU, `{emulator.program} -M {emulator.machine}`"
+def _abilities(board: Board, kind: Kind, known: frozenset[str]) -> list[tuple[str, str]]:
+    has = board.capabilities_of(kind)
+    return [(f"the {kind} one has", _words(has)), (f"the {kind} one lacks", _words(known - has))]
 
 
 def _words(names: frozenset[str]) -> str:
-    return ", ".join(sorted(names, key=str.lower)) or "-"
+    return ", ".join(sorted(names, key=str.lower)) or "nothing"
