@@ -127,17 +127,17 @@ def test_a_test_that_fails_on_one_board_is_a_failure_of_the_night(tmp_path: Path
     assert "test_debug.py" in night.boards["mps2-an500"]["reason"]
 
 
-def test_a_physical_board_that_does_not_answer_is_bad_and_stops_no_other(tmp_path: Path) -> None:
+def test_a_physical_board_that_does_not_answer_is_bad_and_stops_no_other(tmp_path: Path, serial: str) -> None:
     """One probe is on the fake bus, where the real OpenOCD finds nothing; the other is not even on the bus."""
     night = Night(
         tmp_path,
-        {"board": "stm32f746", "kind": "physical", "serial": "066BFF"},
+        {"board": "stm32f746", "kind": "physical", "serial": serial},
         {"board": "stm32f746", "serial": "0670FF"},
         {"board": "host", "suites": ["health"]},
-        plugged="066BFF",
+        plugged=serial,
     ).wait()
     assert night.process.returncode == 3, night.stdout
-    silent, absent = night.boards["stm32f746-066BFF"], night.boards["stm32f746-0670FF"]
+    silent, absent = night.boards[f"stm32f746-{serial}"], night.boards["stm32f746-0670FF"]
     assert (silent["verdict"], silent["kind"], silent["suites_s"]) == ("bad", "physical", 0)
     assert silent["reason"].startswith("health check: ")
     assert "OpenOCD" in silent["reason"]
@@ -146,8 +146,14 @@ def test_a_physical_board_that_does_not_answer_is_bad_and_stops_no_other(tmp_pat
     assert night.boards["host"]["verdict"] == "passed"
     assert night.lines[-1] == (
         "NO VERDICT (infrastructure trouble): 3 boards, 1 passed, 2 bad "
-        "(stm32f746-066BFF bad, stm32f746-0670FF bad); exit code 3"
+        f"(stm32f746-{serial} bad, stm32f746-0670FF bad); exit code 3"
     )
+
+
+@pytest.fixture
+def serial(request: pytest.FixtureRequest) -> str:
+    """A serial number that no probe on this machine has: physical boards are locked for all of its users."""
+    return f"{os.getpid()}-{abs(hash(request.node.name)):X}"
 
 
 @pytest.fixture
@@ -160,20 +166,20 @@ def on_the_desk(tmp_path: Path) -> Iterator[str]:
         yield _copy("stm32f746", tmp_path, physical={"select_serial": select})
 
 
-def test_a_physical_board_that_answers_gets_its_suites(tmp_path: Path, on_the_desk: str) -> None:
-    night = Night(tmp_path, {"board": on_the_desk, "suites": ["memory"]}, plugged="066BFF").wait()
+def test_a_physical_board_that_answers_gets_its_suites(tmp_path: Path, on_the_desk: str, serial: str) -> None:
+    night = Night(tmp_path, {"board": on_the_desk, "suites": ["memory"]}, plugged=serial).wait()
     assert night.process.returncode == 0, night.stdout
     entry = night.boards["stm32f746"]
-    assert (entry["kind"], entry["serial"], entry["verdict"]) == ("physical", "066BFF", "passed")
+    assert (entry["kind"], entry["serial"], entry["verdict"]) == ("physical", serial, "passed")
     assert "passed PHYSICAL stm32f746" in night.stdout
 
 
-def test_a_physical_board_of_another_kind_is_bad(tmp_path: Path, on_the_desk: str) -> None:
+def test_a_physical_board_of_another_kind_is_bad(tmp_path: Path, on_the_desk: str, serial: str) -> None:
     file = Path(on_the_desk) / "board.yaml"
     content = yaml.safe_load(file.read_text())
     content["physical"]["identity"]["value"] = 0x451
     file.write_text(yaml.safe_dump(content))
-    night = Night(tmp_path, {"board": on_the_desk, "kind": "physical"}, plugged="066BFF").wait()
+    night = Night(tmp_path, {"board": on_the_desk, "kind": "physical"}, plugged=serial).wait()
     assert night.process.returncode == 3
     assert "is not stm32f746: DBGMCU_IDCODE says 0x449, not 0x451" in night.boards["stm32f746-physical"]["reason"]
 
