@@ -28,7 +28,7 @@ _WHERE = {
     help=_WHERE
     | {
         "suite": "only these suites, comma-separated: health, flash, memory, debug, operators, int8, digits, "
-        "faults, rpc, rpc_faults, standing_alone",
+        "cifar10, faults, rpc, rpc_faults, standing_alone",
         "report_dir": "folder of all reports (default: build/reports)",
     }
 )
@@ -184,6 +184,42 @@ def model_run(
     run_model(Path(model), board, input, output, json, executor, standing_alone, physical, virtual, serial)
 
 
+@task(
+    name="eval",
+    help=_WHERE
+    | {
+        "model": "cifar10_cnn, digits, digits_int8 or resnet18, the project's own; or " + _MODEL,
+        "samples": "how many samples (default: 10, or all that --inputs holds)",
+        "validate_against": "a board that runs the same: exit code 1 if an output differs in a bit",
+        "weights": "a file of weights for cifar10_cnn, as its README.md says (default: seeded random ones)",
+        "inputs": ".npy or .npz of samples; for cifar10_cnn, uint8 images (default: the model's own, or random)",
+        "seed": "of what is random: weights and samples",
+        "json": "where to write every prediction, its count and outputs, and what differs",
+    },
+)
+def model_eval(
+    _: Context,
+    model: str = "",
+    board: str = "",
+    samples: int = 0,
+    validate_against: str = "",
+    weights: str = "",
+    inputs: str = "",
+    seed: int = 0,
+    json: str = "",
+    physical: bool = False,
+    virtual: bool = False,
+    serial: str = "",
+) -> ExitCode:
+    """Run a model on samples on a board, print each prediction, and compare with another board bit for bit."""
+    from models.catalogue import CATALOGUE
+    from utvm.cli.eval import Asked, evaluate
+    from utvm.cli.opening import Where
+
+    asked = Asked(model, samples, weights, inputs, seed)
+    return evaluate(CATALOGUE, asked, Where(board, physical, virtual, serial), validate_against, json)
+
+
 @task(name="package", help=_COMPILE | {"output": "the archive to write (default: the model's name and .tar)"})
 def model_package(
     _: Context,
@@ -302,7 +338,7 @@ def _namespace() -> Collection:
     root = Collection(hil, nightly, test, doctor)
     for name, members in {
         "board": (board_list, board_show, board_detect, board_virtual, board_serve),
-        "model": (model_run, model_profile, model_package, model_report),
+        "model": (model_run, model_eval, model_profile, model_package, model_report),
         "firmware": (firmware_build, firmware_size),
         "docs": (docs_boards,),
         "lock": (lock_python,),
