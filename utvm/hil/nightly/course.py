@@ -110,9 +110,7 @@ class Course:
         if self._late:
             reason = f"took longer than {self.turn.entry.minutes:g} minutes and was ended"
         elif content is None:
-            reason = f"ended with exit code {code} and without a report; the end of its output:\n" + (
-                self._job.log_tail(4)
-            )
+            reason = self._last_words(code)
         elif content["exit_code"] != code:
             reason = f"ended with exit code {code}, but its report says {content['exit_code']}"
         else:
@@ -121,6 +119,14 @@ class Course:
         if self._healthy is None and verdict is not BoardVerdict.PASSED:
             verdict, reason = BoardVerdict.BAD, f"health check: {reason}"
         return self._result(verdict, reason, content, source if content else None)
+
+    def _last_words(self, code: int) -> str:
+        """Return why the process ended before it could report: its error, or else the end of what it said."""
+        said = self._job.log_tail()
+        _, error, words = said.rpartition("error: ")
+        return (
+            words if error else f"ended with exit code {code} and without a report; its output ends with:\n{said}"
+        )
 
     def _result(
         self, verdict: BoardVerdict, reason: str, content: Mapping[str, Any] | None, source: Path | None
