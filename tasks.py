@@ -23,12 +23,14 @@ _WHERE = {
     "serial": "serial number of the probe, where several are plugged in (see board.detect)",
 }
 
+_IN_RAM = "into RAM alone, for the debug port: flash stays as it is, and where things lie is chosen for you"
+
 
 @task(
     help=_WHERE
     | {
         "suite": "only these suites, comma-separated: health, flash, memory, debug, operators, int8, digits, "
-        "cifar10, faults, rpc, rpc_faults, standing_alone",
+        "cifar10, faults, ram, rpc, rpc_faults, standing_alone",
         "report_dir": "folder of all reports (default: build/reports)",
     }
 )
@@ -163,6 +165,7 @@ def board_serve(
         "output": "where to write the output: .npy, or .npz for several",
         "json": "where to write figures and the SHA-256 of the outputs",
         "standing_alone": "the board runs it by itself: flashed with its input, switched off and on, listened to",
+        "in_ram": f"load it {_IN_RAM}",
     },
 )
 def model_run(
@@ -174,6 +177,7 @@ def model_run(
     json: str = "",
     executor: str = "aot",
     standing_alone: bool = False,
+    in_ram: bool = False,
     physical: bool = False,
     virtual: bool = False,
     serial: str = "",
@@ -181,7 +185,7 @@ def model_run(
     """Run a model of your own on a board: outputs, instructions or cycles, flash and RAM."""
     from utvm.cli.model import run_model
 
-    run_model(Path(model), board, input, output, json, executor, standing_alone, physical, virtual, serial)
+    run_model(Path(model), board, input, output, json, executor, standing_alone, in_ram, physical, virtual, serial)
 
 
 @task(
@@ -288,12 +292,12 @@ def model_profile(
     profile_model(Where(board, physical, virtual, serial), Path(model), executor, input, output)
 
 
-@task(name="size", help={"model": _MODEL, "board": _WHERE["board"]})
-def firmware_size(_: Context, model: str = "", board: str = "") -> None:
+@task(name="size", help={"model": _MODEL, "board": _WHERE["board"], "in_ram": f"link it {_IN_RAM}"})
+def firmware_size(_: Context, model: str = "", board: str = "", in_ram: bool = False) -> None:
     """Build a model's firmware and print flash and RAM by section, against what the board has."""
     from utvm.cli.model import print_size
 
-    print_size(Path(model), board)
+    print_size(Path(model), board, in_ram)
 
 
 @task(

@@ -56,6 +56,7 @@ def test_every_suite_of_the_project_is_known() -> None:
         "int8",
         "memory",
         "operators",
+        "ram",
         "rpc",
         "rpc_faults",
         "standing_alone",

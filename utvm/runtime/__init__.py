@@ -3,8 +3,8 @@
 ``include/utvm.h`` is what board ports and programs are written against. ``host_driven/``, ``rpc/`` and
 ``standing_alone/`` are the executors: one of them is in an image. ``cortex_m/`` and ``host/`` have what one
 architecture needs, and in a folder named after an executor what only that one needs of it; ``bare_metal/`` has in
-the same way what all architectures without an operating system share, and the C files beside this one are for every
-image. Below ``rpc/``, these have a folder for each pipe that RPC can go through.
+the same way what all architectures without an operating system share, and the C files beside this one are for
+every image. Below ``rpc/``, these have a folder for each pipe that RPC can go through.
 ``portable/`` has what becomes a part of libraries. This module only says where they are.
 """
 
