@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def test_what_can_be_asked_of_it_depends_on_which_of_the_two_it_is() -> None:
     board = boards.load(_NAME)
     assert board.kinds == ("virtual", "physical")
     assert board.capabilities_of("virtual") == {"debug port"}
-    assert board.capabilities_of("physical") == {"debug port", "OpenOCD", "reset cause", "watchpoints"}
+    assert board.capabilities_of("physical") == {"debug port", "OpenOCD", "watchpoints"}
 
 
 @pytest.mark.slow
@@ -218,6 +219,30 @@ def test_a_probe_of_another_board_is_refused(
         ):
             pass
         assert "--serial" in caught.value.hint
+
+
+@dataclass(frozen=True)
+class _Port:
+    """A serial device as pyserial lists it."""
+
+    device: str
+    serial_number: str
+    location: str | None
+
+
+def test_the_serial_line_is_the_probe_s_second_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An FT2232H is two serial devices to Linux, and the first one is JTAG."""
+    ports = [
+        _Port("/dev/ttyUSB0", "SOMEBODY", "1-1:1.1"),
+        _Port("/dev/ttyUSB1", "003017A4C8B0", "1-2.1:1.0"),
+        _Port("/dev/ttyUSB2", "003017A4C8B0", "1-2.1:1.1"),
+    ]
+    monkeypatch.setattr(attach_room.list_ports, "comports", lambda: ports)
+    physical = boards.load(_NAME).physical
+    assert physical is not None
+    assert attach_room._serial_device("003017A4C8B0", physical.console_interface) == "/dev/ttyUSB2"
+    assert attach_room._serial_device("003017A4C8B0", None) == "/dev/ttyUSB1"
+    assert attach_room._serial_device("NOBODY", 1) is None
 
 
 def test_no_probe_is_told_from_the_emulated_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

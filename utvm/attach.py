@@ -308,7 +308,7 @@ def _on_a_desk(
     stack.enter_context(hold(f"{probe.kind} {probe.serial}"))
     commands = [physical.select_serial.format(serial=probe.serial)]
     openocd, gdb = _openocd(stack, board, physical, commands, probe.serial, log_directory)
-    console_url = _serial_device(probe.serial)
+    console_url = _serial_device(probe.serial, physical.console_interface)
     return Bench(
         board,
         "physical",
@@ -456,10 +456,15 @@ def _check_identity(board: str, expected: Identity, gdb: GdbClient, serial: str)
         )
 
 
-def _serial_device(serial: str) -> str | None:
-    """Return the serial device that belongs to a probe, found by its serial number."""
+def _serial_device(serial: str, interface: int | None) -> str | None:
+    """Return the serial device that belongs to a probe, found by its serial number and its USB interface."""
     for port in list_ports.comports():
-        if serial and port.serial_number == serial:
+        # A location ends with configuration and interface: 1-2.1:1.0
+        if serial and port.serial_number == serial and (port.location or "").endswith(_interface_of(interface)):
             device: str = port.device
             return device
     return None
+
+
+def _interface_of(interface: int | None) -> str:
+    return "" if interface is None else f".{interface}"

@@ -124,12 +124,14 @@ def _can_be_filled_in(command: str, **values: str | int) -> str:
 class Physical(Record):
     """How a board that is plugged in is reached: by OpenOCD, with the board's ``openocd.cfg``.
 
-    ``select_serial`` is the OpenOCD command that picks one probe; ``{serial}`` is filled in.
+    ``select_serial`` is the OpenOCD command that picks one probe; ``{serial}`` is filled in. ``console_interface``
+    is the number of the USB interface that is the serial line, where the probe has several that look like one.
     """
 
     identity: Identity
     probes: Annotated[tuple[ProbeMatch, ...], Field(min_length=1)]
     select_serial: str
+    console_interface: Annotated[int, Field(ge=0)] | None = None
     lacks: frozenset[Lack] = frozenset()
 
     @model_validator(mode="after")
