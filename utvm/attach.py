@@ -118,6 +118,7 @@ class Bench:
         """Put a firmware where it runs from, and verify it by reading it back.
 
         Nothing is done where the board holds it already. Afterwards the board stands before its first instruction.
+        For an image in RAM alone that is so until the next reset; flash is left as it is.
 
         Raises:
             BoardError: the code memory reads back otherwise than it was written, or refuses.
@@ -128,7 +129,7 @@ class Bench:
         if self.first_difference(firmware) is not None:
             self._load(firmware)
         self._image = firmware
-        if self.board.start.by == "entry":
+        if self.board.start.by == "entry" or firmware.in_ram:
             self._stand_at_entry(firmware)
         else:
             # A core takes its start and its stack from memory when it is reset.
@@ -174,7 +175,7 @@ class Bench:
         if self.board.start.by == "vectors":
             self._port.reset(halt=halt)
             return
-        if self.board.start.reset:
+        if self.board.start.reset or self._is_emulated:
             self._port.reset(halt=True)
         else:
             self._port.halt()
@@ -186,14 +187,18 @@ class Bench:
             if not halt:
                 self.gdb.resume()
 
+    @property
+    def _is_emulated(self) -> bool:
+        return self.kind == "virtual" and self.board.virtual.emulator is not None
+
     def _prepare(self) -> None:
         """Do and check what memory needs before an image is in it."""
         for word in self.board.start.prepare:
-            if self.kind == "virtual" and self.board.virtual.emulator and not word.emulated:
+            if self._is_emulated and not word.emulated:
                 continue
             try:
                 if word.write:
-                    self.gdb.write_memory(word.address, word.value.to_bytes(4, "little"))
+                    self._port.write_word(word.address, word.value)
                 found = int.from_bytes(self.gdb.read_memory(word.address, 4), "little")
             except BoardError as error:
                 raise BoardError(f"{self.board.spoken}: {error.message}", word.otherwise) from error
@@ -205,9 +210,8 @@ class Bench:
                 )
 
     def _stand_at_entry(self, firmware: Firmware) -> None:
-        for name, value in self.board.start.registers.items():
+        for name, value in firmware.entry_registers.items():
             self.gdb.write_register(name, value)
-        self.gdb.write_register("pc", firmware.symbols["utvm_reset"])
 
     @property
     def has_power_switch(self) -> bool:
@@ -304,7 +308,7 @@ def _on_a_desk(
     stack.enter_context(hold(f"{probe.kind} {probe.serial}"))
     commands = [physical.select_serial.format(serial=probe.serial)]
     openocd, gdb = _openocd(stack, board, physical, commands, probe.serial, log_directory)
-    console_url = _serial_device(probe.serial)
+    console_url = _serial_device(probe.serial, physical.console_interface)
     return Bench(
         board,
         "physical",
@@ -440,19 +444,27 @@ def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
 
 def _check_identity(board: str, expected: Identity, gdb: GdbClient, serial: str) -> None:
     """Refuse a board of another kind before anything is programmed into it."""
-    found = int.from_bytes(gdb.read_memory(expected.address, 4), "little") & expected.mask
+    try:
+        found = int.from_bytes(gdb.read_memory(expected.address, 4), "little") & expected.mask
+        said = f"says {found:#x}, not {expected.value:#x}"
+    except BoardError as error:
+        found, said = None, f"cannot be read: {error.message}"
     if found != expected.value:
         raise BoardError(
-            f"the board at probe {serial} is not {board}: "
-            f"{expected.register_name} says {found:#x}, not {expected.value:#x}",
+            f"the board at probe {serial} is not {board}: {expected.register_name} {said}",
             "name the right probe with --serial (./inv board.detect lists them), or use --virtual",
         )
 
 
-def _serial_device(serial: str) -> str | None:
-    """Return the serial device that belongs to a probe, found by its serial number."""
+def _serial_device(serial: str, interface: int | None) -> str | None:
+    """Return the serial device that belongs to a probe, found by its serial number and its USB interface."""
     for port in list_ports.comports():
-        if serial and port.serial_number == serial:
+        # A location ends with configuration and interface: 1-2.1:1.0
+        if serial and port.serial_number == serial and (port.location or "").endswith(_interface_of(interface)):
             device: str = port.device
             return device
     return None
+
+
+def _interface_of(interface: int | None) -> str:
+    return "" if interface is None else f".{interface}"

@@ -114,6 +114,7 @@ class Board(AnyBoard):
         """
         part = self.physical if kind == "physical" else self.virtual
         found = {"debug port", *get_args(Lack)} - (part.lacks if part else frozenset())
+        found |= {f"trap: {mistake}" for mistake in self.cpu_row.traps}
         if kind == "physical" or self.virtual.model:
             found.add("OpenOCD")
             if any(region.kind == "flash" for region in self.memory):
@@ -148,6 +149,12 @@ class Board(AnyBoard):
         for lower, upper in itertools.pairwise(ordered):
             if lower.end > upper.address:
                 raise ValueError(f"memory regions {lower.name} and {upper.name} overlap")
+        for number, region in enumerate(ordered):
+            before = ordered[number - 1] if number else region
+            found = (before.name, before.end, before.kind, before.executable, region.kind)
+            wanted = (region.continues, region.address, "ram", region.executable, "ram")
+            if region.continues and found != wanted:
+                raise ValueError(f"{region.name} continues no RAM of its kind named {region.continues}")
         return self
 
     @model_validator(mode="after")
@@ -200,7 +207,7 @@ class Board(AnyBoard):
                 "layout.code is ram: a core finds no start there by itself, so start.by must be entry"
             )
         if self.start.by == "vectors" and self.start != Start():
-            raise ValueError("start: reset, prepare and registers are for a start by entry")
+            raise ValueError("start: reset and prepare are for a start by entry")
         for peripheral in model.peripherals if model else ():
             for irq in (*peripheral.irqs, *(() if peripheral.irq is None else (peripheral.irq,))):
                 if not 0 <= irq < self.interrupts:

@@ -36,6 +36,7 @@ def run_model(
     json_path: str,
     executor: str,
     standing_alone: bool,
+    in_ram: bool,
     physical: bool,
     virtual: bool,
     serial: str,
@@ -44,10 +45,13 @@ def run_model(
 
     Args:
         standing_alone: whether the board runs it by itself, on an input in its flash, and says the result.
+        in_ram: whether it is loaded into RAM alone.
 
     Raises:
         UtvmError: whatever went wrong on the way.
     """
+    if standing_alone and in_ram:
+        raise ConfigError("--standing-alone and --in-ram exclude each other: RAM does not last", "give one")
     board, kind = Where(board_name, physical, virtual, serial).find()
     chip = boards.load(board_name) if standing_alone else None
     check_named(model)
@@ -62,7 +66,7 @@ def run_model(
             OUT.print(bench.describe())
             result = _listen(bench, image)
     else:
-        image = firmware.build(board, [library], driver_of(board))
+        image = firmware.build(board, [library], driver_of(board), in_ram=in_ram)
         with running(image, kind, serial, logs, say) as session:
             result = session.run(library.name, inputs)
     note_input(library, input_path)
@@ -95,8 +99,11 @@ def _listen(bench: Bench, image: Firmware) -> RunResult:
     return result
 
 
-def print_size(model: Path, board_name: str) -> None:
+def print_size(model: Path, board_name: str, in_ram: bool) -> None:
     """Build a model's firmware and print its sections against the board's memory.
+
+    Args:
+        in_ram: whether it is for RAM alone.
 
     Raises:
         UtvmError: whatever went wrong on the way; DoesNotFitError if it is too big.
@@ -104,12 +111,12 @@ def print_size(model: Path, board_name: str) -> None:
     board = boards.load(board_name)
     check_named(model)
     library = compiler.compile_model(compiler.load(model), features=board.features)
-    image = firmware.build(board, [library])
+    image = firmware.build(board, [library], in_ram=in_ram)
     table = Table("section", "in", "address", "bytes", box=None)
     for section in image.sections:
         table.add_row(
             section.name,
-            image.region_of(section.address) or "?",
+            "+".join(image.parts(section.address, section.size)) or "?",
             f"{section.address:#010x}",
             f"{section.size:,}",
         )

@@ -3,8 +3,8 @@
 ``include/utvm.h`` is what board ports and programs are written against. ``host_driven/``, ``rpc/`` and
 ``standing_alone/`` are the executors: one of them is in an image. ``cortex_m/`` and ``host/`` have what one
 architecture needs, and in a folder named after an executor what only that one needs of it; ``bare_metal/`` has in
-the same way what all architectures without an operating system share, and the C files beside this one are for every
-image. Below ``rpc/``, these have a folder for each pipe that RPC can go through.
+the same way what all architectures without an operating system share, and the C files beside this one are for
+every image. Below ``rpc/``, these have a folder for each pipe that RPC can go through.
 ``portable/`` has what becomes a part of libraries. This module only says where they are.
 """
 
@@ -23,6 +23,10 @@ Executor = Literal["host_driven", "rpc", "standing_alone"]
 """What is in an image beside the programs: the debug port drives it, RPC does, or nobody."""
 Pipe = Literal["console", "rtt", "semihosting", "stdio", "tcp"]
 """What RPC goes through: a serial line, buffers in memory, the debugger's file calls, a process's streams, TCP."""
+
+_WITHOUT: Mapping[str, frozenset[Pipe]] = {"cortex_a": frozenset({"rtt", "semihosting"})}
+"""Pipes that an architecture cannot have although it shares the code: caches hide memory from a probe there, and
+the debugger does not see the call."""
 
 PIPE_NEEDS: Mapping[Pipe, str] = {"rtt": "OpenOCD", "semihosting": "OpenOCD"}
 """What a board must be capable of for a pipe, where that is more than code for its architecture."""
@@ -50,7 +54,8 @@ def _folders(architecture: str) -> tuple[Path, ...]:
 def pipes(architecture: str) -> tuple[Pipe, ...]:
     """Return the pipes that an architecture has code for, sorted."""
     folders = _folders(architecture)
-    return tuple(pipe for pipe in get_args(Pipe) if any((folder / "rpc" / pipe).is_dir() for folder in folders))
+    known = [pipe for pipe in get_args(Pipe) if any((folder / "rpc" / pipe).is_dir() for folder in folders)]
+    return tuple(pipe for pipe in known if pipe not in _WITHOUT.get(architecture, ()))
 
 
 def images(architecture: str) -> tuple[tuple[Executor, Pipe | None], ...]:
