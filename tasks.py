@@ -50,6 +50,7 @@ def hil(
 
 
 @task(
+    knows_boards=True,
     help={
         "config": "list of boards (default: the project's nightly.yaml)",
         "only": "only these boards of the list, comma-separated",

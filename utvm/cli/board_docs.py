@@ -72,7 +72,7 @@ def write_page(path: Path = PAGE) -> None:
         ConfigError: a board's folder or the data file is not what it should be, or the page cannot be written.
     """
     write_whole(path, page(MEASUREMENTS).encode())
-    OUT.print(f"{path.relative_to(ROOT)}: {len(boards.names())} boards")
+    OUT.print(f"{path.relative_to(ROOT)}: {len(boards.project_names())} boards")
 
 
 def page(measurements: Path) -> str:
@@ -85,7 +85,7 @@ def page(measurements: Path) -> str:
         ConfigError: as :func:`write_page`.
     """
     measured = load_yaml(measurements, Measurements, "benchmarks/boards.py writes it")
-    every = [boards.load_any(name) for name in boards.names()]
+    every = [boards.load_any(name) for name in boards.project_names()]
     known = frozenset().union(*(board.capabilities for board in every))
     models: dict[str, list[tuple[str, MeasuredModel]]] = {}
     for board in every:
