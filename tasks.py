@@ -56,7 +56,7 @@ def hil(
         "only": "only these boards of the list, comma-separated",
         "jobs": "boards at once (default: one for each core, and each with 1 GiB of free memory)",
         "report_dir": "folder of all nightly reports (default: build/reports/nightly)",
-    }
+    },
 )
 def nightly(_: Context, config: str = "", only: str = "", jobs: int = 0, report_dir: str = "") -> ExitCode:
     """Run the suites on every board of a list, several at once, and report on all of them in one place."""
