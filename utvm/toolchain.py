@@ -138,7 +138,7 @@ class Toolchain:
             made = [Path(folder) / f"{number}.o" for number in range(len(sources))]
             for _ in cores.map(compile_one, sources, made):
                 pass
-            script = [f"-Wl,-T,{linker_script}"] if linker_script else []
+            script = ["-T", linker_script] if linker_script else []
             mapping = [f"-Wl,-Map,{map_file}"] if map_file else []
             process.run(
                 [*compiler, *made, *self.data.link_flags, *script, *mapping, *self.data.libraries, "-o", output],

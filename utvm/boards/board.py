@@ -135,7 +135,8 @@ class VirtualModel(Record):
 class Emulator(Record):
     """The QEMU that is the board.
 
-    An instruction takes ``2 ** icount_shift`` nanoseconds of its clock (QEMU's ``-icount``).
+    An instruction takes ``2 ** icount_shift`` nanoseconds of its clock (QEMU's ``-icount``). ``options`` are further
+    words of its command line; ``{code}``, the address of the code, is filled in.
     """
 
     kind: Literal["qemu"]
@@ -143,6 +144,19 @@ class Emulator(Record):
     machine: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     # QEMU 7.2 takes no more.
     icount_shift: Annotated[int, Field(ge=0, le=10)]
+    options: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _can_be_filled_in(self) -> "Emulator":
+        try:
+            self.options_for(0)
+        except (KeyError, IndexError, ValueError) as error:
+            raise ValueError(f"options: only {{code}} is filled in, not {error}") from error
+        return self
+
+    def options_for(self, code: int) -> tuple[str, ...]:
+        """Return the further words for a board whose code is at an address."""
+        return tuple(option.format(code=code) for option in self.options)
 
 
 class Emulated(Record):
