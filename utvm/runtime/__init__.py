@@ -2,8 +2,9 @@
 
 ``include/utvm.h`` is what board ports and programs are written against. ``host_driven/``, ``rpc/`` and
 ``standing_alone/`` are the executors: one of them is in an image. ``cortex_m/`` and ``host/`` have what one
-architecture needs, and in a folder named after an executor what only that one needs of it; the C files beside this
-one are for every image. Below ``rpc/``, an architecture has a folder for each pipe that RPC can go through.
+architecture needs, and in a folder named after an executor what only that one needs of it; ``bare_metal/`` has in the
+same way what all architectures without an operating system share, and the C files beside this one are for every
+image. Below ``rpc/``, these have a folder for each pipe that RPC can go through.
 ``portable/`` has what becomes a part of libraries. This module only says where they are.
 """
 
@@ -14,6 +15,9 @@ from typing import Literal, get_args
 DIRECTORY = Path(__file__).resolve().parent
 INCLUDE = DIRECTORY / "include"
 PORTABLE = DIRECTORY / "portable"
+
+_BARE_METAL = DIRECTORY / "bare_metal"
+_HOSTED = frozenset({"host"})  # Architectures whose programs run in an operating system.
 
 Executor = Literal["host_driven", "rpc", "standing_alone"]
 """What is in an image beside the programs: the debug port drives it, RPC does, or nobody."""
@@ -37,9 +41,16 @@ def defines(executor: Executor) -> tuple[str, ...]:
     return (f'UTVM_RPC_PROTOCOL="{RPC_PROTOCOL}"', f"UTVM_RPC_PACKET_BYTES={RPC_PACKET_BYTES}u")
 
 
+def _folders(architecture: str) -> tuple[Path, ...]:
+    """Return the folders of an architecture: the one that it shares, where it does, and its own."""
+    own = DIRECTORY / architecture
+    return (own,) if architecture in _HOSTED else (_BARE_METAL, own)
+
+
 def pipes(architecture: str) -> tuple[Pipe, ...]:
     """Return the pipes that an architecture has code for, sorted."""
-    return tuple(pipe for pipe in get_args(Pipe) if (DIRECTORY / architecture / "rpc" / pipe).is_dir())
+    folders = _folders(architecture)
+    return tuple(pipe for pipe in get_args(Pipe) if any((folder / "rpc" / pipe).is_dir() for folder in folders))
 
 
 def images(architecture: str) -> tuple[tuple[Executor, Pipe | None], ...]:
@@ -54,13 +65,14 @@ def sources(architecture: str, executor: Executor, pipe: Pipe | None = None) -> 
     Args:
         pipe: what RPC goes through; no other executor has one.
     """
-    folder = DIRECTORY / architecture
-    places = [DIRECTORY, DIRECTORY / executor, folder, folder / executor]
-    if pipe is not None:
-        places.append(folder / executor / pipe)
+    places = [DIRECTORY, DIRECTORY / executor]
+    for folder in _folders(architecture):
+        places += [folder, folder / executor]
+        if pipe is not None:
+            places.append(folder / executor / pipe)
     return tuple(path for pattern in ("*.S", "*.c") for where in places for path in sorted(where.glob(pattern)))
 
 
 def include(architecture: str, executor: Executor) -> tuple[Path, ...]:
     """Return the folders of header files that these sources need."""
-    return (INCLUDE, DIRECTORY / architecture, DIRECTORY / executor)
+    return (INCLUDE, *_folders(architecture), DIRECTORY / executor)
