@@ -92,7 +92,7 @@ def test_the_longest_packets_pass_whole(remote: RpcSession) -> None:
 def test_a_fault_is_told_and_the_board_goes_on_after_a_reset(remote: RpcSession, digits: Library) -> None:
     with pytest.raises(DeviceFault) as caught:
         remote.run("undefined", [np.zeros(4, np.int32)])
-    assert caught.value.record.name in {"UsageFault", "SIGILL"}
+    assert caught.value.record.meaning.name in {"UsageFault", "SIGILL"}
     assert f"undefined.c:{line_of(_UNDEFINED, '__builtin_trap')}" in caught.value.source_line
     remote.reset()
     array = np.zeros((1, 8, 8, 1), np.int8)

@@ -81,6 +81,6 @@ def test_a_fault_is_said_to_whoever_listens(board: Bench) -> None:
     for _ in range(2):
         with pytest.raises(DeviceFault) as caught:
             _start(alone)
-        assert caught.value.record.name == "UsageFault"
+        assert caught.value.record.meaning.name == "UsageFault"
         assert f"faulty.c:{line_of(_FAULTY, '/* here */')}" in caught.value.source_line
         assert any("utvm_main" in line for line in caught.value.backtrace)

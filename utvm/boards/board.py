@@ -185,6 +185,11 @@ class AnyBoard(Record):
         return frozenset()
 
     @property
+    def architecture(self) -> str:
+        """The runtime's folder for its CPU; raises as :attr:`features`."""
+        return Toolchain(self.toolchain).cpu(self.cpu).architecture
+
+    @property
     def features(self) -> frozenset[str]:
         """What the compiler may use beyond plain C; see :class:`utvm.toolchain.Cpu`.
 

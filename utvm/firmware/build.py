@@ -49,7 +49,7 @@ def build(
         ToolchainError: the compiler is missing or refuses a source.
     """
     toolchain = Toolchain(board.toolchain)
-    architecture = toolchain.cpu(board.cpu).architecture
+    architecture = board.architecture
     through = _pipe_of(board, architecture, pipe) if executor == "rpc" else None
     if isinstance(board, Board):
         image = _image_of_chip(board, architecture, through, executor, generate(libraries, executor, stored, True))

@@ -113,7 +113,9 @@ class HostDriven:
         pc = self.bench.run_until_stop(timeout)
         if pc == self._symbol(_TURN):
             return
-        record = FaultRecord.parse(self.bench.read_memory(self._symbol("utvm_fault"), RECORD_SIZE))
+        record = FaultRecord.parse(
+            self.bench.read_memory(self._symbol("utvm_fault"), RECORD_SIZE), self.firmware.board.architecture
+        )
         if record is not None:
             stack = self.bench.read_memory(record.stack, record.stack_bytes) if record.stack_bytes else b""
             raise explain(self.firmware, record, stack)
