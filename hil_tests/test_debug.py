@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from hil_tests.architectures import Facts
 from hil_tests.programs import handwritten
 from utvm.attach import Bench
 from utvm.boards import MemoryRegion
@@ -19,29 +20,25 @@ pytestmark = pytest.mark.needs("debug port")
 _TIMEOUT = 10.0
 _ROUNDS = 3
 
-# Each instruction is 16 bits wide (ARM DDI 0403E, A7.7), so that addresses are known without a disassembler.
 _STEPPER = """  (void)0;
-  for (int round = 0; round < 3; round++) {
+  for (int round = 0; round < 3; round++) {{
     __asm__ volatile(
         ".global stepper_mark\\n"
         "stepper_mark:\\n"
-        "movs r2, #5\\n"
-        "adds r2, #7\\n"
-        "lsls r2, r2, #1\\n"
-        "b 1f\\n"
-        "nop\\n"
-        "1: nop\\n" ::: "r2", "cc");
+        {steps} ::: {changed});
     stepper_value++;
     y[0] = stepper_other;
-  }
+  }}
   return 0;"""
 _STEPPER_DATA = "volatile uint32_t stepper_value;\nvolatile int32_t stepper_other = 17;\n"
 
 
 @pytest.fixture(scope="module")
-def stepper(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
+def stepper(firmware: Callable[[Sequence[Library]], Firmware], facts: Facts) -> Firmware:
     """A program with known instructions at ``stepper_mark``, run three times in a loop."""
-    return firmware([handwritten("stepper", _STEPPER, _STEPPER_DATA)])
+    steps = "\n        ".join(f'"{line}\\n"' for line in facts.steps_code)
+    body = _STEPPER.format(steps=steps, changed=facts.steps_changed)
+    return firmware([handwritten("stepper", body, _STEPPER_DATA)])
 
 
 @pytest.fixture
@@ -73,16 +70,16 @@ def test_halt_stops_a_running_core(board: Bench, doubler: Firmware, code: Memory
             counts.append(count)
 
 
-def test_step_executes_one_instruction(ready: Bench, stepper: Firmware) -> None:
+def test_step_executes_one_instruction(ready: Bench, stepper: Firmware, facts: Facts) -> None:
     mark = stepper.symbols["stepper_mark"]
     ready.insert_breakpoint(mark)
     assert ready.run_until_stop(_TIMEOUT) == mark
     ready.clear_breakpoints()
     seen = []
-    for _ in range(5):
+    for _ in facts.steps:
         ready.gdb.step()
-        seen.append((ready.gdb.read_register("pc") - mark, ready.gdb.read_register("r2")))
-    assert seen == [(2, 5), (4, 12), (6, 24), (10, 24), (12, 24)]
+        seen.append((ready.gdb.read_register("pc") - mark, ready.gdb.read_register(facts.steps_register)))
+    assert tuple(seen) == facts.steps
 
 
 def test_a_breakpoint_stops_every_time_before_its_instruction(ready: Bench, stepper: Firmware) -> None:
@@ -129,8 +126,8 @@ def test_a_watchpoint_stops_at_each_access_of_its_kind(
         ready.gdb.remove_watchpoint(address, 4, access)
 
 
-def test_a_register_holds_what_it_is_given(board: Bench) -> None:
-    for name in [f"r{number}" for number in range(13)]:
+def test_a_register_holds_what_it_is_given(board: Bench, facts: Facts) -> None:
+    for name in facts.registers:
         others = {key: value for key, value in board.gdb.read_registers().items() if key != name}
         for value in (0xDEADBEEF, 0x00000000, 0xFFFFFFFF):
             board.gdb.write_register(name, value)
@@ -139,17 +136,13 @@ def test_a_register_holds_what_it_is_given(board: Bench) -> None:
             assert after == others
 
 
-def test_reset_halt_stops_before_the_first_instruction(
-    board: Bench, doubler: Firmware, code: MemoryRegion
-) -> None:
-    """The core loads its stack pointer and its start from the vector table (ARM DDI 0403E, B1.5.5)."""
+def test_reset_halt_stops_before_the_first_instruction(board: Bench, doubler: Firmware, facts: Facts) -> None:
     board.program(doubler)
-    stack, start = struct.unpack("<II", board.read_memory(code.address, 8))
+    expected = facts.after_reset(board, doubler)
     for _ in range(2):
-        board.gdb.write_register("r4", 0x12345678)
+        board.gdb.write_register(facts.registers[4], 0x12345678)
         board.reset(halt=True)
-        assert board.gdb.read_register("pc") == start & ~1
-        assert board.gdb.read_register("sp") == stack
+        assert {name: board.gdb.read_register(name) for name in expected} == expected
 
 
 def test_reset_run_starts_the_firmware(board: Bench, doubler: Firmware) -> None:

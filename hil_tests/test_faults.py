@@ -1,15 +1,15 @@
 """Faults: a program that does what it must not is stopped, and the report names the instruction.
 
-Which fault it is and which status bits it sets is the architecture's (ARM DDI 0403E, B1.5.6 and B3.2.15).
+Which programs fault, with which exception and which status bits, is the architecture's.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from hil_tests.architectures import Facts, FaultCase, JumpCase, facts_of
 from hil_tests.programs import endless_recursion, handwritten, line_of
 from utvm.attach import Bench
 from utvm.boards import MemoryRegion
@@ -19,53 +19,18 @@ from utvm.session import DeviceFault, HostDriven
 
 pytestmark = pytest.mark.needs("debug port")
 
-# No memory there on any Armv7-M device that leaves the vendor's part of the map alone.
-_NOWHERE = 0xF0000000
-# The first address of the peripherals, where nothing may be executed (ARM DDI 0403E, B3.1).
-_PERIPHERALS = 0x40000000
-
-
-@dataclass(frozen=True)
-class FaultCase:
-    """A program that faults at the line that says ``here`` when it is given ``x``, and what the fault is."""
-
-    library: Library
-    x: int
-    exception: str
-    flag: str
-    address: int | None = None
-
-
-_CASES = (
-    FaultCase(
-        handwritten("bad_read", "  y[0] = *(volatile int32_t *)x[0]; /* here */\n  return 0;"),
-        _NOWHERE,
-        "BusFault",
-        "PRECISERR",
-        _NOWHERE,
-    ),
-    FaultCase(
-        handwritten("undefined", '  __asm__ volatile("udf #0"); /* here */\n  return 0;'),
-        0,
-        "UsageFault",
-        "UNDEFINSTR",
-    ),
-    FaultCase(
-        handwritten("divide_by_zero", "  y[0] = 7 / x[0]; /* here */\n  return 0;"), 0, "UsageFault", "DIVBYZERO"
-    ),
-    FaultCase(
-        handwritten(
-            "unaligned",
-            '  __asm__ volatile("ldrd r2, r3, [%0]" : : "r"((char *)x + 1) : "r2", "r3"); /* here */\n  return 0;',
-        ),
-        0,
-        "UsageFault",
-        "UNALIGNED",
-    ),
-)
 _GOOD = handwritten("good", "  y[0] = x[0] + 1;\n  return 0;")
-_JUMP = handwritten("jump", "  return ((int32_t (*)(void))x[0])();")
+_JUMP = handwritten("jump", "  return ((int32_t (*)(void))(uintptr_t)(uint32_t)x[0])();")
 _OVERFLOW = endless_recursion("overflow")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a test each fault and each jump of the board's architecture."""
+    facts = facts_of(metafunc.config)
+    if "case" in metafunc.fixturenames:
+        metafunc.parametrize("case", facts.faults if facts else (), ids=lambda case: case.library.name)
+    if "jump" in metafunc.fixturenames:
+        metafunc.parametrize("jump", facts.jumps if facts else (), ids=lambda jump: jump.name)
 
 
 def _input(value: int) -> npt.NDArray[np.int32]:
@@ -73,9 +38,15 @@ def _input(value: int) -> npt.NDArray[np.int32]:
 
 
 @pytest.fixture(scope="module")
-def image(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
+def image(firmware: Callable[[Sequence[Library]], Firmware], facts: Facts) -> Firmware:
     """All the faulty programs, and a good one."""
-    return firmware([*(case.library for case in _CASES), _GOOD, _JUMP, _OVERFLOW])
+    return firmware([*(case.library for case in facts.faults), _GOOD, _JUMP, _OVERFLOW])
+
+
+@pytest.fixture
+def nowhere(board: Bench) -> int:
+    """An address where the board has no memory: behind the last of its RAM."""
+    return max(region.end for region in board.board.memory if region.kind == "ram")
 
 
 @pytest.fixture
@@ -84,46 +55,37 @@ def faulty(board: Bench, image: Firmware, session: Callable[[Firmware], HostDriv
     return session(image)
 
 
-@pytest.mark.parametrize("case", _CASES, ids=lambda case: case.library.name)
-def test_a_fault_is_reported_with_its_cause_and_its_place(faulty: HostDriven, case: FaultCase) -> None:
+def test_a_fault_is_reported_with_its_cause_and_its_place(
+    faulty: HostDriven, case: FaultCase, image: Firmware, nowhere: int
+) -> None:
     name = case.library.name
+    x = nowhere if case.x is None else case.x
     with pytest.raises(DeviceFault) as caught:
-        faulty.run(name, [_input(case.x)])
+        faulty.run(name, [_input(x)])
     fault = caught.value
     assert fault.record.meaning.name == case.exception
-    assert any(flag.startswith(case.flag) for flag in fault.record.meaning.flags)
-    assert fault.record.meaning.address == case.address
+    assert not case.flag or any(flag.startswith(case.flag) for flag in fault.record.meaning.flags)
+    assert fault.record.meaning.address == case.address(image.input_address(case.library, 0), x)
     assert f"{name}_run" in fault.source_line
     assert fault.source_line.endswith(f"{name}.c:{line_of(case.library, '/* here */')}")
     assert f"pc {fault.record.pc:#010x}" in fault.message
     assert fault.record.meaning.status in fault.message
 
 
-def test_code_that_is_not_thumb(faulty: HostDriven, code: MemoryRegion) -> None:
+def test_a_jump_to_what_is_no_code(faulty: HostDriven, jump: JumpCase, code: MemoryRegion, nowhere: int) -> None:
+    target = jump.target(code, nowhere)
     with pytest.raises(DeviceFault) as caught:
-        faulty.run("jump", [_input(code.address)])
-    assert caught.value.record.meaning.name == "UsageFault"
-    assert any(flag.startswith("INVSTATE") for flag in caught.value.record.meaning.flags)
-    assert caught.value.record.pc == code.address
+        faulty.run("jump", [_input(target + jump.mark)])
+    assert caught.value.record.meaning.name == jump.exception
+    assert not jump.flag or any(flag.startswith(jump.flag) for flag in caught.value.record.meaning.flags)
+    assert caught.value.record.pc == target
 
 
-def test_code_where_nothing_may_be_executed(faulty: HostDriven) -> None:
-    with pytest.raises(DeviceFault) as caught:
-        faulty.run("jump", [_input(_PERIPHERALS | 1)])
-    assert caught.value.record.meaning.name == "MemManage"
-    assert any(flag.startswith("IACCVIOL") for flag in caught.value.record.meaning.flags)
-    assert caught.value.record.pc == _PERIPHERALS
-
-
-def test_a_stack_that_overflows_is_noticed(faulty: HostDriven, image: Firmware) -> None:
+def test_a_stack_that_overflows_is_noticed(faulty: HostDriven, image: Firmware, facts: Facts) -> None:
     with pytest.raises(DeviceFault) as caught:
         faulty.run("overflow", [_input(0)])
-    assert {flag.split(":")[0] for flag in caught.value.record.meaning.flags} & {
-        "STKERR",
-        "MSTKERR",
-        "PRECISERR",
-        "IMPRECISERR",
-    }
+    meaning = caught.value.record.meaning
+    assert any(said.startswith(facts.overflow) for said in (meaning.name, *meaning.flags))
     stack = next(section for section in image.sections if section.name == ".stack")
     assert caught.value.record.sp < stack.address + 256
 

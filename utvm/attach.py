@@ -267,7 +267,8 @@ def _through_openocd(
 def _in_qemu(stack: contextlib.ExitStack, board: QemuBoard, log_directory: Path) -> Bench:
     """Start QEMU, which is board and debug port in one."""
     emulator = board.virtual.emulator
-    qemu = stack.enter_context(Qemu(emulator, board.region(board.layout.code).address, log=log_directory / "qemu.log"))
+    code = board.region(board.layout.code).address
+    qemu = stack.enter_context(Qemu(emulator, code, log=log_directory / "qemu.log"))
     gdb = stack.enter_context(GdbClient("127.0.0.1", qemu.gdb_port, advice=qemu.advice))
     return Bench(
         board,

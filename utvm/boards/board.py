@@ -135,8 +135,8 @@ class VirtualModel(Record):
 class Emulator(Record):
     """The QEMU that is the board.
 
-    An instruction takes ``2 ** icount_shift`` nanoseconds of its clock (QEMU's ``-icount``). ``options`` are further
-    words of its command line; ``{code}``, the address of the code, is filled in.
+    An instruction takes ``2 ** icount_shift`` nanoseconds of its clock (QEMU's ``-icount``). ``options`` are
+    further words of its command line; ``{code}``, the address of the code, is filled in.
     """
 
     kind: Literal["qemu"]
