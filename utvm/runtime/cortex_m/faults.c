@@ -7,8 +7,8 @@
 #define FRAME_WORDS 8u
 #define FLOAT_FRAME_WORDS 26u
 #define FRAME_XPSR 7u
-#define XPSR_STACK_ALIGNED (1u << 9)
-#define EXC_RETURN_NO_FLOAT (1u << 4)
+#define XPSR_STACK_ALIGNED 0x200u
+#define EXC_RETURN_NO_FLOAT 0x10u
 #define FIRST_SAVED 4u /* r4, of r4 to r11 */
 #define STACK_POINTER 13u
 
@@ -37,7 +37,10 @@ __attribute__((noinline)) void utvm_fault_stop(void) {
 
 /* What the stack pointer was before the exception put its frame there (ARM DDI 0403E, B1.5.7). */
 static uint32_t stack_pointer_before(const uint32_t *frame, uint32_t exc_return) {
-  uint32_t words = ((exc_return & EXC_RETURN_NO_FLOAT) != 0u) ? FRAME_WORDS : FLOAT_FRAME_WORDS;
+  uint32_t words = FLOAT_FRAME_WORDS;
+  if ((exc_return & EXC_RETURN_NO_FLOAT) != 0u) {
+    words = FRAME_WORDS;
+  }
   if ((frame[FRAME_XPSR] & XPSR_STACK_ALIGNED) != 0u) {
     words++;
   }
