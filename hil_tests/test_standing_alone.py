@@ -21,7 +21,7 @@ from utvm.compiler import Library, load
 from utvm.firmware import Firmware, build
 from utvm.session import DeviceFault, RunResult, Session, StandingAlone
 
-pytestmark = pytest.mark.needs("debug port")
+pytestmark = [pytest.mark.needs("debug port"), pytest.mark.needs("console")]
 
 
 @pytest.fixture(scope="module")

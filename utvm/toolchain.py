@@ -28,11 +28,13 @@ class Cpu(Record):
 
     ``architecture`` names the folder of the runtime that has the start-up code for it. ``features`` are what the
     compiler may use beyond plain C: ``dsp`` is Arm's DSP extension (dual 16-bit multiply-accumulate).
+    ``breakpoint_kind`` is what GDB's protocol calls a breakpoint in its code: for Arm, 2 is Thumb and 4 is not.
     """
 
     architecture: str
     flags: tuple[str, ...]
     features: frozenset[Literal["dsp"]] = frozenset()
+    breakpoint_kind: Literal[2, 4] = 2
 
 
 class ToolchainFile(Record):
@@ -138,7 +140,7 @@ class Toolchain:
             made = [Path(folder) / f"{number}.o" for number in range(len(sources))]
             for _ in cores.map(compile_one, sources, made):
                 pass
-            script = ["-T", linker_script] if linker_script else []
+            script: list[str | Path] = ["-T", linker_script] if linker_script else []
             mapping = [f"-Wl,-Map,{map_file}"] if map_file else []
             process.run(
                 [*compiler, *made, *self.data.link_flags, *script, *mapping, *self.data.libraries, "-o", output],

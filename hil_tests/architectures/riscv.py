@@ -10,9 +10,9 @@ from utvm.firmware import Firmware
 _UNDEFINED = '__asm__ volatile("unimp");'
 
 
-def _after_reset(bench: Bench, _firmware: Firmware) -> Mapping[str, int]:
-    """Where the core begins is the platform's to say: here, where the image does."""
-    return {"pc": bench.board.region(bench.board.layout.code).address}
+def _after_reset(_bench: Bench, firmware: Firmware) -> Mapping[str, int]:
+    """Where a core begins is the platform's to say: here the debugger has it begin with the image."""
+    return {"pc": firmware.symbols["utvm_reset"]}
 
 
 def _unaligned(place: int, _x: int) -> int:

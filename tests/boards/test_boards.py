@@ -56,6 +56,13 @@ def test_a_folder_elsewhere_is_a_board_too(board: Board, tmp_path: Path) -> None
 _RAM = {"name": "ram", "address": 0x2000_0000, "size": "64K", "kind": "ram"}
 _CONSOLE = {"name": "USART1", "baud": 115200, "irqs": [9]}
 _FLASH = {"name": "flash", "address": 0x0800_0000, "size": "64K", "kind": "flash"}
+_LAYOUT = {"code": "flash", "data": "sram1", "stack": "dtcm", "stack_size": "8K"}
+_PHYSICAL = {
+    "identity": {"register_name": "ID", "address": 0xE0042000, "mask": 1, "value": 1},
+    "probes": [{"kind": "st-link", "vendor": 1, "product": 2}],
+    "select_serial": "serial {serial}",
+}
+_MODEL = {"cpu": "cortex-m7", "serial": "V", "probe": "tcp {port}", "peripherals": []}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +92,14 @@ _FLASH = {"name": "flash", "address": 0x0800_0000, "size": "64K", "kind": "flash
             "",
             "must be flash",
         ),
-        ({"openocd": {"select_serial": "x", "virtual_probe": "tcp {prt}"}}, "", "not 'prt'"),
+        ({"physical": {**_PHYSICAL, "select_serial": "serial {sreial}"}}, "", r"physical: .*not 'sreial'"),
+        ({"physical": {**_PHYSICAL, "probes": []}}, "", r"physical\.probes: .*at least 1 item"),
+        ({"virtual": {"model": {**_MODEL, "probe": "tcp {prt}"}}}, "", r"virtual\.model: .*not 'prt'"),
+        ({}, "physical", "virtual.model stands in for a board that can be plugged in"),
+        ({"virtual": {}}, "", "virtual: a virtual board is either a model or an emulator"),
+        ({"layout": {**_LAYOUT, "code": "sram2"}}, "", "layout.code is ram: .*start.by must be entry"),
+        ({"start": {"reset": False}}, "", "start: reset, prepare and registers are for a start by entry"),
+        ({"start": {"by": "magic"}}, "", r"start\.by: .*'vectors' or 'entry'"),
         ({"console": {**_CONSOLE, "flow_control": "xon-xoff"}}, "", r"console\.flow_control: .*'rts-cts'"),
         ({"timeouts": {"start": 0}}, "", r"timeouts\.start: .*greater than 0"),
         ({"timeouts": {"reset": 1}}, "", r"timeouts\.reset: Extra inputs"),

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A stand-in for Spike, which Debian has not: it takes Spike's command line, listens as Spike does, and has its TAP.
+"""A stand-in for Spike, which Debian does not have: it takes Spike's command line, listens and has a TAP.
 
-There is no core behind the TAP, so that OpenOCD gets as far as to read who it is and no farther. The command line and
-the line that it prints: spike_main/spike.cc and riscv/remote_bitbang.cc of riscv-isa-sim. The TAP's states: IEEE
+There is no core behind the TAP, so that OpenOCD gets as far as to read who it is and no farther. The command line
+and what it prints: spike_main/spike.cc and riscv/remote_bitbang.cc of riscv-isa-sim. The TAP's states: IEEE
 1149.1, figure 6-1; the protocol: OpenOCD's manual, "remote_bitbang".
 """
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from utvm import runtime
 from utvm import toolchain as toolchain_room
-from utvm.boards import Board, ProcessBoard
+from utvm.boards import Board, MemoryRegion, ProcessBoard, alternatives
 from utvm.cache import Cache, content_key, tree_digest
 from utvm.compiler import Library
 from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
@@ -120,6 +120,7 @@ def _image_of_chip(
             f"UTVM_CONSOLE_BAUD={board.console.baud}u",
             # Without the console's interrupts, nothing but its own work counts in a run.
             f"UTVM_CONSOLE_IRQS={','.join(map(str, board.console.irqs)) if pipe == 'console' else -1}",
+            f"UTVM_MEMORY={','.join(f'{{{region.address:#x}u,{region.size}u}}' for region in board.memory)}",
             *(("UTVM_PORT_COUNTS=1",) if board.cycle_counter == "port" else ()),
             *runtime.defines(executor),
             *_defines(board),
@@ -174,7 +175,18 @@ def _too_big(board: Board | ProcessBoard, said: str) -> DoesNotFitError | None:
     name = section[1] if section else "firmware"
     need = region.size + int(overflow[2])
     return DoesNotFitError(
-        f"section {name} does not fit: region {region.name} of {board.name} has {region.size} bytes, "
+        f"section {name} does not fit: region {region.name} of {board.spoken} has {region.size} bytes, "
         f"the firmware needs {need} ({overflow[2]} too many)",
-        "use a smaller model, or a board with more memory (./inv board.list)",
+        _roomier(board, region) or "use a smaller model, or a board with more memory (./inv board.list)",
     )
+
+
+def _roomier(board: Board, full: MemoryRegion) -> str:
+    """Name the settings of a board that give more room to what a region is for."""
+    roles = [role for role, name in enumerate(board.layout.regions) if name == full.name]
+    offers = []
+    for other in alternatives(board):
+        room = min(other.region(other.layout.regions[role]).size for role in roles)
+        if room > full.size:
+            offers.append(f"--board {other.spoken} has {room // 1024} KiB there instead of {full.size // 1024}")
+    return "; ".join(offers)

@@ -25,7 +25,6 @@ from utvm.probe.target_xml import (
 
 _WATCH_TYPES: dict[str, int] = {"write": 2, "read": 3, "access": 4}
 _HARDWARE_BREAKPOINT = 1
-_THUMB = 2
 
 # The largest transfer of an ST-Link: a packet that carries a whole number of them wastes no command.
 _TRANSFER_BYTES = 6144
@@ -53,17 +52,27 @@ class GdbClient:
         port: its TCP port.
         timeout: seconds a reply may take; flash and monitor commands have their own, longer ones.
         advice: what the user can do when the server does not answer.
+        breakpoint_kind: what the target calls a breakpoint in its code (GDB manual, "ARM Breakpoint Kinds").
 
     Raises:
         ProbeError: the link or the server fails, or a reply does not come in time. Every method may raise it.
         BoardError: the server answers that the target refuses: a bad address, no free breakpoint.
     """
 
-    def __init__(self, host: str, port: int, *, timeout: float = 10.0, advice: str = _OPENOCD_ADVICE) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout: float = 10.0,
+        advice: str = _OPENOCD_ADVICE,
+        breakpoint_kind: int = 2,
+    ) -> None:
         self._host = host
         self._port = port
         self._timeout = timeout
         self._advice = advice
+        self._breakpoint_kind = breakpoint_kind
         self._binary_writes = True
         self._link: GdbLink | None = None
         self._packet_bytes = _DEFAULT_PACKET_BYTES
@@ -194,12 +203,12 @@ class GdbClient:
 
     def insert_breakpoint(self, address: int) -> None:
         """Set a hardware breakpoint on an instruction."""
-        self._point("Z", _HARDWARE_BREAKPOINT, address, _THUMB, "breakpoint")
+        self._point("Z", _HARDWARE_BREAKPOINT, address, self._breakpoint_kind, "breakpoint")
         self._breakpoints.add(address)
 
     def remove_breakpoint(self, address: int) -> None:
         """Take a hardware breakpoint out."""
-        self._point("z", _HARDWARE_BREAKPOINT, address, _THUMB, "breakpoint")
+        self._point("z", _HARDWARE_BREAKPOINT, address, self._breakpoint_kind, "breakpoint")
         self._breakpoints.discard(address)
 
     def clear_breakpoints(self) -> None:

@@ -21,16 +21,17 @@ class Qemu:
     other process can take them in between.
 
     Args:
-        code: the address of the board's code.
         log: file that receives what QEMU prints.
 
     Raises:
         ProbeError: on entering, when QEMU is not installed, knows no such machine or cannot start.
     """
 
-    def __init__(self, emulator: Emulator, code: int, *, log: Path) -> None:
+    def __init__(self, emulator: Emulator, *, log: Path) -> None:
         words = [emulator.program, "-M", emulator.machine, "-icount", f"shift={emulator.icount_shift}"]
-        words += emulator.options_for(code)
+        if emulator.memory is not None:
+            words += ["-m", f"size={emulator.memory // 1024}K"]
+        words += emulator.options
         words += ["-S", "-nodefaults", "-display", "none", "-qmp", "stdio"]
         for label in ("console", "gdb"):
             words += ["-chardev", f"socket,id={label},host=127.0.0.1,port=0,server=on,wait=off,nodelay=on"]

@@ -2,9 +2,9 @@
 
 ``include/utvm.h`` is what board ports and programs are written against. ``host_driven/``, ``rpc/`` and
 ``standing_alone/`` are the executors: one of them is in an image. ``cortex_m/`` and ``host/`` have what one
-architecture needs, and in a folder named after an executor what only that one needs of it; ``bare_metal/`` has in the
-same way what all architectures without an operating system share, and the C files beside this one are for every
-image. Below ``rpc/``, these have a folder for each pipe that RPC can go through.
+architecture needs, and in a folder named after an executor what only that one needs of it; ``bare_metal/`` has in
+the same way what all architectures without an operating system share, and the C files beside this one are for
+every image. Below ``rpc/``, these have a folder for each pipe that RPC can go through.
 ``portable/`` has what becomes a part of libraries. This module only says where they are.
 """
 
@@ -18,13 +18,15 @@ PORTABLE = DIRECTORY / "portable"
 
 _BARE_METAL = DIRECTORY / "bare_metal"
 _HOSTED = frozenset({"host"})  # Architectures whose programs run in an operating system.
+# On RISC-V, a breakpoint is what C's __builtin_trap() becomes: it is a fault, and no call of the debugger.
+_WITHOUT: Mapping[str, frozenset["Pipe"]] = {"riscv": frozenset({"semihosting"})}
 
 Executor = Literal["host_driven", "rpc", "standing_alone"]
 """What is in an image beside the programs: the debug port drives it, RPC does, or nobody."""
 Pipe = Literal["console", "rtt", "semihosting", "stdio", "tcp"]
 """What RPC goes through: a serial line, buffers in memory, the debugger's file calls, a process's streams, TCP."""
 
-PIPE_NEEDS: Mapping[Pipe, str] = {"rtt": "OpenOCD", "semihosting": "OpenOCD"}
+PIPE_NEEDS: Mapping[Pipe, str] = {"console": "console", "rtt": "OpenOCD", "semihosting": "OpenOCD"}
 """What a board must be capable of for a pipe, where that is more than code for its architecture."""
 
 RPC_PROTOCOL = "0.8.0"
@@ -50,7 +52,8 @@ def _folders(architecture: str) -> tuple[Path, ...]:
 def pipes(architecture: str) -> tuple[Pipe, ...]:
     """Return the pipes that an architecture has code for, sorted."""
     folders = _folders(architecture)
-    return tuple(pipe for pipe in get_args(Pipe) if any((folder / "rpc" / pipe).is_dir() for folder in folders))
+    able = [pipe for pipe in get_args(Pipe) if pipe not in _WITHOUT.get(architecture, ())]
+    return tuple(pipe for pipe in able if any((folder / "rpc" / pipe).is_dir() for folder in folders))
 
 
 def images(architecture: str) -> tuple[tuple[Executor, Pipe | None], ...]:
