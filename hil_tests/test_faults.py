@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from hil_tests.architectures import Facts, FaultCase, JumpCase, facts_of
+from hil_tests.architectures import Facts, FaultCase, JumpCase, parameters
 from hil_tests.programs import endless_recursion, handwritten, line_of
 from utvm.attach import Bench
 from utvm.boards import MemoryRegion
@@ -26,11 +26,10 @@ _OVERFLOW = endless_recursion("overflow")
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give a test each fault and each jump of the board's architecture."""
-    facts = facts_of(metafunc.config)
     if "case" in metafunc.fixturenames:
-        metafunc.parametrize("case", facts.faults if facts else (), ids=lambda case: case.library.name)
+        metafunc.parametrize("case", parameters(metafunc.config, "faults"))
     if "jump" in metafunc.fixturenames:
-        metafunc.parametrize("jump", facts.jumps if facts else (), ids=lambda jump: jump.name)
+        metafunc.parametrize("jump", parameters(metafunc.config, "jumps"))
 
 
 def _input(value: int) -> npt.NDArray[np.int32]:
@@ -44,36 +43,29 @@ def image(firmware: Callable[[Sequence[Library]], Firmware], facts: Facts) -> Fi
 
 
 @pytest.fixture
-def nowhere(board: Bench) -> int:
-    """An address where the board has no memory: behind the last of its RAM."""
-    return max(region.end for region in board.board.memory if region.kind == "ram")
-
-
-@pytest.fixture
 def faulty(board: Bench, image: Firmware, session: Callable[[Firmware], HostDriven]) -> HostDriven:
     """A session with the faulty programs, at the start."""
     return session(image)
 
 
 def test_a_fault_is_reported_with_its_cause_and_its_place(
-    faulty: HostDriven, case: FaultCase, image: Firmware, nowhere: int
+    faulty: HostDriven, case: FaultCase, image: Firmware
 ) -> None:
     name = case.library.name
-    x = nowhere if case.x is None else case.x
     with pytest.raises(DeviceFault) as caught:
-        faulty.run(name, [_input(x)])
+        faulty.run(name, [_input(case.x)])
     fault = caught.value
     assert fault.record.meaning.name == case.exception
     assert not case.flag or any(flag.startswith(case.flag) for flag in fault.record.meaning.flags)
-    assert fault.record.meaning.address == case.address(image.input_address(case.library, 0), x)
+    assert fault.record.meaning.address == case.address(image.input_address(case.library, 0), case.x)
     assert f"{name}_run" in fault.source_line
     assert fault.source_line.endswith(f"{name}.c:{line_of(case.library, '/* here */')}")
     assert f"pc {fault.record.pc:#010x}" in fault.message
     assert fault.record.meaning.status in fault.message
 
 
-def test_a_jump_to_what_is_no_code(faulty: HostDriven, jump: JumpCase, code: MemoryRegion, nowhere: int) -> None:
-    target = jump.target(code, nowhere)
+def test_a_jump_to_what_is_no_code(faulty: HostDriven, jump: JumpCase, code: MemoryRegion) -> None:
+    target = jump.target(code)
     with pytest.raises(DeviceFault) as caught:
         faulty.run("jump", [_input(target + jump.mark)])
     assert caught.value.record.meaning.name == jump.exception

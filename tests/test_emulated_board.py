@@ -40,12 +40,13 @@ def _variant(folder: Path, **changes: Any) -> Board:
 
 def test_what_a_board_is_capable_of_follows_from_its_data(tmp_path: Path) -> None:
     emulated, modelled = boards.load(_NAME), boards.load("stm32f746")
-    assert emulated.capabilities == {"debug port"}
+    always = {"debug port", "trap: division by zero", "trap: code that is not Thumb"}
     live = "memory while running"
-    assert modelled.capabilities == {"debug port", "watchpoints", "reset cause", live, "flash", "OpenOCD"}
+    assert emulated.capabilities == always
+    assert modelled.capabilities == {*always, "watchpoints", "reset cause", live, "flash", "OpenOCD"}
     assert modelled.capabilities_of("virtual") == modelled.capabilities_of("physical")
     less = _variant(tmp_path, virtual={"emulator": _EMULATOR, "lacks": ["reset cause"]})
-    assert less.capabilities == {"debug port", "watchpoints", live}
+    assert less.capabilities == {*always, "watchpoints", live}
 
 
 @pytest.mark.parametrize(

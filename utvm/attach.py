@@ -194,7 +194,7 @@ class Bench:
                 continue
             try:
                 if word.write:
-                    self.gdb.write_memory(word.address, word.value.to_bytes(4, "little"))
+                    self._port.write_word(word.address, word.value)
                 found = int.from_bytes(self.gdb.read_memory(word.address, 4), "little")
             except BoardError as error:
                 raise BoardError(f"{self.board.spoken}: {error.message}", word.otherwise) from error

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -27,14 +27,18 @@ class Cpu(Record):
     """A row of a toolchain file: the flags for one core with its floating-point unit.
 
     ``architecture`` names the folder of the runtime that has the start-up code for it. ``features`` are what the
-    compiler may use beyond plain C: ``dsp`` is Arm's DSP extension (dual 16-bit multiply-accumulate).
-    ``breakpoint_kind`` is what GDB's protocol calls a breakpoint in its code: for Arm, 2 is Thumb and 4 is not.
+    compiler may use beyond plain C: ``dsp`` is Arm's DSP extension (dual 16-bit multiply-accumulate). ``traps``
+    are mistakes of a program that are faults on it and not on every CPU. ``breakpoint_kind`` is what GDB's protocol
+    calls a breakpoint in its code: for Arm, 2 is Thumb and 4 is not. ``handler_stack`` is how many bytes of stack
+    its fault handler needs, and what else runs on the same.
     """
 
     architecture: str
     flags: tuple[str, ...]
     features: frozenset[Literal["dsp"]] = frozenset()
+    traps: frozenset[Literal["division by zero", "code that is not Thumb"]] = frozenset()
     breakpoint_kind: Literal[2, 4] = 2
+    handler_stack: Annotated[int, Field(gt=0, multiple_of=16)] = 256
 
 
 class ToolchainFile(Record):

@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Mapping
 
-from hil_tests.architectures.facts import Facts, FaultCase, JumpCase
+from hil_tests.architectures.facts import NOWHERE, Facts, FaultCase, JumpCase
 from hil_tests.programs import handwritten
 from utvm.attach import Bench
 from utvm.firmware import Firmware
@@ -30,10 +30,10 @@ CORTEX_M = Facts(
     faults=(
         FaultCase(
             handwritten("bad_read", "  y[0] = *(volatile int32_t *)(uint32_t)x[0]; /* here */\n  return 0;"),
-            None,
+            NOWHERE,
             "BusFault",
             "PRECISERR",
-            lambda _place, x: x,
+            address=lambda _place, x: x,
         ),
         FaultCase(
             handwritten("undefined", f"  {_UNDEFINED} /* here */\n  return 0;"),
@@ -46,6 +46,7 @@ CORTEX_M = Facts(
             0,
             "UsageFault",
             "DIVBYZERO",
+            "division by zero",
         ),
         FaultCase(
             handwritten(
@@ -59,9 +60,9 @@ CORTEX_M = Facts(
         ),
     ),
     jumps=(
-        JumpCase("not Thumb", lambda code, _nowhere: code.address, "UsageFault", "INVSTATE"),
+        JumpCase("not Thumb", lambda code: code.address, "UsageFault", "INVSTATE", "code that is not Thumb"),
         # The first address of the peripherals, where nothing may be executed (B3.1).
-        JumpCase("peripherals", lambda _code, _nowhere: 0x40000000, "MemManage", "IACCVIOL", mark=1),
+        JumpCase("not executable", lambda _code: 0x40000000, "MemManage", "IACCVIOL", mark=1),
     ),
     overflow=("STKERR", "MSTKERR", "PRECISERR", "IMPRECISERR"),
     after_reset=_after_reset,

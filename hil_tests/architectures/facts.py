@@ -8,24 +8,34 @@ from utvm.boards import MemoryRegion
 from utvm.compiler import Library
 from utvm.firmware import Firmware
 
+NOWHERE = 0xF0000000
+"""No memory is there on any board that we have."""
+
 
 @dataclass(frozen=True)
 class FaultCase:
     """A program that faults at the line that says ``here``, and what the fault is.
 
     Attributes:
-        x: what the program is given; None is an address where the board has no memory.
+        x: what the program is given.
         exception: its name in the architecture's manual.
         flag: how one of the status bits begins that are told with it; or nothing.
+        trap: what a CPU must trap for it, where not every one does.
         address: what is told as the address of the data, if anything, by the address of the program's input and
             by x.
     """
 
     library: Library
-    x: int | None
+    x: int
     exception: str
     flag: str = ""
+    trap: str = ""
     address: Callable[[int, int], int | None] = lambda _place, _x: None
+
+    @property
+    def name(self) -> str:
+        """Says what is wrong."""
+        return self.library.name
 
 
 @dataclass(frozen=True)
@@ -34,16 +44,18 @@ class JumpCase:
 
     Attributes:
         name: says what is there.
-        target: the address, by the memory that images are in and by an address where the board has no memory.
+        target: the address, by the memory that images are in.
         exception: as in :class:`FaultCase`.
         flag: as in :class:`FaultCase`.
+        trap: as in :class:`FaultCase`.
         mark: what is added to the address to jump there.
     """
 
     name: str
-    target: Callable[[MemoryRegion, int], int]
+    target: Callable[[MemoryRegion], int]
     exception: str
     flag: str = ""
+    trap: str = ""
     mark: int = 0
 
 
@@ -77,3 +89,8 @@ class Facts:
     jumps: tuple[JumpCase, ...]
     overflow: tuple[str, ...]
     after_reset: Callable[[Bench, Firmware], Mapping[str, int]]
+
+
+def at_entry(_bench: Bench, firmware: Firmware) -> Mapping[str, int]:
+    """Return what a reset sets where the debugger has the core begin with the image."""
+    return {"pc": firmware.symbols["utvm_reset"]}

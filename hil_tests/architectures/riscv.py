@@ -1,18 +1,9 @@
 """RISC-V (Instruction Set Manual, Volume I, 2 and 8; Volume II, Privileged Architecture, table 3.6: causes)."""
 
-from collections.abc import Mapping
-
-from hil_tests.architectures.facts import Facts, FaultCase, JumpCase
+from hil_tests.architectures.facts import NOWHERE, Facts, FaultCase, JumpCase, at_entry
 from hil_tests.programs import handwritten
-from utvm.attach import Bench
-from utvm.firmware import Firmware
 
 _UNDEFINED = '__asm__ volatile("unimp");'
-
-
-def _after_reset(_bench: Bench, firmware: Firmware) -> Mapping[str, int]:
-    """Where a core begins is the platform's to say: here the debugger has it begin with the image."""
-    return {"pc": firmware.symbols["utvm_reset"]}
 
 
 def _unaligned(place: int, _x: int) -> int:
@@ -48,16 +39,8 @@ RISCV = Facts(
             handwritten(
                 "bad_read", "  y[0] = *(volatile int32_t *)(uintptr_t)(uint32_t)x[0]; /* here */\n  return 0;"
             ),
-            None,
+            NOWHERE,
             "load access fault",
-            address=lambda _place, x: x,
-        ),
-        FaultCase(
-            handwritten(
-                "bad_write", "  *(volatile int32_t *)(uintptr_t)(uint32_t)x[0] = 1; /* here */\n  return 0;"
-            ),
-            None,
-            "store access fault",
             address=lambda _place, x: x,
         ),
         FaultCase(
@@ -65,7 +48,7 @@ RISCV = Facts(
             0,
             "illegal instruction",
         ),
-        # A division by zero is none: its result is -1. Loads and stores of any alignment work, atomic ones do not.
+        # Loads and stores of any alignment work, atomic ones do not.
         FaultCase(
             handwritten(
                 "unaligned",
@@ -75,13 +58,8 @@ RISCV = Facts(
             "load address misaligned",
             address=_unaligned,
         ),
-        FaultCase(
-            handwritten("calls", '  __asm__ volatile("ecall"); /* here */\n  return 0;'),
-            0,
-            "call from machine mode",
-        ),
     ),
-    jumps=(JumpCase("nowhere", lambda _code, nowhere: nowhere, "instruction access fault"),),
+    jumps=(JumpCase("not executable", lambda _code: NOWHERE, "instruction access fault"),),
     overflow=("store access fault",),
-    after_reset=_after_reset,
+    after_reset=at_entry,
 )

@@ -116,6 +116,7 @@ class Board(AnyBoard):
         """
         part = self.physical if kind == "physical" else self.simulator or self.virtual
         found = {"debug port", *get_args(Lack)} - (part.lacks if part else frozenset())
+        found |= {f"trap: {mistake}" for mistake in self.cpu_row.traps}
         if kind == "physical" or self.virtual.model or self.simulator:
             found.add("OpenOCD")
             if any(region.kind == "flash" for region in self.memory):

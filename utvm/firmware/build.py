@@ -18,9 +18,6 @@ from utvm.firmware.sources import generate, render
 from utvm.runtime import Executor, Pipe
 from utvm.toolchain import ROOT, Toolchain
 
-# The fault handler's frames and nothing else run on it.
-_FAULT_STACK_SIZE = 256
-
 _LINKER_SCRIPT = "linker.ld"
 
 
@@ -108,7 +105,7 @@ def _image_of_chip(
         "linker.ld.j2",
         board=board,
         regions=[board.region(name) for name in dict.fromkeys(board.layout.regions)],
-        fault_stack_size=_FAULT_STACK_SIZE,
+        fault_stack_size=board.cpu_row.handler_stack,
     )
     return _Image(
         "firmware.elf",

@@ -29,6 +29,10 @@ class DebugPort(ABC):
     def reset(self, *, halt: bool) -> None:
         """Reset the board; ``halt`` stops it before its first instruction."""
 
+    def write_word(self, address: int, value: int) -> None:
+        """Write 32 bits, to a peripheral's register for instance. The target must be halted."""
+        self._gdb.write_memory(address, value.to_bytes(4, "little"))
+
     @contextlib.contextmanager
     def access(self) -> Iterator[None]:
         """Reach memory and breakpoints for the length of a ``with`` block; a core stands still if it must."""
@@ -66,6 +70,12 @@ class QemuPort(DebugPort):
         """Write memory."""
         for address, data in segments:
             self._gdb.write_memory(address, data)
+
+    def write_word(self, address: int, value: int) -> None:
+        """Write 32 bits as a core does: what the stub writes otherwise does not reach peripherals."""
+        self._gdb.set_mode("Qqemu.PhyMemMode:1")
+        super().write_word(address, value)
+        self._gdb.set_mode("Qqemu.PhyMemMode:0")
 
     def reset(self, *, halt: bool) -> None:
         """Reset the machine; its memory stays as it is."""

@@ -140,7 +140,9 @@ class GdbClient:
             reply = self._request(b"X%x,%x:%b" % (address, len(data), escape(data)))
             self._binary_writes = reply != b""
         if not self._binary_writes:
-            half = (len(data) + 1) // 2
+            # A word stays one: to a peripheral, two halves are something else.
+            fits = 2 * len(data) <= self._packet_bytes - _WRITE_OVERHEAD_BYTES
+            half = len(data) if fits else (len(data) + 1) // 2
             parts = [(address, data[:half]), (address + half, data[half:])]
             replies = [self._request(b"M%x,%x:%b" % (at, len(x), x.hex().encode())) for at, x in parts if x]
             return all(reply == b"OK" for reply in replies)
@@ -322,6 +324,14 @@ class GdbClient:
         return False
 
     # The server itself
+
+    def set_mode(self, packet: str) -> None:
+        """Send a packet that changes how the server works and is answered by OK.
+
+        Raises:
+            BoardError: it is not.
+        """
+        self._expect_ok(packet.encode(), f"{packet} cannot be set")
 
     def monitor(self, command: str, timeout: float = 60.0) -> str:
         """Run a command of the server (OpenOCD's command line) and return what it printed.

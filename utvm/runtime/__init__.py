@@ -18,13 +18,18 @@ PORTABLE = DIRECTORY / "portable"
 
 _BARE_METAL = DIRECTORY / "bare_metal"
 _HOSTED = frozenset({"host"})  # Architectures whose programs run in an operating system.
-# On RISC-V, a breakpoint is what C's __builtin_trap() becomes: it is a fault, and no call of the debugger.
-_WITHOUT: Mapping[str, frozenset["Pipe"]] = {"riscv": frozenset({"semihosting"})}
 
 Executor = Literal["host_driven", "rpc", "standing_alone"]
 """What is in an image beside the programs: the debug port drives it, RPC does, or nobody."""
 Pipe = Literal["console", "rtt", "semihosting", "stdio", "tcp"]
 """What RPC goes through: a serial line, buffers in memory, the debugger's file calls, a process's streams, TCP."""
+
+_WITHOUT: Mapping[str, frozenset[Pipe]] = {
+    "cortex_a": frozenset({"rtt", "semihosting"}),
+    "riscv": frozenset({"semihosting"}),
+}
+"""Pipes that an architecture cannot have although it shares the code: on a Cortex-A, caches hide memory from a
+probe, and the debugger does not see the call; on RISC-V, the call is what C's ``__builtin_trap()`` becomes."""
 
 PIPE_NEEDS: Mapping[Pipe, str] = {"console": "console", "rtt": "OpenOCD", "semihosting": "OpenOCD"}
 """What a board must be capable of for a pipe, where that is more than code for its architecture."""
@@ -52,8 +57,8 @@ def _folders(architecture: str) -> tuple[Path, ...]:
 def pipes(architecture: str) -> tuple[Pipe, ...]:
     """Return the pipes that an architecture has code for, sorted."""
     folders = _folders(architecture)
-    able = [pipe for pipe in get_args(Pipe) if pipe not in _WITHOUT.get(architecture, ())]
-    return tuple(pipe for pipe in able if any((folder / "rpc" / pipe).is_dir() for folder in folders))
+    known = [pipe for pipe in get_args(Pipe) if any((folder / "rpc" / pipe).is_dir() for folder in folders)]
+    return tuple(pipe for pipe in known if pipe not in _WITHOUT.get(architecture, ()))
 
 
 def images(architecture: str) -> tuple[tuple[Executor, Pipe | None], ...]:

@@ -21,5 +21,11 @@
 /** Give variables their first values. The reset handler calls it before anything else that is C uses memory. */
 void utvm_memory_start(void);
 
+/** Let the stack from an address in it on go with utvm_fault. */
+void utvm_fault_keep_stack(uintptr_t from);
+
+/** Nothing is left to write into utvm_fault: tell of it, and stop. */
+void utvm_fault_complete(void);
+
 #endif /* __ASSEMBLER__ */
 #endif

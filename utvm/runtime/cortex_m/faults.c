@@ -17,24 +17,6 @@ extern uint32_t _utvm_stack_start[], _utvm_stack_end[];
 /* r4 to r11: the handler's first instructions put them there. */
 uint32_t utvm_fault_saved[8];
 
-const uint8_t *utvm_fault_stack(uint32_t *bytes) {
-  *bytes = utvm_fault.stack_bytes;
-  return (const uint8_t *)(uintptr_t)utvm_fault.stack;
-}
-
-/* What the C library's assert() calls. */
-void __assert_func(const char *file, int line, const char *function, const char *expression);
-void __assert_func(const char *file, int line, const char *function, const char *expression) {
-  (void)function;
-  utvm_assertion_failed(file, line, expression);
-}
-
-__attribute__((noinline)) void utvm_fault_stop(void) {
-  for (;;) {
-    __asm__ volatile("nop" ::: "memory");
-  }
-}
-
 /* What the stack pointer was before the exception put its frame there (ARM DDI 0403E, B1.5.7). */
 static uint32_t stack_pointer_before(const uint32_t *frame, uint32_t exc_return) {
   uint32_t words = FLOAT_FRAME_WORDS;
@@ -62,10 +44,7 @@ void utvm_fault_record(const uint32_t *frame, uint32_t exc_return) {
   utvm_fault.status[4] = exc_return;
   /* A stack that overflowed has its frame outside: reading it would fault again, and lock the core up. */
   const bool valid = (frame >= _utvm_stack_start) && (&frame[FRAME_WORDS] <= _utvm_stack_end);
-  const uint32_t *stack = valid ? frame : _utvm_stack_start;
-  const uint32_t left = (uint32_t)((uintptr_t)_utvm_stack_end - (uintptr_t)stack);
-  utvm_fault.stack = (uintptr_t)stack;
-  utvm_fault.stack_bytes = (left < UTVM_FAULT_STACK_BYTES) ? left : UTVM_FAULT_STACK_BYTES;
+  utvm_fault_keep_stack((uintptr_t)(valid ? frame : _utvm_stack_start));
   utvm_fault.registers[STACK_POINTER] = valid ? stack_pointer_before(frame, exc_return) : (uintptr_t)frame;
   if (valid) {
     utvm_fault.registers_valid = 1u;
@@ -74,7 +53,5 @@ void utvm_fault_record(const uint32_t *frame, uint32_t exc_return) {
       utvm_fault.registers[FIRST_SAVED + word] = utvm_fault_saved[word];
     }
   }
-  utvm_fault.magic = UTVM_FAULT_MAGIC;
-  utvm_fault_report();
-  utvm_fault_stop();
+  utvm_fault_complete();
 }

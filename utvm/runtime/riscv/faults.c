@@ -14,24 +14,6 @@ extern uint8_t _utvm_stack_start[], _utvm_stack_end[];
 uintptr_t utvm_trap_registers[REGISTERS];
 volatile bool utvm_in_fault;
 
-const uint8_t *utvm_fault_stack(uint32_t *bytes) {
-  *bytes = utvm_fault.stack_bytes;
-  return (const uint8_t *)(uintptr_t)utvm_fault.stack;
-}
-
-/* What the C library's assert() calls. */
-void __assert_func(const char *file, int line, const char *function, const char *expression);
-void __assert_func(const char *file, int line, const char *function, const char *expression) {
-  (void)function;
-  utvm_assertion_failed(file, line, expression);
-}
-
-__attribute__((noinline)) void utvm_fault_stop(void) {
-  for (;;) {
-    __asm__ volatile("nop" ::: "memory");
-  }
-}
-
 void utvm_fault_record(void) {
   uintptr_t cause;
   uintptr_t value;
@@ -57,10 +39,6 @@ void utvm_fault_record(void) {
   const uintptr_t bottom = (uintptr_t)_utvm_stack_start;
   const uintptr_t pointer = utvm_trap_registers[STACK_POINTER];
   const uintptr_t stack = ((pointer >= bottom) && (pointer <= top)) ? pointer : bottom;
-  const uint32_t left = (uint32_t)(top - stack);
-  utvm_fault.stack = stack;
-  utvm_fault.stack_bytes = (left < UTVM_FAULT_STACK_BYTES) ? left : UTVM_FAULT_STACK_BYTES;
-  utvm_fault.magic = UTVM_FAULT_MAGIC;
-  utvm_fault_report();
-  utvm_fault_stop();
+  utvm_fault_keep_stack(stack);
+  utvm_fault_complete();
 }
