@@ -28,7 +28,7 @@ class Cpu(Record):
 
     ``architecture`` names the folder of the runtime that has the start-up code for it. ``features`` are what the
     compiler may use beyond plain C: ``dsp`` is Arm's DSP extension (dual 16-bit multiply-accumulate). ``traps``
-    are mistakes of a program that are faults on it and not on every CPU. ``breakpoint_kind`` is what GDB's protocol
+    are mistakes of a program that are faults on it, not on every CPU. ``breakpoint_kind`` is what GDB's protocol
     calls a breakpoint in its code: for Arm, 2 is Thumb and 4 is not. ``handler_stack`` is how many bytes of stack
     its fault handler needs, and what else runs on the same.
     """
