@@ -148,6 +148,7 @@ def test_openocd_finds_the_tap_of_what_stands_in_for_spike(tmp_path: Path) -> No
         pass
     said = (tmp_path / "openocd.log").read_text()
     assert "JTAG tap: riscv.cpu tap/device found: 0xdeadbeef" in said
+    assert "UNEXPECTED" not in said
     assert "Listening for remote bitbang connection on port" in (tmp_path / "spike.log").read_text()
 
 

@@ -203,7 +203,7 @@ class Virtual(Record):
         if (self.model is None) == (self.emulator is None):
             raise ValueError("a virtual board is either a model or an emulator")
         if self.simulator and not self.emulator:
-            raise ValueError("a simulator goes before an emulator; without it, there may be no virtual board")
+            raise ValueError("a simulator goes before an emulator, which is missing")
         return self
 
 

@@ -117,9 +117,7 @@ def runtime_counts() -> dict[str, int]:
     return {rule: len(places) for rule, places in runtime_findings().items()}
 
 
-def runtime_findings(
-    architecture: str = "cortex_m", ports: Sequence[Path] = ()
-) -> dict[str, set[str]]:
+def runtime_findings(architecture: str = "cortex_m", ports: Sequence[Path] = ()) -> dict[str, set[str]]:
     """Return where each rule is broken in the C that runs on boards: each image's files are checked together.
 
     Args:
