@@ -23,12 +23,14 @@ _WHERE = {
     "serial": "serial number of the probe, where several are plugged in (see board.detect)",
 }
 
+_IN_RAM = "into RAM alone, for the debug port: flash stays as it is, and where things lie is chosen for you"
+
 
 @task(
     help=_WHERE
     | {
-        "suite": "only these suites, comma-separated: flash, memory, debug, operators, int8, digits, faults, rpc, "
-        "rpc_faults, standing_alone"
+        "suite": "only these suites, comma-separated: flash, memory, debug, operators, int8, digits, cifar10, "
+        "faults, ram, rpc, rpc_faults, standing_alone"
     }
 )
 def hil(
@@ -141,6 +143,7 @@ def board_serve(
         "output": "where to write the output: .npy, or .npz for several",
         "json": "where to write figures and the SHA-256 of the outputs",
         "standing_alone": "the board runs it by itself: flashed with its input, switched off and on, listened to",
+        "in_ram": f"load it {_IN_RAM}",
     },
 )
 def model_run(
@@ -152,6 +155,7 @@ def model_run(
     json: str = "",
     executor: str = "aot",
     standing_alone: bool = False,
+    in_ram: bool = False,
     physical: bool = False,
     virtual: bool = False,
     serial: str = "",
@@ -159,7 +163,43 @@ def model_run(
     """Run a model of your own on a board: outputs, instructions or cycles, flash and RAM."""
     from utvm.cli.model import run_model
 
-    run_model(Path(model), board, input, output, json, executor, standing_alone, physical, virtual, serial)
+    run_model(Path(model), board, input, output, json, executor, standing_alone, in_ram, physical, virtual, serial)
+
+
+@task(
+    name="eval",
+    help=_WHERE
+    | {
+        "model": "cifar10_cnn, digits, digits_int8 or resnet18, the project's own; or " + _MODEL,
+        "samples": "how many samples (default: 10, or all that --inputs holds)",
+        "validate_against": "a board that runs the same: exit code 1 if an output differs in a bit",
+        "weights": "a file of weights for cifar10_cnn, as its README.md says (default: seeded random ones)",
+        "inputs": ".npy or .npz of samples; for cifar10_cnn, uint8 images (default: the model's own, or random)",
+        "seed": "of what is random: weights and samples",
+        "json": "where to write every prediction, its count and outputs, and what differs",
+    },
+)
+def model_eval(
+    _: Context,
+    model: str = "",
+    board: str = "",
+    samples: int = 0,
+    validate_against: str = "",
+    weights: str = "",
+    inputs: str = "",
+    seed: int = 0,
+    json: str = "",
+    physical: bool = False,
+    virtual: bool = False,
+    serial: str = "",
+) -> ExitCode:
+    """Run a model on samples on a board, print each prediction, and compare with another board bit for bit."""
+    from models.catalogue import CATALOGUE
+    from utvm.cli.eval import Asked, evaluate
+    from utvm.cli.opening import Where
+
+    asked = Asked(model, samples, weights, inputs, seed)
+    return evaluate(CATALOGUE, asked, Where(board, physical, virtual, serial), validate_against, json)
 
 
 @task(name="package", help=_COMPILE | {"output": "the archive to write (default: the model's name and .tar)"})
@@ -230,12 +270,12 @@ def model_profile(
     profile_model(Where(board, physical, virtual, serial), Path(model), executor, input, output)
 
 
-@task(name="size", help={"model": _MODEL, "board": _WHERE["board"]})
-def firmware_size(_: Context, model: str = "", board: str = "") -> None:
+@task(name="size", help={"model": _MODEL, "board": _WHERE["board"], "in_ram": f"link it {_IN_RAM}"})
+def firmware_size(_: Context, model: str = "", board: str = "", in_ram: bool = False) -> None:
     """Build a model's firmware and print flash and RAM by section, against what the board has."""
     from utvm.cli.model import print_size
 
-    print_size(Path(model), board)
+    print_size(Path(model), board, in_ram)
 
 
 @task(
@@ -272,7 +312,7 @@ def _namespace() -> Collection:
     root = Collection(hil, test, doctor)
     for name, members in {
         "board": (board_list, board_show, board_detect, board_virtual, board_serve),
-        "model": (model_run, model_profile, model_package, model_report),
+        "model": (model_run, model_eval, model_profile, model_package, model_report),
         "firmware": (firmware_build, firmware_size),
         "lock": (lock_python,),
     }.items():

@@ -119,6 +119,7 @@ class Bench:
         """Put a firmware where it runs from, and verify it by reading it back.
 
         Nothing is done where the board holds it already. Afterwards the board stands before its first instruction.
+        For an image in RAM alone that is so until the next reset; flash is left as it is.
 
         Raises:
             BoardError: the code memory reads back otherwise than it was written, or refuses.
@@ -129,7 +130,7 @@ class Bench:
         if self.first_difference(firmware) is not None:
             self._load(firmware)
         self._image = firmware
-        if self.board.start.by == "entry":
+        if self.board.start.by == "entry" or firmware.in_ram:
             self._stand_at_entry(firmware)
         else:
             # A core takes its start and its stack from memory when it is reset.
@@ -206,9 +207,8 @@ class Bench:
                 )
 
     def _stand_at_entry(self, firmware: Firmware) -> None:
-        for name, value in self.board.start.registers.items():
+        for name, value in (self.board.start.registers | firmware.entry_registers).items():
             self.gdb.write_register(name, value)
-        self.gdb.write_register("pc", firmware.symbols["utvm_reset"])
 
     @property
     def has_power_switch(self) -> bool:

@@ -66,6 +66,36 @@ _MODEL = {"cpu": "cortex-m7", "serial": "V", "probe": "tcp {port}", "peripherals
 
 
 @pytest.mark.parametrize(
+    ("upper", "good"),
+    [
+        ({"continues": "dtcm"}, True),
+        ({"continues": "dtcm", "executable": False}, False),
+        ({"continues": "dtcm", "address": 0x2001_0400}, False),
+        ({"continues": "dtcm", "kind": "rom"}, False),
+        ({"continues": "flash"}, False),
+        ({"continues": "sram1"}, False),
+        ({"continues": "no-such-region"}, False),
+    ],
+)
+def test_ram_that_continues_other_ram_begins_where_that_ends_and_is_alike(
+    board: Board, tmp_path: Path, upper: dict[str, Any], good: bool
+) -> None:
+    memory = [
+        {"name": "flash", "address": 0x0800_0000, "size": "1M", "kind": "flash"},
+        {"name": "dtcm", "address": 0x2000_0000, "size": "64K", "kind": "ram"},
+        {"name": "sram1", "address": 0x2001_0000, "size": "64K", "kind": "ram", **upper},
+        {"name": "data", "address": 0x3000_0000, "size": "64K", "kind": "ram"},
+    ]
+    layout = {"code": "flash", "data": "data", "stack": "dtcm", "stack_size": "8K"}
+    target = str(_copy(board, tmp_path, {"memory": memory, "layout": layout}))
+    if good:
+        assert boards.load(target).region("sram1").continues == "dtcm"
+    else:
+        with pytest.raises(ConfigError, match="sram1 continues no RAM of its kind named"):
+            boards.load(target)
+
+
+@pytest.mark.parametrize(
     ("change", "drop", "said"),
     [
         ({}, "memory", "memory: Field required"),

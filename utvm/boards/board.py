@@ -157,6 +157,12 @@ class Board(AnyBoard):
         for lower, upper in itertools.pairwise(ordered):
             if lower.end > upper.address:
                 raise ValueError(f"memory regions {lower.name} and {upper.name} overlap")
+        for number, region in enumerate(ordered):
+            before = ordered[number - 1] if number else region
+            found = (before.name, before.end, before.kind, before.executable, region.kind)
+            wanted = (region.continues, region.address, "ram", region.executable, "ram")
+            if region.continues and found != wanted:
+                raise ValueError(f"{region.name} continues no RAM of its kind named {region.continues}")
         return self
 
     @model_validator(mode="after")

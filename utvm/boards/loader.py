@@ -75,7 +75,8 @@ def load(name: str) -> Board:
     if isinstance(board, ProcessBoard):
         raise ConfigError(
             f"{board.name} is a process on this computer: it has no debug port, no probe and no memory map",
-            "./inv hil, board.serve and model.profile take it; for this, name another board (./inv board.list)",
+            "./inv hil, model.run, model.eval, model.profile and board.serve take it; for this, name another "
+            "board (./inv board.list)",
         )
     return board
 

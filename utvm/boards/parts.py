@@ -30,7 +30,8 @@ class MemoryRegion(Record):
     """A region of the board's memory map, as its reference manual gives it.
 
     ``sectors`` are the erase units of a flash region in bytes, in address order. ``alias_of`` names the flash
-    region that this one mirrors on another bus.
+    region that this one mirrors on another bus. ``continues`` names the RAM that this one follows without a gap,
+    on the same bus, so that something may lie in both. ``executable`` is whether code runs there.
     """
 
     name: str
@@ -39,6 +40,8 @@ class MemoryRegion(Record):
     kind: Literal["ram", "flash", "rom"]
     sectors: tuple[Bytes, ...] = ()
     alias_of: str | None = None
+    continues: str | None = None
+    executable: bool = True
 
     @property
     def end(self) -> int:

@@ -193,7 +193,8 @@ class GdbClient:
 
     def _named(self, name: str) -> Register:
         for register in self._registers:
-            if register.name == name:
+            # What OpenOCD calls xPSR is xpsr in QEMU.
+            if register.name.lower() == name.lower():
                 return register
         raise BoardError(f"the target has no register {name}", f"it has {', '.join(self.register_names)}")
 

@@ -33,11 +33,7 @@ utvm_vectors:
         .type   utvm_reset, @function
 utvm_reset:
         csrw    mie, zero
-        .option push
-        .option norelax
-        la      gp, __global_pointer$
-        .option pop
-        la      tp, _utvm_thread_start
+        la      tp, _utvm_bss_start
         la      t0, utvm_trap
         csrw    mtvec, t0
         la      t0, utvm_trap_registers
