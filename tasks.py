@@ -17,7 +17,7 @@ _COMPILE = {
     "pin": "tensors that must lie in a region: TENSOR=REGION, comma-separated",
 }
 _WHERE = {
-    "board": "name of a board (see board.list), or the path of a board folder",
+    "board": "name of a board (see board.list) or path of its folder; NAME:SETTING=VALUE chooses (see board.show)",
     "physical": "insist on a board that is plugged in",
     "virtual": "use the virtual board even if a physical one is plugged in",
     "serial": "serial number of the probe, where several are plugged in (see board.detect)",
@@ -29,17 +29,39 @@ _IN_RAM = "into RAM alone, for the debug port: flash stays as it is, and where t
 @task(
     help=_WHERE
     | {
-        "suite": "only these suites, comma-separated: flash, memory, debug, operators, int8, digits, cifar10, "
-        "faults, ram, rpc, rpc_faults, standing_alone"
+        "suite": "only these suites, comma-separated: health, flash, memory, debug, operators, int8, digits, "
+        "cifar10, faults, ram, rpc, rpc_faults, standing_alone",
+        "report_dir": "folder of all reports (default: build/reports)",
     }
 )
 def hil(
-    _: Context, board: str = "", physical: bool = False, virtual: bool = False, serial: str = "", suite: str = ""
+    _: Context,
+    board: str = "",
+    physical: bool = False,
+    virtual: bool = False,
+    serial: str = "",
+    suite: str = "",
+    report_dir: str = "",
 ) -> ExitCode:
     """Run the hardware-in-the-loop suites on a board and report the verdict."""
     from utvm.cli.hil import run_suites
 
-    return run_suites(board, physical, virtual, serial, suite)
+    return run_suites(board, physical, virtual, serial, suite, report_dir)
+
+
+@task(
+    help={
+        "config": "list of boards (default: the project's nightly.yaml)",
+        "only": "only these boards of the list, comma-separated",
+        "jobs": "boards at once (default: one for each core, and each with 1 GiB of free memory)",
+        "report_dir": "folder of all nightly reports (default: build/reports/nightly)",
+    }
+)
+def nightly(_: Context, config: str = "", only: str = "", jobs: int = 0, report_dir: str = "") -> ExitCode:
+    """Run the suites on every board of a list, several at once, and report on all of them in one place."""
+    from utvm.cli.hil import run_nightly
+
+    return run_nightly(config, only, jobs, report_dir)
 
 
 @task(help={"quick": "only what takes under two minutes", "nightly": "also what takes long: fuzzers, soak runs"})
@@ -300,6 +322,14 @@ def firmware_build(
     build_firmware(Path(model), board, input, output)
 
 
+@task(name="boards")
+def docs_boards(_: Context) -> None:
+    """Write docs/boards.md from the boards' files and from what benchmarks/boards.py measured."""
+    from utvm.cli.board_docs import write_page
+
+    write_page()
+
+
 @task(name="python")
 def lock_python(_: Context) -> None:
     """Resolve provision/python.in into the hash-locked provision/python.lock (needs uv)."""
@@ -309,11 +339,12 @@ def lock_python(_: Context) -> None:
 
 
 def _namespace() -> Collection:
-    root = Collection(hil, test, doctor)
+    root = Collection(hil, nightly, test, doctor)
     for name, members in {
         "board": (board_list, board_show, board_detect, board_virtual, board_serve),
         "model": (model_run, model_eval, model_profile, model_package, model_report),
         "firmware": (firmware_build, firmware_size),
+        "docs": (docs_boards,),
         "lock": (lock_python,),
     }.items():
         collection = Collection(name)

@@ -176,7 +176,7 @@ class Bench:
         if self.board.start.by == "vectors":
             self._port.reset(halt=halt)
             return
-        if self.board.start.reset:
+        if self.board.start.reset or self._is_emulated:
             self._port.reset(halt=True)
         else:
             self._port.halt()
@@ -188,10 +188,14 @@ class Bench:
             if not halt:
                 self.gdb.resume()
 
+    @property
+    def _is_emulated(self) -> bool:
+        return self.kind == "virtual" and self.board.virtual.emulator is not None
+
     def _prepare(self) -> None:
         """Do and check what memory needs before an image is in it."""
         for word in self.board.start.prepare:
-            if self.kind == "virtual" and self.board.virtual.emulator and not word.emulated:
+            if self._is_emulated and not word.emulated:
                 continue
             try:
                 if word.write:
@@ -207,7 +211,7 @@ class Bench:
                 )
 
     def _stand_at_entry(self, firmware: Firmware) -> None:
-        for name, value in (self.board.start.registers | firmware.entry_registers).items():
+        for name, value in firmware.entry_registers.items():
             self.gdb.write_register(name, value)
 
     @property
@@ -308,7 +312,7 @@ def _on_a_desk(
     commands = [physical.select_serial.format(serial=probe.serial)]
     openocd, gdb = _openocd(stack, board, commands, log_directory)
     _check_identity(board.name, physical.identity, gdb, probe.serial)
-    console_url = _serial_device(probe.serial)
+    console_url = _serial_device(probe.serial, physical.console_interface)
     return Bench(
         board,
         "physical",
@@ -459,19 +463,27 @@ def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
 
 def _check_identity(board: str, expected: Identity, gdb: GdbClient, serial: str) -> None:
     """Refuse a board of another kind before anything is programmed into it."""
-    found = int.from_bytes(gdb.read_memory(expected.address, 4), "little") & expected.mask
+    try:
+        found = int.from_bytes(gdb.read_memory(expected.address, 4), "little") & expected.mask
+        said = f"says {found:#x}, not {expected.value:#x}"
+    except BoardError as error:
+        found, said = None, f"cannot be read: {error.message}"
     if found != expected.value:
         raise BoardError(
-            f"the board at probe {serial} is not {board}: "
-            f"{expected.register_name} says {found:#x}, not {expected.value:#x}",
+            f"the board at probe {serial} is not {board}: {expected.register_name} {said}",
             "name the right probe with --serial (./inv board.detect lists them), or use --virtual",
         )
 
 
-def _serial_device(serial: str) -> str | None:
-    """Return the serial device that belongs to a probe, found by its serial number."""
+def _serial_device(serial: str, interface: int | None) -> str | None:
+    """Return the serial device that belongs to a probe, found by its serial number and its USB interface."""
     for port in list_ports.comports():
-        if serial and port.serial_number == serial:
+        # A location ends with configuration and interface: 1-2.1:1.0
+        if serial and port.serial_number == serial and (port.location or "").endswith(_interface_of(interface)):
             device: str = port.device
             return device
     return None
+
+
+def _interface_of(interface: int | None) -> str:
+    return "" if interface is None else f".{interface}"

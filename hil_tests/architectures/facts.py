@@ -93,4 +93,4 @@ class Facts:
 
 def at_entry(_bench: Bench, firmware: Firmware) -> Mapping[str, int]:
     """Return what a reset sets where the debugger has the core begin with the image."""
-    return {"pc": firmware.symbols["utvm_reset"]}
+    return {"pc": firmware.symbols["utvm_reset"], "sp": firmware.symbols["_utvm_stack_end"]}

@@ -128,7 +128,7 @@ def test_ram_that_continues_other_ram_begins_where_that_ends_and_is_alike(
         ({}, "physical", "virtual.model stands in for a board that can be plugged in"),
         ({"virtual": {}}, "", "virtual: a virtual board is either a model or an emulator"),
         ({"layout": {**_LAYOUT, "code": "sram2"}}, "", "layout.code is ram: .*start.by must be entry"),
-        ({"start": {"reset": False}}, "", "start: reset, prepare and registers are for a start by entry"),
+        ({"start": {"reset": False}}, "", "start: reset and prepare are for a start by entry"),
         ({"start": {"by": "magic"}}, "", r"start\.by: .*'vectors' or 'entry'"),
         ({"console": {**_CONSOLE, "flow_control": "xon-xoff"}}, "", r"console\.flow_control: .*'rts-cts'"),
         ({"timeouts": {"start": 0}}, "", r"timeouts\.start: .*greater than 0"),

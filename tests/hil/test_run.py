@@ -52,6 +52,7 @@ def test_every_suite_of_the_project_is_known() -> None:
         "digits",
         "faults",
         "flash",
+        "health",
         "int8",
         "memory",
         "operators",

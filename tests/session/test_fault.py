@@ -119,3 +119,34 @@ def test_a_signal_is_named() -> None:
 @given(st.binary(max_size=RECORD_SIZE - 1))
 def test_half_a_record_is_none(data: bytes) -> None:
     assert FaultRecord.parse(data, "cortex_m") is None
+
+
+# ARM DDI 0406C: table B3-23 (FS, bit 10 and bits 3 to 0), B4.1.52 (WnR, bit 11), B1.8.1 (vectors).
+@pytest.mark.parametrize(
+    ("exception", "dfsr", "ifsr", "name", "flags", "address"),
+    [
+        (1, 0x807, 0x5, "undefined instruction", [], None),
+        (2, 0, 0, "supervisor call", [], None),
+        (3, 0, 0x005, "prefetch abort", ["translation fault"], 0x4000),
+        (3, 0, 0x00D, "prefetch abort", ["permission fault"], 0x4000),
+        (4, 0x001, 0, "data abort", ["alignment fault", "on a read"], 0x2000),
+        (4, 0x805, 0, "data abort", ["translation fault", "on a write"], 0x2000),
+        (4, 0x807, 0, "data abort", ["translation fault", "on a write"], 0x2000),
+        (4, 0x008, 0, "data abort", ["external abort", "on a read"], 0x2000),
+        (4, 0xC06, 0, "data abort", ["asynchronous external abort", "on a write"], None),
+        (4, 0x409, 0, "data abort", ["parity error", "on a read"], 0x2000),
+        (4, 0x00A, 0, "data abort", ["fault status 0xa", "on a read"], 0x2000),
+        (43, 0, 0, "watchdog", [], None),
+        (16 + 59, 0, 0, "interrupt 59", [], None),
+    ],
+)
+def test_a_cortex_a_s_status_is_read_as_its_manual_says(
+    exception: int, dfsr: int, ifsr: int, name: str, flags: list[str], address: int | None
+) -> None:
+    data = _record(exception=exception, cfsr=dfsr, hfsr=0x2000, mmfar=ifsr, bfar=0x4000)
+    record = _parse(data, "cortex_a")
+    assert record.meaning.name.split(":")[0] == name
+    assert [flag.split(":")[0] for flag in record.meaning.flags] == flags
+    assert record.meaning.address == address
+    assert (record.pc, record.sp) == (0x0800_0300, 0x2000_1F20)
+    assert f"DFSR={dfsr:#010x}" in record.describe("load at model.c:12")

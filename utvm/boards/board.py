@@ -215,7 +215,7 @@ class Board(AnyBoard):
                 "layout.code is ram: a core finds no start there by itself, so start.by must be entry"
             )
         if self.start.by == "vectors" and self.start != Start():
-            raise ValueError("start: reset, prepare and registers are for a start by entry")
+            raise ValueError("start: reset and prepare are for a start by entry")
         for peripheral in model.peripherals if model else ():
             for irq in (*peripheral.irqs, *(() if peripheral.irq is None else (peripheral.irq,))):
                 if not 0 <= irq < self.interrupts:

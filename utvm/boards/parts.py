@@ -124,12 +124,14 @@ def _can_be_filled_in(command: str, **values: str | int) -> str:
 class Physical(Record):
     """How a board that is plugged in is reached: by OpenOCD, with the board's ``openocd.cfg``.
 
-    ``select_serial`` is the OpenOCD command that picks one probe; ``{serial}`` is filled in.
+    ``select_serial`` is the OpenOCD command that picks one probe; ``{serial}`` is filled in. ``console_interface``
+    is the number of the USB interface that is the serial line, where the probe has several that look like one.
     """
 
     identity: Identity
     probes: Annotated[tuple[ProbeMatch, ...], Field(min_length=1)]
     select_serial: str
+    console_interface: Annotated[int, Field(ge=0)] | None = None
     lacks: frozenset[Lack] = frozenset()
 
     @model_validator(mode="after")
@@ -229,11 +231,11 @@ class Start(Record):
     """How a board comes to its first instruction.
 
     With ``vectors`` the core finds it after a reset by itself. With ``entry`` the debugger does what is left to
-    do: ``prepare`` memory, load the image if memory has lost it, and set ``registers`` and the program counter.
-    Without ``reset`` the core is only halted before that: a reset would take away what the memory needs.
+    do: ``prepare`` memory, load the image if memory has lost it, and set the core's registers. Without ``reset``
+    the core is only halted before that: a reset would take away what the memory needs. An emulator is reset all
+    the same: its memory stays, and nothing else wakes a core that waits for an interrupt.
     """
 
     by: Literal["vectors", "entry"] = "vectors"
     reset: bool = True
     prepare: tuple[Preparation, ...] = ()
-    registers: dict[str, Annotated[int, Field(ge=0, lt=2**32)]] = Field(default={})

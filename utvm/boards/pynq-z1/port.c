@@ -34,7 +34,7 @@
 #define PLL_POWER_DOWN (1u << 1)
 #define PLL_BYPASS (1u << 4)
 #define PLL_FACTOR_SHIFT 12u
-#define PLL_FACTOR_MASK (0x7Fu << PLL_FACTOR_SHIFT)
+#define PLL_FACTOR_MASK 0x7F000u
 #define ARM_PLL_FACTOR 26u  /* 1300 MHz */
 #define ARM_PLL_FILTER 0x001772C0u /* table 25-6: lock count 375, CP 2, RES 12 */
 #define ARM_PLL_LOCKED (1u << 0)
@@ -42,7 +42,7 @@
 #define IO_PLL_FILTER 0x001F42C0u /* lock count 500, CP 2, RES 12 */
 #define IO_PLL_LOCKED (1u << 2)
 #define ARM_CLOCKS_BY_2 0x1F000200u
-#define UART0_BUS_CLOCK (1u << 20)
+#define UART0_BUS_CLOCK 0x100000u
 #define UART_CLOCKS_BY_10 0x00000A03u
 #define PIN_UART_RECEIVES 0x000006E1u /* LVCMOS33, UART, no output */
 #define PIN_UART_SENDS 0x000006E0u
@@ -54,8 +54,6 @@
 #define EVENT_SENT (1u << 3)
 #define EVENTS 0x1FFFu
 #define STATE_NOTHING_RECEIVED (1u << 1)
-#define STATE_ALL_SENT (1u << 3)
-#define STATE_SENDING (1u << 11)
 #define STATE_FULL (1u << 4)
 #define UART0_LINE 59u
 

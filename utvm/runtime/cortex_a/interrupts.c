@@ -55,7 +55,7 @@ void utvm_interrupts_from(uint32_t line) {
   if (line >= FIRST_SHARED_LINE) {
     ((volatile uint8_t *)distributor(GICD_ITARGETSR))[line] = FIRST_CORE;
   }
-  *distributor(GICD_ISENABLER + (4u * (line / LINES_A_WORD))) = 1u << (line % LINES_A_WORD);
+  *distributor(GICD_ISENABLER + (4u * (line / LINES_A_WORD))) = (uint32_t)1 << (line % LINES_A_WORD);
 }
 
 static bool is_of_console(uint32_t line) {

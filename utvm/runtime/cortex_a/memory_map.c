@@ -5,18 +5,20 @@
  *
  * The level 2 cache stays as it is: off after a reset. Descriptors: DDI 0406C, B3.5.1; attributes: B3.8.2.
  */
+#include <stddef.h>
+
 #include "cortex_a.h"
 #include "utvm.h"
 
-#define MEBIBYTE_SHIFT 20u
+#define MEBIBYTE 0x100000u
 #define SECTIONS 4096u
 #define PAGE_BYTES 4096u
 #define PAGES 256u /* in a section */
 #define PAGE_TABLES 4u
 
 #define SECTION 0x2u
-#define SECTION_FULL_ACCESS (3u << 10)
-#define SECTION_NORMAL ((1u << 12) | (1u << 3) | (1u << 2)) /* write-back, write-allocate */
+#define SECTION_FULL_ACCESS 0xC00u
+#define SECTION_NORMAL 0x100Cu /* write-back, write-allocate */
 #define SECTION_DEVICE (1u << 2)
 #define SECTION_NEVER_EXECUTED (1u << 4)
 #define PAGE_TABLE 0x1u
@@ -26,8 +28,8 @@
 
 #define SCTLR_MMU (1u << 0)
 #define SCTLR_DATA_CACHE (1u << 2)
-#define SCTLR_BRANCH_PREDICTION (1u << 11)
-#define SCTLR_INSTRUCTION_CACHE (1u << 12)
+#define SCTLR_BRANCH_PREDICTION 0x0800u
+#define SCTLR_INSTRUCTION_CACHE 0x1000u
 #define DOMAIN_0_CLIENT 1u
 
 static uint32_t sections[SECTIONS] __attribute__((aligned(4 * SECTIONS)));
@@ -36,14 +38,14 @@ static uint32_t page_tables;
 
 /* Describe a section by its pages, of which none is there yet, unless that has been done. */
 static uint32_t *pages_of(uint32_t section) {
-  uint32_t *found = 0;
+  uint32_t *found = NULL;
   uint32_t table;
   for (table = 0u; table < page_tables; table++) {
     if (sections[section] == ((uint32_t)pages[table] | PAGE_TABLE)) {
       found = pages[table];
     }
   }
-  if ((found == 0) && (page_tables < PAGE_TABLES)) {
+  if ((found == NULL) && (page_tables < PAGE_TABLES)) {
     found = pages[page_tables];
     page_tables++;
     sections[section] = (uint32_t)found | PAGE_TABLE;
@@ -55,13 +57,13 @@ static void map_memory(uint32_t first, uint32_t bytes) {
   uint32_t done = 0u;
   while (done < bytes) {
     const uint32_t address = first + done;
-    const uint32_t section = address >> MEBIBYTE_SHIFT;
-    if (((address & ((1u << MEBIBYTE_SHIFT) - 1u)) == 0u) && ((bytes - done) >= (1u << MEBIBYTE_SHIFT))) {
+    const uint32_t section = address / MEBIBYTE;
+    if (((address % MEBIBYTE) == 0u) && ((bytes - done) >= MEBIBYTE)) {
       sections[section] = address | SECTION_FULL_ACCESS | SECTION_NORMAL | SECTION;
-      done += 1u << MEBIBYTE_SHIFT;
+      done += MEBIBYTE;
     } else {
       uint32_t *const table = pages_of(section);
-      if (table != 0) {
+      if (table != NULL) {
         table[(address / PAGE_BYTES) % PAGES] = address | PAGE_FULL_ACCESS | PAGE_NORMAL | PAGE;
       }
       done += PAGE_BYTES;
@@ -72,8 +74,8 @@ static void map_memory(uint32_t first, uint32_t bytes) {
 static void map_peripherals(const utvm_peripherals_t *part) {
   uint32_t number;
   for (number = 0u; number < part->mebibytes; number++) {
-    const uint32_t address = part->address + (number << MEBIBYTE_SHIFT);
-    sections[address >> MEBIBYTE_SHIFT] =
+    const uint32_t address = part->address + (number * MEBIBYTE);
+    sections[address / MEBIBYTE] =
         address | SECTION_FULL_ACCESS | SECTION_DEVICE | SECTION_NEVER_EXECUTED | SECTION;
   }
 }

@@ -22,6 +22,10 @@ utvm_vectors:
         b       interrupt
         b       trap_fiq
 
+        /* What a debugger sets before it starts the image: Supervisor mode in Arm state, nothing interrupts. */
+        .global utvm_entry_cpsr
+        .set    utvm_entry_cpsr, 0x1D3
+
         .text
         .global utvm_reset
         .type   utvm_reset, %function

@@ -29,9 +29,9 @@ _CAUSES = {
     0b01001: "domain fault in a section",
     0b01011: "domain fault in a page",
     0b01100: "external abort on a translation table, first level",
-    0b01101: "permission fault: this is not allowed in a section",
+    0b01101: "permission fault: this is not allowed in this MiB",
     0b01110: "external abort on a translation table, second level",
-    0b01111: "permission fault: this is not allowed in a page",
+    0b01111: "permission fault: this is not allowed in this page",
     0b10110: "asynchronous external abort: the bus has refused, some instructions ago",
     0b11001: "parity error",
 }
