@@ -40,7 +40,7 @@ def _variant(folder: Path, **changes: Any) -> Board:
 
 def test_what_a_board_is_capable_of_follows_from_its_data(tmp_path: Path) -> None:
     emulated, modelled = boards.load(_NAME), boards.load("stm32f746")
-    always = {"debug port", "trap: division by zero", "trap: code that is not Thumb"}
+    always = {"debug port", "console", "trap: division by zero", "trap: code that is not Thumb"}
     live = "memory while running"
     assert emulated.capabilities == always
     assert modelled.capabilities == {*always, "watchpoints", "reset cause", live, "flash", "OpenOCD"}

@@ -48,6 +48,9 @@ def show_board(name: str) -> None:
         OUT.print(f"  openocd    {board.openocd_config}")
     if emulator := board.virtual.emulator:
         OUT.print(f"  emulated   by QEMU: {emulator.program} -M {emulator.machine}; no OpenOCD")
+    if simulator := board.virtual.simulator:
+        found = "through OpenOCD" if board.simulator else "not installed: it is emulated"
+        OUT.print(f"  simulated  by Spike: {simulator.program} --isa={simulator.isa}, {found}")
     for setting, values in board.choices.items():
         others = ", ".join(value for value in values if value != board.settings[setting])
         OUT.print(
