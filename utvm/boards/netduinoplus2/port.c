@@ -1,7 +1,7 @@
 /*
  * Port of the Netduino Plus 2, for QEMU, which models neither clocks nor pins: the chip's reset and clock controller,
  * its flash interface and its GPIO are left as a reset leaves them. Console on USART1 (RM0090, 30.6), counter on TIM2
- * (18.4); addresses: table 1.
+ * (18.4); addresses: 2.3.
  */
 #include "cortex_m.h"
 #include "utvm.h"
@@ -27,7 +27,7 @@
 #define USART_CR1_UE (1u << 13)
 #define USART1_LINE 37u
 
-/* The internal oscillator, from which everything runs after a reset (RM0090, 6.2.2). */
+/* The internal oscillator, from which everything runs after a reset (RM0090, 7.2.2). */
 #define BUS_HZ 16000000u
 /* QEMU's timers have a clock of 1 GHz, and an instruction takes 8 ns. */
 #define TICKS_AN_INSTRUCTION 8u
