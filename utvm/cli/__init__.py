@@ -16,7 +16,7 @@ from invoke.tasks import task as invoke_task
 from utvm.errors import ExitCode, UtvmError
 
 
-def task(*positional: Callable[..., ExitCode | None], **options: Any) -> Any:
+def task(*positional: Callable[..., int | None], **options: Any) -> Any:
     """Make an Invoke task of a function that returns an exit code, or None for success.
 
     Used as ``@task`` or, with Invoke's own options, as ``@task(name=..., help=...)``. An error of the project
@@ -24,7 +24,7 @@ def task(*positional: Callable[..., ExitCode | None], **options: Any) -> Any:
     with the exit code for infrastructure: there is no verdict.
     """
 
-    def decorate(function: Callable[..., ExitCode | None]) -> Any:
+    def decorate(function: Callable[..., int | None]) -> Any:
         @functools.wraps(function)
         def body(*args: Any, **kwargs: Any) -> None:
             try:
