@@ -61,7 +61,7 @@ def test_a_wheel_that_the_python_lock_does_not_allow_is_refused(provision: Path)
     wheels = json.loads((provision / "wheels.lock").read_text())
     digest = wheels["wheels"][0]["sha256"]
     _edit(provision / "wheels.lock", digest, "0" * 64)
-    with pytest.raises(ConfigError, match="is not a file that python.lock allows"):
+    with pytest.raises(ConfigError, match="is not a file that"):
         load_locked(provision)
 
 
@@ -124,24 +124,10 @@ def test_folders_on_the_way_to_what_is_kept_are_kept() -> None:
 
 
 def _states(folder: Path) -> tuple[str, str]:
-    for name, lock, wheels in (
-        (
-            "old",
-            debian_lock(deb("gone"), deb("same"), deb("up", "1.0"), deb("odd", content=b"1")),
-            wheel("a", "1"),
-        ),
-        (
-            "new",
-            debian_lock(
-                deb("same"),
-                deb("up", "1.1", archive="debian-security"),
-                deb("odd", content=b"2"),
-                deb("here"),
-                day=2,
-            ),
-            wheel("a", "2"),
-        ),
-    ):
+    old = debian_lock(deb("gone"), deb("same"), deb("up", "1.0"), deb("odd", content=b"1"))
+    up = deb("up", "1.1", archive="debian-security")
+    new = debian_lock(deb("same"), up, deb("odd", content=b"2"), deb("here"), day=2)
+    for name, lock, wheels in (("old", old, wheel("a", "1")), ("new", new, wheel("a", "2"))):
         (folder / name).mkdir()
         debian.write_lock(lock, folder / name / "debian.lock")
         python_lock.write_lock(wheel_lock(wheels), folder / name / "wheels.lock")

@@ -7,6 +7,7 @@ same build. mmdebstrap needs no root where a user has numbers of users to give a
 import os
 import shutil
 from pathlib import Path
+from urllib.parse import quote
 
 from utvm import process
 from utvm.environment.debian import DebianLock
@@ -56,8 +57,14 @@ def make_debian_layer(debian: DebianPart, lock: DebianLock, store: Store, folder
         *("env", f"SOURCE_DATE_EPOCH={lock.epoch}", f"TMPDIR={folder}", f"UTVM_SOURCES={_SOURCES}"),
         *("LC_ALL=C.UTF-8", "TZ=UTC", "sh", "-c", 'umask 022; exec "$@"', "mmdebstrap"),
         *("mmdebstrap", "--quiet", "--variant=apt", "--format=tar", f"--mode={mode}"),
-        *(f"--architectures={debian.architecture}", *options, f"--include={names}"),
-        *(f"--customize-hook={_TIDY}", "", root, f"deb [trusted=yes] copy:{repository} ./"),
+        # Whether apt gives up root, where it can read the files as another user, shows in who owns its folders.
+        *(
+            "--aptopt=APT::Sandbox::User root",
+            f"--architectures={debian.architecture}",
+            *options,
+            f"--include={names}",
+        ),
+        *(f"--customize-hook={_TIDY}", "", root, f"deb [trusted=yes] copy:{quote(str(repository))} ./"),
     ]
     try:
         process.run(command, timeout=_PATIENCE, error=ProvisionError)
