@@ -21,11 +21,12 @@ _PREFIX = ".draft-"
 
 @contextlib.contextmanager
 def draft(parent: Path) -> Iterator[Path]:
-    """Make an empty folder in ``parent``, and remove it in the end, whatever happened.
+    """Make an empty folder in ``parent``, and remove it in the end, whatever happened. Its path is absolute.
 
     Raises:
         ProvisionError: it cannot be made, or the disk became full in the ``with`` block.
     """
+    parent = parent.resolve()
     try:
         parent.mkdir(parents=True, exist_ok=True)
         sweep(parent)
