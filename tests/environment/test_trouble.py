@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -62,12 +61,13 @@ with draft(Path(sys.argv[1])) as folder:
 
 def test_what_a_killed_build_left_goes_with_the_next_one(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", _HALF, str(tmp_path)], stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
-        # While its maker lives, a draft is left alone.
-        with draft(tmp_path):
-            assert len([name for name in files_in(tmp_path) if name.endswith("/half")]) == 1
-        other.send_signal(signal.SIGKILL)
-        other.wait()
+        try:
+            assert other.stdout is not None
+            other.stdout.readline()
+            # While its maker lives, a draft is left alone.
+            with draft(tmp_path):
+                assert len([name for name in files_in(tmp_path) if name.endswith("/half")]) == 1
+        finally:
+            other.kill()
     with draft(tmp_path) as folder:
         assert files_in(tmp_path) == [folder.name]
