@@ -17,27 +17,51 @@ _COMPILE = {
     "pin": "tensors that must lie in a region: TENSOR=REGION, comma-separated",
 }
 _WHERE = {
-    "board": "name of a board (see board.list), or the path of a board folder",
+    "board": "name of a board (see board.list) or path of its folder; NAME:SETTING=VALUE chooses (see board.show)",
     "physical": "insist on a board that is plugged in",
     "virtual": "use the virtual board even if a physical one is plugged in",
     "serial": "serial number of the probe, where several are plugged in (see board.detect)",
 }
 
+_IN_RAM = "into RAM alone, for the debug port: flash stays as it is, and where things lie is chosen for you"
+
 
 @task(
     help=_WHERE
     | {
-        "suite": "only these suites, comma-separated: flash, memory, debug, operators, int8, digits, faults, rpc, "
-        "rpc_faults, standing_alone"
+        "suite": "only these suites, comma-separated: health, flash, memory, debug, operators, int8, digits, "
+        "cifar10, faults, ram, rpc, rpc_faults, standing_alone",
+        "report_dir": "folder of all reports (default: build/reports)",
     }
 )
 def hil(
-    _: Context, board: str = "", physical: bool = False, virtual: bool = False, serial: str = "", suite: str = ""
+    _: Context,
+    board: str = "",
+    physical: bool = False,
+    virtual: bool = False,
+    serial: str = "",
+    suite: str = "",
+    report_dir: str = "",
 ) -> ExitCode:
     """Run the hardware-in-the-loop suites on a board and report the verdict."""
     from utvm.cli.hil import run_suites
 
-    return run_suites(board, physical, virtual, serial, suite)
+    return run_suites(board, physical, virtual, serial, suite, report_dir)
+
+
+@task(
+    help={
+        "config": "list of boards (default: the project's nightly.yaml)",
+        "only": "only these boards of the list, comma-separated",
+        "jobs": "boards at once (default: one for each core, and each with 1 GiB of free memory)",
+        "report_dir": "folder of all nightly reports (default: build/reports/nightly)",
+    }
+)
+def nightly(_: Context, config: str = "", only: str = "", jobs: int = 0, report_dir: str = "") -> ExitCode:
+    """Run the suites on every board of a list, several at once, and report on all of them in one place."""
+    from utvm.cli.hil import run_nightly
+
+    return run_nightly(config, only, jobs, report_dir)
 
 
 @task(help={"quick": "only what takes under two minutes", "nightly": "also what takes long: fuzzers, soak runs"})
@@ -141,6 +165,7 @@ def board_serve(
         "output": "where to write the output: .npy, or .npz for several",
         "json": "where to write figures and the SHA-256 of the outputs",
         "standing_alone": "the board runs it by itself: flashed with its input, switched off and on, listened to",
+        "in_ram": f"load it {_IN_RAM}",
     },
 )
 def model_run(
@@ -152,6 +177,7 @@ def model_run(
     json: str = "",
     executor: str = "aot",
     standing_alone: bool = False,
+    in_ram: bool = False,
     physical: bool = False,
     virtual: bool = False,
     serial: str = "",
@@ -159,7 +185,43 @@ def model_run(
     """Run a model of your own on a board: outputs, instructions or cycles, flash and RAM."""
     from utvm.cli.model import run_model
 
-    run_model(Path(model), board, input, output, json, executor, standing_alone, physical, virtual, serial)
+    run_model(Path(model), board, input, output, json, executor, standing_alone, in_ram, physical, virtual, serial)
+
+
+@task(
+    name="eval",
+    help=_WHERE
+    | {
+        "model": "cifar10_cnn, digits, digits_int8 or resnet18, the project's own; or " + _MODEL,
+        "samples": "how many samples (default: 10, or all that --inputs holds)",
+        "validate_against": "a board that runs the same: exit code 1 if an output differs in a bit",
+        "weights": "a file of weights for cifar10_cnn, as its README.md says (default: seeded random ones)",
+        "inputs": ".npy or .npz of samples; for cifar10_cnn, uint8 images (default: the model's own, or random)",
+        "seed": "of what is random: weights and samples",
+        "json": "where to write every prediction, its count and outputs, and what differs",
+    },
+)
+def model_eval(
+    _: Context,
+    model: str = "",
+    board: str = "",
+    samples: int = 0,
+    validate_against: str = "",
+    weights: str = "",
+    inputs: str = "",
+    seed: int = 0,
+    json: str = "",
+    physical: bool = False,
+    virtual: bool = False,
+    serial: str = "",
+) -> ExitCode:
+    """Run a model on samples on a board, print each prediction, and compare with another board bit for bit."""
+    from models.catalogue import CATALOGUE
+    from utvm.cli.eval import Asked, evaluate
+    from utvm.cli.opening import Where
+
+    asked = Asked(model, samples, weights, inputs, seed)
+    return evaluate(CATALOGUE, asked, Where(board, physical, virtual, serial), validate_against, json)
 
 
 @task(name="package", help=_COMPILE | {"output": "the archive to write (default: the model's name and .tar)"})
@@ -230,12 +292,12 @@ def model_profile(
     profile_model(Where(board, physical, virtual, serial), Path(model), executor, input, output)
 
 
-@task(name="size", help={"model": _MODEL, "board": _WHERE["board"]})
-def firmware_size(_: Context, model: str = "", board: str = "") -> None:
+@task(name="size", help={"model": _MODEL, "board": _WHERE["board"], "in_ram": f"link it {_IN_RAM}"})
+def firmware_size(_: Context, model: str = "", board: str = "", in_ram: bool = False) -> None:
     """Build a model's firmware and print flash and RAM by section, against what the board has."""
     from utvm.cli.model import print_size
 
-    print_size(Path(model), board)
+    print_size(Path(model), board, in_ram)
 
 
 @task(
@@ -258,6 +320,14 @@ def firmware_build(
     from utvm.cli.firmware import build_firmware
 
     build_firmware(Path(model), board, input, output)
+
+
+@task(name="boards")
+def docs_boards(_: Context) -> None:
+    """Write docs/boards.md from the boards' files and from what benchmarks/boards.py measured."""
+    from utvm.cli.board_docs import write_page
+
+    write_page()
 
 
 @task(name="python")
@@ -350,11 +420,12 @@ def docker_run(_: Context, command: str) -> int:
 
 
 def _namespace() -> Collection:
-    root = Collection(hil, test, doctor)
+    root = Collection(hil, nightly, test, doctor)
     for name, members in {
         "board": (board_list, board_show, board_detect, board_virtual, board_serve),
-        "model": (model_run, model_profile, model_package, model_report),
+        "model": (model_run, model_eval, model_profile, model_package, model_report),
         "firmware": (firmware_build, firmware_size),
+        "docs": (docs_boards,),
         "lock": (lock_python,),
         "env": (env_lock, env_verify, env_diff, env_archive),
         "docker": (docker_build, docker_shell, docker_run),

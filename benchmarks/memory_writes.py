@@ -126,7 +126,7 @@ def measure(latency_us: int) -> list[Result]:
             limit = best_of(_TRIES, "probe alone", OURS_BYTES, lambda: probe.write(ADDRESS, data))
             probe.close()
             tcl_port = free_port()
-            commands = [board.openocd.virtual_probe.format(port=stlink), f"tcl_port {tcl_port}"]
+            commands = [board.model.probe.format(port=stlink), f"tcl_port {tcl_port}"]
             with (
                 OpenOcd(board.openocd_config, commands=commands, log=logs / "openocd.log") as openocd,
                 GdbClient("127.0.0.1", openocd.gdb_port) as gdb,

@@ -5,12 +5,15 @@ import time
 from collections.abc import Callable, Sequence
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
+from hil_tests.architectures import STEPS
 from hil_tests.programs import handwritten
 from utvm.attach import Bench
 from utvm.boards import MemoryRegion
 from utvm.compiler import Library
 from utvm.firmware import Firmware
+from utvm.hil.plugin import board_of
 from utvm.probe.gdb import Access
 from utvm.session import HostDriven
 
@@ -19,29 +22,26 @@ pytestmark = pytest.mark.needs("debug port")
 _TIMEOUT = 10.0
 _ROUNDS = 3
 
-# Each instruction is 16 bits wide (ARM DDI 0403E, A7.7), so that addresses are known without a disassembler.
+# Instructions of a known width, so that addresses are known without a disassembler.
 _STEPPER = """  (void)0;
-  for (int round = 0; round < 3; round++) {
+  for (int round = 0; round < 3; round++) {{
     __asm__ volatile(
         ".global stepper_mark\\n"
         "stepper_mark:\\n"
-        "movs r2, #5\\n"
-        "adds r2, #7\\n"
-        "lsls r2, r2, #1\\n"
-        "b 1f\\n"
-        "nop\\n"
-        "1: nop\\n" ::: "r2", "cc");
+        {code} ::: "r2", "cc");
     stepper_value++;
     y[0] = stepper_other;
-  }
+  }}
   return 0;"""
 _STEPPER_DATA = "volatile uint32_t stepper_value;\nvolatile int32_t stepper_other = 17;\n"
 
 
 @pytest.fixture(scope="module")
-def stepper(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
+def stepper(request: pytest.FixtureRequest, firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
     """A program with known instructions at ``stepper_mark``, run three times in a loop."""
-    return firmware([handwritten("stepper", _STEPPER, _STEPPER_DATA)])
+    steps = STEPS[board_of(request.config).architecture]
+    code = "".join(f'"{line}\\n"' for line in steps.code)
+    return firmware([handwritten("stepper", _STEPPER.format(code=code), _STEPPER_DATA)])
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_step_executes_one_instruction(ready: Bench, stepper: Firmware) -> None:
     for _ in range(5):
         ready.gdb.step()
         seen.append((ready.gdb.read_register("pc") - mark, ready.gdb.read_register("r2")))
-    assert seen == [(2, 5), (4, 12), (6, 24), (10, 24), (12, 24)]
+    assert tuple(seen) == STEPS[stepper.board.architecture].seen
 
 
 def test_a_breakpoint_stops_every_time_before_its_instruction(ready: Bench, stepper: Firmware) -> None:
@@ -142,9 +142,12 @@ def test_a_register_holds_what_it_is_given(board: Bench) -> None:
 def test_reset_halt_stops_before_the_first_instruction(
     board: Bench, doubler: Firmware, code: MemoryRegion
 ) -> None:
-    """The core loads its stack pointer and its start from the vector table (ARM DDI 0403E, B1.5.5)."""
+    """That is in the vector table (ARM DDI 0403E, B1.5.5), or the image's entry where the debugger starts it."""
     board.program(doubler)
-    stack, start = struct.unpack("<II", board.read_memory(code.address, 8))
+    if board.board.start.by == "vectors":
+        stack, start = struct.unpack("<II", board.read_memory(code.address, 8))
+    else:
+        stack, start = doubler.symbols["_utvm_stack_end"], ELFFile.load_from_path(doubler.elf)["e_entry"]
     for _ in range(2):
         board.gdb.write_register("r4", 0x12345678)
         board.reset(halt=True)

@@ -15,6 +15,8 @@ from utvm.errors import BoardError
 pytestmark = pytest.mark.needs("debug port")
 
 _SAMPLE = 64
+_END_OF_ADDRESSES = 1 << 32
+_WHOLE_BYTES = 16 * 1024 * 1024  # the largest region that is looked at byte by byte
 
 
 def _places(region: MemoryRegion, generator: random.Random) -> list[int]:
@@ -68,16 +70,26 @@ def test_a_narrow_write_leaves_its_neighbours(board: Bench, ram: MemoryRegion, w
         assert board.read_memory(ram.address, 16) == expected
 
 
+def _blocks(region: MemoryRegion) -> list[tuple[int, int]]:
+    """Return offset and size of what is looked at of a region's memory."""
+    if region.size <= _WHOLE_BYTES:
+        return [(0, region.size)]
+    lines = range(_WHOLE_BYTES.bit_length() - 1, region.size.bit_length())
+    return [(0, _WHOLE_BYTES), *((1 << line, _SAMPLE) for line in lines if 1 << line < region.size)]
+
+
 def test_no_two_addresses_of_all_ram_are_the_same_memory(board: Bench) -> None:
+    """In full; of what is too large for a probe, blocks that differ in each line of the address."""
     patterns = {
-        region: random.Random(region.address).randbytes(region.size)
+        region.address + offset: random.Random(region.address + offset).randbytes(size)
         for region in board.board.memory
         if region.kind == "ram"
+        for offset, size in _blocks(region)
     }
-    for region, data in patterns.items():
-        board.write_memory(region.address, data)
-    for region, data in patterns.items():
-        assert board.read_memory(region.address, region.size) == data
+    for address, data in patterns.items():
+        board.write_memory(address, data)
+    for address, data in patterns.items():
+        assert board.read_memory(address, len(data)) == data
 
 
 def test_blocks_of_any_size_at_any_address(board: Bench) -> None:
@@ -92,24 +104,26 @@ def test_blocks_of_any_size_at_any_address(board: Bench) -> None:
             assert board.read_memory(address + offset, size) == data
 
 
-def _last_ram(board: Bench) -> MemoryRegion:
-    return max(
-        (region for region in board.board.memory if region.kind == "ram"), key=lambda region: region.address
-    )
+def _edge(board: Bench) -> tuple[int, int]:
+    """Return the address of a word where there is no memory, and of one of RAM beside it."""
+    ram = sorted((region for region in board.board.memory if region.kind == "ram"), key=lambda one: one.address)
+    if ram[-1].end < _END_OF_ADDRESSES:
+        return ram[-1].end, ram[-1].end - 4
+    return ram[0].address - 4, ram[0].address
 
 
 def test_where_there_is_no_memory_a_read_fails_and_the_board_goes_on(board: Bench) -> None:
-    ram = _last_ram(board)
+    outside, inside = _edge(board)
     with pytest.raises(BoardError):
-        board.read_memory(ram.end, 4)
-    board.write_memory(ram.end - 4, b"fine")
-    assert board.read_memory(ram.end - 4, 4) == b"fine"
+        board.read_memory(outside, 4)
+    board.write_memory(inside, b"fine")
+    assert board.read_memory(inside, 4) == b"fine"
 
 
 @pytest.mark.needs("OpenOCD")  # QEMU's stub says of every write that it is done
 def test_where_there_is_no_memory_a_write_fails_and_the_board_goes_on(board: Bench) -> None:
-    ram = _last_ram(board)
+    outside, inside = _edge(board)
     with pytest.raises(BoardError):
-        board.write_memory(ram.end, bytes(4))
-    board.write_memory(ram.end - 4, b"good")
-    assert board.read_memory(ram.end - 4, 4) == b"good"
+        board.write_memory(outside, bytes(4))
+    board.write_memory(inside, b"good")
+    assert board.read_memory(inside, 4) == b"good"

@@ -97,7 +97,7 @@ def test_a_fault_names_the_operator_that_was_running(remote: RpcSession) -> None
 def test_the_watchdog_says_where_a_run_hangs(remote: RpcSession) -> None:
     remote.limit_runs(200)
     fault = _fault_of(remote, "endless")
-    assert "watchdog" in fault.record.name or fault.record.name == "SIGALRM"
+    assert "watchdog" in fault.record.meaning.name or fault.record.meaning.name == "SIGALRM"
     assert fault.source_line.startswith("endless_wait at")
     assert fault.backtrace[0].startswith("endless_run at")
     _works_again(remote)

@@ -93,7 +93,9 @@ def _variant(board: Board, folder: Path, change: Callable[[dict[str, Any]], None
 
 
 def test_a_chip_of_another_kind_is_refused_before_anything_is_programmed(board: Board, tmp_path: Path) -> None:
-    other = _variant(board, tmp_path, lambda content: content["identity"].update(value=0x451))  # STM32F76x
+    other = _variant(
+        board, tmp_path, lambda content: content["physical"]["identity"].update(value=0x451)
+    )  # STM32F76x
     with (
         pytest.raises(BoardError, match=r"is not stm32f746: DBGMCU_IDCODE says 0x449, not 0x451"),
         attach(other, "virtual", log_directory=tmp_path),
@@ -134,7 +136,7 @@ def test_the_way_of_a_physical_board_with_a_model_in_place_of_the_chip(
     with start_virtual(board, tmp_path / "chip") as chip:
         assert chip.health_match
         select = f"st-link backend tcp {chip.health_match['stlink']}"
-        on_the_desk = _variant(board, tmp_path, lambda content: content["openocd"].update(select_serial=select))
+        on_the_desk = _variant(board, tmp_path, lambda content: content["physical"].update(select_serial=select))
         with attach(on_the_desk, "auto", log_directory=tmp_path) as bench:
             assert (bench.kind, bench.serial, bench.count_unit) == ("physical", NUCLEO.serial, "cycles")
             assert "PHYSICAL" in bench.describe()

@@ -15,7 +15,7 @@ from models.digits import quantize
 from models.digits.data import held_out
 from utvm import boards, firmware
 from utvm.attach import attach, find_probe
-from utvm.boards import Board, QemuBoard
+from utvm.boards import Board
 from utvm.compiler import Library, compile_model, load
 from utvm.errors import BoardError, ConfigError, ProbeError
 from utvm.probe.qemu import Qemu
@@ -40,9 +40,13 @@ def _variant(folder: Path, **changes: Any) -> Board:
 
 def test_what_a_board_is_capable_of_follows_from_its_data(tmp_path: Path) -> None:
     emulated, modelled = boards.load(_NAME), boards.load("stm32f746")
-    assert emulated.capabilities == {"debug port"}
-    assert modelled.capabilities == {"debug port", "watchpoints", "reset cause", "flash", "OpenOCD"}
-    assert _variant(tmp_path, lacks=["reset cause"]).capabilities == {"debug port", "watchpoints"}
+    always = {"debug port", "trap: division by zero", "trap: code that is not Thumb"}
+    live = "memory while running"
+    assert emulated.capabilities == always
+    assert modelled.capabilities == {*always, "watchpoints", "reset cause", live, "flash", "OpenOCD"}
+    assert modelled.capabilities_of("virtual") == modelled.capabilities_of("physical")
+    less = _variant(tmp_path, virtual={"emulator": _EMULATOR, "lacks": ["reset cause"]})
+    assert less.capabilities == {*always, "watchpoints", live}
 
 
 @pytest.mark.parametrize(
@@ -56,10 +60,12 @@ def test_what_a_board_is_capable_of_follows_from_its_data(tmp_path: Path) -> Non
         ),
         ({"virtual": {"emulator": {"kind": "qemu"}}}, r"virtual\.emulator\.program: Field required"),
         ({"virtual": {"emulator": _EMULATOR, "cpu": "cortex-m7"}}, r"virtual\.cpu: Extra inputs"),
-        ({"virtual": {"cpu": "cortex-m7"}}, "identity: Field required; .*openocd: Field required"),
-        ({"probes": []}, "probes: Extra inputs"),
+        ({"physical": {"probes": []}}, r"physical\.identity: Field required; .*physical\.select_serial: "),
         ({"openocd": {}}, "openocd: Extra inputs"),
-        ({"lacks": ["legs"]}, r"lacks.*: Input should be 'reset cause' or 'watchpoints'"),
+        (
+            {"virtual": {"emulator": _EMULATOR, "lacks": ["legs"]}},
+            r"virtual\.lacks.*: Input should be 'reset cause'",
+        ),
         ({"cycle_counter": "sundial"}, "cycle_counter: .*'architecture' or 'port'"),
     ],
 )
@@ -130,9 +136,10 @@ def test_memory_can_be_reached_while_the_core_runs_and_it_runs_on(tmp_path: Path
             bench.power_cycle()
 
 
-def test_every_instruction_is_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [_NAME, "pynq-z1"])
+def test_every_instruction_is_counted(name: str, tmp_path: Path) -> None:
     """A round is two instructions, whatever else a run takes (ARM DDI 0403E, A7.7: SUBS and B)."""
-    board = boards.load(_NAME)
+    board = boards.load(name)
     with (
         attach(board, "virtual", log_directory=tmp_path) as bench,
         HostDriven(bench, firmware.build(board, [_LOOP])) as session,
@@ -156,7 +163,6 @@ def _runs(board: Board, library: Library, pictures: list[Any], logs: Path) -> li
 def test_two_virtual_boards_of_different_makers_agree(tmp_path: Path) -> None:
     """The same library: the same outputs, and instruction counts within 1 %."""
     emulated, modelled = boards.load(_NAME), boards.load("stm32f746")
-    assert isinstance(emulated, QemuBoard)
     assert emulated.features == modelled.features
     library = compile_model(load(quantize.MODEL), features=modelled.features)
     pictures = [picture[np.newaxis] for picture in quantize.quantized_images(held_out()[0])[:20]]

@@ -11,7 +11,7 @@ import pytest
 from tests.processes import gone
 from utvm import process
 from utvm.errors import ProbeError, ToolchainError
-from utvm.process import Service
+from utvm.process import Job, Service
 
 
 def _python(code: str) -> list[str]:
@@ -108,3 +108,34 @@ def test_a_failing_tool_is_quoted() -> None:
 def test_a_tool_that_hangs_is_ended() -> None:
     with pytest.raises(ToolchainError, match=r"did not end within 0\.3 s"):
         process.run(_python("import time; time.sleep(60)"), timeout=0.3, error=ToolchainError)
+
+
+def test_a_job_is_waited_for_by_looking_and_says_how_it_ended(tmp_path: Path) -> None:
+    code = "import os, sys; print(os.getcwd()); sys.exit(5)"
+    with Job("helper", _python(code), log=tmp_path / "log", error=ProbeError, cwd=tmp_path) as job:
+        with pytest.raises(RuntimeError, match="helper has not ended"):
+            _ = job.exit_code
+        assert gone(job.pid)
+        assert not job.running
+        assert job.exit_code == 5
+        assert job.log_tail() == str(tmp_path)
+
+
+def test_a_job_that_is_asked_to_end_may_do_so_in_order(tmp_path: Path) -> None:
+    code = (
+        "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit('in order'))\n"
+        "print('up'); time.sleep(60)"
+    )
+    with Job("helper", _python(code), log=tmp_path / "log", error=ProbeError) as job:
+        while not job.log_tail():
+            assert job.running
+        job.ask_to_end()
+        assert gone(job.pid)
+        assert job.exit_code == 1
+    assert job.log_tail().endswith("in order")
+
+
+def test_a_job_that_has_not_ended_is_ended(tmp_path: Path) -> None:
+    with Job("helper", _python("import time; time.sleep(60)"), log=tmp_path / "log", error=ProbeError) as job:
+        pid = job.pid
+    assert gone(pid)

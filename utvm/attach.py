@@ -8,14 +8,14 @@ board.
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 import platformdirs
 from serial.tools import list_ports
 
-from utvm.boards import Board, OpenOcdBoard, QemuBoard
+from utvm.boards import Board, Emulator, Identity, Kind, Physical
 from utvm.console import Console
 from utvm.errors import BoardError, ConfigError, ProbeError
 from utvm.firmware import Firmware
@@ -27,7 +27,6 @@ from utvm.probe.qemu import Qemu
 from utvm.probe.usb import Probe, ProbeId, detect
 from utvm.process import Service
 
-Kind = Literal["virtual", "physical"]
 Wish = Literal["auto", "virtual", "physical"]
 
 
@@ -78,6 +77,12 @@ class Bench:
         self.console = console
         self._services = services
         self._machine = machine
+        self._image: Firmware | None = None
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What suites may need and this one has."""
+        return self.board.capabilities_of(self.kind)
 
     @property
     def count_unit(self) -> Literal["instructions", "cycles"]:
@@ -87,7 +92,7 @@ class Bench:
     def describe(self) -> str:
         """Return one line that says what is on the bench."""
         serial = f", serial {self.serial}" if self.serial else ""
-        return f"{self.board.name}: {self.model}, {self.probe}{serial}"
+        return f"{self.board.spoken}: {self.model}, {self.probe}{serial}"
 
     def check(self) -> None:
         """Raise ProbeError if something that the board needs has died."""
@@ -110,22 +115,43 @@ class Bench:
             self.gdb.write_memory(address, data)
 
     def program(self, firmware: Firmware) -> None:
-        """Program a firmware and verify it by reading it back; nothing is done where the board holds it already.
+        """Put a firmware where it runs from, and verify it by reading it back.
+
+        Nothing is done where the board holds it already. Afterwards the board stands before its first instruction.
+        For an image in RAM alone that is so until the next reset; flash is left as it is.
 
         Raises:
             BoardError: the code memory reads back otherwise than it was written, or refuses.
             ProbeError: the probe or what drives it failed.
         """
+        self._image = None
         self.reset(halt=True)
-        if self.first_difference(firmware) is None:
-            return
-        self._port.program(firmware.segments)
+        if self.first_difference(firmware) is not None:
+            self._load(firmware)
+        self._image = firmware
+        if self.board.start.by == "entry" or firmware.in_ram:
+            self._stand_at_entry(firmware)
+        else:
+            # A core takes its start and its stack from memory when it is reset.
+            self.reset(halt=True)
+
+    def _load(self, firmware: Firmware) -> None:
+        flash = [region for region in self.board.memory if region.kind == "flash"]
+
+        def in_flash(address: int) -> bool:
+            return any(region.address <= address < region.end for region in flash)
+
+        if to_program := [segment for segment in firmware.segments if in_flash(segment[0])]:
+            self._port.program(to_program)
+        for address, data in firmware.segments:
+            if not in_flash(address):
+                self.gdb.write_memory(address, data)
         wrong = self.first_difference(firmware)
         if wrong is not None:
-            kind = self.board.region(self.board.layout.code).kind
+            kind = "flash" if in_flash(wrong) else "ram"
             raise BoardError(
                 f"{kind} of {self.board.name} reads back wrong at {wrong:#010x} after programming",
-                "the flash may be worn out or write-protected",
+                "the flash may be worn out or write-protected" if kind == "flash" else "is its memory powered?",
             )
 
     def first_difference(self, firmware: Firmware) -> int | None:
@@ -137,8 +163,55 @@ class Bench:
         return None
 
     def reset(self, *, halt: bool) -> None:
-        """Reset the board; ``halt`` stops it before its first instruction."""
-        self._port.reset(halt=halt)
+        """Reset the board; ``halt`` stops it before its first instruction.
+
+        Where the debugger starts the program, it is the one that was programmed last, loaded again if the board
+        has lost it: a core that is only halted, because a reset would cost it its memory, stands there too.
+
+        Raises:
+            BoardError: its memory is not ready for an image.
+            ProbeError: the probe or what drives it failed.
+        """
+        if self.board.start.by == "vectors":
+            self._port.reset(halt=halt)
+            return
+        if self.board.start.reset or self._is_emulated:
+            self._port.reset(halt=True)
+        else:
+            self._port.halt()
+        self._prepare()
+        if self._image is not None:
+            if self.first_difference(self._image) is not None:
+                self._load(self._image)
+            self._stand_at_entry(self._image)
+            if not halt:
+                self.gdb.resume()
+
+    @property
+    def _is_emulated(self) -> bool:
+        return self.kind == "virtual" and self.board.virtual.emulator is not None
+
+    def _prepare(self) -> None:
+        """Do and check what memory needs before an image is in it."""
+        for word in self.board.start.prepare:
+            if self._is_emulated and not word.emulated:
+                continue
+            try:
+                if word.write:
+                    self._port.write_word(word.address, word.value)
+                found = int.from_bytes(self.gdb.read_memory(word.address, 4), "little")
+            except BoardError as error:
+                raise BoardError(f"{self.board.spoken}: {error.message}", word.otherwise) from error
+            if (found ^ word.value) & word.mask:
+                raise BoardError(
+                    f"{self.board.spoken} is not ready: {word.address:#010x} holds {found:#x}, "
+                    f"not {word.value:#x} (mask {word.mask:#x})",
+                    word.otherwise,
+                )
+
+    def _stand_at_entry(self, firmware: Firmware) -> None:
+        for name, value in firmware.entry_registers.items():
+            self.gdb.write_register(name, value)
 
     @property
     def has_power_switch(self) -> bool:
@@ -208,12 +281,14 @@ def attach(
     with contextlib.ExitStack() as stack:
         if probe is None:
             stack.enter_context(hold(f"virtual {board.name}", directory=_own_state()))
-        if isinstance(board, OpenOcdBoard):
-            yield _through_openocd(stack, board, probe, log_directory, latency_us)
-        elif isinstance(board, QemuBoard):
+        if board.physical and probe is not None:
+            yield _on_a_desk(stack, board, board.physical, probe, log_directory)
+        elif board.physical and board.virtual.model:
+            yield _modelled(stack, board, board.physical, log_directory, latency_us)
+        elif board.virtual.emulator:
             if latency_us:
                 raise ConfigError(f"{board.name} is emulated by QEMU: it has no probe that could be slow")
-            yield _in_qemu(stack, board, log_directory)
+            yield _in_qemu(stack, board, board.virtual.emulator, log_directory)
 
 
 def _own_state() -> Path:
@@ -226,68 +301,96 @@ def _own_state() -> Path:
     return own
 
 
-def _through_openocd(
-    stack: contextlib.ExitStack, board: OpenOcdBoard, probe: Probe | None, log_directory: Path, latency_us: int
+def _on_a_desk(
+    stack: contextlib.ExitStack, board: Board, physical: Physical, probe: Probe, log_directory: Path
 ) -> Bench:
-    """Start a software model where there is no probe, and OpenOCD on it or on the probe."""
-    if probe is None:
-        identity = board.virtual.serial
-        machine = stack.enter_context(start_virtual(board, log_directory, latency_us=latency_us))
-        assert machine.health_match
-        commands = [board.openocd.virtual_probe.format(port=machine.health_match["stlink"])]
-        console_url: str | None = f"socket://127.0.0.1:{machine.health_match['console']}"
-        description = "virtual ST-Link"
-        switched: Service | None = machine
-    else:
-        identity = probe.serial
-        stack.enter_context(hold(f"{probe.kind} {identity}"))
-        commands = [board.openocd.select_serial.format(serial=identity)]
-        console_url = _serial_device(identity)
-        description = f"{probe.kind} at USB {probe.usb_path}"
-        switched = None
+    """Start OpenOCD on a probe."""
+    stack.enter_context(hold(f"{probe.kind} {probe.serial}"))
+    commands = [physical.select_serial.format(serial=probe.serial)]
+    openocd, gdb = _openocd(stack, board, physical, commands, probe.serial, log_directory)
+    console_url = _serial_device(probe.serial, physical.console_interface)
+    return Bench(
+        board,
+        "physical",
+        "PHYSICAL board",
+        f"{probe.kind} at USB {probe.usb_path}",
+        probe.serial,
+        gdb,
+        OpenOcdPort(gdb, live=_is_live(board, "physical")),
+        stack.enter_context(_console(board, console_url)) if console_url else None,
+        (openocd,),
+    )
+
+
+def _modelled(
+    stack: contextlib.ExitStack, board: Board, physical: Physical, log_directory: Path, latency_us: int
+) -> Bench:
+    """Start a software model, and OpenOCD on it."""
+    machine = stack.enter_context(start_virtual(board, log_directory, latency_us=latency_us))
+    assert machine.health_match
+    commands = [board.model.probe.format(port=machine.health_match["stlink"])]
+    openocd, gdb = _openocd(stack, board, physical, commands, board.model.serial, log_directory)
+    return Bench(
+        board,
+        "virtual",
+        "VIRTUAL board, a software model",
+        "virtual ST-Link",
+        board.model.serial,
+        gdb,
+        OpenOcdPort(gdb, live=_is_live(board, "virtual")),
+        stack.enter_context(_console(board, f"socket://127.0.0.1:{machine.health_match['console']}")),
+        (machine, openocd),
+        machine,
+    )
+
+
+def _openocd(
+    stack: contextlib.ExitStack,
+    board: Board,
+    physical: Physical,
+    commands: Sequence[str],
+    serial: str,
+    log_directory: Path,
+) -> tuple[OpenOcd, GdbClient]:
+    """Start OpenOCD, and see that it has found the right board."""
     openocd = stack.enter_context(
         OpenOcd(board.openocd_config, commands=commands, log=log_directory / "openocd.log")
     )
-    gdb = stack.enter_context(GdbClient("127.0.0.1", openocd.gdb_port))
-    _check_identity(board, gdb, identity)
-    return Bench(
-        board,
-        "virtual" if probe is None else "physical",
-        "VIRTUAL board, a software model" if probe is None else "PHYSICAL board",
-        description,
-        identity,
-        gdb,
-        OpenOcdPort(gdb),
-        stack.enter_context(_console(board, console_url)) if console_url else None,
-        (openocd,) if switched is None else (switched, openocd),
-        switched,
+    gdb = stack.enter_context(
+        GdbClient("127.0.0.1", openocd.gdb_port, breakpoint_kind=board.cpu_row.breakpoint_kind)
     )
+    _check_identity(board.name, physical.identity, gdb, serial)
+    return openocd, gdb
 
 
-def _in_qemu(stack: contextlib.ExitStack, board: QemuBoard, log_directory: Path) -> Bench:
+def _in_qemu(stack: contextlib.ExitStack, board: Board, emulator: Emulator, log_directory: Path) -> Bench:
     """Start QEMU, which is board and debug port in one."""
-    emulator = board.virtual.emulator
     qemu = stack.enter_context(Qemu(emulator, log=log_directory / "qemu.log"))
-    gdb = stack.enter_context(GdbClient("127.0.0.1", qemu.gdb_port, advice=qemu.advice))
+    kind = board.cpu_row.breakpoint_kind
+    gdb = stack.enter_context(GdbClient("127.0.0.1", qemu.gdb_port, advice=qemu.advice, breakpoint_kind=kind))
     return Bench(
         board,
         "virtual",
         f"VIRTUAL board, emulated by QEMU ({emulator.machine})",
         "QEMU's GDB stub without OpenOCD",
-        board.virtual_serial,
+        "",
         gdb,
-        QemuPort(gdb),
+        QemuPort(gdb, live=_is_live(board, "virtual")),
         stack.enter_context(_console(board, f"socket://127.0.0.1:{qemu.console_port}")),
         (qemu,),
     )
+
+
+def _is_live(board: Board, kind: Kind) -> bool:
+    return "memory while running" in board.capabilities_of(kind)
 
 
 def _console(board: Board, url: str) -> Console:
     return Console(url, board.console.baud, board.console.flow_control)
 
 
-def start_virtual(board: OpenOcdBoard, log_directory: Path, *, port: int = 0, latency_us: int = 0) -> Service:
-    """Return the process of a virtual board, to be entered with ``with``.
+def start_virtual(board: Board, log_directory: Path, *, port: int = 0, latency_us: int = 0) -> Service:
+    """Return the process of a virtual board that is a software model, to be entered with ``with``.
 
     Its ``health_match`` has the groups ``stlink`` and ``console``: TCP ports on the loopback interface.
     """
@@ -300,7 +403,7 @@ def start_virtual(board: OpenOcdBoard, log_directory: Path, *, port: int = 0, la
             f"--stlink-port={port}",
             "--console-port=0",
             f"--latency-us={latency_us}",
-            f"--serial={board.virtual.serial}",
+            f"--serial={board.model.serial}",
         ],
         log=log_directory / "virtual.log",
         health=r"ready: st-link tcp (?P<stlink>\d+), console tcp (?P<console>\d+)",
@@ -311,7 +414,7 @@ def start_virtual(board: OpenOcdBoard, log_directory: Path, *, port: int = 0, la
 
 def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
     """Return the probe to use, or None for the virtual board."""
-    if not isinstance(board, OpenOcdBoard):
+    if not board.physical:
         if wish == "physical" or serial:
             raise ConfigError(f"{board.name} is emulated: there is no physical one here", "leave that out")
         return None
@@ -319,7 +422,7 @@ def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
         if serial:
             raise ConfigError("--serial names a physical board", "leave out --virtual")
         return None
-    detection = detect([ProbeId(match.kind, match.vendor, match.product) for match in board.probes])
+    detection = detect([ProbeId(match.kind, match.vendor, match.product) for match in board.physical.probes])
     found = [probe for probe in detection.probes if not serial or probe.serial == serial]
     if len(found) == 1:
         if not found[0].serial:
@@ -339,22 +442,29 @@ def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
     return None
 
 
-def _check_identity(board: OpenOcdBoard, gdb: GdbClient, serial: str) -> None:
+def _check_identity(board: str, expected: Identity, gdb: GdbClient, serial: str) -> None:
     """Refuse a board of another kind before anything is programmed into it."""
-    expected = board.identity
-    found = int.from_bytes(gdb.read_memory(expected.address, 4), "little") & expected.mask
+    try:
+        found = int.from_bytes(gdb.read_memory(expected.address, 4), "little") & expected.mask
+        said = f"says {found:#x}, not {expected.value:#x}"
+    except BoardError as error:
+        found, said = None, f"cannot be read: {error.message}"
     if found != expected.value:
         raise BoardError(
-            f"the board at probe {serial} is not {board.name}: "
-            f"{expected.register_name} says {found:#x}, not {expected.value:#x}",
+            f"the board at probe {serial} is not {board}: {expected.register_name} {said}",
             "name the right probe with --serial (./inv board.detect lists them), or use --virtual",
         )
 
 
-def _serial_device(serial: str) -> str | None:
-    """Return the serial device that belongs to a probe, found by its serial number."""
+def _serial_device(serial: str, interface: int | None) -> str | None:
+    """Return the serial device that belongs to a probe, found by its serial number and its USB interface."""
     for port in list_ports.comports():
-        if serial and port.serial_number == serial:
+        # A location ends with configuration and interface: 1-2.1:1.0
+        if serial and port.serial_number == serial and (port.location or "").endswith(_interface_of(interface)):
             device: str = port.device
             return device
     return None
+
+
+def _interface_of(interface: int | None) -> str:
+    return "" if interface is None else f".{interface}"

@@ -1,6 +1,7 @@
 """Every process the project starts is born here, watched here, and ended here.
 
 :func:`run` is for tools that end by themselves. :class:`Service` is for what stays: OpenOCD, a virtual board.
+:class:`Job` is for what ends by itself while others run beside it: a run of suites on one board of many.
 A service keeps its log, is ready once its health line has appeared, and is certainly gone when its ``with``
 block ends: SIGTERM first, SIGKILL to its whole process group when that is ignored. Should this process be
 killed outright, the kernel ends the service (``PR_SET_PDEATHSIG``).
@@ -113,7 +114,122 @@ def end_in_order_on_signals() -> None:
         signal.signal(number, interrupt)
 
 
-class Service:
+class _Owned:
+    """A process that is ours: its output goes to a log, and it is certainly gone when its ``with`` block ends."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log: Path,
+        error: type[UtvmError],
+        stop_timeout: float,
+        cwd: Path | None = None,
+    ) -> None:
+        self.name = name
+        self.log = log
+        self._command = [str(word) for word in command]
+        self._error = error
+        self._stop_timeout = stop_timeout
+        self._cwd = cwd
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """Process id.
+
+        Raises:
+            RuntimeError: it has not been started.
+        """
+        if self._process is None:
+            raise RuntimeError(f"{self.name} has not been started")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    def log_tail(self, lines: int = 12) -> str:
+        """Return the last lines of the log."""
+        return last_lines(self.log, lines)
+
+    def stop(self) -> None:
+        """End the process and everything it started. Safe to call again."""
+        if self._process is not None:
+            end(self._process, self._stop_timeout)
+
+    def _start(self, stdin: int) -> None:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with self.log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    self._command,
+                    cwd=self._cwd,
+                    stdin=stdin,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    # A session of its own: Ctrl-C in the terminal reaches us first, and we end it in order.
+                    start_new_session=True,
+                    preexec_fn=die_with_parent,  # noqa: PLW1509  one system call, no locks
+                )
+        except FileNotFoundError as cause:
+            raise self._error(
+                f"{self._command[0]} is not installed", "run ./inv doctor to see what is missing"
+            ) from cause
+
+
+class Job(_Owned):
+    """A process that ends by itself; where it has not, the end of its ``with`` block ends it.
+
+    Args:
+        name: what it is called in messages.
+        command: its command line.
+        log: file that receives its standard output and standard error.
+        error: the error raised when it cannot be started.
+        cwd: its working directory.
+        stop_timeout: seconds between SIGTERM and SIGKILL.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        *,
+        log: Path,
+        error: type[UtvmError],
+        cwd: Path | None = None,
+        stop_timeout: float = 2.0,
+    ) -> None:
+        super().__init__(name, command, log, error, stop_timeout, cwd)
+
+    def __enter__(self) -> "Job":
+        self._start(subprocess.DEVNULL)
+        return self
+
+    @property
+    def exit_code(self) -> int:
+        """What it ended with; negative: the signal that ended it.
+
+        Raises:
+            RuntimeError: it has not ended.
+        """
+        if self._process is None or self._process.poll() is None:
+            raise RuntimeError(f"{self.name} has not ended")
+        return self._process.returncode
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM and do not wait."""
+        if self._process is not None:
+            self._process.terminate()
+
+
+class Service(_Owned):
     """A process that stays until its ``with`` block ends.
 
     Args:
@@ -144,35 +260,15 @@ class Service:
         stop_timeout: float = 2.0,
         stdin: str | None = None,
     ) -> None:
-        self.name = name
-        self.log = log
-        self._command = [str(word) for word in command]
+        super().__init__(name, command, log, error, stop_timeout)
         self._health = re.compile(health)
-        self._error = error
         self._hint = hint
         self._start_timeout = start_timeout
-        self._stop_timeout = stop_timeout
         self._stdin = stdin
-        self._process: subprocess.Popen[bytes] | None = None
         self.health_match: re.Match[str] | None = None
 
     def __enter__(self) -> "Service":
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with self.log.open("wb") as log:
-                self._process = subprocess.Popen(
-                    self._command,
-                    stdin=subprocess.PIPE if self._stdin is not None else subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    # A session of its own: Ctrl-C in the terminal reaches us first, and we end it in order.
-                    start_new_session=True,
-                    preexec_fn=die_with_parent,  # noqa: PLW1509  one system call, no locks
-                )
-        except FileNotFoundError as cause:
-            raise self._error(
-                f"{self._command[0]} is not installed", "run ./inv doctor to see what is missing"
-            ) from cause
+        self._start(subprocess.PIPE if self._stdin is not None else subprocess.DEVNULL)
         try:
             self._hand_over_stdin()
             self._wait_until_healthy()
@@ -180,27 +276,6 @@ class Service:
             self.stop()
             raise
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    @property
-    def pid(self) -> int:
-        """Process id.
-
-        Raises:
-            RuntimeError: the service has not been started.
-        """
-        if self._process is None:
-            raise RuntimeError(f"{self.name} has not been started")
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        """Whether the process is alive."""
-        return self._process is not None and self._process.poll() is None
 
     def ask(self, number: signal.Signals, answer: str, timeout: float = 60.0) -> None:
         """Send a signal and wait for what the process says to it.
@@ -226,10 +301,6 @@ class Service:
                 )
             time.sleep(0.005)
 
-    def log_tail(self, lines: int = 12) -> str:
-        """Return the last lines of the log."""
-        return last_lines(self.log, lines)
-
     def check(self) -> None:
         """Raise the service's error if it has ended."""
         if not self.running:
@@ -239,11 +310,6 @@ class Service:
                 + self.log_tail(),
                 self._hint,
             )
-
-    def stop(self) -> None:
-        """End the process and everything it started. Safe to call again."""
-        if self._process is not None:
-            end(self._process, self._stop_timeout)
 
     def _lines(self) -> list[str]:
         """Return the log's lines; the last one only once it is complete."""

@@ -4,12 +4,14 @@ The files are in ``toolchains/`` at the root of the checkout. :class:`Toolchain`
 calls.
 """
 
+import contextlib
 import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -27,12 +29,16 @@ class Cpu(Record):
     """A row of a toolchain file: the flags for one core with its floating-point unit.
 
     ``architecture`` names the folder of the runtime that has the start-up code for it. ``features`` are what the
-    compiler may use beyond plain C: ``dsp`` is Arm's DSP extension (dual 16-bit multiply-accumulate).
+    compiler may use beyond plain C: ``dsp`` is Arm's DSP extension (dual 16-bit multiply-accumulate). ``traps``
+    are mistakes of a program that are faults on it and not on every CPU. ``breakpoint_kind`` is what GDB's
+    protocol calls a breakpoint in its code: for Arm, 2 is Thumb and 4 is not.
     """
 
     architecture: str
     flags: tuple[str, ...]
     features: frozenset[Literal["dsp"]] = frozenset()
+    traps: frozenset[Literal["division by zero", "code that is not Thumb"]] = frozenset()
+    breakpoint_kind: Literal[2, 4] = 2
 
 
 class ToolchainFile(Record):
@@ -108,12 +114,33 @@ class Toolchain:
         map_file: Path | None = None,
         small: Collection[Path] = (),
     ) -> None:
-        """Compile C and assembler sources, on all cores, and link them into an ELF file.
+        """Compile C and assembler sources and link them into an ELF file.
+
+        Args and errors are those of :meth:`compiled` and :meth:`Objects.link`.
+        """
+        with self.compiled(
+            output.parent, sources, cpu=cpu, include=include, defines=defines, path_map=path_map, small=small
+        ) as objects:
+            objects.link(output, linker_script=linker_script, map_file=map_file)
+
+    @contextlib.contextmanager
+    def compiled(
+        self,
+        directory: Path,
+        sources: Sequence[Path],
+        *,
+        cpu: str,
+        include: Sequence[Path],
+        defines: Sequence[str] = (),
+        path_map: Sequence[tuple[Path, str]] = (),
+        small: Collection[Path] = (),
+    ) -> Iterator["Objects"]:
+        """Compile C and assembler sources, on all cores; the objects are there for the length of a ``with`` block.
 
         Args:
+            directory: where the compiler runs.
             path_map: directories and what stands for them in debug information, so that the output does not
                 depend on where the checkout lies.
-            map_file: receives the linker's map; it names sources, by ``path_map``, where the linker saw objects.
             small: those of the sources whose size matters more than their speed.
 
         Raises:
@@ -132,24 +159,20 @@ class Toolchain:
         def compile_one(source: Path, made: Path) -> None:
             flags = self.data.small_flags if source in small else ()
             command = [*compiler, *flags, *options, "-c", source, "-o", made]
-            process.run(command, cwd=output.parent, error=ToolchainError)
+            process.run(command, cwd=directory, error=ToolchainError)
 
-        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as cores:
+        with tempfile.TemporaryDirectory() as folder:
             made = [Path(folder) / f"{number}.o" for number in range(len(sources))]
-            for _ in cores.map(compile_one, sources, made):
-                pass
-            script = [f"-Wl,-T,{linker_script}"] if linker_script else []
-            mapping = [f"-Wl,-Map,{map_file}"] if map_file else []
-            process.run(
-                [*compiler, *made, *self.data.link_flags, *script, *mapping, *self.data.libraries, "-o", output],
-                cwd=output.parent,
-                error=ToolchainError,
+            with ThreadPoolExecutor(os.cpu_count()) as cores:
+                for _ in cores.map(compile_one, sources, made):
+                    pass
+            names = [_stand_in(source, path_map) for source in sources]
+            yield Objects(
+                tuple(zip(made, names, strict=True)),
+                (*compiler, *made, *self.data.link_flags),
+                self.data.libraries,
+                directory,
             )
-            if map_file:
-                text = map_file.read_text(encoding="utf-8")
-                for source, compiled in zip(sources, made, strict=True):
-                    text = text.replace(str(compiled), _stand_in(source, path_map))
-                map_file.write_text(text, encoding="utf-8")
 
     def source_line(self, elf: Path, address: int) -> str:
         """Return ``function at file:line`` for a code address, or an empty string where it is unknown."""
@@ -157,6 +180,53 @@ class Toolchain:
             [self.tool("addr2line"), "-f", "-p", "-e", elf, f"{address:#x}"], error=ToolchainError
         ).strip()
         return "" if "??" in said else said
+
+
+@dataclass(frozen=True)
+class Objects:
+    """What the compiler made of some sources, ready to be linked as often as needed.
+
+    Attributes:
+        made: object files, each with what stands for its source's path.
+        words: the linker's call up to where a script is named.
+        libraries: what comes last in it.
+        directory: where it runs.
+    """
+
+    made: tuple[tuple[Path, str], ...]
+    words: tuple[str | Path, ...]
+    libraries: tuple[str, ...]
+    directory: Path
+
+    def link(
+        self,
+        output: Path,
+        *,
+        linker_script: Path | None = None,
+        map_file: Path | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
+        """Link the objects into an ELF file.
+
+        Args:
+            map_file: receives the linker's map; it names sources where the linker saw objects.
+            options: more words for the linker.
+
+        Raises:
+            ToolchainError: with the linker's own message.
+        """
+        script = [f"-Wl,-T,{linker_script}"] if linker_script else []
+        mapping = [f"-Wl,-Map,{map_file}"] if map_file else []
+        process.run(
+            [*self.words, *options, *script, *mapping, *self.libraries, "-o", output],
+            cwd=self.directory,
+            error=ToolchainError,
+        )
+        if map_file:
+            text = map_file.read_text(encoding="utf-8")
+            for compiled, name in self.made:
+                text = text.replace(str(compiled), name)
+            map_file.write_text(text, encoding="utf-8")
 
 
 def _stand_in(source: Path, path_map: Sequence[tuple[Path, str]]) -> str:

@@ -56,6 +56,43 @@ def test_a_folder_elsewhere_is_a_board_too(board: Board, tmp_path: Path) -> None
 _RAM = {"name": "ram", "address": 0x2000_0000, "size": "64K", "kind": "ram"}
 _CONSOLE = {"name": "USART1", "baud": 115200, "irqs": [9]}
 _FLASH = {"name": "flash", "address": 0x0800_0000, "size": "64K", "kind": "flash"}
+_LAYOUT = {"code": "flash", "data": "sram1", "stack": "dtcm", "stack_size": "8K"}
+_PHYSICAL = {
+    "identity": {"register_name": "ID", "address": 0xE0042000, "mask": 1, "value": 1},
+    "probes": [{"kind": "st-link", "vendor": 1, "product": 2}],
+    "select_serial": "serial {serial}",
+}
+_MODEL = {"cpu": "cortex-m7", "serial": "V", "probe": "tcp {port}", "peripherals": []}
+
+
+@pytest.mark.parametrize(
+    ("upper", "good"),
+    [
+        ({"continues": "dtcm"}, True),
+        ({"continues": "dtcm", "executable": False}, False),
+        ({"continues": "dtcm", "address": 0x2001_0400}, False),
+        ({"continues": "dtcm", "kind": "rom"}, False),
+        ({"continues": "flash"}, False),
+        ({"continues": "sram1"}, False),
+        ({"continues": "no-such-region"}, False),
+    ],
+)
+def test_ram_that_continues_other_ram_begins_where_that_ends_and_is_alike(
+    board: Board, tmp_path: Path, upper: dict[str, Any], good: bool
+) -> None:
+    memory = [
+        {"name": "flash", "address": 0x0800_0000, "size": "1M", "kind": "flash"},
+        {"name": "dtcm", "address": 0x2000_0000, "size": "64K", "kind": "ram"},
+        {"name": "sram1", "address": 0x2001_0000, "size": "64K", "kind": "ram", **upper},
+        {"name": "data", "address": 0x3000_0000, "size": "64K", "kind": "ram"},
+    ]
+    layout = {"code": "flash", "data": "data", "stack": "dtcm", "stack_size": "8K"}
+    target = str(_copy(board, tmp_path, {"memory": memory, "layout": layout}))
+    if good:
+        assert boards.load(target).region("sram1").continues == "dtcm"
+    else:
+        with pytest.raises(ConfigError, match="sram1 continues no RAM of its kind named"):
+            boards.load(target)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +122,14 @@ _FLASH = {"name": "flash", "address": 0x0800_0000, "size": "64K", "kind": "flash
             "",
             "must be flash",
         ),
-        ({"openocd": {"select_serial": "x", "virtual_probe": "tcp {prt}"}}, "", "not 'prt'"),
+        ({"physical": {**_PHYSICAL, "select_serial": "serial {sreial}"}}, "", r"physical: .*not 'sreial'"),
+        ({"physical": {**_PHYSICAL, "probes": []}}, "", r"physical\.probes: .*at least 1 item"),
+        ({"virtual": {"model": {**_MODEL, "probe": "tcp {prt}"}}}, "", r"virtual\.model: .*not 'prt'"),
+        ({}, "physical", "virtual.model stands in for a board that can be plugged in"),
+        ({"virtual": {}}, "", "virtual: a virtual board is either a model or an emulator"),
+        ({"layout": {**_LAYOUT, "code": "sram2"}}, "", "layout.code is ram: .*start.by must be entry"),
+        ({"start": {"reset": False}}, "", "start: reset and prepare are for a start by entry"),
+        ({"start": {"by": "magic"}}, "", r"start\.by: .*'vectors' or 'entry'"),
         ({"console": {**_CONSOLE, "flow_control": "xon-xoff"}}, "", r"console\.flow_control: .*'rts-cts'"),
         ({"timeouts": {"start": 0}}, "", r"timeouts\.start: .*greater than 0"),
         ({"timeouts": {"reset": 1}}, "", r"timeouts\.reset: Extra inputs"),

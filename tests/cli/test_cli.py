@@ -1,6 +1,7 @@
 """The command line: what it prints and the exit codes it ends with."""
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -57,6 +58,10 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
         (["model.run", "--model", "none.onnx", "--board", "stm32f746"], "none.onnx"),
         (["model.run", "--model", DIGITS, "--board", "stm32f746", "--input", "none.npy"], "none.npy"),
         (["model.run", "--model", ROOT / "README.md", "--board", "stm32f746"], "README.md"),
+        (
+            ["model.run", "--board", "stm32f746", "--in-ram", "--standing-alone"],
+            "exclude each other: RAM does not",
+        ),
         (["firmware.size", "--model", DIGITS, "--board", "nowhere/board"], "nowhere/board"),
         (["board.show", "no-such-board"], "no-such-board"),
         (["hil", "--help-me"], "--help-me"),
@@ -104,6 +109,30 @@ def test_sizes_are_printed_against_what_the_board_has() -> None:
     assert done.returncode == 0, done.stderr
     assert "of 1,048,576 bytes" in done.stdout
     assert ".rodata" in done.stdout
+
+
+def test_a_layout_for_ram_is_printed_by_section_region_and_address() -> None:
+    done = inv("firmware.size", "--model", DIGITS, "--board", "stm32f746", "--in-ram")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^ \.text +itcm +0x0000[0-9a-f]{4}  [\d,]+ *$", done.stdout, re.M)
+    assert re.search(r"^ \.stack +dtcm +0x20000000  8,192 *$", done.stdout, re.M)
+    assert "flash" not in done.stdout
+
+
+@pytest.mark.slow
+def test_a_model_in_ram_gives_the_same_and_takes_no_flash(tmp_path: Path) -> None:
+    told = {}
+    for option in ("--json", "--in-ram"):
+        words = ("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--json")
+        done = inv(*words, tmp_path / option, *([option] if option == "--in-ram" else []))
+        assert done.returncode == 0, done.stderr
+        told[option] = json.loads((tmp_path / option).read_text())
+    flashed, loaded = told.values()
+    assert loaded["outputs_sha256"] == flashed["outputs_sha256"]
+    assert loaded["instructions"] == flashed["instructions"]
+    assert (flashed["flash_bytes"] > 0, loaded["flash_bytes"]) == (True, 0)
+    # Code and constants are in RAM now, each once; initial values need no second place.
+    assert flashed["ram_bytes"] < loaded["ram_bytes"] <= flashed["ram_bytes"] + flashed["flash_bytes"] + 64
 
 
 def test_a_model_of_ones_own_runs_with_no_code_written(tmp_path: Path) -> None:

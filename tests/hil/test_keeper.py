@@ -11,8 +11,10 @@ from utvm.attach import Bench
 from utvm.errors import BoardError, CompileError, ProbeError, TransportError
 from utvm.hil.keeper import BenchKeeper
 from utvm.session import DeviceFault, FaultRecord
+from utvm.session.fault import ARCHITECTURES
+from utvm.session.fault.meaning import Meaning
 
-_FAULT = DeviceFault(FaultRecord(6, 0x10000, 0, 0, 0, 0xFFFFFFF9, 0x20001000, None), "")
+_FAULT = DeviceFault(FaultRecord(Meaning("UsageFault"), {"sp": 0x20001000}, ARCHITECTURES["cortex_m"]), "")
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ _MIXED = """
 import pytest
 from utvm.errors import BoardError, ConfigError, ProbeError, TransportError
 from utvm.session import DeviceFault, FaultRecord
+from utvm.session.fault import ARCHITECTURES
+from utvm.session.fault.meaning import Meaning
 
 def test_passes(board):
     pass
@@ -34,7 +36,8 @@ def test_expected_to_fail(board):
     assert False
 
 def test_faults(board):
-    record = FaultRecord(5, 0x8200, 0, 0, 0xDEADBEEF, 0xFFFFFFF9, 0x20001000, (0,) * 6 + (0x08000100, 0))
+    bus_fault = Meaning("BusFault", ("PRECISERR: bus error on a data access",), 0xDEADBEEF, "CFSR=0x00008200")
+    record = FaultRecord(bus_fault, {"sp": 0x20001000, "pc": 0x08000100}, ARCHITECTURES["cortex_m"])
     raise DeviceFault(record, "poke at poke.c:3")
 
 def test_board_says_no(board):

@@ -7,7 +7,6 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.hil.page import Page
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware, Section
 from utvm.hil import html, junit, pictures, report
@@ -118,6 +118,7 @@ def test_report_json_holds_the_contract(summary: RunReport, tmp_path: Path, smal
         ],
         "statistics": [{"name": "twice over RPC", "values": {"runs": 2, "reset_cause": "power"}}],
         "verdict": "infrastructure",
+        "trouble": "OpenOCD died",
         "exit_code": 3,
     }
 
@@ -227,36 +228,8 @@ def test_junit_tells_trouble_from_failure(summary: RunReport) -> None:
     assert properties["verdict"] == "infrastructure"
 
 
-class _Page(HTMLParser):
-    """What a browser would make of the page, as far as the tests ask."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.text = ""
-        self.open: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 def test_the_page_says_what_a_reader_asks_first(summary: RunReport) -> None:
-    page = _Page(html.render(summary))
+    page = Page(html.render(summary))
     assert page.open == []
     words = re.sub(r"\s+", " ", page.text)
     for expected in (
@@ -275,7 +248,7 @@ def test_the_page_says_what_a_reader_asks_first(summary: RunReport) -> None:
 
 
 def test_the_page_needs_nothing_from_outside(summary: RunReport) -> None:
-    page = _Page(html.render(summary))
+    page = Page(html.render(summary))
     assert not {"script", "link", "img", "iframe"} & set(page.tags)
     assert not {"src", "href"} & {name for name, _ in page.attributes}
     assert "url(" not in html.render(summary)
@@ -285,7 +258,7 @@ def test_text_from_a_test_stays_text(summary: RunReport, tmp_path: Path) -> None
     case = CaseResult(f"test_x.py::test[{_HOSTILE}]", Outcome.FAILED, 0.0, _HOSTILE, _HOSTILE)
     hostile = dataclasses.replace(summary, cases=(case,), trouble=_HOSTILE)
     directory = report.write(hostile, tmp_path)
-    page = _Page((directory / "index.html").read_text(encoding="utf-8"))
+    page = Page((directory / "index.html").read_text(encoding="utf-8"))
     assert "script" not in page.tags
     assert '<script>alert("x")</script>' in page.text
     assert "49" not in page.text.split("What went wrong")[1].split("Models")[0]

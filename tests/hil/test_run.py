@@ -47,13 +47,16 @@ def _orphans() -> set[int]:
 
 def test_every_suite_of_the_project_is_known() -> None:
     assert set(suites.names()) == {
+        "cifar10",
         "debug",
         "digits",
         "faults",
         "flash",
+        "health",
         "int8",
         "memory",
         "operators",
+        "ram",
         "rpc",
         "rpc_faults",
         "standing_alone",

@@ -1,6 +1,5 @@
 """Finding probes. The bus is a stand-in at pyusb's edge: no probe can be counted on where tests run."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -8,23 +7,11 @@ import pytest
 import usb.core
 import usb.util
 
+from tests.probe.fake_usb import FakeUsbDevice
 from utvm.probe import usb as usb_module
 from utvm.probe.usb import ProbeId, detect
 
 ST_LINK = ProbeId("st-link", 0x0483, 0x374B)
-
-
-@dataclass
-class FakeUsbDevice:
-    """What pyusb gives for a device; ``strings`` raises where it holds an exception."""
-
-    idVendor: int = 0x0483  # noqa: N815 (pyusb's names)
-    idProduct: int = 0x374B  # noqa: N815
-    bus: int = 1
-    port_numbers: tuple[int, ...] | None = (1,)
-    iSerialNumber: int = 3  # noqa: N815
-    iProduct: int = 2  # noqa: N815
-    strings: dict[int, str | Exception] = field(default_factory=lambda: {2: "STM32 STLink", 3: "A"})
 
 
 class FakeUsbBus:

@@ -80,7 +80,7 @@ def test_a_fault_is_reported_whole() -> None:
     assert len(report.record) == RECORD_SIZE
     with pytest.raises(DeviceFault) as caught:
         judge(report, image, "ns")
-    assert caught.value.record.name == "SIGSEGV"
+    assert caught.value.record.meaning.name == "SIGSEGV"
     assert f"bad.c:{line_of(bad, '/* here */')}" in caught.value.source_line
     assert any("utvm_main" in line for line in caught.value.backtrace)
 

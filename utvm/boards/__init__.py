@@ -4,31 +4,38 @@
 lists the boards that come with the project.
 """
 
-from utvm.boards.board import (
-    AnyBoard,
-    Board,
+from utvm.boards.board import AnyBoard, Board, ProcessBoard
+from utvm.boards.loader import alternatives, chips, load, load_any, names, probed
+from utvm.boards.parts import (
     Emulator,
+    Identity,
+    Kind,
     Layout,
     MemoryRegion,
-    OpenOcdBoard,
+    Physical,
+    Preparation,
     ProbeMatch,
-    ProcessBoard,
-    QemuBoard,
+    Start,
     Timeouts,
+    VirtualModel,
 )
-from utvm.boards.loader import chips, load, load_any, names, probed
 
 __all__ = [
     "AnyBoard",
     "Board",
     "Emulator",
+    "Identity",
+    "Kind",
     "Layout",
     "MemoryRegion",
-    "OpenOcdBoard",
+    "Physical",
+    "Preparation",
     "ProbeMatch",
     "ProcessBoard",
-    "QemuBoard",
+    "Start",
     "Timeouts",
+    "VirtualModel",
+    "alternatives",
     "chips",
     "load",
     "load_any",

@@ -2,153 +2,28 @@
 
 import itertools
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
+from utvm.boards.parts import (
+    Console,
+    Kind,
+    Lack,
+    Layout,
+    MemoryRegion,
+    Physical,
+    ProbeMatch,
+    Start,
+    Timeouts,
+    Virtual,
+    VirtualModel,
+)
 from utvm.config import Record
-from utvm.console import FlowControl
-from utvm.toolchain import Toolchain
-from utvm.virtual.spec import MachineSpec, Peripheral, Region
+from utvm.toolchain import Cpu, Toolchain
+from utvm.virtual.spec import MachineSpec, Region
 
 _SMALLEST_STACK = 512
-_UNITS = {"K": 1024, "M": 1024 * 1024}
-
-
-def _size(value: object) -> object:
-    """Turn ``64K`` or ``1M`` into bytes; leave the rest to the validator."""
-    if isinstance(value, str) and value[-1:] in _UNITS and value[:-1].isdigit():
-        return int(value[:-1]) * _UNITS[value[-1]]
-    if isinstance(value, str) and not value.isdigit():
-        raise ValueError(f"{value!r} is no size: give bytes, or a number with K or M, like 64K")
-    return value
-
-
-Bytes = Annotated[int, BeforeValidator(_size), Field(gt=0)]
-Address = Annotated[int, Field(ge=0, lt=2**32)]
-
-
-class MemoryRegion(Record):
-    """A region of the board's memory map, as its reference manual gives it.
-
-    ``sectors`` are the erase units of a flash region in bytes, in address order. ``alias_of`` names the flash
-    region that this one mirrors on another bus.
-    """
-
-    name: str
-    address: Address
-    size: Bytes
-    kind: Literal["ram", "flash", "rom"]
-    sectors: tuple[Bytes, ...] = ()
-    alias_of: str | None = None
-
-    @property
-    def end(self) -> int:
-        """First address after the region."""
-        return self.address + self.size
-
-    @model_validator(mode="after")
-    def _sectors_fill_the_region(self) -> "MemoryRegion":
-        if self.sectors and sum(self.sectors) != self.size:
-            raise ValueError(f"sectors of {self.name} add up to {sum(self.sectors)} bytes, not {self.size}")
-        return self
-
-
-class Layout(Record):
-    """Which region holds what, and the size of the stack in bytes."""
-
-    code: str
-    data: str
-    stack: str
-    stack_size: Bytes
-
-    @property
-    def regions(self) -> tuple[str, str, str]:
-        """The regions in the order of the roles: code, data, stack."""
-        return (self.code, self.data, self.stack)
-
-
-class ProbeMatch(Record):
-    """A debug probe that the board carries or is used with: what kind, and how USB knows it."""
-
-    kind: str
-    vendor: Annotated[int, Field(ge=0, lt=2**16)]
-    product: Annotated[int, Field(ge=0, lt=2**16)]
-
-
-class Identity(Record):
-    """A word in the chip that tells which one it is: probes of one kind sit on boards of many."""
-
-    register_name: str
-    address: Address
-    mask: Annotated[int, Field(gt=0, lt=2**32)]
-    value: Annotated[int, Field(ge=0, lt=2**32)]
-
-
-class Console(Record):
-    """The serial line on which the board talks; ``irqs`` are the interrupt lines that its port's handler takes.
-
-    ``flow_control`` is what its port does and this computer is to do with it.
-    """
-
-    name: str
-    baud: int
-    irqs: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
-    flow_control: FlowControl = "none"
-
-
-class Timeouts(Record):
-    """How long RPC waits for the board, in seconds.
-
-    ``start`` is until it has come up after a reset and begun a session: a virtual board on a busy computer takes
-    long. ``resend`` is until a request is sent again, the second time after twice as long, and so on.
-    """
-
-    start: Annotated[float, Field(gt=0)] = 30.0
-    resend: Annotated[float, Field(gt=0)] = 1.0
-
-
-class OpenOcdCommands(Record):
-    """OpenOCD commands that pick one probe; ``{serial}`` and ``{port}`` are filled in."""
-
-    select_serial: str
-    virtual_probe: str
-
-    @model_validator(mode="after")
-    def _can_be_filled_in(self) -> "OpenOcdCommands":
-        try:
-            self.select_serial.format(serial="")
-            self.virtual_probe.format(port=0)
-        except (KeyError, IndexError, ValueError) as error:
-            raise ValueError(f"only {{serial}} and {{port}} are filled in, not {error}") from error
-        return self
-
-
-class VirtualModel(Record):
-    """What a software model of ours needs beyond the memory map: its CPU model and peripherals."""
-
-    cpu: Literal["cortex-m7"]
-    serial: str
-    peripherals: tuple[Peripheral, ...]
-
-
-class Emulator(Record):
-    """The QEMU that is the board.
-
-    An instruction takes ``2 ** icount_shift`` nanoseconds of its clock (QEMU's ``-icount``).
-    """
-
-    kind: Literal["qemu"]
-    program: Annotated[str, Field(min_length=1)]
-    machine: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
-    # QEMU 7.2 takes no more.
-    icount_shift: Annotated[int, Field(ge=0, le=10)]
-
-
-class Emulated(Record):
-    """A virtual board that is an emulator of others, with a debug port of its own."""
-
-    emulator: Emulator
 
 
 class AnyBoard(Record):
@@ -171,13 +46,28 @@ class AnyBoard(Record):
         return frozenset()
 
     @property
-    def features(self) -> frozenset[str]:
-        """What the compiler may use beyond plain C; see :class:`utvm.toolchain.Cpu`.
+    def spoken(self) -> str:
+        """What it is called on a command line and in reports."""
+        return self.name
+
+    @property
+    def cpu_row(self) -> Cpu:
+        """What its toolchain's file says of its CPU.
 
         Raises:
             ConfigError: the toolchain's file is missing or has no such CPU.
         """
-        return frozenset(Toolchain(self.toolchain).cpu(self.cpu).features)
+        return Toolchain(self.toolchain).cpu(self.cpu)
+
+    @property
+    def architecture(self) -> str:
+        """The runtime's folder for its CPU; raises as :attr:`cpu_row`."""
+        return self.cpu_row.architecture
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What the compiler may use beyond plain C; see :class:`utvm.toolchain.Cpu`. Raises as :attr:`cpu_row`."""
+        return frozenset(self.cpu_row.features)
 
 
 class ProcessBoard(AnyBoard):
@@ -187,15 +77,12 @@ class ProcessBoard(AnyBoard):
 
 
 class Board(AnyBoard):
-    """A chip on a circuit board, with a debug port: an :class:`OpenOcdBoard` or a :class:`QemuBoard`.
+    """A chip on a circuit board, with a debug port.
 
     ``interrupts`` is the number of lines of its interrupt controller; ``clock_hz`` is the core clock that its
     port sets up, in hertz. ``cycle_counter`` says who counts: the architecture's own unit, or the board's port.
-    ``lacks`` names what suites ask for and the board has not.
+    ``choices`` are the settings that its file offers, each with its values; ``settings`` says what was chosen.
     """
-
-    code_kinds: ClassVar[tuple[str, ...]] = ("flash",)
-    """The kinds of memory that images may be in."""
 
     kind: Literal["chip"] = "chip"
     interrupts: Annotated[int, Field(ge=0)]
@@ -203,17 +90,51 @@ class Board(AnyBoard):
     layout: Layout
     console: Console
     cycle_counter: Literal["architecture", "port"] = "architecture"
-    lacks: frozenset[Literal["reset cause", "watchpoints"]] = frozenset()
+    start: Start = Start()
+    physical: Physical | None = None
+    virtual: Virtual
+    choices: dict[str, tuple[str, ...]] = Field({}, exclude=True)
+    settings: dict[str, str] = Field({}, exclude=True)
+
+    @property
+    def spoken(self) -> str:
+        """Its name with what was chosen, as a command line takes it."""
+        chosen = ",".join(f"{name}={value}" for name, value in self.settings.items())
+        return f"{self.name}:{chosen}" if chosen else self.name
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """What there is of it."""
+        return ("virtual", "physical") if self.physical else ("virtual",)
+
+    def capabilities_of(self, kind: Kind) -> frozenset[str]:
+        """Return what suites may need and the physical or the virtual board has.
+
+        OpenOCD programs flash, and reads and writes in every width.
+        """
+        part = self.physical if kind == "physical" else self.virtual
+        found = {"debug port", *get_args(Lack)} - (part.lacks if part else frozenset())
+        found |= {f"trap: {mistake}" for mistake in self.cpu_row.traps}
+        if kind == "physical" or self.virtual.model:
+            found.add("OpenOCD")
+            if any(region.kind == "flash" for region in self.memory):
+                found.add("flash")
+        return frozenset(found)
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What suites may need; what drives the debug port adds its own."""
-        return frozenset({"debug port", "reset cause", "watchpoints"}) - self.lacks
+        """What at least one of the two has."""
+        return frozenset().union(*(self.capabilities_of(kind) for kind in self.kinds))
+
+    @property
+    def probes(self) -> tuple[ProbeMatch, ...]:
+        """The probes that a physical one may be plugged in with."""
+        return self.physical.probes if self.physical else ()
 
     @property
     def virtual_serial(self) -> str:
-        """The serial number of the virtual board, or an empty string where nothing has one."""
-        return ""
+        """The serial number of the virtual board's probe, or an empty string where it has none."""
+        return self.virtual.model.serial if self.virtual.model else ""
 
     @model_validator(mode="after")
     def _memory_is_a_map(self) -> "Board":
@@ -228,11 +149,17 @@ class Board(AnyBoard):
         for lower, upper in itertools.pairwise(ordered):
             if lower.end > upper.address:
                 raise ValueError(f"memory regions {lower.name} and {upper.name} overlap")
+        for number, region in enumerate(ordered):
+            before = ordered[number - 1] if number else region
+            found = (before.name, before.end, before.kind, before.executable, region.kind)
+            wanted = (region.continues, region.address, "ram", region.executable, "ram")
+            if region.continues and found != wanted:
+                raise ValueError(f"{region.name} continues no RAM of its kind named {region.continues}")
         return self
 
     @model_validator(mode="after")
     def _layout_can_work(self) -> "Board":
-        for name, kinds in zip(self.layout.regions, (self.code_kinds, ("ram",), ("ram",)), strict=True):
+        for name, kinds in zip(self.layout.regions, (("flash", "ram"), ("ram",), ("ram",)), strict=True):
             if self.region(name).kind not in kinds:
                 raise ValueError(f"layout: {name} is {self.region(name).kind}; it must be {' or '.join(kinds)}")
         stack, size = self.region(self.layout.stack), self.layout.stack_size
@@ -265,46 +192,47 @@ class Board(AnyBoard):
         """The board's C port."""
         return self.directory / "port.c"
 
-
-class OpenOcdBoard(Board):
-    """A board that OpenOCD drives through a probe: one that is plugged in, or our software model of it."""
-
-    identity: Identity
-    probes: tuple[ProbeMatch, ...]
-    openocd: OpenOcdCommands
-    virtual: VirtualModel
+    @property
+    def openocd_config(self) -> Path:
+        """The OpenOCD script of a board that OpenOCD drives."""
+        return self.directory / "openocd.cfg"
 
     @model_validator(mode="after")
-    def _peripherals_are_outside_memory(self) -> "OpenOcdBoard":
-        for peripheral in self.virtual.peripherals:
+    def _parts_fit_together(self) -> "Board":
+        model = self.virtual.model
+        if model and not self.physical:
+            raise ValueError("virtual.model stands in for a board that can be plugged in: physical is missing")
+        if self.physical and self.start.by == "vectors" and self.region(self.layout.code).kind == "ram":
+            raise ValueError(
+                "layout.code is ram: a core finds no start there by itself, so start.by must be entry"
+            )
+        if self.start.by == "vectors" and self.start != Start():
+            raise ValueError("start: reset and prepare are for a start by entry")
+        for peripheral in model.peripherals if model else ():
             for irq in (*peripheral.irqs, *(() if peripheral.irq is None else (peripheral.irq,))):
                 if not 0 <= irq < self.interrupts:
-                    raise ValueError(f"virtual.peripherals: irq {irq} of {peripheral.model} is no line")
+                    raise ValueError(f"virtual.model.peripherals: irq {irq} of {peripheral.model} is no line")
             for region in self.memory:
                 if region.kind != "rom" and region.address <= peripheral.address < region.end:
-                    raise ValueError(f"virtual.peripherals: {peripheral.model} lies in region {region.name}")
+                    raise ValueError(f"virtual.model.peripherals: {peripheral.model} lies in region {region.name}")
         return self
 
     @property
-    def capabilities(self) -> frozenset[str]:
-        """OpenOCD programs flash, and reads and writes in every width, while the core runs too."""
-        return super().capabilities | {"OpenOCD", "flash"}
+    def model(self) -> VirtualModel:
+        """The software model of ours that is the virtual board.
 
-    @property
-    def virtual_serial(self) -> str:
-        """The serial number of the virtual board's probe."""
-        return self.virtual.serial
-
-    @property
-    def openocd_config(self) -> Path:
-        """The board's OpenOCD script."""
-        return self.directory / "openocd.cfg"
+        Raises:
+            RuntimeError: an emulator is the virtual board.
+        """
+        if self.virtual.model is None:
+            raise RuntimeError(f"{self.name} has no software model")
+        return self.virtual.model
 
     def machine_spec(self) -> MachineSpec:
-        """Return the numbers that the virtual board is built from."""
+        """Return the numbers that its software model is built from; raises as :attr:`model`."""
         return MachineSpec(
             name=self.name,
-            cpu=self.virtual.cpu,
+            cpu=self.model.cpu,
             interrupts=self.interrupts,
             reset_vector_base=self.region(self.layout.code).address,
             regions=tuple(
@@ -318,15 +246,5 @@ class OpenOcdBoard(Board):
                 )
                 for region in self.memory
             ),
-            peripherals=self.virtual.peripherals,
+            peripherals=self.model.peripherals,
         )
-
-
-class QemuBoard(Board):
-    """A board that exists emulated by QEMU alone, whose GDB stub is its debug port.
-
-    The stub writes memory of every kind, so that code may be in RAM: QEMU keeps it through a reset.
-    """
-
-    code_kinds: ClassVar[tuple[str, ...]] = ("flash", "ram")
-    virtual: Emulated

@@ -1,11 +1,12 @@
 """Finds and reads board folders."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
-from utvm.boards.board import Board, OpenOcdBoard, ProcessBoard, QemuBoard
+from utvm.boards.board import Board, ProcessBoard
 from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError
 from utvm.toolchain import Toolchain
@@ -13,22 +14,18 @@ from utvm.toolchain import Toolchain
 DIRECTORY = Path(__file__).resolve().parent
 
 _COMPLETE = (
-    "a board folder has board.yaml, openocd.cfg and port.c; that of an emulated board has no openocd.cfg, "
-    "that of a process board.yaml alone"
+    "a board folder has board.yaml and port.c, and openocd.cfg if it can be plugged in; that of a process has "
+    "board.yaml alone"
 )
 
 
 class _Kind(Record):
-    """What decides how the rest is read."""
+    """What decides how the rest is read. A setting's value is what it puts in place of other keys of the file."""
 
     model_config = ConfigDict(extra="ignore")
 
     kind: Literal["chip", "process"] = "chip"
-    virtual: object = None
-
-    @property
-    def emulated(self) -> bool:
-        return isinstance(self.virtual, dict) and "emulator" in self.virtual
+    settings: dict[str, Annotated[dict[str, dict[str, Any]], Field(min_length=1)]] = Field(default={})
 
 
 def names() -> tuple[str, ...]:
@@ -45,13 +42,24 @@ def chips() -> tuple[Board, ...]:
     return tuple(board for name in names() if isinstance(board := load_any(name), Board))
 
 
-def probed() -> tuple[OpenOcdBoard, ...]:
+def probed() -> tuple[Board, ...]:
     """Return the project's boards that can be plugged in through a probe, by name.
 
     Raises:
         ConfigError: one of their folders is wrong.
     """
-    return tuple(board for board in chips() if isinstance(board, OpenOcdBoard))
+    return tuple(board for board in chips() if board.physical)
+
+
+def alternatives(board: Board) -> tuple[Board, ...]:
+    """Return a board as it is with one of its settings chosen otherwise, once for each value."""
+    others = (
+        _read(board.directory, {**board.settings, name: value})
+        for name, values in board.choices.items()
+        for value in values
+        if value != board.settings[name]
+    )
+    return tuple(other for other in others if isinstance(other, Board))
 
 
 def load(name: str) -> Board:
@@ -67,7 +75,8 @@ def load(name: str) -> Board:
     if isinstance(board, ProcessBoard):
         raise ConfigError(
             f"{board.name} is a process on this computer: it has no debug port, no probe and no memory map",
-            "./inv hil, board.serve and model.profile take it; for this, name another board (./inv board.list)",
+            "./inv hil, model.run, model.eval, model.profile and board.serve take it; for this, name another "
+            "board (./inv board.list)",
         )
     return board
 
@@ -76,31 +85,54 @@ def load_any(name: str) -> Board | ProcessBoard:
     """Read and check a board's folder.
 
     Args:
-        name: a board of the project, or the path of a folder elsewhere (with a slash in it).
+        name: a board of the project, or the path of a folder elsewhere (with a slash in it); behind a colon, its
+            settings: ``NAME=VALUE``, with commas between them. One that is not said is the file's first.
 
     Raises:
-        ConfigError: there is no such board, or its folder is not complete and right; the message names the
-            file, the key and what was expected.
+        ConfigError: there is no such board or setting, or its folder is not complete and right; the message names
+            the file, the key and what was expected.
     """
-    directory = Path(name).resolve() if "/" in name else DIRECTORY / name
+    name, wanted = _settings_behind(name)
     if not name:
         raise ConfigError("no board is named", f"give one; boards: {', '.join(names())}")
     if "/" not in name and name not in names():
         raise ConfigError(f"there is no board {name!r}", f"boards: {', '.join(names())}")
+    return _read(Path(name).resolve() if "/" in name else DIRECTORY / name, wanted)
+
+
+def _settings_behind(name: str) -> tuple[str, dict[str, str]]:
+    """Take ``NAME:KEY=VALUE,...`` apart."""
+    head, _, tail = name.rpartition(":")
+    if "=" not in tail or not head:
+        return name, {}
+    wanted: dict[str, str] = {}
+    for pair in tail.split(","):
+        key, _, value = pair.partition("=")
+        if not key or not value or key in wanted:
+            raise ConfigError(f"{name!r}: {pair!r} is no setting", "for instance BOARD:NAME=VALUE,NAME=VALUE")
+        wanted[key] = value
+    return head, wanted
+
+
+def _read(directory: Path, wanted: Mapping[str, str]) -> Board | ProcessBoard:
     file = directory / "board.yaml"
     if not file.is_file():
         raise ConfigError(f"{file}: is missing", _COMPLETE)
     board: Board | ProcessBoard
-    files: list[Path] = []
     kind = load_yaml(file, _Kind)
+    chosen = _choose(directory.name, kind.settings, wanted)
     if kind.kind == "process":
         board = load_yaml(file, ProcessBoard, directory=directory)
-    elif kind.emulated:
-        board = load_yaml(file, QemuBoard, directory=directory)
-        files = [board.port_source]
+        files = []
     else:
-        board = load_yaml(file, OpenOcdBoard, directory=directory)
-        files = [board.openocd_config, board.port_source]
+        replaced: dict[str, Any] = {}
+        for name, value in chosen.items():
+            replaced |= kind.settings[name][value]
+        choices = {name: tuple(values) for name, values in kind.settings.items()}
+        board = load_yaml(
+            file, Board, **{**replaced, "directory": directory, "choices": choices, "settings": chosen}
+        )
+        files = [board.port_source, *([board.openocd_config] if board.physical else [])]
     for path in files:
         if not path.is_file():
             raise ConfigError(f"{path}: is missing", _COMPLETE)
@@ -110,3 +142,15 @@ def load_any(name: str) -> Board | ProcessBoard:
         )
     Toolchain(board.toolchain).cpu(board.cpu)
     return board
+
+
+def _choose(board: str, offered: Mapping[str, Mapping[str, object]], wanted: Mapping[str, str]) -> dict[str, str]:
+    """Return a value for each setting that is offered: the wanted one, else the first."""
+    for name, value in wanted.items():
+        if name not in offered:
+            raise ConfigError(
+                f"{board} has no setting {name!r}", f"it has: {', '.join(offered) or 'none'} (./inv board.show)"
+            )
+        if value not in offered[name]:
+            raise ConfigError(f"{board}: {name} cannot be {value!r}", f"it can be: {', '.join(offered[name])}")
+    return {name: wanted.get(name) or next(iter(values)) for name, values in offered.items()}

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from utvm import boards
 from utvm.attach import start_virtual
-from utvm.boards import OpenOcdBoard, ProcessBoard, QemuBoard
+from utvm.boards import Board, ProcessBoard
 from utvm.cli.output import LOGS, OUT
 from utvm.errors import ConfigError
 from utvm.probe.usb import Probe, ProbeId, detect
@@ -22,7 +22,7 @@ def list_boards() -> None:
     table = Table("board", "what it is", "probes (USB vendor:product)", box=None)
     for name in boards.names():
         board = boards.load_any(name)
-        known = board.probes if isinstance(board, OpenOcdBoard) else ()
+        known = board.probes if isinstance(board, Board) else ()
         probes = ", ".join(f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in known)
         table.add_row(name, board.title, probes or "none")
     OUT.print(table)
@@ -42,11 +42,15 @@ def show_board(name: str) -> None:
         OUT.print("  console    its standard input and output")
         return
     OUT.print(f"  console    {board.console.name}, {board.console.baud} baud")
-    if isinstance(board, OpenOcdBoard):
+    if board.physical:
         OUT.print(f"  openocd    {board.openocd_config}")
-    if isinstance(board, QemuBoard):
-        emulator = board.virtual.emulator
+    if emulator := board.virtual.emulator:
         OUT.print(f"  emulated   by QEMU: {emulator.program} -M {emulator.machine}; no OpenOCD")
+    for setting, values in board.choices.items():
+        others = ", ".join(value for value in values if value != board.settings[setting])
+        OUT.print(
+            f"  setting    {setting}={board.settings[setting]} (also: {others}); --board NAME:{setting}=VALUE"
+        )
     OUT.print(
         f"  layout     code in {board.layout.code}, data in {board.layout.data}, "
         f"stack of {board.layout.stack_size} B in {board.layout.stack}"
@@ -83,7 +87,7 @@ def detect_boards() -> None:
     OUT.print("choose one by serial: ./inv hil --board BOARD --serial SERIAL")
 
 
-def _candidates(probe: Probe, known: Sequence[OpenOcdBoard]) -> list[str]:
+def _candidates(probe: Probe, known: Sequence[Board]) -> list[str]:
     return [
         board.name
         for board in known
@@ -99,7 +103,7 @@ def serve_virtual(name: str, port: int, latency_us: int) -> None:
         ProbeError: it does not start, for instance because the port is taken.
     """
     board = boards.load(name)
-    if not isinstance(board, OpenOcdBoard):
+    if board.virtual.model is None:
         raise ConfigError(
             f"{board.name} is emulated by QEMU: it has no virtual probe for an OpenOCD",
             "./inv hil, model.run and board.serve take it; for this, name another board (./inv board.list)",
@@ -111,7 +115,7 @@ def serve_virtual(name: str, port: int, latency_us: int) -> None:
         assert machine.health_match
         stlink, console = machine.health_match["stlink"], machine.health_match["console"]
         OUT.print(f"VIRTUAL {board.name} is running; Ctrl-C ends it")
-        command = board.openocd.virtual_probe.format(port=stlink)
+        command = board.model.probe.format(port=stlink)
         OUT.print(f"  debug port: openocd -f {board.openocd_config} -c '{command}'")
         OUT.print(f"  console:    TCP port {console} of 127.0.0.1")
         OUT.print(f"  power off and on: kill -USR1 {machine.pid}")

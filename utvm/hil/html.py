@@ -9,7 +9,7 @@ from utvm.hil import pictures
 from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict
 from utvm.templates import templates_of
 
-_HEADLINES = {
+HEADLINES = {
     Verdict.PASSED: "Passed",
     Verdict.FAILED: "Failed",
     Verdict.INFRASTRUCTURE: "No verdict: infrastructure trouble",
@@ -22,10 +22,10 @@ def render(report: RunReport) -> str:
     suites: dict[str, list[CaseResult]] = {}
     for case in report.cases:
         suites.setdefault(case.suite, []).append(case)
-    template = _templates().get_template("index.html.j2")
+    template = page_templates().get_template("index.html.j2")
     return template.render(
         report=report,
-        headline=_HEADLINES[report.verdict],
+        headline=HEADLINES[report.verdict],
         outcomes=Outcome,
         suites=suites,
         troubled=[case for case in report.cases if case.outcome in (Outcome.FAILED, Outcome.INFRASTRUCTURE)],
@@ -38,7 +38,8 @@ def render(report: RunReport) -> str:
 
 
 @functools.cache
-def _templates() -> jinja2.Environment:
+def page_templates() -> jinja2.Environment:
+    """Return the templates of pages, with what they use to write figures."""
     environment = templates_of("utvm.hil", html=True)
     filters: dict[str, Callable[..., str]] = {
         "hex": lambda value: f"{value:#010x}",
@@ -46,6 +47,7 @@ def _templates() -> jinja2.Environment:
         "thousands": lambda value: f"{value:,}",
         "percent": lambda value: f"{100 * value:.2f} %",
         "seconds": lambda value: f"{value:.2f} s",
+        "clock": spoken_seconds,
     }
     environment.filters.update(filters)
     return environment
@@ -54,3 +56,10 @@ def _templates() -> jinja2.Environment:
 def spoken_bytes(size: int) -> str:
     """Return a size for a reader: ``64 KiB`` where that is exact, ``1,234 B`` otherwise."""
     return f"{size // 1024:,} KiB" if size and size % 1024 == 0 else f"{size:,} B"
+
+
+def spoken_seconds(duration: float) -> str:
+    """Return a duration for a reader: minutes and seconds, ``1:07``, with hours in front where there are any."""
+    minutes, seconds = divmod(round(duration), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -36,9 +36,14 @@ def render(report: RunReport) -> str:
         "verdict": report.verdict.value,
         "trouble": report.trouble,
     }.items():
-        ET.SubElement(properties, "property", name=name, value=_legal(value))
+        ET.SubElement(properties, "property", name=name, value=legal(value))
     for case in report.cases:
         _add(suite, case)
+    return document(root)
+
+
+def document(root: ET.Element) -> str:
+    """Return an element as the text of a whole file."""
     ET.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
@@ -47,17 +52,18 @@ def _add(suite: ET.Element, case: CaseResult) -> None:
     element = ET.SubElement(
         suite,
         "testcase",
-        classname=_legal(case.suite.removesuffix(".py")),
-        name=_legal(case.name),
+        classname=legal(case.suite.removesuffix(".py")),
+        name=legal(case.name),
         time=f"{case.duration_s:.3f}",
     )
     kind = _ELEMENTS.get(case.outcome)
     if kind:
-        child = ET.SubElement(element, kind, message=_legal(case.message))
-        child.text = _legal(case.details)
+        child = ET.SubElement(element, kind, message=legal(case.message))
+        child.text = legal(case.details)
     elif case.message:
-        ET.SubElement(element, "system-out").text = _legal(case.message)
+        ET.SubElement(element, "system-out").text = legal(case.message)
 
 
-def _legal(text: str) -> str:
+def legal(text: str) -> str:
+    """Return a text without what a document may not hold."""
     return _ILLEGAL.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from utvm.attach import Bench, Wish, attach, find_probe
-from utvm.boards import Board, ProcessBoard, QemuBoard
+from utvm.boards import Board, Kind, ProcessBoard
 from utvm.compiler import Library
 from utvm.errors import ProbeError, ProvisionError, ToolchainError, TransportError, UtvmError
 from utvm.firmware import Firmware, build
@@ -23,11 +23,9 @@ class Keeper(Protocol):
         identity: which one it is; before it was reached, which one was looked for.
         auto: whether nobody said which of several kinds to take.
         attached: how often it was attached.
-        driver: what drives it, a key of :attr:`utvm.hil.results.Environment.tools`.
     """
 
     attached: int
-    driver: str
 
     @property
     def board(self) -> Board | ProcessBoard: ...
@@ -37,6 +35,14 @@ class Keeper(Protocol):
 
     @property
     def auto(self) -> bool: ...
+
+    @property
+    def driver(self) -> str:
+        """What drives the chosen board, a key of :attr:`utvm.hil.results.Environment.tools`."""
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What suites may need and the chosen board has."""
 
     def choose(self) -> None:
         """Decide which board, once; raises UtvmError where there is none."""
@@ -78,16 +84,14 @@ class BenchKeeper:
 
     def __init__(self, board: Board, wish: Wish, *, serial: str, latency_us: int, log_directory: Path) -> None:
         self.board = board
-        emulated = isinstance(board, QemuBoard)
-        self.driver = "qemu" if emulated else "openocd"
-        self.auto = wish == "auto" and not emulated
+        self.auto = wish == "auto" and board.physical is not None
         self._wish = wish
         self.log_directory = log_directory
         self.attached = 0
         self._serial = serial
         self._latency_us = latency_us
         physical = wish == "physical" or bool(serial)
-        self._identity = BoardIdentity(board.name, "physical" if physical else "virtual", "", serial)
+        self._identity = BoardIdentity(board.spoken, "physical" if physical else "virtual", "", serial)
         self._bench: Bench | None = None
         self._session: HostDriven | None = None
         self._stack = contextlib.ExitStack()
@@ -96,6 +100,20 @@ class BenchKeeper:
     def identity(self) -> BoardIdentity:
         """Which board it is; before it was reached, which one was looked for."""
         return self._identity
+
+    @property
+    def _kind(self) -> Kind:
+        return "physical" if self._identity.kind == "physical" else "virtual"
+
+    @property
+    def driver(self) -> str:
+        """OpenOCD, or the emulator that is the board."""
+        return "qemu" if self._kind == "virtual" and self.board.virtual.emulator else "openocd"
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What suites may need and the chosen board has."""
+        return self.board.capabilities_of(self._kind)
 
     @property
     def bench(self) -> Bench:
@@ -116,19 +134,18 @@ class BenchKeeper:
             UtvmError: as :func:`utvm.attach.attach`.
         """
         self.release()
-        wish: Wish = "virtual" if self._identity.kind == "virtual" else "physical"
         self.attached += 1
         bench = self._stack.enter_context(
             attach(
                 self.board,
-                wish,
+                self._kind,
                 log_directory=self.log_directory / f"attached-{self.attached}",
                 serial=self._serial,
                 latency_us=self._latency_us,
             )
         )
         self._bench = bench
-        self._identity = BoardIdentity(self.board.name, bench.kind, bench.probe, bench.serial)
+        self._identity = BoardIdentity(self.board.spoken, bench.kind, bench.probe, bench.serial)
         return bench.describe()
 
     def choose(self) -> None:
@@ -140,10 +157,10 @@ class BenchKeeper:
         """
         probe = find_probe(self.board, self._wish, self._serial)
         if probe is None:
-            self._identity = BoardIdentity(self.board.name, "virtual", "", self.board.virtual_serial)
+            self._identity = BoardIdentity(self.board.spoken, "virtual", "", self.board.virtual_serial)
         else:
             self._serial = probe.serial
-            self._identity = BoardIdentity(self.board.name, "physical", probe.kind, probe.serial)
+            self._identity = BoardIdentity(self.board.spoken, "physical", probe.kind, probe.serial)
 
     def fresh(self) -> Bench:
         """Return the board reset and halted, without breakpoints.

@@ -33,6 +33,11 @@ class ProcessKeeper:
         self._image = ""
         self._running = contextlib.ExitStack()
 
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What suites may need and a process has."""
+        return self.board.capabilities
+
     def choose(self) -> None:
         """There is one of it, and it is always there."""
 

@@ -7,7 +7,7 @@ import shutil
 
 import utvm
 from utvm import process
-from utvm.boards import AnyBoard, QemuBoard
+from utvm.boards import AnyBoard, Board
 from utvm.cache import content_key, tree_digest
 from utvm.errors import ProvisionError
 from utvm.hil.results import Environment
@@ -34,8 +34,10 @@ def describe(board: AnyBoard) -> Environment:
         "unicorn": importlib.metadata.version("unicorn"),
         "utvm": utvm.__version__,
     }
-    if isinstance(board, QemuBoard):
-        tools["qemu"] = _qemu_version(board.virtual.emulator.program)
+    emulator = board.virtual.emulator if isinstance(board, Board) else None
+    # Where one can be plugged in, QEMU may not be needed: if it is, that is said when it is to be started.
+    if emulator and (shutil.which(emulator.program) or not (isinstance(board, Board) and board.physical)):
+        tools["qemu"] = _qemu_version(emulator.program)
     try:
         lock = _PYTHON_LOCK.read_bytes()
     except OSError as error:

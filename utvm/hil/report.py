@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import jsonschema
@@ -43,22 +44,48 @@ def write(report: RunReport, root: Path) -> Path:
         jsonschema.ValidationError: the report is not what its schema says, which is an error of this project.
     """
     content = report.as_json()
-    jsonschema.validate(content, _schema())
+    check(content)
     texts = {
         "report.json": json.dumps(content, indent=2, ensure_ascii=False) + "\n",
         "junit.xml": junit.render(report),
         "index.html": html.render(report),
     }
-    directory = root / report.run_id
+    return publish(root, report.run_id, lambda draft: write_texts(draft, texts))
+
+
+def check(content: Mapping[str, object]) -> None:
+    """Hold what a ``report.json`` says against its schema.
+
+    Raises:
+        jsonschema.ValidationError: it is not a report.
+    """
+    jsonschema.validate(content, _schema())
+
+
+def write_texts(directory: Path, texts: Mapping[str, str]) -> None:
+    """Write files into a directory; what is no Unicode in them becomes a question mark."""
+    for file, text in texts.items():
+        (directory / file).write_text(text, encoding="utf-8", errors="replace")
+
+
+def publish(root: Path, run_id: str, fill: Callable[[Path], None]) -> Path:
+    """Have a report appear as ``root/run_id``, whole or not at all, point ``root/latest`` at it, and return it.
+
+    Args:
+        fill: fills the empty directory it is handed.
+
+    Raises:
+        ConfigError: the directory cannot be written.
+    """
+    directory = root / run_id
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".draft-", dir=root, ignore_cleanup_errors=True) as name:
-            draft = Path(name) / report.run_id
+            draft = Path(name) / run_id
             draft.mkdir()
-            for file, text in texts.items():
-                (draft / file).write_text(text, encoding="utf-8", errors="replace")
+            fill(draft)
             draft.rename(directory)
-        _switch_latest(root, report.run_id)
+        _switch_latest(root, run_id)
     except OSError as error:
         raise ConfigError(
             f"{directory}: the report cannot be written: {error.strerror or error}",

@@ -9,6 +9,9 @@ from utvm.firmware import Firmware
 
 SCHEMA_VERSION = 1
 
+UNITS = ("instructions", "cycles", "ns")
+"""What a model's count can be of: on a virtual board, on a physical one, in a process."""
+
 
 class Outcome(str, enum.Enum):
     """How one test ended.
@@ -185,8 +188,14 @@ class RunReport:
             ],
             "statistics": [{"name": each.name, "values": dict(each.values)} for each in self.statistics],
             "verdict": self.verdict.value,
+            "trouble": self.trouble,
             "exit_code": int(self.verdict.exit_code),
         }
+
+
+def unit_of(model: Mapping[str, object]) -> str:
+    """Return the unit of the count that a model's entry in ``report.json`` has."""
+    return next(unit for unit in UNITS if unit in model)
 
 
 def decide(cases: Iterable[CaseResult], *, trouble: str, interrupted: bool) -> tuple[Verdict, str]:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from utvm.attach import Wish
+from utvm.attach import Wish, find_probe
+from utvm.boards import AnyBoard, Board
 from utvm.errors import ConfigError, ExitCode
 from utvm.hil import plugin
 from utvm.toolchain import ROOT
@@ -25,6 +26,30 @@ _EXIT_CODES = {
 def names() -> tuple[str, ...]:
     """Return the suites there are, sorted."""
     return tuple(sorted(path.stem.removeprefix("test_") for path in DIRECTORY.glob("test_*.py")))
+
+
+def check_wish(board: AnyBoard, wish: Wish, serial: str) -> None:
+    """Refuse what cannot be had of a board, before a run begins and a report is written.
+
+    Raises:
+        ConfigError: the wish is nothing that the board can be, or cannot be told from what is plugged in.
+        ProbeError: the physical board that was asked for is not plugged in.
+    """
+    if isinstance(board, Board):
+        find_probe(board, wish, serial)
+    elif wish != "auto" or serial:
+        raise ConfigError(f"{board.name} is a process: it is neither plugged in nor virtual", "leave that out")
+
+
+def check_names(suites: Sequence[str]) -> None:
+    """Refuse a suite that there is not.
+
+    Raises:
+        ConfigError: with the names of those that there are.
+    """
+    unknown = [suite for suite in suites if suite not in names()]
+    if unknown:
+        raise ConfigError(f"there is no suite {unknown[0]!r}", f"suites: {', '.join(names())}")
 
 
 def run(
@@ -50,9 +75,7 @@ def run(
         ConfigError: there is no such suite.
         KeyboardInterrupt: interrupted before the run had begun; later, that is a verdict.
     """
-    unknown = [suite for suite in suites if suite not in names()]
-    if unknown:
-        raise ConfigError(f"there is no suite {unknown[0]!r}", f"suites: {', '.join(names())}")
+    check_names(suites)
     arguments = [
         f"--rootdir={ROOT}",
         f"--config-file={ROOT / 'pyproject.toml'}",

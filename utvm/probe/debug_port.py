@@ -1,8 +1,8 @@
 """What a bench asks of whatever is at a board's debug port beyond GDB's own protocol: OpenOCD, or QEMU's stub."""
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 from utvm.errors import ProbeError
 from utvm.probe.gdb import GdbClient
@@ -10,24 +10,49 @@ from utvm.probe.gdb import GdbClient
 _HALT_TIMEOUT = 5.0  # Seconds.
 
 
-class DebugPort(Protocol):
-    """One of the two; every method raises ProbeError where the other end fails."""
+class DebugPort(ABC):
+    """One of the two; every method raises ProbeError where the other end fails.
 
+    Args:
+        live: whether memory can be reached while the core runs.
+    """
+
+    def __init__(self, gdb: GdbClient, *, live: bool) -> None:
+        self._gdb = gdb
+        self._live = live
+
+    @abstractmethod
     def program(self, segments: Sequence[tuple[int, bytes]]) -> None:
-        """Put an image where it runs from: pairs of address and bytes. The target must be halted."""
+        """Program flash: pairs of address and bytes. The target must be halted."""
 
+    @abstractmethod
     def reset(self, *, halt: bool) -> None:
         """Reset the board; ``halt`` stops it before its first instruction."""
 
-    def access(self) -> contextlib.AbstractContextManager[None]:
-        """Memory and breakpoints can be reached for the length of a ``with`` block."""
+    def write_word(self, address: int, value: int) -> None:
+        """Write 32 bits, to a peripheral's register for instance. The target must be halted."""
+        self._gdb.write_memory(address, value.to_bytes(4, "little"))
+
+    @contextlib.contextmanager
+    def access(self) -> Iterator[None]:
+        """Reach memory and breakpoints for the length of a ``with`` block; a core stands still if it must."""
+        running = not self._live and self.halt()
+        yield
+        if running:
+            self._gdb.resume()
+
+    def halt(self) -> bool:
+        """Stop the core; return whether it ran."""
+        running = self._gdb.running
+        if running:
+            self._gdb.interrupt()
+            if self._gdb.wait_for_stop(_HALT_TIMEOUT) is None:
+                raise ProbeError("the core does not stop", "check the board's power; is this computer overloaded?")
+        return running
 
 
-class OpenOcdPort:
-    """OpenOCD: it programs flash, and reaches memory while the core runs."""
-
-    def __init__(self, gdb: GdbClient) -> None:
-        self._gdb = gdb
+class OpenOcdPort(DebugPort):
+    """OpenOCD, which has the algorithms for flash."""
 
     def program(self, segments: Sequence[tuple[int, bytes]]) -> None:
         """Program flash."""
@@ -37,43 +62,24 @@ class OpenOcdPort:
         """Reset through the probe."""
         self._gdb.monitor("reset halt" if halt else "reset run")
 
-    def access(self) -> contextlib.AbstractContextManager[None]:
-        """Nothing has to be done."""
-        return contextlib.nullcontext()
 
-
-class QemuPort:
-    """QEMU's GDB stub: code memory is written as RAM is, and nothing is answered while the core runs."""
-
-    def __init__(self, gdb: GdbClient) -> None:
-        self._gdb = gdb
+class QemuPort(DebugPort):
+    """QEMU's GDB stub, to which flash is memory like any other."""
 
     def program(self, segments: Sequence[tuple[int, bytes]]) -> None:
-        """Write memory, and have the core take its start and its stack from there."""
+        """Write memory."""
         for address, data in segments:
             self._gdb.write_memory(address, data)
-        self.reset(halt=True)
+
+    def write_word(self, address: int, value: int) -> None:
+        """Write 32 bits as a core does: what the stub writes otherwise does not reach peripherals."""
+        self._gdb.set_mode("Qqemu.PhyMemMode:1")
+        super().write_word(address, value)
+        self._gdb.set_mode("Qqemu.PhyMemMode:0")
 
     def reset(self, *, halt: bool) -> None:
         """Reset the machine; its memory stays as it is."""
-        self._halt()
+        self.halt()
         self._gdb.monitor("system_reset")
         if not halt:
             self._gdb.resume()
-
-    @contextlib.contextmanager
-    def access(self) -> Iterator[None]:
-        """Stop a running core meanwhile; emulated time stands still too."""
-        running = self._halt()
-        yield
-        if running:
-            self._gdb.resume()
-
-    def _halt(self) -> bool:
-        """Stop the core; return whether it ran."""
-        running = self._gdb.running
-        if running:
-            self._gdb.interrupt()
-            if self._gdb.wait_for_stop(_HALT_TIMEOUT) is None:
-                raise ProbeError("QEMU does not stop its core", "is this computer overloaded?")
-        return running

@@ -25,7 +25,6 @@ from utvm.probe.target_xml import (
 
 _WATCH_TYPES: dict[str, int] = {"write": 2, "read": 3, "access": 4}
 _HARDWARE_BREAKPOINT = 1
-_THUMB = 2
 
 # The largest transfer of an ST-Link: a packet that carries a whole number of them wastes no command.
 _TRANSFER_BYTES = 6144
@@ -53,17 +52,27 @@ class GdbClient:
         port: its TCP port.
         timeout: seconds a reply may take; flash and monitor commands have their own, longer ones.
         advice: what the user can do when the server does not answer.
+        breakpoint_kind: what the target calls a breakpoint in its code (GDB manual, "ARM Breakpoint Kinds").
 
     Raises:
         ProbeError: the link or the server fails, or a reply does not come in time. Every method may raise it.
         BoardError: the server answers that the target refuses: a bad address, no free breakpoint.
     """
 
-    def __init__(self, host: str, port: int, *, timeout: float = 10.0, advice: str = _OPENOCD_ADVICE) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout: float = 10.0,
+        advice: str = _OPENOCD_ADVICE,
+        breakpoint_kind: int = 2,
+    ) -> None:
         self._host = host
         self._port = port
         self._timeout = timeout
         self._advice = advice
+        self._breakpoint_kind = breakpoint_kind
         self._binary_writes = True
         self._link: GdbLink | None = None
         self._packet_bytes = _DEFAULT_PACKET_BYTES
@@ -131,7 +140,9 @@ class GdbClient:
             reply = self._request(b"X%x,%x:%b" % (address, len(data), escape(data)))
             self._binary_writes = reply != b""
         if not self._binary_writes:
-            half = (len(data) + 1) // 2
+            # A word stays one: to a peripheral, two halves are something else.
+            fits = 2 * len(data) <= self._packet_bytes - _WRITE_OVERHEAD_BYTES
+            half = len(data) if fits else (len(data) + 1) // 2
             parts = [(address, data[:half]), (address + half, data[half:])]
             replies = [self._request(b"M%x,%x:%b" % (at, len(x), x.hex().encode())) for at, x in parts if x]
             return all(reply == b"OK" for reply in replies)
@@ -182,7 +193,8 @@ class GdbClient:
 
     def _named(self, name: str) -> Register:
         for register in self._registers:
-            if register.name == name:
+            # What OpenOCD calls xPSR is xpsr in QEMU.
+            if register.name.lower() == name.lower():
                 return register
         raise BoardError(f"the target has no register {name}", f"it has {', '.join(self.register_names)}")
 
@@ -194,12 +206,12 @@ class GdbClient:
 
     def insert_breakpoint(self, address: int) -> None:
         """Set a hardware breakpoint on an instruction."""
-        self._point("Z", _HARDWARE_BREAKPOINT, address, _THUMB, "breakpoint")
+        self._point("Z", _HARDWARE_BREAKPOINT, address, self._breakpoint_kind, "breakpoint")
         self._breakpoints.add(address)
 
     def remove_breakpoint(self, address: int) -> None:
         """Take a hardware breakpoint out."""
-        self._point("z", _HARDWARE_BREAKPOINT, address, _THUMB, "breakpoint")
+        self._point("z", _HARDWARE_BREAKPOINT, address, self._breakpoint_kind, "breakpoint")
         self._breakpoints.discard(address)
 
     def clear_breakpoints(self) -> None:
@@ -313,6 +325,14 @@ class GdbClient:
         return False
 
     # The server itself
+
+    def set_mode(self, packet: str) -> None:
+        """Send a packet that changes how the server works and is answered by OK.
+
+        Raises:
+            BoardError: it is not.
+        """
+        self._expect_ok(packet.encode(), f"{packet} cannot be set")
 
     def monitor(self, command: str, timeout: float = 60.0) -> str:
         """Run a command of the server (OpenOCD's command line) and return what it printed.

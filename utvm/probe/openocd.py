@@ -36,6 +36,10 @@ _HINTS: tuple[tuple[str, str], ...] = (
         r"|Could not initialize the debug port|" + re.escape(_NO_TARGET),
         "the probe works but the board does not answer: is it powered, is the debug cable in place?",
     ),
+    (
+        r"IR capture error|scan chain interrogation failed|UNEXPECTED: ",
+        "the probe works, but the board's JTAG chain is not there: is it powered? is it the board that was named?",
+    ),
     (r"Can't find [^\n]*\.cfg|invalid command name|wrong # args", "the board's openocd.cfg is at fault"),
 )
 

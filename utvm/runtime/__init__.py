@@ -2,8 +2,9 @@
 
 ``include/utvm.h`` is what board ports and programs are written against. ``host_driven/``, ``rpc/`` and
 ``standing_alone/`` are the executors: one of them is in an image. ``cortex_m/`` and ``host/`` have what one
-architecture needs, and in a folder named after an executor what only that one needs of it; the C files beside this
-one are for every image. Below ``rpc/``, an architecture has a folder for each pipe that RPC can go through.
+architecture needs, and in a folder named after an executor what only that one needs of it; ``bare_metal/`` has in
+the same way what all architectures without an operating system share, and the C files beside this one are for
+every image. Below ``rpc/``, these have a folder for each pipe that RPC can go through.
 ``portable/`` has what becomes a part of libraries. This module only says where they are.
 """
 
@@ -15,10 +16,17 @@ DIRECTORY = Path(__file__).resolve().parent
 INCLUDE = DIRECTORY / "include"
 PORTABLE = DIRECTORY / "portable"
 
+_BARE_METAL = DIRECTORY / "bare_metal"
+_HOSTED = frozenset({"host"})  # Architectures whose programs run in an operating system.
+
 Executor = Literal["host_driven", "rpc", "standing_alone"]
 """What is in an image beside the programs: the debug port drives it, RPC does, or nobody."""
 Pipe = Literal["console", "rtt", "semihosting", "stdio", "tcp"]
 """What RPC goes through: a serial line, buffers in memory, the debugger's file calls, a process's streams, TCP."""
+
+_WITHOUT: Mapping[str, frozenset[Pipe]] = {"cortex_a": frozenset({"rtt", "semihosting"})}
+"""Pipes that an architecture cannot have although it shares the code: caches hide memory from a probe there, and
+the debugger does not see the call."""
 
 PIPE_NEEDS: Mapping[Pipe, str] = {"rtt": "OpenOCD", "semihosting": "OpenOCD"}
 """What a board must be capable of for a pipe, where that is more than code for its architecture."""
@@ -37,9 +45,17 @@ def defines(executor: Executor) -> tuple[str, ...]:
     return (f'UTVM_RPC_PROTOCOL="{RPC_PROTOCOL}"', f"UTVM_RPC_PACKET_BYTES={RPC_PACKET_BYTES}u")
 
 
+def _folders(architecture: str) -> tuple[Path, ...]:
+    """Return the folders of an architecture: the one that it shares, where it does, and its own."""
+    own = DIRECTORY / architecture
+    return (own,) if architecture in _HOSTED else (_BARE_METAL, own)
+
+
 def pipes(architecture: str) -> tuple[Pipe, ...]:
     """Return the pipes that an architecture has code for, sorted."""
-    return tuple(pipe for pipe in get_args(Pipe) if (DIRECTORY / architecture / "rpc" / pipe).is_dir())
+    folders = _folders(architecture)
+    known = [pipe for pipe in get_args(Pipe) if any((folder / "rpc" / pipe).is_dir() for folder in folders)]
+    return tuple(pipe for pipe in known if pipe not in _WITHOUT.get(architecture, ()))
 
 
 def images(architecture: str) -> tuple[tuple[Executor, Pipe | None], ...]:
@@ -54,13 +70,14 @@ def sources(architecture: str, executor: Executor, pipe: Pipe | None = None) -> 
     Args:
         pipe: what RPC goes through; no other executor has one.
     """
-    folder = DIRECTORY / architecture
-    places = [DIRECTORY, DIRECTORY / executor, folder, folder / executor]
-    if pipe is not None:
-        places.append(folder / executor / pipe)
+    places = [DIRECTORY, DIRECTORY / executor]
+    for folder in _folders(architecture):
+        places += [folder, folder / executor]
+        if pipe is not None:
+            places.append(folder / executor / pipe)
     return tuple(path for pattern in ("*.S", "*.c") for where in places for path in sorted(where.glob(pattern)))
 
 
 def include(architecture: str, executor: Executor) -> tuple[Path, ...]:
     """Return the folders of header files that these sources need."""
-    return (INCLUDE, DIRECTORY / architecture, DIRECTORY / executor)
+    return (INCLUDE, *_folders(architecture), DIRECTORY / executor)

@@ -3,11 +3,10 @@
 import struct
 
 from utvm.firmware import Firmware
-from utvm.firmware.unwind import callers, registers_at_fault
+from utvm.firmware.unwind import callers, convention_of
 from utvm.session.fault import DeviceFault, FaultRecord
 
 _DEEPEST = 16  # Lines of a guess.
-_THUMB = 1
 
 
 def explain(firmware: Firmware, record: FaultRecord, stack: bytes) -> DeviceFault:
@@ -25,13 +24,12 @@ def explain(firmware: Firmware, record: FaultRecord, stack: bytes) -> DeviceFaul
         # A return address is behind its call. What is in the C library has no line.
         backtrace = tuple(line for address in callers_of_it if (line := firmware.source_line(address - 1)))
         return DeviceFault(record, firmware.source_line(pc), running, backtrace)
-    if record.frame is None:
+    if record.pc is None:
         guess = _on_the_stack(firmware, stack)
         return DeviceFault(record, "", running, tuple(f"{line} (found on the stack)" for line in guess))
-    registers = registers_at_fault(record.frame, record.saved, record.sp, record.exc_return)
-    addresses = callers(firmware.elf, registers, record.stack, stack)
+    addresses = callers(firmware.elf, tuple(record.registers.values()), record.stack, stack)
     lines = tuple(firmware.source_line(address - 1) or f"{address:#010x}" for address in addresses)
-    return DeviceFault(record, firmware.source_line(record.frame[6]), running, lines)
+    return DeviceFault(record, firmware.source_line(record.pc), running, lines)
 
 
 def _running(firmware: Firmware, record: FaultRecord) -> str:
@@ -50,9 +48,12 @@ def _running(firmware: Firmware, record: FaultRecord) -> str:
 
 def _on_the_stack(firmware: Firmware, stack: bytes) -> list[str]:
     """Return the lines of code whose addresses lie on a stack that overflowed, most of them return addresses."""
+    convention = convention_of(firmware.elf)
     found: list[str] = []
-    for (word,) in struct.iter_unpack("<I", stack[: len(stack) & ~3]):
-        line = firmware.source_line(word - 2) if word & _THUMB and firmware.is_code(word) else ""
+    for word in convention.words(stack):
+        likely = convention.is_return_address(word) and firmware.is_code(word)
+        # Whatever the mark of code is, the call is in the two bytes before.
+        line = firmware.source_line(word - 2) if likely else ""
         if line and (not found or found[-1] != line):
             found.append(line)
         if len(found) == _DEEPEST:

@@ -27,7 +27,7 @@ class HostDriven:
     """A firmware on a board, ready to run its models.
 
     Entering programs the firmware unless the board holds it already, resets the board and waits until it is
-    up. Leaving takes the breakpoints out.
+    up. A firmware that was built for RAM is loaded after every reset instead. Leaving takes the breakpoints out.
 
     Args:
         timeout: seconds that one run may take.
@@ -47,7 +47,8 @@ class HostDriven:
         self._runs = 0
 
     def __enter__(self) -> "HostDriven":
-        self.bench.program(self.firmware)
+        if not self.firmware.in_ram:
+            self.bench.program(self.firmware)
         self.reset()
         return self
 
@@ -58,7 +59,11 @@ class HostDriven:
 
     def reset(self) -> None:
         """Reset the board and wait until its program asks for the first request."""
-        self.bench.reset(halt=True)
+        if self.firmware.in_ram:
+            # What is there may have changed: data has, and a program gone astray may have written anywhere.
+            self.bench.program(self.firmware)
+        else:
+            self.bench.reset(halt=True)
         self.bench.clear_breakpoints()
         for symbol in (_TURN, _FAULT_STOP):
             self.bench.insert_breakpoint(self.firmware.symbols[symbol])
@@ -113,7 +118,9 @@ class HostDriven:
         pc = self.bench.run_until_stop(timeout)
         if pc == self._symbol(_TURN):
             return
-        record = FaultRecord.parse(self.bench.read_memory(self._symbol("utvm_fault"), RECORD_SIZE))
+        record = FaultRecord.parse(
+            self.bench.read_memory(self._symbol("utvm_fault"), RECORD_SIZE), self.firmware.board.architecture
+        )
         if record is not None:
             stack = self.bench.read_memory(record.stack, record.stack_bytes) if record.stack_bytes else b""
             raise explain(self.firmware, record, stack)

@@ -46,7 +46,7 @@ class _FirmwareLink(Link):
         try:
             return super().request(packet, timeout)
         except BoardFaulted as fault:
-            record = FaultRecord.parse(fault.record_bytes)
+            record = FaultRecord.parse(fault.record_bytes, self._firmware.board.architecture)
             if record is None:
                 raise
             raise explain(self._firmware, record, fault.record_bytes[RECORD_SIZE:]) from fault

@@ -114,7 +114,8 @@ def judge(report: Report, firmware: Firmware, unit: str) -> RunResult:
         DeviceFault: it tells of a fault.
     """
     if isinstance(report, FaultReport):
-        record = FaultRecord.parse(report.record) if len(report.record) == RECORD_SIZE else None
+        whole = len(report.record) == RECORD_SIZE
+        record = FaultRecord.parse(report.record, firmware.board.architecture) if whole else None
         if record is None:
             raise BoardError(f"the board reports a fault that cannot be read: {report.record.hex()}")
         raise explain(firmware, record, report.trace)

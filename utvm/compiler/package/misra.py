@@ -117,21 +117,22 @@ def runtime_counts() -> dict[str, int]:
     return {rule: len(places) for rule, places in runtime_findings().items()}
 
 
-def runtime_findings(ports: Sequence[Path] = ()) -> dict[str, set[str]]:
+def runtime_findings(ports: Mapping[str, Sequence[Path]] | None = None) -> dict[str, set[str]]:
     """Return where each rule is broken in the C that runs on boards: each image's files are checked together.
 
     Args:
-        ports: boards' ports, of which an image has one.
+        ports: boards' ports by their architecture; an image has one. Without any, one architecture's images.
     """
     found: dict[str, set[str]] = {}
     portable = sorted(runtime.PORTABLE.glob("*.c"))
-    boards: list[list[Path]] = [[port] for port in ports] or [[]]
-    for (executor, pipe), port in itertools.product(runtime.images("cortex_m"), boards):
-        files = [path for path in runtime.sources("cortex_m", executor, pipe) if path.suffix == ".c"]
-        for rule, places in misra_findings(
-            [*files, *portable, *port], runtime.include("cortex_m", executor), runtime.defines(executor)
-        ).items():
-            found.setdefault(rule, set()).update(places)
+    for architecture, own in (ports or {"cortex_m": ()}).items():
+        boards: list[list[Path]] = [[port] for port in own] or [[]]
+        for (executor, pipe), port in itertools.product(runtime.images(architecture), boards):
+            files = [path for path in runtime.sources(architecture, executor, pipe) if path.suffix == ".c"]
+            for rule, places in misra_findings(
+                [*files, *portable, *port], runtime.include(architecture, executor), runtime.defines(executor)
+            ).items():
+                found.setdefault(rule, set()).update(places)
     return found
 
 

@@ -2,17 +2,10 @@
 #ifndef UTVM_CORTEX_M_H
 #define UTVM_CORTEX_M_H
 
-/** Unused stack holds this word. */
-#ifdef __ASSEMBLER__
-#define UTVM_STACK_PAINT 0xA5A5A5A5
-#else
-#define UTVM_STACK_PAINT 0xA5A5A5A5u
-#endif
+#include "bare_metal.h"
 
 #ifndef __ASSEMBLER__
 #include <stdint.h>
-
-#define UTVM_REGISTER(address) (*(volatile uint32_t *)(address))
 
 #define SYST_CSR UTVM_REGISTER(0xE000E010u)
 #define SYST_RVR UTVM_REGISTER(0xE000E014u)

@@ -1,60 +1,57 @@
-/* What went wrong, kept where the host finds it (ARM DDI 0403E, B1.5.14 and B3.2.15). */
+/* What went wrong, kept where the host finds it (ARM DDI 0403E, B1.5.6, B1.5.14 and B3.2.15). */
 #include <stdbool.h>
 
 #include "cortex_m.h"
 #include "utvm.h"
+
+#define FRAME_WORDS 8u
+#define FLOAT_FRAME_WORDS 26u
+#define FRAME_XPSR 7u
+#define XPSR_STACK_ALIGNED 0x200u
+#define EXC_RETURN_NO_FLOAT 0x10u
+#define FIRST_SAVED 4u /* r4, of r4 to r11 */
+#define STACK_POINTER 13u
 
 extern uint32_t _utvm_stack_start[], _utvm_stack_end[];
 
 /* r4 to r11: the handler's first instructions put them there. */
 uint32_t utvm_fault_saved[8];
 
-const uint8_t *utvm_fault_stack(uint32_t *bytes) {
-  *bytes = utvm_fault.stack_bytes;
-  return (const uint8_t *)utvm_fault.stack;
-}
-
-/* What the C library's assert() calls. */
-void __assert_func(const char *file, int line, const char *function, const char *expression);
-void __assert_func(const char *file, int line, const char *function, const char *expression) {
-  (void)function;
-  utvm_assertion_failed(file, line, expression);
-}
-
-__attribute__((noinline)) void utvm_fault_stop(void) {
-  for (;;) {
-    __asm__ volatile("nop" ::: "memory");
+/* What the stack pointer was before the exception put its frame there (ARM DDI 0403E, B1.5.7). */
+static uint32_t stack_pointer_before(const uint32_t *frame, uint32_t exc_return) {
+  uint32_t words = FLOAT_FRAME_WORDS;
+  if ((exc_return & EXC_RETURN_NO_FLOAT) != 0u) {
+    words = FRAME_WORDS;
   }
+  if ((frame[FRAME_XPSR] & XPSR_STACK_ALIGNED) != 0u) {
+    words++;
+  }
+  return (uint32_t)(uintptr_t)&frame[words];
 }
 
 void utvm_fault_record(const uint32_t *frame, uint32_t exc_return) {
+  /* Where the frame's words go, by DWARF's numbers: r0 to r3, r12, lr, pc and, behind them, xpsr. */
+  static const uint8_t places[FRAME_WORDS] = {0u, 1u, 2u, 3u, 12u, 14u, 15u, 16u};
   uint32_t exception;
   uint32_t word;
   __asm__ volatile("mrs %0, ipsr" : "=r"(exception));
   utvm_fault_begin();
-  for (word = 0; word < 8u; word++) {
-    utvm_fault.saved[word] = utvm_fault_saved[word];
-  }
   utvm_fault.exception = exception;
-  utvm_fault.cfsr = SCB_CFSR;
-  utvm_fault.hfsr = SCB_HFSR;
-  utvm_fault.mmfar = SCB_MMFAR;
-  utvm_fault.bfar = SCB_BFAR;
-  utvm_fault.exc_return = exc_return;
-  utvm_fault.sp = (uint32_t)frame;
+  utvm_fault.status[0] = SCB_CFSR;
+  utvm_fault.status[1] = SCB_HFSR;
+  utvm_fault.status[2] = SCB_MMFAR;
+  utvm_fault.status[3] = SCB_BFAR;
+  utvm_fault.status[4] = exc_return;
   /* A stack that overflowed has its frame outside: reading it would fault again, and lock the core up. */
-  const bool valid = (frame >= _utvm_stack_start) && (&frame[8] <= _utvm_stack_end);
-  const uint32_t *stack = valid ? frame : _utvm_stack_start;
-  const uint32_t left = (uint32_t)((uintptr_t)_utvm_stack_end - (uintptr_t)stack);
-  utvm_fault.stack = (uint32_t)stack;
-  utvm_fault.stack_bytes = (left < UTVM_FAULT_STACK_BYTES) ? left : UTVM_FAULT_STACK_BYTES;
+  const bool valid = (frame >= _utvm_stack_start) && (&frame[FRAME_WORDS] <= _utvm_stack_end);
+  utvm_fault_keep_stack((uintptr_t)(valid ? frame : _utvm_stack_start));
+  utvm_fault.registers[STACK_POINTER] = valid ? stack_pointer_before(frame, exc_return) : (uintptr_t)frame;
   if (valid) {
-    utvm_fault.frame_valid = 1;
-    for (word = 0; word < 8u; word++) {
-      utvm_fault.frame[word] = frame[word];
+    utvm_fault.registers_valid = 1u;
+    for (word = 0; word < FRAME_WORDS; word++) {
+      utvm_fault.registers[places[word]] = frame[word];
+      utvm_fault.registers[FIRST_SAVED + word] = utvm_fault_saved[word];
     }
   }
-  utvm_fault.magic = UTVM_FAULT_MAGIC;
-  utvm_fault_report();
-  utvm_fault_stop();
+  utvm_fault_complete();
 }

@@ -10,7 +10,19 @@
         .syntax unified
         .thumb
 
+        /* What a debugger that starts the program in RAM sets in xPSR: Thumb state. A reset takes it from flash. */
+        .global utvm_entry_xpsr
+        .set    utvm_entry_xpsr, 0x01000000
+
         .section .vectors, "a"
+        /* The table's address is a multiple of its size, rounded up to a power of two (B3.2.5). */
+        .set    alignment, 128
+        .rept   4
+        .if     alignment < 4 * (16 + UTVM_INTERRUPTS)
+        .set    alignment, 2 * alignment
+        .endif
+        .endr
+        .balign alignment
         .global utvm_vectors
 utvm_vectors:
         .word   _utvm_stack_end

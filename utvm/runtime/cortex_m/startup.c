@@ -1,26 +1,17 @@
 /* From reset to utvm_main(): memory, floating-point unit, fault handlers. */
-#include <string.h>
-
 #include "cortex_m.h"
 #include "utvm.h"
 
-extern uint32_t _utvm_data_load[], _utvm_data_start[], _utvm_data_end[];
-extern uint32_t _utvm_bss_start[], _utvm_bss_end[];
 extern const uint32_t utvm_vectors[];
 
 void utvm_start(void);
-
-static uint32_t bytes_between(const uint32_t *start, const uint32_t *end) {
-  return (uintptr_t)end - (uintptr_t)start;
-}
 
 void utvm_start(void) {
   /* The unit is off after reset, and the compiler may use it anywhere (ARM DDI 0403E, B3.2.20). */
   SCB_CPACR |= CPACR_FULL_FPU;
   __asm__ volatile("dsb\n isb" ::: "memory");
 
-  (void)memcpy(_utvm_data_start, _utvm_data_load, bytes_between(_utvm_data_start, _utvm_data_end));
-  (void)memset(_utvm_bss_start, 0, bytes_between(_utvm_bss_start, _utvm_bss_end));
+  utvm_memory_start();
 
   SCB_VTOR = (uint32_t)utvm_vectors;
   /* Each fault to its own handler, so that the record names it; a division by zero is one. */

@@ -147,23 +147,21 @@ void utvm_host_turn(void);
 /** Bytes of an assertion's words, the zero at their end counted. */
 #define UTVM_FAULT_WORDS_BYTES 96u
 
-/** What the fault handler found (ARM DDI 0403E, B1.5.6 and B3.2). */
+/** Status words that are told with a fault, and registers: which they are is the architecture's to say. */
+#define UTVM_FAULT_STATUS_WORDS 6u
+#define UTVM_FAULT_REGISTERS 33u
+
+/** What the fault handler found. */
 typedef struct {
-  uint32_t magic;       /**< UTVM_FAULT_MAGIC once the record is complete */
-  uint32_t exception;   /**< exception number, IPSR */
-  uint32_t cfsr;        /**< Configurable Fault Status Register */
-  uint32_t hfsr;        /**< HardFault Status Register */
-  uint32_t mmfar;       /**< MemManage Fault Address Register */
-  uint32_t bfar;        /**< BusFault Address Register */
-  uint32_t exc_return;  /**< EXC_RETURN of the fault */
-  uint32_t sp;          /**< stack pointer at the exception frame */
-  uint32_t frame_valid; /**< 1 if the frame lies in memory, so that the words below are real */
-  uint32_t frame[8];    /**< r0 r1 r2 r3 r12 lr pc xpsr */
-  uint32_t saved[8];    /**< r4 to r11 */
-  uint32_t program;     /**< utvm_running */
+  uint32_t magic;           /**< UTVM_FAULT_MAGIC once the record is complete */
+  uint32_t exception;       /**< its number in the architecture */
+  uint32_t status[UTVM_FAULT_STATUS_WORDS]; /**< the registers that tell more of it */
+  uint32_t registers_valid; /**< 0 if the stack had failed: of the registers, the stack pointer alone is real */
+  uint32_t program;         /**< utvm_running */
   uint32_t step;
-  uint32_t stack;       /**< where the stack that goes with it begins, as far as it is in memory */
-  uint32_t stack_bytes; /**< of it, at most UTVM_FAULT_STACK_BYTES */
+  uint32_t stack_bytes;     /**< of the stack, at most UTVM_FAULT_STACK_BYTES */
+  uint64_t stack;           /**< where the stack that goes with it begins, as far as it is in memory */
+  uint64_t registers[UTVM_FAULT_REGISTERS]; /**< as they were at the fault, by the number that DWARF gives them */
   char words[UTVM_FAULT_WORDS_BYTES]; /**< what an assertion says; else empty */
 } utvm_fault_t;
 

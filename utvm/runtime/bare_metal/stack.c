@@ -1,5 +1,5 @@
 /* The high-water mark of the stack: the reset handler has painted it, what is no longer painted was used. */
-#include "cortex_m.h"
+#include "bare_metal.h"
 #include "utvm.h"
 
 extern const uint32_t _utvm_stack_start[], _utvm_stack_end[];
@@ -9,5 +9,5 @@ uint32_t utvm_stack_used(void) {
   while ((word < _utvm_stack_end) && (*word == UTVM_STACK_PAINT)) {
     word++;
   }
-  return (uintptr_t)_utvm_stack_end - (uintptr_t)word;
+  return (uint32_t)((uintptr_t)_utvm_stack_end - (uintptr_t)word);
 }

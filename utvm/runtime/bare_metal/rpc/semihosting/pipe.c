@@ -1,12 +1,13 @@
 /*
  * The stream to the host goes through the debugger: the core stops at a breakpoint instruction, and the debugger
- * does what it asks for. Source: Arm, "Semihosting for AArch32 and AArch64", 2.0; entry of M profile: BKPT 0xAB.
+ * does what it asks for. Source: Arm, "Semihosting for AArch32 and AArch64", 2.0.
  *
  * Every call stops the core, so what is sent is collected until the board has nothing more to say. Without a
  * debugger the breakpoint is a fault.
  */
 #include <stdbool.h>
 
+#include "core.h"
 #include "pipe.h"
 
 #define SYS_OPEN 0x01u
@@ -22,33 +23,14 @@ static uint8_t to_send[BUFFER_BYTES];
 static uint32_t first;
 static uint32_t end;
 static uint32_t waiting;
-static uint32_t input;
-static uint32_t output;
+static uintptr_t input;
+static uintptr_t output;
 static bool is_open;
 
-static uint32_t ask(uint32_t operation, const uint32_t *arguments) {
-  uint32_t result;
-  __asm__ volatile(
-      "mov r0, %1\n"
-      "mov r1, %2\n"
-      "bkpt 0xab\n"
-      "mov %0, r0"
-      : "=r"(result)
-      : "r"(operation), "r"(arguments)
-      : "r0", "r1", "memory");
-  return result;
-}
-
-static bool in_handler(void) {
-  uint32_t exception;
-  __asm__ volatile("mrs %0, ipsr" : "=r"(exception));
-  return exception != 0u;
-}
-
-static uint32_t open_console(uint32_t mode) {
+static uintptr_t open_console(uintptr_t mode) {
   static const char name[] = ":tt";
-  const uint32_t arguments[3] = {(uint32_t)(uintptr_t)name, mode, CONSOLE_NAME_LETTERS};
-  return ask(SYS_OPEN, arguments);
+  const uintptr_t arguments[3] = {(uintptr_t)name, mode, CONSOLE_NAME_LETTERS};
+  return utvm_semihosting(SYS_OPEN, arguments);
 }
 
 static void open_once(void) {
@@ -60,10 +42,10 @@ static void open_once(void) {
 }
 
 /* SYS_READ and SYS_WRITE answer with the number of bytes that they have not done. */
-static uint32_t left_over(uint32_t operation, uint32_t handle, const uint8_t *bytes, uint32_t count) {
-  const uint32_t arguments[3] = {handle, (uint32_t)(uintptr_t)bytes, count};
-  const uint32_t left = ask(operation, arguments);
-  return (left < count) ? left : count;
+static uint32_t left_over(uintptr_t operation, uintptr_t handle, const uint8_t *bytes, uint32_t count) {
+  const uintptr_t arguments[3] = {handle, (uintptr_t)bytes, count};
+  const uintptr_t left = utvm_semihosting(operation, arguments);
+  return (left < count) ? (uint32_t)left : count;
 }
 
 static void flush(void) {
@@ -94,7 +76,7 @@ void utvm_pipe_write(const uint8_t *bytes, uint32_t count) {
     to_send[waiting] = bytes[index];
     waiting++;
   }
-  if (in_handler()) {
+  if (utvm_in_handler()) {
     /* A fault tells of itself, and nothing is read after it. */
     flush();
   }

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "core.h"
 #include "pipe.h"
 
 #define ID_BYTES 16u
@@ -41,11 +42,6 @@ static volatile uint8_t down_bytes[DOWN_BYTES];
 /* The host finds it by its symbol. Start-up code clears it. */
 static volatile control_block_t utvm_rtt;
 
-static void barrier(void) {
-  /* The probe must see bytes and offsets change in the order that is written here. */
-  __asm__ volatile("dmb" ::: "memory");
-}
-
 static void fill_ring(volatile ring_t *ring, volatile uint8_t *bytes, uint32_t size) {
   ring->name = "utvm";
   ring->bytes = bytes;
@@ -68,12 +64,12 @@ static void prepare(void) {
     utvm_rtt.down_count = 1;
     fill_ring(&utvm_rtt.up, up_bytes, UP_BYTES);
     fill_ring(&utvm_rtt.down, down_bytes, DOWN_BYTES);
-    barrier();
+    utvm_memory_barrier();
     /* Its first letter comes last: the id is right only once all of it is, and the block with it. */
     for (uint32_t index = 0u; index < letters; index++) {
       utvm_rtt.id[letters - 1u - index] = backwards[index];
     }
-    barrier();
+    utvm_memory_barrier();
   }
 }
 
@@ -84,9 +80,9 @@ uint8_t utvm_pipe_read(void) {
   while (ring->in == place) {
     /* nothing has come */
   }
-  barrier();
+  utvm_memory_barrier();
   const uint8_t byte = down_bytes[place];
-  barrier();
+  utvm_memory_barrier();
   ring->out = after(place, DOWN_BYTES);
   return byte;
 }
@@ -101,7 +97,7 @@ void utvm_pipe_write(const uint8_t *bytes, uint32_t count) {
       /* full */
     }
     up_bytes[place] = bytes[index];
-    barrier();
+    utvm_memory_barrier();
     ring->in = next;
   }
 }

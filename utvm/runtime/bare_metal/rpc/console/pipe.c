@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-#include "cortex_m.h"
+#include "core.h"
 #include "utvm.h"
 
 #define QUEUE_BYTES 512u /* a power of two */
@@ -45,25 +45,6 @@ bool utvm_pipe_next(uint8_t *byte) {
   return take(&to_send, byte);
 }
 
-static void disable_interrupts(void) {
-  __asm__ volatile("cpsid i" ::: "memory");
-}
-
-static void enable_interrupts(void) {
-  __asm__ volatile("cpsie i" ::: "memory");
-}
-
-static void sleep(void) {
-  /* With interrupts masked: one that comes before the core sleeps ends the sleep all the same. */
-  __asm__ volatile("dsb\n wfi" ::: "memory");
-}
-
-static bool in_handler(void) {
-  uint32_t exception;
-  __asm__ volatile("mrs %0, ipsr" : "=r"(exception));
-  return exception != 0u;
-}
-
 static void listen(void) {
   if (!listening) {
     listening = true;
@@ -76,12 +57,12 @@ uint8_t utvm_pipe_read(void) {
   bool there = false;
   listen();
   while (!there) {
-    disable_interrupts();
+    utvm_disable_interrupts();
     there = take(&received, &byte);
     if (!there) {
-      sleep();
+      utvm_sleep();
     }
-    enable_interrupts();
+    utvm_enable_interrupts();
   }
   return byte;
 }
@@ -89,17 +70,17 @@ uint8_t utvm_pipe_read(void) {
 /* Nothing else puts into the queue, so that only waiting needs interrupts masked. */
 static void put_when_there_is_room(uint8_t byte) {
   while (!put(&to_send, byte)) {
-    disable_interrupts();
+    utvm_disable_interrupts();
     utvm_port_send();
     if ((to_send.in - to_send.out) == QUEUE_BYTES) {
-      sleep();
+      utvm_sleep();
     }
-    enable_interrupts();
+    utvm_enable_interrupts();
   }
 }
 
 void utvm_pipe_write(const uint8_t *bytes, uint32_t count) {
-  if (in_handler()) {
+  if (utvm_in_handler()) {
     /* A fault tells of itself, and nothing interrupts it: what waits goes first. */
     uint8_t waiting;
     utvm_port_drain();
@@ -112,8 +93,8 @@ void utvm_pipe_write(const uint8_t *bytes, uint32_t count) {
     for (uint32_t index = 0u; index < count; index++) {
       put_when_there_is_room(bytes[index]);
     }
-    disable_interrupts();
+    utvm_disable_interrupts();
     utvm_port_send();
-    enable_interrupts();
+    utvm_enable_interrupts();
   }
 }

@@ -1,0 +1,113 @@
+"""All boards of nightly.yaml in one go: suites, models, and the speed of memory writes through their debug ports.
+
+Run: ``.venv/bin/python benchmarks/boards.py``. It writes benchmarks/boards.json, of which ``./inv docs.boards``
+makes docs/boards.md. One board runs at a time, so that none waits for another. Ends with the nightly run's exit
+code where that is not a pass, and writes nothing then.
+"""
+
+import datetime
+import json
+import os
+import platform
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from utvm.attach import Wish, attach
+from utvm.boards import Board
+from utvm.cli.board_docs import MEASUREMENTS, MeasuredBoard, MeasuredModel, Measurements
+from utvm.errors import ExitCode
+from utvm.hil import nightly
+from utvm.hil.results import unit_of
+
+_MEANS = {
+    "kind": "VIRTUAL boards are software, PHYSICAL ones are not, a PROCESS is a program on the computer",
+    "tests passed": "of all suites; why one was skipped, the board's report says: mostly it lacks what is needed",
+    "suites": "wall-clock seconds that the computer took for all suites, with starting, compiling and linking, "
+    "its caches as they were; of a virtual board that is the speed of its emulation, and says nothing of a chip",
+    "memory writes": "the best of several through the debug port, by the computer's wall clock; a virtual probe "
+    "and an emulator take no time of their own: it is what the way to them allows, and says nothing of a chip; "
+    "memory_writes.py measures behind a probe as slow as a real one",
+    "instructions": "counted exactly by a virtual board, the median over the samples; neither cycles nor time",
+    "cycles": "of a chip's core clock, the median over the samples",
+    "ns": "nanoseconds by the computer's clock, of a process only, the median over the samples",
+    "flash, RAM": "of the whole image: runtime, model, buffers and stacks; a process's are its program's, 16 MiB "
+    "for tensors of clients included",
+}
+_MOST_WRITTEN = 128 * 1024
+_TRIES = 5  # the best counts: other programs on the machine only ever make it slower
+
+
+def main() -> int:
+    """Measure everything and write the data file."""
+    turns = nightly.load(nightly.PROJECT_LIST)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        code = nightly.run(turns, jobs=1, report_root=folder)
+        if code is not ExitCode.PASSED:
+            return int(code)
+        latest = folder / "latest"
+        results = json.loads((latest / "nightly.json").read_text(encoding="utf-8"))["boards"]
+        measured = {
+            turn.board.name: measure(turn, result, latest, folder)
+            for turn, result in zip(turns, results, strict=True)
+        }
+    whole = Measurements(
+        date=f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}",
+        machine=f"{len(os.sched_getaffinity(0))} cores, {platform.machine()}",
+        means=_MEANS,
+        boards=measured,
+    )
+    MEASUREMENTS.write_text(json.dumps(whole.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
+    print(f"{MEASUREMENTS.name} is written; ./inv docs.boards makes the page of it")
+    return 0
+
+
+def measure(turn: nightly.Turn, result: dict[str, Any], reports: Path, logs: Path) -> MeasuredBoard:
+    """Return the figures of one board: from its report, and from writing its memory."""
+    board = turn.board
+    own = json.loads((reports / result["report"]).read_text(encoding="utf-8"))
+    has_port = isinstance(board, Board) and "debug port" in board.capabilities
+    return MeasuredBoard(
+        kind=result["kind"],
+        passed=result["counts"]["passed"],
+        skipped=result["counts"]["skipped"],
+        suites_s=result["suites_s"],
+        memory_write_kib_s=round(write_speed(board, result["kind"], logs), 1) if has_port else None,
+        models=tuple(
+            MeasuredModel(
+                name=model["name"],
+                executor=model["executor"],
+                count=model[unit_of(model)],
+                unit=unit_of(model),
+                flash_bytes=model["flash_bytes"],
+                ram_bytes=model["ram_bytes"],
+            )
+            for model in result["models"]
+        ),
+        tools=own["environment"]["tools"],
+    )
+
+
+def write_speed(board: Board, kind: Wish, logs: Path) -> float:
+    """Return KiB/s of writes to the region for data, compared after reading back."""
+    region = board.region(board.layout.data)
+    data = random.Random(1).randbytes(min(region.size, _MOST_WRITTEN))
+    seconds = []
+    with attach(board, kind, log_directory=logs / "memory-writes") as bench:
+        bench.reset(halt=True)
+        for _ in range(_TRIES):
+            bench.write_memory(region.address, bytes(len(data)))
+            began = time.perf_counter()
+            bench.write_memory(region.address, data)
+            seconds.append(time.perf_counter() - began)
+            if bench.read_memory(region.address, len(data)) != data:
+                raise SystemExit(f"{board.name}: memory does not hold what was written")
+    return len(data) / 1024 / min(seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

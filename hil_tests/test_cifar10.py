@@ -1,0 +1,46 @@
+"""The CIFAR-10 CNN on the board: its logits are those of TFLite Micro's reference kernels, bit for bit.
+
+A sample is some 13 million instructions, a quarter of a second on a virtual board; there are few of them.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from models.cifar10_cnn.network import IMAGE, image_inputs, network, random_parameters
+from models.tflite_reference import tflite_micro
+from utvm.compiler import Library, from_tflite
+from utvm.firmware import Firmware
+from utvm.hil.results import ModelResult
+from utvm.session import Session
+
+_SAMPLES = 5
+_MACS = 12_298_240
+
+
+@pytest.mark.parametrize("executor", ["aot", "graph"])
+def test_every_sample_gives_what_the_reference_kernels_give(
+    executor: str,
+    compile_for_board: Callable[..., Library],
+    firmware: Callable[[Sequence[Library]], Firmware],
+    session: Callable[[Firmware], Session],
+    record_model: Callable[..., ModelResult],
+) -> None:
+    parameters = random_parameters()
+    content = network(parameters)
+    images = np.random.default_rng(1).integers(0, 256, (_SAMPLES, *IMAGE), np.uint8)
+    samples = [[image[np.newaxis]] for image in image_inputs(parameters, images)]
+    expected = tflite_micro(content, samples)
+    assert len({logits.tobytes() for (logits,) in expected}) == _SAMPLES, "the samples tell nothing apart"
+    name = "cifar10_cnn" if executor == "aot" else "cifar10_cnn_graph"
+    library = compile_for_board(from_tflite(content, name), executor=executor)
+    assert sum(call.macs for call in library.calls) == _MACS
+    image = firmware([library])
+    running = session(image)
+    runs = [running.run(library.name, sample) for sample in samples]
+    for number, (run, (logits,)) in enumerate(zip(runs, expected, strict=True)):
+        assert run.outputs[0].tobytes() == logits.tobytes(), (
+            f"sample {number}: {run.outputs[0]} on the board, {logits} by the reference kernels"
+        )
+    record_model(library.name, image, runs, executor=f"{running.way}, {executor}")

@@ -1,0 +1,208 @@
+"""Images in RAM alone: the debug port loads and starts them, at addresses that were chosen for them.
+
+Flash is neither erased nor written, and what was programmed before starts again after the next reset.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hil_tests.many_models import ManyModels
+from hil_tests.operator_cases import OPERATOR_CASES, OperatorCase
+from hil_tests.programs import endless_recursion, handwritten, line_of
+from models.digits import quantize
+from models.digits.data import held_out
+from models.tflite_reference import tflite_micro
+from utvm.attach import Bench
+from utvm.boards import Board, MemoryRegion
+from utvm.compiler import Library, load
+from utvm.errors import DoesNotFitError
+from utvm.firmware import Firmware, build
+from utvm.hil.plugin import board_of
+from utvm.session import DeviceFault, HostDriven
+
+pytestmark = pytest.mark.needs("debug port")
+
+_IMAGES = 50
+# A few of every kind: all of them are the operators' own suite.
+_CASES = OPERATOR_CASES[::5]
+_FAULTY = handwritten(
+    "faulty",
+    "  if (x[0] == 7) {\n    __builtin_trap(); /* here */\n  }\n  y[0] = x[0] + 1;\n  return 0;",
+)
+_OVERFLOW = endless_recursion("overflow")
+_ANSWER = np.array([41, 0, 0, 0], np.int32)
+_TRAP = np.array([7, 0, 0, 0], np.int32)
+
+
+@pytest.fixture(scope="module")
+def chip(request: pytest.FixtureRequest) -> Board:
+    """The board's data."""
+    board = board_of(request.config)
+    assert isinstance(board, Board)
+    return board
+
+
+@pytest.fixture(scope="module")
+def in_ram(chip: Board) -> Callable[[Sequence[Library]], Firmware]:
+    """Links libraries into an image for RAM."""
+    return lambda libraries: build(chip, libraries, in_ram=True)
+
+
+@pytest.fixture(scope="module")
+def digits(compile_for_board: Callable[..., Library]) -> Library:
+    return compile_for_board(load(quantize.MODEL))
+
+
+@pytest.fixture(scope="module")
+def pictures() -> list[Any]:
+    return [picture[np.newaxis] for picture in quantize.quantized_images(held_out()[0])[:_IMAGES]]
+
+
+@pytest.fixture(scope="module")
+def operators(
+    compile_for_board: Callable[..., Library], in_ram: Callable[[Sequence[Library]], Firmware]
+) -> ManyModels:
+    """The operators in one image, which is loaded once."""
+
+    def compiling(case: OperatorCase) -> Callable[[], Library]:
+        return lambda: compile_for_board(case.model(), name=f"op_{case.name}")
+
+    return ManyModels({case.name: compiling(case) for case in _CASES}, in_ram)
+
+
+@pytest.fixture(scope="module")
+def faulty(in_ram: Callable[[Sequence[Library]], Firmware]) -> Firmware:
+    return in_ram([_FAULTY, _OVERFLOW])
+
+
+def test_everything_lies_in_ram_and_nothing_overlaps(
+    chip: Board, digits: Library, in_ram: Callable[[Sequence[Library]], Firmware]
+) -> None:
+    image = in_ram([digits])
+    ram = [region for region in chip.memory if region.kind == "ram"]
+    end = 0
+    for section in image.sections:
+        assert section.address >= end, f"{section.name} overlaps what lies below it"
+        end = section.address + section.size
+        inside = sum(max(0, min(end, region.end) - max(section.address, region.address)) for region in ram)
+        assert inside == section.size, f"{section.name} leaves RAM"
+    assert image.flash_bytes == 0
+    stack = next(section for section in image.sections if section.name == ".stack")
+    assert stack.address == chip.region(chip.layout.stack).address
+
+
+def test_a_model_gives_what_the_reference_gives(
+    digits: Library,
+    pictures: list[Any],
+    in_ram: Callable[[Sequence[Library]], Firmware],
+    session: Callable[[Firmware], HostDriven],
+) -> None:
+    golden = tflite_micro(quantize.MODEL.read_bytes(), [[picture] for picture in pictures])
+    running = session(in_ram([digits]))
+    for number, (picture, (expected,)) in enumerate(zip(pictures, golden, strict=True)):
+        (output,) = running.run(digits.name, [picture]).outputs
+        assert output.tobytes() == expected.tobytes(), f"image {number}"
+
+
+def test_it_takes_as_many_instructions_as_where_it_is_programmed(
+    board: Bench,
+    digits: Library,
+    pictures: list[Any],
+    firmware: Callable[[Sequence[Library]], Firmware],
+    in_ram: Callable[[Sequence[Library]], Firmware],
+    session: Callable[[Firmware], HostDriven],
+) -> None:
+    if board.count_unit != "instructions":
+        pytest.skip("a chip counts cycles, which depend on the memory that code and weights are in")
+    counts = {session(image([digits])).run(digits.name, pictures[:1]).count for image in (firmware, in_ram)}
+    assert len(counts) == 1
+
+
+@pytest.mark.parametrize("case", _CASES, ids=lambda case: case.name)
+def test_an_operator_loaded_with_others_against_numpy(
+    case: OperatorCase, operators: ManyModels, session: Callable[[Firmware], HostDriven]
+) -> None:
+    library = operators.library(case.name)
+    case.check(session(operators.image).run(library.name, case.inputs).outputs)
+
+
+def test_a_fault_is_told_with_its_line_and_its_callers(
+    faulty: Firmware, session: Callable[[Firmware], HostDriven]
+) -> None:
+    running = session(faulty)
+    with pytest.raises(DeviceFault) as caught:
+        running.run("faulty", [_TRAP])
+    assert caught.value.source_line.endswith(f"faulty.c:{line_of(_FAULTY, '/* here */')}")
+    assert any("utvm_main" in line for line in caught.value.backtrace)
+    assert caught.value.running.startswith("model faulty")
+
+
+def test_a_stack_that_overflows_is_noticed(faulty: Firmware, session: Callable[[Firmware], HostDriven]) -> None:
+    with pytest.raises(DeviceFault):
+        session(faulty).run("overflow", [_ANSWER])
+
+
+def test_a_reset_brings_back_what_a_program_or_a_debugger_has_destroyed(
+    board: Bench, faulty: Firmware, session: Callable[[Firmware], HostDriven]
+) -> None:
+    running = session(faulty)
+    for address, data in faulty.segments:
+        board.write_memory(address, bytes(len(data)))
+    assert board.first_difference(faulty) is not None
+    running.reset()
+    assert board.first_difference(faulty) is None
+    (output,) = running.run("faulty", [_ANSWER]).outputs
+    assert output[0] == 42
+
+
+@pytest.mark.needs("flash")
+def test_flash_is_left_alone_and_starts_the_board_after_a_reset(
+    board: Bench,
+    doubler: Firmware,
+    faulty: Firmware,
+    code: MemoryRegion,
+    session: Callable[[Firmware], HostDriven],
+) -> None:
+    session(doubler)
+    before = board.read_memory(code.address, code.size)
+    running = session(faulty)
+    assert running.run("faulty", [_ANSWER]).outputs[0][0] == 42
+    with pytest.raises(DeviceFault):
+        running.run("faulty", [_TRAP])
+    running.reset()
+    assert board.read_memory(code.address, code.size) == before
+    board.clear_breakpoints()
+    board.reset(halt=True)
+    board.insert_breakpoint(doubler.symbols["utvm_host_turn"])
+    assert board.run_until_stop(30.0) == doubler.symbols["utvm_host_turn"]
+
+
+def test_a_model_that_cannot_fit_is_told_what_it_needs_and_what_there_is(
+    chip: Board, in_ram: Callable[[Sequence[Library]], Firmware]
+) -> None:
+    ram = sum(region.size for region in chip.memory if region.kind == "ram")
+    with pytest.raises(DoesNotFitError) as caught:
+        in_ram([handwritten("hungry", "  return 0;", arena_bytes=ram)])
+    said = re.fullmatch(
+        r"section (\S+) does not fit into RAM: it needs (\d+) bytes and the most that is left in one piece is "
+        rf"(\d+) \(.*\); {chip.name} has {ram} bytes of RAM, the whole image needs (\d+)",
+        caught.value.message,
+    )
+    assert said
+    section, need, room, whole = said[1], *map(int, said.groups()[1:])
+    assert section == ".arena"
+    assert need == ram + 32  # with one input and one output of 16 bytes
+    assert room < need < whole
+    assert caught.value.hint
+
+
+def test_afterwards_the_board_takes_what_is_programmed_as_ever(
+    board: Bench, doubler: Firmware, session: Callable[[Firmware], HostDriven]
+) -> None:
+    (output,) = session(doubler).run("doubler", [_ANSWER]).outputs
+    assert output.tolist() == [82, 0, 0, 0]
+    assert board.first_difference(doubler) is None

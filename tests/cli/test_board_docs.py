@@ -1,0 +1,82 @@
+"""docs/boards.md: it is what the boards' files and the measurements say now, and says what its figures are."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from utvm import boards
+from utvm.cli.board_docs import MEASUREMENTS, PAGE, page
+from utvm.errors import ConfigError
+
+
+def _changed(folder: Path, **changes: Any) -> Path:
+    content = json.loads(MEASUREMENTS.read_text())
+    path = folder / "boards.json"
+    path.write_text(json.dumps({**content, **changes}))
+    return path
+
+
+def test_the_page_is_made_of_the_present_files() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(MEASUREMENTS), "run ./inv docs.boards"
+
+
+def test_every_board_has_a_section_and_a_row() -> None:
+    lines = page(MEASUREMENTS).splitlines()
+    for name in boards.names():
+        assert f"## {name}" in lines
+        assert any(line.startswith(f"| `{name}` |") for line in lines)
+
+
+def test_a_boards_section_says_what_its_file_does() -> None:
+    section = page(MEASUREMENTS).split("## stm32f746")[1].split("\n## ")[0]
+    for expected in (
+        "ST Nucleo-F746ZG (STM32F746ZG, Cortex-M7, 216 MHz)",
+        "`-mcpu=cortex-m7",
+        "| console | USART3, 921,600 baud |",
+        "216,000,000 counts a second",
+        "| physical | driven by OpenOCD, through st-link 0483:374b, st-link 0483:3752 |",
+        "| the physical one lacks | nothing |",
+        "a software model of ours",
+        "| dtcm | `0x20000000` | 64 KiB | ram |",
+        "| flash-itcm | `0x00200000` | 1,024 KiB | flash, flash on another bus |",
+    ):
+        assert expected in section
+    emulated = page(MEASUREMENTS).split("## mps2-an500")[1].split("\n## ")[0]
+    assert "| virtual | emulated by QEMU (`qemu-system-arm -M mps2-an500`)" in emulated
+    assert "| physical |" not in emulated
+    (lacking,) = (line for line in emulated.splitlines() if line.startswith("| the virtual one lacks |"))
+    assert {"flash", "OpenOCD", "reset cause", "watchpoints"} <= set(lacking.split("|")[2].strip().split(", "))
+
+
+def test_a_board_that_has_not_been_measured_is_there_and_says_so(tmp_path: Path) -> None:
+    text = page(_changed(tmp_path, boards={}))
+    assert text.count("not measured yet") == len(boards.names())
+
+
+def test_figures_are_never_under_another_name(tmp_path: Path) -> None:
+    model = {
+        "name": "tiny",
+        "executor": "e",
+        "count": 1234567,
+        "unit": "instructions",
+        "flash_bytes": 1,
+        "ram_bytes": 2,
+    }
+    board = {
+        "kind": "virtual",
+        "passed": 7,
+        "skipped": 1,
+        "suites_s": 61.4,
+        "memory_write_kib_s": 1234.5,
+        "models": [model],
+        "tools": {"gcc": "12"},
+    }
+    path = _changed(tmp_path, boards={"stm32f746": board}, means={"suites": "seconds of the computer's"})
+    text = page(path)
+    assert "| tiny | `stm32f746` | e | 1,234,567 instructions | 1 B | 2 B |" in text
+    assert "| `stm32f746` | VIRTUAL | 7 | 1 | 61 s of the computer's | 1,234 KiB/s of the computer's |" in text
+    assert "- **suites**: seconds of the computer's" in text
+    with pytest.raises(ConfigError, match=r"boards\.json: .*unit"):
+        page(_changed(tmp_path, boards={"stm32f746": {**board, "models": [{**model, "unit": "ms"}]}}))

@@ -1,0 +1,148 @@
+"""The list of boards: what is wrong with one is said before anything is started."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.running import inv
+from utvm import boards
+from utvm.errors import ConfigError
+from utvm.hil import nightly
+from utvm.toolchain import ROOT
+
+
+def _list(folder: Path, text: str) -> Path:
+    path = folder / "some.yaml"
+    path.write_text(text)
+    return path
+
+
+def _boards(*entries: str) -> str:
+    return "boards:\n" + "".join(f"  - {{{entry}}}\n" for entry in entries)
+
+
+def test_the_projects_own_list_forgets_no_board_no_suite_and_no_verdict_without_hardware() -> None:
+    turns = nightly.load(nightly.PROJECT_LIST)
+    assert sorted(turn.board.name for turn in turns) == sorted(boards.names())
+    assert all(turn.kind in ("virtual", "process") and turn.entry.suites is None for turn in turns)
+
+
+def test_the_workflow_has_a_job_for_each_board_of_the_list() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yaml").read_text())
+    matrix = workflow["jobs"]["board"]["strategy"]["matrix"]["board"]
+    assert matrix == [turn.board.name for turn in nightly.load(nightly.PROJECT_LIST)]
+
+
+def test_what_an_entry_does_not_say(tmp_path: Path) -> None:
+    (turn,) = nightly.load(_list(tmp_path, _boards("board: stm32f746")))
+    assert (turn.kind, turn.entry.serial, turn.entry.suites) == ("auto", "", None)
+    assert (turn.entry.place, turn.entry.minutes, turn.label) == ("host", 60.0, "stm32f746")
+
+
+def test_a_board_folder_is_looked_for_from_where_the_list_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(boards.load_any("host").directory, tmp_path / "mine" / "host")
+    monkeypatch.chdir("/")
+    (turn,) = nightly.load(_list(tmp_path, _boards("board: ./mine/host")))
+    assert turn.where == str(tmp_path / "mine" / "host")
+    assert turn.label == "host"
+
+
+@pytest.mark.parametrize(
+    ("entries", "labels"),
+    [
+        (
+            ("board: stm32f746, kind: virtual", "board: stm32f746, kind: physical"),
+            "stm32f746-virtual stm32f746-physical",
+        ),
+        (("board: stm32f746, serial: A", "board: stm32f746, serial: B"), "stm32f746-A stm32f746-B"),
+        (("board: stm32f746, kind: virtual", "board: stm32f746, serial: B"), "stm32f746-virtual stm32f746-B"),
+        (("board: host", "board: mps2-an500"), "host mps2-an500"),
+    ],
+)
+def test_boards_that_are_surely_two_are_taken(tmp_path: Path, entries: tuple[str, ...], labels: str) -> None:
+    turns = nightly.load(_list(tmp_path, _boards(*entries)))
+    assert [turn.label for turn in turns] == labels.split()
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        ("board: host", "board: host"),
+        ("board: stm32f746, kind: virtual", "board: stm32f746, kind: virtual, suites: [flash]"),
+        ("board: stm32f746, kind: physical", "board: stm32f746, kind: physical"),
+        ("board: stm32f746, kind: physical", "board: stm32f746, serial: A"),
+        ("board: stm32f746, serial: A", "board: stm32f746, kind: physical, serial: A"),
+        ("board: stm32f746", "board: stm32f746, kind: virtual"),
+        ("board: stm32f746", "board: stm32f746, serial: A"),
+    ],
+)
+def test_boards_that_may_be_one_are_refused(tmp_path: Path, entries: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match=r"some\.yaml: boards\.0 and boards\.1 may be the same board") as caught:
+        nightly.load(_list(tmp_path, _boards(*entries)))
+    assert "serial" in caught.value.hint
+
+
+def test_one_probe_is_one_board_whatever_the_entries_call_it(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(boards.load_any("stm32f746").directory, other)
+    file = other / "board.yaml"
+    file.write_text(file.read_text().replace("name: stm32f746", "name: other"))
+    with pytest.raises(ConfigError, match="may be the same board"):
+        nightly.load(_list(tmp_path, _boards("board: stm32f746, serial: A", "board: ./other, serial: A")))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected keys and values, found nothing"),
+        ("- {board: host}\n", "expected keys and values, found list"),
+        ("boards: [", "is not valid YAML"),
+        ("boards: []\n", "boards: .*at least 1 item"),
+        ("boards: host\n", "boards: .*valid tuple"),
+        ("boards: [{board: host}]\nwhen: night\n", "when: Extra inputs are not permitted"),
+        (_boards("kind: virtual"), r"boards\.0\.board: Field required"),
+        (_boards("board: host, colour: red"), r"boards\.0\.colour: Extra inputs are not permitted"),
+        (_boards("board: host", "board: no-such"), r"boards\.1: there is no board 'no-such'"),
+        (_boards("board: ./no-such"), r"boards\.0: .*board\.yaml: is missing"),
+        (
+            _boards("board: host, suites: [flesh]"),
+            r"boards\.0\.suites: there is no suite 'flesh'; suites: .*flash",
+        ),
+        (_boards("board: host, suites: []"), r"boards\.0\.suites: .*at least 1 item"),
+        (_boards("board: host, place: container"), r"boards\.0\.place: .*'host'"),
+        (_boards("board: stm32f746, kind: real"), r"boards\.0\.kind: .*'auto', 'virtual' or 'physical'"),
+        (_boards("board: stm32f746, kind: virtual, serial: A"), r"boards\.0: --serial names a physical board"),
+        (_boards("board: host, kind: virtual"), r"boards\.0: host is a process"),
+        (_boards("board: mps2-an500, kind: physical"), r"boards\.0: mps2-an500 is emulated"),
+        (_boards("board: host, minutes: 0"), r"boards\.0\.minutes: .*greater than 0"),
+    ],
+)
+def test_a_list_that_is_wrong_is_refused_with_file_key_and_expectation(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"some\.yaml: {said}") as caught:
+        nightly.load(_list(tmp_path, text))
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--config", "no-such.yaml"), "no-such.yaml: cannot be read: No such file"),
+        (("--only", "stm32f746,stm32f747"), "the list has no board 'stm32f747'"),
+        (("--jobs=-1",), "--jobs is -1"),
+    ],
+)
+def test_wrong_words_end_with_exit_code_2_and_start_nothing(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    done = inv("nightly", "--report-dir", tmp_path / "reports", *words)
+    assert done.returncode == 2
+    assert f"error: {said}" in done.stderr
+    assert "hint:" in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    assert not (tmp_path / "reports").exists()

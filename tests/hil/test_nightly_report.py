@@ -1,0 +1,220 @@
+"""The combined report, from results as they can be: what it says, that it is whole, that no text can break it."""
+
+import copy
+import dataclasses
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.hil.page import Page
+from utvm.hil import report as single
+from utvm.hil.nightly import report
+from utvm.hil.nightly.display import last_line
+from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
+from utvm.hil.results import BoardIdentity, CaseResult, Environment, Outcome, RunReport, Verdict, decide
+
+_SCHEMA = json.loads(report.SCHEMA.read_text())
+_HOSTILE = '<script>alert("x")</script> & \x00\x1b[31m \ud800 ]]> {{ 7*7 }}'
+_RUN = "20261120T134513.482Z-3f9a"
+
+
+def _result(folder: Path, label: str, *outcomes: Outcome, **changes: Any) -> BoardResult:
+    """Return a board's result, with the report that such a run leaves."""
+    cases = tuple(
+        CaseResult(f"hil_tests/test_x.py::test_{i}", each, 1.5, each.value) for i, each in enumerate(outcomes)
+    )
+    trouble = changes.pop("trouble", "")
+    verdict, why = decide(cases, trouble=trouble, interrupted=False)
+    run = RunReport(
+        run_id=_RUN,
+        started="2026-11-20T13:45:13Z",
+        board=BoardIdentity(label, "virtual", "virtual ST-Link", ""),
+        environment=Environment(
+            "ab" * 32, dict.fromkeys(("python", "tvm", "openocd", "gcc", "unicorn", "utvm"), "1.0")
+        ),
+        cases=cases,
+        models=(),
+        verdict=verdict,
+        trouble=why,
+    )
+    values = {
+        "label": label,
+        "board": label,
+        "kind": "virtual",
+        "serial": "",
+        "place": "host",
+        "suites": (),
+        "verdict": BoardVerdict(verdict.value),
+        "reason": why or ("" if verdict is Verdict.PASSED else "test_x.py::test_0: wrong"),
+        "duration_s": 67.0,
+        "suites_s": 60.0,
+        "content": run.as_json(),
+        "source": single.write(run, folder / label),
+    }
+    return BoardResult(**{**values, **changes})
+
+
+def _not_run(label: str) -> BoardResult:
+    return BoardResult(label, label, "auto", "", "host", (), BoardVerdict.NOT_RUN, "not run: interrupted")
+
+
+def _whole(*results: BoardResult, interrupted: bool = False) -> NightlyReport:
+    return NightlyReport(_RUN, "2026-11-20T13:45:13Z", 2, 100.0, results, interrupted)
+
+
+def _passed(folder: Path) -> BoardResult:
+    return _result(folder, "good", Outcome.PASSED, Outcome.SKIPPED)
+
+
+def _failed(folder: Path) -> BoardResult:
+    return _result(folder, "wrong", Outcome.PASSED, Outcome.FAILED)
+
+
+def _bad(folder: Path) -> BoardResult:
+    return _result(
+        folder,
+        "silent",
+        Outcome.SKIPPED,
+        trouble="no such probe",
+        verdict=BoardVerdict.BAD,
+        reason="no such probe",
+    )
+
+
+def test_the_worst_decides_and_no_verdict_is_worse_than_a_failure(tmp_path: Path) -> None:
+    good, wrong, bad = _passed(tmp_path), _failed(tmp_path), _bad(tmp_path)
+    for results, verdict, code in (
+        ((good,), Verdict.PASSED, 0),
+        ((good, wrong), Verdict.FAILED, 1),
+        ((wrong, bad, good), Verdict.INFRASTRUCTURE, 3),
+        ((good, _not_run("late")), Verdict.INFRASTRUCTURE, 3),
+    ):
+        assert (_whole(*results).verdict, _whole(*results).verdict.exit_code) == (verdict, code)
+    assert _whole(good, interrupted=True).verdict is Verdict.INTERRUPTED
+
+
+def test_the_last_line_names_the_boards_that_are_not_well(tmp_path: Path) -> None:
+    whole = _whole(_passed(tmp_path), _failed(tmp_path), _bad(tmp_path))
+    assert last_line(whole) == (
+        "NO VERDICT (infrastructure trouble): 3 boards, 1 passed, 1 failed, 1 bad (wrong failed, silent bad); "
+        "exit code 3"
+    )
+
+
+def test_a_report_is_written_with_each_boards_own_below_it(tmp_path: Path) -> None:
+    root = tmp_path / "nightly"
+    directory = report.write(_whole(_passed(tmp_path), _bad(tmp_path), _not_run("late")), root)
+    assert sorted(path.name for path in root.iterdir()) == [_RUN, "latest"]
+    assert (root / "latest").resolve() == directory.resolve()
+    assert sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()) == sorted(
+        [
+            *(f"{label}/{file}" for label in ("good", "silent") for file in single.FILES),
+            *("index.html", "junit.xml", "nightly.json"),
+        ]
+    )
+    content = json.loads((directory / "nightly.json").read_text())
+    jsonschema.validate(content, _SCHEMA)
+    assert [entry["verdict"] for entry in content["boards"]] == ["passed", "bad", "not run"]
+    assert content["boards"][0]["counts"] == {"passed": 1, "failed": 0, "skipped": 1, "infrastructure": 0}
+    for entry in content["boards"]:
+        assert (entry["report"] == "") == (entry["label"] == "late")
+        assert not entry["report"] or (directory / entry["report"]).is_file()
+
+
+def test_a_report_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = _whole(_passed(tmp_path))
+
+    def broken(_report: NightlyReport) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(report, "render_html", broken)
+    with pytest.raises(Exception, match="No space left on device"):
+        report.write(whole, tmp_path / "nightly")
+    assert list((tmp_path / "nightly").iterdir()) == []
+
+
+def test_junit_has_one_suite_a_board_and_shows_each_that_is_not_well(tmp_path: Path) -> None:
+    no_tests = _result(tmp_path, "empty", Outcome.SKIPPED)
+    whole = _whole(_passed(tmp_path), _failed(tmp_path), _bad(tmp_path), no_tests, _not_run("late"))
+    suites = ET.fromstring(report.render_junit(whole)).findall("testsuite")
+    seen = {}
+    for suite in suites:
+        kinds = [child.tag for case in suite.iter("testcase") for child in case if child.tag != "system-out"]
+        for counter, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            assert int(suite.get(counter, "")) == kinds.count(kind)
+        assert int(suite.get("tests", "")) == len(list(suite.iter("testcase")))
+        seen[suite.get("name")] = sorted(kinds)
+    assert seen == {
+        "good": ["skipped"],
+        "wrong": ["failure"],
+        "silent": ["error", "skipped"],
+        "empty": ["failure", "skipped"],
+        "late": ["error"],
+    }
+
+
+def test_the_page_says_which_boards_are_virtual_and_links_to_each(tmp_path: Path) -> None:
+    whole = _whole(_passed(tmp_path), _bad(tmp_path), _not_run("late"))
+    page = Page(report.render_html(whole))
+    assert page.open == []
+    assert [value for name, value in page.attributes if name == "href"] == ["good/index.html", "silent/index.html"]
+    words = re.sub(r"\s+", " ", page.text)
+    for expected in (
+        "No verdict: infrastructure trouble",
+        "no such probe",
+        "not run: interrupted",
+        "1:07",
+        "exit code 3",
+        "VIRTUAL",
+    ):
+        assert expected in words
+    assert not {"script", "link", "img", "iframe"} & set(page.tags)
+
+
+def test_text_from_a_board_stays_text(tmp_path: Path) -> None:
+    hostile = dataclasses.replace(_bad(tmp_path), reason=_HOSTILE, content=None, source=None)
+    directory = report.write(_whole(hostile), tmp_path / "nightly")
+    page = Page((directory / "index.html").read_text(encoding="utf-8"))
+    assert "script" not in page.tags
+    assert '<script>alert("x")</script>' in page.text
+    error = ET.parse(directory / "junit.xml").getroot().find(".//error")
+    assert error is not None
+    assert '<script>alert("x")</script>' in (error.get("message") or "")
+
+
+def _pretend(content: dict[str, Any]) -> None:
+    content |= {"verdict": "passed", "exit_code": 0}
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        _pretend,
+        lambda content: content.pop("jobs"),
+        lambda content: content.update(boards=[]),
+        lambda content: content.update(exit_code=1),
+        lambda content: content["boards"][1].update(verdict="passed", exit_code=0),
+        lambda content: content["boards"][1].update(exit_code=1),
+        lambda content: content["boards"][1].update(reason=""),
+        lambda content: content["boards"][0].update(kind="simulated"),
+        lambda content: content["boards"][0]["counts"].update(passed=0),
+        lambda content: content["boards"][0].update(
+            models=[{"name": "m", "flash_bytes": 1, "ram_bytes": 1, "cycles": 1}]
+        ),
+    ],
+)
+def test_the_schema_refuses_what_is_not_the_contract(
+    tmp_path: Path, spoil: Callable[[dict[str, Any]], object]
+) -> None:
+    content = copy.deepcopy(_whole(_passed(tmp_path), _bad(tmp_path)).as_json())
+    jsonschema.Draft202012Validator.check_schema(_SCHEMA)
+    jsonschema.validate(content, _SCHEMA)
+    spoil(content)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(content, _SCHEMA)

@@ -1,0 +1,122 @@
+"""What starts the nightly run by itself: the GitHub workflow and the systemd units, each by its own linter."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from utvm.toolchain import ROOT
+
+_WORKFLOW = ROOT / ".github" / "workflows" / "nightly.yaml"
+_UNITS = ROOT / "provision" / "systemd"
+_WORST_EXPOSURE = 2.5  # of 10: systemd calls it "OK" up to 4.9
+
+
+_LINTERS = {
+    # GitHub's own schema of workflows, as the linter brings it along.
+    "check-jsonschema": ("--builtin-schema=vendor.github-workflows",),
+    # Offline: what it could ask GitHub is not what a test of ours is about.
+    "zizmor": ("--offline", "--no-config", "--persona=pedantic", "--no-progress"),
+}
+
+
+def _lint(linter: str, workflow: Path) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name(linter)
+    command = [program, *_LINTERS[linter], workflow]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.parametrize("linter", _LINTERS)
+def test_the_workflows_linters_find_nothing(linter: str) -> None:
+    done = _lint(linter, _WORKFLOW)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("linter", "right", "wrong", "finding"),
+    [
+        ("check-jsonschema", "timeout-minutes:", "timeout-minute:", "'timeout-minute' was unexpected"),
+        ("check-jsonschema", "if: always()", "iff: always()", "'iff' was unexpected"),
+        ("zizmor", "@11bd71901bbe5b1630ceea73d27597364c9af683", "@v4", "unpinned-uses"),
+        ("zizmor", '"$BOARD"', "${{ matrix.board }}", "template-injection"),
+        ("zizmor", "permissions: {}", "permissions: write-all", "excessive-permissions"),
+    ],
+)
+def test_the_workflows_linters_find_what_is_wrong(
+    tmp_path: Path, linter: str, right: str, wrong: str, finding: str
+) -> None:
+    text = _WORKFLOW.read_text()
+    assert right in text
+    spoilt = tmp_path / ".github" / "workflows" / "nightly.yaml"
+    spoilt.parent.mkdir(parents=True)
+    spoilt.write_text(text.replace(right, wrong))
+    done = _lint(linter, spoilt)
+    assert done.returncode != 0
+    assert finding in done.stdout + done.stderr
+
+
+def test_the_workflow_gives_each_board_its_runner_and_never_two_runs() -> None:
+    job = yaml.safe_load(_WORKFLOW.read_text())["jobs"]["board"]
+    assert job["runs-on"] == ["self-hosted", "utvm-${{ matrix.board }}"]
+    assert job["concurrency"] == {"group": "utvm-board-${{ matrix.board }}", "cancel-in-progress": False}
+    assert job["strategy"]["fail-fast"] is False
+    assert job["timeout-minutes"] > 0
+    upload = job["steps"][-1]
+    assert upload["if"] == "always()"
+    assert upload["uses"].startswith("actions/upload-artifact@")
+    run = job["steps"][-2]["run"]
+    assert upload["with"]["path"] in run
+
+
+def _analyze(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not installed: sudo apt-get install systemd")
+    return subprocess.run([program, *words], capture_output=True, text=True, check=False, timeout=60)
+
+
+def _installed(folder: Path) -> list[Path]:
+    """Install the units as docs/nightly.md says, for a checkout that is where this one is."""
+    units = []
+    for name in ("utvm-nightly.service", "utvm-nightly.timer"):
+        unit = folder / name
+        unit.write_text((_UNITS / name).read_text().replace("/srv/utvm", str(ROOT)))
+        units.append(unit)
+    return units
+
+
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    done = _analyze("verify", "--man=no", *_installed(tmp_path))
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("/inv nightly", "/no-such nightly"),
+        ("NoNewPrivileges=", "NoNewPrivilege="),
+        ("Type=oneshot", "Type=twoshots"),
+        ("OnCalendar=*-*-* 01:17:00", "OnCalendar=nightly"),
+    ],
+)
+def test_systemd_refuses_what_is_wrong(tmp_path: Path, right: str, wrong: str) -> None:
+    units = _installed(tmp_path)
+    spoilt = 0
+    for unit in units:
+        text = unit.read_text()
+        spoilt += text.count(right)
+        unit.write_text(text.replace(right, wrong))
+    assert spoilt == 1
+    done = _analyze("verify", "--man=no", *units)
+    assert done.returncode != 0 or done.stderr.strip()
+
+
+def test_the_service_may_do_little(tmp_path: Path) -> None:
+    done = _analyze("security", "--offline=true", "--no-pager", _installed(tmp_path)[0])
+    found = re.search(r"Overall exposure level for utvm-nightly\.service: ([0-9.]+)", done.stdout)
+    assert found, done.stdout + done.stderr
+    assert float(found[1]) <= _WORST_EXPOSURE

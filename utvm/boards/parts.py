@@ -1,0 +1,215 @@
+"""The records that a board is made of: its memory, how a physical one is reached, and what the virtual one is."""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from utvm.config import Record
+from utvm.console import FlowControl
+from utvm.virtual.spec import Peripheral
+
+Kind = Literal["virtual", "physical"]
+
+_UNITS = {"K": 1024, "M": 1024 * 1024}
+
+
+def _size(value: object) -> object:
+    """Turn ``64K`` or ``1M`` into bytes; leave the rest to the validator."""
+    if isinstance(value, str) and value[-1:] in _UNITS and value[:-1].isdigit():
+        return int(value[:-1]) * _UNITS[value[-1]]
+    if isinstance(value, str) and not value.isdigit():
+        raise ValueError(f"{value!r} is no size: give bytes, or a number with K or M, like 64K")
+    return value
+
+
+Bytes = Annotated[int, BeforeValidator(_size), Field(gt=0)]
+Address = Annotated[int, Field(ge=0, lt=2**32)]
+
+
+class MemoryRegion(Record):
+    """A region of the board's memory map, as its reference manual gives it.
+
+    ``sectors`` are the erase units of a flash region in bytes, in address order. ``alias_of`` names the flash
+    region that this one mirrors on another bus. ``continues`` names the RAM that this one follows without a gap,
+    on the same bus, so that something may lie in both. ``executable`` is whether code runs there.
+    """
+
+    name: str
+    address: Address
+    size: Bytes
+    kind: Literal["ram", "flash", "rom"]
+    sectors: tuple[Bytes, ...] = ()
+    alias_of: str | None = None
+    continues: str | None = None
+    executable: bool = True
+
+    @property
+    def end(self) -> int:
+        """First address after the region."""
+        return self.address + self.size
+
+    @model_validator(mode="after")
+    def _sectors_fill_the_region(self) -> "MemoryRegion":
+        if self.sectors and sum(self.sectors) != self.size:
+            raise ValueError(f"sectors of {self.name} add up to {sum(self.sectors)} bytes, not {self.size}")
+        return self
+
+
+class Layout(Record):
+    """Which region holds what, and the size of the stack in bytes."""
+
+    code: str
+    data: str
+    stack: str
+    stack_size: Bytes
+
+    @property
+    def regions(self) -> tuple[str, str, str]:
+        """The regions in the order of the roles: code, data, stack."""
+        return (self.code, self.data, self.stack)
+
+
+class ProbeMatch(Record):
+    """A debug probe that the board carries or is used with: what kind, and how USB knows it."""
+
+    kind: str
+    vendor: Annotated[int, Field(ge=0, lt=2**16)]
+    product: Annotated[int, Field(ge=0, lt=2**16)]
+
+
+class Identity(Record):
+    """A word in the chip that tells which one it is: probes of one kind sit on boards of many."""
+
+    register_name: str
+    address: Address
+    mask: Annotated[int, Field(gt=0, lt=2**32)]
+    value: Annotated[int, Field(ge=0, lt=2**32)]
+
+
+class Console(Record):
+    """The serial line on which the board talks; ``irqs`` are the interrupt lines that its port's handler takes.
+
+    ``flow_control`` is what its port does and this computer is to do with it.
+    """
+
+    name: str
+    baud: int
+    irqs: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+    flow_control: FlowControl = "none"
+
+
+class Timeouts(Record):
+    """How long RPC waits for the board, in seconds.
+
+    ``start`` is until it has come up after a reset and begun a session: a virtual board on a busy computer takes
+    long. ``resend`` is until a request is sent again, the second time after twice as long, and so on.
+    """
+
+    start: Annotated[float, Field(gt=0)] = 30.0
+    resend: Annotated[float, Field(gt=0)] = 1.0
+
+
+Lack = Literal["reset cause", "watchpoints", "memory while running"]
+"""What suites ask for and a board has unless it is said that it has not."""
+
+
+def _can_be_filled_in(command: str, **values: str | int) -> str:
+    try:
+        command.format(**values)
+    except (KeyError, IndexError, ValueError) as error:
+        raise ValueError(f"only {{{', '.join(values)}}} is filled in, not {error}") from error
+    return command
+
+
+class Physical(Record):
+    """How a board that is plugged in is reached: by OpenOCD, with the board's ``openocd.cfg``.
+
+    ``select_serial`` is the OpenOCD command that picks one probe; ``{serial}`` is filled in. ``console_interface``
+    is the number of the USB interface that is the serial line, where the probe has several that look like one.
+    """
+
+    identity: Identity
+    probes: Annotated[tuple[ProbeMatch, ...], Field(min_length=1)]
+    select_serial: str
+    console_interface: Annotated[int, Field(ge=0)] | None = None
+    lacks: frozenset[Lack] = frozenset()
+
+    @model_validator(mode="after")
+    def _serial_can_be_filled_in(self) -> "Physical":
+        _can_be_filled_in(self.select_serial, serial="")
+        return self
+
+
+class VirtualModel(Record):
+    """A software model of ours, which the same OpenOCD drives: its CPU model and peripherals.
+
+    ``probe`` is the OpenOCD command that finds it; ``{port}`` is filled in.
+    """
+
+    cpu: Literal["cortex-m7"]
+    serial: str
+    probe: str
+    peripherals: tuple[Peripheral, ...]
+
+    @model_validator(mode="after")
+    def _port_can_be_filled_in(self) -> "VirtualModel":
+        _can_be_filled_in(self.probe, port=0)
+        return self
+
+
+class Emulator(Record):
+    """The QEMU that is the virtual board, whose GDB stub is its debug port.
+
+    An instruction takes ``2 ** icount_shift`` nanoseconds of its clock (QEMU's ``-icount``). ``memory`` is what
+    its machine is given, where it has a choice.
+    """
+
+    kind: Literal["qemu"]
+    program: Annotated[str, Field(min_length=1)]
+    machine: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    # QEMU 7.2 takes no more.
+    icount_shift: Annotated[int, Field(ge=0, le=10)]
+    memory: Bytes | None = None
+
+
+class Virtual(Record):
+    """What the virtual board is: a software model of ours, or an emulator of others."""
+
+    model: VirtualModel | None = None
+    emulator: Emulator | None = None
+    lacks: frozenset[Lack] = frozenset()
+
+    @model_validator(mode="after")
+    def _is_one_of_the_two(self) -> "Virtual":
+        if (self.model is None) == (self.emulator is None):
+            raise ValueError("a virtual board is either a model or an emulator")
+        return self
+
+
+class Preparation(Record):
+    """A word of memory that must be right before an image is loaded into RAM: written, or only looked at.
+
+    ``value`` is written where ``write`` says so, and then expected of the bits of ``mask``. ``otherwise`` says
+    what to do if it is not there. ``emulated`` tells whether an emulator has the register at all.
+    """
+
+    address: Address
+    value: Annotated[int, Field(ge=0, lt=2**32)]
+    mask: Annotated[int, Field(ge=0, lt=2**32)] = 2**32 - 1
+    write: bool = False
+    emulated: bool = True
+    otherwise: str = ""
+
+
+class Start(Record):
+    """How a board comes to its first instruction.
+
+    With ``vectors`` the core finds it after a reset by itself. With ``entry`` the debugger does what is left to
+    do: ``prepare`` memory, load the image if memory has lost it, and set the core's registers. Without ``reset``
+    the core is only halted before that: a reset would take away what the memory needs. An emulator is reset all
+    the same: its memory stays, and nothing else wakes a core that waits for an interrupt.
+    """
+
+    by: Literal["vectors", "entry"] = "vectors"
+    reset: bool = True
+    prepare: tuple[Preparation, ...] = ()

@@ -1,0 +1,149 @@
+"""What ``docs.boards`` writes: docs/boards.md, from the boards' files and from what was measured on them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from utvm import boards
+from utvm.boards import AnyBoard, Board, Emulator, Kind, MemoryRegion, Physical
+from utvm.cli.model import write_whole
+from utvm.cli.output import OUT
+from utvm.config import Record, load_yaml
+from utvm.hil.html import spoken_bytes
+from utvm.templates import templates_of
+from utvm.toolchain import ROOT
+
+MEASUREMENTS = ROOT / "benchmarks" / "boards.json"
+PAGE = ROOT / "docs" / "boards.md"
+
+
+class MeasuredModel(Record):
+    """A model that the suites ran on a board; ``count`` is the median of one inference, of ``unit``."""
+
+    name: str
+    executor: str
+    count: int
+    unit: Literal["instructions", "cycles", "ns"]
+    flash_bytes: int
+    ram_bytes: int
+
+
+class MeasuredBoard(Record):
+    """What was measured on one board.
+
+    ``suites_s`` is in seconds of the measuring computer's clock; ``memory_write_kib_s`` is None where there is no
+    debug port to write through.
+    """
+
+    kind: Literal["virtual", "physical", "process"]
+    passed: Annotated[int, Field(gt=0)]
+    skipped: int
+    suites_s: float
+    memory_write_kib_s: float | None
+    models: tuple[MeasuredModel, ...]
+    tools: Mapping[str, str]
+
+
+class Measurements(Record):
+    """The data file; ``means`` says of each figure what it is."""
+
+    date: str
+    machine: str
+    means: Mapping[str, str]
+    boards: Mapping[str, MeasuredBoard]
+
+
+@dataclass(frozen=True)
+class _Described:
+    """A board as the page shows it: rows of what and value, and its memory."""
+
+    board: AnyBoard
+    rows: tuple[tuple[str, str], ...]
+    memory: tuple[MemoryRegion, ...]
+
+
+def write_page(path: Path = PAGE) -> None:
+    """Write docs/boards.md.
+
+    Raises:
+        ConfigError: a board's folder or the data file is not what it should be, or the page cannot be written.
+    """
+    write_whole(path, page(MEASUREMENTS).encode())
+    OUT.print(f"{path.relative_to(ROOT)}: {len(boards.names())} boards")
+
+
+def page(measurements: Path) -> str:
+    """Return the page's text.
+
+    Args:
+        measurements: the data file.
+
+    Raises:
+        ConfigError: as :func:`write_page`.
+    """
+    measured = load_yaml(measurements, Measurements, "benchmarks/boards.py writes it")
+    every = [boards.load_any(name) for name in boards.names()]
+    known = frozenset().union(*(board.capabilities for board in every))
+    models: dict[str, list[tuple[str, MeasuredModel]]] = {}
+    for board in every:
+        for model in measured.boards[board.name].models if board.name in measured.boards else ():
+            models.setdefault(model.name, []).append((board.name, model))
+    environment = templates_of("utvm.cli")
+    environment.filters |= {"bytes": spoken_bytes, "hex": lambda value: f"{value:#010x}"}
+    return environment.get_template("boards.md.j2").render(
+        measured=measured, boards=[_describe(board, known) for board in every], models=models
+    )
+
+
+def _describe(board: AnyBoard, known: frozenset[str]) -> _Described:
+    rows = [
+        ("CPU", f"{board.cpu}, `{' '.join(board.cpu_row.flags)}`" if board.cpu_row.flags else board.cpu),
+        ("toolchain", board.toolchain),
+        ("cycle counter", f"{board.clock_hz:,} counts a second"),
+    ]
+    if not isinstance(board, Board):
+        rows.append(("what it is", "a process on this computer, which answers RPC"))
+        return _Described(board, (*rows, ("not on this board", _words(known))), ())
+    layout = board.layout
+    rows += [
+        ("console", f"{board.console.name}, {board.console.baud:,} baud"),
+        (
+            "layout",
+            f"code in {layout.code}, data in {layout.data}, stack of {spoken_bytes(layout.stack_size)} in "
+            f"{layout.stack}",
+        ),
+        *(
+            (
+                f"setting {name}",
+                ", ".join(f"{value} (default)" if value == board.settings[name] else value for value in values),
+            )
+            for name, values in board.choices.items()
+        ),
+    ]
+    if board.physical:
+        rows += [("physical", _probes(board.physical)), *_abilities(board, "physical", known)]
+    emulator = board.virtual.emulator
+    model = "[a software model of ours](virtual-boards.md) of the chip and its probe, driven by OpenOCD"
+    rows += [("virtual", _emulation(emulator) if emulator else model), *_abilities(board, "virtual", known)]
+    return _Described(board, tuple(rows), board.memory)
+
+
+def _probes(physical: Physical) -> str:
+    probes = ", ".join(f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in physical.probes)
+    return f"driven by OpenOCD, through {probes}"
+
+
+def _emulation(emulator: Emulator) -> str:
+    return f"emulated by QEMU (`{emulator.program} -M {emulator.machine}`), driven by its GDB stub without OpenOCD"
+
+
+def _abilities(board: Board, kind: Kind, known: frozenset[str]) -> list[tuple[str, str]]:
+    has = board.capabilities_of(kind)
+    return [(f"the {kind} one has", _words(has)), (f"the {kind} one lacks", _words(known - has))]
+
+
+def _words(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names, key=str.lower)) or "nothing"

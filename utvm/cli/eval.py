@@ -1,0 +1,230 @@
+"""What ``model.eval`` does: a model on many samples, and the same on another board, compared bit for bit."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from utvm import compiler, firmware
+from utvm.boards import Board, ProcessBoard
+from utvm.cli.model import check_named, check_places, random_inputs, read_arrays, say, write_whole
+from utvm.cli.opening import Where, driver_of, running
+from utvm.cli.output import LOGS, OUT
+from utvm.compiler import Library
+from utvm.compiler.recipe import Recipe, Sample
+from utvm.errors import ConfigError, ExitCode
+from utvm.firmware.inputs import as_bytes
+from utvm.session import RunResult
+from utvm.session.evaluation import Mismatch, as_samples, compare, prediction
+
+_SAMPLES = 10
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the options say of the model and what it is tried on.
+
+    Attributes:
+        model: a name in the catalogue, or the path of a model file.
+        samples: how many; 0 for what there are in the file of inputs, or ten.
+        weights: a file of weights for a model of the catalogue, or empty.
+        inputs: a .npy or .npz file, or empty.
+        seed: of weights and samples that come from no file.
+    """
+
+    model: str
+    samples: int
+    weights: str
+    inputs: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """All samples on one board; ``description`` is what it says of itself."""
+
+    board: Board | ProcessBoard
+    description: str
+    results: list[RunResult]
+
+
+def evaluate(
+    catalogue: Mapping[str, Recipe], asked: Asked, where: Where, validate_against: str, json_path: str
+) -> ExitCode:
+    """Run a model on samples, print each prediction, and compare with another board.
+
+    Args:
+        catalogue: the models that have names.
+        validate_against: a board that runs the same library; its outputs must be the same. Empty for none.
+
+    Returns:
+        FAILED if an output differs in a bit.
+
+    Raises:
+        UtvmError: whatever went wrong on the way.
+    """
+    board, _ = where.find()
+    other = Where(validate_against, physical=False, virtual=False, serial="") if validate_against else None
+    if other:
+        other.find()  # a wrong name is refused before the first board works for nothing
+    check_places(json_path)
+    library, samples = _prepare(catalogue, asked, board)
+    runs = _run(where, library, samples, show=True)
+    mismatches: list[Mismatch] = []
+    reference = None
+    if other:
+        reference = _run(other, library, samples, show=False)
+        for number, (ours, theirs) in enumerate(zip(runs.results, reference.results, strict=True)):
+            mismatches += compare(number, library.outputs, ours.outputs, theirs.outputs)
+        _print_verdict(runs, reference, mismatches)
+    if json_path:
+        content = _content(asked, library, runs, reference, mismatches)
+        write_whole(Path(json_path), (json.dumps(content, indent=2) + "\n").encode())
+    return ExitCode.FAILED if mismatches else ExitCode.PASSED
+
+
+def _prepare(
+    catalogue: Mapping[str, Recipe], asked: Asked, board: Board | ProcessBoard
+) -> tuple[Library, list[Sample]]:
+    """Make or load the model, compile it for the board, and make or read the samples."""
+    if asked.samples < 0 or asked.seed < 0:
+        raise ConfigError("--samples and --seed are numbers from 0")
+    if asked.model not in catalogue:
+        return _prepare_file(catalogue, asked, board)
+    recipe = catalogue[asked.model]
+    if asked.weights and not recipe.takes_weights:
+        takers = ", ".join(name for name, other in catalogue.items() if other.takes_weights)
+        raise ConfigError(f"{asked.model} takes no file of weights", f"these do: {takers}")
+    arrays = read_arrays(asked.inputs) if asked.inputs else None
+    made = recipe.make(asked.seed, Path(asked.weights) if asked.weights else None)
+    if arrays is not None and made.read:
+        if len(arrays) != 1:
+            raise ConfigError(f"{asked.inputs}: holds {len(arrays)} arrays", "give one, with all samples in it")
+        arrays = {"": made.read(*arrays.values())}
+    library = compiler.compile_model(made.model, features=board.features)
+    if recipe.random and not asked.weights:
+        give = " (give a file with --weights)" if recipe.takes_weights else ""
+        OUT.print(f"weights: random, seed {asked.seed}{give}")
+    if arrays is not None:
+        return library, _chosen(asked, library, arrays)
+    OUT.print("samples: the model's own (give yours with --inputs)")
+    return library, _enough(made.samples(asked.samples or _SAMPLES), asked, asked.model)
+
+
+def _prepare_file(
+    catalogue: Mapping[str, Recipe], asked: Asked, board: Board | ProcessBoard
+) -> tuple[Library, list[Sample]]:
+    path = Path(asked.model)
+    check_named(path)
+    if not path.exists():
+        names = ", ".join(catalogue)
+        raise ConfigError(f"there is no model {asked.model!r}", f"name a model file, or one of: {names}")
+    if asked.weights:
+        raise ConfigError(f"{path}: a model file has its own weights", "leave --weights out")
+    arrays = read_arrays(asked.inputs) if asked.inputs else None
+    library = compiler.compile_model(compiler.load(path), features=board.features)
+    if arrays is not None:
+        return library, _chosen(asked, library, arrays)
+    OUT.print(f"samples: random values, seed {asked.seed} (give yours with --inputs)")
+    generator = np.random.default_rng(asked.seed)
+    return library, [random_inputs(library, generator) for _ in range(asked.samples or _SAMPLES)]
+
+
+def _chosen(asked: Asked, library: Library, arrays: Mapping[str, Any]) -> list[Sample]:
+    """Take as many samples of a file as are wanted."""
+    samples = _enough(as_samples(arrays, library.inputs), asked, asked.inputs)
+    return samples[: asked.samples or None]
+
+
+def _enough(samples: list[Sample], asked: Asked, whose: str) -> list[Sample]:
+    """Refuse to run fewer samples than were asked for."""
+    least = max(asked.samples, 1)
+    if len(samples) < least:
+        raise ConfigError(f"{whose}: holds {len(samples)} samples, not {least}")
+    return samples
+
+
+def _run(where: Where, library: Library, samples: list[Sample], show: bool) -> _Runs:
+    """Run all samples on a board, and print each if that is wanted."""
+    board, kind = where.find()
+    for sample in samples:
+        as_bytes(sample, library.inputs)  # refused here, before the board is made to work for it
+    image = firmware.build(board, [library], driver_of(board))
+    lines: list[str] = []
+
+    def describe(line: str) -> None:
+        lines.append(line)
+        say(line)
+
+    logs = LOGS / f"model.eval-{os.getpid()}"
+    results = []
+    with running(image, kind, where.serial, logs, describe) as session:
+        for number, sample in enumerate(samples):
+            result = session.run(library.name, sample)
+            results.append(result)
+            if show:
+                say(_line(number, result, board.clock_hz))
+    return _Runs(board, lines[0], results)
+
+
+def _line(number: int, result: RunResult, clock_hz: int) -> str:
+    """Return what is printed of one sample."""
+    predicted = prediction(result.outputs)
+    told = "" if predicted is None else f"  predicted {predicted}"
+    time = _milliseconds(result, clock_hz)
+    outputs = " ".join(
+        np.array2string(array, threshold=20, max_line_width=sys.maxsize) for array in result.outputs
+    )
+    took = f"{result.count:,} {result.unit}" + ("" if time is None else f" ({time:.3f} ms)")
+    return f"sample {number}{told}  {took}  {outputs}"
+
+
+def _milliseconds(result: RunResult, clock_hz: int) -> float | None:
+    """Return how long a run took, where its count is of a clock's cycles."""
+    return 1000.0 * result.count / clock_hz if result.unit == "cycles" else None
+
+
+def _print_verdict(runs: _Runs, reference: _Runs, mismatches: list[Mismatch]) -> None:
+    count, ours, theirs = len(runs.results), runs.board.name, reference.board.name
+    for each in mismatches:
+        say(
+            f"MISMATCH in sample {each.sample}: {each.output}{list(each.index)} is {each.value!r} on {ours}, "
+            f"{each.expected!r} on {theirs}; {each.differing} of {each.elements} elements differ"
+        )
+    wrong = len({each.sample for each in mismatches})
+    if wrong:
+        OUT.print(f"{wrong} of {count} samples differ between {ours} and {theirs}")
+    else:
+        OUT.print(f"{count} of {count} samples agree with {theirs}, bit for bit")
+
+
+def _content(
+    asked: Asked, library: Library, runs: _Runs, reference: _Runs | None, mismatches: list[Mismatch]
+) -> dict[str, Any]:
+    """Return what the JSON file holds."""
+
+    def told(result: RunResult) -> dict[str, Any]:
+        time = _milliseconds(result, runs.board.clock_hz)
+        return {
+            "prediction": prediction(result.outputs),
+            result.unit: result.count,
+            **({} if time is None else {"ms": time}),
+            "outputs": {
+                tensor.name: array.tolist() for tensor, array in zip(library.outputs, result.outputs, strict=True)
+            },
+        }
+
+    return {
+        "model": asked.model,
+        "library_sha256": library.digest,
+        "board": runs.board.name,
+        "description": runs.description,
+        "samples": [told(result) for result in runs.results],
+        "validated_against": reference and reference.board.name,
+        "mismatches": [asdict(each) for each in mismatches],
+    }

@@ -1,0 +1,128 @@
+"""Linking an image for RAM: the layout is chosen when the size of everything is known.
+
+The first link says which constants are large: each becomes a section of its own, so that the weights of a model
+need not lie in one piece. The second says how large every section is. Then they get their addresses.
+"""
+
+from pathlib import Path
+
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
+
+from utvm.boards import Board
+from utvm.errors import DoesNotFitError, ToolchainError
+from utvm.firmware.planner import Block, NoRoom, Place, Section, plan
+from utvm.firmware.script import by_address
+from utvm.toolchain import Objects
+
+# A constant of so many bytes is placed by itself.
+_LARGE = 1024
+# A branch, and an entry of the table for unwinding, reach only so far.
+_TOGETHER = (".vectors", ".text", ".ARM.exidx")
+_STACK = ".stack"
+# Sections that lie far apart may be longer than the same side by side, where short ways to say an address reach.
+# It ends when no section has grown, as a rule at once.
+_MOST_LINKS = 5
+
+
+def places_of(board: Board) -> tuple[Place, ...]:
+    """Return the board's RAM: each region, or several where one continues the other."""
+    places: list[Place] = []
+    for region in sorted(board.memory, key=lambda region: region.address):
+        if region.kind != "ram":
+            continue
+        if region.continues:
+            before = places.pop()
+            places.append(
+                Place(f"{before.name}+{region.name}", before.address, before.size + region.size, before.executable)
+            )
+        else:
+            places.append(Place(region.name, region.address, region.size, region.executable))
+    return tuple(places)
+
+
+def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Path) -> None:
+    """Link objects into an image for a board's RAM.
+
+    Args:
+        script: where the linker script is left.
+        map_file: where the linker's map is left.
+
+    Raises:
+        DoesNotFitError: a section does not fit; names section, need and room in bytes.
+        ToolchainError: the linker refuses.
+    """
+
+    def link_at(addresses: dict[str, int], constants: tuple[str, ...]) -> dict[str, Section]:
+        script.write_text(by_address(board, addresses, constants), encoding="utf-8")
+        # Whether sections overlap is decided below: one that has grown gets another address.
+        objects.link(image, linker_script=script, map_file=map_file, options=["-Wl,--no-check-sections"])
+        return _sections(image)
+
+    link_at({}, ())
+    constants = _large_constants(image)
+    needed = link_at({}, constants)
+    for _ in range(_MOST_LINKS):
+        made = link_at(_place(board, needed), constants)
+        grown = {name: new for name, new in made.items() if name not in needed or new.size > needed[name].size}
+        if not grown:
+            return
+        needed |= grown
+    raise ToolchainError(
+        f"the layout of {board.name}'s RAM does not settle: {', '.join(grown)} grows with every link",
+        "link the model into flash",
+    )
+
+
+def _place(board: Board, sections: dict[str, Section]) -> dict[str, int]:
+    """Choose addresses for all sections."""
+    stack = Block((sections[_STACK],))
+    code = Block(tuple(sections[name] for name in _TOGETHER if name in sections), executable=True)
+    others = [Block((section,)) for name, section in sections.items() if name not in (*_TOGETHER, _STACK)]
+    places = places_of(board)
+    (bottom,) = (place for place in places if board.layout.stack in place.name.split("+"))
+    try:
+        return plan(places, (bottom.name, stack), [code, *others])
+    except NoRoom as error:
+        raise _does_not_fit(board, places, error, sum(section.size for section in sections.values())) from None
+
+
+def _does_not_fit(board: Board, places: tuple[Place, ...], error: NoRoom, total: int) -> DoesNotFitError:
+    room = "no code can run in any of it"
+    if error.place is not None:
+        room = f"the most that is left in one piece is {error.room} ({error.place.name})"
+    advice = "use a smaller model, or a board with more memory (./inv board.list)"
+    code = board.region(board.layout.code)
+    if code.kind == "flash":
+        advice = f"leave out --in-ram: for code and constants, region {code.name} has {code.size} bytes"
+    return DoesNotFitError(
+        f"section {error.block.name} does not fit into RAM: it needs {error.need} bytes and {room}; "
+        f"{board.name} has {sum(place.size for place in places)} bytes of RAM, the whole image needs {total}",
+        advice,
+    )
+
+
+def _sections(image: Path) -> dict[str, Section]:
+    """Return what takes memory, by name."""
+    with image.open("rb") as file:
+        return {
+            section.name: Section(section.name, section["sh_size"], max(1, section["sh_addralign"]))
+            for section in ELFFile(file).iter_sections()
+            if section["sh_flags"] & SH_FLAGS.SHF_ALLOC and section["sh_size"]
+        }
+
+
+def _large_constants(image: Path) -> tuple[str, ...]:
+    """Return the names that the compiler has given to the sections of large constants (``-fdata-sections``)."""
+    with image.open("rb") as file:
+        elf = ELFFile(file)
+        constants = elf.get_section_index(".rodata")
+        return tuple(
+            sorted(
+                {
+                    f".rodata.{symbol.name}"
+                    for symbol in elf.get_section_by_name(".symtab").iter_symbols()
+                    if symbol["st_shndx"] == constants and symbol["st_size"] >= _LARGE
+                }
+            )
+        )

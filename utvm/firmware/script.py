@@ -1,0 +1,29 @@
+"""Linker scripts: an image's sections in the regions that the board's data names, or at addresses of our own."""
+
+from collections.abc import Collection, Mapping
+
+from utvm.boards import Board
+from utvm.firmware.sources import render
+
+# The fault handler's frames and nothing else run on it.
+_FAULT_STACK_SIZE = 256
+
+
+def by_region(board: Board) -> str:
+    """Return the script for an image that starts by itself: each section in the region that the layout names."""
+    regions = [board.region(name) for name in dict.fromkeys(board.layout.regions)]
+    return _script(board, regions=regions, addresses={}, constants=())
+
+
+def by_address(board: Board, addresses: Mapping[str, int], constants: Collection[str] = ()) -> str:
+    """Return the script for an image that a debugger loads.
+
+    Args:
+        addresses: section name to address; a section without one lies anywhere.
+        constants: names of read-only sections that are not to become a part of ``.rodata``.
+    """
+    return _script(board, regions=(), addresses=addresses, constants=constants)
+
+
+def _script(board: Board, **values: object) -> str:
+    return render("linker.ld.j2", board=board, fault_stack_size=_FAULT_STACK_SIZE, **values)

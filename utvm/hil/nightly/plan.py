@@ -1,0 +1,123 @@
+"""What a nightly run is to do: ``nightly.yaml``, checked before anything is started."""
+
+import contextlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from utvm import boards
+from utvm.attach import Wish
+from utvm.boards import AnyBoard, ProcessBoard
+from utvm.config import Record, load_yaml
+from utvm.errors import ConfigError, ProbeError
+from utvm.hil import suites
+from utvm.toolchain import ROOT
+
+PROJECT_LIST = ROOT / "nightly.yaml"
+
+_HINT = "docs/nightly.md says what a list of boards holds"
+
+
+class Entry(Record):
+    """One board of the list.
+
+    ``board`` is a name, or the path of a board folder, from where the list is. ``minutes`` is what the health
+    check and the suites may each take: a board that hangs must not hold up the night.
+    """
+
+    board: Annotated[str, Field(min_length=1)]
+    kind: Wish = "auto"
+    serial: str = ""
+    suites: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    place: Literal["host"] = "host"
+    minutes: Annotated[float, Field(gt=0)] = 60.0
+
+    @field_validator("suites")
+    @classmethod
+    def _suites_exist(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        try:
+            suites.check_names(value or ())
+        except ConfigError as error:
+            raise ValueError(f"{error.message}; {error.hint}") from error
+        return value
+
+
+class _List(Record):
+    """What the file holds."""
+
+    boards: Annotated[tuple[Entry, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One board's turn.
+
+    Attributes:
+        where: the board as ``hil`` takes it: a name, or the absolute path of a folder.
+        label: what its part of the report is called; no other board of the list has the same.
+    """
+
+    entry: Entry
+    board: AnyBoard
+    where: str
+    label: str
+
+    @property
+    def kind(self) -> str:
+        """What it is before it was reached: ``auto`` where that is yet to be seen."""
+        return "process" if isinstance(self.board, ProcessBoard) else self.entry.kind
+
+
+def load(path: Path) -> tuple[Turn, ...]:
+    """Read a list of boards and look at each of them.
+
+    Raises:
+        ConfigError: the list or a board's folder is wrong, or two entries may be one board. The message names the
+            file, the key and what was expected.
+    """
+    turns = []
+    for number, entry in enumerate(load_yaml(path, _List, _HINT).boards):
+        where = str((path.parent / entry.board).resolve()) if "/" in entry.board else entry.board
+        try:
+            board = boards.load_any(where)
+            # Whether a physical board is there now is its health check's business.
+            with contextlib.suppress(ProbeError):
+                suites.check_wish(board, entry.kind, entry.serial)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: boards.{number}: {error.message}", error.hint) from error
+        parts = (board.name, entry.serial or ("" if entry.kind == "auto" else entry.kind))
+        turns.append(Turn(entry, board, where, "-".join(part for part in parts if part)))
+    for (i, one), (j, other) in itertools.combinations(enumerate(turns), 2):
+        if _may_be_one(one, other):
+            raise ConfigError(
+                f"{path}: boards.{i} and boards.{j} may be the same board, {one.board.name}",
+                "two runs never share a board: put the suites of both into one entry, or tell physical boards "
+                "apart by serial",
+            )
+    return tuple(turns)
+
+
+def _may_be_one(one: Turn, other: Turn) -> bool:
+    """Whether both could be on one board: the same probe, or one name and nothing that tells them apart."""
+    if one.entry.serial and other.entry.serial:
+        return one.entry.serial == other.entry.serial
+    # A serial number names a physical board.
+    kinds = {"physical" if turn.entry.serial else turn.entry.kind for turn in (one, other)}
+    return one.board.name == other.board.name and kinds != {"physical", "virtual"}
+
+
+def select(turns: Sequence[Turn], names: Sequence[str]) -> tuple[Turn, ...]:
+    """Return the turns of the boards of these names; all where none is named.
+
+    Raises:
+        ConfigError: the list has no board of that name.
+    """
+    known = {turn.board.name for turn in turns}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"the list has no board {name!r}", f"boards in it: {', '.join(sorted(known))}")
+    return tuple(turn for turn in turns if not names or turn.board.name in names)

@@ -1,0 +1,132 @@
+"""The records that the report on a nightly run is made of, and how its verdict follows from them."""
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from utvm.errors import ExitCode
+from utvm.hil.results import Outcome, Verdict
+
+SCHEMA_VERSION = 1
+
+
+class BoardVerdict(str, enum.Enum):
+    """How one board's turn ended. ``BAD`` is a board that did not get through its health check."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    INFRASTRUCTURE = "infrastructure"
+    BAD = "bad"
+    INTERRUPTED = "interrupted"
+    NOT_RUN = "not run"
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What it counts as: a board without a verdict on its tests is infrastructure trouble."""
+        if self is BoardVerdict.PASSED:
+            return ExitCode.PASSED
+        return ExitCode.FAILED if self is BoardVerdict.FAILED else ExitCode.INFRASTRUCTURE
+
+
+@dataclass(frozen=True)
+class BoardResult:
+    """What came of one board's turn.
+
+    Attributes:
+        label: its name in the report, and of its folder there.
+        kind: ``virtual``, ``physical`` or ``process``; ``auto`` where it ended before that was known.
+        suites: those that were asked for; none means all.
+        reason: why it has not simply passed; an empty string where the tests say it.
+        duration_s: of the whole turn, health check included, by this computer's clock.
+        suites_s: of its suites alone; 0 where they did not begin.
+        content: what its ``report.json`` holds: that of the suites, or else of the health check; None without one.
+        source: the folder with that report; None without one.
+    """
+
+    label: str
+    board: str
+    kind: str
+    serial: str
+    place: str
+    suites: tuple[str, ...]
+    verdict: BoardVerdict
+    reason: str
+    duration_s: float = 0.0
+    suites_s: float = 0.0
+    content: Mapping[str, Any] | None = None
+    source: Path | None = None
+
+    @property
+    def spoken(self) -> str:
+        """The board as lines for readers call it; a virtual one loudly."""
+        return f"{self.kind.upper()} {self.board}"
+
+    @property
+    def models(self) -> Sequence[Mapping[str, Any]]:
+        """The models that ran on it, as in its report."""
+        return self.content["models"] if self.content else ()
+
+    def count(self, outcome: Outcome) -> int:
+        """Return how many of its tests ended so."""
+        return sum(test["outcome"] == outcome.value for test in self.content["tests"]) if self.content else 0
+
+    def as_json(self) -> dict[str, object]:
+        """Return its entry in ``nightly.json``."""
+        return {
+            "label": self.label,
+            "board": self.board,
+            "kind": self.kind,
+            "serial": self.serial,
+            "place": self.place,
+            "suites": list(self.suites),
+            "verdict": self.verdict.value,
+            "exit_code": int(self.verdict.exit_code),
+            "reason": self.reason,
+            "duration_s": round(self.duration_s, 1),
+            "suites_s": round(self.suites_s, 1),
+            "counts": {outcome.value: self.count(outcome) for outcome in Outcome},
+            "models": list(self.models),
+            "environment": self.content["environment"]["digest"] if self.content else "",
+            "report": f"{self.label}/report.json" if self.content else "",
+        }
+
+
+@dataclass(frozen=True)
+class NightlyReport:
+    """Everything that is reported about one nightly run. ``started`` is in UTC, ISO 8601."""
+
+    run_id: str
+    started: str
+    jobs: int
+    duration_s: float
+    boards: tuple[BoardResult, ...]
+    interrupted: bool
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst: a board without a verdict on its tests comes before a test that failed, as in one run."""
+        codes = {result.verdict.exit_code for result in self.boards}
+        if self.interrupted:
+            return Verdict.INTERRUPTED
+        if ExitCode.INFRASTRUCTURE in codes:
+            return Verdict.INFRASTRUCTURE
+        return Verdict.FAILED if ExitCode.FAILED in codes else Verdict.PASSED
+
+    def count(self, verdict: BoardVerdict) -> int:
+        """Return how many boards ended so."""
+        return sum(result.verdict is verdict for result in self.boards)
+
+    def as_json(self) -> dict[str, object]:
+        """Return what ``nightly.json`` holds: see docs/nightly.schema.json."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "run_id": self.run_id,
+            "started": self.started,
+            "jobs": self.jobs,
+            "duration_s": round(self.duration_s, 1),
+            "boards": [result.as_json() for result in self.boards],
+            "verdict": self.verdict.value,
+            "exit_code": int(self.verdict.exit_code),
+        }

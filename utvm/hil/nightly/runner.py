@@ -1,0 +1,108 @@
+"""Gives each board its turn, as many at once as the machine carries, and reports on all of them."""
+
+import contextlib
+import datetime
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from utvm.errors import ConfigError, ExitCode
+from utvm.hil.display import standard_output
+from utvm.hil.nightly import report
+from utvm.hil.nightly.course import PATIENCE, Course, not_run
+from utvm.hil.nightly.display import NightlyDisplay
+from utvm.hil.nightly.plan import Turn
+from utvm.hil.nightly.results import BoardResult, NightlyReport
+from utvm.hil.report import new_run_id
+
+# What one run of all suites takes at most with what it starts, TVM and the emulator included, rounded up.
+_BYTES_A_BOARD = 2**30
+
+_POLL = 0.1  # Seconds; a turn takes tens of them.
+
+
+def jobs_carried() -> int:
+    """Return how many boards this machine carries at once: one for each core, and each with 1 GiB of free memory.
+
+    An emulated board keeps one core busy. At least one board runs.
+    """
+    cores = len(os.sched_getaffinity(0))
+    return max(1, min(cores, psutil.virtual_memory().available // _BYTES_A_BOARD))
+
+
+def run(turns: Sequence[Turn], *, jobs: int, report_root: Path) -> ExitCode:
+    """Give each board its turn, print what comes of it, and write the report.
+
+    Args:
+        turns: the boards; no two of them may be the same.
+        jobs: how many at once.
+        report_root: directory of all nightly reports; what the processes say goes into ``logs`` in it.
+
+    Raises:
+        ConfigError: the report cannot be written.
+    """
+    started = datetime.datetime.now(datetime.timezone.utc)
+    run_id = new_run_id(started)
+    folder = report_root / "logs" / run_id
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: cannot be made: {error.strerror}", "make it writable, or choose another --report-dir"
+        ) from error
+    display = NightlyDisplay(standard_output())
+    display.begin(run_id, turns, jobs)
+    began = time.monotonic()
+    results: dict[str, BoardResult] = {}
+    interrupted = _run_all(turns, jobs, folder, results, display)
+    whole = NightlyReport(
+        run_id=run_id,
+        started=f"{started:%Y-%m-%dT%H:%M:%SZ}",
+        jobs=jobs,
+        duration_s=time.monotonic() - began,
+        boards=tuple(results[turn.label] for turn in turns),
+        interrupted=interrupted,
+    )
+    display.close(whole, report.write(whole, report_root))
+    return whole.verdict.exit_code
+
+
+def _run_all(
+    turns: Sequence[Turn], jobs: int, folder: Path, results: dict[str, BoardResult], display: NightlyDisplay
+) -> bool:
+    """Fill in the result of each turn, and return whether somebody interrupted it."""
+
+    def ended(result: BoardResult) -> None:
+        results[result.label] = result
+        display.ended(result)
+
+    interrupted = False
+    waiting, running = list(turns), list[Course]()
+    with contextlib.ExitStack() as stack:
+        try:
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    running.append(Course(waiting[0], folder / waiting[0].label, stack))
+                    del waiting[0]
+                for course in list(running):
+                    result = course.poll()
+                    if result is not None:
+                        running.remove(course)
+                        ended(result)
+                time.sleep(_POLL)
+        except KeyboardInterrupt:
+            interrupted = True
+            # All at once first: each takes a while to let go of its board.
+            for course in running:
+                course.interrupt()
+            deadline = time.monotonic() + PATIENCE
+            for course in running:
+                if course.turn.label not in results:
+                    ended(course.interrupted(deadline))
+    for turn in turns:
+        if turn.label not in results:
+            ended(not_run(turn, "not run: the nightly run was interrupted before its turn"))
+    return interrupted

@@ -1,0 +1,31 @@
+/**
+ * What the architectures without an operating system share. Each has a header core.h beside its own files, with what
+ * only its own instructions can do.
+ */
+#ifndef UTVM_BARE_METAL_H
+#define UTVM_BARE_METAL_H
+
+/** Unused stack holds this word: the reset handler writes it. */
+#ifdef __ASSEMBLER__
+#define UTVM_STACK_PAINT 0xA5A5A5A5
+#else
+#define UTVM_STACK_PAINT 0xA5A5A5A5u
+#endif
+
+#ifndef __ASSEMBLER__
+#include <stdint.h>
+
+/** A register of a peripheral. */
+#define UTVM_REGISTER(address) (*(volatile uint32_t *)(address))
+
+/** Give variables their first values. The reset handler calls it before anything else that is C uses memory. */
+void utvm_memory_start(void);
+
+/** Let the stack from an address in it on go with utvm_fault. */
+void utvm_fault_keep_stack(uintptr_t from);
+
+/** Nothing is left to write into utvm_fault: tell of it, and stop. */
+void utvm_fault_complete(void);
+
+#endif /* __ASSEMBLER__ */
+#endif

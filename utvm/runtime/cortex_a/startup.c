@@ -1,0 +1,21 @@
+/* From reset to utvm_main(): memory, caches, interrupts. */
+#include "core.h"
+#include "cortex_a.h"
+#include "utvm.h"
+
+void utvm_start(void);
+
+void utvm_start(void) {
+  utvm_memory_start();
+  utvm_memory_map();
+  utvm_interrupts_start();
+  utvm_enable_interrupts();
+  /* What went wrong before, or in another program: from now on it comes where it belongs. */
+  __asm__ volatile("cpsie a" ::: "memory");
+  utvm_main();
+  /* Nothing is left to do. */
+  utvm_disable_interrupts();
+  for (;;) {
+    __asm__ volatile("wfi");
+  }
+}

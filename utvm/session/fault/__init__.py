@@ -1,0 +1,5 @@
+"""Faults that a board reports: the record that it keeps, and what each architecture means by it."""
+
+from utvm.session.fault.record import ARCHITECTURES, RECORD_SIZE, DeviceFault, FaultRecord
+
+__all__ = ["ARCHITECTURES", "RECORD_SIZE", "DeviceFault", "FaultRecord"]

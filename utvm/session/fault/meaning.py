@@ -1,0 +1,38 @@
+"""What every architecture says of its faults."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """A fault in the words of an architecture's manual.
+
+    Attributes:
+        name: the exception.
+        flags: the status bits that are set, each with its meaning.
+        address: the data address that faulted, if the core recorded it.
+        status: the status registers themselves, for a reader; or nothing.
+    """
+
+    name: str
+    flags: tuple[str, ...] = ()
+    address: int | None = None
+    status: str = ""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """How to read a fault record of one architecture.
+
+    Attributes:
+        registers: names by DWARF's number; none where a record has none.
+        stack_pointer: the name of one of them.
+        program_counter: the name of one of them.
+        meaning: reads an exception's number and the six status words.
+    """
+
+    registers: tuple[str, ...]
+    stack_pointer: str
+    program_counter: str
+    meaning: Callable[[int, Sequence[int]], Meaning]
