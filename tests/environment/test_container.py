@@ -147,3 +147,9 @@ def test_an_engine_without_the_image_says_how_to_get_it(engine: str, client: doc
     assert done.returncode == 3
     assert f"no image {tag}" in done.stderr
     assert "docker.build makes it" in done.stderr
+
+
+def test_an_image_of_one_s_own_begins_with_it(client: docker.DockerClient, built: dict[str, Any]) -> None:
+    image, _ = client.images.build(path=str(ROOT / "docker"), network_mode="none", rm=True)
+    assert image.labels["utvm.environment"] == built["environment"]
+    assert image.attrs["Config"]["WorkingDir"] == "/utvm"

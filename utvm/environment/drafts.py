@@ -79,4 +79,6 @@ def disk_full(place: Path) -> ProvisionError:
 def _explained(error: OSError, parent: Path) -> ProvisionError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return disk_full(parent)
-    return ProvisionError(f"{parent}: {error.strerror or error}", "may you write there?")
+    return ProvisionError(
+        f"{error.filename or parent}: {error.strerror or error}", "may you read and write there?"
+    )

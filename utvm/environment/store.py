@@ -37,7 +37,7 @@ class Store:
     """
 
     def __init__(self, directory: Path | None = None) -> None:
-        self.directory = directory or Path(platformdirs.user_cache_dir("utvm")) / "packages"
+        self.directory = (directory or Path(platformdirs.user_cache_dir("utvm")) / "packages").resolve()
 
     def path(self, sha256: str) -> Path:
         """Return where the file of that hash is, if it is there."""
