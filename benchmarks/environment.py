@@ -50,12 +50,15 @@ def main() -> int:
             ),
             "again": _build(folder, one),
         }
-    table = Table("build", "whole, s", "Debian layer, s", "Python layer, s", "unpacked, MB", "digest", box=None)
+    table = Table("build", "whole, s", "Debian layer, s", "Python layer, s", "unpacked, MB", box=None)
     for build, figures in seen.items():
         seconds, size = figures["seconds"], figures["bytes"]["unpacked"] / 1e6
         columns = (figures["whole"], seconds["debian"], seconds["python"], size)
-        table.add_row(build, *(f"{value:.0f}" for value in columns), figures["digest"])
-    Console(soft_wrap=True).print(table)
+        table.add_row(build, *(f"{value:.0f}" for value in columns))
+    console = Console(soft_wrap=True)
+    console.print(table)
+    for build, figures in seen.items():
+        console.print(f"{build}: {figures['digest']}")
     same = len({figures["digest"] for figures in seen.values()}) == 1
     small = all(figures["bytes"]["unpacked"] < _LARGEST for figures in seen.values())
     return 0 if same and small else 1

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -98,21 +97,22 @@ def test_two_makers_without_a_network_make_the_same_bytes(small: Path, tmp_path:
     ]
 
 
-def _wait_for(found: Callable[[], bool]) -> None:
+def _deep_at_work(maker: "subprocess.Popen[str]") -> list[psutil.Process]:
+    """Wait until dpkg runs, which is as deep as it gets, and return all processes below the maker."""
     deadline = time.monotonic() + 300
-    while not found() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert found()
+    while maker.poll() is None and time.monotonic() < deadline:
+        below = _below(maker.pid)
+        if "dpkg" in _names(below):
+            return below
+        time.sleep(0.02)
+    raise AssertionError("dpkg was never seen")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["SIGKILL", "SIGINT"])
 def test_a_build_that_is_ended_leaves_nothing_running(small: Path, tmp_path: Path, number: signal.Signals) -> None:
     maker = _maker(small, tmp_path / "maker", 0o022)
     try:
-        # As deep as it gets: below apt, below mmdebstrap, below its namespaces.
-        _wait_for(lambda: "dpkg" in _names(_below(maker.pid)) or maker.poll() is not None)
-        below = _below(maker.pid)
-        assert "dpkg" in _names(below)
+        below = _deep_at_work(maker)
         maker.send_signal(number)
         maker.wait(60)
     finally:
