@@ -29,8 +29,8 @@ _IN_RAM = "into RAM alone, for the debug port: flash stays as it is, and where t
 @task(
     help=_WHERE
     | {
-        "suite": "only these suites, comma-separated: health, flash, memory, debug, operators, int8, digits, "
-        "cifar10, faults, ram, rpc, rpc_faults, standing_alone",
+        "suite": "only these suites, comma-separated: health, flash, memory, debug, counter, operators, int8, "
+        "digits, cifar10, faults, ram, rpc, rpc_faults, standing_alone",
         "report_dir": "folder of all reports (default: build/reports)",
     }
 )
@@ -50,12 +50,13 @@ def hil(
 
 
 @task(
+    knows_boards=True,
     help={
         "config": "list of boards (default: the project's nightly.yaml)",
         "only": "only these boards of the list, comma-separated",
         "jobs": "boards at once (default: one for each core, and each with 1 GiB of free memory)",
         "report_dir": "folder of all nightly reports (default: build/reports/nightly)",
-    }
+    },
 )
 def nightly(_: Context, config: str = "", only: str = "", jobs: int = 0, report_dir: str = "") -> ExitCode:
     """Run the suites on every board of a list, several at once, and report on all of them in one place."""
@@ -80,15 +81,15 @@ def doctor(_: Context) -> ExitCode:
     return examine()
 
 
-@task(name="list")
+@task(name="list", knows_boards=True)
 def board_list(_: Context) -> None:
-    """List the boards that come with the project."""
+    """List the boards: the project's, and your own."""
     from utvm.cli.boards import list_boards
 
     list_boards()
 
 
-@task(name="show", positional=["name"], help={"name": _WHERE["board"]})
+@task(name="show", knows_boards=True, positional=["name"], help={"name": _WHERE["board"]})
 def board_show(_: Context, name: str) -> None:
     """Print one board's memory map, probe, toolchain and console."""
     from utvm.cli.boards import show_board
@@ -96,7 +97,7 @@ def board_show(_: Context, name: str) -> None:
     show_board(name)
 
 
-@task(name="detect")
+@task(name="detect", knows_boards=True)
 def board_detect(_: Context) -> None:
     """List the debug probes on USB with serial numbers and USB paths."""
     from utvm.cli.boards import detect_boards

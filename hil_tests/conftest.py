@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from hil_tests.architectures import Facts, facts_of
 from hil_tests.programs import handwritten
 from utvm.boards import Board, MemoryRegion
 from utvm.compiler import Library
@@ -24,6 +25,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize(name, regions, ids=lambda region: region.name)
     if "width" in metafunc.fixturenames:
         metafunc.parametrize("width", [8, 16, 32])
+
+
+@pytest.fixture(scope="session")
+def facts(request: pytest.FixtureRequest) -> Facts:
+    """What is known of the board's architecture."""
+    facts = facts_of(request.config)
+    assert facts is not None
+    return facts
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import pytest
 
-from hil_tests.architectures import FAULTS
+from hil_tests.architectures import TRAP_NAMES
 from hil_tests.programs import handwritten, line_of
 from models.digits import quantize
 from models.tflite_reference import tflite_micro
@@ -15,7 +15,6 @@ from utvm.hil.plugin import board_of
 from utvm.session.fault import DeviceFault
 from utvm.session.rpc import RpcError, RpcSession
 from utvm.session.rpc_board import RpcBoard
-from utvm.toolchain import Toolchain
 
 _UNDEFINED = handwritten("undefined", "  __builtin_trap();\n  return 0;")
 _FAILING = handwritten("failing", "  return x[0];")
@@ -29,8 +28,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test through each pipe that the board's CPU can have."""
     if "pipe" in metafunc.fixturenames:
         board = board_of(metafunc.config)
-        architecture = Toolchain(board.toolchain).cpu(board.cpu).architecture
-        pipes = runtime.pipes(architecture)
+        pipes = runtime.pipes(board.architecture)
         needs = {pipe: [pytest.mark.needs(need)] for pipe, need in runtime.PIPE_NEEDS.items()}
         metafunc.parametrize("pipe", [pytest.param(pipe, marks=needs.get(pipe, [])) for pipe in pipes])
 
@@ -91,12 +89,11 @@ def test_the_longest_packets_pass_whole(remote: RpcSession) -> None:
 
 
 def test_a_fault_is_told_and_the_board_goes_on_after_a_reset(
-    remote: RpcSession, digits: Library, request: pytest.FixtureRequest
+    remote: RpcSession, digits: Library, pytestconfig: pytest.Config
 ) -> None:
     with pytest.raises(DeviceFault) as caught:
         remote.run("undefined", [np.zeros(4, np.int32)])
-    expected = FAULTS[board_of(request.config).architecture]["undefined"]
-    assert caught.value.record.meaning.name == expected.exception
+    assert caught.value.record.meaning.name == TRAP_NAMES[board_of(pytestconfig).architecture]
     assert f"undefined.c:{line_of(_UNDEFINED, '__builtin_trap')}" in caught.value.source_line
     remote.reset()
     array = np.zeros((1, 8, 8, 1), np.int8)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from hil_tests.architectures import FAULTS
+from hil_tests.architectures import Facts
 from hil_tests.programs import handwritten, line_of
 from models.digits import quantize
 from models.digits.data import held_out
@@ -21,9 +21,7 @@ from utvm.compiler import Library, load
 from utvm.firmware import Firmware, build
 from utvm.session import DeviceFault, RunResult, Session, StandingAlone
 
-pytestmark = pytest.mark.needs("debug port")
-
-_FAULTY = handwritten("faulty", '  __asm__ volatile("udf #0"); /* here */\n  return x[0];')
+pytestmark = [pytest.mark.needs("debug port"), pytest.mark.needs("console")]
 
 
 @pytest.fixture(scope="module")
@@ -77,11 +75,12 @@ def test_it_takes_as_long_as_with_a_host(
     assert session(firmware([digits])).run(digits.name, [picture]).count == result.count
 
 
-def test_a_fault_is_said_to_whoever_listens(board: Bench) -> None:
-    alone = StandingAlone(board, build(board.board, [_FAULTY], "standing_alone", [np.zeros(4, np.int32)]))
+def test_a_fault_is_said_to_whoever_listens(board: Bench, facts: Facts) -> None:
+    faulty = handwritten("faulty", f"  {facts.undefined} /* here */\n  return x[0];")
+    alone = StandingAlone(board, build(board.board, [faulty], "standing_alone", [np.zeros(4, np.int32)]))
     for _ in range(2):
         with pytest.raises(DeviceFault) as caught:
             _start(alone)
-        assert caught.value.record.meaning.name == FAULTS[board.board.architecture]["undefined"].exception
-        assert f"faulty.c:{line_of(_FAULTY, '/* here */')}" in caught.value.source_line
+        assert caught.value.record.meaning.name == facts.undefined_name
+        assert f"faulty.c:{line_of(faulty, '/* here */')}" in caught.value.source_line
         assert any("utvm_main" in line for line in caught.value.backtrace)

@@ -15,7 +15,7 @@ from typing import Literal
 import platformdirs
 from serial.tools import list_ports
 
-from utvm.boards import Board, Emulator, Identity, Kind, Physical
+from utvm.boards import Board, Emulator, Identity, Kind, Physical, Simulator
 from utvm.console import Console
 from utvm.errors import BoardError, ConfigError, ProbeError
 from utvm.firmware import Firmware
@@ -24,6 +24,7 @@ from utvm.probe.debug_port import DebugPort, OpenOcdPort, QemuPort
 from utvm.probe.gdb import GdbClient
 from utvm.probe.openocd import OpenOcd
 from utvm.probe.qemu import Qemu
+from utvm.probe.spike import start_spike
 from utvm.probe.usb import Probe, ProbeId, detect
 from utvm.process import Service
 
@@ -280,14 +281,16 @@ def attach(
     probe = find_probe(board, wish, serial)
     with contextlib.ExitStack() as stack:
         if probe is None:
-            stack.enter_context(hold(f"virtual {board.name}", directory=_own_state()))
+            stack.enter_context(hold(f"virtual {board.spoken}", directory=_own_state()))
         if board.physical and probe is not None:
             yield _on_a_desk(stack, board, board.physical, probe, log_directory)
         elif board.physical and board.virtual.model:
             yield _modelled(stack, board, board.physical, log_directory, latency_us)
+        elif latency_us:
+            raise ConfigError(f"{board.name} is emulated: it has no probe that could be slow")
+        elif board.simulator:
+            yield _simulated(stack, board, board.simulator, log_directory)
         elif board.virtual.emulator:
-            if latency_us:
-                raise ConfigError(f"{board.name} is emulated by QEMU: it has no probe that could be slow")
             yield _in_qemu(stack, board, board.virtual.emulator, log_directory)
 
 
@@ -307,7 +310,8 @@ def _on_a_desk(
     """Start OpenOCD on a probe."""
     stack.enter_context(hold(f"{probe.kind} {probe.serial}"))
     commands = [physical.select_serial.format(serial=probe.serial)]
-    openocd, gdb = _openocd(stack, board, physical, commands, probe.serial, log_directory)
+    openocd, gdb = _openocd(stack, board, commands, log_directory)
+    _check_identity(board.name, physical.identity, gdb, probe.serial)
     console_url = _serial_device(probe.serial, physical.console_interface)
     return Bench(
         board,
@@ -329,7 +333,8 @@ def _modelled(
     machine = stack.enter_context(start_virtual(board, log_directory, latency_us=latency_us))
     assert machine.health_match
     commands = [board.model.probe.format(port=machine.health_match["stlink"])]
-    openocd, gdb = _openocd(stack, board, physical, commands, board.model.serial, log_directory)
+    openocd, gdb = _openocd(stack, board, commands, log_directory)
+    _check_identity(board.name, physical.identity, gdb, board.model.serial)
     return Bench(
         board,
         "virtual",
@@ -345,33 +350,47 @@ def _modelled(
 
 
 def _openocd(
-    stack: contextlib.ExitStack,
-    board: Board,
-    physical: Physical,
-    commands: Sequence[str],
-    serial: str,
-    log_directory: Path,
+    stack: contextlib.ExitStack, board: Board, commands: Sequence[str], log_directory: Path
 ) -> tuple[OpenOcd, GdbClient]:
-    """Start OpenOCD, and see that it has found the right board."""
+    """Start OpenOCD, and connect to it."""
     openocd = stack.enter_context(
         OpenOcd(board.openocd_config, commands=commands, log=log_directory / "openocd.log")
     )
     gdb = stack.enter_context(
         GdbClient("127.0.0.1", openocd.gdb_port, breakpoint_kind=board.cpu_row.breakpoint_kind)
     )
-    _check_identity(board.name, physical.identity, gdb, serial)
     return openocd, gdb
+
+
+def _simulated(stack: contextlib.ExitStack, board: Board, simulator: Simulator, log_directory: Path) -> Bench:
+    """Start Spike, and OpenOCD on it. Its serial line is on its own terminal, which it has not here."""
+    spike = stack.enter_context(start_spike(simulator, board.memory, log_directory / "spike.log"))
+    assert spike.health_match
+    commands = [simulator.probe.format(port=spike.health_match["port"])]
+    openocd, gdb = _openocd(stack, board, commands, log_directory)
+    return Bench(
+        board,
+        "virtual",
+        "VIRTUAL board, simulated by Spike",
+        "JTAG over TCP",
+        "",
+        gdb,
+        OpenOcdPort(gdb, live=_is_live(board, "virtual")),
+        None,
+        (spike, openocd),
+    )
 
 
 def _in_qemu(stack: contextlib.ExitStack, board: Board, emulator: Emulator, log_directory: Path) -> Bench:
     """Start QEMU, which is board and debug port in one."""
+    instead = ", for want of Spike" if board.virtual.simulator else ""
     qemu = stack.enter_context(Qemu(emulator, log=log_directory / "qemu.log"))
     kind = board.cpu_row.breakpoint_kind
     gdb = stack.enter_context(GdbClient("127.0.0.1", qemu.gdb_port, advice=qemu.advice, breakpoint_kind=kind))
     return Bench(
         board,
         "virtual",
-        f"VIRTUAL board, emulated by QEMU ({emulator.machine})",
+        f"VIRTUAL board, emulated by QEMU ({emulator.machine}{instead})",
         "QEMU's GDB stub without OpenOCD",
         "",
         gdb,

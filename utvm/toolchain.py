@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -30,8 +30,9 @@ class Cpu(Record):
 
     ``architecture`` names the folder of the runtime that has the start-up code for it. ``features`` are what the
     compiler may use beyond plain C: ``dsp`` is Arm's DSP extension (dual 16-bit multiply-accumulate). ``traps``
-    are mistakes of a program that are faults on it and not on every CPU. ``breakpoint_kind`` is what GDB's
-    protocol calls a breakpoint in its code: for Arm, 2 is Thumb and 4 is not.
+    are mistakes of a program that are faults on it, not on every CPU. ``breakpoint_kind`` is what GDB's protocol
+    calls a breakpoint in its code: for Arm, 2 is Thumb and 4 is not. ``handler_stack`` is how many bytes of stack
+    its fault handler needs, and what else runs on the same.
     """
 
     architecture: str
@@ -39,6 +40,7 @@ class Cpu(Record):
     features: frozenset[Literal["dsp"]] = frozenset()
     traps: frozenset[Literal["division by zero", "code that is not Thumb"]] = frozenset()
     breakpoint_kind: Literal[2, 4] = 2
+    handler_stack: Annotated[int, Field(gt=0, multiple_of=16)] = 256
 
 
 class ToolchainFile(Record):
@@ -215,7 +217,7 @@ class Objects:
         Raises:
             ToolchainError: with the linker's own message.
         """
-        script = [f"-Wl,-T,{linker_script}"] if linker_script else []
+        script: list[str | Path] = ["-T", linker_script] if linker_script else []
         mapping = [f"-Wl,-Map,{map_file}"] if map_file else []
         process.run(
             [*self.words, *options, *script, *mapping, *self.libraries, "-o", output],

@@ -1,6 +1,7 @@
 """The lists and locks in ``provision/``: that they belong together, and what is said when they do not."""
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from utvm.environment import debian, difference, python_lock
 from utvm.environment.build import load_locked
 from utvm.environment.recipe import PROVISION, dpkg_filters, load_recipe
 from utvm.errors import ConfigError, ProvisionError
-from utvm.toolchain import Toolchain
+from utvm.toolchain import ROOT, Toolchain
 
 
 @pytest.fixture
@@ -114,6 +115,14 @@ def test_the_multilibs_kept_are_those_that_boards_link() -> None:
             for cpu in toolchain.data.cpus.values()
         }
         assert set(libraries.keep) == asked - {"."}
+
+
+def test_the_emulators_kept_are_those_of_the_boards() -> None:
+    """QEMU has one for every architecture; only those that a board's file starts are kept."""
+    files = (ROOT / "utvm" / "boards").glob("*/board.yaml")
+    programs = {name for file in files for name in re.findall(r"program: (qemu-system-\w+)", file.read_text())}
+    kept = {one.rpartition("/")[2] for one in load_recipe().debian.keep if "qemu-system" in one}
+    assert kept == programs
 
 
 def test_folders_on_the_way_to_what_is_kept_are_kept() -> None:

@@ -1,6 +1,7 @@
 """The records that ``board.yaml`` is read into."""
 
 import itertools
+import shutil
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -14,6 +15,7 @@ from utvm.boards.parts import (
     MemoryRegion,
     Physical,
     ProbeMatch,
+    Simulator,
     Start,
     Timeouts,
     Virtual,
@@ -112,10 +114,10 @@ class Board(AnyBoard):
 
         OpenOCD programs flash, and reads and writes in every width.
         """
-        part = self.physical if kind == "physical" else self.virtual
+        part = self.physical if kind == "physical" else self.simulator or self.virtual
         found = {"debug port", *get_args(Lack)} - (part.lacks if part else frozenset())
         found |= {f"trap: {mistake}" for mistake in self.cpu_row.traps}
-        if kind == "physical" or self.virtual.model:
+        if kind == "physical" or self.virtual.model or self.simulator:
             found.add("OpenOCD")
             if any(region.kind == "flash" for region in self.memory):
                 found.add("flash")
@@ -130,6 +132,12 @@ class Board(AnyBoard):
     def probes(self) -> tuple[ProbeMatch, ...]:
         """The probes that a physical one may be plugged in with."""
         return self.physical.probes if self.physical else ()
+
+    @property
+    def simulator(self) -> Simulator | None:
+        """The simulator that is the virtual board; None where there is none, or it is not installed."""
+        known = self.virtual.simulator
+        return known if known and shutil.which(known.program) else None
 
     @property
     def virtual_serial(self) -> str:

@@ -109,7 +109,7 @@ class Timeouts(Record):
     resend: Annotated[float, Field(gt=0)] = 1.0
 
 
-Lack = Literal["reset cause", "watchpoints", "memory while running"]
+Lack = Literal["reset cause", "watchpoints", "memory while running", "console"]
 """What suites ask for and a board has unless it is said that it has not."""
 
 
@@ -161,7 +161,7 @@ class Emulator(Record):
     """The QEMU that is the virtual board, whose GDB stub is its debug port.
 
     An instruction takes ``2 ** icount_shift`` nanoseconds of its clock (QEMU's ``-icount``). ``memory`` is what
-    its machine is given, where it has a choice.
+    its machine is given, where it has a choice; ``options`` are further words of its command line.
     """
 
     kind: Literal["qemu"]
@@ -170,19 +170,45 @@ class Emulator(Record):
     # QEMU 7.2 takes no more.
     icount_shift: Annotated[int, Field(ge=0, le=10)]
     memory: Bytes | None = None
+    options: tuple[str, ...] = ()
+
+
+class Simulator(Record):
+    """Spike, which OpenOCD drives with the board's ``openocd.cfg``.
+
+    ``isa`` is the instruction set in Spike's words. ``probe`` is the OpenOCD command that finds it; ``{port}`` is
+    filled in. ``lacks`` is as that of the virtual board, in place of it.
+    """
+
+    kind: Literal["spike"]
+    program: Annotated[str, Field(min_length=1)]
+    isa: Annotated[str, Field(pattern=r"^rv(32|64)[a-z_0-9]+$")]
+    probe: str
+    lacks: frozenset[Lack] = frozenset()
+
+    @model_validator(mode="after")
+    def _port_can_be_filled_in(self) -> "Simulator":
+        _can_be_filled_in(self.probe, port=0)
+        return self
 
 
 class Virtual(Record):
-    """What the virtual board is: a software model of ours, or an emulator of others."""
+    """What the virtual board is: a software model of ours, or an emulator of others.
+
+    A ``simulator`` goes before the emulator where it is installed.
+    """
 
     model: VirtualModel | None = None
     emulator: Emulator | None = None
+    simulator: Simulator | None = None
     lacks: frozenset[Lack] = frozenset()
 
     @model_validator(mode="after")
     def _is_one_of_the_two(self) -> "Virtual":
         if (self.model is None) == (self.emulator is None):
             raise ValueError("a virtual board is either a model or an emulator")
+        if self.simulator and not self.emulator:
+            raise ValueError("a simulator goes before an emulator, which is missing")
         return self
 
 

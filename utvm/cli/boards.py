@@ -18,13 +18,14 @@ _LAST_PORT = 65535
 
 
 def list_boards() -> None:
-    """Print the boards that come with the project."""
-    table = Table("board", "what it is", "probes (USB vendor:product)", box=None)
+    """Print the boards: the project's, and those in folders of the user's own."""
+    own = boards.project_names()
+    table = Table("board", "what it is", "probes (USB vendor:product)", "from", box=None)
     for name in boards.names():
         board = boards.load_any(name)
         known = board.probes if isinstance(board, Board) else ()
         probes = ", ".join(f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in known)
-        table.add_row(name, board.title, probes or "none")
+        table.add_row(name, board.title, probes or "none", "utvm" if name in own else str(board.directory))
     OUT.print(table)
 
 
@@ -36,6 +37,7 @@ def show_board(name: str) -> None:
     """
     board = boards.load_any(name)
     OUT.print(f"[bold]{board.name}[/]  {board.title}")
+    OUT.print(f"  folder     {board.directory}")
     OUT.print(f"  toolchain  {board.toolchain}, {board.cpu}")
     OUT.print(f"  clock      {board.clock_hz / 1e6:g} MHz")
     if isinstance(board, ProcessBoard):
@@ -46,6 +48,9 @@ def show_board(name: str) -> None:
         OUT.print(f"  openocd    {board.openocd_config}")
     if emulator := board.virtual.emulator:
         OUT.print(f"  emulated   by QEMU: {emulator.program} -M {emulator.machine}; no OpenOCD")
+    if simulator := board.virtual.simulator:
+        found = "through OpenOCD" if board.simulator else "not installed: it is emulated"
+        OUT.print(f"  simulated  by Spike: {simulator.program} --isa={simulator.isa}, {found}")
     for setting, values in board.choices.items():
         others = ", ".join(value for value in values if value != board.settings[setting])
         OUT.print(

@@ -31,7 +31,7 @@ def examine() -> ExitCode:
     """Print everything; the exit code says whether a virtual board can run here."""
     table = Table("", "what", "found", "how to get it", box=None)
     complete = True
-    for finding in (*_packages(), *_tools(), *_python(), *_usb()):
+    for finding in (*_packages(), *_tools(), *_simulators(), *_python(), *_usb()):
         complete &= bool(finding.found) or not finding.needed
         mark = "[green]ok[/]" if finding.found else "[red]missing[/]" if finding.needed else "[dim]-[/]"
         table.add_row(mark, finding.what, finding.found or "-", "" if finding.found else finding.advice)
@@ -73,6 +73,14 @@ def _tools() -> Iterator[_Finding]:
             found = ""
         advice = f"sudo apt-get install {' '.join(toolchain.data.packages)}"
         yield _Finding(f"toolchain {toolchain.name}", found, advice)
+
+
+def _simulators() -> Iterator[_Finding]:
+    for board in boards.chips():
+        if known := board.virtual.simulator:
+            found = shutil.which(known.program) or ""
+            advice = f"build riscv-isa-sim; until then {board.name} is emulated by QEMU"
+            yield _Finding(f"Spike, for {board.name}", found, advice, needed=False)
 
 
 def _python() -> Iterator[_Finding]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import Section as ELFSection
 
 from utvm.boards import Board, MemoryRegion, ProcessBoard
 from utvm.compiler import Library
@@ -23,6 +24,11 @@ GENERATED = "/utvm/generated"
 _CONTRIBUTION = re.compile(r"^ \.\S+\s+0x([0-9a-f]+)\s+0x([0-9a-f]+) (/.+)$", re.MULTILINE)
 _ERASED = b"\xff"
 _ENTRY = "utvm_entry_"
+
+
+def is_of_a_thread(section: ELFSection) -> bool:
+    """Whether a section says what each thread has: there is one, and its room is a part of ``.bss``."""
+    return bool(section["sh_flags"] & SH_FLAGS.SHF_TLS)
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,8 @@ class Firmware:
             found = []
             for section in elf.iter_sections():
                 if not section["sh_flags"] & SH_FLAGS.SHF_ALLOC or not section["sh_size"]:
+                    continue
+                if is_of_a_thread(section):
                     continue
                 address, load = section["sh_addr"], None
                 if section["sh_type"] != "SHT_NOBITS":

@@ -11,6 +11,7 @@ from elftools.elf.elffile import ELFFile
 
 from utvm.boards import Board
 from utvm.errors import DoesNotFitError, ToolchainError
+from utvm.firmware.image import is_of_a_thread
 from utvm.firmware.planner import Block, NoRoom, Place, Section, plan
 from utvm.firmware.script import by_address
 from utvm.toolchain import Objects
@@ -103,12 +104,12 @@ def _does_not_fit(board: Board, places: tuple[Place, ...], error: NoRoom, total:
 
 
 def _sections(image: Path) -> dict[str, Section]:
-    """Return what takes memory, by name."""
+    """Return what takes memory, by name. Variables of a thread do not: their room is a part of ``.bss``."""
     with image.open("rb") as file:
         return {
             section.name: Section(section.name, section["sh_size"], max(1, section["sh_addralign"]))
             for section in ELFFile(file).iter_sections()
-            if section["sh_flags"] & SH_FLAGS.SHF_ALLOC and section["sh_size"]
+            if section["sh_flags"] & SH_FLAGS.SHF_ALLOC and section["sh_size"] and not is_of_a_thread(section)
         }
 
 

@@ -5,9 +5,6 @@ from collections.abc import Collection, Mapping
 from utvm.boards import Board
 from utvm.firmware.sources import render
 
-# The fault handler's frames and nothing else run on it.
-_FAULT_STACK_SIZE = 256
-
 
 def by_region(board: Board) -> str:
     """Return the script for an image that starts by itself: each section in the region that the layout names."""
@@ -26,4 +23,4 @@ def by_address(board: Board, addresses: Mapping[str, int], constants: Collection
 
 
 def _script(board: Board, **values: object) -> str:
-    return render("linker.ld.j2", board=board, fault_stack_size=_FAULT_STACK_SIZE, **values)
+    return render("linker.ld.j2", board=board, fault_stack_size=board.cpu_row.handler_stack, **values)

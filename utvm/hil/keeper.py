@@ -108,7 +108,8 @@ class BenchKeeper:
     @property
     def driver(self) -> str:
         """OpenOCD, or the emulator that is the board."""
-        return "qemu" if self._kind == "virtual" and self.board.virtual.emulator else "openocd"
+        emulated = self.board.virtual.emulator and not self.board.simulator
+        return "qemu" if self._kind == "virtual" and emulated else "openocd"
 
     @property
     def capabilities(self) -> frozenset[str]:

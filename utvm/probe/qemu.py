@@ -31,6 +31,7 @@ class Qemu:
         words = [emulator.program, "-M", emulator.machine, "-icount", f"shift={emulator.icount_shift}"]
         if emulator.memory is not None:
             words += ["-m", f"size={emulator.memory // 1024}K"]
+        words += emulator.options
         words += ["-S", "-nodefaults", "-display", "none", "-qmp", "stdio"]
         for label in ("console", "gdb"):
             words += ["-chardev", f"socket,id={label},host=127.0.0.1,port=0,server=on,wait=off,nodelay=on"]

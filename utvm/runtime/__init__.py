@@ -24,11 +24,14 @@ Executor = Literal["host_driven", "rpc", "standing_alone"]
 Pipe = Literal["console", "rtt", "semihosting", "stdio", "tcp"]
 """What RPC goes through: a serial line, buffers in memory, the debugger's file calls, a process's streams, TCP."""
 
-_WITHOUT: Mapping[str, frozenset[Pipe]] = {"cortex_a": frozenset({"rtt", "semihosting"})}
-"""Pipes that an architecture cannot have although it shares the code: caches hide memory from a probe there, and
-the debugger does not see the call."""
+_WITHOUT: Mapping[str, frozenset[Pipe]] = {
+    "cortex_a": frozenset({"rtt", "semihosting"}),
+    "riscv": frozenset({"semihosting"}),
+}
+"""Pipes that an architecture cannot have although it shares the code: on a Cortex-A, caches hide memory from a
+probe, and the debugger does not see the call; on RISC-V, the call is what C's ``__builtin_trap()`` becomes."""
 
-PIPE_NEEDS: Mapping[Pipe, str] = {"rtt": "OpenOCD", "semihosting": "OpenOCD"}
+PIPE_NEEDS: Mapping[Pipe, str] = {"console": "console", "rtt": "OpenOCD", "semihosting": "OpenOCD"}
 """What a board must be capable of for a pipe, where that is more than code for its architecture."""
 
 RPC_PROTOCOL = "0.8.0"

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 /** A register of a peripheral. */
-#define UTVM_REGISTER(address) (*(volatile uint32_t *)(address))
+#define UTVM_REGISTER(address) (*(volatile uint32_t *)(uintptr_t)(address))
 
 /** Give variables their first values. The reset handler calls it before anything else that is C uses memory. */
 void utvm_memory_start(void);

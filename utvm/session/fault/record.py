@@ -9,8 +9,14 @@ from utvm.session.fault.cortex_a import CORTEX_A
 from utvm.session.fault.cortex_m import CORTEX_M
 from utvm.session.fault.meaning import Architecture, Meaning
 from utvm.session.fault.process import PROCESS
+from utvm.session.fault.riscv import RISCV
 
-ARCHITECTURES: Mapping[str, Architecture] = {"cortex_a": CORTEX_A, "cortex_m": CORTEX_M, "host": PROCESS}
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "cortex_a": CORTEX_A,
+    "cortex_m": CORTEX_M,
+    "host": PROCESS,
+    "riscv": RISCV,
+}
 """By the name of the runtime's folder."""
 
 _MAGIC = 0x544C5546

@@ -1,0 +1,166 @@
+"""The board riscv-spike: its counts, its arithmetic, its base address, and Spike where it is installed."""
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from hil_tests.programs import handwritten
+from utvm import boards, firmware
+from utvm.attach import attach
+from utvm.boards import Board
+from utvm.compiler import Library
+from utvm.errors import ConfigError, ProbeError
+from utvm.session import HostDriven
+
+_CORES = ("riscv-spike:core=rv32", "riscv-spike:core=rv64")
+_STAND_IN = Path(__file__).parent / "probe" / "spike_stand_in.py"
+_LOOP = handwritten(
+    "loop",
+    '  __asm__ volatile("1: addi %0, %0, -1\\n bnez %0, 1b" : "=r"(y[0]) : "0"(x[0]));\n  return 0;',
+)
+_FLOATS = handwritten(
+    "floats",
+    "  float a;\n  float b;\n  float c;\n  float result;\n"
+    "  (void)memcpy(&a, &x[0], sizeof a);\n  (void)memcpy(&b, &x[1], sizeof b);\n"
+    "  (void)memcpy(&c, &x[2], sizeof c);\n"
+    "  result = (a * b) + c;\n  (void)memcpy(&y[0], &result, sizeof result);\n"
+    "  result = a + b;\n  (void)memcpy(&y[1], &result, sizeof result);\n"
+    "  return 0;",
+    "#include <string.h>",
+)
+
+
+def _changed(folder: Path, change: Callable[[dict[str, Any]], None]) -> Board:
+    """Return the board with other data."""
+    target = folder / "riscv-spike"
+    shutil.copytree(boards.load("riscv-spike").directory, target)
+    content = yaml.safe_load((target / "board.yaml").read_text())
+    change(content)
+    (target / "board.yaml").write_text(yaml.safe_dump(content))
+    return boards.load(str(target))
+
+
+def _moved(folder: Path, *addresses: int) -> Board:
+    """Return the board with its regions at other addresses."""
+
+    def change(content: dict[str, Any]) -> None:
+        for region, address in zip(content["memory"], addresses, strict=True):
+            region["address"] = address
+
+    return _changed(folder, change)
+
+
+@pytest.mark.parametrize("name", _CORES)
+def test_every_instruction_is_counted(name: str, tmp_path: Path) -> None:
+    """A round is two instructions, whatever else a run takes (RISC-V Instruction Set Manual, Volume I)."""
+    board = boards.load(name)
+    with (
+        attach(board, "virtual", log_directory=tmp_path) as bench,
+        HostDriven(bench, firmware.build(board, [_LOOP])) as session,
+    ):
+        counts = {
+            rounds: session.run("loop", [np.full(4, rounds, np.int32)]).count
+            for rounds in (1, 2, 3, 1000, 300_007)
+        }
+    assert {rounds: count - counts[1] for rounds, count in counts.items()} == {n: 2 * (n - 1) for n in counts}
+
+
+@pytest.mark.parametrize("name", _CORES)
+def test_float_results_are_numpy_s_and_nan_is_the_architecture_s(name: str, tmp_path: Path) -> None:
+    """Nothing is fused that numpy does not fuse; every NaN is the canonical one (Volume I, 11.3)."""
+    board = boards.load(name)
+    a, b, c = np.float32(1 + 2**-12), np.float32(1 + 2**-12), np.float32(-1)
+    fused = np.float32(np.float64(a) * np.float64(b) + np.float64(c))
+    assert a * b + c != fused
+    with (
+        attach(board, "virtual", log_directory=tmp_path) as bench,
+        HostDriven(bench, firmware.build(board, [_FLOATS])) as session,
+    ):
+
+        def run(*values: int) -> list[int]:
+            numbers = np.array([*values, *([0] * (4 - len(values)))], np.uint32).view(np.int32)
+            (output,) = session.run("floats", [numbers]).outputs
+            return [int(word) for word in output.view(np.uint32)[:2]]
+
+        sums = [np.float32(a * b + c), np.float32(a + b)]
+        assert run(*(int(value.view(np.uint32)) for value in (a, b, c))) == [int(s.view(np.uint32)) for s in sums]
+        with_payload = 0x7FA0_0001
+        assert run(with_payload, 0x3F80_0000, 0) == [0x7FC0_0000, 0x7FC0_0000]
+
+
+@pytest.mark.parametrize("core", ["rv32", "rv64"])
+def test_another_base_address_is_a_change_of_data_alone(core: str, doubler: Library, tmp_path: Path) -> None:
+    moved = _moved(tmp_path, 0x8400_0000, 0x8600_0000, 0x87F0_0000)
+    board = boards.load(f"{moved.directory}:core={core}")
+    image = firmware.build(board, [doubler])
+    assert image.segments[0][0] == 0x8400_0000
+    with attach(board, "virtual", log_directory=tmp_path) as bench, HostDriven(bench, image) as session:
+        for _ in range(2):
+            (output,) = session.run("doubler", [np.array([1, -2, 3, 2**30 - 1], np.int32)]).outputs
+            assert output.tolist() == [2, -4, 6, 2**31 - 2]
+            session.reset()
+
+
+def test_an_image_for_memory_far_below_is_linked_there(doubler: Library, tmp_path: Path) -> None:
+    """The base address that early users of Spike gave it; in QEMU's machine, there is no memory."""
+    board = _moved(tmp_path, 0x1001_0000, 0x1201_0000, 0x1401_0000)
+    image = firmware.build(board, [doubler])
+    assert image.segments[0][0] == 0x1001_0000
+    assert image.region_of(image.symbols["utvm_arena"]) == "data"
+
+
+def _with_program(folder: Path, program: str) -> Board:
+    """Return the board with another program for Spike."""
+    return _changed(folder, lambda content: content["virtual"]["simulator"].update(program=program))
+
+
+def test_without_spike_it_is_qemu_and_says_so(tmp_path: Path) -> None:
+    board = _with_program(tmp_path, "no-such-spike")
+    assert "OpenOCD" not in board.capabilities
+    with attach(board, "auto", log_directory=tmp_path) as bench:
+        assert "emulated by QEMU (virt, for want of Spike)" in bench.describe()
+
+
+def _stand_in(folder: Path) -> str:
+    """Return a program that stands in for Spike, as the board's file names one."""
+    path = folder / "spike-stand-in"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} {_STAND_IN} "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.slow
+def test_openocd_finds_the_tap_of_what_stands_in_for_spike(tmp_path: Path) -> None:
+    """The real OpenOCD with the board's script, on a stand-in that has no core."""
+    board = _with_program(tmp_path, _stand_in(tmp_path))
+    assert "OpenOCD" in board.capabilities
+    assert not board.capabilities & {"console", "memory while running", "flash"}
+    with (
+        pytest.raises(ProbeError, match="the target does not answer"),
+        attach(board, "auto", log_directory=tmp_path),
+    ):
+        pass
+    said = (tmp_path / "openocd.log").read_text()
+    assert "JTAG tap: riscv.cpu tap/device found: 0xdeadbeef" in said
+    assert "UNEXPECTED" not in said
+    assert "Listening for remote bitbang connection on port" in (tmp_path / "spike.log").read_text()
+
+
+def test_a_spike_that_ends_at_once_is_quoted(tmp_path: Path) -> None:
+    program = tmp_path / "spike"
+    program.write_text("#!/bin/sh\necho 'unknown ISA string' >&2\nexit 1\n")
+    program.chmod(0o755)
+    board = _with_program(tmp_path, str(program))
+    with pytest.raises(ProbeError, match="unknown ISA string"), attach(board, "auto", log_directory=tmp_path):
+        pass
+
+
+def test_a_simulator_without_an_emulator_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="either a model or an emulator"):
+        _changed(tmp_path, lambda content: content["virtual"].pop("emulator"))

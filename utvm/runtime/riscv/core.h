@@ -1,0 +1,38 @@
+/**
+ * What the shared files ask of the core, in its own instructions (RISC-V Instruction Set Manual, Volume I, 2.7 and 9.1;
+ * Volume II, 3.3.3).
+ */
+#ifndef UTVM_CORE_H
+#define UTVM_CORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "riscv.h"
+
+/** Let no interrupt in. */
+static inline void utvm_disable_interrupts(void) {
+  __asm__ volatile("csrc mstatus, %0" ::"i"(MSTATUS_MIE) : "memory");
+}
+
+/** Let interrupts in. */
+static inline void utvm_enable_interrupts(void) {
+  __asm__ volatile("csrs mstatus, %0" ::"i"(MSTATUS_MIE) : "memory");
+}
+
+/** With interrupts disabled: sleep until there is one; one that is there already ends the sleep all the same. */
+static inline void utvm_sleep(void) {
+  __asm__ volatile("wfi" ::: "memory");
+}
+
+/** Whether the core handles an exception. */
+static inline bool utvm_in_handler(void) {
+  return utvm_in_fault;
+}
+
+/** Others see memory change in the order that is written here. */
+static inline void utvm_memory_barrier(void) {
+  __asm__ volatile("fence rw, rw" ::: "memory");
+}
+
+#endif

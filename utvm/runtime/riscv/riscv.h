@@ -1,0 +1,55 @@
+/**
+ * What the files of this architecture share. Control and status registers, traps and physical memory protection: RISC-V
+ * Instruction Set Manual, Volume II, Privileged Architecture, 20211203, chapters 2 and 3.
+ */
+#ifndef UTVM_RISCV_H
+#define UTVM_RISCV_H
+
+#include "bare_metal.h"
+
+/** mstatus: interrupts of machine mode, and the floating-point unit before it was first used. */
+#define MSTATUS_MIE 0x8
+#define MSTATUS_FS_INITIAL 0x2000
+
+/** mie: interrupts of the timer, and of what is outside of the core. */
+#define MIE_TIMER 0x80
+#define MIE_EXTERNAL 0x800
+
+/** pmpcfg: addresses from the entry before up to this one; nothing is allowed, in machine mode neither. */
+#define PMPCFG_FORBIDDEN_UP_TO_HERE 0x88
+
+/** Bytes below the stack that nobody may touch. */
+#define UTVM_GUARD_BYTES 4096
+
+#ifndef __ASSEMBLER__
+#include <stdbool.h>
+#include <stdint.h>
+
+/** Causes of interrupts, without the highest bit of mcause. */
+#define INTERRUPT_TIMER 7u
+#define INTERRUPT_EXTERNAL 11u
+
+/** x1 to x31 as the trap handler found them, and mepc in the place of x0. */
+extern uintptr_t utvm_trap_registers[32];
+
+/** Handle an interrupt; called by the trap handler, on its own stack. */
+void utvm_interrupt(uintptr_t cause);
+
+/** Write utvm_fault and stop. Called on the trap handler's stack; mcause is as the hardware left it. */
+void utvm_fault_record(void);
+
+/** The timer's interrupt has come. */
+void utvm_cycles_tick(void);
+
+/** Whether a fault is being told: nothing interrupts it. */
+extern volatile bool utvm_in_fault;
+
+/**
+ * For a board's port to define: the address of the core-local interruptor, whose timer it is (its layout is that of
+ * SiFive: mtimecmp at 0x4000, mtime at 0xBFF8), and how many instructions go by in one tick of it.
+ */
+extern const uintptr_t utvm_port_clint;
+extern const uint32_t utvm_port_cycles_a_tick;
+
+#endif /* __ASSEMBLER__ */
+#endif

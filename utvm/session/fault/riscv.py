@@ -1,0 +1,58 @@
+"""The traps of RISC-V (Instruction Set Manual, Volume II, Privileged Architecture, 3.1.15 and 3.1.16)."""
+
+from collections.abc import Sequence
+
+from utvm.session.fault.meaning import Architecture, Meaning
+
+_INTERRUPT = 1 << 31
+_EXCEPTIONS = {
+    0: "instruction address misaligned",
+    1: "instruction access fault",
+    2: "illegal instruction",
+    3: "breakpoint",
+    4: "load address misaligned",
+    5: "load access fault",
+    6: "store address misaligned",
+    7: "store access fault",
+    8: "call from user mode",
+    9: "call from supervisor mode",
+    11: "call from machine mode",
+    12: "instruction page fault",
+    13: "load page fault",
+    15: "store page fault",
+}
+_INTERRUPTS = {
+    3: "machine software interrupt",
+    7: "machine timer interrupt, the watchdog: it ran for longer than it was allowed to",
+    11: "machine external interrupt",
+}
+# Where mtval is the address of what was to be read or written.
+_WITH_ADDRESS = frozenset({4, 5, 6, 7, 13, 15})
+
+
+def _meaning(exception: int, status: Sequence[int]) -> Meaning:
+    """Read mtval, its low half and its high one, and mstatus."""
+    value = status[0] | status[1] << 32
+    cause = exception & ~_INTERRUPT
+    names = _INTERRUPTS if exception & _INTERRUPT else _EXCEPTIONS
+    return Meaning(
+        names.get(cause, f"{'interrupt' if exception & _INTERRUPT else 'exception'} {cause}"),
+        address=value if exception in _WITH_ADDRESS else None,
+        status=f"mcause={cause}{' (interrupt)' if exception & _INTERRUPT else ''} mtval={value:#x} "
+        f"mstatus={status[2]:#x}",
+    )
+
+
+_NAMES = ("zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "fp", "s1")
+RISCV = Architecture(
+    (
+        *_NAMES,
+        *(f"a{number}" for number in range(8)),
+        *(f"s{number}" for number in range(2, 12)),
+        *(f"t{number}" for number in range(3, 7)),
+        "pc",
+    ),
+    "sp",
+    "pc",
+    _meaning,
+)
