@@ -22,7 +22,7 @@ _BOARD_PATH_HELP = (
 )
 
 
-def task(*positional: Callable[..., ExitCode | None], knows_boards: bool = False, **options: Any) -> Any:
+def task(*positional: Callable[..., int | None], knows_boards: bool = False, **options: Any) -> Any:
     """Make an Invoke task of a function that returns an exit code, or None for success.
 
     Used as ``@task`` or, with Invoke's own options, as ``@task(name=..., help=...)``. An error of the project
@@ -35,7 +35,7 @@ def task(*positional: Callable[..., ExitCode | None], knows_boards: bool = False
         knows_boards: whether the command has ``--board-path`` although it has no ``--board``.
     """
 
-    def decorate(function: Callable[..., ExitCode | None]) -> Any:
+    def decorate(function: Callable[..., int | None]) -> Any:
         signature = inspect.signature(function)
         searches = knows_boards or "board" in signature.parameters
 
