@@ -100,7 +100,10 @@ class CmsisDap:
         self.power_on()
 
     def power_on(self) -> None:
-        """Take the state of a probe that was plugged in. The debug port of the board stays as it is."""
+        """Take the state of a probe that was plugged in: it pulls at no pin. The board's debug port stays."""
+        if self._reset_held:
+            self._board.release_reset()
+        self._reset_held = False
         self._connected = False
         self._match_tries = 1
         self._match_mask = 0xFFFFFFFF

@@ -4,6 +4,7 @@ Its kernel and its busybox are Debian's own packages, downloaded by the test thr
 kernel has no business among the packages that the host boots from. OpenOCD is the host's, with its libraries.
 """
 
+import contextlib
 import gzip
 import itertools
 import os
@@ -51,7 +52,8 @@ def guest_files(directory: Path) -> tuple[Path, Path]:
     """Return the kernel and a directory with its modules and a busybox, unpacked from Debian's packages."""
     kernel = _apt("apt-cache", "depends", "--important", "linux-image-amd64")
     found = re.search(r"Depends: (linux-image-\S+)", kernel)
-    assert found, kernel
+    if not found:
+        pytest.skip("apt knows no linux-image-amd64 for a guest: apt-get update, on an amd64 machine")
     packages = [found[1], "busybox-static"]
     versions = re.findall(r"Candidate: (\S+)", _apt("apt-cache", "policy", *packages))
     stamp = re.sub(r"[^\w.]", "_", "-".join([*packages, *versions]))
@@ -73,7 +75,8 @@ def guest_files(directory: Path) -> tuple[Path, Path]:
 
 
 def _apt(*command: str, cwd: Path | None = None) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+    plain = {**os.environ, "LC_ALL": "C"}
+    done = subprocess.run(command, cwd=cwd, env=plain, capture_output=True, text=True, check=False, timeout=300)
     if done.returncode:
         pytest.skip(
             f"Debian's kernel and busybox for a guest cannot be had: {' '.join(command)}: {done.stderr[-300:]}"
@@ -156,7 +159,7 @@ class Guest:
         self._listener.bind(str(directory / "serial"))
         self._listener.listen()
         self._listener.settimeout(_PATIENCE)
-        command: list[str | Path] = ["nice", "-n", "5", "qemu-system-x86_64", "-M", "pc", "-accel", "tcg"]
+        command: list[str | Path] = ["qemu-system-x86_64", "-M", "pc", "-accel", "tcg"]
         command += [
             "-m",
             "256",
@@ -178,17 +181,20 @@ class Guest:
         self._marks = itertools.count(1)
 
     def __enter__(self) -> "Guest":
-        self._job.__enter__()
-        self._serial, _ = self._listener.accept()
-        self._serial.settimeout(_PATIENCE)
-        self._hear(b".*ready\n")
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._listener)
+            stack.enter_context(self._job)
+            self._serial, _ = self._listener.accept()
+            stack.enter_context(self._serial)
+            self._serial.settimeout(_PATIENCE)
+            self._hear(b".*ready\n")
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._job.__exit__(kind, value, trace)
-        self._listener.close()
+        self._stack.close()
 
     def wait_for(self, condition: str) -> None:
         """Wait until a command of the guest's shell succeeds."""

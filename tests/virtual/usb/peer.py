@@ -12,18 +12,46 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple
 
-PATIENCE = 20.0  # seconds that an answer may take
+PATIENCE = 10.0  # seconds that an answer may take
 
 SUCCESS, CANCELLED, INVALID, STALL = 0, 1, 2, 4
 
 _CAPABILITIES = (1, 4, 5, 6)  # device version, largest packets, 64-bit ids, 32-bit lengths
-_CALLBACKS = (
-    "log read write device_connect device_disconnect reset interface_info ep_info set_configuration "
-    "get_configuration configuration_status set_alt_setting get_alt_setting alt_setting_status start_iso_stream "
-    "stop_iso_stream iso_stream_status start_interrupt_receiving stop_interrupt_receiving "
-    "interrupt_receiving_status alloc_bulk_streams free_bulk_streams bulk_streams_status cancel_data_packet "
-    "control_packet bulk_packet iso_packet interrupt_packet alloc_lock lock unlock free_lock hello"
-).split()
+_CALLBACKS = [
+    "log",
+    "read",
+    "write",
+    "device_connect",
+    "device_disconnect",
+    "reset",
+    "interface_info",
+    "ep_info",
+    "set_configuration",
+    "get_configuration",
+    "configuration_status",
+    "set_alt_setting",
+    "get_alt_setting",
+    "alt_setting_status",
+    "start_iso_stream",
+    "stop_iso_stream",
+    "iso_stream_status",
+    "start_interrupt_receiving",
+    "stop_interrupt_receiving",
+    "interrupt_receiving_status",
+    "alloc_bulk_streams",
+    "free_bulk_streams",
+    "bulk_streams_status",
+    "cancel_data_packet",
+    "control_packet",
+    "bulk_packet",
+    "iso_packet",
+    "interrupt_packet",
+    "alloc_lock",
+    "lock",
+    "unlock",
+    "free_lock",
+    "hello",
+]
 
 
 class _Parser(ctypes.Structure):
@@ -157,7 +185,7 @@ class Peer:
             if self._library.usbredirparser_has_data_to_write(self._parser):
                 self._call("do_write")
             readable, _, _ = select.select([self._connection], [], [], PATIENCE)
-            assert readable, "no answer"
+            assert readable, f"no answer; {self.complaints}"
             self._call("do_read")
             assert not self.complaints
 
@@ -168,7 +196,7 @@ class Peer:
 
     def _send(self, name: str, header: bytes, data: bytes) -> int:
         number = next(self._ids)
-        self._call(f"send_{name}", ctypes.c_uint64(number), header, data, len(data))
+        self._call(f"send_{name}", ctypes.c_uint64(number), header, data or None, len(data))
         return number
 
     def _call(self, name: str, *arguments: Any) -> None:

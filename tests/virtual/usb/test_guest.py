@@ -1,6 +1,7 @@
 """The whole way: a virtual machine's kernel enumerates the probes, and the OpenOCD in it programs the boards."""
 
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -101,6 +102,8 @@ class Bench(NamedTuple):
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    if not shutil.which("qemu-system-x86_64"):
+        pytest.skip("qemu-system-x86_64 is not installed")
     directory = tmp_path_factory.mktemp("guest")
     kernel, files = guest_files(directory / "packages")
     library = handwritten("doubler", "  for (int i = 0; i < 4; i++) { y[i] = 2 * x[i]; }\n  return 0;")
