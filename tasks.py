@@ -29,8 +29,8 @@ _IN_RAM = "into RAM alone, for the debug port: flash stays as it is, and where t
 @task(
     help=_WHERE
     | {
-        "suite": "only these suites, comma-separated: health, flash, memory, debug, operators, int8, digits, "
-        "cifar10, faults, ram, rpc, rpc_faults, standing_alone",
+        "suite": "only these suites, comma-separated: health, flash, memory, debug, counter, operators, int8, "
+        "digits, cifar10, faults, ram, rpc, rpc_faults, standing_alone",
         "report_dir": "folder of all reports (default: build/reports)",
     }
 )
@@ -50,12 +50,13 @@ def hil(
 
 
 @task(
+    knows_boards=True,
     help={
         "config": "list of boards (default: the project's nightly.yaml)",
         "only": "only these boards of the list, comma-separated",
         "jobs": "boards at once (default: one for each core, and each with 1 GiB of free memory)",
         "report_dir": "folder of all nightly reports (default: build/reports/nightly)",
-    }
+    },
 )
 def nightly(_: Context, config: str = "", only: str = "", jobs: int = 0, report_dir: str = "") -> ExitCode:
     """Run the suites on every board of a list, several at once, and report on all of them in one place."""
@@ -80,15 +81,15 @@ def doctor(_: Context) -> ExitCode:
     return examine()
 
 
-@task(name="list")
+@task(name="list", knows_boards=True)
 def board_list(_: Context) -> None:
-    """List the boards that come with the project."""
+    """List the boards: the project's, and your own."""
     from utvm.cli.boards import list_boards
 
     list_boards()
 
 
-@task(name="show", positional=["name"], help={"name": _WHERE["board"]})
+@task(name="show", knows_boards=True, positional=["name"], help={"name": _WHERE["board"]})
 def board_show(_: Context, name: str) -> None:
     """Print one board's memory map, probe, toolchain and console."""
     from utvm.cli.boards import show_board
@@ -96,7 +97,7 @@ def board_show(_: Context, name: str) -> None:
     show_board(name)
 
 
-@task(name="detect")
+@task(name="detect", knows_boards=True)
 def board_detect(_: Context) -> None:
     """List the debug probes on USB with serial numbers and USB paths."""
     from utvm.cli.boards import detect_boards
@@ -349,6 +350,87 @@ def lock_python(_: Context) -> None:
     lock_python_packages()
 
 
+_MIRROR = {
+    "mirror": "URL of a Debian mirror; {archive} stands for debian and debian-security (default: apt's own)"
+}
+
+
+@task(name="lock", help=_MIRROR)
+def env_lock(_: Context, mirror: str = "") -> None:
+    """Resolve what the environment is made of into debian.lock, python.lock and wheels.lock (needs uv)."""
+    from utvm.cli.environment import lock
+
+    lock(mirror)
+
+
+@task(name="verify", help=_MIRROR)
+def env_verify(_: Context, mirror: str = "") -> None:
+    """Check the locks against the lists, and every package file against the locks."""
+    from utvm.cli.environment import verify
+
+    verify(mirror)
+
+
+@task(
+    name="diff",
+    positional=["old", "new"],
+    help={"old": "a folder with the locks, or a Git revision", "new": "the same"},
+)
+def env_diff(_: Context, old: str, new: str) -> None:
+    """Print what changed between two states of the locks, such as HEAD~1 and provision."""
+    from utvm.cli.environment import diff
+
+    diff(old, new)
+
+
+@task(name="archive", help=_MIRROR | {"output": "the folder; it may hold other environments already"})
+def env_archive(_: Context, output: str = "build/archive", mirror: str = "") -> None:
+    """Save every package file, by its hash, into a folder that rebuilds with the network off."""
+    from utvm.cli.environment import archive
+
+    archive(Path(output), mirror)
+
+
+@task(
+    name="build",
+    help=_MIRROR
+    | {
+        "no_cache": "make every layer anew, and compare it with the one that was kept",
+        "json": "where to write the digest, sizes and times",
+        "archive": "take the package files from this archive (see env.archive), not from the network",
+        "export_only": "leave the Docker engine alone: only write the image into build/environment",
+    },
+)
+def docker_build(
+    _: Context,
+    no_cache: bool = False,
+    json: str = "",
+    mirror: str = "",
+    archive: str = "",
+    export_only: bool = False,
+) -> None:
+    """Make the environment's container image from the locks, as an OCI layout and in the Docker engine."""
+    from utvm.cli.environment import build_image
+
+    build_image(no_cache, json, mirror, archive, export_only)
+
+
+@task(name="shell")
+def docker_shell(_: Context) -> int:
+    """Open a shell in a container of the environment, in the checkout, as yourself."""
+    from utvm.cli.environment import open_shell
+
+    return open_shell()
+
+
+@task(name="run", positional=["command"], help={"command": "one argument: a program and its arguments"})
+def docker_run(_: Context, command: str) -> int:
+    """Run a command in a container of the environment, in the checkout, as yourself; its exit code is ours."""
+    from utvm.cli.environment import run_in_container
+
+    return run_in_container(command)
+
+
 def _namespace() -> Collection:
     root = Collection(hil, nightly, test, doctor)
     for name, members in {
@@ -357,6 +439,8 @@ def _namespace() -> Collection:
         "firmware": (firmware_build, firmware_size),
         "docs": (docs_boards,),
         "lock": (lock_python,),
+        "env": (env_lock, env_verify, env_diff, env_archive),
+        "docker": (docker_build, docker_shell, docker_run),
     }.items():
         collection = Collection(name)
         for member in members:

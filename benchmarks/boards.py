@@ -52,7 +52,7 @@ def main() -> int:
         latest = folder / "latest"
         results = json.loads((latest / "nightly.json").read_text(encoding="utf-8"))["boards"]
         measured = {
-            turn.board.name: measure(turn, result, latest, folder)
+            turn.board.spoken: measure(turn, result, latest, folder)
             for turn, result in zip(turns, results, strict=True)
         }
     whole = Measurements(

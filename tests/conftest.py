@@ -11,12 +11,14 @@ import pytest
 from hil_tests.programs import handwritten
 from utvm import boards
 from utvm.boards import Board
+from utvm.boards.places import PATH_VARIABLE
 from utvm.compiler import Library
 
 # Virtual boards are locked here, so that tests do not meet a run that is under way on this machine.
 _STATE = tempfile.mkdtemp(prefix="utvm-tests-")
 os.environ["XDG_STATE_HOME"] = _STATE
-
+# The boards are the project's, whatever else the developer has.
+os.environ.pop(PATH_VARIABLE, None)
 
 # No test has an opinion on how fast the computer is.
 hypothesis.settings.register_profile(

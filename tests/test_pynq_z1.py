@@ -69,8 +69,8 @@ def test_a_setting_that_is_not_offered_is_refused(name: str, said: str, hint: st
 def test_what_can_be_asked_of_it_depends_on_which_of_the_two_it_is() -> None:
     board = boards.load(_NAME)
     assert board.kinds == ("virtual", "physical")
-    assert board.capabilities_of("virtual") == {"debug port"}
-    assert board.capabilities_of("physical") == {"debug port", "OpenOCD", "watchpoints"}
+    assert board.capabilities_of("virtual") == {"console", "debug port"}
+    assert board.capabilities_of("physical") == {"console", "debug port", "OpenOCD", "watchpoints"}
 
 
 @pytest.mark.slow

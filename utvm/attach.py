@@ -282,7 +282,7 @@ def attach(
     probe = find_probe(board, wish, serial)
     with contextlib.ExitStack() as stack:
         if probe is None:
-            stack.enter_context(hold(f"virtual {board.name}", directory=_own_state()))
+            stack.enter_context(hold(f"virtual {board.spoken}", directory=_own_state()))
         if board.physical and probe is not None:
             yield _on_a_desk(stack, board, board.physical, probe, log_directory)
         elif board.physical and board.virtual.model:

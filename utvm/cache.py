@@ -31,6 +31,15 @@ def tree_digest(directory: Path) -> str:
     return content_key(*(part for path in files for part in (str(path.relative_to(directory)), path.read_bytes())))
 
 
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 class Cache:
     """The entries of one kind.
 

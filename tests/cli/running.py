@@ -5,13 +5,13 @@ import subprocess
 import sys
 
 
-def inv(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
+def inv(*words: object, timeout: float = 300, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, or for that many seconds."""
     return subprocess.run(
         [sys.executable, "-m", "utvm.cli", *map(str, words)],
         env={**os.environ, "COLUMNS": "200", **env},
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=timeout,
     )

@@ -13,7 +13,7 @@ from models.cifar10_cnn.network import image_inputs, network, random_parameters
 from models.digits.data import held_out
 from models.digits.quantize import MODEL, quantized_images
 from models.tflite_reference import tflite_micro
-from utvm.boards.loader import DIRECTORY
+from utvm import boards
 
 _EVAL = ("model.eval", "--model")
 _PORT = """
@@ -74,7 +74,7 @@ def test_two_emulated_boards_and_a_process_agree(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_board_that_computes_something_else_is_found_out(tmp_path: Path) -> None:
     folder = tmp_path / "liar"
-    shutil.copytree(DIRECTORY / "mps2-an500", folder)
+    shutil.copytree(boards.load("mps2-an500").directory, folder)
     data = folder / "board.yaml"
     data.write_text(data.read_text().replace("name: mps2-an500", "name: liar"))
     port = folder / "port.c"

@@ -48,6 +48,7 @@ def _orphans() -> set[int]:
 def test_every_suite_of_the_project_is_known() -> None:
     assert set(suites.names()) == {
         "cifar10",
+        "counter",
         "debug",
         "digits",
         "faults",

@@ -1,11 +1,11 @@
 """What a board is, as data: one folder a board, with ``board.yaml`` and, for a chip, ``openocd.cfg``, ``port.c``.
 
 :func:`load_any` reads a board's folder and checks it, :func:`load` one that must have a debug port; :func:`names`
-lists the boards that come with the project.
+lists the boards that can be named: the project's, and those in the folders of :func:`search_also`.
 """
 
 from utvm.boards.board import AnyBoard, Board, ProcessBoard
-from utvm.boards.loader import alternatives, chips, load, load_any, names, probed
+from utvm.boards.loader import alternatives, chips, load, load_any, names, probed, project_names
 from utvm.boards.parts import (
     Emulator,
     Identity,
@@ -20,6 +20,7 @@ from utvm.boards.parts import (
     Timeouts,
     VirtualModel,
 )
+from utvm.boards.places import search_also
 
 __all__ = [
     "AnyBoard",
@@ -43,4 +44,6 @@ __all__ = [
     "load_any",
     "names",
     "probed",
+    "project_names",
+    "search_also",
 ]

@@ -7,16 +7,16 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from utvm.boards.board import Board, ProcessBoard
+from utvm.boards.places import PROJECT, folders
 from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError
 from utvm.toolchain import Toolchain
-
-DIRECTORY = Path(__file__).resolve().parent
 
 _COMPLETE = (
     "a board folder has board.yaml and port.c, and openocd.cfg if it can be plugged in; that of a process has "
     "board.yaml alone"
 )
+_KEYS = "docs/porting.md says what the keys of a board are, in the order in which one finds them out"
 
 
 class _Kind(Record):
@@ -29,12 +29,21 @@ class _Kind(Record):
 
 
 def names() -> tuple[str, ...]:
+    """Return the names of the boards that can be named, sorted: the project's, and those of the board path.
+
+    Raises:
+        ConfigError: the board path is wrong; see :func:`utvm.boards.places.folders`.
+    """
+    return tuple(folders())
+
+
+def project_names() -> tuple[str, ...]:
     """Return the names of the boards that come with the project, sorted."""
-    return tuple(sorted(path.parent.name for path in DIRECTORY.glob("*/board.yaml")))
+    return tuple(name for name, folder in folders().items() if folder.parent == PROJECT)
 
 
 def chips() -> tuple[Board, ...]:
-    """Return the project's boards that have a debug port, by name.
+    """Return the boards that have a debug port, by name.
 
     Raises:
         ConfigError: one of their folders is wrong.
@@ -43,7 +52,7 @@ def chips() -> tuple[Board, ...]:
 
 
 def probed() -> tuple[Board, ...]:
-    """Return the project's boards that can be plugged in through a probe, by name.
+    """Return the boards that can be plugged in through a probe, by name.
 
     Raises:
         ConfigError: one of their folders is wrong.
@@ -85,7 +94,7 @@ def load_any(name: str) -> Board | ProcessBoard:
     """Read and check a board's folder.
 
     Args:
-        name: a board of the project, or the path of a folder elsewhere (with a slash in it); behind a colon, its
+        name: one of :func:`names`, or the path of a board's folder (with a slash in it); behind a colon, its
             settings: ``NAME=VALUE``, with commas between them. One that is not said is the file's first.
 
     Raises:
@@ -95,9 +104,12 @@ def load_any(name: str) -> Board | ProcessBoard:
     name, wanted = _settings_behind(name)
     if not name:
         raise ConfigError("no board is named", f"give one; boards: {', '.join(names())}")
-    if "/" not in name and name not in names():
-        raise ConfigError(f"there is no board {name!r}", f"boards: {', '.join(names())}")
-    return _read(Path(name).resolve() if "/" in name else DIRECTORY / name, wanted)
+    if "/" in name:
+        return _read(Path(name).resolve(), wanted)
+    known = folders()
+    if name not in known:
+        raise ConfigError(f"there is no board {name!r}", f"boards: {', '.join(known)}")
+    return _read(known[name], wanted)
 
 
 def _settings_behind(name: str) -> tuple[str, dict[str, str]]:
@@ -119,10 +131,10 @@ def _read(directory: Path, wanted: Mapping[str, str]) -> Board | ProcessBoard:
     if not file.is_file():
         raise ConfigError(f"{file}: is missing", _COMPLETE)
     board: Board | ProcessBoard
-    kind = load_yaml(file, _Kind)
+    kind = load_yaml(file, _Kind, _KEYS)
     chosen = _choose(directory.name, kind.settings, wanted)
     if kind.kind == "process":
-        board = load_yaml(file, ProcessBoard, directory=directory)
+        board = load_yaml(file, ProcessBoard, _KEYS, directory=directory)
         files = []
     else:
         replaced: dict[str, Any] = {}
@@ -130,7 +142,7 @@ def _read(directory: Path, wanted: Mapping[str, str]) -> Board | ProcessBoard:
             replaced |= kind.settings[name][value]
         choices = {name: tuple(values) for name, values in kind.settings.items()}
         board = load_yaml(
-            file, Board, **{**replaced, "directory": directory, "choices": choices, "settings": chosen}
+            file, Board, _KEYS, **{**replaced, "directory": directory, "choices": choices, "settings": chosen}
         )
         files = [board.port_source, *([board.openocd_config] if board.physical or board.virtual.simulator else [])]
     for path in files:

@@ -1,5 +1,6 @@
 """What ``docs.boards`` writes: docs/boards.md, from the boards' files and from what was measured on them."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,7 @@ def write_page(path: Path = PAGE) -> None:
         ConfigError: a board's folder or the data file is not what it should be, or the page cannot be written.
     """
     write_whole(path, page(MEASUREMENTS).encode())
-    OUT.print(f"{path.relative_to(ROOT)}: {len(boards.names())} boards")
+    OUT.print(f"{path.relative_to(ROOT)}: {len(boards.project_names())} boards")
 
 
 def page(measurements: Path) -> str:
@@ -85,16 +86,20 @@ def page(measurements: Path) -> str:
         ConfigError: as :func:`write_page`.
     """
     measured = load_yaml(measurements, Measurements, "benchmarks/boards.py writes it")
-    every = [boards.load_any(name) for name in boards.names()]
+    every = [boards.load_any(name) for name in boards.project_names()]
     known = frozenset().union(*(board.capabilities for board in every))
     models: dict[str, list[tuple[str, MeasuredModel]]] = {}
-    for board in every:
-        for model in measured.boards[board.name].models if board.name in measured.boards else ():
-            models.setdefault(model.name, []).append((board.name, model))
+    # A board that has settings was measured once with each of them.
+    of = {
+        board.name: [name for name in measured.boards if name.partition(":")[0] == board.name] for board in every
+    }
+    for name in itertools.chain.from_iterable(of.values()):
+        for model in measured.boards[name].models:
+            models.setdefault(model.name, []).append((name, model))
     environment = templates_of("utvm.cli")
     environment.filters |= {"bytes": spoken_bytes, "hex": lambda value: f"{value:#010x}"}
     return environment.get_template("boards.md.j2").render(
-        measured=measured, boards=[_describe(board, known) for board in every], models=models
+        measured=measured, measured_of=of, boards=[_describe(board, known) for board in every], models=models
     )
 
 

@@ -21,13 +21,14 @@ _DEFAULT_PORT = 7184  # OpenOCD's default for st-link
 
 
 def list_boards() -> None:
-    """Print the boards that come with the project."""
-    table = Table("board", "what it is", "probes (USB vendor:product)", box=None)
+    """Print the boards: the project's, and those in folders of the user's own."""
+    own = boards.project_names()
+    table = Table("board", "what it is", "probes (USB vendor:product)", "from", box=None)
     for name in boards.names():
         board = boards.load_any(name)
         known = board.probes if isinstance(board, Board) else ()
         probes = ", ".join(f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in known)
-        table.add_row(name, board.title, probes or "none")
+        table.add_row(name, board.title, probes or "none", "utvm" if name in own else str(board.directory))
     OUT.print(table)
 
 
@@ -39,6 +40,7 @@ def show_board(name: str) -> None:
     """
     board = boards.load_any(name)
     OUT.print(f"[bold]{board.name}[/]  {board.title}")
+    OUT.print(f"  folder     {board.directory}")
     OUT.print(f"  toolchain  {board.toolchain}, {board.cpu}")
     OUT.print(f"  clock      {board.clock_hz / 1e6:g} MHz")
     if isinstance(board, ProcessBoard):

@@ -92,7 +92,7 @@ def _listen(bench: Bench, image: Firmware) -> RunResult:
         OUT.print("programmed, switched off and on, and listened to")
         result = alone.power_cycle()
     else:
-        OUT.print("programmed, reset and listened to: a physical board's power cannot be switched from here")
+        OUT.print("programmed, reset and listened to: this board's power cannot be switched from here")
         result = alone.reset()
     OUT.print(f"cause of the reset, as the board has it: {alone.reset_cause}")
     bench.reset(halt=False)  # from now on it is left alone

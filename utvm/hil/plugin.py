@@ -50,6 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that say which board."""
     group = parser.getgroup("utvm", "utvm: suites on a board")
     group.addoption("--board", help="a board's name, or the path of a board folder")
+    group.addoption("--board-path", default="", help="folders with boards of your own, with colons between them")
     group.addoption("--virtual", action="store_true", help="use the virtual board")
     group.addoption("--physical", action="store_true", help="insist on a board that is plugged in")
     group.addoption("--serial", default="", help="serial number of the probe, where several are plugged in")
@@ -65,9 +66,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Read the board's data and take over what pytest prints."""
     option = config.option
-    if not option.board:
-        raise pytest.UsageError(f"--board is missing; boards: {', '.join(boards.names())}")
     try:
+        if option.board_path:
+            boards.search_also(option.board_path)
+        if not option.board:
+            raise ConfigError("--board is missing", f"boards: {', '.join(boards.names())}")
         board = boards.load_any(option.board)
         wish = attach.wish(option.physical, option.virtual)
     except ConfigError as error:

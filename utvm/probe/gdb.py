@@ -4,7 +4,6 @@ Speaks GDB's remote serial protocol (GDB manual, appendix "GDB Remote Serial Pro
 or to any other stub. Addresses are byte addresses; registers are unsigned integers of their own width.
 """
 
-import contextlib
 import re
 import time
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from types import TracebackType
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.link import GdbLink
 from utvm.probe.packets import escape
+from utvm.probe.replies import from_hex, packet_size
 from utvm.probe.stop import Access, Stop, parse_stop
 from utvm.probe.target_xml import (
     DescriptionError,
@@ -31,7 +31,6 @@ _TRANSFER_BYTES = 6144
 _OPENOCD_ADVICE = "look at OpenOCD's log; unplug and replug the probe if it hangs"
 _SLOWEST_FLASH_BYTES_PER_SECOND = 16384
 _DEFAULT_PACKET_BYTES = 400
-_SMALLEST_PACKET_BYTES = 128
 _WRITE_OVERHEAD_BYTES = 64  # the words around the data in X and vFlashWrite, checksum included
 # Pauses between two looks at a running target, in seconds: short first, so that short runs are not held up.
 _SHORTEST_PAUSE = 0.001
@@ -110,7 +109,7 @@ class GdbClient:
         for offset in range(0, size, step):
             wanted = min(step, size - offset)
             what = f"{wanted} bytes at {address + offset:#010x} cannot be read"
-            part = _from_hex(self._demand(b"m%x,%x" % (address + offset, wanted), what))
+            part = from_hex(self._demand(b"m%x,%x" % (address + offset, wanted), what))
             if len(part) != wanted:
                 raise BoardError(f"{what}: {len(part)} bytes came")
             parts.append(part)
@@ -200,7 +199,7 @@ class GdbClient:
 
     def _read(self, register: Register) -> int:
         what = f"register {register.name} cannot be read"
-        return int.from_bytes(_from_hex(self._demand(b"p%x" % register.number, what)), "little")
+        return int.from_bytes(from_hex(self._demand(b"p%x" % register.number, what)), "little")
 
     # Running and stopping
 
@@ -358,12 +357,12 @@ class GdbClient:
             if packet == b"OK":
                 return output.decode(errors="replace")
             if _CONSOLE_OUTPUT.fullmatch(packet):
-                output += _from_hex(packet[1:])
+                output += from_hex(packet[1:])
             elif _ERROR.fullmatch(packet) or not packet:
                 said = output.decode(errors="replace").strip()
                 raise ProbeError(f"monitor command '{command}' failed: {said or 'no reason given'}")
             elif not self._notice_stop(packet):
-                output += _from_hex(packet)
+                output += from_hex(packet)
                 return output.decode(errors="replace")
 
     # Flash
@@ -414,7 +413,7 @@ class GdbClient:
         features = self._request(b"qSupported").decode(errors="replace").split(";")
         for feature in features:
             if feature.startswith("PacketSize="):
-                self._packet_bytes = _packet_size(feature)
+                self._packet_bytes = packet_size(feature)
         if "QStartNoAckMode+" in features and self._request(b"QStartNoAckMode") == b"OK":
             self._wire.stop_acknowledging()
 
@@ -480,21 +479,6 @@ class GdbClient:
                 )
             if not self._notice_stop(packet):
                 return packet
-
-
-def _from_hex(text: bytes) -> bytes:
-    try:
-        return bytes.fromhex(text.decode("ascii"))
-    except ValueError as error:
-        raise ProbeError(f"the GDB server sent {text[:40]!r} where hexadecimal was due") from error
-
-
-def _packet_size(feature: str) -> int:
-    with contextlib.suppress(ValueError):
-        size = int(feature.removeprefix("PacketSize="), 16)
-        if size >= _SMALLEST_PACKET_BYTES:
-            return size
-    raise ProbeError(f"the GDB server offers an unusable packet size: {feature[:40]}")
 
 
 def _flash_timeout(size: int) -> float:

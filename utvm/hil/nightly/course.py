@@ -136,7 +136,7 @@ class Course:
         now = time.monotonic()
         return BoardResult(
             label=self.turn.label,
-            board=self.turn.board.name,
+            board=self.turn.board.spoken,
             kind=known["board"]["kind"] if known else self.turn.kind,
             serial=known["board"]["serial"] if known else entry.serial,
             place=entry.place,
@@ -154,7 +154,7 @@ def not_run(turn: Turn, reason: str) -> BoardResult:
     """Return the result of a turn that never began."""
     return BoardResult(
         label=turn.label,
-        board=turn.board.name,
+        board=turn.board.spoken,
         kind=turn.kind,
         serial=turn.entry.serial,
         place=turn.entry.place,

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +90,9 @@ def load(path: Path) -> tuple[Turn, ...]:
                 suites.check_wish(board, entry.kind, entry.serial)
         except ConfigError as error:
             raise ConfigError(f"{path}: boards.{number}: {error.message}", error.hint) from error
-        parts = (board.name, entry.serial or ("" if entry.kind == "auto" else entry.kind))
+        # A label is a folder's name too; settings stand behind a colon.
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", entry.board.rpartition("/")[2])
+        parts = (name, entry.serial or ("" if entry.kind == "auto" else entry.kind))
         turns.append(Turn(entry, board, where, "-".join(part for part in parts if part)))
     for (i, one), (j, other) in itertools.combinations(enumerate(turns), 2):
         if _may_be_one(one, other):
@@ -107,6 +110,9 @@ def _may_be_one(one: Turn, other: Turn) -> bool:
         return one.entry.serial == other.entry.serial
     # A serial number names a physical board.
     kinds = {"physical" if turn.entry.serial else turn.entry.kind for turn in (one, other)}
+    if kinds == {"virtual"}:
+        # With another setting, it is another machine that is emulated.
+        return one.board.spoken == other.board.spoken
     return one.board.name == other.board.name and kinds != {"physical", "virtual"}
 
 

@@ -1,0 +1,153 @@
+"""docs/porting.md: what it says of keys, functions, sizes and mistakes is so."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+
+from utvm import boards
+from utvm.boards import Board
+from utvm.boards.parts import Lack
+from utvm.config import Record
+from utvm.errors import ConfigError
+from utvm.hil import suites
+from utvm.runtime import INCLUDE
+from utvm.toolchain import DIRECTORY, ROOT, Cpu
+
+_GUIDE = (ROOT / "docs" / "porting.md").read_text(encoding="utf-8")
+# What stands between backticks, without the blocks of code.
+_QUOTED = re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", _GUIDE, flags=re.DOTALL))
+_NAME = "netduinoplus2"
+_FOLDER = ROOT / "utvm" / "boards" / _NAME
+
+
+def _own(folder: Path, **changes: Any) -> Path:
+    target = folder / _NAME
+    shutil.copytree(_FOLDER, target)
+    content = yaml.safe_load((target / "board.yaml").read_text()) | changes
+    (target / "board.yaml").write_text(yaml.safe_dump(content))
+    return target
+
+
+def _records(annotation: Any) -> Iterator[type[Record]]:
+    if isinstance(annotation, type) and issubclass(annotation, Record):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _records(part)
+
+
+def _keys(record: type[Record]) -> Iterator[str]:
+    """The keys of a file, and of what is in it."""
+    for name, field in record.model_fields.items():
+        if not field.exclude or name == "settings":
+            yield name
+            for inner in _records(field.annotation):
+                yield from _keys(inner)
+
+
+@pytest.mark.parametrize("key", sorted({*_keys(Board), *_keys(Cpu)}))
+def test_every_key_is_explained(key: str) -> None:
+    assert any(key in re.findall(r"\w+", text) for text in _QUOTED), f"docs/porting.md does not say what {key} is"
+
+
+def test_every_function_of_a_port_is_explained() -> None:
+    functions = set(re.findall(r"\butvm_port_\w+", (INCLUDE / "utvm.h").read_text(encoding="utf-8")))
+    assert len(functions) >= 10
+    assert functions <= set(re.findall(r"^\| `(utvm_port_\w+)` \|", _GUIDE, re.MULTILINE))
+
+
+def test_all_that_a_board_may_lack_is_named() -> None:
+    for lack in get_args(Lack):
+        assert f"`{lack}`" in " ".join(_GUIDE.split())
+
+
+def test_the_suites_that_it_runs_exist() -> None:
+    named = {name for words in re.findall(r"--suite ([\w,]+)", _GUIDE) for name in words.split(",")}
+    assert named >= {"memory", "counter", "rpc"}
+    assert named <= set(suites.names())
+
+
+def test_the_board_took_as_many_lines_as_it_says_and_no_python() -> None:
+    toolchain = (DIRECTORY / "arm-none-eabi.yaml").read_text(encoding="utf-8")
+    row = re.search(r"^  cortex-m4-fpv4-sp:\n(?:    .*\n)+", toolchain, re.MULTILINE)
+    assert row
+    yaml_lines, c_lines = (len((_FOLDER / name).read_text().splitlines()) for name in ("board.yaml", "port.c"))
+    said = (
+        f"took {yaml_lines} lines of `board.yaml`, {c_lines} of `port.c`, "
+        f"{len(row[0].splitlines())} of `toolchains/arm-none-eabi.yaml`, and no Python"
+    )
+    assert said in " ".join(_GUIDE.split())
+    assert {path.name for path in _FOLDER.iterdir()} == {"board.yaml", "port.c"}
+    for folder in ("utvm", "hil_tests"):
+        for path in (ROOT / folder).rglob("*.py"):
+            assert _NAME not in path.read_text(encoding="utf-8"), path
+
+
+_RAM = {"name": "ram", "address": 0x2000_0000, "size": "64K", "kind": "ram"}
+_FLASH = {"name": "flash", "address": 0x0800_0000, "size": "1M", "kind": "flash"}
+_LAYOUT = {"code": "flash", "data": "sram", "stack": "sram-qemu", "stack_size": "8K"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"name": "a"}, "name is 'a', the folder"),
+        ({"cpu": "cortex-m4"}, "cpus has no row 'cortex-m4'"),
+        (
+            {"memory": [{**_FLASH, "sectors": ["16K"] * 3 + ["64K"] + ["128K"] * 7}]},
+            "sectors of flash add up to 1032192 bytes, not 1048576",
+        ),
+        ({"layout": _LAYOUT}, "layout.stack: an overflow must leave memory, but something lies below "),
+        ({"interrupts": 20}, "console: irq 37 is no line; there are 20"),
+        (
+            {
+                "physical": {
+                    "identity": {"register_name": "ID", "address": 0, "mask": 1, "value": 1},
+                    "probes": [{"kind": "st-link", "vendor": 1, "product": 2}],
+                    "select_serial": "adapter serial {serial}",
+                }
+            },
+            "openocd.cfg: is missing",
+        ),
+    ],
+)
+def test_mistakes_look_as_it_says(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    assert said in _GUIDE
+    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+        boards.load(str(_own(tmp_path, **changes)))
+    assert caught.value.hint
+
+
+@pytest.mark.slow
+def test_the_port_without_contents_runs_what_it_says(tmp_path: Path) -> None:
+    """The first image: its functions are empty, and a counter that stands still is noticed."""
+    (source,) = re.findall(r"```c\n(.*?)```", _GUIDE, re.DOTALL)
+    folder = _own(tmp_path, cycle_counter="architecture")
+    (folder / "port.c").write_text(source)
+
+    def run(wanted: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "utvm.cli", "hil", "--board", str(folder), "--suite", wanted],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+
+    good = run("health,memory,int8")
+    assert good.returncode == 0, good.stdout + good.stderr
+    debug = run("debug")
+    assert re.findall(r"failed hil_tests/test_debug.py::(\w+)", debug.stdout) == [
+        "test_reset_run_starts_the_firmware"
+    ]
+    for said in ("the console did not say b'is up\\r\\n' within 10 s", "assert 0 == (1000 * 4)"):
+        assert said in _GUIDE
+    assert "the console did not say b'is up\\r\\n' within 10 s" in debug.stdout
+    assert "assert 0 == (1000 * 4)" in run("counter").stdout

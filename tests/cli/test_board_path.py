@@ -1,0 +1,190 @@
+"""Boards of one's own: found by name in folders elsewhere, and what wrong folders and wrong boards are told."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from running import inv
+
+from utvm import boards
+from utvm.boards.places import PATH_VARIABLE
+from utvm.toolchain import ROOT
+
+_MODEL = ROOT / "models" / "digits" / "digits.onnx"
+_ORIGINAL = "netduinoplus2"
+
+
+def _own(place: Path, name: str, **changes: Any) -> Path:
+    """Copy a board of the project into a folder elsewhere, under a name of its own."""
+    folder = place / name
+    shutil.copytree(boards.load(_ORIGINAL).directory, folder)
+    content = yaml.safe_load((folder / "board.yaml").read_text()) | {"name": name} | changes
+    (folder / "board.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    return folder
+
+
+def test_every_command_that_takes_a_board_takes_the_folders_too() -> None:
+    code = (
+        "from tasks import namespace\n"
+        "for name in namespace.task_names:\n"
+        "    print(name, *(option.name for option in namespace[name].get_arguments()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    options = {line.split()[0]: set(line.split()[1:]) for line in done.stdout.splitlines()}
+    assert {"hil", "model.run", "board.serve", "firmware.size"} <= options.keys()
+    taking = {name for name, known in options.items() if "board" in known}
+    assert taking | {"board.list", "board.show", "board.detect"} <= {
+        name for name, known in options.items() if "board_path" in known
+    }
+
+
+@pytest.mark.slow
+def test_boards_in_several_folders_are_found_by_name_and_listed(tmp_path: Path) -> None:
+    mine, hers = _own(tmp_path / "a", "mine"), _own(tmp_path / "b", "hers")
+    path = f"{mine.parent}:{hers.parent}"
+    listed = inv("board.list", "--board-path", path).stdout
+    for folder in (mine, hers):
+        (line,) = [line for line in listed.splitlines() if line.split()[:1] == [folder.name]]
+        assert str(folder) in line
+    assert _ORIGINAL in listed
+    assert f"folder     {hers}" in inv("board.show", "hers", "--board-path", path).stdout
+    missing = inv("board.show", "his", "--board-path", path)
+    assert missing.returncode == 2
+    assert "there is no board 'his'" in missing.stderr
+    assert "hers" in missing.stderr
+
+
+@pytest.mark.slow
+def test_the_environment_names_the_folders_where_no_option_does(tmp_path: Path) -> None:
+    mine, hers = _own(tmp_path / "a", "mine"), _own(tmp_path / "b", "hers")
+    environment = {PATH_VARIABLE: str(mine.parent)}
+    assert inv("board.show", "mine", **environment).returncode == 0
+    assert inv("board.show", "mine", "--board-path", hers.parent, **environment).returncode == 2
+    assert inv("board.show", "hers", "--board-path", hers.parent, **environment).returncode == 0
+
+
+def test_settings_behind_a_name_work_there_too(tmp_path: Path) -> None:
+    settings = {"speed": {"slow": {"clock_hz": 1_000_000}, "fast": {"clock_hz": 2_000_000}}}
+    mine = _own(tmp_path, "mine", settings=settings)
+    assert "speed=slow (also: fast)" in inv("board.show", "mine", "--board-path", mine.parent).stdout
+    fast = inv("board.show", "mine:speed=fast", "--board-path", mine.parent)
+    assert "2 MHz" in fast.stdout, fast.stderr
+
+
+@pytest.mark.slow
+def test_a_name_that_exists_twice_is_refused_with_both_places(tmp_path: Path) -> None:
+    again = _own(tmp_path, _ORIGINAL)
+    for command in (("board.list",), ("board.show", _ORIGINAL), ("board.show", "stm32f746")):
+        done = inv(*command, "--board-path", tmp_path)
+        assert done.returncode == 2
+        assert f"two boards '{_ORIGINAL}': {ROOT / 'utvm' / 'boards' / _ORIGINAL} and {again}" in done.stderr
+        assert "hint: rename one" in done.stderr
+    # The same folder named twice is one folder.
+    mine = _own(tmp_path / "a", "mine")
+    assert inv("board.show", "mine", "--board-path", f"{mine.parent}:{mine.parent}/.").returncode == 0
+
+
+@pytest.mark.slow
+def test_what_is_no_folder_of_boards_is_refused(tmp_path: Path) -> None:
+    mine = _own(tmp_path, "mine")
+    for path, said in (
+        (tmp_path / "nowhere", "nowhere: is no folder"),
+        (mine / "port.c", "port.c: is no folder"),
+        (
+            mine,
+            f"mine: is a board's own folder, and boards are looked for in it\n  hint: name the folder that it is "
+            f"in, {tmp_path}",
+        ),
+    ):
+        for done in (
+            inv("board.list", "--board-path", path),
+            inv("board.list", **{PATH_VARIABLE: str(path)}),
+        ):
+            assert done.returncode == 2
+            assert said in done.stderr
+            assert "Traceback" not in done.stderr
+
+
+def _plugin(*options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "utvm.hil.plugin", "--override-ini=addopts=", *map(str, options)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.mark.slow
+def test_pytests_plugin_finds_them_too(tmp_path: Path) -> None:
+    mine = _own(tmp_path, "mine")
+    collect = ("--collect-only", "-q", "hil_tests/test_memory.py", "--board", "mine", "--board-path")
+    done = _plugin(*collect, mine.parent)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "sram-stack" in done.stdout
+    wrong = _plugin(*collect, tmp_path / "nowhere")
+    assert wrong.returncode == 4
+    assert "nowhere: is no folder" in wrong.stderr
+
+
+@pytest.mark.slow
+def test_the_suites_run_on_a_board_from_elsewhere(tmp_path: Path) -> None:
+    mine = _own(tmp_path, "mine")
+    done = inv("hil", "--board", "mine", "--board-path", mine.parent, "--suite", "digits")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASSED on a VIRTUAL mine: 6 passed" in done.stdout
+
+
+_REGION = {"name": "sram", "address": 0x2000_2000, "size": "120K", "kind": "ram"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"memory": [_REGION, {**_REGION, "name": "more", "address": 0x2001_0000}]},
+            "memory regions sram and more overlap",
+        ),
+        ({"memory": [{**_REGION, "size": 0}]}, "memory.0.size: Input should be greater than 0"),
+        ({"colour": "red"}, "colour: Extra inputs are not permitted"),
+        ({"memory": [{**_REGION, "colour": "red"}]}, "memory.0.colour: Extra inputs are not permitted"),
+    ],
+)
+def test_a_wrong_board_is_one_message_with_its_key_and_a_hint(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    if said.startswith("memory regions"):
+        changes = {**changes, "layout": {"code": "sram", "data": "sram", "stack": "more", "stack_size": "8K"}}
+    folder = _own(tmp_path, "mine", **changes)
+    done = inv("board.show", folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {folder / 'board.yaml'}: {said}")
+    assert "hint: docs/porting.md" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_board_whose_toolchain_is_missing_says_which_one(tmp_path: Path) -> None:
+    folder = _own(tmp_path / "unknown", "mine", toolchain="no-such")
+    unknown = inv("firmware.size", "--model", _MODEL, "--board", folder)
+    assert unknown.returncode == 2
+    assert "no-such.yaml: cannot be read" in unknown.stderr
+    assert "hint: known toolchains: arm-none-eabi" in unknown.stderr
+    folder = _own(tmp_path / "other", "mine", cpu="z80")
+    other = inv("firmware.size", "--model", _MODEL, "--board", folder)
+    assert other.returncode == 2
+    assert "cpus has no row 'z80'" in other.stderr
+    assert "hint: rows it has: cortex-m4-fpv4-sp" in other.stderr
+
+
+@pytest.mark.slow
+def test_a_compiler_that_is_not_installed_is_named_with_its_package(tmp_path: Path) -> None:
+    missing = inv("firmware.size", "--model", _MODEL, "--board", _own(tmp_path, "mine"), PATH=str(tmp_path))
+    assert missing.returncode == 3
+    assert "arm-none-eabi-gcc is not installed" in missing.stderr
+    assert "hint: sudo apt-get install gcc-arm-none-eabi" in missing.stderr

@@ -1,0 +1,45 @@
+"""Makes small locks and package files for tests."""
+
+import datetime
+import hashlib
+from pathlib import Path
+
+from utvm.environment.debian import DebianLock, DebianPackage
+from utvm.environment.python_lock import Wheel, WheelLock
+
+
+def deb(name: str, version: str = "1.0-1", content: bytes = b"", **other: str) -> DebianPackage:
+    """A package whose file has that content."""
+    content = content or f"{name} {version}".encode()
+    return DebianPackage(
+        name=name,
+        version=version,
+        architecture="amd64",
+        archive=other.get("archive", "debian"),
+        file=f"pool/main/{name[0]}/{name}/{name}_{version}_amd64.deb",
+        size=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+
+
+def debian_lock(*packages: DebianPackage, day: int = 1) -> DebianLock:
+    date = datetime.datetime(2026, 1, day, 12, tzinfo=datetime.timezone.utc)
+    return DebianLock(date=date, recipe="0" * 64, packages=packages)
+
+
+def wheel(name: str, version: str = "1.0") -> Wheel:
+    sha256 = hashlib.sha256(f"{name} {version}".encode()).hexdigest()
+    return Wheel(name=name, version=version, file=f"{name}-{version}-py3-none-any.whl", sha256=sha256)
+
+
+def wheel_lock(*wheels: Wheel) -> WheelLock:
+    return WheelLock(wheels=wheels)
+
+
+def files_in(folder: Path) -> list[str]:
+    """Everything below a folder that is not a folder, and drafts even if they are empty."""
+    return sorted(
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if not path.is_dir() or path.name.startswith(".draft-")
+    )

@@ -1,0 +1,155 @@
+"""The image in a real engine: what is in it, who runs in it, and that nothing of it stays."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from tests.cli.running import inv
+from utvm.environment.container import LABEL
+from utvm.toolchain import ROOT
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def client(engine: str, built: dict[str, Any]) -> Iterator[docker.DockerClient]:
+    with_image = docker.DockerClient(base_url=engine)
+    assert with_image.images.get("utvm:latest").tags == built["tags"]
+    yield with_image
+    with_image.close()
+
+
+def _containers(client: docker.DockerClient) -> list[object]:
+    return list(client.containers.list(all=True, filters={"label": LABEL}))
+
+
+def _run(engine: str, command: str) -> subprocess.CompletedProcess[str]:
+    return inv("docker.run", command, DOCKER_HOST=engine)
+
+
+def test_the_image_is_small_and_says_what_it_is(client: docker.DockerClient, built: dict[str, Any]) -> None:
+    image = client.images.get("utvm:latest")
+    assert image.labels["utvm.environment"] == built["environment"]
+    assert image.attrs["Size"] < 1_500_000_000
+    assert image.attrs["Size"] == pytest.approx(built["bytes"]["unpacked"], rel=0.05)
+    layout = ROOT / "build" / "environment"
+    subprocess.run(["sha256sum", "--quiet", "--check", "SHA256SUMS"], cwd=layout, check=True)
+    index = json.loads((layout / "oci" / "index.json").read_text())
+    assert {entry["digest"] for entry in index["manifests"]} == {built["digest"]}
+
+
+def test_a_second_build_is_the_same_image(engine: str, built: dict[str, Any], tmp_path: Path) -> None:
+    done = inv("docker.build", "--json", tmp_path / "again.json", DOCKER_HOST=engine)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "again.json").read_text())["digest"] == built["digest"]
+
+
+def test_a_command_s_output_and_exit_code_are_its_own(engine: str, built: dict[str, Any]) -> None:
+    done = _run(engine, "sh -c 'echo out; echo err >&2; exit 7'")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
+
+
+def test_it_runs_as_the_caller_and_may_do_nothing_else(engine: str, built: dict[str, Any]) -> None:
+    probe = "id -u; id -g; pwd; grep -E 'Cap(Eff|Bnd)|NoNewPrivs' /proc/self/status; ls /sys/class/net; ls /dev"
+    done = _run(engine, f'sh -c "{probe}"')
+    said = done.stdout.split()
+    assert said[:3] == [str(os.getuid()), str(os.getgid()), "/utvm"]
+    assert [said[4], said[6], said[8]] == ["0" * 16, "0" * 16, "1"]
+    assert said[9] == "lo"
+    assert not {"mem", "kmsg", "bus", "sda", "vda"} & set(said[10:])
+
+
+def test_the_tools_are_those_of_the_lock(engine: str, built: dict[str, Any]) -> None:
+    lock = {package["name"]: package["version"] for package in _lock("debian.lock")["packages"]}
+    done = _run(engine, "dpkg-query --show --showformat '${Package} ${Version}\\n'")
+    assert dict(line.split() for line in done.stdout.splitlines()) == lock
+    wheels = {wheel["name"]: wheel["version"] for wheel in _lock("wheels.lock")["wheels"]}
+    code = "import importlib.metadata as m; [print(d.name, d.version) for d in m.distributions(path=p)]"
+    done = _run(engine, f"python -c 'import sys; p=[x for x in sys.path if x.startswith(\"/opt\")]; {code}'")
+    found = dict(line.split() for line in done.stdout.splitlines())
+    assert {name.lower().replace("_", "-").replace(".", "-"): version for name, version in found.items()} == wheels
+
+
+def _lock(name: str) -> dict[str, Any]:
+    return dict(json.loads((ROOT / "provision" / name).read_text()))
+
+
+def test_a_board_s_suite_passes_in_it(engine: str, built: dict[str, Any]) -> None:
+    """On the virtual board: the cross compiler, OpenOCD, TVM and the CPU emulator are all the image's own."""
+    done = _run(engine, "./inv hil --board stm32f746 --virtual --suite memory")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed" in done.stdout.lower()
+
+
+def test_a_shell_has_the_terminal(engine: str, built: dict[str, Any], client: docker.DockerClient) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        os.environ["DOCKER_HOST"] = engine
+        os.execv(sys.executable, [sys.executable, "-m", "utvm.cli", "docker.shell"])
+    said = _until(terminal, b"$ ", b"# ")
+    os.write(terminal, b"echo $((6 * 7)); test -t 0 && exit 5\n")
+    said += _until(terminal)
+    assert b"42" in said
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
+    assert _containers(client) == []
+
+
+def _until(terminal: int, *ends: bytes) -> bytes:
+    """Read until one of some texts, or until the other side is gone."""
+    said = b""
+    while not any(end in said for end in ends):
+        try:
+            said += os.read(terminal, 4096)
+        except OSError:
+            break
+    return said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda one: str(one.name))
+def test_nothing_stays_however_it_ends(client: docker.DockerClient, engine: str, number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "utvm.cli", "docker.run", "sh -c 'echo ready; sleep 1000'"],
+        cwd=ROOT,
+        env={**os.environ, "DOCKER_HOST": engine},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"ready\n"
+        assert len(_containers(client)) == 1
+        running.send_signal(number)
+        assert running.wait(60) == (3 if number != signal.SIGKILL else -signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while _containers(client) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert _containers(client) == []
+
+
+def test_an_engine_without_the_image_says_how_to_get_it(engine: str, client: docker.DockerClient) -> None:
+    tag = client.images.get("utvm:latest").tags[0]
+    image = client.images.get(tag)
+    client.images.remove(tag)
+    try:
+        done = _run(engine, "true")
+    finally:
+        image.tag(*tag.split(":"))
+    assert done.returncode == 3
+    assert f"no image {tag}" in done.stderr
+    assert "docker.build makes it" in done.stderr
+
+
+def test_an_image_of_one_s_own_begins_with_it(client: docker.DockerClient, built: dict[str, Any]) -> None:
+    image, _ = client.images.build(path=str(ROOT / "docker"), network_mode="none", rm=True)
+    assert image.labels["utvm.environment"] == built["environment"]
+    assert image.attrs["Config"]["WorkingDir"] == "/utvm"

@@ -1,0 +1,99 @@
+"""The image's files: what the OCI specification and engines want to find in them."""
+
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.environment.lock_maker import deb, debian_lock, wheel, wheel_lock
+from utvm.environment.image import Image, write_archive, write_image
+from utvm.environment.layer import Layer
+from utvm.environment.sbom import bill_of_materials
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Image:
+    layers = []
+    for name in ("lower", "upper"):
+        path = tmp_path / f"{name}.tar"
+        with tarfile.open(path, "w") as tar:
+            tar.addfile(tarfile.TarInfo(name))
+        content = path.read_bytes()
+        layers.append((name, Layer(path, hashlib.sha256(content).hexdigest(), len(content), 0)))
+    return write_image(
+        layers,
+        tmp_path / "oci",
+        created="2026-01-01T00:00:00Z",
+        labels={"utvm.environment": "abc"},
+        place="/opt/x",
+        tags=("utvm:abc", "utvm:latest"),
+    )
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def _blob(layout: Path, entry: dict[str, Any]) -> bytes:
+    """Return what a descriptor refers to, after comparing it with the descriptor."""
+    content = (layout / "blobs" / entry["digest"].replace(":", "/")).read_bytes()
+    assert len(content) == entry["size"]
+    assert "sha256:" + hashlib.sha256(content).hexdigest() == entry["digest"]
+    return content
+
+
+def _names(tar: bytes) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(tar)) as opened:
+        return opened.getnames()
+
+
+def test_a_layout_refers_to_what_it_has(image: Image) -> None:
+    """OCI image specification: oci-layout, index, manifest, configuration, layers, and their media types."""
+    layout = image.layout
+    assert _json(layout / "oci-layout") == {"imageLayoutVersion": "1.0.0"}
+    index = _json(layout / "index.json")
+    assert {entry["digest"] for entry in index["manifests"]} == {image.digest}
+    names = [entry["annotations"]["org.opencontainers.image.ref.name"] for entry in index["manifests"]]
+    assert names == ["abc", "latest"]
+    manifest = json.loads(_blob(layout, index["manifests"][0]))
+    assert manifest["mediaType"] == "application/vnd.oci.image.manifest.v1+json"
+    config = json.loads(_blob(layout, manifest["config"]))
+    assert manifest["config"]["digest"] == image.config
+    assert config["config"]["Labels"] == {"utvm.environment": "abc"}
+    assert config["config"]["Env"][0].startswith("PATH=/opt/x/bin:")
+    layers = [_blob(layout, entry) for entry in manifest["layers"]]
+    assert [_names(layer) for layer in layers] == [["lower"], ["upper"]]
+    # The layers are not compressed: what the configuration calls them, unpacked, is what they are.
+    assert config["rootfs"]["diff_ids"] == [entry["digest"] for entry in manifest["layers"]]
+    assert len(config["history"]) == 2
+
+
+def test_older_engines_find_the_same_image(image: Image) -> None:
+    (entry,) = _json(image.layout / "manifest.json")
+    assert entry["RepoTags"] == ["utvm:abc", "utvm:latest"]
+    assert entry["Config"] == "blobs/" + image.config.replace(":", "/")
+    output = io.BytesIO()
+    write_archive(image.layout, output)
+    names = _names(output.getvalue())
+    assert {entry["Config"], *entry["Layers"], "index.json", "oci-layout", "manifest.json"} <= set(names)
+
+
+def test_a_bill_names_every_package_by_its_hash() -> None:
+    lock = debian_lock(deb("libstdc++6", "12.2.0-14+deb12u1"), deb("perl", "5:1~rc1"))
+    wheels = wheel_lock(wheel("idna", "3.20"))
+    bill = json.loads(bill_of_materials(lock, wheels, "d" * 64))
+    assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.5", 1)
+    assert bill["metadata"]["timestamp"] == "2026-01-01T12:00:00Z"
+    parts = {part["name"]: part for part in bill["components"]}
+    # As the package URL specification writes them: %2B for +, %3A for :, and ~ as it is.
+    assert parts["libstdc++6"]["purl"] == "pkg:deb/debian/libstdc%2B%2B6@12.2.0-14%2Bdeb12u1?arch=amd64"
+    assert parts["perl"]["purl"] == "pkg:deb/debian/perl@5%3A1~rc1?arch=amd64"
+    assert parts["idna"]["purl"] == "pkg:pypi/idna@3.20"
+    for package in (*lock.packages, *wheels.wheels):
+        assert parts[package.name]["hashes"] == [{"alg": "SHA-256", "content": package.sha256}]
+    assert bill["dependencies"][0]["dependsOn"] == [part["bom-ref"] for part in bill["components"]]
+    assert bill == json.loads(bill_of_materials(lock, wheels, "d" * 64))

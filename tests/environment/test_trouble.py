@@ -1,0 +1,73 @@
+"""What is in the way of a build is one clear message, and leaves nothing behind."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import inv
+from tests.environment.lock_maker import files_in
+from utvm.environment.drafts import draft
+from utvm.errors import ProvisionError
+
+
+def test_no_engine_is_said_before_anything_is_built() -> None:
+    done = inv("docker.build", DOCKER_HOST="unix:///nowhere/docker.sock")
+    assert done.returncode == 3
+    assert "no Docker engine answers at unix:///nowhere/docker.sock" in done.stderr
+    assert "DOCKER_HOST" in done.stderr
+
+
+def test_an_archive_that_lacks_a_file_is_named(tmp_path: Path) -> None:
+    done = inv("docker.build", "--export-only", "--archive", tmp_path / "empty", XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 3
+    assert f"is not in {tmp_path}/empty" in done.stderr
+    assert files_in(tmp_path) == []
+
+
+def test_nothing_to_run_is_wrong_usage() -> None:
+    done = inv("docker.run", "")
+    assert done.returncode == 2
+    assert "no command to run" in done.stderr
+
+
+def test_a_full_disk_is_said_and_left_as_it_was(tmp_path: Path) -> None:
+    with pytest.raises(ProvisionError, match="the disk is full"), draft(tmp_path) as folder:
+        (folder / "half").write_bytes(b"x")
+        # The kernel's own full disk.
+        with Path("/dev/full").open("wb", buffering=0) as full:
+            full.write(b"x")
+    assert files_in(tmp_path) == []
+
+
+def test_another_failure_is_passed_on(tmp_path: Path) -> None:
+    with pytest.raises(ProvisionError, match=os.strerror(errno.EACCES)), draft(tmp_path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+_HALF = """
+import sys, time
+from pathlib import Path
+from utvm.environment.drafts import draft
+with draft(Path(sys.argv[1])) as folder:
+    (folder / "half").write_bytes(b"x")
+    print("made", flush=True)
+    time.sleep(1000)
+"""
+
+
+def test_what_a_killed_build_left_goes_with_the_next_one(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", _HALF, str(tmp_path)], stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout is not None
+            other.stdout.readline()
+            # While its maker lives, a draft is left alone.
+            with draft(tmp_path):
+                assert len([name for name in files_in(tmp_path) if name.endswith("/half")]) == 1
+        finally:
+            other.kill()
+    with draft(tmp_path) as folder:
+        assert files_in(tmp_path) == [folder.name]

@@ -1,0 +1,61 @@
+"""Where boards are looked for by name: in the project, and in the folders that the user has of his own."""
+
+import os
+from pathlib import Path
+
+from utvm.errors import ConfigError
+
+PROJECT = Path(__file__).resolve().parent
+
+PATH_VARIABLE = "UTVM_BOARD_PATH"
+"""The environment variable that names the other folders, with colons between them."""
+
+
+def search_also(path: str) -> None:
+    """Look for boards in these folders from now on, in this process and in those that it starts.
+
+    They take the place of what :data:`PATH_VARIABLE` had named before.
+
+    Args:
+        path: folders that hold board folders, with colons between them.
+
+    Raises:
+        ConfigError: one of them is no folder, or is itself a board's.
+    """
+    os.environ[PATH_VARIABLE] = ":".join(map(str, _others(path)))
+
+
+def folders() -> dict[str, Path]:
+    """Return the folder of every board that can be named, by name, sorted.
+
+    Raises:
+        ConfigError: a name exists twice, or :data:`PATH_VARIABLE` names what is no folder of boards.
+    """
+    found: dict[str, Path] = {}
+    # A folder that is named twice is still one.
+    for place in dict.fromkeys((PROJECT, *_others(os.environ.get(PATH_VARIABLE, "")))):
+        for folder in sorted(file.parent for file in place.glob("*/board.yaml")):
+            if folder.name in found:
+                raise ConfigError(
+                    f"there are two boards {folder.name!r}: {found[folder.name]} and {folder}",
+                    "rename one, its folder and the name in its board.yaml; or leave the other's folder out of "
+                    f"--board-path and {PATH_VARIABLE}",
+                )
+            found[folder.name] = folder
+    return dict(sorted(found.items()))
+
+
+def _others(path: str) -> list[Path]:
+    places = [Path(part).resolve() for part in path.split(":") if part]
+    for place in places:
+        if not place.is_dir():
+            raise ConfigError(
+                f"{place}: is no folder, and boards are looked for in it",
+                f"--board-path and {PATH_VARIABLE} take folders that hold board folders, with colons between them",
+            )
+        if (place / "board.yaml").is_file():
+            raise ConfigError(
+                f"{place}: is a board's own folder, and boards are looked for in it",
+                f"name the folder that it is in, {place.parent}; or give --board {place}",
+            )
+    return places

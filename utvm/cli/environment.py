@@ -1,0 +1,160 @@
+"""What ``env.*`` and ``docker.*`` print."""
+
+import contextlib
+import json as json_format
+import shlex
+from pathlib import Path
+
+from rich.markup import escape
+
+from utvm.cli.checks import lock_python_packages
+from utvm.cli.output import OUT
+from utvm.environment import container, debian, difference, engine, python_lock
+from utvm.environment.build import Built, Locked, build, fetch, load_locked, tags
+from utvm.environment.recipe import load_recipe
+from utvm.environment.store import Store
+from utvm.errors import ConfigError
+from utvm.toolchain import ROOT
+
+_OUTPUT = ROOT / "build" / "environment"
+_MB = 1_000_000
+
+
+def lock(mirror: str) -> None:
+    """Resolve what the environment is made of, and say what changed.
+
+    Raises:
+        UtvmError: no solution, no network, or a file of ``provision/`` is wrong.
+    """
+    recipe = load_recipe()
+    earlier = _kept_locks()
+    try:
+        with OUT.status("resolving Debian packages"):
+            packages = debian.resolve(recipe, debian.mirrors(recipe.debian, mirror))
+        with OUT.status("resolving Python packages"):
+            lock_python_packages()
+            pinned = python_lock.pins(python_lock.PYTHON_LOCK, recipe.python)
+            wheels = python_lock.resolve(recipe, pinned)
+        debian.write_lock(packages, debian.LOCK)
+        python_lock.write_lock(wheels, python_lock.LOCK)
+        locked = load_locked()
+    except BaseException:
+        for path, content in earlier.items():
+            path.write_bytes(content)
+        raise
+    OUT.print(f"{len(packages.packages)} Debian packages, {len(wheels.wheels)} Python packages")
+    OUT.print(f"environment {locked.digest}")
+    OUT.print("./inv env.diff HEAD provision shows what changed")
+
+
+def verify(mirror: str) -> None:
+    """Check the locks against the lists, and every package file against the locks; fetch those that lack.
+
+    Raises:
+        UtvmError: something is not as it is locked.
+    """
+    locked = load_locked()
+    OUT.print("environment.yaml, debian.txt, python.in and their locks belong together")
+    store = Store()
+    with OUT.status("hashing") as status:
+        fetch(locked, store, None, mirror, status.update)
+        size = sum(store.verified(package).stat().st_size for package in locked.packages)
+    OUT.print(f"{len(locked.packages)} package files, {size // _MB} MB, have the SHA-256 that the locks say")
+    OUT.print(f"environment {locked.digest}")
+
+
+def diff(old: str, new: str) -> None:
+    """Print what changed between two states of the locks.
+
+    Raises:
+        ConfigError: one is neither a folder nor a revision.
+    """
+    lines = difference.describe(old, new)
+    for line in lines:
+        OUT.print(escape(line))
+    OUT.print(f"{len(lines)} differences" if lines else "no difference")
+
+
+def archive(output: Path, mirror: str) -> None:
+    """Save every package file, with the lists and locks, into a folder that rebuilds without a network.
+
+    Raises:
+        UtvmError: a file cannot be had, or the folder cannot be written.
+    """
+    locked = load_locked()
+    store, target = Store(), Store(output)
+    with OUT.status("fetching") as status:
+        fetch(locked, store, None, mirror, status.update)
+        status.update("copying")
+        new = store.copy(locked.packages, target)
+    folder = output / "environments" / locked.digest
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in locked.files.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    OUT.print(f"{escape(str(output))}: {new} new files; the lists and locks are in {escape(str(folder))}")
+    OUT.print(f"rebuild without a network: ./inv docker.build --archive {escape(str(output))}")
+
+
+def build_image(no_cache: bool, json: str, mirror: str, archive_path: str, export_only: bool) -> None:
+    """Make the container image, write it as an OCI layout, and hand it to the Docker engine.
+
+    Raises:
+        UtvmError: the locks are wrong, a file cannot be had, a tool fails, or no engine answers.
+    """
+    locked, store = load_locked(), Store()
+    with contextlib.ExitStack() as open_things:
+        # Asked first: minutes later would be too late to hear that there is no engine.
+        client = None if export_only else open_things.enter_context(engine.connected())
+        status = open_things.enter_context(OUT.status("fetching"))
+        fetch(locked, store, Path(archive_path) if archive_path else None, mirror, status.update)
+        made = build(locked, store, _OUTPUT, anew=no_cache, progress=status.update)
+        if client is not None and (no_cache or not engine.has_image(client, made.image)):
+            status.update("handing it to the engine")
+            engine.load_image(client, made.image)
+    OUT.print(f"image        {made.image.digest}")
+    OUT.print(f"environment  {locked.digest}")
+    OUT.print(f"unpacked     {made.image.unpacked // _MB} MB")
+    OUT.print(f"written to   {escape(str(made.folder))}")
+    if client is not None:
+        OUT.print(f"the engine has it as {' and '.join(made.image.tags)}")
+    if json:
+        Path(json).write_text(_figures(locked, made), encoding="utf-8")
+
+
+def run_in_container(command: str) -> int:
+    """Run a command in a container and return its exit code.
+
+    Raises:
+        UtvmError: no engine answers, or it has no image for the checkout's locks.
+    """
+    words = shlex.split(command)
+    if not words:
+        raise ConfigError("no command to run", "./inv docker.run './inv hil --board host'")
+    with engine.connected() as client:
+        return container.run(client, tags(load_locked())[0], words)
+
+
+def open_shell() -> int:
+    """Open a shell in a container and return its exit code.
+
+    Raises:
+        UtvmError: no engine answers, it has no image for the checkout's locks, or there is no terminal.
+    """
+    with engine.connected() as client:
+        return container.shell(client, tags(load_locked())[0])
+
+
+def _figures(locked: Locked, made: Built) -> str:
+    figures = {
+        "digest": made.image.digest,
+        "environment": locked.digest,
+        "tags": made.image.tags,
+        "bytes": {"layers": made.image.size, "unpacked": made.image.unpacked},
+        "seconds": {step: round(spent, 3) for step, spent in made.seconds.items()},
+    }
+    return json_format.dumps(figures, indent=1) + "\n"
+
+
+def _kept_locks() -> dict[Path, bytes]:
+    paths = (debian.LOCK, python_lock.PYTHON_LOCK, python_lock.LOCK)
+    return {path: path.read_bytes() for path in paths if path.exists()}

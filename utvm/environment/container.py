@@ -1,0 +1,153 @@
+"""A container of the environment, with the checkout in it: one command, or a shell, as the calling user.
+
+It has no network beyond its own loopback, no capabilities, and is never privileged. It is gone when its command
+has ended, and when we have, in whatever way.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import select
+import signal
+import socket
+import struct
+import sys
+import termios
+import tty
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import docker
+import docker.errors
+from docker.models.containers import Container
+
+from utvm.environment.guard import guard_container
+from utvm.environment.python_layer import CHECKOUT
+from utvm.errors import ProvisionError
+from utvm.toolchain import ROOT
+
+LABEL = "utvm.container"
+"""All containers of ours have it."""
+_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What a container has beyond the usual: folders of the host by their place in it, and rules for devices."""
+
+    folders: Mapping[str, str] = field(default_factory=dict)
+    device_rules: Sequence[str] = ()
+
+
+def run(client: docker.DockerClient, image: str, command: Sequence[str], extra: Extra | None = None) -> int:
+    """Run a command in the checkout, pass on what it prints, and return its exit code.
+
+    Raises:
+        ProvisionError: there is no such image.
+    """
+    with _created(client, image, command, extra or Extra(), tty=False) as container:
+        output = container.attach(stdout=True, stderr=True, stream=True, logs=True, demux=True)
+        container.start()
+        for printed, complained in output:
+            for text, stream in ((printed, sys.stdout), (complained, sys.stderr)):
+                if text:
+                    stream.buffer.write(text)
+                    stream.flush()
+        return int(container.wait()["StatusCode"])
+
+
+def shell(client: docker.DockerClient, image: str, extra: Extra | None = None) -> int:
+    """Hand the terminal to a shell in the checkout until it ends, and return its exit code.
+
+    Raises:
+        ProvisionError: there is no such image, or no terminal.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ProvisionError("a shell needs a terminal", "docker.run runs a command without one")
+    with _created(client, image, ["bash"], extra or Extra(), tty=True) as container:
+        stream = container.attach_socket(params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+        # The SDK wraps the socket in a file object that cannot write; over TLS the wrapped one is the connection.
+        connection = getattr(stream, "_sock", stream)
+        container.start()
+        with _raw_terminal(), _following_size(container):
+            _pump(connection)
+        return int(container.wait()["StatusCode"])
+
+
+@contextlib.contextmanager
+def _created(
+    client: docker.DockerClient, image: str, command: Sequence[str], extra: Extra, tty: bool
+) -> Iterator[Container]:
+    """Make a container that does not run yet, and remove it in the end."""
+    name = f"utvm-{os.getpid()}-{secrets.token_hex(4)}"
+    folders = {str(ROOT): {"bind": CHECKOUT, "mode": "rw"}}
+    folders |= {host: {"bind": inside, "mode": "rw"} for host, inside in extra.folders.items()}
+    options: dict[str, Any] = {
+        "name": name,
+        "labels": {LABEL: str(os.getpid())},
+        "user": f"{os.getuid()}:{os.getgid()}",
+        "working_dir": CHECKOUT,
+        "volumes": folders,
+        # The calling user has no home in it; caches and such go with the container.
+        "environment": {"HOME": "/tmp", "TERM": os.environ.get("TERM", "dumb")},
+        "network_mode": "none",
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+        "device_cgroup_rules": list(extra.device_rules),
+        # A first process that passes signals on and collects orphans.
+        "init": True,
+        "tty": tty,
+        "stdin_open": tty,
+    }
+    with guard_container(name):
+        try:
+            yield client.containers.create(image, list(command), **options)
+        except docker.errors.ImageNotFound as error:
+            raise ProvisionError(f"the engine has no image {image}", "./inv docker.build makes it") from error
+
+
+@contextlib.contextmanager
+def _raw_terminal() -> Iterator[None]:
+    """Hand every key to the container, also Ctrl-C."""
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setraw(sys.stdin)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+@contextlib.contextmanager
+def _following_size(container: Container) -> Iterator[None]:
+    def resize(*_: object) -> None:
+        rows, columns = struct.unpack("HHHH", fcntl.ioctl(sys.stdout, termios.TIOCGWINSZ, b"\0" * 8))[:2]
+        with contextlib.suppress(docker.errors.APIError):
+            container.resize(rows, columns)
+
+    before = signal.signal(signal.SIGWINCH, resize)
+    try:
+        resize()
+        yield
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+
+
+def _pump(connection: socket.socket) -> None:
+    """Pass bytes between the terminal and the container, until the container closes its end."""
+    sources = [connection.fileno(), sys.stdin.fileno()]
+    while True:
+        ready, _, _ = select.select(sources, [], [])
+        if connection.fileno() in ready:
+            data = connection.recv(_BLOCK)
+            if not data:
+                return
+            os.write(sys.stdout.fileno(), data)
+        if sys.stdin.fileno() in ready:
+            typed = os.read(sys.stdin.fileno(), _BLOCK)
+            if typed:
+                connection.sendall(typed)
+            else:
+                sources.remove(sys.stdin.fileno())
+                connection.shutdown(socket.SHUT_WR)

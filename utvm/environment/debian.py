@@ -1,0 +1,214 @@
+"""The Debian half of the lock: which packages exactly, resolved by apt in a root of its own that has none.
+
+The hashes are those of the indices that the archive's keyring signs, so whoever serves the files later, a mirror
+or a copy on a disk, need not be trusted.
+"""
+
+import contextlib
+import datetime
+import email.utils
+import json
+import re
+import tempfile
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pydantic import Field
+
+from utvm import process
+from utvm.config import Record, load_yaml
+from utvm.environment.recipe import PROVISION, DebianPart, Recipe
+from utvm.errors import ConfigError, ProvisionError
+
+LOCK = PROVISION / "debian.lock"
+_REMAKE = "./inv env.lock makes it"
+
+
+class DebianPackage(Record):
+    """One package file: ``file`` is its place in ``archive``, a folder of a Debian mirror."""
+
+    name: str
+    version: str
+    architecture: str
+    archive: str
+    file: str
+    size: int = Field(gt=0)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class DebianLock(Record):
+    """All packages, sorted by name; ``date`` is that of the newest index they were chosen from."""
+
+    date: datetime.datetime
+    recipe: str
+    packages: tuple[DebianPackage, ...] = Field(min_length=1)
+
+    @property
+    def epoch(self) -> int:
+        """The date in seconds since 1970: what everything made from the lock is dated with."""
+        return int(self.date.timestamp())
+
+
+def load_lock(path: Path = LOCK) -> DebianLock:
+    """Read a lock.
+
+    Raises:
+        ConfigError: it is missing or wrong.
+    """
+    return load_yaml(path, DebianLock, _REMAKE)
+
+
+def write_lock(lock: DebianLock, path: Path) -> None:
+    """Write a lock: JSON, a package a line, so that version control shows which ones change."""
+    packages = ",\n".join(f"  {json.dumps(package.model_dump())}" for package in lock.packages)
+    head = json.dumps({"date": lock.date.isoformat(), "recipe": lock.recipe}, indent=1)[:-2]
+    path.write_text(f'{head},\n "packages": [\n{packages}\n ]\n}}\n', encoding="utf-8")
+
+
+def check_current(lock: DebianLock, recipe: Recipe) -> None:
+    """Check that the lock was resolved from this recipe.
+
+    Raises:
+        ConfigError: it was not.
+    """
+    if lock.recipe != recipe.debian_digest:
+        missing = sorted(recipe.debian_packages.keys() - {package.name for package in lock.packages})
+        detail = f": it lacks {', '.join(missing)}" if missing else ""
+        raise ConfigError(
+            f"debian.lock was made from other lists than environment.yaml and debian.txt{detail}", _REMAKE
+        )
+
+
+def mirrors(debian: DebianPart, option: str = "") -> dict[str, str]:
+    """Return where each archive is found: the URL of the folder that has its ``dists`` and ``pool``.
+
+    Args:
+        option: URL of a mirror that has the archives as folders, or with ``{archive}`` where their names go;
+            without it, what this machine's own apt uses.
+
+    Raises:
+        ConfigError: the option is no URL.
+        ProvisionError: this machine's apt does not know the suites.
+    """
+    archives = sorted(set(debian.suites.values()))
+    if option:
+        if "://" not in option:
+            raise ConfigError(f"--mirror {option} is no URL", "for example --mirror http://HOST/{archive}")
+        pattern = option if "{archive}" in option else option.rstrip("/") + "/{archive}"
+        return {archive: pattern.replace("{archive}", archive).rstrip("/") for archive in archives}
+    said = process.run(
+        ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"],
+        error=ProvisionError,
+    )
+    used = dict(line.split(" ", 1) for line in reversed(said.splitlines()))
+    found = {debian.suites[suite]: used[suite].rstrip("/") for suite in debian.suites if suite in used}
+    lacking = [archive for archive in archives if archive not in found]
+    if lacking:
+        raise ProvisionError(
+            f"this machine's apt has no source for {', '.join(lacking)} with {', '.join(debian.suites)}",
+            "name a Debian mirror: --mirror URL, the folder that has debian and debian-security in it",
+        )
+    return found
+
+
+def resolve(recipe: Recipe, bases: Mapping[str, str]) -> DebianLock:
+    """Choose the newest packages that satisfy the recipe: those that Debian marks as essential or required, those
+    it lists, and what they depend on; nothing that is merely recommended.
+
+    Args:
+        bases: where each archive is found, see :func:`mirrors`.
+
+    Raises:
+        ProvisionError: a mirror cannot be reached, its signature is wrong, or there is no solution.
+    """
+    with _empty_root(recipe.debian, bases) as apt:
+        process.run(
+            [*apt, "apt-get", "-o", "APT::Update::Error-Mode=any", "update"],
+            error=ProvisionError,
+            hint="is the mirror reachable? Name another with --mirror URL",
+        )
+        base_system = _required_names(process.run([*apt, "apt-cache", "dumpavail"], error=ProvisionError))
+        wanted = sorted(base_system | recipe.debian_packages.keys())
+        uris = process.run(
+            [*apt, "apt-get", "install", "--print-uris", "--yes", "--quiet", *wanted],
+            error=ProvisionError,
+            hint="is every name in provision/debian.txt and environment.yaml a package of the suites?",
+        )
+        files = dict(_places(uris, bases))
+        names = sorted({file.rpartition("/")[2].partition("_")[0] for file in files})
+        shown = process.run([*apt, "apt-cache", "show", *names], error=ProvisionError)
+        packages = {file: _package(stanza, files) for stanza, file in _stanzas(shown) if file in files}
+        date = _newest_index(Path(apt[1].partition("=")[2]).parent)
+    unknown = files.keys() - packages.keys()
+    if unknown:
+        raise ProvisionError(f"apt shows no record of {', '.join(sorted(unknown))}")
+    ordered = sorted(packages.values(), key=lambda package: (package.name, package.architecture))
+    return DebianLock(date=date, recipe=recipe.debian_digest, packages=tuple(ordered))
+
+
+@contextlib.contextmanager
+def _empty_root(debian: DebianPart, bases: Mapping[str, str]) -> Iterator[list[str]]:
+    """Make a root without packages, and yield the words before an apt command that works on it."""
+    with tempfile.TemporaryDirectory(prefix="utvm-apt-") as folder:
+        root = Path(folder)
+        for needed in ("etc/apt", "var/lib/apt/lists/partial", "var/cache/apt/archives/partial", "var/lib/dpkg"):
+            (root / needed).mkdir(parents=True)
+        (root / "var/lib/dpkg/status").touch()
+        (root / "etc/apt/sources.list").write_text(
+            "".join(
+                f"deb [arch={debian.architecture} signed-by={debian.keyring}] {bases[archive]} {suite} main\n"
+                for suite, archive in debian.suites.items()
+            )
+        )
+        # This machine's way to the network counts (proxies, certificates), its other preferences do not.
+        network = process.run(["apt-config", "dump", "Acquire"], error=ProvisionError)
+        config = root / "apt.conf"
+        config.write_text(
+            f'Dir "{root}";\nDir::State::status "{root}/var/lib/dpkg/status";\n'
+            f'APT::Architecture "{debian.architecture}";\nAPT::Architectures {{ "{debian.architecture}"; }};\n'
+            f'APT::Install-Recommends "0";\nAPT::Sandbox::User "root";\n{network}Acquire::Languages "none";\n'
+        )
+        yield ["env", f"APT_CONFIG={config}", "LC_ALL=C"]
+
+
+def _required_names(available: str) -> set[str]:
+    wanted = re.compile(r"^(Essential: yes|Priority: required)$", re.M)
+    stanzas = (stanza for stanza in available.split("\n\n") if wanted.search(stanza))
+    return {found[1] for found in (re.search(r"^Package: (.*)$", stanza, re.M) for stanza in stanzas) if found}
+
+
+def _places(uris: str, bases: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield file and archive of every URI that apt would fetch."""
+    for uri in re.findall(r"^'([^']+)'", uris, re.M):
+        # With the slash: the name of one archive may begin with that of another.
+        archive = next(name for name, base in bases.items() if uri.startswith(base + "/"))
+        yield urllib.parse.unquote(uri.removeprefix(bases[archive] + "/")), archive
+
+
+def _stanzas(shown: str) -> Iterator[tuple[dict[str, str], str]]:
+    for block in shown.split("\n\n"):
+        stanza = dict(re.findall(r"^(Package|Version|Architecture|Filename|Size|SHA256): (.*)$", block, re.M))
+        if stanza:
+            yield stanza, stanza["Filename"]
+
+
+def _package(stanza: Mapping[str, str], archives: Mapping[str, str]) -> DebianPackage:
+    return DebianPackage(
+        name=stanza["Package"],
+        version=stanza["Version"],
+        architecture=stanza["Architecture"],
+        archive=archives[stanza["Filename"]],
+        file=stanza["Filename"],
+        size=int(stanza["Size"]),
+        sha256=stanza["SHA256"],
+    )
+
+
+def _newest_index(root: Path) -> datetime.datetime:
+    dates = [
+        email.utils.parsedate_to_datetime(found)
+        for index in (root / "var/lib/apt/lists").glob("*_InRelease")
+        for found in re.findall(r"^Date: (.*)$", index.read_text(encoding="utf-8"), re.M)
+    ]
+    return max(dates).astimezone(datetime.timezone.utc)

@@ -1,0 +1,74 @@
+"""What changed between two locks, in words."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from utvm import process
+from utvm.config import RecordT, load_yaml
+from utvm.environment.debian import DebianLock
+from utvm.environment.drafts import draft
+from utvm.environment.python_lock import WheelLock
+from utvm.errors import ConfigError
+from utvm.toolchain import ROOT
+
+_DEBIAN, _WHEELS = "debian.lock", "wheels.lock"
+
+
+class _Package(Protocol):
+    """What the packages of both locks have."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def sha256(self) -> str: ...
+
+
+_PackageT = TypeVar("_PackageT", bound=_Package)
+
+
+def describe(old: str, new: str) -> list[str]:
+    """Return a line for each difference between two states of ``provision/``; none when there is none.
+
+    Args:
+        old, new: a folder with ``debian.lock`` and ``wheels.lock``, or a revision of the checkout's history.
+
+    Raises:
+        ConfigError: one is neither, or its locks are wrong.
+    """
+    debian = [_load(place, _DEBIAN, DebianLock) for place in (old, new)]
+    wheels = [_load(place, _WHEELS, WheelLock) for place in (old, new)]
+    lines = list(_changes("Debian", *({package.name: package for package in lock.packages} for lock in debian)))
+    lines += _changes("Python", *({wheel.name: wheel for wheel in lock.wheels} for lock in wheels))
+    if debian[0].date != debian[1].date:
+        lines.append(
+            f"Debian's indices: of {debian[0].date:%Y-%m-%d %H:%M}, now of {debian[1].date:%Y-%m-%d %H:%M}"
+        )
+    return lines
+
+
+def _changes(kind: str, old: Mapping[str, _PackageT], new: Mapping[str, _PackageT]) -> Iterator[str]:
+    for name in sorted(old.keys() | new.keys()):
+        before, after = old.get(name), new.get(name)
+        if before is None and after is not None:
+            yield f"{kind}: {name} {after.version} is new"
+        elif after is None and before is not None:
+            yield f"{kind}: {name} {before.version} is gone"
+        elif before is not None and after is not None:
+            if before.version != after.version:
+                source = " (security)" if getattr(after, "archive", "").endswith("security") else ""
+                yield f"{kind}: {name} {before.version} became {after.version}{source}"
+            elif before.sha256 != after.sha256:
+                yield f"{kind}: {name} {after.version} has another file, though its version is the same"
+
+
+def _load(place: str, name: str, record: type[RecordT]) -> RecordT:
+    hint = "give a folder with debian.lock and wheels.lock, or a revision such as HEAD~1"
+    if Path(place).is_dir():
+        return load_yaml(Path(place) / name, record, hint)
+    text = process.run(["git", "-C", ROOT, "show", f"{place}:provision/{name}"], error=ConfigError, hint=hint)
+    with draft(ROOT / "build") as folder:
+        (folder / name).write_text(text, encoding="utf-8")
+        return load_yaml(folder / name, record, hint)

@@ -1,0 +1,155 @@
+"""The container image: layers and what is to be known of them, as an OCI image layout.
+
+The layout is a folder of blobs named by their SHA-256 (OCI image specification, "Image Layout"). It also has the
+``manifest.json`` by which engines older than that specification load images. Layers are not compressed:
+compressors differ from one version to the next, and with them the image's digest would.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from utvm.environment.layer import Layer
+
+NAME = "utvm"
+"""What the image is called in an engine."""
+_OCI = "application/vnd.oci.image"
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Image:
+    """A written image. ``digest`` is of its manifest, ``config`` of its configuration; both with ``sha256:``."""
+
+    layout: Path
+    digest: str
+    config: str
+    tags: tuple[str, ...]
+    size: int
+    unpacked: int
+
+
+def write_image(
+    layers: Sequence[tuple[str, Layer]],
+    layout: Path,
+    *,
+    created: str,
+    labels: Mapping[str, str],
+    place: str,
+    tags: Sequence[str],
+) -> Image:
+    """Write an image layout into a new folder.
+
+    Args:
+        layers: from the lowest to the topmost, each with what it is.
+        created: the date that it bears, as RFC 3339 writes it.
+        place: where the Python environment is in it.
+        tags: what it is called in an engine, ``NAME:TAG``.
+    """
+    blobs = layout / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+    for _, layer in layers:
+        _link(layer.path, blobs / layer.sha256)
+    environment = [f"PATH={place}/bin:{_PATH}", f"UTVM_VENV={place}", "LANG=C.UTF-8", "PYTHONDONTWRITEBYTECODE=1"]
+    config = _blob(
+        blobs,
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "created": created,
+            "config": {"Env": environment, "Cmd": ["bash"], "Labels": dict(sorted(labels.items()))},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer.sha256}" for _, layer in layers]},
+            "history": [{"created": created, "created_by": what} for what, _ in layers],
+        },
+    )
+    manifest = _blob(
+        blobs,
+        {
+            "schemaVersion": 2,
+            "mediaType": f"{_OCI}.manifest.v1+json",
+            "config": {"mediaType": f"{_OCI}.config.v1+json", **config},
+            "layers": [
+                {"mediaType": f"{_OCI}.layer.v1.tar", "digest": f"sha256:{layer.sha256}", "size": layer.size}
+                for _, layer in layers
+            ],
+            "annotations": dict(sorted(labels.items())),
+        },
+    )
+    _write(layout / "oci-layout", {"imageLayoutVersion": "1.0.0"})
+    names = [
+        {
+            "mediaType": f"{_OCI}.manifest.v1+json",
+            **manifest,
+            "annotations": {
+                "io.containerd.image.name": f"docker.io/library/{tag}",
+                "org.opencontainers.image.ref.name": tag.rpartition(":")[2],
+            },
+        }
+        for tag in tags
+    ]
+    _write(layout / "index.json", {"schemaVersion": 2, "mediaType": f"{_OCI}.index.v1+json", "manifests": names})
+    _write(
+        layout / "manifest.json",
+        [
+            {
+                "Config": _blob_path(str(config["digest"])),
+                "RepoTags": list(tags),
+                "Layers": [_blob_path(f"sha256:{layer.sha256}") for _, layer in layers],
+            }
+        ],
+    )
+    return Image(
+        layout=layout,
+        digest=str(manifest["digest"]),
+        config=str(config["digest"]),
+        tags=tuple(tags),
+        size=sum(layer.size for _, layer in layers),
+        unpacked=sum(layer.unpacked for _, layer in layers),
+    )
+
+
+def write_archive(layout: Path, output: IO[bytes]) -> None:
+    """Write a layout as one tar, which is what engines load; ``output`` need not be able to seek."""
+    with tarfile.open(fileobj=output, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        for path in sorted(layout.rglob("*")):
+            info = tarfile.TarInfo(path.relative_to(layout).as_posix())
+            if path.is_dir():
+                info.type, info.mode = tarfile.DIRTYPE, 0o755
+                tar.addfile(info)
+            else:
+                info.size = path.stat().st_size
+                with path.open("rb") as content:
+                    tar.addfile(info, content)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        # On another disk, or where links are not allowed.
+        shutil.copyfile(source, target)
+
+
+def _blob(blobs: Path, content: object) -> dict[str, object]:
+    raw = _json(content)
+    digest = hashlib.sha256(raw).hexdigest()
+    (blobs / digest).write_bytes(raw)
+    return {"digest": f"sha256:{digest}", "size": len(raw)}
+
+
+def _blob_path(digest: str) -> str:
+    return "blobs/" + digest.replace(":", "/")
+
+
+def _write(path: Path, content: object) -> None:
+    path.write_bytes(_json(content))
+
+
+def _json(content: object) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()

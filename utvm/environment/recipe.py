@@ -1,0 +1,161 @@
+"""What goes into the environment: ``provision/environment.yaml`` with the two lists that it stands beside.
+
+``debian.txt`` and ``python.in`` also make the checkout's own ``.venv``, by ``./inv`` and ``lock.python``, so they
+stay the one place for what the work itself needs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from utvm.cache import content_key
+from utvm.config import Record, load_yaml
+from utvm.errors import ConfigError
+from utvm.toolchain import ROOT
+
+PROVISION = ROOT / "provision"
+
+
+class Multilibs(Record):
+    """A toolchain's libraries for different cores: where they lie, and those that boards link.
+
+    ``folders`` may hold ``*``; a core's libraries are in ``FOLDER/FAMILY/...``.
+    """
+
+    folders: tuple[str, ...] = Field(min_length=1)
+    families: tuple[str, ...] = Field(min_length=1)
+    keep: tuple[str, ...]
+
+
+class DebianPart(Record):
+    """What comes from Debian.
+
+    ``suites`` says which archive each is in, ``packages`` what each is for, ``without`` why each is not in it.
+    """
+
+    architecture: Literal["amd64"]
+    keyring: Path
+    suites: dict[str, str] = Field(min_length=1)
+    packages: dict[str, str]
+    without: dict[str, str]
+    leave_out: tuple[str, ...]
+    keep: tuple[str, ...]
+    multilibs: dict[str, Multilibs]
+
+
+class PythonPart(Record):
+    """What the Python packages are chosen for, and what is left out: packages, and files of the others."""
+
+    version: str = Field(pattern=r"^3\.\d+$")
+    glibc: str = Field(pattern=r"^2\.\d+$")
+    without: dict[str, str]
+    leave_out: tuple[str, ...]
+
+    @field_validator("leave_out")
+    @classmethod
+    def _stay_below(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        if any(pattern.startswith(("/", "*")) for pattern in patterns):
+            raise ValueError("patterns begin with the name of a package's folder")
+        return patterns
+
+
+class _File(Record):
+    debian: DebianPart
+    python: PythonPart
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The environment as it is wanted.
+
+    ``debian_packages`` are the names asked for, ``requirements`` the lines of ``python.in``. ``debian_digest``
+    changes whenever the lock has to be resolved anew, ``digest`` also with what is left out.
+    """
+
+    debian: DebianPart
+    python: PythonPart
+    debian_packages: Mapping[str, str]
+    requirements: tuple[str, ...]
+    debian_digest: str
+    digest: str
+
+
+def listed(path: Path) -> dict[str, str]:
+    """Return the packages of a list such as ``debian.txt``: the name of each and what it is for.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    found = {}
+    for line in _read(path).splitlines():
+        name, _, purpose = line.partition("#")[0].strip().partition(" ")
+        if name:
+            found[name] = purpose.strip()
+    return found
+
+
+def load_recipe(folder: Path = PROVISION) -> Recipe:
+    """Read what is wanted.
+
+    Args:
+        folder: holds ``environment.yaml``, ``debian.txt`` and ``python.in``.
+
+    Raises:
+        ConfigError: a file is missing or wrong, or a package is listed in two places.
+    """
+    path = folder / "environment.yaml"
+    file = load_yaml(path, _File)
+    work = listed(folder / "debian.txt")
+    twice = sorted(work.keys() & file.debian.packages.keys())
+    if twice:
+        raise ConfigError(
+            f"{path}: debian.packages: {', '.join(twice)} is in debian.txt too", "one place is enough: debian.txt"
+        )
+    unknown = sorted(file.debian.without.keys() - work.keys())
+    if unknown:
+        raise ConfigError(
+            f"{path}: debian.without: {', '.join(unknown)} is not in debian.txt", "remove it there too"
+        )
+    wanted = {**work, **file.debian.packages}
+    packages = {name: wanted[name] for name in sorted(wanted) if name not in file.debian.without}
+    debian_digest = content_key(
+        file.debian.architecture,
+        *(f"{suite} {archive}" for suite, archive in file.debian.suites.items()),
+        *packages,
+    )
+    python_in = _read(folder / "python.in")
+    requirements = tuple(filter(None, (line.partition("#")[0].strip() for line in python_in.splitlines())))
+    return Recipe(
+        debian=file.debian,
+        python=file.python,
+        debian_packages=packages,
+        requirements=requirements,
+        debian_digest=debian_digest,
+        digest=content_key(file.model_dump_json(), *packages),
+    )
+
+
+def dpkg_filters(debian: DebianPart) -> list[str]:
+    """Return dpkg's options, without the dashes, for what is not unpacked; of several that fit, the last counts.
+
+    dpkg does not see that what it keeps lies in a folder that it leaves out, so every folder on the way is kept.
+    """
+    left_out, kept = list(debian.leave_out), list(debian.keep)
+    for libraries in debian.multilibs.values():
+        for folder in libraries.folders:
+            left_out += [f"{folder}/{family}/*" for family in libraries.families]
+            for multilib in libraries.keep:
+                steps = multilib.split("/")
+                kept += [f"{folder}/{'/'.join(steps[:count])}" for count in range(2, len(steps) + 1)]
+                kept.append(f"{folder}/{multilib}/*")
+    return [*(f"path-exclude={pattern}" for pattern in left_out), *(f"path-include={pattern}" for pattern in kept)]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}", "is the checkout complete?") from error
