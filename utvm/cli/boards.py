@@ -9,11 +9,11 @@ from typing import Literal, cast
 from rich.table import Table
 
 from utvm import boards
-from utvm.attach import UsbProbe, start_virtual
 from utvm.boards import Board, ProcessBoard
 from utvm.cli.output import LOGS, OUT
 from utvm.errors import ConfigError
 from utvm.probe.usb import Probe, ProbeId, detect
+from utvm.probe.virtual import UsbProbe, start_virtual
 from utvm.virtual.spec import SERIAL_NUMBER
 
 _LAST_PORT = 65535
