@@ -16,6 +16,14 @@ from utvm.virtual.usb.usbredir import Kind, Packet, ProtocolError, Wire
 
 HELLO = struct.pack("<III64sI", 0, 68, 0, b"a guest", 0b1110010)
 
+# What a probe may take for the beginning of a command
+commands = st.builds(
+    lambda first, rest: first + rest,
+    st.sampled_from(
+        [b"", b"\xf2\x08", b"\xf2\x0d", b"\xf2\x51", b"\xf2\x52", b"\xf2\x07", b"\x05\x00", b"\x06\x00"]
+    ),
+    st.binary(max_size=40),
+)
 packets = st.one_of(
     st.binary(max_size=60),
     st.builds(
@@ -42,7 +50,7 @@ packets = st.one_of(
             struct.pack("<IIQBBHIH", 101, 10 + len(data), 7, endpoint, 0, len(data), 0, 0) + data
         ),
         st.sampled_from([0x01, 0x02, 0x0F]),
-        st.binary(max_size=40),
+        commands,
     ),
     st.builds(
         lambda endpoint, length: struct.pack("<IIQBBHIH", 101, 10, 8, endpoint, 0, length, 0, 0),
