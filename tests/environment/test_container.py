@@ -30,7 +30,8 @@ def client(engine: str, built: dict[str, Any]) -> Iterator[docker.DockerClient]:
 
 
 def _containers(client: docker.DockerClient) -> list[object]:
-    return list(client.containers.list(all=True, filters={"label": LABEL}))
+    # One that is just being removed is listed, and cannot be asked for any more.
+    return list(client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True))
 
 
 def _run(engine: str, command: str) -> subprocess.CompletedProcess[str]:
