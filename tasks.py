@@ -109,15 +109,26 @@ def board_detect(_: Context) -> None:
     name="virtual",
     help={
         "board": _WHERE["board"],
-        "port": "TCP port for OpenOCD's st-link backend (7184 is OpenOCD's default)",
-        "latency": "microseconds that each ST-Link command takes (a real one: about 2000)",
+        "port": "TCP port for OpenOCD's st-link backend (its default, 7184; with --usb any free one)",
+        "latency": "microseconds that each command of a probe takes (a real ST-Link: about 2000)",
+        "usb": "a probe on USB as well: st-link or cmsis-dap, served over usbredir",
+        "listen": "where it is plugged in: unix:PATH, or a TCP port of 127.0.0.1",
+        "serial": "its serial number",
     },
 )
-def board_virtual(_: Context, board: str = "", port: int = 7184, latency: int = 0) -> None:
+def board_virtual(
+    _: Context,
+    board: str = "",
+    port: str = "",
+    latency: int = 0,
+    usb: str = "",
+    listen: str = "",
+    serial: str = "",
+) -> None:
     """Keep a virtual board running for your own OpenOCD or debugger, until Ctrl-C."""
     from utvm.cli.boards import serve_virtual
 
-    serve_virtual(board, port, latency)
+    serve_virtual(board, port, latency, usb=usb, listen=listen, serial=serial)
 
 
 @task(

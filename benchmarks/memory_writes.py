@@ -29,9 +29,9 @@ from rich.console import Console
 from rich.table import Table
 
 from utvm import boards
-from utvm.attach import start_virtual
 from utvm.probe.gdb import GdbClient
 from utvm.probe.openocd import OpenOcd
+from utvm.probe.virtual import start_virtual
 from utvm.process import free_port
 
 ADDRESS = 0x20010000

@@ -12,11 +12,12 @@ import yaml
 
 from utvm import attach as attach_room
 from utvm import boards, firmware
-from utvm.attach import attach, find_probe, start_virtual, wish
+from utvm.attach import attach, find_probe, wish
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.errors import BoardError, ConfigError, ProbeError
 from utvm.probe.usb import Detection, Probe
+from utvm.probe.virtual import start_virtual
 from utvm.session import HostDriven
 
 NUCLEO = Probe("st-link", 0x0483, 0x374B, "066BFF303430", "1-2.1", "STM32 STLink", "")

@@ -14,12 +14,13 @@ import yaml
 from hil_tests.programs import handwritten
 from utvm import attach as attach_room
 from utvm import boards, firmware
-from utvm.attach import attach, start_virtual
+from utvm.attach import attach
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.errors import BoardError, ConfigError, DoesNotFitError, ProbeError
 from utvm.probe.openocd import OpenOcd
 from utvm.probe.usb import Detection, Probe
+from utvm.probe.virtual import start_virtual
 from utvm.session import DeviceFault, HostDriven
 
 _NAME = "pynq-z1"

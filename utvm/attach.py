@@ -7,7 +7,6 @@ board.
 
 import contextlib
 import signal
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -26,6 +25,7 @@ from utvm.probe.openocd import OpenOcd
 from utvm.probe.qemu import Qemu
 from utvm.probe.spike import start_spike
 from utvm.probe.usb import Probe, ProbeId, detect
+from utvm.probe.virtual import start_virtual
 from utvm.process import Service
 
 Wish = Literal["auto", "virtual", "physical"]
@@ -406,29 +406,6 @@ def _is_live(board: Board, kind: Kind) -> bool:
 
 def _console(board: Board, url: str) -> Console:
     return Console(url, board.console.baud, board.console.flow_control)
-
-
-def start_virtual(board: Board, log_directory: Path, *, port: int = 0, latency_us: int = 0) -> Service:
-    """Return the process of a virtual board that is a software model, to be entered with ``with``.
-
-    Its ``health_match`` has the groups ``stlink`` and ``console``: TCP ports on the loopback interface.
-    """
-    return Service(
-        f"virtual {board.name}",
-        [
-            sys.executable,
-            "-m",
-            "utvm.virtual",
-            f"--stlink-port={port}",
-            "--console-port=0",
-            f"--latency-us={latency_us}",
-            f"--serial={board.model.serial}",
-        ],
-        log=log_directory / "virtual.log",
-        health=r"ready: st-link tcp (?P<stlink>\d+), console tcp (?P<console>\d+)",
-        error=ProbeError,
-        stdin=board.machine_spec().model_dump_json(),
-    )
 
 
 def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:

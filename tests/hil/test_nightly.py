@@ -19,8 +19,8 @@ import yaml
 
 from tests.processes import gone
 from utvm import boards
-from utvm.attach import start_virtual
 from utvm.hil.nightly import jobs_carried
+from utvm.probe.virtual import start_virtual
 from utvm.toolchain import ROOT
 
 pytestmark = pytest.mark.slow

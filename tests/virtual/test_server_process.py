@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.virtual.usb.peer import SUCCESS, Peer
 from utvm.boards import Board
 
 READY = re.compile(r"virtual board stm32f746 ready: st-link tcp (\d+), console tcp (\d+)\n")
@@ -70,6 +71,43 @@ def test_a_signal_switches_its_power_off_and_on(board: Board) -> None:
             assert process.stdout.readline() == f"power cycle {number} done\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=5.0) == 0
+
+
+def test_its_probe_on_usb_is_unplugged_by_a_signal(board: Board) -> None:
+    with start("--usb=cmsis-dap", "--serial=ME") as process:
+        feed(process, board.machine_spec().model_dump_json())
+        assert process.stdout
+        match = re.fullmatch(READY.pattern[:-2] + r", cmsis-dap usb (\d+)\n", process.stdout.readline())
+        assert match
+        address = ("127.0.0.1", int(match[3]))
+        for _ in range(2):
+            with Peer(socket.create_connection(address, timeout=5.0)) as peer:
+                assert (peer.descriptor(3, 3) or b"")[2:].decode("utf-16-le") == "ME"
+                assert peer.put(0x01, b"\x02\x01") == SUCCESS
+                assert peer.get(0x81, 64) == b"\x02\x01"
+                process.send_signal(signal.SIGUSR2)
+                with pytest.raises(AssertionError, match="the device is gone"):
+                    peer.wait(lambda: False)
+        process.send_signal(signal.SIGUSR1)
+        assert process.stdout.readline() == "power cycle 1 done\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=5.0) == 0
+        assert "Traceback" not in process.communicate()[1]
+
+
+@pytest.mark.parametrize("place", ["nowhere", "70000", "unix:/nowhere/at/all", "unix:/" + 200 * "long"])
+def test_a_place_that_usb_cannot_be_at(board: Board, place: str) -> None:
+    code, said = finish("--usb=st-link", f"--usb-listen={place}", stdin=board.machine_spec().model_dump_json())
+    assert code == 2
+    assert "cannot listen" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("serial", ["", "two words", "é", 33 * "x"])
+def test_a_serial_number_that_no_probe_could_have(board: Board, serial: str) -> None:
+    code, said = finish(f"--serial={serial}", stdin=board.machine_spec().model_dump_json())
+    assert code == 2
+    assert "1 to 32" in said
 
 
 def test_a_specification_that_is_none() -> None:

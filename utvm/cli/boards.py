@@ -4,17 +4,20 @@ import contextlib
 import os
 import time
 from collections.abc import Sequence
+from typing import Literal, cast
 
 from rich.table import Table
 
 from utvm import boards
-from utvm.attach import start_virtual
 from utvm.boards import Board, ProcessBoard
 from utvm.cli.output import LOGS, OUT
 from utvm.errors import ConfigError
 from utvm.probe.usb import Probe, ProbeId, detect
+from utvm.probe.virtual import UsbProbe, start_virtual
+from utvm.virtual.spec import SERIAL_NUMBER
 
 _LAST_PORT = 65535
+_DEFAULT_PORT = 7184  # OpenOCD's default for st-link
 
 
 def list_boards() -> None:
@@ -100,8 +103,16 @@ def _candidates(probe: Probe, known: Sequence[Board]) -> list[str]:
     ]
 
 
-def serve_virtual(name: str, port: int, latency_us: int) -> None:
+def serve_virtual(
+    name: str, port: str, latency_us: int, *, usb: str = "", listen: str = "", serial: str = ""
+) -> None:
     """Keep a virtual board running until Ctrl-C, and print how to reach it.
+
+    Args:
+        port: of its ST-Link on TCP; by default OpenOCD's own, or any free one where a probe is on USB.
+        usb: the kind of its probe on USB, or nothing.
+        listen: the socket of that probe.
+        serial: of its probes; the board's own if empty.
 
     Raises:
         ConfigError: there is no such board, or a number is out of its range.
@@ -113,18 +124,44 @@ def serve_virtual(name: str, port: int, latency_us: int) -> None:
             f"{board.name} is emulated by QEMU: it has no virtual probe for an OpenOCD",
             "./inv hil, model.run and board.serve take it; for this, name another board (./inv board.list)",
         )
-    if not 0 <= port <= _LAST_PORT or latency_us < 0:
+    probe = _usb_probe(usb, listen)
+    if serial and not SERIAL_NUMBER.fullmatch(serial):
+        raise ConfigError(f"--serial {serial!r} is no serial number", "1 to 32 letters, digits and signs")
+    if port and not port.isdecimal():
+        raise ConfigError(f"--port {port!r} is no number", "port 0 takes any free one")
+    tcp_port = int(port) if port else 0 if probe else _DEFAULT_PORT
+    if tcp_port > _LAST_PORT or latency_us < 0:
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}, --latency from 0", "port 0 takes any free one")
     logs = LOGS / f"board.virtual-{os.getpid()}"
-    with start_virtual(board, logs, port=port, latency_us=latency_us) as machine:
+    with start_virtual(board, logs, port=tcp_port, latency_us=latency_us, serial=serial, usb=probe) as machine:
         assert machine.health_match
         stlink, console = machine.health_match["stlink"], machine.health_match["console"]
         OUT.print(f"VIRTUAL {board.name} is running; Ctrl-C ends it")
         command = board.model.probe.format(port=stlink)
         OUT.print(f"  debug port: openocd -f {board.openocd_config} -c '{command}'")
         OUT.print(f"  console:    TCP port {console} of 127.0.0.1")
+        if probe:
+            plug = machine.health_match["usb"]
+            place = plug if plug.startswith("unix:") else f"TCP port {plug} of 127.0.0.1"
+            OUT.print(f"  USB:        {probe.kind} {serial or board.model.serial}, usbredir on {place}")
+            OUT.print(f"  unplug:     kill -USR2 {machine.pid}; whoever connects again plugs in")
         OUT.print(f"  power off and on: kill -USR1 {machine.pid}")
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 machine.check()
                 time.sleep(0.2)
+
+
+def _usb_probe(kind: str, listen: str) -> UsbProbe | None:
+    """Understand --usb and --listen."""
+    if not kind and not listen:
+        return None
+    if kind not in ("st-link", "cmsis-dap"):
+        raise ConfigError(f"--usb {kind or 'is missing'}", "--usb st-link or --usb cmsis-dap")
+    is_port = listen.isdecimal() and int(listen) <= _LAST_PORT
+    is_path = listen.startswith("unix:") and listen != "unix:"
+    if not is_port and not is_path:
+        raise ConfigError(
+            f"--listen {listen or 'is missing'}", "--listen unix:PATH, or a TCP port, 0 for any free one"
+        )
+    return UsbProbe(cast(Literal["st-link", "cmsis-dap"], kind), listen)

@@ -1,10 +1,14 @@
 """The numbers a virtual board is built from."""
 
+import re
 from typing import Literal
 
 from pydantic import Field
 
 from utvm.config import Record
+
+SERIAL_NUMBER = re.compile(r"[!-~]{1,32}")
+"""What a probe's serial number may be: so much can every protocol here carry."""
 
 
 class Region(Record):

@@ -120,6 +120,11 @@ class StLink:
             0x54: self._read_words_in_place,
         }
 
+    @property
+    def misc_bytes(self) -> int:
+        """How many bytes the results of the last row of mixed accesses are."""
+        return len(self._misc_results)
+
     def lose_target(self) -> None:
         """Follow a power cycle of the board: its debug port answers when the host has entered a mode again."""
         self._port.power_on()

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from utvm.virtual.pacing import wait_until
 from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, StLink, TargetBoard
 
 _log = logging.getLogger(__name__)
@@ -45,7 +46,6 @@ _DEVICE_ID = 1
 _SERIAL_BYTES = 32
 _TO_PROBE = 0
 _FROM_PROBE = 1
-_SLEEP_ERROR = 0.0002  # seconds
 _MAX_DATA_BYTES = 2 * MAX_BLOCK_BYTES
 
 
@@ -168,17 +168,8 @@ class StLinkServer:
             return
         with self._wires:
             reply = self._probe.execute(command, data, wanted)
-        _wait_until(started + self._latency)
+        wait_until(started + self._latency)
         client.sendall(_word(_STATUS_OK) + reply)
-
-
-def _wait_until(moment: float) -> None:
-    """Wait to within a few microseconds, which sleep() alone misses by 50 to 100."""
-    remaining = moment - time.monotonic()
-    if remaining > _SLEEP_ERROR:
-        time.sleep(remaining - _SLEEP_ERROR)
-    while time.monotonic() < moment:
-        pass
 
 
 def _word(value: int) -> bytes:

@@ -1,0 +1,56 @@
+"""A virtual board that is a software model, under supervision: its process, and the doors of its probes."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from utvm.boards import Board
+from utvm.errors import ProbeError
+from utvm.process import Service
+
+
+@dataclass(frozen=True)
+class UsbProbe:
+    """A virtual board's probe on USB.
+
+    Attributes:
+        kind: which one.
+        listen: the socket that is its plug: ``unix:PATH``, or a TCP port of the loopback interface.
+    """
+
+    kind: Literal["st-link", "cmsis-dap"]
+    listen: str
+
+
+def start_virtual(
+    board: Board,
+    log_directory: Path,
+    *,
+    port: int = 0,
+    latency_us: int = 0,
+    serial: str = "",
+    usb: UsbProbe | None = None,
+) -> Service:
+    """Return the process of a virtual board that is a software model, to be entered with ``with``.
+
+    Its ``health_match`` has the groups ``stlink`` and ``console``: TCP ports on the loopback interface; and
+    ``usb``: what the probe on USB listens on, where there is one.
+    """
+    return Service(
+        f"virtual {board.name}",
+        [
+            sys.executable,
+            "-m",
+            "utvm.virtual",
+            f"--stlink-port={port}",
+            "--console-port=0",
+            f"--latency-us={latency_us}",
+            f"--serial={serial or board.model.serial}",
+            *([f"--usb={usb.kind}", f"--usb-listen={usb.listen}"] if usb else []),
+        ],
+        log=log_directory / "virtual.log",
+        health=r"ready: st-link tcp (?P<stlink>\d+), console tcp (?P<console>\d+)(, \S+ usb (?P<usb>.+))?",
+        error=ProbeError,
+        stdin=board.machine_spec().model_dump_json(),
+    )
