@@ -18,6 +18,9 @@ from utvm.compiler import Library
 from utvm.errors import ConfigError, ProbeError
 from utvm.session import HostDriven
 
+# Most of it starts an emulator.
+pytestmark = pytest.mark.slow
+
 _CORES = ("riscv-spike:core=rv32", "riscv-spike:core=rv64")
 _STAND_IN = Path(__file__).parent / "probe" / "spike_stand_in.py"
 _LOOP = handwritten(

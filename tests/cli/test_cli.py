@@ -140,6 +140,7 @@ def test_a_model_in_ram_gives_the_same_and_takes_no_flash(tmp_path: Path) -> Non
     assert flashed["ram_bytes"] < loaded["ram_bytes"] <= flashed["ram_bytes"] + flashed["flash_bytes"] + 64
 
 
+@pytest.mark.slow
 def test_a_model_of_ones_own_runs_with_no_code_written(tmp_path: Path) -> None:
     given, came, figures = (tmp_path / name for name in ("x.npy", "y.npy", "figures.json"))
     np.save(given, np.full((1, 1, 8, 8), 3.0, dtype=np.float32))

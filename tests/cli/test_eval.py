@@ -35,6 +35,7 @@ def _expected(count: int) -> list[list[int]]:
     return [logits[0].tolist() for (logits,) in outputs]
 
 
+@pytest.mark.slow
 def test_each_sample_is_printed_with_its_prediction_and_its_logits(tmp_path: Path) -> None:
     written = tmp_path / "eval.json"
     done = inv(*_EVAL, "digits_int8", "--board", "host", "--samples", "3", "--json", written)

@@ -23,6 +23,7 @@ def picture(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_firmware_is_built_as_elf_and_as_one_block(tmp_path: Path, picture: Path) -> None:
     made = tmp_path / "digits.elf"
     done = inv("firmware.build", *BOARD, "--input", picture, "--output", made)

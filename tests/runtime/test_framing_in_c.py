@@ -50,6 +50,7 @@ def test_the_board_sends_what_the_host_would(wire: ctypes.CDLL, payload: bytes, 
     assert sent(wire, payload, int(cut * len(payload))) == encode(payload)
 
 
+@pytest.mark.slow
 @settings(max_examples=1000, deadline=None)
 @given(stream=_STREAM)
 def test_both_find_the_same_packets_in_any_stream(wire: ctypes.CDLL, stream: bytes) -> None:

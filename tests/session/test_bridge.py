@@ -101,6 +101,7 @@ def test_a_port_in_use_is_an_error(bridge: Bridge, bench: Bench) -> None:
         make_bridge(bench, port=bridge.port)
 
 
+@pytest.mark.slow
 def test_a_second_client_is_told_that_the_first_is_there(
     client: StockClient, bridge: Bridge, bench: Bench
 ) -> None:

@@ -127,7 +127,7 @@ class Conversation:
 @pytest.mark.parametrize(
     ("packets", "rate"),
     [
-        (1_000, 0.5),
+        pytest.param(1_000, 0.5, marks=pytest.mark.slow),
         pytest.param(3_000, 0.05, marks=pytest.mark.slow),
         pytest.param(100_000, 0.1, marks=pytest.mark.nightly),
     ],
