@@ -72,6 +72,11 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
         (["board.virtual", "--board", "stm32f746", "--usb", "j-link", "--listen", "0"], "--usb j-link"),
         (["board.virtual", "--board", "stm32f746", "--listen", "0"], "--usb is missing"),
         (["board.virtual", "--board", "stm32f746", "--usb", "st-link"], "--listen is missing"),
+        (
+            ["board.virtual", "--board", "stm32f746", "--usb", "st-link", "--listen", "unix:/no-such/x"],
+            "--listen unix:/no-such/x: its folder does not exist",
+        ),
+        (["model.run", "--model", str(DIGITS), "--board", "host", "--in-ram"], "it has no debug port"),
         (["board.virtual", "--board", "stm32f746", "--usb", "st-link", "--listen", "here"], "--listen here"),
         (["board.virtual", "--board", "stm32f746", "--serial", "two words"], "no serial number"),
         ([*_SERVE, "stm32f746", "--transport", "pigeon"], "stm32f746 has no transport 'pigeon'"),

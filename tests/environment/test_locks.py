@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -174,11 +173,10 @@ def test_the_mirror_is_apt_s_own_or_the_option_s(monkeypatch: pytest.MonkeyPatch
     wanted = load_recipe().debian
     _apt(monkeypatch, "bookworm http://one/debian/\nbookworm-security http://two/sec/\nnodistro http://three/\n")
     assert debian.mirrors(wanted) == {"debian": "http://one/debian", "debian-security": "http://two/sec"}
-    both: Callable[[str], dict[str, str]] = lambda option: debian.mirrors(wanted, option)  # noqa: E731
-    assert both("http://m/")["debian-security"] == "http://m/debian-security"
-    assert both("http://m/a/{archive}/2026")["debian"] == "http://m/a/debian/2026"
+    assert debian.mirrors(wanted, "http://m/")["debian-security"] == "http://m/debian-security"
+    assert debian.mirrors(wanted, "http://m/a/{archive}/2026")["debian"] == "http://m/a/debian/2026"
     with pytest.raises(ConfigError, match="no URL"):
-        both("m.example")
+        debian.mirrors(wanted, "m.example")
     _apt(monkeypatch, "noble http://one/ubuntu/\n")
     with pytest.raises(ProvisionError, match="no source for debian, debian-security"):
         debian.mirrors(wanted)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal, cast
 
 from rich.table import Table
@@ -157,11 +158,15 @@ def _usb_probe(kind: str, listen: str) -> UsbProbe | None:
     if not kind and not listen:
         return None
     if kind not in ("st-link", "cmsis-dap"):
-        raise ConfigError(f"--usb {kind or 'is missing'}", "--usb st-link or --usb cmsis-dap")
+        known = "--usb st-link or --usb cmsis-dap"
+        raise ConfigError(f"--usb {kind}: there is no such probe" if kind else "--usb is missing", known)
     is_port = listen.isdecimal() and int(listen) <= _LAST_PORT
     is_path = listen.startswith("unix:") and listen != "unix:"
     if not is_port and not is_path:
         raise ConfigError(
-            f"--listen {listen or 'is missing'}", "--listen unix:PATH, or a TCP port, 0 for any free one"
+            f"--listen {listen}: is no socket" if listen else "--listen is missing",
+            "--listen unix:PATH, or a TCP port, 0 for any free one",
         )
+    if is_path and not Path(listen.removeprefix("unix:")).parent.is_dir():
+        raise ConfigError(f"--listen {listen}: its folder does not exist")
     return UsbProbe(cast(Literal["st-link", "cmsis-dap"], kind), listen)

@@ -53,14 +53,14 @@ def run_model(
     if standing_alone and in_ram:
         raise ConfigError("--standing-alone and --in-ram exclude each other: RAM does not last", "give one")
     board, kind = Where(board_name, physical, virtual, serial).find()
-    chip = boards.load(board_name) if standing_alone else None
+    chip = boards.load(board_name) if standing_alone or in_ram else None
     check_named(model)
     library = compiler.compile_model(compiler.load(model), features=board.features, executor=executor_of(executor))
     inputs = read_inputs(library, input_path)
     _check_destinations(library, output_path, json_path)
     as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
     logs = LOGS / f"model.run-{os.getpid()}"
-    if chip:
+    if chip and standing_alone:
         image = firmware.build(chip, [library], "standing_alone", inputs)
         with attach(chip, kind, serial=serial, log_directory=logs) as bench:
             OUT.print(bench.describe())
