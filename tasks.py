@@ -431,6 +431,93 @@ def docker_run(_: Context, command: str) -> int:
     return run_in_container(command)
 
 
+@task(
+    name="up",
+    help={
+        "box": "path or URL of a box's catalogue, for a machine that is yet to be made (default: vm.box's)",
+        "fresh": "set the machine back to what it was when it was made; what is on its disk is lost",
+    },
+)
+def vm_up(_: Context, box: str = "", fresh: bool = False) -> None:
+    """Have the environment's virtual machine running, with the checkout in it."""
+    from utvm.cli.machine import up
+
+    up(box, fresh)
+
+
+@task(name="ssh")
+def vm_ssh(_: Context) -> int:
+    """Open a shell in the virtual machine, in the checkout."""
+    from utvm.cli.machine import open_shell
+
+    return open_shell()
+
+
+@task(name="run", positional=["command"], help={"command": "one argument: a program and its arguments"})
+def vm_run(_: Context, command: str) -> int:
+    """Run a command in the virtual machine, in the checkout; its exit code is ours."""
+    from utvm.cli.machine import run
+
+    return run(command)
+
+
+@task(name="halt")
+def vm_halt(_: Context) -> None:
+    """Shut the virtual machine down; its disk stays."""
+    from utvm.cli.machine import halt
+
+    halt()
+
+
+@task(name="suspend")
+def vm_suspend(_: Context) -> None:
+    """Write the virtual machine's memory to the disk and end it; vm.up goes on where it was."""
+    from utvm.cli.machine import suspend
+
+    suspend()
+
+
+@task(name="resume")
+def vm_resume(_: Context) -> None:
+    """Go on with a suspended virtual machine, without copying the checkout."""
+    from utvm.cli.machine import resume
+
+    resume()
+
+
+@task(
+    name="snapshot",
+    positional=["name"],
+    optional=["name"],
+    help={
+        "name": "what it is called; without one, all are listed",
+        "restore": "have the machine as it was; what it is now is lost",
+        "delete": "forget it",
+    },
+)
+def vm_snapshot(_: Context, name: str = "", restore: bool = False, delete: bool = False) -> None:
+    """Keep the virtual machine as it is now under a name, or bring a state back."""
+    from utvm.cli.machine import snapshot
+
+    snapshot(name, restore, delete)
+
+
+@task(name="status")
+def vm_status(_: Context) -> None:
+    """Print what the virtual machine does, what it is made of, and what is left over."""
+    from utvm.cli.machine import status
+
+    status()
+
+
+@task(name="destroy")
+def vm_destroy(_: Context) -> None:
+    """Remove the virtual machine with its disk, its snapshots and its network, whole or half made."""
+    from utvm.cli.machine import destroy
+
+    destroy()
+
+
 def _namespace() -> Collection:
     root = Collection(hil, nightly, test, doctor)
     for name, members in {
@@ -441,6 +528,7 @@ def _namespace() -> Collection:
         "lock": (lock_python,),
         "env": (env_lock, env_verify, env_diff, env_archive),
         "docker": (docker_build, docker_shell, docker_run),
+        "vm": (vm_up, vm_ssh, vm_run, vm_halt, vm_suspend, vm_resume, vm_snapshot, vm_status, vm_destroy),
     }.items():
         collection = Collection(name)
         for member in members:

@@ -1,0 +1,71 @@
+"""What one machine is made of, as plain data; ``vm/Vagrantfile`` reads it as JSON."""
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+_MEMORY_MB = 4096
+_CPUS = 4
+
+
+@dataclass(frozen=True)
+class Plug:
+    """A USB plug at the end of a socket: whoever listens there and speaks usbredir is plugged in."""
+
+    port: int
+    host: str = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class UsbFilter:
+    """A USB device of this computer that the machine gets: numbers as ``0x0483``, and where it is, if known."""
+
+    vendor: str
+    product: str
+    serial: str = ""
+    bus: int | None = None
+    device: int | None = None
+
+
+@dataclass(frozen=True)
+class Acceleration:
+    """How the guest's CPU is run: libvirt's words, and why."""
+
+    driver: str
+    cpu_mode: str
+    cpu_features: tuple[tuple[str, str], ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that a machine is made of."""
+
+    name: str
+    description: str
+    box: str
+    box_version: str
+    acceleration: Acceleration
+    network_address: str
+    plugs: tuple[Plug, ...]
+    usb_filters: tuple[UsbFilter, ...] = ()
+    network: str = "utvm"
+    cpus: int = dataclasses.field(default_factory=lambda: min(_CPUS, os.cpu_count() or 1))
+    memory_mb: int = dataclasses.field(default_factory=lambda: memory_for(psutil.virtual_memory().total))
+
+    def for_vagrant(self) -> str:
+        """Return the JSON that ``vm/Vagrantfile`` reads."""
+        flat: dict[str, Any] = dataclasses.asdict(self)
+        how = flat.pop("acceleration")
+        flat |= {"driver": how["driver"], "cpu_mode": how["cpu_mode"]}
+        flat["cpu_features"] = [{"name": name, "policy": policy} for name, policy in how["cpu_features"]]
+        return json.dumps(flat, indent=1) + "\n"
+
+
+def memory_for(total_bytes: int) -> int:
+    """Return the megabytes for a machine: not more than half of the computer's."""
+    return min(_MEMORY_MB, total_bytes // 2 // (1 << 20))
