@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from utvm.environment.build import Locked
+from utvm.environment.box import box as written
 from utvm.environment.drafts import draft
 from utvm.environment.machine.vagrant import PROVIDER, Vagrant, vagrant_home
+from utvm.environment.locked import Locked
 from utvm.errors import ConfigError, ProvisionError
 from utvm.toolchain import ROOT
 
-CATALOGUE = ROOT / "build" / "box" / "utvm.json"
+CATALOGUE = ROOT / "build" / "box" / written.CATALOGUE
 """Where ``./inv vm.box`` writes it."""
 _PATIENCE = 60.0
 
@@ -26,10 +27,26 @@ class Box:
     name: str
     version: str
 
+    @property
+    def kernel(self) -> Path:
+        """Its kernel, once Vagrant has it.
+
+        Raises:
+            ProvisionError: it is not where Vagrant puts boxes.
+        """
+        folder = vagrant_home() / "boxes" / self.name.replace("/", "-VAGRANTSLASH-") / self.version
+        # Newer Vagrants have a folder for each architecture.
+        found = sorted(folder.rglob(written.KERNEL))
+        if not found:
+            raise ProvisionError(
+                f"{folder}: the box has no {written.KERNEL}", f"remove it, so that it is added anew: rm -r {folder}"
+            )
+        return found[0]
+
 
 def box_of(locked: Locked) -> Box:
     """Return the box that the locks ask for."""
-    return Box(f"utvm/{locked.digest[:12]}", locked.debian.date.strftime("%Y.%m.%d"))
+    return Box(written.box_name(locked), written.box_version(locked))
 
 
 def have(box: Box, vagrant: Vagrant, where: str) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm import process
-from utvm.environment.build import load_locked
+from utvm.environment.locked import load_locked
 from utvm.environment.machine import boxes, daemons, kvm, libvirt
 from utvm.environment.machine.boxes import Box
 from utvm.environment.machine.guest import Guest
@@ -233,21 +233,22 @@ class Machine:
                 raise
 
     def _make_anew(self, wanted: Box, where: str) -> None:
+        self.records.begin()
+        vagrant = self._vagrant()
+        self._say("looking for the box")
+        if boxes.have(wanted, vagrant, where):
+            self._say("Vagrant has it now")
         self._say("finding out whether KVM works")
         settings = Settings(
             name=self.records.name,
             description=self.records.description,
             box=wanted.name,
             box_version=wanted.version,
-            acceleration=kvm.choose(),
+            acceleration=kvm.choose(wanted.kernel),
             network_address=libvirt.network_address(),
             plugs=tuple(Plug(process.free_port()) for _ in range(_PLUGS)),
         )
-        self.records.begin()
         self.records.settings.write_text(settings.for_vagrant(), encoding="utf-8")
-        vagrant = self._vagrant()
-        self._say("looking for the box")
-        boxes.have(wanted, vagrant, where)
         how = settings.acceleration
         self._say(f"starting the machine ({'KVM' if how.driver == 'kvm' else 'software emulation'}: {how.why})")
         vagrant.up()

@@ -59,6 +59,8 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
             "VAGRANT_CHECKPOINT_DISABLE": "1",
             "VAGRANT_DEFAULT_PROVIDER": PROVIDER,
             "UTVM_MACHINE": self._records.settings,
+            # What is about boxes is about no machine: it may not be written yet.
+            **({"VAGRANT_VAGRANTFILE": "none"} if words[0] == "box" else {}),
             "LC_ALL": "C.UTF-8",
         }
         vagrant_home().mkdir(parents=True, exist_ok=True)
