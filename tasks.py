@@ -544,7 +544,7 @@ def _namespace() -> Collection:
         "lock": (lock_python,),
         "env": (env_lock, env_verify, env_diff, env_archive),
         "docker": (docker_build, docker_shell, docker_run),
-"vm": (
+        "vm": (
             *(vm_box, vm_up, vm_ssh, vm_run, vm_halt, vm_suspend, vm_resume),
             *(vm_snapshot, vm_status, vm_destroy),
         ),

@@ -55,9 +55,8 @@ def halt() -> None:
         UtvmError: there is none, or it does not shut down.
     """
     with _telling() as machine:
-        ended = machine.halt()
+        machine.halt()
     OUT.print("the machine is off; its disk stays")
-    _print_ended(ended)
 
 
 def suspend() -> None:
@@ -67,9 +66,8 @@ def suspend() -> None:
         UtvmError: it does not run.
     """
     with _telling() as machine:
-        ended = machine.suspend()
+        machine.suspend()
     OUT.print("the machine is suspended to the disk; ./inv vm.resume or vm.up goes on")
-    _print_ended(ended)
 
 
 def resume() -> None:
@@ -140,7 +138,7 @@ def status() -> None:
         table.add_row("snapshots", escape(", ".join(found.snapshots)))
     if found.daemons:
         daemons = ", ".join(f"{name} (process {pid})" for name, pid in found.daemons.items())
-        table.add_row("started by us", f"{daemons}; ended with the last machine that runs")
+        table.add_row("started by us", f"{daemons}")
     kept = sorted((vagrant_home() / "boxes").glob("*/*/*/box.img"))
     for box in kept:
         name = box.relative_to(vagrant_home() / "boxes").parts[0].replace("-VAGRANTSLASH-", "/")
@@ -153,11 +151,6 @@ def status() -> None:
 def _print_snapshots(found: dict[str, str]) -> None:
     for name, state in found.items():
         OUT.print(f"{escape(name)}  ({state}{', what a new machine is' if name == READY else ''})")
-
-
-def _print_ended(daemons: list[str]) -> None:
-    if daemons:
-        OUT.print(f"{' and '.join(daemons)} ended too: no machine runs")
 
 
 @contextmanager

@@ -10,13 +10,14 @@ from typing import Any
 
 from utvm.environment.box import box as written
 from utvm.environment.drafts import draft
-from utvm.environment.machine.vagrant import PROVIDER, Vagrant, vagrant_home
 from utvm.environment.locked import Locked
+from utvm.environment.machine.vagrant import PROVIDER, Vagrant, vagrant_home
 from utvm.errors import ConfigError, ProvisionError
 from utvm.toolchain import ROOT
 
 CATALOGUE = ROOT / "build" / "box" / written.CATALOGUE
 """Where ``./inv vm.box`` writes it."""
+_KERNEL = "vmlinuz"
 _PATIENCE = 60.0
 
 
@@ -36,10 +37,11 @@ class Box:
         """
         folder = vagrant_home() / "boxes" / self.name.replace("/", "-VAGRANTSLASH-") / self.version
         # Newer Vagrants have a folder for each architecture.
-        found = sorted(folder.rglob(written.KERNEL))
+        found = sorted(folder.rglob(_KERNEL))
         if not found:
             raise ProvisionError(
-                f"{folder}: the box has no {written.KERNEL}", f"remove it, so that it is added anew: rm -r {folder}"
+                f"{folder}: the box has no {_KERNEL}",
+                f"remove it, so that it is added anew: rm -r {folder}",
             )
         return found[0]
 

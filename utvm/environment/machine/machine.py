@@ -132,8 +132,8 @@ class Machine:
         ports = (part for part in made["plugs"].split(","))
         return tuple(Plug(int(port), host) for host, _, port in (part.rpartition(":") for part in ports))
 
-    def halt(self) -> list[str]:
-        """Shut the machine down; return the daemons that ended with it."""
+    def halt(self) -> None:
+        """Shut the machine down; its disk stays."""
         with self._alone():
             found = self._need_ours()
             if found.state is State.SUSPENDED:
@@ -147,15 +147,13 @@ class Machine:
                 self._vagrant().halt()
             elif found.state is State.BROKEN:
                 libvirt.cut_power(found.name)
-            return daemons.stop_if_idle()
 
-    def suspend(self) -> list[str]:
-        """Write the machine's memory to the disk and end it; return the daemons that ended with it."""
+    def suspend(self) -> None:
+        """Write the machine's memory to the disk and end it."""
         with self._alone():
             if self._need_ours().state is not State.RUNNING:
                 raise ProvisionError("the machine does not run", "./inv vm.status says what it does")
             self._vagrant().suspend()
-            return daemons.stop_if_idle()
 
     def resume(self) -> None:
         """Go on where :meth:`suspend` stopped."""
@@ -168,7 +166,7 @@ class Machine:
 
     def snapshots(self) -> dict[str, str]:
         """Return the snapshots by name, each with the state that it is of."""
-        with self._connected():
+        with daemons.answering(self._say):
             return libvirt.snapshots(self._need_ours().name)
 
     def save(self, name: str) -> None:
@@ -200,13 +198,11 @@ class Machine:
             found = libvirt.domain(self.records.name)
             if found is not None:
                 self._check_ours(found)
-            removed = self._remove() + self._sweep()
-            removed += [f"the daemon {name}" for name in daemons.stop_if_idle()]
-            return removed
+            return self._remove() + self._sweep()
 
     def status(self) -> Status:
         """Look at everything; change nothing but that libvirt answers."""
-        with self._connected():
+        with daemons.answering(self._say):
             found = libvirt.domain(self.records.name)
             return Status(
                 self.records,
@@ -330,17 +326,10 @@ class Machine:
     # --- conditions --------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[None]:
-        started = daemons.ensure()
-        if started:
-            self._say(f"{' and '.join(started)} started: there is no systemd to do it")
-        yield
-
-    @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Be the only one who changes this machine."""
         hint = "another command is at work on it; wait for its end"
-        with _held(f"virtual machine {self.records.name}", hint), self._connected():
+        with _held(f"virtual machine {self.records.name}", hint), daemons.answering(self._say):
             yield
 
     @contextlib.contextmanager
@@ -382,7 +371,7 @@ class Machine:
 
     def _need_running(self) -> None:
         self._need_made()
-        with self._connected():
+        with daemons.answering(self._say):
             if self._need_ours().state is not State.RUNNING:
                 raise ProvisionError("the machine does not run", "./inv vm.up starts it")
 

@@ -33,11 +33,11 @@ class UsbFilter:
 
 @dataclass(frozen=True)
 class Acceleration:
-    """How the guest's CPU is run: libvirt's words, and why."""
+    """How the guest's CPU is run: in libvirt's words; where they do not suffice, also in QEMU's; and why so."""
 
     driver: str
     cpu_mode: str
-    cpu_features: tuple[tuple[str, str], ...] = ()
+    qemu_cpu: str = ""
     why: str = ""
 
 
@@ -60,10 +60,7 @@ class Settings:
     def for_vagrant(self) -> str:
         """Return the JSON that ``vm/Vagrantfile`` reads."""
         flat: dict[str, Any] = dataclasses.asdict(self)
-        how = flat.pop("acceleration")
-        flat |= {"driver": how["driver"], "cpu_mode": how["cpu_mode"]}
-        flat["cpu_features"] = [{"name": name, "policy": policy} for name, policy in how["cpu_features"]]
-        return json.dumps(flat, indent=1) + "\n"
+        return json.dumps(flat | flat.pop("acceleration"), indent=1) + "\n"
 
 
 def memory_for(total_bytes: int) -> int:
