@@ -129,6 +129,19 @@ def test_vagrant_has_boxes_and_records_of_its_own(fake: Fake, records: Records, 
     assert (settings, words) == (str(records.settings), ["halt", "--no-tty"])
 
 
+def test_a_box_that_vagrant_has_is_not_added_again(fake: Fake, records: Records) -> None:
+    box = boxes.box_of(load_locked())
+    # As Vagrant 2.3.4 prints it, without --no-tty.
+    fake(
+        "vagrant",
+        'case "$*" in "box list --machine-readable") echo "a warning of Ruby\'s" >&2\n'
+        f"echo 1763799000,,box-name,{box.name}\necho 1763799000,,box-provider,libvirt\n"
+        f"echo 1763799000,,box-version,{box.version};; *) exit 1;; esac",
+    )
+    records.begin()
+    assert not boxes.have(box, Vagrant(records), "/nowhere")
+
+
 @pytest.fixture
 def web_folder(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     """A folder, and where it is on the web."""

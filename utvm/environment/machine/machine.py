@@ -217,16 +217,20 @@ class Machine:
 
     def _make(self, wanted: Box, where: str) -> None:
         with self._making():
-            if self._remove():
+            if self._remove_half_made():
                 self._say("an earlier start was interrupted: what it left is removed")
-            # A box that was not copied whole looks like any other. Nothing is built on such a one.
-            for name in libvirt.unused_boxes():
-                libvirt.remove_volume(name)
             try:
                 self._make_anew(wanted, where)
             except BaseException:
-                self._remove()
+                self._remove_half_made()
                 raise
+
+    def _remove_half_made(self) -> bool:
+        removed = self._remove()
+        # A box that was not copied whole looks like any other. Nothing is built on such a one.
+        for name in libvirt.unused_boxes():
+            libvirt.remove_volume(name)
+        return bool(removed)
 
     def _make_anew(self, wanted: Box, where: str) -> None:
         self.records.begin()

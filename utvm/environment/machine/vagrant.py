@@ -64,13 +64,11 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
             "LC_ALL": "C.UTF-8",
         }
         vagrant_home().mkdir(parents=True, exist_ok=True)
-        command = [
-            "env",
-            *(f"{name}={value}" for name, value in environment.items()),
-            "vagrant",
-            *words,
-            "--no-tty",
-        ]
+        for_programs = "--machine-readable" in words
+        command = ["env", *(f"{name}={value}" for name, value in environment.items()), "vagrant", *words]
+        if not for_programs:
+            # Of the two options, Vagrant follows this one.
+            command.append("--no-tty")
         log = self._records.log
         with process.Job(
             "vagrant",
@@ -86,9 +84,8 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
             if job.exit_code != 0:
                 raise _explained(" ".join(words[:2]), said, log)
         # What it complains about goes into the same log, and is no row of a table.
-        return "\n".join(
-            line for line in said.splitlines() if re.match(r"\d+,", line) or "--machine-readable" not in words
-        )
+        rows = [line for line in said.splitlines() if re.match(r"\d+,", line)]
+        return "\n".join(rows) if for_programs else said
 
 
 def _explained(what: str, said: str, log: Path) -> ProvisionError:
