@@ -18,7 +18,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     """Put a shell script into the place of a program; nothing else is found but the shell's own tools."""
     programs = tmp_path / "fakes"
     programs.mkdir()
-    for name in ("env", "sh", "sleep", "cat", "ip", "cp"):
+    for name in ("env", "sh", "sleep", "cat", "ip", "cp", "mkdir"):
         (programs / name).symlink_to(
             next(p for p in map(Path, (f"/usr/bin/{name}", f"/bin/{name}")) if p.exists())
         )

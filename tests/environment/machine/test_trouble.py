@@ -129,7 +129,9 @@ def test_vagrant_has_boxes_and_records_of_its_own(fake: Fake, records: Records, 
     assert (settings, words) == (str(records.settings), ["halt", "--no-tty"])
 
 
-def test_a_box_that_vagrant_has_is_not_added_again(fake: Fake, records: Records) -> None:
+def test_a_box_that_vagrant_has_is_not_added_again(
+    fake: Fake, records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     box = boxes.box_of(load_locked())
     # As Vagrant 2.3.4 prints it, without --no-tty.
     fake(
@@ -138,8 +140,9 @@ def test_a_box_that_vagrant_has_is_not_added_again(fake: Fake, records: Records)
         f"echo 1763799000,,box-name,{box.name}\necho 1763799000,,box-provider,libvirt\n"
         f"echo 1763799000,,box-version,{box.version};; *) exit 1;; esac",
     )
+    monkeypatch.setattr(boxes, "CATALOGUE", tmp_path / "none.json")
     records.begin()
-    assert not boxes.have(box, Vagrant(records), "/nowhere")
+    assert not boxes.have(box, Vagrant(records), "")
 
 
 @pytest.fixture
@@ -164,13 +167,22 @@ def test_a_box_is_taken_from_any_web_folder(
 ) -> None:
     folder, url = web_folder
     added = tmp_path / "added.json"
-    fake("vagrant", f'case "$*" in "box add"*) cp "$3" {added};; esac')
-    records.begin()
     box = boxes.box_of(load_locked())
+    rows = f"1,,box-name,{box.name}\\n1,,box-provider,libvirt\\n1,,box-version,{box.version}\\n"
+    fake(
+        "vagrant",
+        f'case "$*" in "box add"*) cp "$3" {added}; mkdir -p {box.folder};;'
+        f' "box list"*) if [ -d {box.folder} ]; then printf "{rows}"; fi;; esac',
+    )
+    records.begin()
     (folder / "utvm.json").write_text(_catalogue(box.name, box.version))
     assert boxes.have(box, Vagrant(records), f"{url}/utvm.json")
     (version,) = json.loads(added.read_text())["versions"]
     assert version["providers"][0]["url"] == f"{url}/utvm.box"
+    # It is there now; other bytes under the same name take its place.
+    assert not boxes.have(box, Vagrant(records), f"{url}/utvm.json")
+    (folder / "utvm.json").write_text(_catalogue(box.name, box.version).replace("0" * 64, "1" * 64))
+    assert boxes.have(box, Vagrant(records), f"{url}/utvm.json")
 
 
 def test_another_environment_s_box_is_refused(fake: Fake, records: Records, web_folder: tuple[Path, str]) -> None:

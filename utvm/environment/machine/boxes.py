@@ -17,7 +17,6 @@ from utvm.toolchain import ROOT
 
 CATALOGUE = ROOT / "build" / "box" / written.CATALOGUE
 """Where ``./inv vm.box`` writes it."""
-_KERNEL = "vmlinuz"
 _PATIENCE = 60.0
 
 
@@ -29,20 +28,25 @@ class Box:
     version: str
 
     @property
+    def folder(self) -> Path:
+        """Where Vagrant keeps it. Newer Vagrants have a folder for each architecture in there."""
+        return vagrant_home() / "boxes" / self.name.replace("/", "-VAGRANTSLASH-") / self.version
+
+    @property
+    def checksum(self) -> Path:
+        """Where we keep what its catalogue said when it was added."""
+        return self.folder / "utvm.sha256"
+
+    @property
     def kernel(self) -> Path:
         """Its kernel, once Vagrant has it.
 
         Raises:
-            ProvisionError: it is not where Vagrant puts boxes.
+            ProvisionError: it has none.
         """
-        folder = vagrant_home() / "boxes" / self.name.replace("/", "-VAGRANTSLASH-") / self.version
-        # Newer Vagrants have a folder for each architecture.
-        found = sorted(folder.rglob(_KERNEL))
+        found = sorted(self.folder.rglob(written.KERNEL))
         if not found:
-            raise ProvisionError(
-                f"{folder}: the box has no {_KERNEL}",
-                f"remove it, so that it is added anew: rm -r {folder}",
-            )
+            raise ProvisionError(f"{self.folder}: the box has no kernel", f"have it added anew: rm -r {self.folder}")
         return found[0]
 
 
@@ -54,6 +58,9 @@ def box_of(locked: Locked) -> Box:
 def have(box: Box, vagrant: Vagrant, where: str) -> bool:
     """Have Vagrant have the box; return whether it had to be added.
 
+    A box is made by more than the locks, so a catalogue may come to have other bytes under the same name and
+    version. Those take the place of what Vagrant has.
+
     Args:
         where: path or URL of a catalogue; empty for the one that ``./inv vm.box`` wrote.
 
@@ -61,28 +68,36 @@ def have(box: Box, vagrant: Vagrant, where: str) -> bool:
         ConfigError: there is no catalogue, or it is of another box.
         ProvisionError: the box cannot be had, or is not what the catalogue says.
     """
-    if (box.name, box.version) in vagrant.boxes():
+    has_it = (box.name, box.version) in vagrant.boxes()
+    if has_it and not where and not CATALOGUE.exists():
         return False
     url = _as_url(where)
-    catalogue = _read(url)
+    provider = _provider(_read(url), box, where or str(CATALOGUE))
+    if has_it and box.checksum.exists() and box.checksum.read_text(encoding="utf-8") == provider["checksum"]:
+        return False
+    # Vagrant takes a path in a catalogue for one below its own working directory.
+    absolute = {**provider, "url": urllib.parse.urljoin(url, provider["url"])}
+    only = {"name": box.name, "versions": [{"version": box.version, "providers": [absolute]}]}
+    with draft(vagrant_home()) as folder:
+        catalogue = folder / "catalogue.json"
+        catalogue.write_text(json.dumps(only), encoding="utf-8")
+        vagrant.add_box(catalogue)
+    box.checksum.write_text(provider["checksum"], encoding="utf-8")
+    return True
+
+
+def _provider(catalogue: dict[str, Any], box: Box, where: str) -> dict[str, str]:
+    """Return what a catalogue says of a box: where it is, and its checksum."""
     if catalogue.get("name") != box.name:
         raise ConfigError(
-            f"{where or CATALOGUE} has the box {catalogue.get('name')}, the checkout's locks ask for {box.name}",
+            f"{where} has the box {catalogue.get('name')}, the checkout's locks ask for {box.name}",
             "make the one that they ask for: ./inv vm.box",
         )
-    # Vagrant takes a path in a catalogue for one below its own working directory.
-    for provider in (one for version in catalogue["versions"] for one in version["providers"]):
-        provider["url"] = urllib.parse.urljoin(url, provider["url"])
-    wanted = [version for version in catalogue["versions"] if version["version"] == box.version]
-    if not any(provider["name"] == PROVIDER for version in wanted for provider in version["providers"]):
-        raise ConfigError(
-            f"{where or CATALOGUE} has no version {box.version} for {PROVIDER}", "make it: ./inv vm.box"
-        )
-    with draft(vagrant_home()) as folder:
-        absolute = folder / "catalogue.json"
-        absolute.write_text(json.dumps({**catalogue, "versions": wanted}), encoding="utf-8")
-        vagrant.add_box(absolute)
-    return True
+    for version in catalogue["versions"]:
+        for provider in version["providers"]:
+            if (version["version"], provider["name"], provider["checksum_type"]) == (box.version, PROVIDER, "sha256"):
+                return dict(provider)
+    raise ConfigError(f"{where} has no version {box.version} for {PROVIDER}", "make it: ./inv vm.box")
 
 
 def _as_url(where: str) -> str:

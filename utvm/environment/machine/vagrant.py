@@ -43,9 +43,12 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
         return [(box.name, box.version) for box in self.box_list() if box.provider == PROVIDER]
 
     def add_box(self, catalogue: Path) -> None:
-        """Add the box that a catalogue on this computer describes; what a killed download left goes first."""
+        """Add the box that a catalogue on this computer describes, in the place of an earlier one.
+
+        What a killed download left goes first.
+        """
         shutil.rmtree(vagrant_home() / "tmp", ignore_errors=True)
-        self._run_vagrant_command(["box", "add", str(catalogue), "--provider", PROVIDER])
+        self._run_vagrant_command(["box", "add", str(catalogue), "--provider", PROVIDER, "--force"])
 
     def _call_vagrant_command(self, args: Sequence[str | None]) -> None:
         self._run_vagrant_command(args)
