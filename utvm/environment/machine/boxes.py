@@ -46,7 +46,9 @@ class Box:
         """
         found = sorted(self.folder.rglob(written.KERNEL))
         if not found:
-            raise ProvisionError(f"{self.folder}: the box has no kernel", f"have it added anew: rm -r {self.folder}")
+            raise ProvisionError(
+                f"{self.folder}: the box has no kernel", f"have it added anew: rm -r {self.folder}"
+            )
         return found[0]
 
 
@@ -95,7 +97,11 @@ def _provider(catalogue: dict[str, Any], box: Box, where: str) -> dict[str, str]
         )
     for version in catalogue["versions"]:
         for provider in version["providers"]:
-            if (version["version"], provider["name"], provider["checksum_type"]) == (box.version, PROVIDER, "sha256"):
+            if (version["version"], provider["name"], provider["checksum_type"]) == (
+                box.version,
+                PROVIDER,
+                "sha256",
+            ):
                 return dict(provider)
     raise ConfigError(f"{where} has no version {box.version} for {PROVIDER}", "make it: ./inv vm.box")
 

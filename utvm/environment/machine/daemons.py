@@ -1,4 +1,4 @@
-"""libvirt's daemons: found, or started where no systemd does that, and ended when no machine needs them.
+"""libvirt's daemons: found, or started where no systemd does that, and ended with the last machine.
 
 A machine outlives the command that started it, and so do they: they are the only processes of ours that do.
 """
@@ -52,7 +52,7 @@ def answering(say: Callable[[str], None]) -> Iterator[None]:
                 fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 ended = _stop_if_idle()
                 if ended and not started:
-                    say(f"{' and '.join(ended)} ended: no machine runs")
+                    say(f"{' and '.join(ended)} ended: there is no machine any more")
 
 
 def running() -> dict[str, int]:
@@ -96,9 +96,13 @@ def _ensure(say: Callable[[str], None]) -> bool:
 
 
 def _stop_if_idle() -> list[str]:
-    """End the daemons that we started, unless a machine runs, whoever's it is; return those that ended."""
+    """End the daemons that we started, unless a machine needs them; return those that ended.
+
+    One that runs does, whoever's it is. So does one of ours that is off or suspended: a libvirt that has just been
+    started can take a minute to find out what each QEMU can do.
+    """
     ours = running()
-    if not ours or libvirt.running_domains():
+    if not ours or libvirt.running_domains() or libvirt.domains():
         return []
     # A network of a daemon that has ended would keep its bridge and its DHCP server.
     libvirt.stop_networks()

@@ -115,8 +115,12 @@ class Records:
         return self.folder / "used"
 
 
-def records_of(checkout: Path = ROOT) -> Records:
-    """Return the records of a checkout's machine, whether there is one or not."""
-    place = platformdirs.user_state_path("utvm") / "machines"
+def records_of(checkout: Path = ROOT, state: Path | None = None) -> Records:
+    """Return the records of a checkout's machine, whether there is one or not.
+
+    Args:
+        state: where records are kept; by default among what this user's programs keep.
+    """
+    place = (state or platformdirs.user_state_path("utvm")) / "machines"
     name = PREFIX + hashlib.sha256(f"{checkout}\n{place}".encode()).hexdigest()[:10]
     return Records(name, checkout, place / name)
