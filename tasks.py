@@ -503,19 +503,17 @@ def vm_resume(_: Context) -> None:
 
 @task(
     name="snapshot",
-    positional=["name"],
-    optional=["name"],
     help={
-        "name": "what it is called; without one, all are listed",
-        "restore": "have the machine as it was; what it is now is lost",
-        "delete": "forget it",
+        "save": "keep the machine as it is now, under this name",
+        "restore": "have it as it was then; what it is now is lost",
+        "delete": "forget that state",
     },
 )
-def vm_snapshot(_: Context, name: str = "", restore: bool = False, delete: bool = False) -> None:
-    """Keep the virtual machine as it is now under a name, or bring a state back."""
+def vm_snapshot(_: Context, save: str = "", restore: str = "", delete: str = "") -> None:
+    """List the states of the virtual machine that are kept, or keep, restore or forget one."""
     from utvm.cli.machine import snapshot
 
-    snapshot(name, restore, delete)
+    snapshot(save, restore, delete)
 
 
 @task(name="status")

@@ -81,28 +81,27 @@ def resume() -> None:
     OUT.print("the machine runs")
 
 
-def snapshot(name: str, restore: bool, delete: bool) -> None:
-    """Keep, restore or forget a state of the machine; list them without a name.
+def snapshot(save: str, restore: str, delete: str) -> None:
+    """Keep, restore or forget a state of the machine; list them when none of these is asked for.
 
     Raises:
         UtvmError: there is no such snapshot, or no machine.
     """
-    if restore and delete:
-        raise ConfigError("--restore and --delete exclude one another")
+    if sum(map(bool, (save, restore, delete))) > 1:
+        raise ConfigError("--save, --restore and --delete exclude one another")
     with _telling() as machine:
-        if not name:
-            if restore or delete:
-                raise ConfigError("which snapshot?", "./inv vm.snapshot lists them")
-            _print_snapshots(machine.snapshots())
+        if save:
+            machine.save(save)
+            OUT.print(f"kept: ./inv vm.snapshot --restore {escape(save)} brings it back")
         elif restore:
-            machine.restore(name)
-            OUT.print(f"the machine is as it was when {escape(name)} was kept")
+            machine.restore(restore)
+            OUT.print(f"the machine is as it was when {escape(restore)} was kept")
         elif delete:
-            machine.delete(name)
-            OUT.print(f"{escape(name)} is forgotten")
+            machine.delete(delete)
+            OUT.print(f"{escape(delete)} is forgotten")
         else:
-            machine.save(name)
-            OUT.print(f"kept: ./inv vm.snapshot {escape(name)} --restore brings it back")
+            for name, state in machine.snapshots().items():
+                OUT.print(f"{escape(name)}  ({state}{', what a new machine is' if name == READY else ''})")
 
 
 def destroy() -> None:
@@ -146,11 +145,6 @@ def status() -> None:
     for what in found.left_over:
         table.add_row("left over", f"{escape(what)}; ./inv vm.destroy removes it")
     OUT.print(table)
-
-
-def _print_snapshots(found: dict[str, str]) -> None:
-    for name, state in found.items():
-        OUT.print(f"{escape(name)}  ({state}{', what a new machine is' if name == READY else ''})")
 
 
 @contextmanager

@@ -116,15 +116,15 @@ def test_files_come_out_of_it(up: Real, tmp_path: Path) -> None:
 
 def test_states_are_kept_by_name(up: Real) -> None:
     up.said("sh -c 'echo then >~/work'")
-    up.do("vm.snapshot", "then")
+    up.do("vm.snapshot", "--save", "then")
     up.said("sh -c 'echo now >~/work'")
     assert "then" in up.do("vm.snapshot").stdout
-    assert up.inv("vm.snapshot", "then").returncode == 2
-    assert up.inv("vm.snapshot", "ready", "--delete").returncode == 2
-    assert up.inv("vm.snapshot", "never", "--restore").returncode == 2
-    up.do("vm.snapshot", "then", "--restore")
+    assert up.inv("vm.snapshot", "--save", "then").returncode == 2
+    assert up.inv("vm.snapshot", "--delete", "ready").returncode == 2
+    assert up.inv("vm.snapshot", "--restore", "never").returncode == 2
+    up.do("vm.snapshot", "--restore", "then")
     assert up.said("sh -c 'cat ~/work'") == ["then"]
-    up.do("vm.snapshot", "then", "--delete")
+    up.do("vm.snapshot", "--delete", "then")
     assert "then" not in up.do("vm.snapshot").stdout
 
 
@@ -178,7 +178,7 @@ def test_nothing_of_ours_listens_beyond_this_computer(up: Real) -> None:
 
 
 def test_two_at_once_do_not_meet(up: Real) -> None:
-    words = [sys.executable, "-m", "utvm.cli", "vm.snapshot", "one"]
+    words = [sys.executable, "-m", "utvm.cli", "vm.snapshot", "--save", "one"]
     with subprocess.Popen(words, env=up.environment, stdout=subprocess.DEVNULL) as first:
         # It has the lock once Vagrant is at work.
         deadline = time.monotonic() + 60
@@ -188,7 +188,7 @@ def test_two_at_once_do_not_meet(up: Real) -> None:
         assert first.wait(120) == 0
     assert second.returncode == 3
     assert "another command is at work on it" in second.stderr
-    up.do("vm.snapshot", "one", "--delete")
+    up.do("vm.snapshot", "--delete", "one")
 
 
 def test_the_daemons_stay_with_the_machine() -> None:

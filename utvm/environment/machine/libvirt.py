@@ -132,15 +132,33 @@ def wait_for_jobs(name: str) -> None:
         LibvirtError: it does not come to an end.
     """
     deadline = time.monotonic() + _PATIENCE
-    while not re.search(r"Job type:\s+None", virsh("domjobinfo", name)):
+    while _look(name).state in (State.RUNNING, State.PAUSED) and not _idle(name):
         if time.monotonic() > deadline:
             raise LibvirtError(f"libvirt is still busy with {name}", f"virsh -c {_URI} domjobabort {name}")
         time.sleep(0.2)
 
 
+def _idle(name: str) -> bool:
+    try:
+        return bool(re.search(r"Job type:\s+None", virsh("domjobinfo", name)))
+    except LibvirtError:
+        # It has ended between the two questions: ask anew.
+        return False
+
+
 def wake(name: str) -> None:
     """Let a machine that stands still go on."""
     virsh("resume", name)
+
+
+def resume(name: str) -> None:
+    """Go on with a machine that was suspended to the disk: as Vagrant does, which takes its time to start."""
+    virsh("start", name)
+
+
+def restore(name: str, snapshot: str) -> None:
+    """Have a machine as it was: as Vagrant does, which takes its time to start."""
+    virsh("snapshot-revert", name, snapshot)
 
 
 def cut_power(name: str) -> None:

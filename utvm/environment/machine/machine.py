@@ -175,7 +175,7 @@ class Machine:
             found = self._need_ours()
             self._check_name(name)
             if name in libvirt.snapshots(found.name):
-                raise ConfigError(f"there is a snapshot {name} already", f"./inv vm.snapshot {name} --delete")
+                raise ConfigError(f"there is a snapshot {name} already", f"./inv vm.snapshot --delete {name}")
             if found.state is State.SUSPENDED:
                 raise ProvisionError("the machine is suspended", "./inv vm.up; then keep it")
             self._vagrant().snapshot_save(name)
@@ -183,7 +183,10 @@ class Machine:
     def restore(self, name: str) -> None:
         """Have the machine as it was; what it is now is lost."""
         with self._alone():
-            self._restore(self._need_snapshot(name), name)
+            found = self._need_snapshot(name)
+            self._restore(found, name)
+            if libvirt.snapshots(found.name)[name] == "running":
+                self.guest.prove()
 
     def delete(self, name: str) -> None:
         """Forget a snapshot."""
@@ -280,7 +283,7 @@ class Machine:
             libvirt.wake(found.name)
         elif found.state is State.SUSPENDED:
             self._say("resuming")
-            self._vagrant().resume()
+            libvirt.resume(found.name)
         elif found.state is not State.RUNNING:
             self._say("starting: it was shut down, and its disk is as it was then")
             self._vagrant().up()
@@ -288,13 +291,11 @@ class Machine:
     def _restore(self, found: Domain, name: str) -> None:
         self._say(f"restoring the snapshot {name}")
         libvirt.start_network()
-        self._vagrant().snapshot_restore(name)
+        libvirt.restore(found.name, name)
         if name == READY:
             self.records.mark_used(False)
         else:
             self.records.mark_used()
-        if libvirt.snapshots(found.name)[name] == "running":
-            self.guest.prove()
 
     # --- removing ----------------------------------------------------------------------------------------------
 
