@@ -99,6 +99,15 @@ def test_suspended_it_goes_on_where_it_was(up: Real) -> None:
     assert up.said("cat /dev/shm/memory /proc/sys/kernel/random/boot_id") == ["here", boot]
 
 
+def test_suspended_and_set_back_its_memory_is_forgotten_too(up: Real) -> None:
+    up.said("sh -c 'echo here >/dev/shm/memory'")
+    up.do("vm.suspend")
+    up.do("vm.up", "--fresh")
+    assert up.inv("vm.run", "cat /dev/shm/memory").returncode == 1
+    libvirt.cut_power(up.records.name)
+    assert up.state() is State.OFF
+
+
 def test_a_second_up_changes_nothing_but_the_checkout(up: Real) -> None:
     """What the guest has in the place of the checkout's is kept aside, and what it built stays."""
     up.said("sh -c 'echo mine >/dev/shm/memory; echo mine >README.md; mkdir -p build; echo built >build/report'")

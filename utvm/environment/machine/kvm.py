@@ -18,7 +18,7 @@ from utvm.process import die_with_parent
 QEMU = "qemu-system-x86_64"
 DEVICE = Path("/dev/kvm")
 _GOT_THROUGH = "Unable to mount root fs"
-_PATIENCE = 15.0  # seconds: emulated, it takes 7 on a slow computer
+_PATIENCE = 10.0  # seconds; where KVM works it takes two
 _EMULATED = ("qemu", "maximum")
 # In the words of QEMU's -cpu. Some hosts advertise a register of the CPU and refuse to write it.
 _MODELS = ("host", "host,arch-capabilities=off")

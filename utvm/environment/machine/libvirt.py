@@ -158,6 +158,9 @@ def resume(name: str) -> None:
 
 def restore(name: str, snapshot: str) -> None:
     """Have a machine as it was: as Vagrant does, which takes its time to start."""
+    # The memory of a suspended machine belongs to the disk as it is now; with an older one it would destroy that.
+    if _look(name).state is State.SUSPENDED:
+        virsh("managedsave-remove", name)
     virsh("snapshot-revert", name, snapshot)
 
 
