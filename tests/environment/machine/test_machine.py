@@ -1,7 +1,5 @@
 """A real machine of the real box, in libvirt, started by Vagrant; one for all tests."""
 
-import contextlib
-import os
 import signal
 import socket
 import subprocess
@@ -14,7 +12,7 @@ import pytest
 
 from tests.cli.running import inv
 from tests.environment.machine.real import Real, missing, real_machine
-from utvm.environment.machine import daemons, libvirt
+from utvm.environment.machine import libvirt
 from utvm.environment.machine.libvirt import State
 
 pytestmark = pytest.mark.slow
@@ -106,6 +104,8 @@ def test_suspended_and_set_back_its_memory_is_forgotten_too(up: Real) -> None:
     assert up.inv("vm.run", "cat /dev/shm/memory").returncode == 1
     libvirt.cut_power(up.records.name)
     assert up.state() is State.OFF
+    # A boot takes longer.
+    up.do("vm.up", "--fresh")
 
 
 def test_a_second_up_changes_nothing_but_the_checkout(up: Real) -> None:
@@ -146,10 +146,6 @@ def test_work_on_its_disk_outlives_a_halt_and_ends_with_fresh(up: Real) -> None:
     assert up.said("sh -c 'cat ~/work'") == ["work"]
     up.do("vm.up", "--fresh")
     assert up.inv("vm.run", "cat ~/work").returncode == 1
-    # As new, it may be halted and set back.
-    before = time.time()
-    (said,) = up.said("date +%s")
-    assert int(said) >= int(before) - 1
 
 
 def test_whoever_listens_at_a_plug_is_plugged_in(up: Real) -> None:
@@ -198,12 +194,6 @@ def test_two_at_once_do_not_meet(up: Real) -> None:
     assert second.returncode == 3
     assert "another command is at work on it" in second.stderr
     up.do("vm.snapshot", "--delete", "one")
-
-
-def test_the_daemons_stay_with_the_machine() -> None:
-    """They are only asked about: where systemd runs them they are not ours."""
-    with contextlib.suppress(KeyError):
-        os.kill(daemons.running()["libvirtd"], 0)
 
 
 def test_destroyed_nothing_is_left_and_a_killed_start_neither(machine: Real) -> None:
