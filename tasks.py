@@ -106,6 +106,23 @@ def board_detect(_: Context) -> None:
 
 
 @task(
+    name="install-udev",
+    knows_boards=True,
+    # -d is --debug.
+    auto_shortflags=False,
+    help={
+        "output": "only write the file, into this folder: for another machine",
+        "dry_run": "only print the rules and what would be done",
+    },
+)
+def board_install_udev(_: Context, output: str = "", dry_run: bool = False) -> None:
+    """Install udev rules that let you use the probes of all boards; root's part goes through sudo."""
+    from utvm.cli.udev import install_udev
+
+    install_udev(output, dry_run)
+
+
+@task(
     name="virtual",
     help={
         "board": _WHERE["board"],
@@ -434,7 +451,7 @@ def docker_run(_: Context, command: str) -> int:
 def _namespace() -> Collection:
     root = Collection(hil, nightly, test, doctor)
     for name, members in {
-        "board": (board_list, board_show, board_detect, board_virtual, board_serve),
+        "board": (board_list, board_show, board_detect, board_install_udev, board_virtual, board_serve),
         "model": (model_run, model_eval, model_profile, model_package, model_report),
         "firmware": (firmware_build, firmware_size),
         "docs": (docs_boards,),

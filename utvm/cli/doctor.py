@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.markup import escape
 from rich.table import Table
 
 from utvm import boards, process
 from utvm.cli.output import OUT
+from utvm.cli.udev import rules_for_boards
 from utvm.errors import ExitCode, ProvisionError, ToolchainError
+from utvm.probe import udev
 from utvm.probe.usb import ProbeId, detect
 from utvm.toolchain import DIRECTORY, ROOT, Toolchain
 
@@ -101,6 +104,18 @@ def _usb() -> Iterator[_Finding]:
     yield _Finding("USB stack", present, detection.problem or "", needed=False)
     probes = ", ".join(f"{probe.kind} {probe.serial or 'without readable serial'}" for probe in detection.probes)
     yield _Finding("debug probes", probes, "plug a board in; virtual boards need none", needed=False)
-    rules = Path("/etc/udev/rules.d").glob("*openocd*"), Path("/lib/udev/rules.d").glob("*openocd*")
-    named = next((rule.name for folder in rules for rule in folder), "")
-    yield _Finding("udev rules for probes", named, "sudo apt-get install openocd brings them", needed=False)
+    for probe in detection.probes:
+        advice = escape(probe.problem)
+        yield _Finding(f"{probe.kind} at {probe.usb_path}", "" if advice else "may be used", advice, needed=False)
+    yield _Finding("udev rules for probes", *_udev_rules(), needed=False)
+
+
+def _udev_rules() -> tuple[str, str]:
+    """Return what there is, and what to do where it is not enough."""
+    install = "./inv board.install-udev"
+    if ours := udev.installed():
+        return (
+            (udev.NAME, "") if ours == rules_for_boards() else ("", f"{install}: those there are for other boards")
+        )
+    found = next(Path("/lib/udev/rules.d").glob("*openocd*"), None)
+    return found.name if found else "", install

@@ -8,12 +8,10 @@ from typing import Any
 import usb.core
 import usb.util
 
+from utvm.probe.udev import ACCESS_HINT
+
 _USB_DEVICES = Path("/sys/bus/usb/devices")
 _PERMISSION_DENIED = 13
-_UDEV_HINT = (
-    "you may not open it: install OpenOCD's udev rules (60-openocd.rules in /lib/udev/rules.d), "
-    "join the group plugdev, and replug it"
-)
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ def _string(device: Any, index: int) -> tuple[str, str]:
     try:
         return (usb.util.get_string(device, index) or "").strip("\0 "), ""
     except usb.core.USBError as error:
-        return "", _UDEV_HINT if error.errno == _PERMISSION_DENIED else f"it does not answer: {error}"
+        return "", ACCESS_HINT if error.errno == _PERMISSION_DENIED else f"it does not answer: {error}"
     except ValueError:
         # pyusb reads the list of languages first and hides that it was not allowed to: "no langid".
-        return "", _UDEV_HINT
+        return "", ACCESS_HINT
