@@ -16,7 +16,7 @@ import pytest
 from tests.environment.lock_maker import files_in
 from tests.processes import gone
 from utvm.environment import debian, python_lock
-from utvm.environment.build import fetch, load_locked
+from utvm.environment.locked import fetch, load_locked
 from utvm.environment.recipe import PROVISION, load_recipe
 from utvm.environment.store import Store
 from utvm.toolchain import ROOT
@@ -30,7 +30,8 @@ pytestmark = [
 _BUILD = """
 import json, sys
 from pathlib import Path
-from utvm.environment.build import build, fetch, load_locked
+from utvm.environment.build import build
+from utvm.environment.locked import fetch, load_locked
 from utvm.environment.store import Store
 locked, store = load_locked(Path(sys.argv[1])), Store(Path("packages"))
 fetch(locked, store, Path(sys.argv[2]), "")
