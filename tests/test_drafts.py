@@ -1,0 +1,70 @@
+"""Drafts: gone in the end, whoever else sweeps meanwhile."""
+
+import errno
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from utvm import drafts
+from utvm.drafts import draft
+
+
+def test_one_that_is_renamed_stays(tmp_path: Path) -> None:
+    with draft(tmp_path / "new") as folder:
+        (folder / "a").write_text("1")
+        folder.rename(tmp_path / "done")
+    assert (tmp_path / "done" / "a").read_text() == "1"
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_one_that_is_swept_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = tempfile.mkdtemp
+    made = []
+
+    def overtaken(**options: Any) -> str:
+        made.append(make(**options))
+        if len(made) == 1:
+            with draft(tmp_path):
+                pass
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", overtaken)
+    with draft(tmp_path) as folder:
+        assert folder.is_dir()
+    assert len(made) == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_locks_nothing_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some network file systems lock no folders."""
+
+    def refuse(_handle: int, _operation: int) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with draft(tmp_path) as first, draft(tmp_path) as second:
+        assert first.is_dir()
+        assert second.is_dir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_user_s_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = Path(tempfile.mkdtemp(prefix=drafts._PREFIX, dir=tmp_path))
+    opened = os.open
+
+    def refuse(path: Path, flags: int, **options: Any) -> int:
+        if path == theirs:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(path, flags, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        with draft(tmp_path) as folder:
+            assert folder.is_dir()
+    assert list(tmp_path.iterdir()) == [theirs]
