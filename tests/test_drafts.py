@@ -21,23 +21,35 @@ def test_one_that_is_renamed_stays(tmp_path: Path) -> None:
     assert list((tmp_path / "new").iterdir()) == []
 
 
-def test_one_that_is_swept_before_it_is_locked_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("moment", ["before it is opened", "before it is locked"])
+def test_one_that_is_swept_at_birth_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    make = tempfile.mkdtemp
-    made = []
+    make, lock = tempfile.mkdtemp, fcntl.flock
+    made: list[str] = []
+    swept = []
 
-    def overtaken(**options: Any) -> str:
-        made.append(make(**options))
-        if len(made) == 1:
+    def another_sweeps() -> None:
+        if not swept:
+            swept.append(True)
             with draft(tmp_path):
                 pass
+
+    def overtaken_make(**options: Any) -> str:
+        made.append(make(**options))
+        if moment == "before it is opened":
+            another_sweeps()
         return made[-1]
 
-    monkeypatch.setattr(tempfile, "mkdtemp", overtaken)
+    def overtaken_lock(handle: int, operation: int) -> None:
+        another_sweeps()
+        lock(handle, operation)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", overtaken_make)
+    monkeypatch.setattr(fcntl, "flock", overtaken_lock)
     with draft(tmp_path) as folder:
         assert folder.is_dir()
-    assert len(made) == 3
+        assert str(folder) != made[0]
     assert list(tmp_path.iterdir()) == []
 
 
