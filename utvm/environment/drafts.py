@@ -20,7 +20,11 @@ def draft(parent: Path) -> Iterator[Path]:
     """
     try:
         with drafts.draft(parent, _remove) as folder:
-            yield folder
+            try:
+                yield folder
+            except OSError as error:
+                # Said before it is removed: how much room there is now.
+                raise _explained(error, folder.parent) from error
     except OSError as error:
         raise _explained(error, parent.resolve()) from error
 
