@@ -3,18 +3,21 @@
 import contextlib
 import json as json_format
 import shlex
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from rich.markup import escape
 
 from utvm.cli.checks import lock_python_packages
+from utvm.cli.model import write_whole
 from utvm.cli.output import OUT
 from utvm.environment import container, debian, difference, engine, python_lock
 from utvm.environment.box.box import BOX, CATALOGUE, box_name, build_box
 from utvm.environment.build import Built, build, tags
+from utvm.environment.drafts import draft
 from utvm.environment.locked import Locked, fetch, load_locked
-from utvm.environment.recipe import load_recipe
+from utvm.environment.recipe import PROVISION, load_recipe
 from utvm.environment.store import Store
 from utvm.errors import ConfigError
 from utvm.toolchain import ROOT
@@ -30,22 +33,21 @@ def lock(mirror: str) -> None:
     Raises:
         UtvmError: no solution, no network, or a file of ``provision/`` is wrong.
     """
-    recipe = load_recipe()
-    earlier = _kept_locks()
-    try:
+    with draft(ROOT / "build") as folder:
+        # All in a copy: the locks change when they are complete and belong together, and else not at all.
+        copy = Path(shutil.copytree(PROVISION, folder / "provision"))
+        recipe = load_recipe(copy)
         with OUT.status("resolving Debian packages"):
             packages = debian.resolve(recipe, debian.mirrors(recipe.debian, mirror))
         with OUT.status("resolving Python packages"):
-            lock_python_packages()
-            pinned = python_lock.pins(python_lock.PYTHON_LOCK, recipe.python)
+            lock_python_packages(copy / python_lock.PYTHON_LOCK.name)
+            pinned = python_lock.pins(copy / python_lock.PYTHON_LOCK.name, recipe.python)
             wheels = python_lock.resolve(recipe, pinned)
-        debian.write_lock(packages, debian.LOCK)
-        python_lock.write_lock(wheels, python_lock.LOCK)
-        locked = load_locked()
-    except BaseException:
-        for path, content in earlier.items():
-            path.write_bytes(content)
-        raise
+        debian.write_lock(packages, copy / debian.LOCK.name)
+        python_lock.write_lock(wheels, copy / python_lock.LOCK.name)
+        locked = load_locked(copy)
+        for path in (debian.LOCK, python_lock.PYTHON_LOCK, python_lock.LOCK):
+            write_whole(path, (copy / path.name).read_bytes())
     OUT.print(f"{len(packages.packages)} Debian packages, {len(wheels.wheels)} Python packages")
     OUT.print(f"environment {locked.digest}")
     OUT.print("./inv env.diff HEAD provision shows what changed")
@@ -188,8 +190,3 @@ def _figures(locked: Locked, made: Built) -> str:
 
 def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
     return {step: round(spent, 3) for step, spent in seconds.items()}
-
-
-def _kept_locks() -> dict[Path, bytes]:
-    paths = (debian.LOCK, python_lock.PYTHON_LOCK, python_lock.LOCK)
-    return {path: path.read_bytes() for path in paths if path.exists()}

@@ -23,13 +23,14 @@ import docker
 import docker.errors
 from docker.models.containers import Container
 
-from utvm.environment.guard import guard_container
+from utvm.environment.guard import guard_container, remove_orphans
+from utvm.environment.owner import ourselves
 from utvm.environment.python_layer import CHECKOUT
 from utvm.errors import ProvisionError
 from utvm.toolchain import ROOT
 
 LABEL = "utvm.container"
-"""All containers of ours have it."""
+"""All containers of ours have it: their :class:`utvm.environment.owner.Owner`."""
 _BLOCK = 1 << 16
 
 
@@ -86,7 +87,7 @@ def _created(
     folders |= {host: {"bind": inside, "mode": "rw"} for host, inside in extra.folders.items()}
     options: dict[str, Any] = {
         "name": name,
-        "labels": {LABEL: str(os.getpid())},
+        "labels": {LABEL: ourselves().label},
         "user": f"{os.getuid()}:{os.getgid()}",
         "working_dir": CHECKOUT,
         "volumes": folders,
@@ -101,6 +102,7 @@ def _created(
         "tty": tty,
         "stdin_open": tty,
     }
+    remove_orphans(client, LABEL)
     with guard_container(name):
         try:
             yield client.containers.create(image, list(command), **options)
