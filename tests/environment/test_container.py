@@ -97,6 +97,12 @@ def test_a_board_s_suite_passes_in_it(engine: str, built: dict[str, Any]) -> Non
     assert "passed" in done.stdout.lower()
 
 
+def test_doctor_finds_it_complete(engine: str, built: dict[str, Any]) -> None:
+    """What only the project's own tests need is left out of it, and not missing."""
+    done = _run(engine, "./inv doctor")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_shell_has_the_terminal(engine: str, built: dict[str, Any], client: docker.DockerClient) -> None:
     pid, terminal = pty.fork()
     if pid == 0:

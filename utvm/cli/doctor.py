@@ -1,6 +1,7 @@
 """What ``doctor`` prints: what this machine has, what it lacks, and how to get it."""
 
 import importlib.metadata
+import os
 import platform
 import re
 import shutil
@@ -14,6 +15,7 @@ from rich.table import Table
 from utvm import boards, process
 from utvm.cli.output import OUT
 from utvm.cli.udev import rules_for_boards
+from utvm.environment.recipe import load_recipe
 from utvm.errors import ExitCode, ProvisionError, ToolchainError
 from utvm.probe import udev
 from utvm.probe.usb import ProbeId, detect
@@ -50,9 +52,11 @@ def _packages() -> Iterator[_Finding]:
     if shutil.which("dpkg-query") is None:
         yield _Finding("Debian packages", f"not a Debian system ({platform.platform()})")
         return
+    # A container of the environment has no need of what only the project's own tests ask for.
+    left_out = load_recipe().debian.without if "UTVM_VENV" in os.environ else {}
     for line in (ROOT / "provision" / "debian.txt").read_text(encoding="utf-8").splitlines():
         name, _, purpose = line.partition(" ")
-        if not name or name == "#":
+        if not name or name == "#" or name in left_out:
             continue
         try:
             version = process.run(
