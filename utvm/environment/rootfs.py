@@ -46,7 +46,7 @@ class Shape:
 
     Attributes:
         name: its file is called so.
-        leave_out: names that are not in it: folders, and what begins like the others.
+        leave_out: what names of files begin with that are not in it.
         before: a shell script that runs before most packages are unpacked; ``$1`` is the root file system.
         files: what is written into it when all are configured, by its name; root's, and readable by all.
         after: a shell script that runs then.
@@ -82,7 +82,7 @@ def make_debian_layer(
         _make_repository(packages, store, work / "repository")
         root = work / "root.tar"
         _install(debian, packages, epoch, shape, work, root)
-        with members_of_tar(root, lambda name: not f"{name}/".startswith(shape.leave_out)) as members:
+        with members_of_tar(root, lambda name: not name.startswith(shape.leave_out)) as members:
             layer = compose(members, folder / f"{shape.name}.tar", epoch)
         root.unlink()
         shutil.rmtree(work / "repository")

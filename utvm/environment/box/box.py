@@ -18,6 +18,8 @@ from utvm.environment.store import Progress, Store
 
 BOX = "utvm.box"
 CATALOGUE = "utvm.json"
+KERNEL = "vmlinuz"
+"""In the box beside the disk: by starting it alone, one sees soon whether a way to run the machine works."""
 
 # What every machine of this box needs to be told apart from Vagrant's usual ones: how its disk is attached.
 _VAGRANTFILE = """Vagrant.configure("2") do |config|
@@ -80,12 +82,13 @@ def build_box(
             [system.path, python.path],
             work,
             folder / "disk.qcow2",
+            folder / KERNEL,
             name=locked.digest,
             epoch=locked.debian.epoch,
             gib=locked.recipe.machine.disk_gib,
         )
         say("the box")
-        _write_box(folder / "disk.qcow2", whole / BOX, locked)
+        _write_box(folder / "disk.qcow2", folder / KERNEL, whole / BOX, locked)
         digest = file_digest(whole / BOX)
         (whole / CATALOGUE).write_text(_catalogue(locked, digest), encoding="utf-8")
         write_sums(whole)
@@ -96,8 +99,8 @@ def build_box(
     return BuiltBox(output, digest, (output / BOX).stat().st_size, seconds)
 
 
-def _write_box(disk: Path, output: Path, locked: Locked) -> None:
-    """Write the archive, as vagrant-libvirt's documentation has it ("Box Format"). The disk is compressed already."""
+def _write_box(disk: Path, kernel: Path, output: Path, locked: Locked) -> None:
+    """Write the archive as vagrant-libvirt's documentation has it ("Box Format"); the disk is compressed."""
     metadata = {"provider": "libvirt", "format": "qcow2", "virtual_size": locked.recipe.machine.disk_gib}
     texts = {"Vagrantfile": _VAGRANTFILE, "metadata.json": json.dumps(metadata)}
     with tarfile.open(output, "w", format=tarfile.GNU_FORMAT) as tar:
@@ -106,6 +109,7 @@ def _write_box(disk: Path, output: Path, locked: Locked) -> None:
             _add(tar, output.parent / name, name, locked.debian.epoch)
             (output.parent / name).unlink()
         _add(tar, disk, "box.img", locked.debian.epoch)
+        _add(tar, kernel, KERNEL, locked.debian.epoch)
 
 
 def _add(tar: tarfile.TarFile, path: Path, name: str, epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""The machine's root file system: the locked packages, made a system that starts by itself by what is in ``vm/``."""
+"""The machine's root file system: the locked packages and what is in ``vm``, as a system that starts by itself."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ from utvm.errors import ConfigError
 from utvm.toolchain import ROOT
 
 GUEST_FILES = ROOT / "vm"
-"""``root`` holds files of the machine by their names, ``configure.sh`` what is done when all packages are there;
-``vagrant.pub`` is the public half of the pair that every Vagrant has (its documentation, "Creating a Base Box")."""
+"""``root`` holds files of the machine by their names, ``configure.sh`` what is done when all packages are there,
+``vagrant.pub`` the public half of the pair that every Vagrant has (its documentation, "Creating a Base Box")."""
 
 # Which drivers are in the initial RAM disk must not follow from the machine that makes the box.
 _BEFORE = """
