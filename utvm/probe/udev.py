@@ -22,7 +22,7 @@ FOLDER = Path("/etc/udev/rules.d")
 GROUP = "plugdev"
 """Who may open a probe without sitting at the machine. Debian has this group; others may lack it."""
 ACCESS_HINT = (
-    "you may not open it: ./inv board.install-udev gives you access to probes; then replug it "
+    "you may not open it: ./inv board.install-udev installs udev rules for probes; then replug it "
     "(in a container: on the machine that it is plugged into)"
 )
 """What to do about a probe that belongs to somebody else."""
