@@ -18,6 +18,7 @@ from utvm.attach import attach
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.errors import BoardError, ConfigError, DoesNotFitError, ProbeError
+from utvm.probe import choice
 from utvm.probe.openocd import OpenOcd
 from utvm.probe.usb import Detection, Probe
 from utvm.probe.virtual import start_virtual
@@ -205,8 +206,8 @@ def test_a_probe_of_another_board_is_refused(
     board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The USB bus is a fake, and a virtual STM32F746 is what is at the probe's other end."""
-    probe = Probe("ftdi", 0x0403, 0x6010, "003017A4C8B0", "1-2.1", "Digilent", "")
-    monkeypatch.setattr(attach_room, "detect", lambda known: Detection((probe,), ""))
+    probe = Probe("ftdi", 0x0403, 0x6010, "003017A4C8B0", "1-2.1", 1, 7, "Digilent", False, "")
+    monkeypatch.setattr(choice, "detect", lambda known: Detection((probe,), ""))
     with start_virtual(board, tmp_path / "chip") as chip:
         assert chip.health_match
         select = board.model.probe.format(port=chip.health_match["stlink"])
@@ -248,7 +249,7 @@ def test_the_serial_line_is_the_probe_s_second_interface(monkeypatch: pytest.Mon
 
 def test_no_probe_is_told_from_the_emulated_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     board = boards.load(_NAME)
-    monkeypatch.setattr(attach_room, "detect", lambda known: Detection((), "no USB here"))
+    monkeypatch.setattr(choice, "detect", lambda known: Detection((), "no USB here"))
     with pytest.raises(ProbeError, match="there is no probe for pynq-z1: no USB here"):
-        attach_room.find_probe(board, "physical", "")
-    assert attach_room.find_probe(board, "auto", "") is None
+        choice.find_probe(board, "physical", "")
+    assert choice.find_probe(board, "auto", "") is None

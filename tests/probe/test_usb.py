@@ -1,5 +1,6 @@
 """Finding probes. The bus is a stand-in at pyusb's edge: no probe can be counted on where tests run."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,11 @@ import pytest
 import usb.core
 import usb.util
 
-from tests.probe.fake_usb import FakeUsbDevice
+from tests.probe.fake_usb import FakeUsbDevice, plug_in, plugged_in
+from utvm.errors import ProbeError
 from utvm.probe import usb as usb_module
 from utvm.probe.usb import ProbeId, detect
+from utvm.virtual.usb import MAKER
 
 ST_LINK = ProbeId("st-link", 0x0483, 0x374B)
 
@@ -38,8 +41,8 @@ class FakeUsbBus:
 
 def test_two_boards_with_one_id_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     devices = [
-        FakeUsbDevice(port_numbers=(4, 2), strings={2: "STM32 STLink", 3: "0667FF"}),
-        FakeUsbDevice(port_numbers=(4, 1), strings={2: "STM32 STLink", 3: "066BFF"}),
+        FakeUsbDevice(port_numbers=(4, 2), strings={1: "ST", 2: "STM32 STLink", 3: "0667FF"}),
+        FakeUsbDevice(port_numbers=(4, 1), strings={1: "ST", 2: "STM32 STLink", 3: "066BFF"}),
         FakeUsbDevice(idVendor=0x1D6B, idProduct=2),
     ]
     FakeUsbBus(monkeypatch, devices, tmp_path)
@@ -57,7 +60,7 @@ def test_two_boards_with_one_id_are_told_apart(monkeypatch: pytest.MonkeyPatch, 
 def test_a_probe_that_may_not_be_opened_is_reported_with_what_to_do(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
 ) -> None:
-    FakeUsbBus(monkeypatch, [FakeUsbDevice(strings={2: error, 3: error})], tmp_path)
+    FakeUsbBus(monkeypatch, [FakeUsbDevice(strings={1: error, 2: error, 3: error})], tmp_path)
     (probe,) = detect([ST_LINK]).probes
     assert (probe.serial, probe.usb_path, probe.description) == ("", "1-1", "0483:374b")
     assert "udev" in probe.problem
@@ -67,6 +70,42 @@ def test_a_probe_without_serial_number_is_no_problem(monkeypatch: pytest.MonkeyP
     FakeUsbBus(monkeypatch, [FakeUsbDevice(iSerialNumber=0)], tmp_path)
     (probe,) = detect([ST_LINK]).probes
     assert (probe.serial, probe.problem) == ("", "")
+
+
+@pytest.mark.parametrize("maker, virtual", [(MAKER, True), ("STMicroelectronics", False), ("", False)])
+def test_a_virtual_probe_is_known_by_its_maker_whatever_else_it_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, maker: str, virtual: bool
+) -> None:
+    device = FakeUsbDevice(strings={1: maker, 2: "STM32 STLink", 3: "066BFF303430"})
+    FakeUsbBus(monkeypatch, [device], tmp_path)
+    (probe,) = detect([ST_LINK]).probes
+    assert (probe.virtual, probe.problem) == (virtual, "")
+    assert probe.spoken.startswith("virtual st-link 066BFF303430") == virtual
+
+
+def test_a_probe_that_does_not_say_who_made_it_has_a_problem(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    device = FakeUsbDevice(strings={1: usb.core.USBError("timed out", errno=110), 2: "ST-Link", 3: "066BFF"})
+    FakeUsbBus(monkeypatch, [device], tmp_path)
+    (probe,) = detect([ST_LINK]).probes
+    assert (probe.serial, probe.virtual) == ("066BFF", False)
+    assert "timed out" in probe.problem
+
+
+def test_a_probe_that_was_unplugged_is_noticed_also_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plug_in(tmp_path, 1, "066BFF", address=5)
+    FakeUsbBus(monkeypatch, plugged_in(tmp_path), tmp_path)
+    (probe,) = detect([ST_LINK]).probes
+    probe.check()
+    plug_in(tmp_path, 1, "066BFF", address=6)
+    with pytest.raises(ProbeError, match="probe 066BFF at USB 1-1 was unplugged and plugged in again"):
+        probe.check()
+    shutil.rmtree(tmp_path / "1-1")
+    with pytest.raises(ProbeError, match="probe 066BFF at USB 1-1 is gone from USB"):
+        probe.check()
 
 
 def test_a_machine_without_usb_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

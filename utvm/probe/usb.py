@@ -8,6 +8,9 @@ from typing import Any
 import usb.core
 import usb.util
 
+from utvm.errors import ProbeError
+from utvm.virtual.usb import MAKER
+
 _USB_DEVICES = Path("/sys/bus/usb/devices")
 _PERMISSION_DENIED = 13
 _UDEV_HINT = (
@@ -35,7 +38,10 @@ class Probe:
         product: USB product id.
         serial: serial number, empty where it cannot be read.
         usb_path: where it is plugged in, as Linux names it: ``1-2.4`` is bus 1, port 2, port 4 of the hub there.
+        bus: the number of that bus.
+        address: its number on the bus; each time that it is plugged in, it gets another one.
         description: what it says of itself.
+        virtual: whether it says that it is a virtual board's.
         problem: why it cannot be used, with what to do about it; empty when it can.
     """
 
@@ -44,8 +50,30 @@ class Probe:
     product: int
     serial: str
     usb_path: str
+    bus: int
+    address: int
     description: str
+    virtual: bool
     problem: str
+
+    @property
+    def spoken(self) -> str:
+        """What it is called in messages."""
+        serial = self.serial or "without a serial number that can be read"
+        return f"{'virtual ' if self.virtual else ''}{self.kind} {serial} at USB {self.usb_path}"
+
+    def check(self) -> None:
+        """Raise ProbeError if it has been unplugged since it was found, also where it is back."""
+        try:
+            number = int((_USB_DEVICES / self.usb_path / "devnum").read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            number = 0
+        if number != self.address:
+            how = "was unplugged and plugged in again" if number else "is gone from USB"
+            raise ProbeError(
+                f"the probe {self.serial} at USB {self.usb_path} {how}",
+                "look after its cable and what it is plugged into, then run this again",
+            )
 
 
 @dataclass(frozen=True)
@@ -82,8 +110,19 @@ def _describe(device: Any, kind: str) -> Probe:
     path = f"{device.bus}-{'.'.join(str(port) for port in device.port_numbers or (0,))}"
     serial, problem = _string(device, device.iSerialNumber)
     product, _ = _string(device, device.iProduct)
-    description = product or f"{device.idVendor:04x}:{device.idProduct:04x}"
-    return Probe(kind, device.idVendor, device.idProduct, serial, path, description, problem)
+    maker, unknown = _string(device, device.iManufacturer)
+    return Probe(
+        kind,
+        device.idVendor,
+        device.idProduct,
+        serial,
+        path,
+        device.bus,
+        device.address,
+        product or f"{device.idVendor:04x}:{device.idProduct:04x}",
+        maker == MAKER,
+        problem or unknown,
+    )
 
 
 def _string(device: Any, index: int) -> tuple[str, str]:
