@@ -117,5 +117,5 @@ def test_a_real_probe_of_a_kind_that_only_the_virtual_board_has_is_none_of_its(b
 def test_a_board_whose_virtual_one_has_no_probe_takes_none(plug: Plug) -> None:
     board = boards.load("pynq-z1")
     plug(VIRTUAL)
-    with pytest.raises(ProbeError, match="there is no probe V-1"):
+    with pytest.raises(ConfigError, match="names a physical board"):
         find_probe(board, "virtual", "V-1")

@@ -48,6 +48,8 @@ def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
         return None
     if wish == "virtual" and not serial:
         return None
+    if wish == "virtual" and not board.virtual_probes:
+        raise ConfigError("--serial names a physical board", "leave out --virtual")
     detection = detect(ids_of(board))
     known = [each for each in detection.probes if match_of(board, each)]
     found = [each for each in known if (each.serial == serial if serial else not each.virtual)]
