@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Literal
 
 import platformdirs
-from serial.tools import list_ports
 
 from utvm.boards import Board, Emulator, Identity, Kind, Physical, ProbeMatch, Simulator
 from utvm.console import Console
@@ -25,7 +24,7 @@ from utvm.probe.gdb import GdbClient
 from utvm.probe.openocd import OpenOcd
 from utvm.probe.qemu import Qemu
 from utvm.probe.spike import start_spike
-from utvm.probe.usb import Probe
+from utvm.probe.usb import Probe, serial_ports
 from utvm.probe.virtual import start_virtual
 from utvm.process import Service
 
@@ -306,7 +305,7 @@ def _on_usb(
     commands = [physical.select_serial.format(serial=probe.serial)]
     openocd, gdb = _openocd(stack, board, commands, log_directory, match.openocd)
     _check_identity(board.name, physical.identity, gdb, probe.serial)
-    console_url = _serial_device(probe.serial, physical.console_interface)
+    console_url = next(iter(serial_ports(probe.serial, physical.console_interface)), None)
     return Bench(
         board,
         kind,
@@ -414,17 +413,3 @@ def _check_identity(board: str, expected: Identity, gdb: GdbClient, serial: str)
             f"the board at probe {serial} is not {board}: {expected.register_name} {said}",
             "name the right probe with --serial (./inv board.detect lists them), or use --virtual",
         )
-
-
-def _serial_device(serial: str, interface: int | None) -> str | None:
-    """Return the serial device that belongs to a probe, found by its serial number and its USB interface."""
-    for port in list_ports.comports():
-        # A location ends with configuration and interface: 1-2.1:1.0
-        if serial and port.serial_number == serial and (port.location or "").endswith(_interface_of(interface)):
-            device: str = port.device
-            return device
-    return None
-
-
-def _interface_of(interface: int | None) -> str:
-    return "" if interface is None else f".{interface}"

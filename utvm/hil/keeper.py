@@ -85,7 +85,7 @@ class BenchKeeper:
 
     def __init__(self, board: Board, wish: Wish, *, serial: str, latency_us: int, log_directory: Path) -> None:
         self.board = board
-        self.auto = wish == "auto" and board.physical is not None
+        self.auto = wish == "auto" and board.physical is not None and not serial
         self._wish = wish
         self.log_directory = log_directory
         self.attached = 0

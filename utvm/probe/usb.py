@@ -7,6 +7,7 @@ from typing import Any
 
 import usb.core
 import usb.util
+from serial.tools import list_ports
 
 from utvm.errors import ProbeError
 from utvm.virtual.usb import MAKER
@@ -104,6 +105,21 @@ def detect(known: Sequence[ProbeId]) -> Detection:
         if (device.idVendor, device.idProduct) in kinds
     ]
     return Detection(tuple(sorted(probes, key=lambda probe: probe.usb_path)), "")
+
+
+def serial_ports(serial: str, interface: int | None = None) -> tuple[str, ...]:
+    """Return the serial devices that belong to a probe.
+
+    Args:
+        interface: the one on that USB interface alone.
+    """
+    # A location ends with configuration and interface: 1-2.1:1.0
+    ending = "" if interface is None else f".{interface}"
+    return tuple(
+        port.device
+        for port in list_ports.comports()
+        if serial and port.serial_number == serial and (port.location or "").endswith(ending)
+    )
 
 
 def _describe(device: Any, kind: str) -> Probe:
