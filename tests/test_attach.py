@@ -33,7 +33,7 @@ def plug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Plug:
 
     def put(probe: Probe) -> None:
         monkeypatch.setattr(choice, "detect", lambda known: Detection((probe,), ""))
-        monkeypatch.setattr(usb_module, "_USB_DEVICES", tmp_path)
+        monkeypatch.setattr(usb_module, "_DEVICES", tmp_path)
         (tmp_path / probe.usb_path).mkdir()
         (tmp_path / probe.usb_path / "devnum").write_text(f"{probe.address}\n")
 

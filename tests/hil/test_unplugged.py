@@ -21,9 +21,9 @@ pytestmark = pytest.mark.slow
 
 # What is done to the bus in the middle of a test, which then goes on to use the board.
 _SUITE = """
-import os, shutil, signal
+import os, signal
 from pathlib import Path
-from tests.probe.fake_usb import plug_in
+from tests.probe.fake_usb import plug_in, unplug
 
 BUS = Path(os.environ["FAKE_USB"])
 
@@ -46,7 +46,8 @@ class Desk:
     def __init__(self, run_suite: Runner, folder: Path) -> None:
         self._run_suite = run_suite
         self.bus = folder / "usb"
-        self.bus.mkdir()
+        for part in ("devices", "nodes"):
+            (self.bus / part).mkdir(parents=True)
         # Physical boards are locked for all users of this machine.
         self.serial = f"UNPLUGGED-{os.getpid()}"
         known = boards.load("stm32f746")
@@ -75,8 +76,8 @@ def desk(run_suite: Runner, tmp_path: Path) -> Iterator[Desk]:
 
 
 def test_a_probe_that_goes_and_stays_away_stops_the_run(desk: Desk) -> None:
-    plug_in(desk.bus, 1, desk.serial, maker=MAKER)
-    done = desk.run('shutil.rmtree(BUS / "1-1"); os.kill({chip}, signal.SIGKILL)')
+    plug_in(desk.bus, "1", desk.serial, maker=MAKER)
+    done = desk.run('unplug(BUS, "1"); os.kill({chip}, signal.SIGKILL)')
     assert done.exit_code == 3, done.stdout + done.stderr
     assert "VIRTUAL stm32f746" in done.lines[0]
     assert done.report["board"]["kind"] == "virtual"
@@ -92,8 +93,8 @@ def test_a_probe_that_goes_and_stays_away_stops_the_run(desk: Desk) -> None:
 def test_one_that_comes_back_is_attached_once_more_and_the_next_run_has_a_verdict(
     desk: Desk, maker: str, kind: str
 ) -> None:
-    plug_in(desk.bus, 1, desk.serial, maker=maker, address=5)
-    done = desk.run(f'plug_in(BUS, 1, "{{serial}}", maker="{maker}", address=6)')
+    plug_in(desk.bus, "1", desk.serial, maker=maker, address=5)
+    done = desk.run(f'plug_in(BUS, "1", "{{serial}}", maker="{maker}", address=6)')
     assert done.exit_code == 3, done.stdout + done.stderr
     assert done.outcomes == {"test_before": "passed", "test_during": "infrastructure", "test_after": "passed"}
     assert "was unplugged and plugged in again" in done.messages["test_during"]
@@ -105,8 +106,8 @@ def test_one_that_comes_back_is_attached_once_more_and_the_next_run_has_a_verdic
 
 
 def test_one_that_comes_back_as_another_is_not_taken_for_it(desk: Desk) -> None:
-    plug_in(desk.bus, 1, desk.serial, maker=REAL_MAKER, address=5)
-    done = desk.run(f'plug_in(BUS, 1, "{{serial}}", maker="{MAKER}", address=6)')
+    plug_in(desk.bus, "1", desk.serial, maker=REAL_MAKER, address=5)
+    done = desk.run(f'plug_in(BUS, "1", "{{serial}}", maker="{MAKER}", address=6)')
     assert done.exit_code == 3
     assert done.outcomes["test_after"] == "skipped"
     assert "is VIRTUAL: it says so itself" in done.messages["test_during"]

@@ -101,8 +101,8 @@ def test_a_virtual_one_with_the_serial_number_of_a_physical_one_is_refused(
 
 
 def test_a_probe_whose_maker_cannot_be_read_is_not_taken_for_a_physical_one(board: Board, plug: Plug) -> None:
-    plug(dataclasses.replace(NUCLEO, problem="it does not answer: timed out"))
-    with pytest.raises(ProbeError, match="does not say who made it"):
+    plug(dataclasses.replace(NUCLEO, problem="Linux could not read its manufacturer"))
+    with pytest.raises(ProbeError, match=r"the probe 066BFF303430 at USB 1-2\.1 cannot be used"):
         find_probe(board, "physical", "")
 
 

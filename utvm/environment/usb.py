@@ -12,9 +12,8 @@ from utvm.environment.container import Extra
 from utvm.errors import ConfigError, ProbeError
 from utvm.lock import shared_directory
 from utvm.probe.choice import ids_of, match_of
-from utvm.probe.usb import Probe, detect, serial_ports
+from utvm.probe.usb import NODES, Probe, detect, serial_ports
 
-_NODES = Path("/dev/bus/usb")
 _USB_MAJOR = 189  # Linux, Documentation/admin-guide/devices.txt
 
 
@@ -66,9 +65,9 @@ def extra_for(board: Board | None, serial: str) -> Extra:
         ProbeError: this computer has no USB, or no such probe.
     """
     known = _known(board)
-    if not _NODES.is_dir():
+    if not NODES.is_dir():
         raise ProbeError(
-            f"this computer has no USB that a container could be given ({_NODES} is missing)",
+            f"this computer has no USB that a container could be given ({NODES} is missing)",
             "plug the probe in here, or leave out --board and --probe: a virtual board needs no USB",
         )
     found, problem = _plugged_in(known, serial)
@@ -76,8 +75,8 @@ def extra_for(board: Board | None, serial: str) -> Extra:
         which = f"probe {serial}" if serial else f"probe for {board.name}" if board else "probe"
         raise ProbeError(f"there is no {which}: {problem or 'none is plugged in'}", "see ./inv board.detect")
     ports = tuple(port for each in found for port in serial_ports(each.serial))
-    nodes = [*ports, *(str(_NODES / f"{each.bus:03}" / f"{each.address:03}") for each in found)]
-    folders = {str(_NODES): "/dev/bus/usb"}
+    nodes = [*ports, *(str(NODES / f"{each.bus:03}" / f"{each.address:03}") for each in found)]
+    folders = {str(NODES): "/dev/bus/usb"}
     if locks := shared_directory():
         # Whoever drives a probe, in a container or not, keeps the others away.
         folders[str(locks)] = str(locks)

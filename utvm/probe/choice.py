@@ -52,7 +52,11 @@ def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
         raise ConfigError("--serial names a physical board", "leave out --virtual")
     detection = detect(ids_of(board))
     known = [each for each in detection.probes if match_of(board, each)]
-    found = [each for each in known if (each.serial == serial if serial else not each.virtual)]
+    if serial:
+        # One that says nothing of its maker may be of any kind, and is refused below.
+        found = [each for each in detection.probes if each.serial == serial and (each in known or each.problem)]
+    else:
+        found = [each for each in known if not each.virtual]
     if not found:
         if wish == "physical" or serial:
             raise _not_there(board, serial, detection.problem, known)
@@ -83,8 +87,8 @@ def _check_usable(probe: Probe, wish: Wish, known: list[Probe]) -> None:
             probe.problem or "unplug and replug it, or use --virtual",
         )
     if probe.problem:
-        # It might be a virtual one.
-        raise ProbeError(f"the probe {probe.serial} does not say who made it", probe.problem)
+        # If it does not say who made it, it might be a virtual one.
+        raise ProbeError(f"the probe {probe.serial} at USB {probe.usb_path} cannot be used", probe.problem)
     if alike := [each for each in known if each.serial == probe.serial and each != probe]:
         raise ConfigError(
             f"the probes at USB {probe.usb_path} and {alike[0].usb_path} have one serial number, {probe.serial}",

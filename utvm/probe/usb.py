@@ -1,23 +1,27 @@
-"""Finding debug probes on USB, and telling two of one kind apart."""
+"""Finding debug probes on USB, and telling two of one kind apart: as Linux lists them, which opens none.
 
+libusb is not asked: where no udev tells it, as in a container, it never hears of what was plugged in later.
+"""
+
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import usb.core
-import usb.util
 from serial.tools import list_ports
 
 from utvm.errors import ProbeError
 from utvm.virtual.usb import MAKER
 
-_USB_DEVICES = Path("/sys/bus/usb/devices")
-_PERMISSION_DENIED = 13
+NODES = Path("/dev/bus/usb")
+"""Where the nodes are through which a device is opened: a folder for each bus."""
+_DEVICES = Path("/sys/bus/usb/devices")
 _UDEV_HINT = (
     "you may not open it: install OpenOCD's udev rules (60-openocd.rules in /lib/udev/rules.d), "
     "join the group plugdev, and replug it"
 )
+# Where a device's descriptor has the numbers of these strings, zero for none (USB 2.0, table 9-8)
+_STRINGS = {"manufacturer": 14, "serial": 16}
 
 
 @dataclass(frozen=True)
@@ -65,10 +69,7 @@ class Probe:
 
     def check(self) -> None:
         """Raise ProbeError if it has been unplugged since it was found, also where it is back."""
-        try:
-            number = int((_USB_DEVICES / self.usb_path / "devnum").read_text(encoding="ascii"))
-        except (OSError, ValueError):
-            number = 0
+        number = _number(_DEVICES / self.usb_path, "devnum")
         if number != self.address:
             how = "was unplugged and plugged in again" if number else "is gone from USB"
             raise ProbeError(
@@ -90,21 +91,17 @@ def detect(known: Sequence[ProbeId]) -> Detection:
 
     A machine without USB is no error: the result says so.
     """
-    if not _USB_DEVICES.is_dir():
-        return Detection((), f"this machine has no USB ({_USB_DEVICES} is missing)")
-    try:
-        devices = list(usb.core.find(find_all=True) or ())
-    except usb.core.NoBackendError:
-        return Detection((), "libusb cannot be used: it is not installed, or /dev/bus/usb is missing")
-    except usb.core.USBError as error:
-        return Detection((), f"USB cannot be searched: {error}")
+    for folder in (_DEVICES, NODES):
+        if not folder.is_dir():
+            return Detection((), f"this machine has no USB ({folder} is missing)")
     kinds = {(identity.vendor, identity.product): identity.kind for identity in known}
-    probes = [
-        _describe(device, kinds[device.idVendor, device.idProduct])
-        for device in devices
-        if (device.idVendor, device.idProduct) in kinds
-    ]
-    return Detection(tuple(sorted(probes, key=lambda probe: probe.usb_path)), "")
+    probes = []
+    for folder in sorted(_DEVICES.iterdir()):
+        # Interfaces of devices are listed too, and have no numbers.
+        vendor, product = (_number(folder, name, 16) for name in ("idVendor", "idProduct"))
+        if kind := kinds.get((vendor, product)):
+            probes.append(_describe(folder, kind, vendor, product))
+    return Detection(tuple(probes), "")
 
 
 def serial_ports(serial: str, interface: int | None = None) -> tuple[str, ...]:
@@ -122,33 +119,43 @@ def serial_ports(serial: str, interface: int | None = None) -> tuple[str, ...]:
     )
 
 
-def _describe(device: Any, kind: str) -> Probe:
-    path = f"{device.bus}-{'.'.join(str(port) for port in device.port_numbers or (0,))}"
-    serial, problem = _string(device, device.iSerialNumber)
-    product, _ = _string(device, device.iProduct)
-    maker, unknown = _string(device, device.iManufacturer)
+def _describe(folder: Path, kind: str, vendor: int, product: int) -> Probe:
+    bus, address = _number(folder, "busnum"), _number(folder, "devnum")
     return Probe(
         kind,
-        device.idVendor,
-        device.idProduct,
-        serial,
-        path,
-        device.bus,
-        device.address,
-        product or f"{device.idVendor:04x}:{device.idProduct:04x}",
-        maker == MAKER,
-        problem or unknown,
+        vendor,
+        product,
+        _text(folder, "serial"),
+        folder.name,
+        bus,
+        address,
+        _text(folder, "product") or f"{vendor:04x}:{product:04x}",
+        _text(folder, "manufacturer") == MAKER,
+        _problem_of(folder, NODES / f"{bus:03}" / f"{address:03}"),
     )
 
 
-def _string(device: Any, index: int) -> tuple[str, str]:
-    """Return a string descriptor, and why it cannot be read."""
-    if index == 0:
-        return "", ""
+def _problem_of(folder: Path, node: Path) -> str:
     try:
-        return (usb.util.get_string(device, index) or "").strip("\0 "), ""
-    except usb.core.USBError as error:
-        return "", _UDEV_HINT if error.errno == _PERMISSION_DENIED else f"it does not answer: {error}"
+        descriptor = (folder / "descriptors").read_bytes()
+    except OSError as error:
+        return f"it does not say what it is: {error.strerror}"
+    for name, place in _STRINGS.items():
+        if descriptor[place : place + 1] != b"\0" and not _text(folder, name):
+            return f"Linux could not read its {name} when it was plugged in: unplug and replug it"
+    return "" if os.access(node, os.R_OK | os.W_OK) else _UDEV_HINT
+
+
+def _text(folder: Path, name: str) -> str:
+    """Return what Linux knows of a device; nothing where it does not."""
+    try:
+        return (folder / name).read_text(encoding="utf-8", errors="replace").strip("\0 \n")
+    except OSError:
+        return ""
+
+
+def _number(folder: Path, name: str, base: int = 10) -> int:
+    try:
+        return int(_text(folder, name), base)
     except ValueError:
-        # pyusb reads the list of languages first and hides that it was not allowed to: "no langid".
-        return "", _UDEV_HINT
+        return 0
