@@ -67,16 +67,16 @@ def _node(path: Path, major: int, minor: int, mode: int = 0o660, owner: tuple[in
 
 def test_of_two_alike_the_one_that_was_named(bus: Path) -> None:
     board = boards.load("stm32f746")
-    left = UsbFilter(0x0483, 0x374B, "LEFT", 1, 5)
-    right = UsbFilter(0x0483, 0x374B, "RIGHT", 1, 6)
+    left = UsbFilter("0x0483", "0x374b", "LEFT", 1, 5)
+    right = UsbFilter("0x0483", "0x374b", "RIGHT", 1, 6)
     assert filters_for(board, "") == (left, right)
     assert filters_for(board, "RIGHT") == filters_for(None, "RIGHT") == (right,)
 
 
 def test_a_board_that_is_not_plugged_in_is_known_by_its_numbers(bus: Path) -> None:
     found = filters_for(boards.load("stm32f746"), "ABSENT")
-    assert found == (UsbFilter(0x0483, 0x374B, "ABSENT"), UsbFilter(0x0483, 0x3752, "ABSENT"))
-    assert filters_for(boards.load("pynq-z1"), "") == (UsbFilter(0x0403, 0x6010, ""),)
+    assert found == (UsbFilter("0x0483", "0x374b", "ABSENT"), UsbFilter("0x0483", "0x3752", "ABSENT"))
+    assert filters_for(boards.load("pynq-z1"), "") == (UsbFilter("0x0403", "0x6010", ""),)
 
 
 def test_a_container_gets_the_serial_port_of_that_probe_alone(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:

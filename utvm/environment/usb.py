@@ -22,14 +22,16 @@ class UsbFilter:
     """What tells a probe from all else on USB.
 
     Attributes:
+        vendor: as Vagrant's providers write numbers: ``0x0483``.
+        product: the same.
         serial: its serial number; empty where any will do.
         bus: the number of the bus that it is on now; None where it is not plugged in.
         device: its number on that bus: another one each time that it is plugged in.
     """
 
-    vendor: int
-    product: int
-    serial: str
+    vendor: str
+    product: str
+    serial: str = ""
     bus: int | None = None
     device: int | None = None
 
@@ -48,9 +50,11 @@ def filters_for(board: Board | None, serial: str) -> tuple[UsbFilter, ...]:
     """
     known = _known(board)
     if found := _plugged_in(known, serial)[0]:
-        return tuple(UsbFilter(each.vendor, each.product, each.serial, each.bus, each.address) for each in found)
+        return tuple(
+            UsbFilter(_hex(each.vendor), _hex(each.product), each.serial, each.bus, each.address) for each in found
+        )
     numbers = dict.fromkeys((match.vendor, match.product) for each in known for match in each.probes)
-    return tuple(UsbFilter(vendor, product, serial) for vendor, product in numbers)
+    return tuple(UsbFilter(_hex(vendor), _hex(product), serial) for vendor, product in numbers)
 
 
 def extra_for(board: Board | None, serial: str) -> Extra:
@@ -86,6 +90,10 @@ def extra_for(board: Board | None, serial: str) -> Extra:
         devices=ports,
         groups=_own_groups(nodes),
     )
+
+
+def _hex(number: int) -> str:
+    return f"{number:#06x}"
 
 
 def _known(board: Board | None) -> tuple[Board, ...]:
