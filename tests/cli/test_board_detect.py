@@ -10,8 +10,6 @@ from utvm.virtual.usb import MAKER
 
 def _bus(folder: Path) -> dict[str, str]:
     """Return the environment in which a real and a virtual ST-Link are plugged in."""
-    for part in ("devices", "nodes"):
-        (folder / part).mkdir()
     plug_in(folder, "1", "066BFF303430")
     plug_in(folder, "2", "066BFF303431", maker=MAKER, address=6)
     return {"FAKE_USB": str(folder), "PYTHONPATH": f"{ROOT}/tests/hil/usb_bus:{ROOT}"}

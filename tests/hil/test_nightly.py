@@ -38,8 +38,6 @@ class Night:
         config = folder / "nightly.yaml"
         config.write_text(yaml.safe_dump({"boards": list(entries)}))
         bus = folder / "usb"
-        for part in ("devices", "nodes"):
-            (bus / part).mkdir(parents=True)
         if plugged:
             plug_in(bus, "1", plugged)
         self.process = subprocess.Popen(

@@ -46,8 +46,6 @@ class Desk:
     def __init__(self, run_suite: Runner, folder: Path) -> None:
         self._run_suite = run_suite
         self.bus = folder / "usb"
-        for part in ("devices", "nodes"):
-            (self.bus / part).mkdir(parents=True)
         # Physical boards are locked for all users of this machine.
         self.serial = f"UNPLUGGED-{os.getpid()}"
         known = boards.load("stm32f746")

@@ -13,7 +13,7 @@ REAL_MAKER = "STMicroelectronics"
 def use(bus: Path, set_attribute: Callable[[Any, str, Any], None] = setattr) -> None:
     """Have probes looked for on such a bus."""
     for name, folder in {"_DEVICES": bus / "devices", "NODES": bus / "nodes"}.items():
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         set_attribute(usb, name, folder)
 
 
@@ -35,7 +35,7 @@ def plug_in(
     """
     folder = bus / "devices" / f"1-{port}"
     unplug(bus, port)
-    folder.mkdir()
+    folder.mkdir(parents=True)
     strings = {"manufacturer": maker, "product": product, "serial": serial}
     places = {"manufacturer": 14, "product": 15, "serial": 16}  # in the device descriptor: USB 2.0, table 9-8
     descriptor = bytearray(18)
@@ -50,7 +50,7 @@ def plug_in(
     (folder / "devnum").write_text(f"{address}\n")
     (bus / "devices" / f"1-{port}:1.0").mkdir(exist_ok=True)  # its interface
     node = bus / "nodes" / "001" / f"{address:03}"
-    node.parent.mkdir(exist_ok=True)
+    node.parent.mkdir(parents=True, exist_ok=True)
     node.touch()
 
 
