@@ -106,6 +106,15 @@ def test_a_probe_that_is_not_there_is_said(bus: Path, monkeypatch: pytest.Monkey
         extra_for(None, "LEFT")
 
 
+def test_a_probe_that_the_user_may_not_open_is_said(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Root may open everything.
+    monkeypatch.setattr(os, "access", lambda path, mode: path == bus / "001" / "006")
+    with pytest.raises(ProbeError, match="the st-link LEFT at USB 1-1 cannot be used") as caught:
+        extra_for(None, "LEFT")
+    assert "udev" in caught.value.hint
+    extra_for(None, "RIGHT")
+
+
 class InContainer:
     """Runs a shell's commands in a container, and returns what they printed and complained."""
 

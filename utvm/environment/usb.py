@@ -66,7 +66,7 @@ def extra_for(board: Board | None, serial: str) -> Extra:
 
     Raises:
         ConfigError: no probe belongs to that board.
-        ProbeError: this computer has no USB, or no such probe.
+        ProbeError: this computer has no USB, or no such probe, or none that the user may open.
     """
     known = _known(board)
     if not NODES.is_dir():
@@ -78,6 +78,9 @@ def extra_for(board: Board | None, serial: str) -> Extra:
     if not found:
         which = f"probe {serial}" if serial else f"probe for {board.name}" if board else "probe"
         raise ProbeError(f"there is no {which}: {problem or 'none is plugged in'}", "see ./inv board.detect")
+    if all(each.problem for each in found):
+        # What the user may not do here, he may not do in a container.
+        raise ProbeError(f"the {found[0].spoken} cannot be used", found[0].problem)
     ports = tuple(port for each in found for port in serial_ports(each.serial))
     nodes = [*ports, *(str(NODES / f"{each.bus:03}" / f"{each.address:03}") for each in found)]
     folders = {str(NODES): "/dev/bus/usb"}
