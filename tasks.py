@@ -448,20 +448,26 @@ def vm_box(_: Context, no_cache: bool = False, json: str = "", mirror: str = "",
     build_machine_box(no_cache, json, mirror, archive)
 
 
-@task(name="shell")
-def docker_shell(_: Context) -> int:
+_PROBE = {
+    "board": "with this board's probes, on this computer's USB; without this or --probe there is no USB in it",
+    "probe": "with the probe of this serial number",
+}
+
+
+@task(name="shell", help=_PROBE)
+def docker_shell(_: Context, board: str = "", probe: str = "") -> int:
     """Open a shell in a container of the environment, in the checkout, as yourself."""
     from utvm.cli.environment import open_shell
 
-    return open_shell()
+    return open_shell(board, probe)
 
 
-@task(name="run", positional=["command"], help={"command": "one argument: a program and its arguments"})
-def docker_run(_: Context, command: str) -> int:
+@task(name="run", positional=["command"], help=_PROBE | {"command": "one argument: a program and its arguments"})
+def docker_run(_: Context, command: str, board: str = "", probe: str = "") -> int:
     """Run a command in a container of the environment, in the checkout, as yourself; its exit code is ours."""
     from utvm.cli.environment import run_in_container
 
-    return run_in_container(command)
+    return run_in_container(command, board, probe)
 
 
 def _namespace() -> Collection:

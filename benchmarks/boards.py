@@ -16,12 +16,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from utvm.attach import Wish, attach
+from utvm.attach import attach
 from utvm.boards import Board
 from utvm.cli.board_docs import MEASUREMENTS, MeasuredBoard, MeasuredModel, Measurements
 from utvm.errors import ExitCode
 from utvm.hil import nightly
 from utvm.hil.results import unit_of
+from utvm.probe.choice import Wish
 
 _MEANS = {
     "kind": "VIRTUAL boards are software, PHYSICAL ones are not, a PROCESS is a program on the computer",

@@ -19,11 +19,9 @@ from utvm.errors import BoardError
 _SYSTEM_DIRECTORY = Path("/run/lock")
 
 
-def _default_directory() -> Path:
-    """Return a directory that all users of this machine share and may write."""
-    if os.access(_SYSTEM_DIRECTORY, os.W_OK):
-        return _SYSTEM_DIRECTORY
-    return Path(tempfile.gettempdir())
+def shared_directory() -> Path | None:
+    """Return the directory where all users of this machine may lock things; None where there is none."""
+    return _SYSTEM_DIRECTORY if os.access(_SYSTEM_DIRECTORY, os.W_OK) else None
 
 
 @contextlib.contextmanager
@@ -38,7 +36,8 @@ def hold(name: str, *, directory: Path | None = None) -> Iterator[None]:
         BoardError: another process holds it, or another ``with`` block of this process; the message says who
             and since when. Or the lock file cannot be opened.
     """
-    path = (directory or _default_directory()) / f"utvm-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.lock"
+    directory = directory or shared_directory() or Path(tempfile.gettempdir())
+    path = directory / f"utvm-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.lock"
     handle = _open(path)
     try:
         try:

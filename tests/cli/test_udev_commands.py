@@ -1,19 +1,16 @@
 """``board.install-udev`` and what ``doctor`` says of probes that may not be opened."""
 
-import errno
+import os
 import shutil
 from pathlib import Path
 
 import pytest
-import usb.core
-import usb.util
 from running import inv
 
-from tests.probe.fake_usb import FakeUsbDevice
+from tests.probe.fake_usb import plug_in, use
 from utvm import boards
 from utvm.cli.doctor import examine
 from utvm.probe import udev
-from utvm.probe import usb as usb_module
 
 
 def test_a_foreign_board_s_probe_is_in_the_rules(tmp_path: Path) -> None:
@@ -46,17 +43,12 @@ def test_wrong_usage_is_told(words: list[str], said: str) -> None:
 
 @pytest.mark.parametrize("allowed", [False, True])
 def test_doctor_tells_of_a_probe_that_may_not_be_opened(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], allowed: bool
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, allowed: bool
 ) -> None:
-    def string(device: FakeUsbDevice, index: int) -> str:
-        if not allowed:
-            raise usb.core.USBError("Access denied", errno=errno.EACCES)
-        return str(device.strings[index])
-
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(usb_module, "_USB_DEVICES", Path("/"))
-    monkeypatch.setattr(usb.core, "find", lambda find_all: iter([FakeUsbDevice(port_numbers=(4, 2))]))
-    monkeypatch.setattr(usb.util, "get_string", string)
+    use(tmp_path, monkeypatch.setattr)
+    plug_in(tmp_path, "4.2", "066BFF303430")
+    monkeypatch.setattr(os, "access", lambda path, mode: allowed)
     examine()
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "st-link at 1-4.2" in line]
     assert ("may be used" in line) is allowed

@@ -144,7 +144,7 @@ def _read(directory: Path, wanted: Mapping[str, str]) -> Board | ProcessBoard:
         board = load_yaml(
             file, Board, _KEYS, **{**replaced, "directory": directory, "choices": choices, "settings": chosen}
         )
-        files = [board.port_source, *([board.openocd_config] if board.physical or board.virtual.simulator else [])]
+        files = [board.port_source, *(board.openocd_configs if board.physical or board.virtual.simulator else ())]
     for path in files:
         if not path.is_file():
             raise ConfigError(f"{path}: is missing", _COMPLETE)

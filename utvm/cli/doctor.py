@@ -18,7 +18,8 @@ from utvm.cli.udev import rules_for_boards
 from utvm.environment.recipe import load_recipe
 from utvm.errors import ExitCode, ProvisionError, ToolchainError
 from utvm.probe import udev
-from utvm.probe.usb import ProbeId, detect
+from utvm.probe.choice import ids_of
+from utvm.probe.usb import detect
 from utvm.toolchain import DIRECTORY, ROOT, Toolchain
 
 
@@ -100,13 +101,10 @@ def _python() -> Iterator[_Finding]:
 
 
 def _usb() -> Iterator[_Finding]:
-    known = [
-        ProbeId(probe.kind, probe.vendor, probe.product) for board in boards.probed() for probe in board.probes
-    ]
-    detection = detect(known)
+    detection = detect([each for board in boards.probed() for each in ids_of(board)])
     present = "" if detection.problem else "yes"
     yield _Finding("USB stack", present, detection.problem or "", needed=False)
-    probes = ", ".join(f"{probe.kind} {probe.serial or 'without readable serial'}" for probe in detection.probes)
+    probes = ", ".join(probe.spoken for probe in detection.probes)
     yield _Finding("debug probes", probes, "plug a board in; virtual boards need none", needed=False)
     for probe in detection.probes:
         advice = escape(probe.problem)

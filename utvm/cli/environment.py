@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
+from utvm import boards
 from utvm.cli.checks import lock_python_packages
 from utvm.cli.model import write_whole
 from utvm.cli.output import OUT
@@ -19,6 +20,7 @@ from utvm.environment.drafts import draft
 from utvm.environment.locked import Locked, fetch, load_locked
 from utvm.environment.recipe import PROVISION, load_recipe
 from utvm.environment.store import Store
+from utvm.environment.usb import extra_for
 from utvm.errors import ConfigError
 from utvm.toolchain import ROOT
 
@@ -154,27 +156,37 @@ def build_machine_box(no_cache: bool, json: str, mirror: str, archive_path: str)
         Path(json).write_text(json_format.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
-def run_in_container(command: str) -> int:
+def run_in_container(command: str, board: str = "", probe: str = "") -> int:
     """Run a command in a container and return its exit code.
 
+    Args:
+        board: whose probes on USB the container gets.
+        probe: serial number of the one that it gets.
+
     Raises:
-        UtvmError: no engine answers, or it has no image for the checkout's locks.
+        UtvmError: no engine answers, or it has no image for the checkout's locks; there is no such probe.
     """
     words = shlex.split(command)
     if not words:
         raise ConfigError("no command to run", "./inv docker.run './inv hil --board host'")
+    extra = _extra(board, probe)
     with engine.connected() as client:
-        return container.run(client, tags(load_locked())[0], words)
+        return container.run(client, tags(load_locked())[0], words, extra)
 
 
-def open_shell() -> int:
-    """Open a shell in a container and return its exit code.
+def open_shell(board: str = "", probe: str = "") -> int:
+    """Open a shell in a container and return its exit code. Arguments as :func:`run_in_container`.
 
     Raises:
-        UtvmError: no engine answers, it has no image for the checkout's locks, or there is no terminal.
+        UtvmError: as :func:`run_in_container`; or there is no terminal.
     """
+    extra = _extra(board, probe)
     with engine.connected() as client:
-        return container.shell(client, tags(load_locked())[0])
+        return container.shell(client, tags(load_locked())[0], extra)
+
+
+def _extra(board: str, probe: str) -> container.Extra | None:
+    return extra_for(boards.load(board) if board else None, probe) if board or probe else None
 
 
 def _figures(locked: Locked, made: Built) -> str:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from utvm import boards, hil
-from utvm.attach import wish
 from utvm.errors import ConfigError, ExitCode
 from utvm.hil import nightly
 from utvm.hil.plugin import REPORT_ROOT
 from utvm.hil.suites import check_wish
+from utvm.probe.choice import wish
 
 NIGHTLY_ROOT = REPORT_ROOT / "nightly"
 

@@ -36,10 +36,19 @@ _BLOCK = 1 << 16
 
 @dataclass(frozen=True)
 class Extra:
-    """What a container has beyond the usual: folders of the host by their place in it, and rules for devices."""
+    """What a container has beyond the usual.
+
+    Attributes:
+        folders: of the host, each with its place in the container.
+        device_rules: which kinds of device may be opened, in the words of the kernel's control groups.
+        devices: device nodes of the host, under their own names.
+        groups: numbers of groups that its user is in.
+    """
 
     folders: Mapping[str, str] = field(default_factory=dict)
     device_rules: Sequence[str] = ()
+    devices: Sequence[str] = ()
+    groups: Sequence[int] = ()
 
 
 def run(client: docker.DockerClient, image: str, command: Sequence[str], extra: Extra | None = None) -> int:
@@ -97,6 +106,8 @@ def _created(
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
         "device_cgroup_rules": list(extra.device_rules),
+        "devices": [f"{node}:{node}:rw" for node in extra.devices],
+        "group_add": [str(group) for group in extra.groups],
         # A first process that passes signals on and collects orphans.
         "init": True,
         "tty": tty,

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from utvm import attach, boards
+from utvm import boards
 from utvm.attach import Bench
 from utvm.boards import Board, ProcessBoard
 from utvm.compiler import Library, compile_model
@@ -35,6 +35,7 @@ from utvm.hil.keeper import BenchKeeper, Keeper
 from utvm.hil.process_keeper import ProcessKeeper
 from utvm.hil.report import new_run_id
 from utvm.hil.results import ModelResult, Statistics
+from utvm.probe import choice
 from utvm.process import end_in_order_on_signals
 from utvm.session import RunResult, Session
 from utvm.session.rpc_board import RpcBoard
@@ -72,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if not option.board:
             raise ConfigError("--board is missing", f"boards: {', '.join(boards.names())}")
         board = boards.load_any(option.board)
-        wish = attach.wish(option.physical, option.virtual)
+        wish = choice.wish(option.physical, option.virtual)
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from error
     config.stash[_BOARD] = board

@@ -86,7 +86,8 @@ class Course:
 
     def _begin_suites(self, health: BoardResult) -> None:
         """Start the suites on the very board that was healthy: one that vanishes is not replaced by another."""
-        serial = health.serial if health.kind == "physical" else ""
+        # That of a virtual board on USB is the one that was asked for.
+        serial = health.serial if health.kind == "physical" else self.turn.entry.serial
         self._step_began = time.monotonic()
         self._job = self._start("suites", self._wish(health.kind, serial), self.turn.entry.suites or ())
 

@@ -11,11 +11,11 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from utvm import boards
-from utvm.attach import Wish
 from utvm.boards import AnyBoard, ProcessBoard
 from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError, ProbeError
 from utvm.hil import suites
+from utvm.probe.choice import Wish
 from utvm.toolchain import ROOT
 
 PROJECT_LIST = ROOT / "nightly.yaml"
@@ -108,7 +108,7 @@ def _may_be_one(one: Turn, other: Turn) -> bool:
     """Whether both could be on one board: the same probe, or one name and nothing that tells them apart."""
     if one.entry.serial and other.entry.serial:
         return one.entry.serial == other.entry.serial
-    # A serial number names a physical board.
+    # A serial number names a probe on USB, which no virtual board without one has.
     kinds = {"physical" if turn.entry.serial else turn.entry.kind for turn in (one, other)}
     if kinds == {"virtual"}:
         # With another setting, it is another machine that is emulated.
