@@ -237,8 +237,8 @@ class Objects:
 def _as_called(path: Path, path_map: Sequence[tuple[Path, str]]) -> str:
     """Return how a path is called to the compiler: with a dot where its directory ends.
 
-    GCC lists a source twice in debug information, under both names, unless they are the same: with the dot they never
-    are, also where the checkout lies in the very directory that stands for it.
+    GCC lists a source twice in debug information, under its own name and under what stands for that, unless they
+    are the same: with the dot they never are, also where the checkout lies in the directory that stands for it.
     """
     for directory, _ in reversed(path_map):
         if path.is_relative_to(directory):

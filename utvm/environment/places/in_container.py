@@ -1,0 +1,61 @@
+"""A place: a container of the frozen environment."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from utvm.environment import container, engine
+from utvm.environment.build import load_locked, tags
+from utvm.environment.container import Extra
+from utvm.environment.places.errand import Errand
+from utvm.environment.python_layer import CHECKOUT
+from utvm.errors import ConfigError
+from utvm.toolchain import ROOT
+
+_OTHERS = PurePosixPath("/mnt")
+
+
+@dataclass(frozen=True)
+class InContainer:
+    """A container of the image that the checkout's locks ask for: a :class:`utvm.environment.places.errand.Place`.
+
+    Args:
+        devices: rules for the host's devices that it may use, and the folders that these are in.
+    """
+
+    devices: Extra = field(default_factory=Extra)
+
+    def run(self, errand: Errand) -> int:
+        """Run a command in it.
+
+        Raises:
+            ConfigError: a folder to be written cannot be made; the locks are wrong.
+            ProvisionError: no engine answers, or it has no image for the checkout's locks.
+            KeyboardInterrupt: interrupted.
+        """
+        # The engine would make them as root.
+        for folder in errand.fills:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(
+                    f"{folder}: cannot be made: {error.strerror}", "choose another folder"
+                ) from error
+        places = _called(errand.folders)
+        more = {str(path): name for path, name in places.items() if ROOT not in path.parents}
+        extra = Extra({**self.devices.folders, **more}, self.devices.device_rules)
+        with engine.connected() as client:
+            return container.run(client, tags(load_locked())[0], ["./inv", *errand.spelled(places)], extra)
+
+
+def _called(folders: Sequence[Path]) -> dict[Path, str]:
+    """Return what a container calls some folders: what lies side by side does so there, under its own name."""
+    parents = list(dict.fromkeys(path.parent for path in folders))
+    return {
+        path: str(
+            PurePosixPath(CHECKOUT) / path.relative_to(ROOT)
+            if ROOT in path.parents
+            else _OTHERS / str(parents.index(path.parent)) / path.name
+        )
+        for path in folders
+    }
