@@ -419,6 +419,22 @@ def docker_build(
     build_image(no_cache, json, mirror, archive, export_only)
 
 
+@task(
+    name="box",
+    help=_MIRROR
+    | {
+        "no_cache": "make every layer anew, and compare it with the one that was kept",
+        "json": "where to write the digest, sizes and times",
+        "archive": "take the package files from this archive (see env.archive), not from the network",
+    },
+)
+def vm_box(_: Context, no_cache: bool = False, json: str = "", mirror: str = "", archive: str = "") -> None:
+    """Make the environment's virtual machine from the locks, as a Vagrant box with its catalogue."""
+    from utvm.cli.environment import build_machine_box
+
+    build_machine_box(no_cache, json, mirror, archive)
+
+
 @task(name="shell")
 def docker_shell(_: Context) -> int:
     """Open a shell in a container of the environment, in the checkout, as yourself."""
@@ -445,6 +461,7 @@ def _namespace() -> Collection:
         "lock": (lock_python,),
         "env": (env_lock, env_verify, env_diff, env_archive),
         "docker": (docker_build, docker_shell, docker_run),
+        "vm": (vm_box,),
     }.items():
         collection = Collection(name)
         for member in members:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 from tests.environment.lock_maker import files_in
 from tests.processes import gone
 from utvm.environment import debian, python_lock
-from utvm.environment.build import fetch, load_locked
+from utvm.environment.locked import fetch, load_locked
 from utvm.environment.recipe import PROVISION, load_recipe
 from utvm.environment.store import Store
 from utvm.toolchain import ROOT
@@ -30,12 +31,15 @@ pytestmark = [
 _BUILD = """
 import json, sys
 from pathlib import Path
-from utvm.environment.build import build, fetch, load_locked
+from utvm.environment.box.box import build_box
+from utvm.environment.build import build
+from utvm.environment.locked import fetch, load_locked
 from utvm.environment.store import Store
 locked, store = load_locked(Path(sys.argv[1])), Store(Path("packages"))
-fetch(locked, store, Path(sys.argv[2]), "")
+fetch(locked, store, Path(sys.argv[2]), "", machine=True)
 made = build(locked, store, Path("out"), layers=Path("layers"))
-print(json.dumps([made.image.digest, made.image.unpacked]))
+box = build_box(locked, store, Path("box"), layers=Path("layers"))
+print(json.dumps([made.image.digest, made.image.unpacked, box.digest]))
 """
 # Only root can do without a network that is there.
 _OFFLINE = ("unshare", "--net") if os.geteuid() == 0 else ()
@@ -64,7 +68,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     debian.write_lock(debian.resolve(recipe, debian.mirrors(recipe.debian)), folder / "debian.lock")
     pinned = python_lock.pins(folder / "python.lock", recipe.python)
     python_lock.write_lock(python_lock.resolve(recipe, pinned), folder / "wheels.lock")
-    fetch(load_locked(folder), Store(folder.parent / "store"), None, "")
+    fetch(load_locked(folder), Store(folder.parent / "store"), None, "", machine=True)
     return folder
 
 
@@ -80,21 +84,67 @@ def _maker(small: Path, folder: Path, umask: int, **env: str) -> "subprocess.Pop
     )
 
 
-def test_two_makers_without_a_network_make_the_same_bytes(small: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def twins(small: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The folders of two makers that have nothing in common but the lock, and no network."""
+    folder = tmp_path_factory.mktemp("twins")
     makers = [
-        _maker(small, tmp_path / "one", 0o022, TZ="UTC", LC_ALL="C"),
-        _maker(small, tmp_path / "another place", 0o077, TZ="Asia/Tokyo", LC_ALL="de_DE.UTF-8", LANG="de_DE"),
+        _maker(small, folder / "one", 0o022, TZ="UTC", LC_ALL="C"),
+        _maker(small, folder / "another place", 0o077, TZ="Asia/Tokyo", LC_ALL="de_DE.UTF-8", LANG="de_DE"),
     ]
-    said = [maker.communicate(timeout=1200)[0] for maker in makers]
+    said = [maker.communicate(timeout=2400)[0] for maker in makers]
     assert [maker.returncode for maker in makers] == [0, 0]
     assert said[0] == said[1]
     assert json.loads(said[0])[1] > 50_000_000
-    outputs = [tmp_path / place / "out" for place in ("one", "another place")]
-    sums = [(output / "SHA256SUMS").read_text() for output in outputs]
+    return folder / "one", folder / "another place"
+
+
+@pytest.mark.parametrize("output", ["out", "box"])
+def test_two_makers_without_a_network_make_the_same_bytes(twins: tuple[Path, Path], output: str) -> None:
+    sums = [(folder / output / "SHA256SUMS").read_text() for folder in twins]
     assert sums[0] == sums[1]
     assert sorted(line.split("  ")[1] for line in sums[0].splitlines()) == [
-        name for name in files_in(outputs[0]) if name != "SHA256SUMS"
+        name for name in files_in(twins[0] / output) if name != "SHA256SUMS"
     ]
+
+
+def test_a_catalogue_names_the_box_by_its_checksum(twins: tuple[Path, Path]) -> None:
+    catalogue = json.loads((twins[0] / "box" / "utvm.json").read_text())
+    (provider,) = catalogue["versions"][0]["providers"]
+    said = subprocess.run(
+        ["sha256sum", twins[0] / "box" / provider["url"]], capture_output=True, text=True, check=True
+    ).stdout
+    assert (provider["checksum_type"], provider["checksum"]) == ("sha256", said.split()[0])
+
+
+def test_a_box_s_disk_is_sound_and_no_younger_than_the_lock(
+    small: Path, twins: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """As e2fsprogs sees it; that it starts is shown where a machine is started from the box."""
+    if shutil.which("qemu-img") is None:
+        pytest.skip("this machine lacks qemu-utils")
+    subprocess.run(["tar", "-xf", twins[0] / "box" / "utvm.box", "-C", tmp_path], check=True)
+    subprocess.run(["qemu-img", "convert", "-O", "raw", tmp_path / "box.img", tmp_path / "raw"], check=True)
+    with (tmp_path / "raw").open("rb") as disk:
+        first = disk.read(512)
+    assert (first[446], first[450], first[510:]) == (0x80, 0x83, b"\x55\xaa")
+    begin = int.from_bytes(first[454:458], "little") * 512
+    partition = f"{tmp_path / 'raw'}?offset={begin}"
+    subprocess.run(["/usr/sbin/e2fsck", "-f", "-n", partition], check=True, capture_output=True)
+    epoch = load_locked(small).debian.epoch
+    # Inode 2 is the root folder; the one of a file that a package brought, and of one that is the box's own.
+    for name in ("<2>", "/etc/debian_version", "/etc/sudoers.d/vagrant", "/opt/utvm/environment.json"):
+        said = subprocess.run(
+            ["/usr/sbin/debugfs", "-R", f"stat {name}", partition], capture_output=True, text=True, check=True
+        ).stdout
+        times = {key: int(value, 16) for key, value in re.findall(r"(\w+time): 0x([0-9a-f]+):0", said)}
+        assert times.pop("mtime") <= epoch
+        assert times == dict.fromkeys(("ctime", "atime", "crtime"), epoch)
+        assert "User:     0   Group:     0" in said
+    home = subprocess.run(
+        ["/usr/sbin/debugfs", "-R", "stat /home/vagrant", partition], capture_output=True, text=True, check=True
+    ).stdout
+    assert "User:  1000   Group:  1000" in home
 
 
 def _deep_at_work(maker: "subprocess.Popen[str]") -> list[psutil.Process]:

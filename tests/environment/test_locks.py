@@ -10,7 +10,7 @@ import pytest
 
 from tests.environment.lock_maker import deb, debian_lock, wheel, wheel_lock
 from utvm.environment import debian, difference, python_lock
-from utvm.environment.build import load_locked
+from utvm.environment.locked import load_locked
 from utvm.environment.recipe import PROVISION, dpkg_filters, load_recipe
 from utvm.errors import ConfigError, ProvisionError
 from utvm.toolchain import ROOT, Toolchain

@@ -3,6 +3,7 @@
 import contextlib
 import json as json_format
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.markup import escape
@@ -10,13 +11,16 @@ from rich.markup import escape
 from utvm.cli.checks import lock_python_packages
 from utvm.cli.output import OUT
 from utvm.environment import container, debian, difference, engine, python_lock
-from utvm.environment.build import Built, Locked, build, fetch, load_locked, tags
+from utvm.environment.box.box import BOX, CATALOGUE, box_name, build_box
+from utvm.environment.build import Built, build, tags
+from utvm.environment.locked import Locked, fetch, load_locked
 from utvm.environment.recipe import load_recipe
 from utvm.environment.store import Store
 from utvm.errors import ConfigError
 from utvm.toolchain import ROOT
 
 _OUTPUT = ROOT / "build" / "environment"
+_BOX_OUTPUT = ROOT / "build" / "box"
 _MB = 1_000_000
 
 
@@ -57,9 +61,11 @@ def verify(mirror: str) -> None:
     OUT.print("environment.yaml, debian.txt, python.in and their locks belong together")
     store = Store()
     with OUT.status("hashing") as status:
-        fetch(locked, store, None, mirror, status.update)
-        size = sum(store.verified(package).stat().st_size for package in locked.packages)
-    OUT.print(f"{len(locked.packages)} package files, {size // _MB} MB, have the SHA-256 that the locks say")
+        fetch(locked, store, None, mirror, status.update, machine=True)
+        size = sum(store.verified(package).stat().st_size for package in locked.machine_packages)
+    OUT.print(
+        f"{len(locked.machine_packages)} package files, {size // _MB} MB, have the SHA-256 that the locks say"
+    )
     OUT.print(f"environment {locked.digest}")
 
 
@@ -84,9 +90,9 @@ def archive(output: Path, mirror: str) -> None:
     locked = load_locked()
     store, target = Store(), Store(output)
     with OUT.status("fetching") as status:
-        fetch(locked, store, None, mirror, status.update)
+        fetch(locked, store, None, mirror, status.update, machine=True)
         status.update("copying")
-        new = store.copy(locked.packages, target)
+        new = store.copy(locked.machine_packages, target)
     folder = output / "environments" / locked.digest
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in locked.files.items():
@@ -121,6 +127,31 @@ def build_image(no_cache: bool, json: str, mirror: str, archive_path: str, expor
         Path(json).write_text(_figures(locked, made), encoding="utf-8")
 
 
+def build_machine_box(no_cache: bool, json: str, mirror: str, archive_path: str) -> None:
+    """Make the Vagrant box and write it with its catalogue.
+
+    Raises:
+        UtvmError: the locks are wrong, a file cannot be had, or a tool fails.
+    """
+    locked, store = load_locked(), Store()
+    with OUT.status("fetching") as status:
+        fetch(locked, store, Path(archive_path) if archive_path else None, mirror, status.update, machine=True)
+        made = build_box(locked, store, _BOX_OUTPUT, anew=no_cache, progress=status.update)
+    OUT.print(f"box          sha256:{made.digest}")
+    OUT.print(f"environment  {locked.digest}")
+    OUT.print(f"size         {made.size // _MB} MB")
+    OUT.print(f"written to   {escape(str(made.folder))}: {BOX}, and {CATALOGUE} for {box_name(locked)}")
+    if json:
+        figures = {
+            "digest": f"sha256:{made.digest}",
+            "environment": locked.digest,
+            "name": box_name(locked),
+            "bytes": made.size,
+            "seconds": _rounded(made.seconds),
+        }
+        Path(json).write_text(json_format.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
 def run_in_container(command: str) -> int:
     """Run a command in a container and return its exit code.
 
@@ -150,9 +181,13 @@ def _figures(locked: Locked, made: Built) -> str:
         "environment": locked.digest,
         "tags": made.image.tags,
         "bytes": {"layers": made.image.size, "unpacked": made.image.unpacked},
-        "seconds": {step: round(spent, 3) for step, spent in made.seconds.items()},
+        "seconds": _rounded(made.seconds),
     }
     return json_format.dumps(figures, indent=1) + "\n"
+
+
+def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {step: round(spent, 3) for step, spent in seconds.items()}
 
 
 def _kept_locks() -> dict[Path, bytes]:

@@ -11,7 +11,8 @@ import json
 import re
 import tempfile
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from pydantic import Field
@@ -38,11 +39,15 @@ class DebianPackage(Record):
 
 
 class DebianLock(Record):
-    """All packages, sorted by name; ``date`` is that of the newest index they were chosen from."""
+    """All packages, sorted by name; ``date`` is that of the newest index they were chosen from.
+
+    ``machine`` are those that only the virtual machine has, beside all others.
+    """
 
     date: datetime.datetime
     recipe: str
     packages: tuple[DebianPackage, ...] = Field(min_length=1)
+    machine: tuple[DebianPackage, ...] = ()
 
     @property
     def epoch(self) -> int:
@@ -61,9 +66,13 @@ def load_lock(path: Path = LOCK) -> DebianLock:
 
 def write_lock(lock: DebianLock, path: Path) -> None:
     """Write a lock: JSON, a package a line, so that version control shows which ones change."""
-    packages = ",\n".join(f"  {json.dumps(package.model_dump())}" for package in lock.packages)
+    lists = "".join(
+        f',\n "{name}": [\n' + ",\n".join(f"  {json.dumps(one.model_dump())}" for one in packages) + "\n ]"
+        for name, packages in (("packages", lock.packages), ("machine", lock.machine))
+        if packages
+    )
     head = json.dumps({"date": lock.date.isoformat(), "recipe": lock.recipe}, indent=1)[:-2]
-    path.write_text(f'{head},\n "packages": [\n{packages}\n ]\n}}\n', encoding="utf-8")
+    path.write_text(f"{head}{lists}\n}}\n", encoding="utf-8")
 
 
 def check_current(lock: DebianLock, recipe: Recipe) -> None:
@@ -73,7 +82,8 @@ def check_current(lock: DebianLock, recipe: Recipe) -> None:
         ConfigError: it was not.
     """
     if lock.recipe != recipe.debian_digest:
-        missing = sorted(recipe.debian_packages.keys() - {package.name for package in lock.packages})
+        wanted = recipe.debian_packages.keys() | recipe.machine.packages.keys()
+        missing = sorted(wanted - {package.name for package in (*lock.packages, *lock.machine)})
         detail = f": it lacks {', '.join(missing)}" if missing else ""
         raise ConfigError(
             f"debian.lock was made from other lists than environment.yaml and debian.txt{detail}", _REMAKE
@@ -129,22 +139,35 @@ def resolve(recipe: Recipe, bases: Mapping[str, str]) -> DebianLock:
             hint="is the mirror reachable? Name another with --mirror URL",
         )
         base_system = _required_names(process.run([*apt, "apt-cache", "dumpavail"], error=ProvisionError))
-        wanted = sorted(base_system | recipe.debian_packages.keys())
-        uris = process.run(
-            [*apt, "apt-get", "install", "--print-uris", "--yes", "--quiet", *wanted],
-            error=ProvisionError,
-            hint="is every name in provision/debian.txt and environment.yaml a package of the suites?",
-        )
-        files = dict(_places(uris, bases))
-        names = sorted({file.rpartition("/")[2].partition("_")[0] for file in files})
-        shown = process.run([*apt, "apt-cache", "show", *names], error=ProvisionError)
-        packages = {file: _package(stanza, files) for stanza, file in _stanzas(shown) if file in files}
+        wanted = base_system | recipe.debian_packages.keys()
+        packages = _choose(apt, bases, wanted)
+        more = _choose(apt, bases, wanted | recipe.machine.packages.keys())
         date = _newest_index(Path(apt[1].partition("=")[2]).parent)
+    if not set(packages) <= set(more):
+        # One that needs the place of another: the machine could not be the container and something more.
+        lost = ", ".join(sorted(package.name for package in set(packages) - set(more)))
+        raise ProvisionError(
+            f"environment.yaml: machine.packages push out {lost}", "choose others for the machine"
+        )
+    machine = tuple(package for package in more if package not in set(packages))
+    return DebianLock(date=date, recipe=recipe.debian_digest, packages=packages, machine=machine)
+
+
+def _choose(apt: Sequence[str], bases: Mapping[str, str], wanted: AbstractSet[str]) -> tuple[DebianPackage, ...]:
+    """Return what apt would install for these names, sorted by name."""
+    uris = process.run(
+        [*apt, "apt-get", "install", "--print-uris", "--yes", "--quiet", *sorted(wanted)],
+        error=ProvisionError,
+        hint="is every name in provision/debian.txt and environment.yaml a package of the suites?",
+    )
+    files = dict(_places(uris, bases))
+    names = sorted({file.rpartition("/")[2].partition("_")[0] for file in files})
+    shown = process.run([*apt, "apt-cache", "show", *names], error=ProvisionError)
+    packages = {file: _package(stanza, files) for stanza, file in _stanzas(shown) if file in files}
     unknown = files.keys() - packages.keys()
     if unknown:
         raise ProvisionError(f"apt shows no record of {', '.join(sorted(unknown))}")
-    ordered = sorted(packages.values(), key=lambda package: (package.name, package.architecture))
-    return DebianLock(date=date, recipe=recipe.debian_digest, packages=tuple(ordered))
+    return tuple(sorted(packages.values(), key=lambda package: (package.name, package.architecture)))
 
 
 @contextlib.contextmanager

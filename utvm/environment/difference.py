@@ -41,6 +41,7 @@ def describe(old: str, new: str) -> list[str]:
     debian = [_load(place, _DEBIAN, DebianLock) for place in (old, new)]
     wheels = [_load(place, _WHEELS, WheelLock) for place in (old, new)]
     lines = list(_changes("Debian", *({package.name: package for package in lock.packages} for lock in debian)))
+    lines += _changes("Machine", *({package.name: package for package in lock.machine} for lock in debian))
     lines += _changes("Python", *({wheel.name: wheel for wheel in lock.wheels} for lock in wheels))
     if debian[0].date != debian[1].date:
         lines.append(

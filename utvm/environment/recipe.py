@@ -46,6 +46,18 @@ class DebianPart(Record):
     multilibs: dict[str, Multilibs]
 
 
+class MachinePart(Record):
+    """What the virtual machine has beyond the container.
+
+    ``packages`` says what each is for; ``early_drivers`` are in its initial RAM disk; ``disk_gib`` is the size of
+    its disk, which takes only what is written to it.
+    """
+
+    packages: dict[str, str] = Field(min_length=1)
+    early_drivers: tuple[str, ...] = Field(min_length=1)
+    disk_gib: int = Field(ge=4)
+
+
 class PythonPart(Record):
     """What the Python packages are chosen for, and what is left out: packages, and files of the others."""
 
@@ -64,6 +76,7 @@ class PythonPart(Record):
 
 class _File(Record):
     debian: DebianPart
+    machine: MachinePart
     python: PythonPart
 
 
@@ -71,11 +84,13 @@ class _File(Record):
 class Recipe:
     """The environment as it is wanted.
 
-    ``debian_packages`` are the names asked for, ``requirements`` the lines of ``python.in``. ``debian_digest``
-    changes whenever the lock has to be resolved anew, ``digest`` also with what is left out.
+    ``debian_packages`` are the names asked for, the virtual machine's own not among them; ``requirements`` the
+    lines of ``python.in``. ``debian_digest`` changes whenever the lock has to be resolved anew, ``digest`` also
+    with what is left out.
     """
 
     debian: DebianPart
+    machine: MachinePart
     python: PythonPart
     debian_packages: Mapping[str, str]
     requirements: tuple[str, ...]
@@ -125,11 +140,14 @@ def load_recipe(folder: Path = PROVISION) -> Recipe:
         file.debian.architecture,
         *(f"{suite} {archive}" for suite, archive in file.debian.suites.items()),
         *packages,
+        "machine",
+        *sorted(file.machine.packages),
     )
     python_in = _read(folder / "python.in")
     requirements = tuple(filter(None, (line.partition("#")[0].strip() for line in python_in.splitlines())))
     return Recipe(
         debian=file.debian,
+        machine=file.machine,
         python=file.python,
         debian_packages=packages,
         requirements=requirements,

@@ -10,7 +10,7 @@ import utvm
 from utvm import process
 from utvm.boards import AnyBoard, Board
 from utvm.cache import content_key, tree_digest
-from utvm.environment.build import environment_digest
+from utvm.environment.locked import environment_digest
 from utvm.environment.places import here
 from utvm.environment.recipe import PROVISION
 from utvm.errors import ProvisionError

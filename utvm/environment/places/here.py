@@ -19,7 +19,7 @@ from typing import Literal, get_args
 
 from utvm import process
 from utvm.cache import content_key
-from utvm.environment.build import environment_digest, load_locked
+from utvm.environment.locked import environment_digest, load_locked
 from utvm.errors import ConfigError, ProvisionError
 
 Kind = Literal["host", "docker"]

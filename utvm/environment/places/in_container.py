@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from utvm.environment import container, engine
-from utvm.environment.build import load_locked, tags
+from utvm.environment.build import tags
 from utvm.environment.container import Extra
+from utvm.environment.locked import load_locked
 from utvm.environment.places.errand import Errand
 from utvm.environment.python_layer import CHECKOUT
 from utvm.errors import ConfigError

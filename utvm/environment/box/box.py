@@ -1,0 +1,130 @@
+"""The box: the disk with what Vagrant wants to know of it, and a catalogue that names both by their checksum."""
+
+import json
+import tarfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from utvm.cache import file_digest
+from utvm.environment.box.disk import make_disk
+from utvm.environment.box.system import system_shape
+from utvm.environment.build import write_sums
+from utvm.environment.drafts import draft
+from utvm.environment.layers import Layers
+from utvm.environment.locked import Locked
+from utvm.environment.store import Progress, Store
+
+BOX = "utvm.box"
+CATALOGUE = "utvm.json"
+KERNEL = "vmlinuz"
+"""In the box beside the disk: by starting it alone, one sees soon whether a way to run the machine works."""
+
+# What every machine of this box needs to be told apart from Vagrant's usual ones: how its disk is attached.
+_VAGRANTFILE = """Vagrant.configure("2") do |config|
+  config.vm.provider :libvirt do |libvirt|
+    libvirt.disk_bus = "virtio"
+  end
+end
+"""
+
+
+@dataclass(frozen=True)
+class BuiltBox:
+    """A box that was made: ``digest`` is the SHA-256 of its file, ``seconds`` what each step took."""
+
+    folder: Path
+    digest: str
+    size: int
+    seconds: Mapping[str, float]
+
+
+def box_name(locked: Locked) -> str:
+    """Return what Vagrant calls the box: after its environment."""
+    return f"utvm/{locked.digest[:12]}"
+
+
+def box_version(locked: Locked) -> str:
+    """Return the box's version: the lock's date, as Vagrant's numbers go."""
+    return f"{locked.debian.date:%Y.%m.%d}"
+
+
+def build_box(
+    locked: Locked,
+    store: Store,
+    output: Path,
+    *,
+    anew: bool = False,
+    layers: Path | None = None,
+    progress: Progress | None = None,
+) -> BuiltBox:
+    """Make the box from files that are in the store, and write it beside its catalogue and checksums.
+
+    Args:
+        output: the folder to write; an earlier box in it is replaced by the whole new one.
+        anew, layers: see :class:`utvm.environment.layers.Layers`.
+
+    Raises:
+        ProvisionError: a file is damaged, a tool fails, the disk is full, or a layer came out differently.
+        ConfigError: a file of the machine cannot be read.
+    """
+    say = progress or (lambda _: None)
+    made = Layers(locked, store, layers, anew, progress)
+    system, python = made.machine(system_shape(locked.recipe.machine)), made.python()
+    begin = time.monotonic()
+    with draft(output.parent) as folder:
+        whole, work = folder / "box", folder / "work"
+        whole.mkdir()
+        work.mkdir()
+        say("the disk")
+        make_disk(
+            [system.path, python.path],
+            work,
+            folder / "disk.qcow2",
+            folder / KERNEL,
+            name=locked.digest,
+            epoch=locked.debian.epoch,
+            gib=locked.recipe.machine.disk_gib,
+        )
+        say("the box")
+        _write_box(folder / "disk.qcow2", folder / KERNEL, whole / BOX, locked)
+        digest = file_digest(whole / BOX)
+        (whole / CATALOGUE).write_text(_catalogue(locked, digest), encoding="utf-8")
+        write_sums(whole)
+        if output.exists():
+            output.rename(folder / "earlier")
+        whole.rename(output)
+    seconds = {**made.seconds, "disk and box": time.monotonic() - begin}
+    return BuiltBox(output, digest, (output / BOX).stat().st_size, seconds)
+
+
+def _write_box(disk: Path, kernel: Path, output: Path, locked: Locked) -> None:
+    """Write the archive as vagrant-libvirt's documentation has it ("Box Format"); the disk is compressed."""
+    metadata = {"provider": "libvirt", "format": "qcow2", "virtual_size": locked.recipe.machine.disk_gib}
+    texts = {"Vagrantfile": _VAGRANTFILE, "metadata.json": json.dumps(metadata)}
+    with tarfile.open(output, "w", format=tarfile.GNU_FORMAT) as tar:
+        for name, text in sorted(texts.items()):
+            (output.parent / name).write_text(text, encoding="utf-8")
+            _add(tar, output.parent / name, name, locked.debian.epoch)
+            (output.parent / name).unlink()
+        _add(tar, disk, "box.img", locked.debian.epoch)
+        _add(tar, kernel, KERNEL, locked.debian.epoch)
+
+
+def _add(tar: tarfile.TarFile, path: Path, name: str, epoch: int) -> None:
+    info = tarfile.TarInfo(name)
+    info.size, info.mtime, info.mode = path.stat().st_size, epoch, 0o644
+    with path.open("rb") as content:
+        tar.addfile(info, content)
+
+
+def _catalogue(locked: Locked, digest: str) -> str:
+    """Return the catalogue (Vagrant's documentation, "Box Catalog Metadata"); the box lies beside it."""
+    provider = {"name": "libvirt", "url": BOX, "checksum_type": "sha256", "checksum": digest}
+    catalogue = {
+        "name": box_name(locked),
+        "description": f"utvm environment {locked.digest}",
+        "versions": [{"version": box_version(locked), "providers": [provider]}],
+    }
+    return json.dumps(catalogue, indent=1) + "\n"

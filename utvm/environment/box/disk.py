@@ -1,0 +1,202 @@
+"""The machine's disk: a root file system as ext4, with a boot loader, in QEMU's format.
+
+It is made with no mount and no loop device, by the programs that are in the root file system itself: those of the
+lock, not of the computer at hand. What they would take from the clock or draw by lot is told to them.
+"""
+
+import os
+import re
+import shutil
+import struct
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from utvm import process
+from utvm.errors import ProvisionError
+
+_SECTOR = 512
+_START = 2048  # Sectors before the only partition: the usual MiB, in which the boot loader lies.
+_BOOT_CODE = 440  # Bytes of the first sector that are the boot loader's (UEFI specification 2.10, table 5.1).
+_LINUX = 0x83
+_PATIENCE = 1800.0  # Seconds that a program may take.
+_BLOCK = 1 << 20
+_LIBRARIES = ("usr/lib/x86_64-linux-gnu", "usr/lib")
+_LOADER_MODULES = ("biosdisk", "part_msdos", "ext2", "linux", "normal", "configfile", "boot", "test", "serial")
+
+# No other's programs run beside ours, so the kernel need not keep processors from telling secrets.
+_MENU = """serial --unit=0
+terminal_output console serial
+set timeout=0
+linux /boot/vmlinuz-{version} root=UUID={uuid} rw rootflags=noatime console=tty0 console=ttyS0 quiet net.ifnames=0 mitigations=off
+initrd /boot/initrd.img-{version}
+boot
+"""
+
+
+def make_disk(
+    layers: Sequence[Path], work: Path, output: Path, kernel: Path, *, name: str, epoch: int, gib: int
+) -> None:
+    """Write the disk, and beside it the kernel that it starts.
+
+    Args:
+        layers: tar files that are the root file system, each over those before it.
+        work: an empty folder with room for all that twice; owners are kept in it.
+        output: the file to write, in the format qcow2.
+        kernel: the other file to write.
+        name: what the file system's numbers follow from.
+        epoch: nothing on it is younger, in seconds since 1970.
+        gib: its size as the machine sees it, in GiB.
+
+    Raises:
+        ProvisionError: a program fails, or the system does not fit.
+    """
+    root = work / "root"
+    root.mkdir()
+    root.chmod(0o755)
+    for layer in layers:
+        options = ("--extract", "--numeric-owner", "--preserve-permissions", f"--directory={root}")
+        _as_root(["tar", *options, "--file", layer])
+    programs = _Programs(root, epoch)
+    identity = uuid.uuid5(uuid.NAMESPACE_OID, name)
+    version = _kernel_version(root)
+    shutil.copyfile(root / "boot" / f"vmlinuz-{version}", kernel)
+    _add_menu(root, version, identity, epoch)
+    partition = work / "partition"
+    _make_file_system(programs, root, partition, identity, gib * 1024 - 1)
+    raw = work / "disk"
+    with raw.open("wb") as disk:
+        disk.truncate(gib << 30)
+    _install_loader(programs, root, work, raw, identity)
+    _copy_sparse(partition, raw, _START * _SECTOR)
+    partition.unlink()
+    programs.run("usr/bin/qemu-img", "convert", "-O", "qcow2", "-c", "-o", "compression_type=zstd", raw, output)
+    raw.unlink()
+    _as_root(["rm", "-rf", root])
+
+
+class _Programs:
+    """The programs of a root file system that is only a folder here, run with the libraries beside them."""
+
+    def __init__(self, root: Path, epoch: int) -> None:
+        self._root = root
+        self.epoch = epoch
+        self._variables: Mapping[str, str] = {
+            "E2FSPROGS_FAKE_TIME": str(epoch),
+            "SOURCE_DATE_EPOCH": str(epoch),
+            "MKE2FS_CONFIG": str(root / "etc/mke2fs.conf"),
+            "LC_ALL": "C",
+            "TZ": "UTC",
+        }
+
+    def run(self, program: str, *arguments: str | Path, stdin: str | None = None) -> str:
+        libraries = ":".join(str(self._root / folder) for folder in _LIBRARIES)
+        return _as_root(
+            [
+                "env",
+                *(f"{name}={value}" for name, value in self._variables.items()),
+                self._root / "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
+                "--library-path",
+                libraries,
+                self._root / program,
+                *arguments,
+            ],
+            stdin,
+        )
+
+
+def _as_root(command: Sequence[str | Path], stdin: str | None = None) -> str:
+    """Run a command as root, or as what a user is who has user numbers to give away: files keep their owners."""
+    become = () if os.geteuid() == 0 else ("unshare", "--map-root-user", "--map-auto")
+    # It ends with us even when we are killed outright.
+    return process.run(
+        ["setpriv", "--pdeathsig", "KILL", *become, *command], stdin=stdin, timeout=_PATIENCE, error=ProvisionError
+    )
+
+
+def _kernel_version(root: Path) -> str:
+    (version,) = (path.name.removeprefix("vmlinuz-") for path in (root / "boot").glob("vmlinuz-*"))
+    return version
+
+
+def _add_menu(root: Path, version: str, identity: uuid.UUID, epoch: int) -> None:
+    menu = root / "boot" / "grub" / "grub.cfg"
+    _as_root(["mkdir", "-p", menu.parent])
+    _as_root(["tee", menu], _MENU.format(version=version, uuid=identity))
+    _as_root(["touch", f"--date=@{epoch}", menu, menu.parent, root / "boot", root])
+
+
+def _make_file_system(programs: _Programs, root: Path, partition: Path, identity: uuid.UUID, mib: int) -> None:
+    options = f"hash_seed={identity},lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0"
+    programs.run(
+        *("usr/sbin/mke2fs", "-q", "-t", "ext4", "-m", "0", "-U", str(identity), "-E", options),
+        *("-d", root, partition, f"{mib}M"),
+    )
+    # Two times of each file come from the folder that it lay in; its content's is the lock's.
+    commands = "".join(
+        f"set_inode_field <{number}> {field} @{programs.epoch}\n"
+        for number in used_inodes(programs.run("usr/sbin/dumpe2fs", partition))
+        for field in ("ctime", "atime")
+    )
+    programs.run("usr/sbin/debugfs", "-w", "-f", "-", partition, stdin=commands)
+
+
+def used_inodes(described: str) -> Iterator[int]:
+    """Yield the numbers of all inodes that are in use, from what dumpe2fs says of a file system.
+
+    The first ten are reserved (ext4's documentation, "Special inodes"), and have no time of their own.
+    """
+    count = int(_said(described, r"^Inode count:\s+(\d+)$"))
+    first = int(_said(described, r"^First inode:\s+(\d+)$"))
+    free: set[int] = set()
+    for ranges in re.findall(r"^  Free inodes: (.*)$", described, re.M):
+        for part in filter(None, ranges.split(", ")):
+            begin, _, end = part.partition("-")
+            free.update(range(int(begin), int(end or begin) + 1))
+    return (number for number in range(first, count + 1) if number not in free)
+
+
+def _said(described: str, pattern: str) -> str:
+    found = re.search(pattern, described, re.M)
+    if not found:
+        raise ProvisionError(f"dumpe2fs does not say {pattern!r}", "is its version that of the lock?")
+    return found[1]
+
+
+def _install_loader(programs: _Programs, root: Path, work: Path, raw: Path, identity: uuid.UUID) -> None:
+    """Write GRUB as grub-install lays it out for a PC: boot.img in the first sector, the rest behind it."""
+    modules = root / "usr/lib/grub/i386-pc"
+    early, core = work / "early.cfg", work / "core.img"
+    early.write_text("set root=(hd0,msdos1)\nconfigfile /boot/grub/grub.cfg\n", encoding="utf-8")
+    programs.run(
+        *("usr/bin/grub-mkimage", "--format=i386-pc", "--directory", modules, "--output", core),
+        *("--prefix=(hd0,msdos1)/boot/grub", "--config", early, *_LOADER_MODULES),
+    )
+    code = core.read_bytes()
+    if len(code) > (_START - 1) * _SECTOR:
+        raise ProvisionError(f"GRUB takes {len(code)} bytes, which do not fit before the partition")
+    sectors = raw.stat().st_size // _SECTOR - _START
+    # Active, begins and ends beyond what cylinders could tell.
+    entry = struct.pack("<B3sB3sII", 0x80, b"\xfe\xff\xff", _LINUX, b"\xfe\xff\xff", _START, sectors)
+    first = (modules / "boot.img").read_bytes()[:_BOOT_CODE] + identity.bytes[:4] + bytes(2) + entry + bytes(48)
+    with raw.open("r+b") as disk:
+        disk.write(first + b"\x55\xaa" + code)
+
+
+def _copy_sparse(source: Path, target: Path, offset: int) -> None:
+    """Copy a file into another one that is empty there, leaving out what is a hole in it."""
+    with source.open("rb") as read, target.open("r+b") as write:
+        end = source.stat().st_size
+        position = 0
+        while position < end:
+            try:
+                begin = os.lseek(read.fileno(), position, os.SEEK_DATA)
+            except OSError:
+                return  # No data from here on.
+            position = os.lseek(read.fileno(), begin, os.SEEK_HOLE)
+            read.seek(begin)
+            write.seek(offset + begin)
+            while begin < position:
+                block = read.read(min(_BLOCK, position - begin))
+                write.write(block)
+                begin += len(block)
