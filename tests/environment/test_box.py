@@ -19,7 +19,7 @@ Group 1: (Blocks 8193-16384) csum 0xfc8c [INODE_UNINIT]
   Free blocks: 8451-16384
   Free inodes: 26-48
 Group 2: (Blocks 8193-16384) csum 0xfc8c [INODE_UNINIT]
-  Free inodes: 
+  Free inodes:
 """
 
 

@@ -24,11 +24,12 @@ _BLOCK = 1 << 20
 _LIBRARIES = ("usr/lib/x86_64-linux-gnu", "usr/lib")
 _LOADER_MODULES = ("biosdisk", "part_msdos", "ext2", "linux", "normal", "configfile", "boot", "test", "serial")
 
-# No other's programs run beside ours, so the kernel need not keep processors from telling secrets.
+# Mitigations: no other's programs run beside ours, so processors need not be kept from telling secrets.
+_OPTIONS = "rootflags=noatime console=tty0 console=ttyS0 quiet net.ifnames=0 mitigations=off"
 _MENU = """serial --unit=0
 terminal_output console serial
 set timeout=0
-linux /boot/vmlinuz-{version} root=UUID={uuid} rw rootflags=noatime console=tty0 console=ttyS0 quiet net.ifnames=0 mitigations=off
+linux /boot/vmlinuz-{version} root=UUID={uuid} rw {options}
 initrd /boot/initrd.img-{version}
 boot
 """
@@ -122,7 +123,7 @@ def _kernel_version(root: Path) -> str:
 def _add_menu(root: Path, version: str, identity: uuid.UUID, epoch: int) -> None:
     menu = root / "boot" / "grub" / "grub.cfg"
     _as_root(["mkdir", "-p", menu.parent])
-    _as_root(["tee", menu], _MENU.format(version=version, uuid=identity))
+    _as_root(["tee", menu], _MENU.format(version=version, uuid=identity, options=_OPTIONS))
     _as_root(["touch", f"--date=@{epoch}", menu, menu.parent, root / "boot", root])
 
 
