@@ -31,6 +31,8 @@ _IN_RAM = "into RAM alone, for the debug port: flash stays as it is, and where t
     | {
         "suite": "only these suites, comma-separated: health, flash, memory, debug, counter, operators, int8, "
         "digits, cifar10, faults, ram, rpc, rpc_faults, standing_alone",
+        "in": "where to run: host, this computer as it is, or docker, a container of the locked environment (see "
+        "docker.build); default: here",
         "report_dir": "folder of all reports (default: build/reports)",
     }
 )
@@ -42,11 +44,13 @@ def hil(
     serial: str = "",
     suite: str = "",
     report_dir: str = "",
+    in_: str = "",
 ) -> ExitCode:
     """Run the hardware-in-the-loop suites on a board and report the verdict."""
     from utvm.cli.hil import run_suites
+    from utvm.cli.opening import Where
 
-    return run_suites(board, physical, virtual, serial, suite, report_dir)
+    return run_suites(Where(board, physical, virtual, serial), suite, report_dir, in_)
 
 
 @task(

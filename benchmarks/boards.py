@@ -89,7 +89,7 @@ def measure(turn: nightly.Turn, result: dict[str, Any], reports: Path, logs: Pat
             )
             for model in result["models"]
         ),
-        tools=own["environment"]["tools"],
+        tools=own["environment"]["place"]["tools"],
     )
 
 

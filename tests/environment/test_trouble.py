@@ -23,6 +23,26 @@ def test_no_engine_is_said_before_anything_is_built() -> None:
     assert "DOCKER_HOST" in done.stderr
 
 
+_NO_ENGINE = "unix:///nowhere/docker.sock"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--in", "docker"), 3, "no Docker engine answers at unix:///nowhere/docker.sock"),
+        (("--in", "moon"), 2, "there is no place 'moon'"),
+        (("--in", "docker", "--suite", "no-such"), 2, "there is no suite 'no-such'"),
+        (("--in", "docker", "--virtual"), 2, "host is a process"),
+    ],
+)
+def test_a_place_that_cannot_be_had_is_said_and_leaves_no_report(
+    words: tuple[str, ...], code: int, said: str, tmp_path: Path
+) -> None:
+    done = inv("hil", "--board", "host", *words, "--report-dir", tmp_path / "reports", DOCKER_HOST=_NO_ENGINE)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert not list(tmp_path.rglob("report.json"))
+
+
 def test_an_archive_that_lacks_a_file_is_named(tmp_path: Path) -> None:
     done = inv("docker.build", "--export-only", "--archive", tmp_path / "empty", XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 3

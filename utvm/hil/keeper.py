@@ -39,7 +39,7 @@ class Keeper(Protocol):
 
     @property
     def driver(self) -> str:
-        """What drives the chosen board, a key of :attr:`utvm.hil.results.Environment.tools`."""
+        """What drives the chosen board, a key of :attr:`utvm.hil.results.Place.tools`."""
 
     @property
     def capabilities(self) -> frozenset[str]:

@@ -33,7 +33,7 @@ from utvm.hil.display import Display, standard_output
 from utvm.hil.figures import summarise
 from utvm.hil.keeper import BenchKeeper, Keeper
 from utvm.hil.process_keeper import ProcessKeeper
-from utvm.hil.report import new_run_id
+from utvm.hil.report import logs_beside, new_run_id
 from utvm.hil.results import ModelResult, Statistics
 from utvm.probe import choice
 from utvm.process import end_in_order_on_signals
@@ -85,7 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
     option.continue_on_collection_errors = True
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = new_run_id(started)
-    logs = option.report_dir.parent / "logs" / run_id
+    logs = logs_beside(option.report_dir) / run_id
     keeper: Keeper
     if isinstance(board, ProcessBoard):
         keeper = ProcessKeeper(board, logs)

@@ -94,6 +94,7 @@ class Course:
     def _start(self, step: str, wish: Sequence[str], suites: Sequence[str]) -> Job:
         folder = self._folder / step
         command = [sys.executable, "-m", "utvm.cli", "hil", f"--board={self.turn.where}", *wish]
+        command += [f"--in={self.turn.entry.place}"]
         command += [f"--report-dir={folder / 'reports'}", *([f"--suite={','.join(suites)}"] if suites else [])]
         job = Job(f"the {step} run", command, log=folder / "output.txt", error=ProbeError, cwd=ROOT)
         return self._stack.enter_context(job)
