@@ -20,7 +20,7 @@ _OTHERS = PurePosixPath("/mnt")
 
 
 class InContainer:
-    """A :class:`utvm.environment.places.errand.Place`: a container of the image that the checkout's locks ask for."""
+    """A container of the image for the checkout's locks, as a :class:`utvm.environment.places.errand.Place`."""
 
     def run(self, errand: Errand) -> int:
         """Run a command in it.
