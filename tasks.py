@@ -31,8 +31,10 @@ _IN_RAM = "into RAM alone, for the debug port: flash stays as it is, and where t
     | {
         "suite": "only these suites, comma-separated: health, flash, memory, debug, counter, operators, int8, "
         "digits, cifar10, faults, ram, rpc, rpc_faults, standing_alone",
-        "in": "where to run: host, this computer as it is, or docker, a container of the locked environment (see "
-        "docker.build); default: here",
+        "in": "where to run: host, this computer as it is; docker, a container of the locked environment (see "
+        "docker.build); vm, its virtual machine (see vm.box); default: here",
+        "usb": "with --in vm: st-link or cmsis-dap, the probe of a virtual board that stays on this computer, plugged "
+        "into the machine's USB",
         "report_dir": "folder of all reports (default: build/reports)",
     }
 )
@@ -45,12 +47,13 @@ def hil(
     suite: str = "",
     report_dir: str = "",
     in_: str = "",
+    usb: str = "",
 ) -> ExitCode:
     """Run the hardware-in-the-loop suites on a board and report the verdict."""
     from utvm.cli.hil import run_suites
     from utvm.cli.opening import Where
 
-    return run_suites(Where(board, physical, virtual, serial), suite, report_dir, in_)
+    return run_suites(Where(board, physical, virtual, serial), suite, report_dir, in_, usb)
 
 
 @task(
@@ -474,6 +477,91 @@ def docker_run(_: Context, command: str, board: str = "", probe: str = "") -> in
     return run_in_container(command, board, probe)
 
 
+@task(
+    name="up",
+    help={
+        "box": "path or URL of a box's catalogue, for a machine that is yet to be made (default: vm.box's)",
+        "fresh": "set the machine back to what it was when it was made; what is on its disk is lost",
+    },
+)
+def vm_up(_: Context, box: str = "", fresh: bool = False) -> None:
+    """Have the environment's virtual machine running, with the checkout in it."""
+    from utvm.cli.machine import up
+
+    up(box, fresh)
+
+
+@task(name="ssh")
+def vm_ssh(_: Context) -> int:
+    """Open a shell in the virtual machine, in the checkout."""
+    from utvm.cli.machine import open_shell
+
+    return open_shell()
+
+
+@task(name="run", positional=["command"], help={"command": "one argument: a program and its arguments"})
+def vm_run(_: Context, command: str) -> int:
+    """Run a command in the virtual machine, in the checkout; its exit code is ours."""
+    from utvm.cli.machine import run
+
+    return run(command)
+
+
+@task(name="halt")
+def vm_halt(_: Context) -> None:
+    """Shut the virtual machine down; its disk stays."""
+    from utvm.cli.machine import halt
+
+    halt()
+
+
+@task(name="suspend")
+def vm_suspend(_: Context) -> None:
+    """Write the virtual machine's memory to the disk and end it; vm.up goes on where it was."""
+    from utvm.cli.machine import suspend
+
+    suspend()
+
+
+@task(name="resume")
+def vm_resume(_: Context) -> None:
+    """Go on with a suspended virtual machine, without copying the checkout."""
+    from utvm.cli.machine import resume
+
+    resume()
+
+
+@task(
+    name="snapshot",
+    help={
+        "save": "keep the machine as it is now, under this name",
+        "restore": "have it as it was then; what it is now is lost",
+        "delete": "forget that state",
+    },
+)
+def vm_snapshot(_: Context, save: str = "", restore: str = "", delete: str = "") -> None:
+    """List the states of the virtual machine that are kept, or keep, restore or forget one."""
+    from utvm.cli.machine import snapshot
+
+    snapshot(save, restore, delete)
+
+
+@task(name="status")
+def vm_status(_: Context) -> None:
+    """Print what the virtual machine does, what it is made of, and what is left over."""
+    from utvm.cli.machine import status
+
+    status()
+
+
+@task(name="destroy")
+def vm_destroy(_: Context) -> None:
+    """Remove the virtual machine with its disk, its snapshots and its network, whole or half made."""
+    from utvm.cli.machine import destroy
+
+    destroy()
+
+
 def _namespace() -> Collection:
     root = Collection(hil, nightly, test, doctor)
     for name, members in {
@@ -484,7 +572,10 @@ def _namespace() -> Collection:
         "lock": (lock_python,),
         "env": (env_lock, env_verify, env_diff, env_archive),
         "docker": (docker_build, docker_shell, docker_run),
-        "vm": (vm_box,),
+        "vm": (
+            *(vm_box, vm_up, vm_ssh, vm_run, vm_halt, vm_suspend, vm_resume),
+            *(vm_snapshot, vm_status, vm_destroy),
+        ),
     }.items():
         collection = Collection(name)
         for member in members:

@@ -25,12 +25,13 @@ def shared_directory() -> Path | None:
 
 
 @contextlib.contextmanager
-def hold(name: str, *, directory: Path | None = None) -> Iterator[None]:
+def hold(name: str, *, directory: Path | None = None, patience: float = 0.0) -> Iterator[None]:
     """Hold the lock of that name while the ``with`` block runs.
 
     Args:
         name: what is locked, such as ``stm32f746 066BFF303430`` (board and serial number).
         directory: where lock files are; by default one that all users of the machine share.
+        patience: seconds to wait for another holder to let go.
 
     Raises:
         BoardError: another process holds it, or another ``with`` block of this process; the message says who
@@ -40,13 +41,14 @@ def hold(name: str, *, directory: Path | None = None) -> Iterator[None]:
     path = directory / f"utvm-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.lock"
     handle = _open(path)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BoardError(
-                f"{name} is busy, held by {_holder(handle)}",
-                "wait until that run has ended, or use another board",
-            ) from None
+        deadline = time.monotonic() + patience
+        while not _taken(handle):
+            if time.monotonic() >= deadline:
+                raise BoardError(
+                    f"{name} is busy, held by {_holder(handle)}",
+                    "wait until that run has ended, or use another board",
+                )
+            time.sleep(0.2)
         now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"pid {os.getpid()} (since {now})\n".encode(), 0)
@@ -56,6 +58,14 @@ def hold(name: str, *, directory: Path | None = None) -> Iterator[None]:
             os.ftruncate(handle, 0)
     finally:
         os.close(handle)
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _open(path: Path) -> int:

@@ -1,13 +1,19 @@
 """What ``hil`` and ``nightly`` do."""
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
+
+from rich.markup import escape
 
 from utvm import boards, hil
-from utvm.boards import PATH_VARIABLE, split_name
+from utvm.boards import PATH_VARIABLE, Board, split_name
 from utvm.cli.opening import Where
-from utvm.environment.places.errand import Errand, Target
+from utvm.cli.output import OUT
+from utvm.environment.places.elsewhere import elsewhere
+from utvm.environment.places.errand import Errand, Place, Target
 from utvm.environment.places.here import Kind, checked, kind_here
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import nightly
@@ -15,17 +21,19 @@ from utvm.hil.plugin import REPORT_ROOT
 from utvm.hil.report import logs_beside
 from utvm.hil.suites import check_names, check_wish
 from utvm.probe.choice import wish
+from utvm.probe.virtual import UsbKind
 
 NIGHTLY_ROOT = REPORT_ROOT / "nightly"
 
 
-def run_suites(where: Where, suites: str, report_dir: str, place: str) -> ExitCode:
+def run_suites(where: Where, suites: str, report_dir: str, place: str, usb: str) -> ExitCode:
     """Run suites on a board.
 
     Args:
         suites: names of suites, separated by commas; empty for all.
         report_dir: directory of all reports; empty for ``build/reports``.
         place: where to run; empty for here.
+        usb: the virtual board's probe that is to be on that place's USB; empty for none.
 
     Raises:
         ConfigError: no such board, suite or place, or switches that exclude each other.
@@ -35,15 +43,36 @@ def run_suites(where: Where, suites: str, report_dir: str, place: str) -> ExitCo
     """
     kind = wish(where.physical, where.virtual)
     # Wrong words on the command line are answered before a run begins and a report is written.
-    target = Target(boards.load_any(where.board), kind, where.serial)
-    check_wish(target.board, kind, where.serial)
+    board = boards.load_any(where.board)
     names = _words(suites)
     check_names(names)
     root = Path(report_dir).resolve() if report_dir else REPORT_ROOT
-    other = _other_place(place)
+    kind_there = _other_place(place)
+    other = elsewhere(kind_there, lambda what: OUT.print(f"[dim]{escape(what)}[/]")) if kind_there else None
+    target = Target(board, kind, where.serial)
+    if usb:
+        target = _on_usb(target, usb, other)
+    elif other is None or not other.own_usb or not where.serial:
+        check_wish(board, kind, where.serial)
     if other is None:
         return hil.run(where.board, kind, serial=where.serial, suites=names, report_root=root)
-    return _run_elsewhere(other, where, target, names, root)
+    code = other.run(_errand(where, target, names, root))
+    try:
+        return ExitCode(code)
+    except ValueError:
+        raise ProvisionError(f"the run in {place} came to no end of its own: exit code {code}") from None
+
+
+def _on_usb(target: Target, usb: str, place: Place | None) -> Target:
+    """Return the target with a virtual probe on a place's USB, told by its serial number."""
+    known = next((kind for kind in get_args(UsbKind) if kind == usb), None)
+    if known is None:
+        raise ConfigError(f"--usb {usb} is no probe", f"give one of {', '.join(get_args(UsbKind))}")
+    if place is None or not place.own_usb:
+        raise ConfigError("--usb plugs a probe into a place that has a USB of its own", "use it with --in vm")
+    if not (isinstance(target.board, Board) and target.board.virtual.model) or target.wish == "physical":
+        raise ConfigError("--usb is the probe of a virtual board that is a software model", "leave it out")
+    return dataclasses.replace(target, usb=known, serial=target.serial or target.board.model.serial)
 
 
 def _other_place(place: str) -> Kind | None:
@@ -58,19 +87,17 @@ def _other_place(place: str) -> Kind | None:
     return checked(place, "--in says where to run")
 
 
-def _run_elsewhere(kind: Kind, where: Where, target: Target, suites: Sequence[str], report_root: Path) -> ExitCode:
-    from utvm.environment.places.elsewhere import ELSEWHERE
-
+def _errand(where: Where, target: Target, suites: Sequence[str], report_root: Path) -> Errand:
     name, settings = split_name(where.board)
     board = (Path(name).resolve(), settings) if "/" in name else (where.board,)
     folders = [Path(folder).resolve() for folder in os.environ.get(PATH_VARIABLE, "").split(":") if folder]
-    errand = Errand(
+    return Errand(
         words=(
             ("hil",),
             ("--board=", *board),
             *((("--physical",),) if where.physical else ()),
             *((("--virtual",),) if where.virtual else ()),
-            *(((f"--serial={where.serial}",),) if where.serial else ()),
+            *(((f"--serial={target.serial}",),) if target.serial else ()),
             *(((f"--suite={','.join(suites)}",),) if suites else ()),
             *((("--board-path=", *_between(":", folders)),) if folders else ()),
             ("--report-dir=", report_root),
@@ -78,11 +105,6 @@ def _run_elsewhere(kind: Kind, where: Where, target: Target, suites: Sequence[st
         target=target,
         fills=(report_root, logs_beside(report_root)),
     )
-    code = ELSEWHERE[kind].run(errand)
-    try:
-        return ExitCode(code)
-    except ValueError:
-        raise ProvisionError(f"the run in {kind} came to no end of its own: exit code {code}") from None
 
 
 def _between(mark: str, folders: Sequence[Path]) -> list[str | Path]:

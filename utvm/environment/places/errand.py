@@ -7,6 +7,7 @@ from typing import Protocol
 
 from utvm.boards import AnyBoard
 from utvm.probe.choice import Wish
+from utvm.probe.virtual import UsbKind
 
 
 @dataclass(frozen=True)
@@ -15,11 +16,13 @@ class Target:
 
     Attributes:
         serial: of its probe; empty where any will do.
+        usb: the virtual board stays on this computer, and this probe of it is on the place's USB.
     """
 
     board: AnyBoard
     wish: Wish
     serial: str
+    usb: UsbKind | None = None
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,13 @@ class Errand:
 
 
 class Place(Protocol):
-    """Where commands can be run that is not here."""
+    """Where commands can be run that is not here.
+
+    Attributes:
+        own_usb: whether a probe may be plugged in there that is not plugged in here.
+    """
+
+    own_usb: bool
 
     def run(self, errand: Errand) -> int:
         """Run a command there as the calling user, pass on what it prints, and return its exit code.

@@ -22,7 +22,7 @@ from utvm.cache import content_key
 from utvm.environment.locked import environment_digest, load_locked
 from utvm.errors import ConfigError, ProvisionError
 
-Kind = Literal["host", "docker"]
+Kind = Literal["host", "docker", "vm"]
 """The places there are; ``host`` is the computer at which the command is given."""
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -80,9 +80,11 @@ def look() -> Here:
     frozen = False
     if _label() == digest:
         locked = load_locked()
-        frozen = debian == {
-            f"{each.name}:{each.architecture}": each.version for each in locked.debian.packages
-        } and python == {each.name: each.version for each in locked.wheels.wheels}
+        image = {f"{each.name}:{each.architecture}": each.version for each in locked.debian.packages}
+        more = {f"{each.name}:{each.architecture}": each.version for each in locked.debian.machine}
+        frozen = debian in (image, image | more) and python == {
+            each.name: each.version for each in locked.wheels.wheels
+        }
     listed = (f"{name} {version}" for packages in (debian, python) for name, version in sorted(packages.items()))
     return Here(kind_here(), digest if frozen else "", content_key(str(len(debian)), *listed))
 

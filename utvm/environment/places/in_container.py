@@ -22,6 +22,8 @@ _OTHERS = PurePosixPath("/mnt")
 class InContainer:
     """A container of the image for the checkout's locks, as a :class:`utvm.environment.places.errand.Place`."""
 
+    own_usb = False
+
     def run(self, errand: Errand) -> int:
         """Run a command in it.
 

@@ -1,0 +1,223 @@
+"""What goes wrong before there is a machine: one message each. The programs are fakes that speak like the real."""
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.environment.machine.conftest import Fake
+from utvm.environment.locked import load_locked
+from utvm.environment.machine import boxes, daemons, libvirt
+from utvm.environment.machine.machine import Machine
+from utvm.environment.machine.records import Records
+from utvm.environment.machine.vagrant import Vagrant
+from utvm.errors import ConfigError, ProvisionError, UtvmError
+
+# An empty libvirt.
+_EMPTY = "exit 0"
+_NOBODY = (
+    'echo "error: failed to connect to the hypervisor" >&2\n'
+    "echo \"error: Failed to connect socket to '/var/run/libvirt/libvirt-sock': No such file or directory\" >&2\n"
+    "exit 1"
+)
+
+
+def _up(records: Records) -> UtvmError:
+    with pytest.raises(UtvmError) as caught:
+        Machine(records).up()
+    assert not records.folder.exists()
+    return caught.value
+
+
+def test_without_libvirt_that_is_said(fake: Fake, records: Records) -> None:
+    problem = _up(records)
+    assert "virsh is not installed" in problem.message
+    assert "apt-get install" in problem.hint
+
+
+def test_a_libvirt_that_systemd_has_not_started_is_left_to_it(
+    fake: Fake, records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake("virsh", _NOBODY)
+    monkeypatch.setattr(daemons, "_SYSTEMD", tmp_path)
+    problem = _up(records)
+    assert "does not answer" in problem.message
+    assert problem.hint == "start it: sudo systemctl start libvirtd"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "error: Failed to connect socket to '/var/run/libvirt/libvirt-sock': Permission denied",
+        "error: authentication unavailable: no polkit agent available to authenticate action",
+    ],
+)
+def test_a_libvirt_that_does_not_let_one_in_names_its_group(fake: Fake, records: Records, said: str) -> None:
+    fake("virsh", f'echo "{said}" >&2; exit 1')
+    problem = _up(records)
+    assert problem.message == "libvirt does not let you in"
+    assert "usermod -aG libvirt" in problem.hint
+
+
+def test_without_vagrant_that_is_said(fake: Fake, records: Records) -> None:
+    fake("virsh", _EMPTY)
+    assert _up(records).message == "vagrant is not installed"
+
+
+def test_without_a_box_it_says_how_to_make_one(
+    fake: Fake, records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake("virsh", _EMPTY)
+    fake("vagrant", "exit 0")
+    monkeypatch.setattr(boxes, "CATALOGUE", tmp_path / "none.json")
+    problem = _up(records)
+    assert f"{tmp_path / 'none.json'} does not exist" in problem.message
+    assert "./inv vm.box" in problem.hint
+
+
+def test_a_machine_of_that_name_which_is_not_ours_is_left_alone(
+    fake: Fake, records: Records, tmp_path: Path
+) -> None:
+    calls = tmp_path / "calls"
+    fake(
+        "virsh",
+        f'echo "$*" >>{calls}\n'
+        f'case "$*" in *"list --all --name"*) echo {records.name};;'
+        " *dumpxml*) echo '<domain><description>a server of mine</description></domain>';;"
+        " *dominfo*) echo 'State:          running';; esac",
+    )
+    with pytest.raises(ProvisionError, match=r"not this checkout's \(a server of mine\)"):
+        Machine(records).up()
+    with pytest.raises(ProvisionError, match="not this checkout's"):
+        Machine(records).destroy()
+    assert not any(word in calls.read_text() for word in ("destroy", "undefine"))
+
+
+def test_what_libvirt_says_is_passed_on(fake: Fake) -> None:
+    fake("virsh", 'echo "error: Failed to start domain" >&2; echo "error: internal error: no bridge" >&2; exit 1')
+    with pytest.raises(libvirt.LibvirtError, match="no bridge"):
+        libvirt.virsh("start", "x")
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("The provider 'libvirt' could not be found, but was requested to", "Vagrant does not know libvirt"),
+        ("The checksum of the downloaded box did not match the expected", "its checksum differs"),
+        ("write: No space left on device", "the disk is full"),
+        ("Something nobody has heard of", "vagrant up failed, and its last words were:\nSomething nobody"),
+    ],
+)
+def test_a_failure_of_vagrant_is_one_message(fake: Fake, records: Records, said: str, message: str) -> None:
+    fake("vagrant", f'echo "{said}" >&2; exit 1')
+    records.begin()
+    with pytest.raises(ProvisionError) as caught:
+        Vagrant(records).up()
+    assert message in caught.value.message
+
+
+def test_vagrant_has_boxes_and_records_of_its_own(fake: Fake, records: Records, tmp_path: Path) -> None:
+    fake("vagrant", 'echo "$VAGRANT_HOME $VAGRANT_DOTFILE_PATH $UTVM_MACHINE $*"')
+    records.begin()
+    Vagrant(records).halt()
+    home, own, settings, *words = records.log.read_text().split()
+    assert (home, own) == (str(tmp_path / "data" / "utvm" / "vagrant"), str(records.vagrant))
+    assert (settings, words) == (str(records.settings), ["halt", "--no-tty"])
+
+
+def test_a_box_that_vagrant_has_is_not_added_again(
+    fake: Fake, records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = boxes.box_of(load_locked())
+    # As Vagrant 2.3.4 prints it, without --no-tty.
+    fake(
+        "vagrant",
+        'case "$*" in "box list --machine-readable") echo "a warning of Ruby\'s" >&2\n'
+        f"echo 1763799000,,box-name,{box.name}\necho 1763799000,,box-provider,libvirt\n"
+        f"echo 1763799000,,box-version,{box.version};; *) exit 1;; esac",
+    )
+    monkeypatch.setattr(boxes, "CATALOGUE", tmp_path / "none.json")
+    records.begin()
+    assert not boxes.have(box, Vagrant(records), "")
+
+
+@pytest.fixture
+def web_folder(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A folder, and where it is on the web."""
+    folder = tmp_path / "web"
+    folder.mkdir()
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield folder, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def _catalogue(name: str, version: str) -> str:
+    providers = [{"name": "libvirt", "url": "utvm.box", "checksum_type": "sha256", "checksum": "0" * 64}]
+    return json.dumps({"name": name, "versions": [{"version": version, "providers": providers}]})
+
+
+def test_a_box_is_taken_from_any_web_folder(
+    fake: Fake, records: Records, tmp_path: Path, web_folder: tuple[Path, str]
+) -> None:
+    folder, url = web_folder
+    added = tmp_path / "added.json"
+    box = boxes.box_of(load_locked())
+    rows = f"1,,box-name,{box.name}\\n1,,box-provider,libvirt\\n1,,box-version,{box.version}\\n"
+    fake(
+        "vagrant",
+        f'case "$*" in "box add"*) cp "$3" {added}; mkdir -p {box.folder};;'
+        f' "box list"*) if [ -d {box.folder} ]; then printf "{rows}"; fi;; esac',
+    )
+    records.begin()
+    (folder / "utvm.json").write_text(_catalogue(box.name, box.version))
+    assert boxes.have(box, Vagrant(records), f"{url}/utvm.json")
+    (version,) = json.loads(added.read_text())["versions"]
+    assert version["providers"][0]["url"] == f"{url}/utvm.box"
+    # It is there now; other bytes under the same name take its place.
+    assert not boxes.have(box, Vagrant(records), f"{url}/utvm.json")
+    (folder / "utvm.json").write_text(_catalogue(box.name, box.version).replace("0" * 64, "1" * 64))
+    assert boxes.have(box, Vagrant(records), f"{url}/utvm.json")
+
+
+def test_another_environment_s_box_is_refused(fake: Fake, records: Records, web_folder: tuple[Path, str]) -> None:
+    folder, url = web_folder
+    fake("vagrant", "exit 0")
+    records.begin()
+    (folder / "utvm.json").write_text(_catalogue("utvm/000000000000", "2020.01.01"))
+    with pytest.raises(ConfigError, match="has the box utvm/000000000000, the checkout's locks ask for utvm/"):
+        boxes.have(boxes.box_of(load_locked()), Vagrant(records), f"{url}/utvm.json")
+
+
+@pytest.mark.parametrize(("content", "problem"), [("<html>", "is no catalogue"), ("[]", "is no catalogue")])
+def test_what_is_no_catalogue_is_refused(
+    fake: Fake, records: Records, web_folder: tuple[Path, str], content: str, problem: str
+) -> None:
+    folder, url = web_folder
+    fake("vagrant", "exit 0")
+    records.begin()
+    (folder / "utvm.json").write_text(content)
+    with pytest.raises(ConfigError, match=problem):
+        boxes.have(boxes.box_of(load_locked()), Vagrant(records), f"{url}/utvm.json")
+
+
+def test_a_catalogue_that_is_not_there_says_where(
+    fake: Fake, records: Records, web_folder: tuple[Path, str]
+) -> None:
+    fake("vagrant", "exit 0")
+    records.begin()
+    with pytest.raises(ProvisionError, match=r"/none\.json: cannot be fetched: File not found"):
+        boxes.have(boxes.box_of(load_locked()), Vagrant(records), f"{web_folder[1]}/none.json")
+
+
+@pytest.mark.parametrize("call", ["halt", "suspend", "resume", "snapshots", "shell", "sync"])
+def test_without_a_machine_every_command_says_how_to_get_one(fake: Fake, records: Records, call: str) -> None:
+    fake("virsh", _EMPTY)
+    with pytest.raises(ProvisionError) as caught:
+        getattr(Machine(records), call)()
+    assert (caught.value.message, caught.value.hint) == ("this checkout has no machine", "./inv vm.up makes one")

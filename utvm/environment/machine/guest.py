@@ -1,0 +1,210 @@
+"""The running machine: reached by ssh, which is proven before it is used, and given the checkout by rsync."""
+
+import contextlib
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from utvm import process
+from utvm.environment.machine import libvirt
+from utvm.environment.machine.records import Records
+from utvm.environment.python_layer import CHECKOUT
+from utvm.errors import ProvisionError
+
+_USER = "vagrant"
+_REPLACED = f"/home/{_USER}/replaced"
+"""Where the guest keeps what a copy of the checkout has replaced or removed."""
+_LOST = 255  # what ssh itself ends with
+_LONGEST_START = 600.0
+_LONGEST_ANSWER = 60.0
+_PATIENCE = 60.0  # Seconds that an interrupted command may take to end: a run lets go of its board, and reports.
+# Not in a container either, or the guest has its own.
+_LEFT_OUT = ("/.git", "/.venv", "/build")
+
+# Says that it is there, takes the time from us, and says whether it could set it. A frozen guest's clock stood.
+_PROOF = "echo here; read now && sudo -n date --utc --set=@$now >/dev/null && echo set"
+
+# Runs a command until it ends or until the connection does: sshd then closes the input that `cat` reads.
+_OWNED = f"""
+cd {CHECKOUT} || exit 125
+setsid "$@" </dev/null 3<&- & command=$!
+{{ cat <&3; kill -TERM -$command; sleep {_PATIENCE:g}; kill -KILL -$command; }} >/dev/null 2>&1 &
+watcher=$!
+wait $command; code=$?
+kill $watcher 2>/dev/null
+exit $code
+"""
+
+
+class Guest:
+    """The machine of some records, while it runs."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    def prove(self) -> None:
+        """Wait until a command runs in the guest, and set its clock.
+
+        Raises:
+            ProvisionError: it does not answer, or has stopped to run.
+        """
+        deadline = time.monotonic() + _LONGEST_START
+        while True:
+            if self._write_ssh_config() and self._answers():
+                return
+            found = libvirt.domain(self._records.name)
+            if found is None or found.state is not libvirt.State.RUNNING:
+                what = "is gone" if found is None else f"is {found.state.value}"
+                raise ProvisionError(f"the machine {what} before it answered", "start again: ./inv vm.up")
+            if time.monotonic() > deadline:
+                raise ProvisionError(
+                    f"the machine runs but does not answer over ssh for {_LONGEST_START:g} s",
+                    f"its screen: virsh -c qemu:///system console {self._records.name}",
+                )
+            time.sleep(0.5)
+
+    def sync(self) -> None:
+        """Make the guest's checkout what this one is. What only the guest has is kept aside there, in its home.
+
+        Raises:
+            ProvisionError: rsync is missing or fails.
+        """
+        left_out = [f"--exclude={name}" for name in _LEFT_OUT]
+        self._rsync(
+            *("--delete", "--filter=:- .gitignore", *left_out, "--backup", f"--backup-dir={_REPLACED}"),
+            f"{self._records.checkout}/",
+            f"{self._records.name}:{CHECKOUT}/",
+        )
+
+    def send(self, host_path: Path, guest_path: str) -> None:
+        """Copy what is in a folder into one of the guest, which is made if missing.
+
+        Raises:
+            ProvisionError: it is not there, or cannot be written in the guest.
+        """
+        self._rsync("--mkpath", f"{host_path}/", f"{self._records.name}:{Path(CHECKOUT) / guest_path}/")
+
+    def fetch(self, guest_path: str, host_path: Path) -> None:
+        """Copy a file, or what is in a folder, out of the guest; a path that is not absolute is in the checkout.
+
+        Raises:
+            ProvisionError: it is not there, or cannot be written here.
+        """
+        self._rsync(
+            f"{self._records.name}:{Path(CHECKOUT) / guest_path}{'/' * guest_path.endswith('/')}", str(host_path)
+        )
+
+    def run(self, words: Sequence[str]) -> int:
+        """Run a command in the guest's checkout, pass on what it prints, and return its exit code.
+
+        It is told to end in the guest when we end, in whatever way; interrupted, we wait until it has.
+
+        Raises:
+            ProvisionError: the connection broke.
+            KeyboardInterrupt: interrupted.
+        """
+        command = self._ssh("-T", shlex.join(["sh", "-c", f"exec 3<&0; {_OWNED}", "sh", *words]))
+        sys.stdout.flush()
+        # A session of its own: Ctrl-C in the terminal is for us, and we end it in order.
+        running = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        try:
+            code = running.wait()
+        except KeyboardInterrupt:
+            assert running.stdin is not None
+            running.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running.wait(_PATIENCE)
+            raise
+        finally:
+            process.end(running, 5.0)
+        return self._told_apart(code)
+
+    def shell(self) -> int:
+        """Hand the terminal to a shell in the guest's checkout until it ends, and return its exit code.
+
+        Raises:
+            ProvisionError: there is no terminal, or the connection broke.
+        """
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise ProvisionError("a shell needs a terminal", "vm.run runs a command without one")
+        command = self._ssh("-t", f"cd {CHECKOUT} && exec bash --login")
+        # The terminal is raw: every key is the guest's, Ctrl-C too.
+        return self._told_apart(subprocess.run(command, check=False).returncode)
+
+    def _told_apart(self, code: int) -> int:
+        """Return a command's exit code; ssh's own for a broken connection may be the command's as well."""
+        if code == _LOST and not self._answers():
+            raise ProvisionError("the connection to the machine broke", "./inv vm.status says what it does")
+        return code
+
+    def _answers(self) -> bool:
+        with subprocess.Popen(
+            self._ssh("-T", _PROOF),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=process.die_with_parent,  # noqa: PLW1509  one system call, no locks
+        ) as dialogue:
+            assert dialogue.stdin is not None and dialogue.stdout is not None
+            # One that hangs is as good as none.
+            limit = threading.Timer(_LONGEST_ANSWER, dialogue.kill)
+            limit.start()
+            try:
+                if dialogue.stdout.readline() != b"here\n":
+                    return False
+                with contextlib.suppress(BrokenPipeError):
+                    dialogue.stdin.write(f"{time.time():.3f}\n".encode())
+                    dialogue.stdin.flush()
+                return dialogue.stdout.readline() == b"set\n"
+            finally:
+                limit.cancel()
+                process.end(dialogue, 0.0)
+
+    def _ssh(self, *words: str) -> list[str]:
+        return ["ssh", "-F", str(self._records.ssh_config), words[0], self._records.name, *words[1:]]
+
+    def _rsync(self, *words: str) -> None:
+        if shutil.which("rsync") is None:
+            raise ProvisionError("rsync is not installed", "sudo apt-get install rsync")
+        over = shlex.join(["ssh", "-F", str(self._records.ssh_config)])
+        process.run(
+            ["rsync", "--archive", "--no-owner", "--no-group", f"--rsh={over}", *words],
+            error=ProvisionError,
+            timeout=1800,
+            hint="is there room on both disks? ./inv vm.run 'df -h'",
+        )
+
+    def _write_ssh_config(self) -> bool:
+        """Write how the guest is reached; return whether that is known.
+
+        The network forgets the address of a guest that was frozen for longer than it had lent it.
+        """
+        given = libvirt.address(self._records.name)
+        if given is None:
+            return self._records.ssh_config.exists()
+        lines = {
+            "HostName": given,
+            "User": _USER,
+            "IdentityFile": f'"{self._records.key}"',
+            "IdentitiesOnly": "yes",
+            "IdentityAgent": "none",
+            # The guest's key is learnt at the first connection and insisted on afterwards.
+            "HostKeyAlias": self._records.name,
+            "UserKnownHostsFile": f'"{self._records.known_hosts}"',
+            "GlobalKnownHostsFile": "/dev/null",
+            "StrictHostKeyChecking": "accept-new",
+            "PasswordAuthentication": "no",
+            "ConnectTimeout": "5",
+            "ServerAliveInterval": "15",
+            "ServerAliveCountMax": "8",
+            "LogLevel": "ERROR",
+        }
+        text = "".join(f"  {key} {value}\n" for key, value in lines.items())
+        self._records.ssh_config.write_text(f"Host {self._records.name}\n{text}", encoding="utf-8")
+        return True

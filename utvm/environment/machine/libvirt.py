@@ -1,0 +1,309 @@
+"""What libvirt has: machines, disks, snapshots, the network; and removing those of ours. Through virsh."""
+
+import contextlib
+import json
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from ipaddress import IPv4Network
+from xml.etree import ElementTree
+
+from utvm import process
+from utvm.environment.machine.records import PREFIX
+from utvm.environment.usb import UsbFilter
+from utvm.errors import ProvisionError
+
+INSTALL = "sudo apt-get install libvirt-daemon-system libvirt-clients"
+NETWORK = "utvm"
+"""The one that all machines of ours are in."""
+_URI = "qemu:///system"
+_POOL = "default"
+"""Vagrant's choice, and the only one that it makes where there is none."""
+_BOX_VOLUME = re.compile(r"utvm-VAGRANTSLASH-.*_vagrant_box_image_.*\.img")
+_PATIENCE = 120.0
+_NETWORKS = tuple(IPv4Network(f"192.168.{third}.0/24") for third in (187, 203, 219, 235, 171, 155))
+
+
+class State(Enum):
+    """What a machine does."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    SUSPENDED = "suspended to the disk"
+    OFF = "off"
+    BROKEN = "crashed"
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A machine as libvirt has it."""
+
+    name: str
+    state: State
+    description: str
+    title: str
+
+
+class LibvirtError(ProvisionError):
+    """libvirt does not do its work; ``nobody_answers``: its daemon may only have to be started."""
+
+    def __init__(self, message: str, hint: str = "", nobody_answers: bool = False) -> None:
+        super().__init__(message, hint)
+        self.nobody_answers = nobody_answers
+
+
+def problem() -> LibvirtError | None:
+    """Return why libvirt cannot be used, or None."""
+    try:
+        virsh("uri")
+    except LibvirtError as error:
+        return error
+    return None
+
+
+def virsh(*words: str, timeout: float = _PATIENCE) -> str:
+    """Run a command of virsh and return what it printed.
+
+    Raises:
+        LibvirtError: virsh is missing, libvirt does not answer or does not let us in, or says no.
+    """
+    if shutil.which("virsh") is None:
+        raise LibvirtError("virsh is not installed: libvirt's own command line", INSTALL)
+    try:
+        # "system" is asked for by its name: a user's own libvirt, the default for users, cannot make networks.
+        return process.run(
+            ["env", "LC_ALL=C", "virsh", "--quiet", "--connect", _URI, *words],
+            timeout=timeout,
+            error=ProvisionError,
+        )
+    except ProvisionError as error:
+        raise _explained(error.message) from None
+
+
+def _explained(said: str) -> LibvirtError:
+    if "ermission denied" in said or "authentication unavailable" in said or "access denied" in said:
+        return LibvirtError(
+            "libvirt does not let you in", "join its group (sudo usermod -aG libvirt $USER, then log in anew)"
+        )
+    if "Failed to connect socket" in said or "Connection refused" in said:
+        return LibvirtError("libvirt does not answer: its daemon does not run", nobody_answers=True)
+    if "No space left" in said:
+        return LibvirtError("the disk that libvirt keeps machines on is full", "df -h /var/lib/libvirt")
+    lines = [line.removeprefix("error: ") for line in said.splitlines()[1:] if line.strip()]
+    return LibvirtError(f"libvirt: {' '.join(lines) or said}")
+
+
+def domain(name: str) -> Domain | None:
+    """Return the machine of that name, if there is one."""
+    return next((one for one in domains() if one.name == name), None)
+
+
+def domains() -> list[Domain]:
+    """Return all machines that are called as ours are."""
+    return [_look(name) for name in virsh("list", "--all", "--name").split() if name.startswith(PREFIX)]
+
+
+def running_domains() -> list[str]:
+    """Return all machines that run, whoever's they are."""
+    return virsh("list", "--name").split()
+
+
+def _look(name: str) -> Domain:
+    described = ElementTree.fromstring(virsh("dumpxml", name))
+    facts = dict(re.findall(r"^([^:]+):\s+(.*)$", virsh("dominfo", name), re.M))
+    states = {"running": State.RUNNING, "idle": State.RUNNING, "paused": State.PAUSED, "shut off": State.OFF}
+    state = states.get(facts["State"], State.BROKEN)
+    if state is State.OFF and facts.get("Managed save") == "yes":
+        state = State.SUSPENDED
+    return Domain(name, state, described.findtext("description") or "", described.findtext("title") or "")
+
+
+def address(name: str) -> str | None:
+    """Return the address that the network has given to a machine, if it still knows."""
+    found = re.search(r"ipv4\s+([0-9.]+)/", virsh("domifaddr", name))
+    return found[1] if found else None
+
+
+def wait_for_jobs(name: str) -> None:
+    """Wait until libvirt has finished what a killed command asked it for, such as a suspension to the disk.
+
+    Raises:
+        LibvirtError: it does not come to an end.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while _look(name).state in (State.RUNNING, State.PAUSED) and not _idle(name):
+        if time.monotonic() > deadline:
+            raise LibvirtError(f"libvirt is still busy with {name}", f"virsh -c {_URI} domjobabort {name}")
+        time.sleep(0.2)
+
+
+def _idle(name: str) -> bool:
+    try:
+        return bool(re.search(r"Job type:\s+None", virsh("domjobinfo", name)))
+    except LibvirtError:
+        # It has ended between the two questions: ask anew.
+        return False
+
+
+def wake(name: str) -> None:
+    """Let a machine that stands still go on."""
+    virsh("resume", name)
+
+
+def resume(name: str) -> None:
+    """Go on with a machine that was suspended to the disk: as Vagrant does, which takes its time to start."""
+    virsh("start", name)
+
+
+def restore(name: str, snapshot: str) -> None:
+    """Have a machine as it was: as Vagrant does, which takes its time to start."""
+    virsh("snapshot-revert", name, snapshot)
+
+
+@contextlib.contextmanager
+def lent(name: str, device: UsbFilter) -> Iterator[None]:
+    """Give a running machine a USB device of this computer for the length of a ``with`` block.
+
+    Raises:
+        LibvirtError: it cannot be given: another machine may have it.
+    """
+    described = (
+        "<hostdev mode='subsystem' type='usb' managed='yes'><source startupPolicy='optional'>"
+        f"<vendor id='{device.vendor}'/><product id='{device.product}'/>"
+        f"<address bus='{device.bus}' device='{device.device}'/></source></hostdev>"
+    )
+    with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:
+        file.write(described)
+        file.flush()
+        virsh("attach-device", name, file.name, "--live")
+        try:
+            yield
+        finally:
+            # Unplugged meanwhile, it is gone already.
+            with contextlib.suppress(LibvirtError):
+                virsh("detach-device", name, file.name, "--live")
+
+
+def cut_power(name: str) -> None:
+    """Switch a machine off without asking it."""
+    virsh("destroy", name)
+
+
+def snapshots(name: str) -> dict[str, str]:
+    """Return a machine's snapshots by name, each with the state that it is of, in the order they were made."""
+    found = {}
+    for snapshot in virsh("snapshot-list", name, "--topological", "--name").split("\n"):
+        if snapshot.strip():
+            described = ElementTree.fromstring(virsh("snapshot-dumpxml", name, snapshot.strip()))
+            found[snapshot.strip()] = described.findtext("state") or ""
+    return found
+
+
+def volumes() -> list[str]:
+    """Return the disks and boxes of ours that libvirt keeps."""
+    if _POOL not in virsh("pool-list", "--all", "--name").split():
+        return []
+    # Somebody may have stopped it, and what Vagrant wrote last it may not have seen.
+    if _POOL not in virsh("pool-list", "--name").split():
+        virsh("pool-start", _POOL)
+    virsh("pool-refresh", _POOL)
+    names = (line.split()[0] for line in virsh("vol-list", _POOL).splitlines() if line.strip())
+    return [name for name in names if name.startswith(PREFIX)]
+
+
+def unused_boxes() -> list[str]:
+    """Return the boxes that no machine's disk is built on."""
+    ours = volumes()
+    backing = set()
+    for name in ours:
+        if not _BOX_VOLUME.fullmatch(name):
+            described = ElementTree.fromstring(virsh("vol-dumpxml", name, "--pool", _POOL))
+            backing.add((described.findtext("backingStore/path") or "").rpartition("/")[2])
+    return [name for name in ours if _BOX_VOLUME.fullmatch(name) and name not in backing]
+
+
+def orphan_disks() -> list[str]:
+    """Return the disks that no machine has."""
+    names = {one.name for one in domains()}
+    return [
+        name for name in volumes() if not _BOX_VOLUME.fullmatch(name) and name.removesuffix(".img") not in names
+    ]
+
+
+def remove_volume(name: str) -> None:
+    """Remove a disk or a box."""
+    virsh("vol-delete", name, "--pool", _POOL)
+
+
+def remove_domain(name: str) -> list[str]:
+    """Remove a machine, whatever it does, with its disk and its snapshots; return what was removed."""
+    removed = []
+    found = domain(name)
+    if found is not None:
+        if found.state in (State.RUNNING, State.PAUSED, State.BROKEN):
+            # It may end between the two.
+            with contextlib.suppress(LibvirtError):
+                cut_power(name)
+        virsh("undefine", name, "--managed-save", "--snapshots-metadata")
+        removed.append(f"machine {name}")
+    disk = f"{name}.img"
+    if disk in volumes():
+        remove_volume(disk)
+        removed.append(f"disk {disk}")
+    return removed
+
+
+def has_network() -> bool:
+    """Return whether the network of ours is there, started or not."""
+    return NETWORK in virsh("net-list", "--all", "--name").split()
+
+
+def start_network() -> None:
+    """Start the network of ours, where it is there and does not run."""
+    if has_network() and NETWORK not in virsh("net-list", "--name").split():
+        virsh("net-start", NETWORK)
+
+
+def stop_networks() -> None:
+    """Stop every network; none of them is used when no machine runs."""
+    for name in virsh("net-list", "--name").split():
+        virsh("net-destroy", name)
+
+
+def remove_network() -> bool:
+    """Remove the network of ours, where it is there; return whether it was."""
+    if not has_network():
+        return False
+    if NETWORK in virsh("net-list", "--name").split():
+        virsh("net-destroy", NETWORK)
+    virsh("net-undefine", NETWORK)
+    return True
+
+
+def network_address() -> str:
+    """Return the address of the network of ours, or a free one for it.
+
+    Raises:
+        LibvirtError: the computer is in all networks that it could be.
+    """
+    if has_network():
+        described = ElementTree.fromstring(virsh("net-dumpxml", NETWORK)).find("ip")
+        if described is not None:
+            own = f"{described.get('address')}/{described.get('netmask')}"
+            return str(IPv4Network(own, strict=False))
+    said = process.run(["ip", "-4", "-json", "route", "show", "table", "all"], error=ProvisionError)
+    taken = [
+        IPv4Network(route["dst"], strict=False)
+        for route in json.loads(said)
+        if re.match(r"[0-9.]+(/\d+)?$", route["dst"])
+    ]
+    for network in _NETWORKS:
+        if not any(network.overlaps(other) for other in taken):
+            return str(network)
+    raise LibvirtError(
+        f"this computer is in every network that {NETWORK} could be: {', '.join(map(str, _NETWORKS))}"
+    )

@@ -1,0 +1,428 @@
+"""One checkout's machine: what it is doing, and how it gets from there to where one wants it.
+
+A machine is whole once it has started, has the checkout, and has been frozen: the snapshot ``ready`` of the
+running machine. What is found of one that never got so far is removed and made anew. A whole machine is never
+removed, and never loses what is on its disk, unless that is asked for.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from utvm import process
+from utvm.environment.locked import load_locked
+from utvm.environment.machine import boxes, daemons, kvm, libvirt
+from utvm.environment.machine.boxes import Box
+from utvm.environment.machine.guest import Guest
+from utvm.environment.machine.libvirt import Domain, State
+from utvm.environment.machine.records import Records, records_of
+from utvm.environment.machine.settings import Plug, Settings
+from utvm.environment.machine.vagrant import Vagrant
+from utvm.errors import BoardError, ConfigError, ProvisionError
+from utvm.lock import hold
+
+READY = "ready"
+"""The snapshot that a machine begins with."""
+Say = Callable[[str], None]
+_PLUGS = 2
+
+
+@dataclass(frozen=True)
+class Status:
+    """What there is: the machine, its snapshots, the daemons that we started, and what nobody needs any more."""
+
+    records: Records
+    domain: Domain | None
+    made: dict[str, str] | None
+    snapshots: dict[str, str]
+    daemons: dict[str, int]
+    left_over: list[str]
+
+
+class Machine:
+    """The virtual machine of a checkout.
+
+    Args:
+        records: whose; by default this checkout's.
+        say: is told what is being done.
+    """
+
+    def __init__(self, records: Records | None = None, say: Say | None = None) -> None:
+        self.records = records or records_of()
+        self.guest = Guest(self.records)
+        self._say = say or (lambda _: None)
+
+    def up(self, box: str = "", fresh: bool = False, patience: float = 0.0) -> None:
+        """Have the machine running, its clock right, ssh proven, and the checkout in it.
+
+        Args:
+            box: path or URL of the box's catalogue, for a machine that is yet to be made.
+            fresh: as it was when it was made; what has been written to its disk since is lost.
+            patience: seconds to wait for another command that is at work on it.
+
+        Raises:
+            UtvmError: it cannot be; the message says what to do.
+        """
+        with self._alone(patience):
+            wanted = boxes.box_of(load_locked())
+            found = self._ours()
+            if self.records.made is None:
+                self._make(wanted, box)
+                return
+            self._check_made_of(wanted)
+            if found is None:
+                raise ProvisionError(
+                    f"the machine {self.records.name} is gone, though not by vm.destroy",
+                    "./inv vm.destroy removes what is left of it; then ./inv vm.up",
+                )
+            libvirt.wait_for_jobs(found.name)
+            libvirt.start_network()
+            self._start(libvirt.domain(found.name) or found, fresh)
+            self._say("waiting for ssh")
+            self.guest.prove()
+            self._say("copying the checkout")
+            self.guest.sync()
+
+    def sync(self) -> None:
+        """Copy the checkout into the running machine.
+
+        Raises:
+            ProvisionError: it does not run, or cannot be reached.
+        """
+        self._need_running()
+        self.guest.sync()
+
+    def run(self, words: Sequence[str]) -> int:
+        """Run a command in the machine's checkout and return its exit code.
+
+        Raises:
+            ProvisionError: it does not run, or the connection broke.
+        """
+        self._need_running()
+        self.records.mark_used()
+        return self.guest.run(words)
+
+    def shell(self) -> int:
+        """Open a shell in the machine's checkout and return its exit code.
+
+        Raises:
+            ProvisionError: it does not run, there is no terminal, or the connection broke.
+        """
+        self._need_running()
+        self.records.mark_used()
+        return self.guest.shell()
+
+    def fetch(self, guest_path: str, host_path: Path) -> None:
+        """Copy a file, or with a ``/`` at its end what is in a folder, out of the machine.
+
+        Raises:
+            ProvisionError: the machine does not run, or that is not there.
+        """
+        self._need_running()
+        self.guest.fetch(guest_path, host_path)
+
+    @property
+    def plugs(self) -> tuple[Plug, ...]:
+        """The USB plugs of the machine that there is.
+
+        Raises:
+            ProvisionError: there is none.
+        """
+        made = self._need_made()
+        ports = (part for part in made["plugs"].split(","))
+        return tuple(Plug(int(port), host) for host, _, port in (part.rpartition(":") for part in ports))
+
+    def halt(self) -> None:
+        """Shut the machine down; its disk stays."""
+        with self._alone():
+            found = self._need_ours()
+            if found.state is State.SUSPENDED:
+                raise ProvisionError(
+                    "the machine is suspended: it would have to be resumed to be shut down",
+                    "./inv vm.up, then vm.halt",
+                )
+            if found.state in (State.RUNNING, State.PAUSED):
+                if found.state is State.PAUSED:
+                    libvirt.wake(found.name)
+                self._vagrant().halt()
+            elif found.state is State.BROKEN:
+                libvirt.cut_power(found.name)
+
+    def suspend(self) -> None:
+        """Write the machine's memory to the disk and end it."""
+        with self._alone():
+            if self._need_ours().state is not State.RUNNING:
+                raise ProvisionError("the machine does not run", "./inv vm.status says what it does")
+            self._vagrant().suspend()
+
+    def resume(self) -> None:
+        """Go on where :meth:`suspend` stopped."""
+        with self._alone():
+            found = self._need_ours()
+            if found.state not in (State.SUSPENDED, State.PAUSED):
+                raise ProvisionError(f"the machine is {found.state.value}, not suspended", "./inv vm.up starts it")
+            self._start(found, fresh=False)
+            self.guest.prove()
+
+    def snapshots(self) -> dict[str, str]:
+        """Return the snapshots by name, each with the state that it is of."""
+        with daemons.answering(self._say):
+            return libvirt.snapshots(self._need_ours().name)
+
+    def save(self, name: str) -> None:
+        """Keep the machine as it is, under a name."""
+        with self._alone():
+            found = self._need_ours()
+            self._check_name(name)
+            if name in libvirt.snapshots(found.name):
+                raise ConfigError(f"there is a snapshot {name} already", f"./inv vm.snapshot --delete {name}")
+            if found.state is State.SUSPENDED:
+                raise ProvisionError("the machine is suspended", "./inv vm.up; then keep it")
+            self._vagrant().snapshot_save(name)
+
+    def restore(self, name: str) -> None:
+        """Have the machine as it was; what it is now is lost."""
+        with self._alone():
+            found = self._need_snapshot(name)
+            self._restore(found, name)
+            if libvirt.snapshots(found.name)[name] == "running":
+                self.guest.prove()
+
+    def delete(self, name: str) -> None:
+        """Forget a snapshot."""
+        with self._alone():
+            self._need_snapshot(name)
+            self._check_name(name)
+            self._vagrant().snapshot_delete(name)
+
+    def destroy(self) -> list[str]:
+        """Remove the machine, whatever it does, and what is left of others of ours; return what was removed."""
+        with self._alone(), self._making():
+            found = libvirt.domain(self.records.name)
+            if found is not None:
+                self._check_ours(found)
+            return self._remove() + self._sweep()
+
+    def status(self) -> Status:
+        """Look at everything; change nothing but that libvirt answers."""
+        with daemons.answering(self._say):
+            found = libvirt.domain(self.records.name)
+            return Status(
+                self.records,
+                found,
+                self.records.made,
+                libvirt.snapshots(found.name) if found else {},
+                daemons.running(),
+                self._left_over(),
+            )
+
+    # --- making it ---------------------------------------------------------------------------------------------
+
+    def _make(self, wanted: Box, where: str) -> None:
+        with self._making():
+            if self._remove_half_made():
+                self._say("an earlier start was interrupted: what it left is removed")
+            try:
+                self._make_anew(wanted, where)
+            except BaseException:
+                self._remove_half_made()
+                raise
+
+    def _remove_half_made(self) -> bool:
+        removed = self._remove()
+        # A box that was not copied whole looks like any other. Nothing is built on such a one.
+        for name in libvirt.unused_boxes():
+            libvirt.remove_volume(name)
+        return bool(removed)
+
+    def _make_anew(self, wanted: Box, where: str) -> None:
+        self.records.begin()
+        vagrant = self._vagrant()
+        self._say("looking for the box")
+        if boxes.have(wanted, vagrant, where):
+            self._say("Vagrant has it now")
+        self._say("finding out whether KVM works")
+        settings = Settings(
+            name=self.records.name,
+            description=self.records.description,
+            box=wanted.name,
+            box_version=wanted.version,
+            acceleration=kvm.choose(wanted.kernel),
+            network_address=libvirt.network_address(),
+            plugs=tuple(Plug(process.free_port()) for _ in range(_PLUGS)),
+        )
+        self.records.settings.write_text(settings.for_vagrant(), encoding="utf-8")
+        how = settings.acceleration
+        self._say(f"starting the machine ({'KVM' if how.driver == 'kvm' else 'software emulation'}: {how.why})")
+        vagrant.up()
+        self._say("waiting for ssh")
+        self.guest.prove()
+        self._say("copying the checkout")
+        self.guest.sync()
+        self._say("freezing it as it is now")
+        vagrant.snapshot_save(READY)
+        self.guest.prove()
+        self.records.mark_used(False)
+        self.records.finish(
+            {
+                "box": wanted.name,
+                "version": wanted.version,
+                "runs": "KVM" if how.driver == "kvm" else "software emulation",
+                "why": how.why,
+                "plugs": ",".join(f"{plug.host}:{plug.port}" for plug in settings.plugs),
+            }
+        )
+
+    def _start(self, found: Domain, fresh: bool) -> None:
+        """Have a whole machine running. Only a machine that nobody has used is set back without being asked."""
+        if found.state is State.BROKEN:
+            libvirt.cut_power(found.name)
+        if fresh or (found.state in (State.OFF, State.BROKEN) and not self.records.used):
+            self._restore(found, READY)
+        elif found.state is State.PAUSED:
+            libvirt.wake(found.name)
+        elif found.state is State.SUSPENDED:
+            self._say("resuming")
+            libvirt.resume(found.name)
+        elif found.state is not State.RUNNING:
+            self._say("starting: it was shut down, and its disk is as it was then")
+            self._vagrant().up()
+
+    def _restore(self, found: Domain, name: str) -> None:
+        self._say(f"restoring the snapshot {name}")
+        libvirt.start_network()
+        libvirt.restore(found.name, name)
+        if name == READY:
+            self.records.mark_used(False)
+        else:
+            self.records.mark_used()
+
+    # --- removing ----------------------------------------------------------------------------------------------
+
+    def _remove(self) -> list[str]:
+        """Remove our machine and its records, whole or not."""
+        removed = libvirt.remove_domain(self.records.name)
+        self.records.remove()
+        return removed
+
+    def _sweep(self) -> list[str]:
+        """Remove what belongs to no machine any more; nothing is being made while we hold the lock for that."""
+        removed = []
+        for name in _orphans():
+            removed += libvirt.remove_domain(name)
+        for name in libvirt.orphan_disks():
+            libvirt.remove_volume(name)
+            removed.append(f"disk {name}")
+        for name in libvirt.unused_boxes():
+            libvirt.remove_volume(name)
+            removed.append(f"libvirt's copy of the box {name}")
+        if not libvirt.domains() and libvirt.remove_network():
+            removed.append(f"network {libvirt.NETWORK}")
+        return removed
+
+    def _left_over(self) -> list[str]:
+        left = [f"machine {name}: its records are gone" for name in _orphans()]
+        left += [f"disk {name} of no machine" for name in libvirt.orphan_disks()]
+        left += [f"libvirt's copy of the box {name}, which no machine uses" for name in libvirt.unused_boxes()]
+        if not libvirt.domains() and libvirt.has_network():
+            left.append(f"network {libvirt.NETWORK} without a machine")
+        return left
+
+    # --- conditions --------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _alone(self, patience: float = 0.0) -> Iterator[None]:
+        """Be the only one who changes this machine."""
+        hint = "another command is at work on it; wait for its end"
+        with _held(f"virtual machine {self.records.name}", hint, patience), daemons.answering(self._say):
+            yield
+
+    @contextlib.contextmanager
+    def _making(self) -> Iterator[None]:
+        """Be the only one who makes or sweeps: what is half made must not be taken for left over."""
+        with _held("making virtual machines", "wait for its end; it takes minutes"):
+            yield
+
+    def _vagrant(self) -> Vagrant:
+        return Vagrant(self.records)
+
+    def _ours(self) -> Domain | None:
+        found = libvirt.domain(self.records.name)
+        if found is not None:
+            self._check_ours(found)
+        return found
+
+    def _check_ours(self, found: Domain) -> None:
+        if found.description != self.records.description:
+            raise ProvisionError(
+                f"libvirt has a machine {found.name} already, and it is not this checkout's"
+                + (f" ({found.description})" if found.description else ""),
+                f"give it another name: virsh -c qemu:///system domrename {found.name} NAME",
+            )
+
+    def _need_made(self) -> dict[str, str]:
+        made = self.records.made
+        if made is None:
+            raise ProvisionError("this checkout has no machine", "./inv vm.up makes one")
+        return made
+
+    def _need_ours(self) -> Domain:
+        self._need_made()
+        found = self._ours()
+        if found is None:
+            raise ProvisionError("this checkout has no machine any more", "./inv vm.destroy, then ./inv vm.up")
+        libvirt.wait_for_jobs(found.name)
+        return libvirt.domain(found.name) or found
+
+    def _need_running(self) -> None:
+        self._need_made()
+        with daemons.answering(self._say):
+            if self._need_ours().state is not State.RUNNING:
+                raise ProvisionError("the machine does not run", "./inv vm.up starts it")
+
+    def _need_snapshot(self, name: str) -> Domain:
+        found = self._need_ours()
+        there = libvirt.snapshots(found.name)
+        if name not in there:
+            raise ConfigError(f"there is no snapshot {name!r}; there are: {', '.join(there)}")
+        return found
+
+    def _check_name(self, name: str) -> None:
+        if name == READY:
+            raise ConfigError(f"{READY} is the snapshot that vm.up makes and needs", "choose another name")
+
+    def _check_made_of(self, wanted: Box) -> None:
+        made = self._need_made()
+        if (made["box"], made["version"]) != (wanted.name, wanted.version):
+            raise ConfigError(
+                f"the machine was made of {made['box']} {made['version']}, "
+                f"the checkout's locks now ask for {wanted.name} {wanted.version}",
+                "fetch from it what you need, then ./inv vm.destroy and ./inv vm.up",
+            )
+
+
+def _orphans() -> list[str]:
+    """Return the machines whose records are gone: nobody has the key to them any more."""
+    return [one.name for one in libvirt.domains() if _records_are_gone(one.description)]
+
+
+def _records_are_gone(description: str) -> bool:
+    ours, comma, folder = description.partition(", records ")
+    if not (comma and ours.startswith("utvm: ")):
+        return False
+    try:
+        return not Path(folder).exists()
+    except PermissionError:
+        # Another user's, then.
+        return False
+
+
+@contextlib.contextmanager
+def _held(what: str, hint: str, patience: float = 0.0) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(hold(what, patience=patience))
+        except BoardError as error:
+            raise ProvisionError(error.message, hint) from None
+        yield
