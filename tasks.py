@@ -33,8 +33,8 @@ _IN_RAM = "into RAM alone, for the debug port: flash stays as it is, and where t
         "digits, cifar10, faults, ram, rpc, rpc_faults, standing_alone",
         "in": "where to run: host, this computer as it is; docker, a container of the locked environment (see "
         "docker.build); vm, its virtual machine (see vm.box); default: here",
-        "usb": "with --in vm: st-link or cmsis-dap, the probe of a virtual board that stays on this computer, plugged "
-        "into the machine's USB",
+        "usb": "with --in vm: st-link or cmsis-dap, the probe of a virtual board that stays on this computer, "
+        "plugged into the machine's USB",
         "report_dir": "folder of all reports (default: build/reports)",
     }
 )

@@ -14,4 +14,5 @@ def elsewhere(kind: Kind, say: Callable[[str], None]) -> Place:
     Args:
         say: is told what is being done before a command runs there.
     """
-    return {"docker": InContainer, "vm": lambda: InMachine(say)}[kind]()
+    places: dict[Kind, Callable[[], Place]] = {"docker": InContainer, "vm": lambda: InMachine(say)}
+    return places[kind]()

@@ -127,7 +127,7 @@ def _is_free(plug: Plug) -> bool:
 
 
 def _called(errand: Errand, own: PurePosixPath) -> dict[Path, str]:
-    """Return what the machine calls some folders: what is written has a new one, so that nothing else is fetched."""
+    """Return what the machine calls some folders; what is written has a new one, so that no more is fetched."""
     return {
         path: str(
             PurePosixPath(CHECKOUT) / path.relative_to(ROOT)
