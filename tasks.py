@@ -31,6 +31,10 @@ _IN_RAM = "into RAM alone, for the debug port: flash stays as it is, and where t
     | {
         "suite": "only these suites, comma-separated: health, flash, memory, debug, counter, operators, int8, "
         "digits, cifar10, faults, ram, rpc, rpc_faults, standing_alone",
+        "in": "where to run: host, this computer as it is; docker, a container of the locked environment (see "
+        "docker.build); vm, its virtual machine (see vm.box); default: here",
+        "usb": "with --in vm: st-link or cmsis-dap, the probe of a virtual board that stays on this computer, "
+        "plugged into the machine's USB",
         "report_dir": "folder of all reports (default: build/reports)",
     }
 )
@@ -42,11 +46,14 @@ def hil(
     serial: str = "",
     suite: str = "",
     report_dir: str = "",
+    in_: str = "",
+    usb: str = "",
 ) -> ExitCode:
     """Run the hardware-in-the-loop suites on a board and report the verdict."""
     from utvm.cli.hil import run_suites
+    from utvm.cli.opening import Where
 
-    return run_suites(board, physical, virtual, serial, suite, report_dir)
+    return run_suites(Where(board, physical, virtual, serial), suite, report_dir, in_, usb)
 
 
 @task(
@@ -103,6 +110,23 @@ def board_detect(_: Context) -> None:
     from utvm.cli.boards import detect_boards
 
     detect_boards()
+
+
+@task(
+    name="install-udev",
+    knows_boards=True,
+    # -d is --debug.
+    auto_shortflags=False,
+    help={
+        "output": "only write the file, into this folder: for another machine",
+        "dry_run": "only print the rules and what would be done",
+    },
+)
+def board_install_udev(_: Context, output: str = "", dry_run: bool = False) -> None:
+    """Install udev rules that let you use the probes of all boards; root's part goes through sudo."""
+    from utvm.cli.udev import install_udev
+
+    install_udev(output, dry_run)
 
 
 @task(
@@ -431,20 +455,26 @@ def vm_box(_: Context, no_cache: bool = False, json: str = "", mirror: str = "",
     build_machine_box(no_cache, json, mirror, archive)
 
 
-@task(name="shell")
-def docker_shell(_: Context) -> int:
+_PROBE = {
+    "board": "with this board's probes, on this computer's USB; without this or --probe there is no USB in it",
+    "probe": "with the probe of this serial number",
+}
+
+
+@task(name="shell", help=_PROBE)
+def docker_shell(_: Context, board: str = "", probe: str = "") -> int:
     """Open a shell in a container of the environment, in the checkout, as yourself."""
     from utvm.cli.environment import open_shell
 
-    return open_shell()
+    return open_shell(board, probe)
 
 
-@task(name="run", positional=["command"], help={"command": "one argument: a program and its arguments"})
-def docker_run(_: Context, command: str) -> int:
+@task(name="run", positional=["command"], help=_PROBE | {"command": "one argument: a program and its arguments"})
+def docker_run(_: Context, command: str, board: str = "", probe: str = "") -> int:
     """Run a command in a container of the environment, in the checkout, as yourself; its exit code is ours."""
     from utvm.cli.environment import run_in_container
 
-    return run_in_container(command)
+    return run_in_container(command, board, probe)
 
 
 @task(
@@ -535,7 +565,7 @@ def vm_destroy(_: Context) -> None:
 def _namespace() -> Collection:
     root = Collection(hil, nightly, test, doctor)
     for name, members in {
-        "board": (board_list, board_show, board_detect, board_virtual, board_serve),
+        "board": (board_list, board_show, board_detect, board_install_udev, board_virtual, board_serve),
         "model": (model_run, model_eval, model_profile, model_package, model_report),
         "firmware": (firmware_build, firmware_size),
         "docs": (docs_boards,),

@@ -16,12 +16,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from utvm.attach import Wish, attach
+from utvm.attach import attach
 from utvm.boards import Board
 from utvm.cli.board_docs import MEASUREMENTS, MeasuredBoard, MeasuredModel, Measurements
 from utvm.errors import ExitCode
 from utvm.hil import nightly
 from utvm.hil.results import unit_of
+from utvm.probe.choice import Wish
 
 _MEANS = {
     "kind": "VIRTUAL boards are software, PHYSICAL ones are not, a PROCESS is a program on the computer",
@@ -88,7 +89,7 @@ def measure(turn: nightly.Turn, result: dict[str, Any], reports: Path, logs: Pat
             )
             for model in result["models"]
         ),
-        tools=own["environment"]["tools"],
+        tools=own["environment"]["place"]["tools"],
     )
 
 

@@ -10,77 +10,34 @@ import numpy as np
 import pytest
 import yaml
 
-from utvm import attach as attach_room
 from utvm import boards, firmware
-from utvm.attach import attach, find_probe, wish
+from utvm.attach import attach
 from utvm.boards import Board
 from utvm.compiler import Library
-from utvm.errors import BoardError, ConfigError, ProbeError
+from utvm.errors import BoardError, ProbeError
+from utvm.probe import choice
+from utvm.probe import usb as usb_module
 from utvm.probe.usb import Detection, Probe
 from utvm.probe.virtual import start_virtual
 from utvm.session import HostDriven
 
-NUCLEO = Probe("st-link", 0x0483, 0x374B, "066BFF303430", "1-2.1", "STM32 STLink", "")
-ANOTHER = dataclasses.replace(NUCLEO, serial="0670FF515056", usb_path="1-2.2")
-
-
-class FakeUsbBus:
-    """What is plugged in, in place of the USB bus that a test machine does not have."""
-
-    def __init__(self, *probes: Probe, problem: str = "") -> None:
-        self.detection = Detection(probes, problem)
-
-    def __call__(self, known: object) -> Detection:
-        return self.detection
+NUCLEO = Probe("st-link", 0x0483, 0x374B, "066BFF303430", "1-2.1", 1, 5, "STM32 STLink", False, "")
 
 
 Plug = Callable[..., None]
 
 
 @pytest.fixture
-def plug(monkeypatch: pytest.MonkeyPatch) -> Plug:
-    return lambda *probes, problem="": monkeypatch.setattr(
-        attach_room, "detect", FakeUsbBus(*probes, problem=problem)
-    )
+def plug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Plug:
+    """Plug a probe in, on a bus that stands in for the one that a test machine does not have."""
 
+    def put(probe: Probe) -> None:
+        monkeypatch.setattr(choice, "detect", lambda known: Detection((probe,), ""))
+        monkeypatch.setattr(usb_module, "_DEVICES", tmp_path)
+        (tmp_path / probe.usb_path).mkdir()
+        (tmp_path / probe.usb_path / "devnum").write_text(f"{probe.address}\n")
 
-def test_a_board_that_is_plugged_in_wins(board: Board, plug: Plug) -> None:
-    plug(NUCLEO)
-    assert find_probe(board, "auto", "") == NUCLEO
-    assert find_probe(board, "physical", "") == NUCLEO
-    assert find_probe(board, "virtual", "") is None
-
-
-def test_without_one_the_virtual_board_stands_in_unless_a_physical_one_is_demanded(
-    board: Board, plug: Plug
-) -> None:
-    plug(problem="no USB stack")
-    assert find_probe(board, "auto", "") is None
-    with pytest.raises(ProbeError, match="no USB stack"):
-        find_probe(board, "physical", "")
-
-
-def test_two_boards_with_one_vendor_and_product_are_told_apart_by_serial(board: Board, plug: Plug) -> None:
-    plug(NUCLEO, ANOTHER)
-    assert find_probe(board, "auto", ANOTHER.serial) == ANOTHER
-    with pytest.raises(ConfigError, match=f"{NUCLEO.serial}, {ANOTHER.serial}"):
-        find_probe(board, "auto", "")
-    with pytest.raises(ProbeError, match="there is no probe 123"):
-        find_probe(board, "auto", "123")
-
-
-def test_a_probe_without_readable_serial_is_not_guessed_at(board: Board, plug: Plug) -> None:
-    plug(dataclasses.replace(NUCLEO, serial="", problem="you may not open it: udev rules"))
-    with pytest.raises(ProbeError, match="no serial number") as caught:
-        find_probe(board, "auto", "")
-    assert "udev" in caught.value.hint
-
-
-def test_wishes_that_exclude_each_other_are_refused(board: Board) -> None:
-    with pytest.raises(ConfigError):
-        wish(physical=True, virtual=True)
-    with pytest.raises(ConfigError):
-        find_probe(board, "virtual", "123")
+    return put
 
 
 def _variant(board: Board, folder: Path, change: Callable[[dict[str, Any]], None]) -> Board:
@@ -154,3 +111,36 @@ def test_the_way_of_a_physical_board_with_a_model_in_place_of_the_chip(
                 attach(on_the_desk, "physical", log_directory=tmp_path / "second"),
             ):
                 pass
+
+
+@pytest.mark.parametrize("kind, product, has_console", [("st-link", 0x374B, True), ("cmsis-dap", 0x0204, False)])
+def test_a_virtual_board_on_usb_is_never_a_physical_one(
+    board: Board, doubler: Library, plug: Plug, tmp_path: Path, kind: str, product: int, has_console: bool
+) -> None:
+    """Its numbers and its serial number are a real probe's; OpenOCD reaches the model over TCP, not over USB."""
+    vendor = 0x0483 if kind == "st-link" else 0x0D28
+    probe = dataclasses.replace(NUCLEO, kind=kind, vendor=vendor, product=product, virtual=True)
+    plug(probe)
+    with start_virtual(board, tmp_path / "chip") as chip:
+        assert chip.health_match
+        select = board.model.probe.format(port=chip.health_match["stlink"])
+        variant = _variant(board, tmp_path, lambda content: content["physical"].update(select_serial=select))
+        # There is no CMSIS-DAP over TCP: that its own file is read is seen by what the file says.
+        own = "source [find interface/stlink-dap.cfg]\ntransport select dapdirect_swd\n"
+        rest = "source [find target/stm32f7x.cfg]\nreset_config srst_only srst_nogate\necho {read: %s}\n"
+        for file in variant.openocd_configs:
+            file.write_text(own + rest % file.name)
+        with attach(variant, "auto", serial=probe.serial, log_directory=tmp_path) as bench:
+            assert (bench.kind, bench.serial, bench.count_unit) == ("virtual", probe.serial, "instructions")
+            assert bench.describe() == (
+                f"stm32f746: VIRTUAL board, a software model, virtual {kind} at USB 1-2.1, serial 066BFF303430"
+            )
+            assert not bench.has_power_switch
+            assert ("console" in bench.capabilities) == has_console
+            with HostDriven(bench, firmware.build(variant, [doubler])) as session:
+                assert session.run("doubler", [np.array([1, 2, 3, 4], dtype=np.int32)]).unit == "instructions"
+            (tmp_path / probe.usb_path / "devnum").write_text("6\n")
+            with pytest.raises(ProbeError, match="was unplugged and plugged in again"):
+                bench.check()
+    script = "openocd.cfg" if kind == "st-link" else "openocd-cmsis-dap.cfg"
+    assert f"read: {script}" in (tmp_path / "openocd.log").read_text()

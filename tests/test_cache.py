@@ -1,5 +1,7 @@
 """The cache: whole entries or none."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,35 @@ def test_the_first_of_two_writers_wins(tmp_path: Path) -> None:
 
     assert (cache.fetch("k", overtaken) / "a").read_text() == "1"
     assert [path.name for path in cache.directory.iterdir()] == ["k"]
+
+
+_HALF = """
+import sys, time
+from pathlib import Path
+from utvm.cache import Cache
+
+def half(folder):
+    (folder / "half").write_bytes(b"x")
+    print("begun", flush=True)
+    time.sleep(1000)
+
+Cache("things", Path(sys.argv[1])).fetch("other", half)
+"""
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_one(tmp_path: Path) -> None:
+    cache = Cache("things", tmp_path)
+    with subprocess.Popen([sys.executable, "-c", _HALF, str(tmp_path)], stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout is not None
+            other.stdout.readline()
+            # A living one's work is left alone.
+            cache.fetch("k", fill)
+            assert len(list(cache.directory.glob("*/half"))) == 1
+        finally:
+            other.kill()
+    cache.fetch("l", fill)
+    assert sorted(path.name for path in cache.directory.iterdir()) == ["k", "l"]
 
 
 def test_discarded_entries_are_made_again(tmp_path: Path) -> None:

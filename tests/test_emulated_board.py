@@ -14,10 +14,11 @@ from hil_tests.programs import handwritten
 from models.digits import quantize
 from models.digits.data import held_out
 from utvm import boards, firmware
-from utvm.attach import attach, find_probe
+from utvm.attach import attach
 from utvm.boards import Board
 from utvm.compiler import Library, compile_model, load
 from utvm.errors import BoardError, ConfigError, ProbeError
+from utvm.probe.choice import find_probe
 from utvm.probe.qemu import Qemu
 from utvm.session import HostDriven, RunResult
 

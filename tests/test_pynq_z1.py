@@ -12,14 +12,15 @@ import pytest
 import yaml
 
 from hil_tests.programs import handwritten
-from utvm import attach as attach_room
 from utvm import boards, firmware
 from utvm.attach import attach
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.errors import BoardError, ConfigError, DoesNotFitError, ProbeError
+from utvm.probe import choice
+from utvm.probe import usb as usb_module
 from utvm.probe.openocd import OpenOcd
-from utvm.probe.usb import Detection, Probe
+from utvm.probe.usb import Detection, Probe, serial_ports
 from utvm.probe.virtual import start_virtual
 from utvm.session import DeviceFault, HostDriven
 
@@ -205,8 +206,8 @@ def test_a_probe_of_another_board_is_refused(
     board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The USB bus is a fake, and a virtual STM32F746 is what is at the probe's other end."""
-    probe = Probe("ftdi", 0x0403, 0x6010, "003017A4C8B0", "1-2.1", "Digilent", "")
-    monkeypatch.setattr(attach_room, "detect", lambda known: Detection((probe,), ""))
+    probe = Probe("ftdi", 0x0403, 0x6010, "003017A4C8B0", "1-2.1", 1, 7, "Digilent", False, "")
+    monkeypatch.setattr(choice, "detect", lambda known: Detection((probe,), ""))
     with start_virtual(board, tmp_path / "chip") as chip:
         assert chip.health_match
         select = board.model.probe.format(port=chip.health_match["stlink"])
@@ -238,17 +239,17 @@ def test_the_serial_line_is_the_probe_s_second_interface(monkeypatch: pytest.Mon
         _Port("/dev/ttyUSB1", "003017A4C8B0", "1-2.1:1.0"),
         _Port("/dev/ttyUSB2", "003017A4C8B0", "1-2.1:1.1"),
     ]
-    monkeypatch.setattr(attach_room.list_ports, "comports", lambda: ports)
+    monkeypatch.setattr(usb_module.list_ports, "comports", lambda: ports)
     physical = boards.load(_NAME).physical
     assert physical is not None
-    assert attach_room._serial_device("003017A4C8B0", physical.console_interface) == "/dev/ttyUSB2"
-    assert attach_room._serial_device("003017A4C8B0", None) == "/dev/ttyUSB1"
-    assert attach_room._serial_device("NOBODY", 1) is None
+    assert serial_ports("003017A4C8B0", physical.console_interface) == ("/dev/ttyUSB2",)
+    assert serial_ports("003017A4C8B0") == ("/dev/ttyUSB1", "/dev/ttyUSB2")
+    assert serial_ports("NOBODY", 1) == ()
 
 
 def test_no_probe_is_told_from_the_emulated_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     board = boards.load(_NAME)
-    monkeypatch.setattr(attach_room, "detect", lambda known: Detection((), "no USB here"))
+    monkeypatch.setattr(choice, "detect", lambda known: Detection((), "no USB here"))
     with pytest.raises(ProbeError, match="there is no probe for pynq-z1: no USB here"):
-        attach_room.find_probe(board, "physical", "")
-    assert attach_room.find_probe(board, "auto", "") is None
+        choice.find_probe(board, "physical", "")
+    assert choice.find_probe(board, "auto", "") is None

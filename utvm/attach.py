@@ -12,34 +12,21 @@ from pathlib import Path
 from typing import Literal
 
 import platformdirs
-from serial.tools import list_ports
 
-from utvm.boards import Board, Emulator, Identity, Kind, Physical, Simulator
+from utvm.boards import Board, Emulator, Identity, Kind, Physical, ProbeMatch, Simulator
 from utvm.console import Console
 from utvm.errors import BoardError, ConfigError, ProbeError
 from utvm.firmware import Firmware
 from utvm.lock import hold
+from utvm.probe.choice import Wish, find_probe, match_of
 from utvm.probe.debug_port import DebugPort, OpenOcdPort, QemuPort
 from utvm.probe.gdb import GdbClient
 from utvm.probe.openocd import OpenOcd
 from utvm.probe.qemu import Qemu
 from utvm.probe.spike import start_spike
-from utvm.probe.usb import Probe, ProbeId, detect
+from utvm.probe.usb import Probe, serial_ports
 from utvm.probe.virtual import start_virtual
 from utvm.process import Service
-
-Wish = Literal["auto", "virtual", "physical"]
-
-
-def wish(physical: bool, virtual: bool) -> Wish:
-    """Turn the two switches of the command line into one wish.
-
-    Raises:
-        ConfigError: both are given.
-    """
-    if physical and virtual:
-        raise ConfigError("--physical and --virtual exclude each other", "give one, or neither")
-    return "physical" if physical else "virtual" if virtual else "auto"
 
 
 class Bench:
@@ -65,8 +52,9 @@ class Bench:
         gdb: GdbClient,
         port: DebugPort,
         console: Console | None,
-        services: tuple[Service | OpenOcd | Qemu, ...],
+        services: tuple[Service | OpenOcd | Qemu | Probe, ...],
         machine: Service | None = None,
+        match: ProbeMatch | None = None,
     ) -> None:
         self.board = board
         self.kind = kind
@@ -78,12 +66,13 @@ class Bench:
         self.console = console
         self._services = services
         self._machine = machine
+        self._match = match
         self._image: Firmware | None = None
 
     @property
     def capabilities(self) -> frozenset[str]:
         """What suites may need and this one has."""
-        return self.board.capabilities_of(self.kind)
+        return self.board.capabilities_of(self.kind, self._match)
 
     @property
     def count_unit(self) -> Literal["instructions", "cycles"]:
@@ -96,7 +85,7 @@ class Bench:
         return f"{self.board.spoken}: {self.model}, {self.probe}{serial}"
 
     def check(self) -> None:
-        """Raise ProbeError if something that the board needs has died."""
+        """Raise ProbeError if something that the board needs has died, or has been unplugged."""
         for service in self._services:
             service.check()
 
@@ -232,7 +221,8 @@ class Bench:
         if self._machine is None:
             raise BoardError(
                 f"the power of {self.board.name} cannot be switched from here",
-                "unplug a physical board and plug it in again by hand; an emulated one can only be reset",
+                "unplug a physical board and plug it in again by hand; an emulated one can only be reset, and one "
+                "on USB is switched by who started it",
             )
         self.clear_breakpoints()
         self._machine.ask(signal.SIGUSR1, "power cycle [0-9]+ done")
@@ -269,7 +259,7 @@ def attach(
 
     Args:
         wish: ``auto`` takes a physical board if one is plugged in.
-        serial: which physical board, where several are plugged in.
+        serial: of its probe, where several are plugged in; a virtual board's on USB is taken only with it.
         log_directory: where OpenOCD, the virtual board and QEMU keep their logs.
         latency_us: microseconds that every command of a virtual probe takes.
 
@@ -283,7 +273,7 @@ def attach(
         if probe is None:
             stack.enter_context(hold(f"virtual {board.spoken}", directory=_own_state()))
         if board.physical and probe is not None:
-            yield _on_a_desk(stack, board, board.physical, probe, log_directory)
+            yield _on_usb(stack, board, board.physical, probe, log_directory)
         elif board.physical and board.virtual.model:
             yield _modelled(stack, board, board.physical, log_directory, latency_us)
         elif latency_us:
@@ -304,25 +294,29 @@ def _own_state() -> Path:
     return own
 
 
-def _on_a_desk(
+def _on_usb(
     stack: contextlib.ExitStack, board: Board, physical: Physical, probe: Probe, log_directory: Path
 ) -> Bench:
-    """Start OpenOCD on a probe."""
+    """Start OpenOCD on a probe: that of a physical board, or one of a virtual board that says so."""
     stack.enter_context(hold(f"{probe.kind} {probe.serial}"))
+    kind: Kind = "virtual" if probe.virtual else "physical"
+    match = match_of(board, probe)
+    assert match
     commands = [physical.select_serial.format(serial=probe.serial)]
-    openocd, gdb = _openocd(stack, board, commands, log_directory)
+    openocd, gdb = _openocd(stack, board, commands, log_directory, match.openocd)
     _check_identity(board.name, physical.identity, gdb, probe.serial)
-    console_url = _serial_device(probe.serial, physical.console_interface)
+    console_url = next(iter(serial_ports(probe.serial, physical.console_interface)), None)
     return Bench(
         board,
-        "physical",
-        "PHYSICAL board",
-        f"{probe.kind} at USB {probe.usb_path}",
+        kind,
+        "VIRTUAL board, a software model" if probe.virtual else "PHYSICAL board",
+        f"{'virtual ' if probe.virtual else ''}{probe.kind} at USB {probe.usb_path}",
         probe.serial,
         gdb,
-        OpenOcdPort(gdb, live=_is_live(board, "physical")),
+        OpenOcdPort(gdb, live=_is_live(board, kind, match)),
         stack.enter_context(_console(board, console_url)) if console_url else None,
-        (openocd,),
+        (probe, openocd),
+        match=match,
     )
 
 
@@ -350,12 +344,11 @@ def _modelled(
 
 
 def _openocd(
-    stack: contextlib.ExitStack, board: Board, commands: Sequence[str], log_directory: Path
+    stack: contextlib.ExitStack, board: Board, commands: Sequence[str], log_directory: Path, config: str = ""
 ) -> tuple[OpenOcd, GdbClient]:
     """Start OpenOCD, and connect to it."""
-    openocd = stack.enter_context(
-        OpenOcd(board.openocd_config, commands=commands, log=log_directory / "openocd.log")
-    )
+    script = board.directory / config if config else board.openocd_config
+    openocd = stack.enter_context(OpenOcd(script, commands=commands, log=log_directory / "openocd.log"))
     gdb = stack.enter_context(
         GdbClient("127.0.0.1", openocd.gdb_port, breakpoint_kind=board.cpu_row.breakpoint_kind)
     )
@@ -400,42 +393,12 @@ def _in_qemu(stack: contextlib.ExitStack, board: Board, emulator: Emulator, log_
     )
 
 
-def _is_live(board: Board, kind: Kind) -> bool:
-    return "memory while running" in board.capabilities_of(kind)
+def _is_live(board: Board, kind: Kind, match: ProbeMatch | None = None) -> bool:
+    return "memory while running" in board.capabilities_of(kind, match)
 
 
 def _console(board: Board, url: str) -> Console:
     return Console(url, board.console.baud, board.console.flow_control)
-
-
-def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
-    """Return the probe to use, or None for the virtual board."""
-    if not board.physical:
-        if wish == "physical" or serial:
-            raise ConfigError(f"{board.name} is emulated: there is no physical one here", "leave that out")
-        return None
-    if wish == "virtual":
-        if serial:
-            raise ConfigError("--serial names a physical board", "leave out --virtual")
-        return None
-    detection = detect([ProbeId(match.kind, match.vendor, match.product) for match in board.physical.probes])
-    found = [probe for probe in detection.probes if not serial or probe.serial == serial]
-    if len(found) == 1:
-        if not found[0].serial:
-            # OpenOCD would take any probe of the kind.
-            raise ProbeError(
-                f"the probe at USB {found[0].usb_path} has no serial number that can be read",
-                found[0].problem or "unplug and replug it, or use --virtual",
-            )
-        return found[0]
-    if len(found) > 1:
-        serials = ", ".join(probe.serial or f"(unreadable, at {probe.usb_path})" for probe in found)
-        raise ConfigError(f"{len(found)} probes could be {board.name}: {serials}", "name one with --serial SERIAL")
-    if wish == "physical" or serial:
-        which = f"probe {serial}" if serial else f"probe for {board.name}"
-        reason = detection.problem or "none is plugged in"
-        raise ProbeError(f"there is no {which}: {reason}", "see ./inv board.detect, or use --virtual")
-    return None
 
 
 def _check_identity(board: str, expected: Identity, gdb: GdbClient, serial: str) -> None:
@@ -450,17 +413,3 @@ def _check_identity(board: str, expected: Identity, gdb: GdbClient, serial: str)
             f"the board at probe {serial} is not {board}: {expected.register_name} {said}",
             "name the right probe with --serial (./inv board.detect lists them), or use --virtual",
         )
-
-
-def _serial_device(serial: str, interface: int | None) -> str | None:
-    """Return the serial device that belongs to a probe, found by its serial number and its USB interface."""
-    for port in list_ports.comports():
-        # A location ends with configuration and interface: 1-2.1:1.0
-        if serial and port.serial_number == serial and (port.location or "").endswith(_interface_of(interface)):
-            device: str = port.device
-            return device
-    return None
-
-
-def _interface_of(interface: int | None) -> str:
-    return "" if interface is None else f".{interface}"

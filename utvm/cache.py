@@ -1,17 +1,19 @@
 """Results kept by content: what was made once from the same input by the same tools is not made again.
 
 An entry is a directory under the user's cache directory, named by a SHA-256 over everything that shaped it. It
-appears by one rename, so a reader sees a whole entry or none, and two writers cannot spoil each other's work.
+appears by one rename, so a reader sees a whole entry or none, and two writers cannot spoil each other's work. What
+was left by a writer that was killed goes when the next one writes.
 """
 
+import contextlib
 import hashlib
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import platformdirs
 
+from utvm.drafts import draft
 from utvm.errors import ConfigError
 
 
@@ -68,30 +70,24 @@ class Cache:
         found = self.find(key)
         if found:
             return found
-        draft = self._draft()
-        try:
-            make(draft)
+        with contextlib.ExitStack() as open_things:
+            try:
+                folder = open_things.enter_context(draft(self.directory))
+            except OSError as error:
+                raise self._unwritable(error) from error
+            make(folder)
             entry = self.directory / key
             try:
-                draft.rename(entry)
+                folder.rename(entry)
             except OSError as error:
                 # Somebody else made the same entry meanwhile; theirs is as good.
                 if not entry.is_dir():
                     raise self._unwritable(error) from error
             return entry
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
 
     def discard(self, key: str) -> None:
         """Remove an entry that turned out to be damaged."""
         shutil.rmtree(self.directory / key, ignore_errors=True)
-
-    def _draft(self) -> Path:
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            return Path(tempfile.mkdtemp(prefix=".draft-", dir=self.directory))
-        except OSError as error:
-            raise self._unwritable(error) from error
 
     def _unwritable(self, error: OSError) -> ConfigError:
         return ConfigError(

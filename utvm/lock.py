@@ -19,35 +19,36 @@ from utvm.errors import BoardError
 _SYSTEM_DIRECTORY = Path("/run/lock")
 
 
-def _default_directory() -> Path:
-    """Return a directory that all users of this machine share and may write."""
-    if os.access(_SYSTEM_DIRECTORY, os.W_OK):
-        return _SYSTEM_DIRECTORY
-    return Path(tempfile.gettempdir())
+def shared_directory() -> Path | None:
+    """Return the directory where all users of this machine may lock things; None where there is none."""
+    return _SYSTEM_DIRECTORY if os.access(_SYSTEM_DIRECTORY, os.W_OK) else None
 
 
 @contextlib.contextmanager
-def hold(name: str, *, directory: Path | None = None) -> Iterator[None]:
+def hold(name: str, *, directory: Path | None = None, patience: float = 0.0) -> Iterator[None]:
     """Hold the lock of that name while the ``with`` block runs.
 
     Args:
         name: what is locked, such as ``stm32f746 066BFF303430`` (board and serial number).
         directory: where lock files are; by default one that all users of the machine share.
+        patience: seconds to wait for another holder to let go.
 
     Raises:
         BoardError: another process holds it, or another ``with`` block of this process; the message says who
             and since when. Or the lock file cannot be opened.
     """
-    path = (directory or _default_directory()) / f"utvm-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.lock"
+    directory = directory or shared_directory() or Path(tempfile.gettempdir())
+    path = directory / f"utvm-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.lock"
     handle = _open(path)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BoardError(
-                f"{name} is busy, held by {_holder(handle)}",
-                "wait until that run has ended, or use another board",
-            ) from None
+        deadline = time.monotonic() + patience
+        while not _taken(handle):
+            if time.monotonic() >= deadline:
+                raise BoardError(
+                    f"{name} is busy, held by {_holder(handle)}",
+                    "wait until that run has ended, or use another board",
+                )
+            time.sleep(0.2)
         now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"pid {os.getpid()} (since {now})\n".encode(), 0)
@@ -57,6 +58,14 @@ def hold(name: str, *, directory: Path | None = None) -> Iterator[None]:
             os.ftruncate(handle, 0)
     finally:
         os.close(handle)
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _open(path: Path) -> int:

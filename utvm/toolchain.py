@@ -151,16 +151,19 @@ class Toolchain:
         compiler: list[str | Path] = [self.tool("gcc"), *self.cpu(cpu).flags, *self.data.c_flags]
         # Of several that fit, the last one counts: one directory may lie in another.
         path_map = sorted(path_map, key=lambda entry: len(str(entry[0])))
+        # The compiler's own folder as it calls it by itself, and the others as we call them to it.
+        prefixes = [(str(path), name) for path, name in path_map if path == directory]
+        prefixes += [(f"{path}/.", name) for path, name in path_map]
         options = [
-            *(f"-ffile-prefix-map={directory}={name}" for directory, name in path_map),
-            *(f"-Wa,--debug-prefix-map={directory}={name}" for directory, name in path_map),
+            *(f"-ffile-prefix-map={prefix}={name}" for prefix, name in prefixes),
+            *(f"-Wa,--debug-prefix-map={prefix}={name}" for prefix, name in prefixes),
             *(f"-D{define}" for define in defines),
-            *(f"-I{directory}" for directory in include),
+            *(f"-I{_as_called(folder, path_map)}" for folder in include),
         ]
 
         def compile_one(source: Path, made: Path) -> None:
             flags = self.data.small_flags if source in small else ()
-            command = [*compiler, *flags, *options, "-c", source, "-o", made]
+            command = [*compiler, *flags, *options, "-c", _as_called(source, path_map), "-o", made]
             process.run(command, cwd=directory, error=ToolchainError)
 
         with tempfile.TemporaryDirectory() as folder:
@@ -229,6 +232,18 @@ class Objects:
             for compiled, name in self.made:
                 text = text.replace(str(compiled), name)
             map_file.write_text(text, encoding="utf-8")
+
+
+def _as_called(path: Path, path_map: Sequence[tuple[Path, str]]) -> str:
+    """Return how a path is called to the compiler: with a dot where its directory ends.
+
+    GCC lists a source twice in debug information, under its own name and under what stands for that, unless they
+    are the same: with the dot they never are, also where the checkout lies in the directory that stands for it.
+    """
+    for directory, _ in reversed(path_map):
+        if path.is_relative_to(directory):
+            return f"{directory}/./{path.relative_to(directory).as_posix()}"
+    return str(path)
 
 
 def _stand_in(source: Path, path_map: Sequence[tuple[Path, str]]) -> str:

@@ -57,9 +57,10 @@ _RAM = {"name": "ram", "address": 0x2000_0000, "size": "64K", "kind": "ram"}
 _CONSOLE = {"name": "USART1", "baud": 115200, "irqs": [9]}
 _FLASH = {"name": "flash", "address": 0x0800_0000, "size": "64K", "kind": "flash"}
 _LAYOUT = {"code": "flash", "data": "sram1", "stack": "dtcm", "stack_size": "8K"}
+_PROBE = {"kind": "st-link", "vendor": 1, "product": 2}
 _PHYSICAL = {
     "identity": {"register_name": "ID", "address": 0xE0042000, "mask": 1, "value": 1},
-    "probes": [{"kind": "st-link", "vendor": 1, "product": 2}],
+    "probes": [_PROBE],
     "select_serial": "serial {serial}",
 }
 _MODEL = {"cpu": "cortex-m7", "serial": "V", "probe": "tcp {port}", "peripherals": []}
@@ -124,6 +125,11 @@ def test_ram_that_continues_other_ram_begins_where_that_ends_and_is_alike(
         ),
         ({"physical": {**_PHYSICAL, "select_serial": "serial {sreial}"}}, "", r"physical: .*not 'sreial'"),
         ({"physical": {**_PHYSICAL, "probes": []}}, "", r"physical\.probes: .*at least 1 item"),
+        (
+            {"virtual": {"model": {**_MODEL, "usb_probes": [{**_PROBE, "openocd": "../other.cfg"}]}}},
+            "",
+            r"usb_probes\.0\.openocd: ",
+        ),
         ({"virtual": {"model": {**_MODEL, "probe": "tcp {prt}"}}}, "", r"virtual\.model: .*not 'prt'"),
         ({}, "physical", "virtual.model stands in for a board that can be plugged in"),
         ({"virtual": {}}, "", "virtual: a virtual board is either a model or an emulator"),
@@ -166,7 +172,7 @@ def test_a_file_that_is_no_board_file_is_refused(board: Board, tmp_path: Path, t
         boards.load(str(folder))
 
 
-@pytest.mark.parametrize("missing", ["openocd.cfg", "port.c"])
+@pytest.mark.parametrize("missing", ["openocd.cfg", "openocd-cmsis-dap.cfg", "port.c"])
 def test_an_incomplete_folder_is_refused(board: Board, tmp_path: Path, missing: str) -> None:
     folder = _copy(board, tmp_path)
     (folder / missing).unlink()

@@ -155,7 +155,7 @@ def test_a_model_of_ones_own_runs_with_no_code_written(tmp_path: Path) -> None:
     assert "VIRTUAL" in done.stdout
     first = json.loads(figures.read_text())
     assert np.load(came).shape == (1, 10)
-    assert set(first) == {"instructions", "flash_bytes", "ram_bytes", "outputs_sha256"}
+    assert set(first) == {"instructions", "flash_bytes", "ram_bytes", "outputs_sha256", "environment"}
     assert inv(*words, "--json", figures).returncode == 0
     assert json.loads(figures.read_text()) == first
 

@@ -1,5 +1,7 @@
 """The image in a real engine: what is in it, who runs in it, and that nothing of it stays."""
 
+import contextlib
+import dataclasses
 import json
 import os
 import pty
@@ -12,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import docker
+import psutil
 import pytest
 
 from tests.cli.running import inv
+from tests.environment.own_engine import own_engine
 from utvm.environment.container import LABEL
+from utvm.environment.owner import ourselves
 from utvm.toolchain import ROOT
 
 pytestmark = pytest.mark.slow
@@ -92,6 +97,12 @@ def test_a_board_s_suite_passes_in_it(engine: str, built: dict[str, Any]) -> Non
     assert "passed" in done.stdout.lower()
 
 
+def test_doctor_finds_it_complete(engine: str, built: dict[str, Any]) -> None:
+    """What only the project's own tests need is left out of it, and not missing."""
+    done = _run(engine, "./inv doctor")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_shell_has_the_terminal(engine: str, built: dict[str, Any], client: docker.DockerClient) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
@@ -131,10 +142,84 @@ def test_nothing_stays_however_it_ends(client: docker.DockerClient, engine: str,
         assert len(_containers(client)) == 1
         running.send_signal(number)
         assert running.wait(60) == (3 if number != signal.SIGKILL else -signal.SIGKILL)
+    _all_gone(client)
+
+
+def _all_gone(client: docker.DockerClient) -> None:
     deadline = time.monotonic() + 60
     while _containers(client) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert _containers(client) == []
+
+
+@contextlib.contextmanager
+def _running(engine: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a container for long, and kill its starter in the end."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "utvm.cli", "docker.run", "sh -c 'echo ready; sleep 1000'"],
+        cwd=ROOT,
+        env={**os.environ, "DOCKER_HOST": engine},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as running:
+        assert running.stdout is not None
+        try:
+            assert running.stdout.readline() == b"ready\n"
+            yield running
+        finally:
+            running.kill()
+
+
+def test_what_nobody_could_remove_goes_with_the_next_run(client: docker.DockerClient, engine: str) -> None:
+    """As when a whole control group is killed, or the machine loses its power."""
+    with _running(engine) as living:
+        with _running(engine) as dead:
+            (guard,) = psutil.Process(dead.pid).children()
+            guard.kill()
+        assert len(_containers(client)) == 2
+        assert _run(engine, "true").returncode == 0
+        (left,) = client.containers.list(all=True, filters={"label": LABEL})
+        assert left.labels[LABEL].split()[4] == str(living.pid)
+        assert left.status == "running"
+    _all_gone(client)
+
+
+def test_of_an_earlier_boot_only_what_does_not_run_is_removed(client: docker.DockerClient, engine: str) -> None:
+    label = dataclasses.replace(ourselves(), boot="another").label
+    made = [
+        client.containers.create("utvm:latest", ["sleep", "1000"], labels={LABEL: label}, init=True)
+        for _ in range(2)
+    ]
+    try:
+        made[0].start()
+        assert _run(engine, "true").returncode == 0
+        assert [one.id for one in client.containers.list(all=True, filters={"label": LABEL})] == [made[0].id]
+    finally:
+        made[0].remove(force=True)
+
+
+def test_an_engine_that_goes_away_is_told_in_one_message(built: dict[str, Any]) -> None:
+    with own_engine() as place:
+        loaded = subprocess.run(
+            f"tar -C {ROOT}/build/environment/oci -c . | docker load",
+            shell=True,
+            env={**os.environ, "DOCKER_HOST": place},
+            capture_output=True,
+            check=False,
+        )
+        assert loaded.returncode == 0, loaded.stderr
+        with _running(place) as running:
+            (engine,) = [
+                one
+                for one in psutil.Process().children(recursive=True)
+                if one.name() == "dockerd" and place.removeprefix("unix://") in " ".join(one.cmdline())
+            ]
+            engine.kill()
+            assert running.wait(60) == 3
+            assert running.stderr is not None
+            said = running.stderr.read().decode()
+    assert "Traceback" not in said
+    assert "docker rm --force utvm-" in said
 
 
 def test_an_engine_without_the_image_says_how_to_get_it(engine: str, client: docker.DockerClient) -> None:

@@ -1,6 +1,9 @@
 """Package files: what is not what the lock says stops everything, and leaves nothing behind."""
 
 import http.server
+import os
+import subprocess
+import sys
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -12,6 +15,7 @@ import pytest
 from tests.environment.lock_maker import deb, files_in
 from utvm.environment.store import Store
 from utvm.errors import ProvisionError
+from utvm.toolchain import ROOT
 
 
 @pytest.fixture
@@ -122,6 +126,38 @@ def test_a_mirror_s_wrong_file_stops_it(
     assert "--mirror" in caught.value.hint
     assert not store.has(bad)
     assert not [name for name in files_in(store.directory) if ".draft-" in name]
+
+
+_ONTO_A_SMALL_DISK = """
+import sys
+from pathlib import Path
+from tests.environment.lock_maker import deb
+from utvm.environment.store import Store
+from utvm.errors import ProvisionError
+try:
+    Store(Path(sys.argv[1])).fetch_debian([deb("one", content=b"x" * 1_000_000)], {"debian": sys.argv[2]})
+except ProvisionError as error:
+    print(error)
+print(*Path(sys.argv[1]).iterdir())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="this machine lacks root, to make a small disk")
+def test_a_disk_that_becomes_full_is_not_the_mirror_s_fault(tmp_path: Path) -> None:
+    with _mirror({"one_1.0-1_amd64.deb": b"x" * 1_000_000}) as base:
+        small = 'mount -t tmpfs -o size=256k none "$1" && exec "$0" -c "$3" "$1" "$2"'
+        done = subprocess.run(
+            ["unshare", "--mount", "sh", "-c", small, sys.executable, tmp_path, base, _ONTO_A_SMALL_DISK],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+    said, hint, left = done.stdout.split("\n")[:3]
+    assert said == f"{tmp_path}: the disk is full (0 MB free)"
+    assert "XDG_CACHE_HOME" in hint
+    assert left == ""
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from tests.cli.running import inv
 from tests.environment.lock_maker import files_in
 from utvm.environment.drafts import draft
+from utvm.environment.recipe import PROVISION
 from utvm.errors import ProvisionError
 
 
@@ -21,11 +23,45 @@ def test_no_engine_is_said_before_anything_is_built() -> None:
     assert "DOCKER_HOST" in done.stderr
 
 
+_NO_ENGINE = "unix:///nowhere/docker.sock"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--in", "docker"), 3, "no Docker engine answers at unix:///nowhere/docker.sock"),
+        (("--in", "moon"), 2, "there is no place 'moon'"),
+        (("--in", "docker", "--suite", "no-such"), 2, "there is no suite 'no-such'"),
+        (("--in", "docker", "--virtual"), 2, "host is a process"),
+    ],
+)
+def test_a_place_that_cannot_be_had_is_said_and_leaves_no_report(
+    words: tuple[str, ...], code: int, said: str, tmp_path: Path
+) -> None:
+    done = inv("hil", "--board", "host", *words, "--report-dir", tmp_path / "reports", DOCKER_HOST=_NO_ENGINE)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert not list(tmp_path.rglob("report.json"))
+
+
 def test_an_archive_that_lacks_a_file_is_named(tmp_path: Path) -> None:
     done = inv("docker.build", "--export-only", "--archive", tmp_path / "empty", XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 3
     assert f"is not in {tmp_path}/empty" in done.stderr
     assert files_in(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_locks_that_a_killed_command_was_making_stay_as_they_were(tmp_path: Path) -> None:
+    """A stand-in for uv writes half of a file; the Debian packages have been resolved before."""
+    uv = tmp_path / "uv"
+    write = 'for word; do case $word in --output-file=*) echo half >"${word#*=}"; esac; done'
+    uv.write_text(f"#!/bin/sh\n{write}\nkill -9 $PPID\n")
+    uv.chmod(0o755)
+    before = {path: path.read_bytes() for path in PROVISION.glob("*.lock")}
+    assert len(before) == 3
+    done = inv("env.lock", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.returncode == -signal.SIGKILL
+    assert {path: path.read_bytes() for path in PROVISION.glob("*.lock")} == before
 
 
 def test_nothing_to_run_is_wrong_usage() -> None:

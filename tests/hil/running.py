@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 _ROOT = Path(__file__).parents[2]
+_USB_BUS = Path(__file__).parent / "usb_bus"
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ Runner = Callable[..., Finished]
 
 @pytest.fixture(scope="module")
 def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
-    """Run one suite, given as text, on the fake board, or on the virtual one."""
+    """Run one suite, given as text, on the fake board, on the virtual one, or on one that is on a fake USB bus."""
 
     def run(
         suite: str,
@@ -71,6 +72,7 @@ def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
         files: dict[str, str] | None = None,
         block_reports: bool = False,
         fake: bool = True,
+        usb: Path | None = None,
     ) -> Finished:
         directory = tmp_path_factory.mktemp("run")
         (directory / "pytest.ini").write_text("[pytest]\n")
@@ -88,7 +90,9 @@ def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
             ],
             cwd=directory,
             env=os.environ
-            | {"PYTHONPATH": str(_ROOT), "FAKE_ATTACH": attach, "FAKE_LOG": str(log), "COLUMNS": "200"},
+            | ({"FAKE_USB": str(usb)} if usb else {})
+            | {"PYTHONPATH": f"{_USB_BUS}:{_ROOT}" if usb else str(_ROOT)}
+            | {"FAKE_ATTACH": attach, "FAKE_LOG": str(log), "COLUMNS": "200"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -17,6 +17,7 @@ import psutil
 import pytest
 import yaml
 
+from tests.probe.fake_usb import plug_in
 from tests.processes import gone
 from utvm import boards
 from utvm.hil.nightly import jobs_carried
@@ -36,13 +37,16 @@ class Night:
         self.reports = folder / "reports"
         config = folder / "nightly.yaml"
         config.write_text(yaml.safe_dump({"boards": list(entries)}))
+        bus = folder / "usb"
+        if plugged:
+            plug_in(bus, "1", plugged)
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "utvm.cli", "nightly", f"--config={config}"),
                 *(f"--report-dir={self.reports}", f"--jobs={jobs}"),
             ],
             cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": f"{_USB_BUS}:{ROOT}", "FAKE_USB": plugged},
+            env=os.environ | {"PYTHONPATH": f"{_USB_BUS}:{ROOT}", "FAKE_USB": str(bus)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -65,6 +65,11 @@ def test_a_board_folder_is_looked_for_from_where_the_list_is(
             ("board: pynq-z1, kind: virtual", "board: 'pynq-z1:memory=ddr', kind: virtual"),
             "pynq-z1-virtual pynq-z1-memory-ddr-virtual",
         ),
+        (
+            ("board: pynq-z1, kind: virtual", "board: pynq-z1, kind: virtual, place: docker"),
+            "pynq-z1-virtual pynq-z1-virtual-docker",
+        ),
+        (("board: host", "board: host, place: docker"), "host host-docker"),
     ],
 )
 def test_boards_that_are_surely_two_are_taken(tmp_path: Path, entries: tuple[str, ...], labels: str) -> None:
@@ -85,6 +90,8 @@ def test_boards_that_are_surely_two_are_taken(tmp_path: Path, entries: tuple[str
         ("board: stm32f746, serial: A", "board: stm32f746, kind: physical, serial: A"),
         ("board: stm32f746", "board: stm32f746, kind: virtual"),
         ("board: stm32f746", "board: stm32f746, serial: A"),
+        ("board: stm32f746, serial: A", "board: stm32f746, serial: A, place: docker"),
+        ("board: stm32f746", "board: stm32f746, place: docker"),
     ],
 )
 def test_boards_that_may_be_one_are_refused(tmp_path: Path, entries: tuple[str, ...]) -> None:
@@ -120,9 +127,9 @@ def test_one_probe_is_one_board_whatever_the_entries_call_it(tmp_path: Path) -> 
             r"boards\.0\.suites: there is no suite 'flesh'; suites: .*flash",
         ),
         (_boards("board: host, suites: []"), r"boards\.0\.suites: .*at least 1 item"),
-        (_boards("board: host, place: container"), r"boards\.0\.place: .*'host'"),
+        (_boards("board: host, place: container"), r"boards\.0\.place: .*'host', 'docker' or 'vm'"),
         (_boards("board: stm32f746, kind: real"), r"boards\.0\.kind: .*'auto', 'virtual' or 'physical'"),
-        (_boards("board: stm32f746, kind: virtual, serial: A"), r"boards\.0: --serial names a physical board"),
+        (_boards("board: pynq-z1, kind: virtual, serial: A"), r"boards\.0: --serial names a physical board"),
         (_boards("board: host, kind: virtual"), r"boards\.0: host is a process"),
         (_boards("board: mps2-an500, kind: physical"), r"boards\.0: mps2-an500 is emulated"),
         (_boards("board: host, minutes: 0"), r"boards\.0\.minutes: .*greater than 0"),

@@ -17,10 +17,11 @@ from utvm.hil import report as single
 from utvm.hil.nightly import report
 from utvm.hil.nightly.display import last_line
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
-from utvm.hil.results import BoardIdentity, CaseResult, Environment, Outcome, RunReport, Verdict, decide
+from utvm.hil.results import BoardIdentity, CaseResult, Environment, Outcome, Place, RunReport, Verdict, decide
 
 _SCHEMA = json.loads(report.SCHEMA.read_text())
 _HOSTILE = '<script>alert("x")</script> & \x00\x1b[31m \ud800 ]]> {{ 7*7 }}'
+_TOOLS = ("python", "tvm", "openocd", "gcc", "unicorn", "utvm")
 _RUN = "20261120T134513.482Z-3f9a"
 
 
@@ -35,9 +36,7 @@ def _result(folder: Path, label: str, *outcomes: Outcome, **changes: Any) -> Boa
         run_id=_RUN,
         started="2026-11-20T13:45:13Z",
         board=BoardIdentity(label, "virtual", "virtual ST-Link", ""),
-        environment=Environment(
-            "ab" * 32, dict.fromkeys(("python", "tvm", "openocd", "gcc", "unicorn", "utvm"), "1.0")
-        ),
+        environment=Environment("ab" * 32, Place("host", "", "ef" * 32, dict.fromkeys(_TOOLS, "1.0"))),
         cases=cases,
         models=(),
         verdict=verdict,

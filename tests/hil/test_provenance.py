@@ -1,5 +1,6 @@
-"""What a run was made with: the same on an unchanged machine, another when anything of it changed."""
+"""What a run was made with: the same in every place of one checkout, another when anything of it changed."""
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from utvm import boards
-from utvm.errors import ProvisionError
+from utvm.environment.recipe import PROVISION
+from utvm.errors import ConfigError, ProvisionError
 from utvm.hil import provenance
 
 
@@ -16,18 +18,47 @@ def test_two_looks_at_one_machine_agree() -> None:
     first = provenance.describe(board)
     assert provenance.describe(board) == first
     assert re.fullmatch("[0-9a-f]{64}", first.digest)
-    assert set(first.tools) == {"python", "tvm", "openocd", "gcc", "unicorn", "utvm"}
-    assert re.match(r"\d+\.\d+", first.tools["openocd"])
-    assert "arm-none-eabi" in first.tools["gcc"]
+    tools = first.place.tools
+    assert set(tools) == {"python", "tvm", "openocd", "gcc", "unicorn", "utvm"}
+    assert re.match(r"\d+\.\d+", tools["openocd"])
+    assert "arm-none-eabi" in tools["gcc"]
 
 
-def test_another_lock_is_another_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    board = boards.load("stm32f746")
-    before = provenance.describe(board).digest
-    other = tmp_path / "python.lock"
-    other.write_bytes(provenance._PYTHON_LOCK.read_bytes() + b"\n# one more line\n")
-    monkeypatch.setattr(provenance, "_PYTHON_LOCK", other)
-    assert provenance.describe(board).digest != before
+@pytest.mark.parametrize("name", ["debian.lock", "python.lock", "wheels.lock", "environment.yaml"])
+def test_another_lock_is_another_environment(name: str, tmp_path: Path) -> None:
+    other = tmp_path / "provision"
+    shutil.copytree(PROVISION, other)
+    assert provenance.digest(other) == provenance.digest()
+    with (other / name).open("a") as file:
+        file.write("\n")
+    assert provenance.digest(other) != provenance.digest()
+
+
+def test_what_is_installed_here_is_told_apart_from_what_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = provenance.describe(boards.load("stm32f746"))
+    tool = tmp_path / "dpkg-query"
+    # One package in another version.
+    tool.write_text(f"#!/bin/sh\n'{shutil.which('dpkg-query')}' \"$@\" | sed '1s/$/+mine/'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    other = provenance.describe(boards.load("stm32f746"))
+    assert (other.digest, other.place.tools) == (here.digest, here.place.tools)
+    assert other.place.installed != here.place.installed
+
+
+def test_a_variable_makes_no_place_a_frozen_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UTVM_PLACE", "docker")
+    place = provenance.describe(boards.load("stm32f746")).place
+    assert (place.kind, place.frozen, place.environment) == ("docker", False, "")
+    assert place.spoken == "in docker, with other tools than the lock's"
+
+
+def test_a_variable_that_names_no_place_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UTVM_PLACE", "moon")
+    with pytest.raises(ConfigError, match="there is no place 'moon'"):
+        provenance.describe(boards.load("stm32f746"))
 
 
 def test_a_machine_without_openocd_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

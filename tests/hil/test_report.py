@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import datetime
+import hashlib
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -25,12 +26,14 @@ from utvm.hil.results import (
     Environment,
     ModelResult,
     Outcome,
+    Place,
     RunReport,
     Statistics,
     Verdict,
 )
 
 _SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())
+_TOOLS = ("python", "tvm", "openocd", "gcc", "unicorn", "utvm")
 _HOSTILE = '<script>alert("x")</script> & \x00\x1b[31m \ud800 ]]> {{ 7*7 }}'
 
 
@@ -41,9 +44,7 @@ def summary(small_firmware: Firmware) -> RunReport:
         run_id=report.new_run_id(datetime.datetime.now(datetime.timezone.utc)),
         started="2026-11-20T13:45:13Z",
         board=BoardIdentity("stm32f746", "virtual", "virtual ST-Link", "V-1"),
-        environment=Environment(
-            "ab" * 32, dict.fromkeys(("python", "tvm", "openocd", "gcc", "unicorn", "utvm"), "1.0")
-        ),
+        environment=Environment("ab" * 32, Place("host", "", "ef" * 32, dict.fromkeys(_TOOLS, "1.0"))),
         cases=(
             CaseResult("hil_tests/test_flash.py::test_a", Outcome.PASSED, 0.5),
             CaseResult("hil_tests/test_flash.py::test_b[x-1]", Outcome.FAILED, 0.25, "not equal", "a trace"),
@@ -77,7 +78,16 @@ def test_report_json_holds_the_contract(summary: RunReport, tmp_path: Path, smal
         "run_id": summary.run_id,
         "started": "2026-11-20T13:45:13Z",
         "board": {"name": "stm32f746", "kind": "virtual", "probe": "virtual ST-Link", "serial": "V-1"},
-        "environment": {"digest": "ab" * 32, "tools": summary.environment.tools},
+        "environment": {
+            "digest": "ab" * 32,
+            "place": {
+                "kind": "host",
+                "frozen": False,
+                "environment": "",
+                "installed": "ef" * 32,
+                "tools": dict.fromkeys(_TOOLS, "1.0"),
+            },
+        },
         "tests": [
             {
                 "id": "hil_tests/test_flash.py::test_a",
@@ -112,6 +122,7 @@ def test_report_json_holds_the_contract(summary: RunReport, tmp_path: Path, smal
                 "samples": 100,
                 "accuracy": 0.98,
                 "instructions": 1234,
+                "image_sha256": hashlib.sha256(small_firmware.elf.read_bytes()).hexdigest(),
                 "flash_bytes": small_firmware.flash_bytes,
                 "ram_bytes": small_firmware.ram_bytes,
             }
@@ -147,6 +158,9 @@ def _spoil_empty_pass(content: dict[str, Any]) -> None:
         lambda content: content["models"][0].pop("instructions"),
         lambda content: content["models"][0].update(accuracy=98),
         lambda content: content["environment"].update(digest="?"),
+        lambda content: content["environment"]["place"].update(kind="cloud"),
+        lambda content: content["environment"]["place"].update(frozen=True),
+        lambda content: content["environment"]["place"].update(environment="ab" * 32),
         _spoil_unit,
         _spoil_pass,
         _spoil_empty_pass,
@@ -226,9 +240,11 @@ def test_junit_tells_trouble_from_failure(summary: RunReport) -> None:
     properties = {entry.get("name"): entry.get("value") for entry in suite.iter("property")}
     assert properties["kind"] == "virtual"
     assert properties["verdict"] == "infrastructure"
+    assert (properties["environment"], properties["place"]) == ("ab" * 32, "host")
+    assert (properties["frozen"], properties["installed"]) == ("false", "ef" * 32)
 
 
-def test_the_page_says_what_a_reader_asks_first(summary: RunReport) -> None:
+def test_the_page_says_what_a_reader_asks_first(summary: RunReport, small_firmware: Firmware) -> None:
     page = Page(html.render(summary))
     assert page.open == []
     words = re.sub(r"\s+", " ", page.text)
@@ -242,9 +258,18 @@ def test_the_page_says_what_a_reader_asks_first(summary: RunReport) -> None:
         "not equal",
         "virtual ST-Link",
         "ab" * 32,
+        "host, not frozen",
+        "ef" * 32,
+        hashlib.sha256(small_firmware.elf.read_bytes()).hexdigest()[:16],
     ):
         assert expected in words
     assert page.tags.count("svg") == 2
+
+
+def test_the_page_says_which_environment_a_frozen_place_is(summary: RunReport) -> None:
+    place = dataclasses.replace(summary.environment.place, kind="docker", environment="cd" * 32)
+    page = Page(html.render(dataclasses.replace(summary, environment=Environment("ab" * 32, place))))
+    assert f"docker, frozen: what the lock says and nothing else, {'cd' * 32}" in re.sub(r"\s+", " ", page.text)
 
 
 def test_the_page_needs_nothing_from_outside(summary: RunReport) -> None:

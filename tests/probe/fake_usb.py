@@ -1,16 +1,62 @@
-"""A USB device as pyusb shows it: no probe can be counted on where tests run."""
+"""A USB bus as Linux shows it, in a folder: no probe can be counted on where tests run."""
 
-from dataclasses import dataclass, field
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from utvm.probe import usb
+
+REAL_MAKER = "STMicroelectronics"
 
 
-@dataclass
-class FakeUsbDevice:
-    """What pyusb gives for a device; ``strings`` raises where it holds an exception."""
+def use(bus: Path, set_attribute: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Have probes looked for on such a bus."""
+    for name, folder in {"_DEVICES": bus / "devices", "NODES": bus / "nodes"}.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        set_attribute(usb, name, folder)
 
-    idVendor: int = 0x0483  # noqa: N815 (pyusb's names)
-    idProduct: int = 0x374B  # noqa: N815
-    bus: int = 1
-    port_numbers: tuple[int, ...] | None = (1,)
-    iSerialNumber: int = 3  # noqa: N815
-    iProduct: int = 2  # noqa: N815
-    strings: dict[int, str | Exception] = field(default_factory=lambda: {2: "STM32 STLink", 3: "A"})
+
+def plug_in(
+    bus: Path,
+    port: str,
+    serial: str,
+    *,
+    maker: str = REAL_MAKER,
+    product: str = "STM32 STLink",
+    numbers: tuple[int, int] = (0x0483, 0x374B),
+    address: int = 5,
+    unread: str = "",
+) -> None:
+    """Plug a device in, or once more with another address.
+
+    Args:
+        unread: a string that Linux could not read.
+    """
+    folder = bus / "devices" / f"1-{port}"
+    unplug(bus, port)
+    folder.mkdir(parents=True)
+    strings = {"manufacturer": maker, "product": product, "serial": serial}
+    places = {"manufacturer": 14, "product": 15, "serial": 16}  # in the device descriptor: USB 2.0, table 9-8
+    descriptor = bytearray(18)
+    for name, text in strings.items():
+        descriptor[places[name]] = places[name] if text else 0
+        if text and name != unread:
+            (folder / name).write_text(f"{text}\n")
+    (folder / "descriptors").write_bytes(descriptor)
+    (folder / "idVendor").write_text(f"{numbers[0]:04x}\n")
+    (folder / "idProduct").write_text(f"{numbers[1]:04x}\n")
+    (folder / "busnum").write_text("1\n")
+    (folder / "devnum").write_text(f"{address}\n")
+    (bus / "devices" / f"1-{port}:1.0").mkdir(exist_ok=True)  # its interface
+    node = bus / "nodes" / "001" / f"{address:03}"
+    node.parent.mkdir(parents=True, exist_ok=True)
+    node.touch()
+
+
+def unplug(bus: Path, port: str) -> None:
+    """Pull out what is there, if anything is."""
+    folder = bus / "devices" / f"1-{port}"
+    if folder.exists():
+        (bus / "nodes" / "001" / f"{int((folder / 'devnum').read_text()):03}").unlink(missing_ok=True)
+        shutil.rmtree(folder)

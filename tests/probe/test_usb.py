@@ -1,87 +1,89 @@
-"""Finding probes. The bus is a stand-in at pyusb's edge: no probe can be counted on where tests run."""
+"""Finding probes, on a bus that is a folder."""
 
+import os
 from pathlib import Path
-from typing import Any
 
 import pytest
-import usb.core
-import usb.util
 
-from tests.probe.fake_usb import FakeUsbDevice
-from utvm.probe import usb as usb_module
-from utvm.probe.usb import ProbeId, detect
+from tests.probe.fake_usb import plug_in, unplug, use
+from utvm.errors import ProbeError
+from utvm.probe.usb import Probe, ProbeId, detect
+from utvm.virtual.usb import MAKER
 
 ST_LINK = ProbeId("st-link", 0x0483, 0x374B)
 
 
-class FakeUsbBus:
-    """Stands in for pyusb: ``usb.core.find`` and ``usb.util.get_string``."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, devices: Any, tree: Path) -> None:
-        self._devices = devices
-        monkeypatch.setattr(usb_module, "_USB_DEVICES", tree)
-        monkeypatch.setattr(usb.core, "find", self.find)
-        monkeypatch.setattr(usb.util, "get_string", self.get_string)
-
-    def find(self, find_all: bool) -> Any:
-        assert find_all
-        if isinstance(self._devices, Exception):
-            raise self._devices
-        return iter(self._devices)
-
-    def get_string(self, device: FakeUsbDevice, index: int) -> str:
-        value = device.strings[index]
-        if isinstance(value, Exception):
-            raise value
-        return value
+@pytest.fixture
+def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    use(tmp_path, monkeypatch.setattr)
+    return tmp_path
 
 
-def test_two_boards_with_one_id_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    devices = [
-        FakeUsbDevice(port_numbers=(4, 2), strings={2: "STM32 STLink", 3: "0667FF"}),
-        FakeUsbDevice(port_numbers=(4, 1), strings={2: "STM32 STLink", 3: "066BFF"}),
-        FakeUsbDevice(idVendor=0x1D6B, idProduct=2),
-    ]
-    FakeUsbBus(monkeypatch, devices, tmp_path)
+def _only() -> Probe:
+    (probe,) = detect([ST_LINK]).probes
+    return probe
+
+
+def test_two_boards_with_one_id_are_told_apart(bus: Path) -> None:
+    plug_in(bus, "4.2", "0667FF", address=7)
+    plug_in(bus, "4.1", "066BFF", address=12)
+    plug_in(bus, "4", "", numbers=(0x1D6B, 2))
     found = detect([ST_LINK])
     assert found.problem == ""
-    assert [(p.kind, p.serial, p.usb_path, p.description) for p in found.probes] == [
-        ("st-link", "066BFF", "1-4.1", "STM32 STLink"),
-        ("st-link", "0667FF", "1-4.2", "STM32 STLink"),
+    assert [(p.kind, p.serial, p.usb_path, p.bus, p.address, p.description) for p in found.probes] == [
+        ("st-link", "066BFF", "1-4.1", 1, 12, "STM32 STLink"),
+        ("st-link", "0667FF", "1-4.2", 1, 7, "STM32 STLink"),
     ]
 
 
-@pytest.mark.parametrize(
-    "error", [usb.core.USBError("Access denied", errno=13), ValueError("The device has no langid")]
-)
 def test_a_probe_that_may_not_be_opened_is_reported_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+    bus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    FakeUsbBus(monkeypatch, [FakeUsbDevice(strings={2: error, 3: error})], tmp_path)
-    (probe,) = detect([ST_LINK]).probes
-    assert (probe.serial, probe.usb_path, probe.description) == ("", "1-1", "0483:374b")
-    assert "udev" in probe.problem
+    plug_in(bus, "1", "A", product="")
+    # Root may open everything.
+    monkeypatch.setattr(os, "access", lambda path, mode: path != bus / "nodes" / "001" / "005")
+    assert (_only().serial, _only().usb_path, _only().description) == ("A", "1-1", "0483:374b")
+    assert "udev" in _only().problem
 
 
-def test_a_probe_without_serial_number_is_no_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    FakeUsbBus(monkeypatch, [FakeUsbDevice(iSerialNumber=0)], tmp_path)
-    (probe,) = detect([ST_LINK]).probes
-    assert (probe.serial, probe.problem) == ("", "")
+def test_a_probe_without_serial_number_is_no_problem(bus: Path) -> None:
+    plug_in(bus, "1", "")
+    assert (_only().serial, _only().problem) == ("", "")
 
 
-def test_a_machine_without_usb_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    FakeUsbBus(monkeypatch, [], tmp_path / "absent")
-    assert "no USB" in detect([ST_LINK]).problem
+@pytest.mark.parametrize("maker, virtual", [(MAKER, True), ("STMicroelectronics", False), ("", False)])
+def test_a_virtual_probe_is_known_by_its_maker_whatever_else_it_says(bus: Path, maker: str, virtual: bool) -> None:
+    plug_in(bus, "1", "066BFF303430", maker=maker)
+    assert (_only().virtual, _only().problem) == (virtual, "")
+    assert _only().spoken.startswith("virtual st-link 066BFF303430") == virtual
 
 
-@pytest.mark.parametrize("error", [usb.core.NoBackendError("x"), usb.core.USBError("x", errno=99)])
-def test_a_machine_without_libusb_says_so(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
-) -> None:
-    FakeUsbBus(monkeypatch, error, tmp_path)
+@pytest.mark.parametrize("unread", ["manufacturer", "serial"])
+def test_a_probe_whose_strings_linux_could_not_read_has_a_problem(bus: Path, unread: str) -> None:
+    plug_in(bus, "1", "066BFF", maker=MAKER, unread=unread)
+    assert f"could not read its {unread}" in _only().problem
+
+
+def test_a_probe_that_was_unplugged_is_noticed_also_when_it_is_back(bus: Path) -> None:
+    plug_in(bus, "1", "066BFF", address=5)
+    probe = _only()
+    probe.check()
+    plug_in(bus, "1", "066BFF", address=6)
+    with pytest.raises(ProbeError, match="probe 066BFF at USB 1-1 was unplugged and plugged in again"):
+        probe.check()
+    assert _only().address == 6
+    unplug(bus, "1")
+    with pytest.raises(ProbeError, match="probe 066BFF at USB 1-1 is gone from USB"):
+        probe.check()
+    assert detect([ST_LINK]).probes == ()
+
+
+@pytest.mark.parametrize("missing", ["devices", "nodes"])
+def test_a_machine_without_usb_says_so(bus: Path, missing: str) -> None:
+    """A container has the first without the second: it sees what is plugged in, and cannot reach it."""
+    (bus / missing).rmdir()
     found = detect([ST_LINK])
-    assert found.probes == ()
-    assert found.problem
+    assert (found.probes, "has no USB" in found.problem) == ((), True)
 
 
 def test_this_machine_can_be_asked() -> None:

@@ -5,7 +5,7 @@ lists the boards that can be named: the project's, and those in the folders of :
 """
 
 from utvm.boards.board import AnyBoard, Board, ProcessBoard
-from utvm.boards.loader import alternatives, chips, load, load_any, names, probed, project_names
+from utvm.boards.loader import alternatives, chips, load, load_any, names, probed, project_names, split_name
 from utvm.boards.parts import (
     Emulator,
     Identity,
@@ -20,9 +20,10 @@ from utvm.boards.parts import (
     Timeouts,
     VirtualModel,
 )
-from utvm.boards.places import search_also
+from utvm.boards.places import PATH_VARIABLE, search_also
 
 __all__ = [
+    "PATH_VARIABLE",
     "AnyBoard",
     "Board",
     "Emulator",
@@ -46,4 +47,5 @@ __all__ = [
     "probed",
     "project_names",
     "search_also",
+    "split_name",
 ]

@@ -109,13 +109,14 @@ class Board(AnyBoard):
         """What there is of it."""
         return ("virtual", "physical") if self.physical else ("virtual",)
 
-    def capabilities_of(self, kind: Kind) -> frozenset[str]:
-        """Return what suites may need and the physical or the virtual board has.
+    def capabilities_of(self, kind: Kind, probe: ProbeMatch | None = None) -> frozenset[str]:
+        """Return what suites may need and the physical or the virtual board has, with one of its probes on USB.
 
         OpenOCD programs flash, and reads and writes in every width.
         """
         part = self.physical if kind == "physical" else self.simulator or self.virtual
         found = {"debug port", *get_args(Lack)} - (part.lacks if part else frozenset())
+        found -= probe.lacks if probe else frozenset()
         found |= {f"trap: {mistake}" for mistake in self.cpu_row.traps}
         if kind == "physical" or self.virtual.model or self.simulator:
             found.add("OpenOCD")
@@ -132,6 +133,11 @@ class Board(AnyBoard):
     def probes(self) -> tuple[ProbeMatch, ...]:
         """The probes that a physical one may be plugged in with."""
         return self.physical.probes if self.physical else ()
+
+    @property
+    def virtual_probes(self) -> tuple[ProbeMatch, ...]:
+        """The probes that the virtual one may be on USB with."""
+        return self.virtual.model.usb_probes if self.virtual.model else ()
 
     @property
     def simulator(self) -> Simulator | None:
@@ -204,6 +210,12 @@ class Board(AnyBoard):
     def openocd_config(self) -> Path:
         """The OpenOCD script of a board that OpenOCD drives."""
         return self.directory / "openocd.cfg"
+
+    @property
+    def openocd_configs(self) -> tuple[Path, ...]:
+        """That, and what OpenOCD reads for other probes."""
+        named = {probe.openocd for probe in (*self.probes, *self.virtual_probes)}
+        return (self.openocd_config, *sorted({self.directory / name for name in named} - {self.openocd_config}))
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> "Board":

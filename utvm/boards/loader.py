@@ -101,7 +101,8 @@ def load_any(name: str) -> Board | ProcessBoard:
         ConfigError: there is no such board or setting, or its folder is not complete and right; the message names
             the file, the key and what was expected.
     """
-    name, wanted = _settings_behind(name)
+    name, settings = split_name(name)
+    wanted = _settings(name, settings)
     if not name:
         raise ConfigError("no board is named", f"give one; boards: {', '.join(names())}")
     if "/" in name:
@@ -112,18 +113,23 @@ def load_any(name: str) -> Board | ProcessBoard:
     return _read(known[name], wanted)
 
 
-def _settings_behind(name: str) -> tuple[str, dict[str, str]]:
-    """Take ``NAME:KEY=VALUE,...`` apart."""
+def split_name(name: str) -> tuple[str, str]:
+    """Take what :func:`load_any` takes apart: a name or a path, and the settings behind it with their colon."""
     head, _, tail = name.rpartition(":")
-    if "=" not in tail or not head:
-        return name, {}
+    return (head, f":{tail}") if head and "=" in tail else (name, "")
+
+
+def _settings(name: str, text: str) -> dict[str, str]:
+    """Read ``:KEY=VALUE,...``."""
     wanted: dict[str, str] = {}
-    for pair in tail.split(","):
+    for pair in text.removeprefix(":").split(",") if text else ():
         key, _, value = pair.partition("=")
         if not key or not value or key in wanted:
-            raise ConfigError(f"{name!r}: {pair!r} is no setting", "for instance BOARD:NAME=VALUE,NAME=VALUE")
+            raise ConfigError(
+                f"{name + text!r}: {pair!r} is no setting", "for instance BOARD:NAME=VALUE,NAME=VALUE"
+            )
         wanted[key] = value
-    return head, wanted
+    return wanted
 
 
 def _read(directory: Path, wanted: Mapping[str, str]) -> Board | ProcessBoard:
@@ -144,7 +150,7 @@ def _read(directory: Path, wanted: Mapping[str, str]) -> Board | ProcessBoard:
         board = load_yaml(
             file, Board, _KEYS, **{**replaced, "directory": directory, "choices": choices, "settings": chosen}
         )
-        files = [board.port_source, *([board.openocd_config] if board.physical or board.virtual.simulator else [])]
+        files = [board.port_source, *(board.openocd_configs if board.physical or board.virtual.simulator else ())]
     for path in files:
         if not path.is_file():
             raise ConfigError(f"{path}: is missing", _COMPLETE)

@@ -69,12 +69,22 @@ class Layout(Record):
         return (self.code, self.data, self.stack)
 
 
+Lack = Literal["reset cause", "watchpoints", "memory while running", "console"]
+"""What suites ask for and a board has unless it is said that it has not."""
+
+
 class ProbeMatch(Record):
-    """A debug probe that the board carries or is used with: what kind, and how USB knows it."""
+    """A debug probe that the board carries or is used with: what kind, and how USB knows it.
+
+    ``openocd`` is the file in the board's folder that OpenOCD reads for it. ``lacks`` is what the board has not
+    with this probe, beyond what it lacks anyway.
+    """
 
     kind: str
     vendor: Annotated[int, Field(ge=0, lt=2**16)]
     product: Annotated[int, Field(ge=0, lt=2**16)]
+    openocd: Annotated[str, Field(pattern=r"^[^/]+\.cfg$")] = "openocd.cfg"
+    lacks: frozenset[Lack] = frozenset()
 
 
 class Identity(Record):
@@ -109,10 +119,6 @@ class Timeouts(Record):
     resend: Annotated[float, Field(gt=0)] = 1.0
 
 
-Lack = Literal["reset cause", "watchpoints", "memory while running", "console"]
-"""What suites ask for and a board has unless it is said that it has not."""
-
-
 def _can_be_filled_in(command: str, **values: str | int) -> str:
     try:
         command.format(**values)
@@ -143,12 +149,14 @@ class Physical(Record):
 class VirtualModel(Record):
     """A software model of ours, which the same OpenOCD drives: its CPU model and peripherals.
 
-    ``probe`` is the OpenOCD command that finds it; ``{port}`` is filled in.
+    ``probe`` is the OpenOCD command that finds it; ``{port}`` is filled in. ``usb_probes`` are those that a
+    virtual machine may have it on its USB with.
     """
 
     cpu: Literal["cortex-m7"]
     serial: str
     probe: str
+    usb_probes: tuple[ProbeMatch, ...] = ()
     peripherals: tuple[Peripheral, ...]
 
     @model_validator(mode="after")

@@ -13,7 +13,8 @@ from utvm import boards
 from utvm.boards import Board, ProcessBoard
 from utvm.cli.output import LOGS, OUT
 from utvm.errors import ConfigError
-from utvm.probe.usb import Probe, ProbeId, detect
+from utvm.probe.choice import ids_of, match_of
+from utvm.probe.usb import Probe, detect
 from utvm.probe.virtual import UsbProbe, start_virtual
 from utvm.virtual.spec import SERIAL_NUMBER
 
@@ -74,7 +75,7 @@ def show_board(name: str) -> None:
 def detect_boards() -> None:
     """Print the debug probes on this machine's USB, each with the boards that it may belong to."""
     known = boards.probed()
-    detection = detect([ProbeId(p.kind, p.vendor, p.product) for board in known for p in board.probes])
+    detection = detect([each for board in known for each in ids_of(board)])
     if detection.problem:
         OUT.print(f"no USB here: {detection.problem}")
     if not detection.probes:
@@ -83,7 +84,7 @@ def detect_boards() -> None:
     table = Table("probe", "vendor:product", "serial", "USB path", "boards it may be", box=None)
     for probe in detection.probes:
         table.add_row(
-            probe.kind,
+            f"VIRTUAL {probe.kind}" if probe.virtual else probe.kind,
             f"{probe.vendor:04x}:{probe.product:04x}",
             probe.serial or "(unreadable)",
             probe.usb_path,
@@ -97,11 +98,7 @@ def detect_boards() -> None:
 
 
 def _candidates(probe: Probe, known: Sequence[Board]) -> list[str]:
-    return [
-        board.name
-        for board in known
-        if any((match.vendor, match.product) == (probe.vendor, probe.product) for match in board.probes)
-    ]
+    return [board.name for board in known if match_of(board, probe)]
 
 
 def serve_virtual(

@@ -2,10 +2,12 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 from utvm import process
+from utvm.environment.python_lock import PYTHON_LOCK
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.toolchain import ROOT
 
@@ -35,8 +37,11 @@ def run_tests(quick: bool, nightly: bool) -> ExitCode:
     return _EXIT_CODES.get(pytest.ExitCode(pytest.main(["-m", marks, *_SPREAD])), ExitCode.INFRASTRUCTURE)
 
 
-def lock_python_packages() -> None:
-    """Write provision/python.lock from provision/python.in: every file of every package by its SHA-256.
+def lock_python_packages(lock: Path = PYTHON_LOCK) -> None:
+    """Write a lock of provision/python.in: every file of every package by its SHA-256.
+
+    Args:
+        lock: the file; versions that it has already are kept where they can be.
 
     Raises:
         ProvisionError: uv is missing or finds no solution.
@@ -56,7 +61,7 @@ def lock_python_packages() -> None:
             "--no-header",
             "--no-annotate",
             "--no-emit-index-url",
-            "--output-file=provision/python.lock",
+            f"--output-file={lock}",
             "provision/python.in",
         ],
         cwd=ROOT,

@@ -1,6 +1,7 @@
 """What ``doctor`` prints: what this machine has, what it lacks, and how to get it."""
 
 import importlib.metadata
+import os
 import platform
 import re
 import shutil
@@ -8,12 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.markup import escape
 from rich.table import Table
 
 from utvm import boards, process
 from utvm.cli.output import OUT
+from utvm.cli.udev import rules_for_boards
+from utvm.environment.recipe import load_recipe
 from utvm.errors import ExitCode, ProvisionError, ToolchainError
-from utvm.probe.usb import ProbeId, detect
+from utvm.probe import udev
+from utvm.probe.choice import ids_of
+from utvm.probe.usb import detect
 from utvm.toolchain import DIRECTORY, ROOT, Toolchain
 
 
@@ -47,9 +53,11 @@ def _packages() -> Iterator[_Finding]:
     if shutil.which("dpkg-query") is None:
         yield _Finding("Debian packages", f"not a Debian system ({platform.platform()})")
         return
+    # A container of the environment has no need of what only the project's own tests ask for.
+    left_out = load_recipe().debian.without if "UTVM_VENV" in os.environ else {}
     for line in (ROOT / "provision" / "debian.txt").read_text(encoding="utf-8").splitlines():
         name, _, purpose = line.partition(" ")
-        if not name or name == "#":
+        if not name or name == "#" or name in left_out:
             continue
         try:
             version = process.run(
@@ -93,14 +101,23 @@ def _python() -> Iterator[_Finding]:
 
 
 def _usb() -> Iterator[_Finding]:
-    known = [
-        ProbeId(probe.kind, probe.vendor, probe.product) for board in boards.probed() for probe in board.probes
-    ]
-    detection = detect(known)
+    detection = detect([each for board in boards.probed() for each in ids_of(board)])
     present = "" if detection.problem else "yes"
     yield _Finding("USB stack", present, detection.problem or "", needed=False)
-    probes = ", ".join(f"{probe.kind} {probe.serial or 'without readable serial'}" for probe in detection.probes)
+    probes = ", ".join(probe.spoken for probe in detection.probes)
     yield _Finding("debug probes", probes, "plug a board in; virtual boards need none", needed=False)
-    rules = Path("/etc/udev/rules.d").glob("*openocd*"), Path("/lib/udev/rules.d").glob("*openocd*")
-    named = next((rule.name for folder in rules for rule in folder), "")
-    yield _Finding("udev rules for probes", named, "sudo apt-get install openocd brings them", needed=False)
+    for probe in detection.probes:
+        advice = escape(probe.problem)
+        yield _Finding(f"{probe.kind} at {probe.usb_path}", "" if advice else "may be used", advice, needed=False)
+    yield _Finding("udev rules for probes", *_udev_rules(), needed=False)
+
+
+def _udev_rules() -> tuple[str, str]:
+    """Return what there is, and what to do where it is not enough."""
+    install = "./inv board.install-udev"
+    if ours := udev.installed():
+        return (
+            (udev.NAME, "") if ours == rules_for_boards() else ("", f"{install}: those there are for other boards")
+        )
+    found = next(Path("/lib/udev/rules.d").glob("*openocd*"), None)
+    return found.name if found else "", install

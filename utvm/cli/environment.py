@@ -3,19 +3,24 @@
 import contextlib
 import json as json_format
 import shlex
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from rich.markup import escape
 
+from utvm import boards
 from utvm.cli.checks import lock_python_packages
+from utvm.cli.model import write_whole
 from utvm.cli.output import OUT
 from utvm.environment import container, debian, difference, engine, python_lock
 from utvm.environment.box.box import BOX, CATALOGUE, box_name, build_box
 from utvm.environment.build import Built, build, tags
+from utvm.environment.drafts import draft
 from utvm.environment.locked import Locked, fetch, load_locked
-from utvm.environment.recipe import load_recipe
+from utvm.environment.recipe import PROVISION, load_recipe
 from utvm.environment.store import Store
+from utvm.environment.usb import extra_for
 from utvm.errors import ConfigError
 from utvm.toolchain import ROOT
 
@@ -30,22 +35,21 @@ def lock(mirror: str) -> None:
     Raises:
         UtvmError: no solution, no network, or a file of ``provision/`` is wrong.
     """
-    recipe = load_recipe()
-    earlier = _kept_locks()
-    try:
+    with draft(ROOT / "build") as folder:
+        # All in a copy: the locks change when they are complete and belong together, and else not at all.
+        copy = Path(shutil.copytree(PROVISION, folder / "provision"))
+        recipe = load_recipe(copy)
         with OUT.status("resolving Debian packages"):
             packages = debian.resolve(recipe, debian.mirrors(recipe.debian, mirror))
         with OUT.status("resolving Python packages"):
-            lock_python_packages()
-            pinned = python_lock.pins(python_lock.PYTHON_LOCK, recipe.python)
+            lock_python_packages(copy / python_lock.PYTHON_LOCK.name)
+            pinned = python_lock.pins(copy / python_lock.PYTHON_LOCK.name, recipe.python)
             wheels = python_lock.resolve(recipe, pinned)
-        debian.write_lock(packages, debian.LOCK)
-        python_lock.write_lock(wheels, python_lock.LOCK)
-        locked = load_locked()
-    except BaseException:
-        for path, content in earlier.items():
-            path.write_bytes(content)
-        raise
+        debian.write_lock(packages, copy / debian.LOCK.name)
+        python_lock.write_lock(wheels, copy / python_lock.LOCK.name)
+        locked = load_locked(copy)
+        for path in (debian.LOCK, python_lock.PYTHON_LOCK, python_lock.LOCK):
+            write_whole(path, (copy / path.name).read_bytes())
     OUT.print(f"{len(packages.packages)} Debian packages, {len(wheels.wheels)} Python packages")
     OUT.print(f"environment {locked.digest}")
     OUT.print("./inv env.diff HEAD provision shows what changed")
@@ -152,27 +156,37 @@ def build_machine_box(no_cache: bool, json: str, mirror: str, archive_path: str)
         Path(json).write_text(json_format.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
-def run_in_container(command: str) -> int:
+def run_in_container(command: str, board: str = "", probe: str = "") -> int:
     """Run a command in a container and return its exit code.
 
+    Args:
+        board: whose probes on USB the container gets.
+        probe: serial number of the one that it gets.
+
     Raises:
-        UtvmError: no engine answers, or it has no image for the checkout's locks.
+        UtvmError: no engine answers, or it has no image for the checkout's locks; there is no such probe.
     """
     words = shlex.split(command)
     if not words:
         raise ConfigError("no command to run", "./inv docker.run './inv hil --board host'")
+    extra = _extra(board, probe)
     with engine.connected() as client:
-        return container.run(client, tags(load_locked())[0], words)
+        return container.run(client, tags(load_locked())[0], words, extra)
 
 
-def open_shell() -> int:
-    """Open a shell in a container and return its exit code.
+def open_shell(board: str = "", probe: str = "") -> int:
+    """Open a shell in a container and return its exit code. Arguments as :func:`run_in_container`.
 
     Raises:
-        UtvmError: no engine answers, it has no image for the checkout's locks, or there is no terminal.
+        UtvmError: as :func:`run_in_container`; or there is no terminal.
     """
+    extra = _extra(board, probe)
     with engine.connected() as client:
-        return container.shell(client, tags(load_locked())[0])
+        return container.shell(client, tags(load_locked())[0], extra)
+
+
+def _extra(board: str, probe: str) -> container.Extra | None:
+    return extra_for(boards.load(board) if board else None, probe) if board or probe else None
 
 
 def _figures(locked: Locked, made: Built) -> str:
@@ -188,8 +202,3 @@ def _figures(locked: Locked, made: Built) -> str:
 
 def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
     return {step: round(spent, 3) for step, spent in seconds.items()}
-
-
-def _kept_locks() -> dict[Path, bytes]:
-    paths = (debian.LOCK, python_lock.PYTHON_LOCK, python_lock.LOCK)
-    return {path: path.read_bytes() for path in paths if path.exists()}

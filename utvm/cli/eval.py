@@ -19,6 +19,7 @@ from utvm.compiler import Library
 from utvm.compiler.recipe import Recipe, Sample
 from utvm.errors import ConfigError, ExitCode
 from utvm.firmware.inputs import as_bytes
+from utvm.hil import provenance
 from utvm.session import RunResult
 from utvm.session.evaluation import Mismatch, as_samples, compare, prediction
 
@@ -224,6 +225,7 @@ def _content(
         "library_sha256": library.digest,
         "board": runs.board.name,
         "description": runs.description,
+        "environment": provenance.digest(),
         "samples": [told(result) for result in runs.results],
         "validated_against": reference and reference.board.name,
         "mismatches": [asdict(each) for each in mismatches],

@@ -1,34 +1,115 @@
 """What ``hil`` and ``nightly`` do."""
 
+import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
+
+from rich.markup import escape
 
 from utvm import boards, hil
-from utvm.attach import wish
-from utvm.errors import ConfigError, ExitCode
+from utvm.boards import PATH_VARIABLE, Board, split_name
+from utvm.cli.opening import Where
+from utvm.cli.output import OUT
+from utvm.environment.places.elsewhere import elsewhere
+from utvm.environment.places.errand import Errand, Place, Target
+from utvm.environment.places.here import Kind, checked, kind_here
+from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import nightly
 from utvm.hil.plugin import REPORT_ROOT
-from utvm.hil.suites import check_wish
+from utvm.hil.report import logs_beside
+from utvm.hil.suites import check_names, check_wish
+from utvm.probe.choice import wish
+from utvm.probe.virtual import UsbKind
 
 NIGHTLY_ROOT = REPORT_ROOT / "nightly"
 
 
-def run_suites(board: str, physical: bool, virtual: bool, serial: str, suites: str, report_dir: str) -> ExitCode:
+def run_suites(where: Where, suites: str, report_dir: str, place: str, usb: str) -> ExitCode:
     """Run suites on a board.
 
     Args:
         suites: names of suites, separated by commas; empty for all.
         report_dir: directory of all reports; empty for ``build/reports``.
+        place: where to run; empty for here.
+        usb: the virtual board's probe that is to be on that place's USB; empty for none.
 
     Raises:
-        ConfigError: no such board or suite, or switches that exclude each other.
+        ConfigError: no such board, suite or place, or switches that exclude each other.
         ProbeError: the physical board that was asked for is not plugged in.
+        ProvisionError: the place cannot be had, or what ran there came to no end of its own.
+        KeyboardInterrupt: interrupted before the run had begun, or in another place.
     """
-    kind = wish(physical, virtual)
+    kind = wish(where.physical, where.virtual)
     # Wrong words on the command line are answered before a run begins and a report is written.
-    check_wish(boards.load_any(board), kind, serial)
+    board = boards.load_any(where.board)
+    names = _words(suites)
+    check_names(names)
     root = Path(report_dir).resolve() if report_dir else REPORT_ROOT
-    return hil.run(board, kind, serial=serial, suites=_words(suites), report_root=root)
+    kind_there = _other_place(place)
+    other = elsewhere(kind_there, lambda what: OUT.print(f"[dim]{escape(what)}[/]")) if kind_there else None
+    target = Target(board, kind, where.serial)
+    if usb:
+        target = _on_usb(target, usb, other)
+    elif other is None or not other.own_usb or not where.serial:
+        check_wish(board, kind, where.serial)
+    if other is None:
+        return hil.run(where.board, kind, serial=where.serial, suites=names, report_root=root)
+    code = other.run(_errand(where, target, names, root))
+    try:
+        return ExitCode(code)
+    except ValueError:
+        raise ProvisionError(f"the run in {place} came to no end of its own: exit code {code}") from None
+
+
+def _on_usb(target: Target, usb: str, place: Place | None) -> Target:
+    """Return the target with a virtual probe on a place's USB, told by its serial number."""
+    known = next((kind for kind in get_args(UsbKind) if kind == usb), None)
+    if known is None:
+        raise ConfigError(f"--usb {usb} is no probe", f"give one of {', '.join(get_args(UsbKind))}")
+    if place is None or not place.own_usb:
+        raise ConfigError("--usb plugs a probe into a place that has a USB of its own", "use it with --in vm")
+    if not (isinstance(target.board, Board) and target.board.virtual.model) or target.wish == "physical":
+        raise ConfigError("--usb is the probe of a virtual board that is a software model", "leave it out")
+    return dataclasses.replace(target, usb=known, serial=target.serial or target.board.model.serial)
+
+
+def _other_place(place: str) -> Kind | None:
+    """Return the place that is meant; None where that is here."""
+    here = kind_here()
+    if place in ("", here):
+        return None
+    if here != "host":
+        raise ConfigError(
+            f"this is a place of its own, {here}: from here there is no way to {place}", "leave --in out"
+        )
+    return checked(place, "--in says where to run")
+
+
+def _errand(where: Where, target: Target, suites: Sequence[str], report_root: Path) -> Errand:
+    name, settings = split_name(where.board)
+    board = (Path(name).resolve(), settings) if "/" in name else (where.board,)
+    folders = [Path(folder).resolve() for folder in os.environ.get(PATH_VARIABLE, "").split(":") if folder]
+    return Errand(
+        words=(
+            ("hil",),
+            ("--board=", *board),
+            *((("--physical",),) if where.physical else ()),
+            *((("--virtual",),) if where.virtual else ()),
+            *(((f"--serial={target.serial}",),) if target.serial else ()),
+            *(((f"--suite={','.join(suites)}",),) if suites else ()),
+            *((("--board-path=", *_between(":", folders)),) if folders else ()),
+            ("--report-dir=", report_root),
+        ),
+        target=target,
+        fills=(report_root, logs_beside(report_root)),
+    )
+
+
+def _between(mark: str, folders: Sequence[Path]) -> list[str | Path]:
+    """Return folders with a mark between them."""
+    return [part for folder in folders for part in (mark, folder)][1:]
 
 
 def run_nightly(config: str, only: str, jobs: int, report_dir: str) -> ExitCode:

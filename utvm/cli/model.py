@@ -23,6 +23,7 @@ from utvm.compiler import Library, Tensor
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes
+from utvm.hil import provenance
 from utvm.session import RunResult, StandingAlone
 
 _SEED = 0
@@ -78,7 +79,8 @@ def run_model(
     OUT.print(f"outputs_sha256 {figures['outputs_sha256']}")
     _write_outputs(library, result, output_path)
     if json_path:
-        write_whole(Path(json_path), (json.dumps(figures, indent=2) + "\n").encode())
+        content = {**figures, "environment": provenance.digest()}
+        write_whole(Path(json_path), (json.dumps(content, indent=2) + "\n").encode())
 
 
 def say(line: str) -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Literal
 
 from utvm import boards, compiler, firmware
-from utvm.attach import Wish, attach, wish
+from utvm.attach import attach
 from utvm.boards import Board, ProcessBoard
 from utvm.cli.library import executor_of
 from utvm.compiler import Library
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
+from utvm.probe.choice import Wish, wish
 from utvm.session import HostDriven, Session
 from utvm.session.rpc import RpcSession
 from utvm.session.rpc_board import RpcBoard, as_process, on_bench

@@ -15,7 +15,8 @@ import struct
 import sys
 import termios
 import tty
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,38 +24,61 @@ import docker
 import docker.errors
 from docker.models.containers import Container
 
-from utvm.environment.guard import guard_container
+from utvm.environment.guard import guard_container, remove_orphans
+from utvm.environment.owner import ourselves
+from utvm.environment.places.here import told_where
 from utvm.environment.python_layer import CHECKOUT
 from utvm.errors import ProvisionError
 from utvm.toolchain import ROOT
 
 LABEL = "utvm.container"
-"""All containers of ours have it."""
+"""All containers of ours have it: their :class:`utvm.environment.owner.Owner`."""
 _BLOCK = 1 << 16
+_PATIENCE = 30.0  # Seconds that an interrupted command may take to end: a run lets go of its board, and reports.
 
 
 @dataclass(frozen=True)
 class Extra:
-    """What a container has beyond the usual: folders of the host by their place in it, and rules for devices."""
+    """What a container has beyond the usual.
+
+    Attributes:
+        folders: of the host, each with its place in the container.
+        device_rules: which kinds of device may be opened, in the words of the kernel's control groups.
+        devices: device nodes of the host, under their own names.
+        groups: numbers of groups that its user is in.
+    """
 
     folders: Mapping[str, str] = field(default_factory=dict)
     device_rules: Sequence[str] = ()
+    devices: Sequence[str] = ()
+    groups: Sequence[int] = ()
 
 
 def run(client: docker.DockerClient, image: str, command: Sequence[str], extra: Extra | None = None) -> int:
     """Run a command in the checkout, pass on what it prints, and return its exit code.
 
+    Interrupted, it tells the command to end and waits until it has; interrupted again, no longer.
+
     Raises:
         ProvisionError: there is no such image.
+        KeyboardInterrupt: interrupted.
     """
-    with _created(client, image, command, extra or Extra(), tty=False) as container:
+    # The other thread ends with its container: when its block does, that is gone.
+    with (
+        ThreadPoolExecutor(1) as other_thread,
+        _created(client, image, command, extra or Extra(), tty=False) as container,
+    ):
         output = container.attach(stdout=True, stderr=True, stream=True, logs=True, demux=True)
         container.start()
-        for printed, complained in output:
-            for text, stream in ((printed, sys.stdout), (complained, sys.stderr)):
-                if text:
-                    stream.buffer.write(text)
-                    stream.flush()
+        # Interrupted while it reads, a connection would be of no use any more.
+        printing = other_thread.submit(_print, output)
+        try:
+            printing.result()
+        except KeyboardInterrupt:
+            with contextlib.suppress(docker.errors.APIError):  # it has just ended
+                container.kill(signal="SIGTERM")
+            wait([printing], _PATIENCE)
+            raise
         return int(container.wait()["StatusCode"])
 
 
@@ -76,31 +100,45 @@ def shell(client: docker.DockerClient, image: str, extra: Extra | None = None) -
         return int(container.wait()["StatusCode"])
 
 
+def _print(output: Iterable[tuple[bytes | None, bytes | None]]) -> None:
+    for printed, complained in output:
+        for text, stream in ((printed, sys.stdout), (complained, sys.stderr)):
+            if text:
+                stream.buffer.write(text)
+                stream.flush()
+
+
 @contextlib.contextmanager
 def _created(
     client: docker.DockerClient, image: str, command: Sequence[str], extra: Extra, tty: bool
 ) -> Iterator[Container]:
     """Make a container that does not run yet, and remove it in the end."""
     name = f"utvm-{os.getpid()}-{secrets.token_hex(4)}"
-    folders = {str(ROOT): {"bind": CHECKOUT, "mode": "rw"}}
-    folders |= {host: {"bind": inside, "mode": "rw"} for host, inside in extra.folders.items()}
+    folders = {str(ROOT): CHECKOUT, **extra.folders}
     options: dict[str, Any] = {
         "name": name,
-        "labels": {LABEL: str(os.getpid())},
+        "labels": {LABEL: ourselves().label},
         "user": f"{os.getuid()}:{os.getgid()}",
         "working_dir": CHECKOUT,
-        "volumes": folders,
+        "volumes": {host: {"bind": inside, "mode": "rw"} for host, inside in folders.items()},
         # The calling user has no home in it; caches and such go with the container.
-        "environment": {"HOME": "/tmp", "TERM": os.environ.get("TERM", "dumb")},
+        "environment": {
+            "HOME": "/tmp",
+            "TERM": os.environ.get("TERM", "dumb"),
+            **told_where("docker", folders),
+        },
         "network_mode": "none",
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
         "device_cgroup_rules": list(extra.device_rules),
+        "devices": [f"{node}:{node}:rw" for node in extra.devices],
+        "group_add": [str(group) for group in extra.groups],
         # A first process that passes signals on and collects orphans.
         "init": True,
         "tty": tty,
         "stdin_open": tty,
     }
+    remove_orphans(client, LABEL)
     with guard_container(name):
         try:
             yield client.containers.create(image, list(command), **options)

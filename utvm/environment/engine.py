@@ -1,6 +1,7 @@
 """The Docker engine: finding it, handing it an image, removing what runs. ``DOCKER_HOST`` says where it is."""
 
 import contextlib
+import http
 import os
 import threading
 from collections.abc import Iterator
@@ -70,8 +71,14 @@ def load_image(client: docker.DockerClient, image: Image) -> None:
 
 def remove_container(client: docker.DockerClient, name: str) -> None:
     """Remove a container, running or not, if there is one of that name."""
-    with contextlib.suppress(docker.errors.NotFound):
+    try:
         client.containers.get(name).remove(force=True)
+    except docker.errors.NotFound:
+        pass
+    except docker.errors.APIError as error:
+        # Somebody else is removing it.
+        if error.status_code != http.HTTPStatus.CONFLICT:
+            raise
 
 
 def _explained(error: Exception, place: str) -> ProvisionError:

@@ -1,7 +1,8 @@
 """Removes a container when the process that started it is gone, even by kill -9.
 
 :func:`guard_container` starts this module as a process of its own. It reads from a pipe whose other end only the
-starter has: the kernel closes that however the starter ends.
+starter has: the kernel closes that however the starter ends. What even it could not remove, because it was killed,
+too, or because the machine went off, :func:`remove_orphans` removes the next time.
 """
 
 import contextlib
@@ -9,7 +10,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import docker
+
 from utvm.environment import engine
+from utvm.environment.owner import Owner
+from utvm.errors import UtvmError
+
+_NOT_RUNNING = ("created", "exited", "dead")
 
 
 @contextlib.contextmanager
@@ -29,7 +36,18 @@ def guard_container(name: str) -> Iterator[None]:
         watcher.wait()
 
 
+def remove_orphans(client: docker.DockerClient, label: str) -> None:
+    """Remove the containers with a label that says an owner who is gone."""
+    for container in client.containers.list(all=True, filters={"label": label}, ignore_removed=True):
+        owner = Owner.of(container.labels[label])
+        if owner is not None and owner.is_gone(running=container.status not in _NOT_RUNNING):
+            engine.remove_container(client, container.name)
+
+
 if __name__ == "__main__":
     sys.stdin.read()
-    with engine.connected() as client:
-        engine.remove_container(client, sys.argv[1])
+    try:
+        with engine.connected() as client:
+            engine.remove_container(client, sys.argv[1])
+    except UtvmError as error:
+        sys.exit(f"the container {sys.argv[1]} may still be there: {error}\n  docker rm --force {sys.argv[1]}")

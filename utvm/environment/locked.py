@@ -13,6 +13,7 @@ from utvm.environment.python_lock import Wheel, WheelLock
 from utvm.environment.recipe import PROVISION, Recipe, load_recipe
 from utvm.environment.sbom import bill_of_materials
 from utvm.environment.store import Progress, Store
+from utvm.errors import ConfigError
 
 _FILES = ("environment.yaml", "debian.txt", "debian.lock", "python.in", "python.lock", "wheels.lock")
 
@@ -68,9 +69,30 @@ def load_locked(folder: Path = PROVISION) -> Locked:
     debian.check_current(packages, recipe)
     wheels = python_lock.load_lock(folder / "wheels.lock")
     python_lock.check_current(wheels, python_lock.pins(folder / "python.lock", recipe.python), recipe)
-    files = {name: (folder / name).read_text(encoding="utf-8") for name in _FILES}
-    digest = content_key(*(part for name in _FILES for part in (name, files[name])))
-    return Locked(recipe, packages, wheels, digest, files)
+    files = _read(folder)
+    return Locked(recipe, packages, wheels, _digest(files), files)
+
+
+def environment_digest(folder: Path = PROVISION) -> str:
+    """Return the digest of the environment that is asked for, whether or not its lists and locks belong together.
+
+    Raises:
+        ConfigError: a file of them cannot be read.
+    """
+    return _digest(_read(folder))
+
+
+def _read(folder: Path) -> dict[str, str]:
+    try:
+        return {name: (folder / name).read_text(encoding="utf-8") for name in _FILES}
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename}: cannot be read: {error.strerror}", "is the checkout complete?"
+        ) from error
+
+
+def _digest(files: Mapping[str, str]) -> str:
+    return content_key(*(part for name in _FILES for part in (name, files[name])))
 
 
 def fetch(

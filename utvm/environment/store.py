@@ -15,7 +15,7 @@ import platformdirs
 from utvm import process
 from utvm.cache import file_digest
 from utvm.environment.debian import DebianPackage
-from utvm.environment.drafts import draft
+from utvm.environment.drafts import disk_full, draft
 from utvm.environment.python_lock import Wheel, pip
 from utvm.environment.recipe import PythonPart
 from utvm.errors import ProvisionError
@@ -110,7 +110,7 @@ class Store:
                     process.run(words, timeout=_PATIENCE, error=ProvisionError)
                 except ProvisionError as error:
                     self._keep_whole(batch, folder)
-                    raise _unfetched(error, "name another mirror with --mirror URL") from error
+                    raise _unfetched(error, folder, "name another mirror with --mirror URL") from error
                 for package in batch:
                     self.add(folder / package.sha256, package)
 
@@ -132,7 +132,7 @@ class Store:
                 try:
                     process.run(words, timeout=_PATIENCE, error=ProvisionError)
                 except ProvisionError as error:
-                    raise _unfetched(error, "is the package index reachable?") from error
+                    raise _unfetched(error, folder, "is the package index reachable?") from error
                 for wheel in batch:
                     self.add(folder / wheel.file, wheel)
 
@@ -163,8 +163,10 @@ class Store:
                 self.add(path, package)
 
 
-def _unfetched(error: ProvisionError, hint: str) -> ProvisionError:
+def _unfetched(error: ProvisionError, folder: Path, hint: str) -> ProvisionError:
     """Say in a few lines what a tool said in many."""
+    if "No space left on device" in error.message:
+        return disk_full(folder.parent)
     words = [line for line in error.message.splitlines() if line.lower().startswith(("e:", "error:"))]
     if not words:
         return error

@@ -93,7 +93,7 @@ class Course:
             self._trouble = str(error)
             return True
         driver = self.keeper.driver
-        self._display.line(f"{description}, {driver} {self._made_with.tools[driver]}")
+        self._display.line(f"{description}, {driver} {self._made_with.place.tools[driver]}")
         for case in self._cases:
             self._display.finished(case)
         self._display.begin(len(session.items) + len(self._cases))
@@ -151,7 +151,8 @@ class Course:
         if self.keeper.auto:
             plugged = "a board is" if identity.kind == "physical" else "no physical board is"
             why = f" ({plugged} plugged in)"
-        self._display.line(f"{identity.spoken}{why}, run {self._run_id}")
+        where = self._environment.place.spoken if self._environment else ""
+        self._display.line(", ".join(filter(None, (f"{identity.spoken}{why}", where, f"run {self._run_id}"))))
 
     def _after_trouble(self, case: CaseResult) -> str:
         self._trouble = self._trouble or f"infrastructure trouble in {case.id}: {case.message.splitlines()[0]}"

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from utvm.environment.places.here import outside
 from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict
 
 _STYLES = {
@@ -107,7 +108,7 @@ class Display:
         if report.trouble:
             self.line(report.trouble, "yellow")
         if directory is not None:
-            self.line(f"report: {directory / 'index.html'}")
+            self.line(f"report: {outside(directory / 'index.html')}")
         self.line(last_line(report), VERDICTS[report.verdict][1])
 
 

@@ -33,6 +33,9 @@ def render(report: RunReport) -> str:
         "probe": report.board.probe,
         "serial": report.board.serial,
         "environment": report.environment.digest,
+        "place": report.environment.place.kind,
+        "frozen": str(report.environment.place.frozen).lower(),
+        "installed": report.environment.place.installed,
         "verdict": report.verdict.value,
         "trouble": report.trouble,
     }.items():

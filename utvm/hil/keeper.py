@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from utvm.attach import Bench, Wish, attach, find_probe
-from utvm.boards import Board, Kind, ProcessBoard
+from utvm.attach import Bench, attach
+from utvm.boards import Board, Kind, ProbeMatch, ProcessBoard
 from utvm.compiler import Library
 from utvm.errors import ProbeError, ProvisionError, ToolchainError, TransportError, UtvmError
 from utvm.firmware import Firmware, build
 from utvm.hil.results import BoardIdentity
+from utvm.probe.choice import Wish, find_probe, match_of
 from utvm.session import DeviceFault, HostDriven, Session
 from utvm.session.rpc_board import RpcBoard, on_bench
 
@@ -38,7 +39,7 @@ class Keeper(Protocol):
 
     @property
     def driver(self) -> str:
-        """What drives the chosen board, a key of :attr:`utvm.hil.results.Environment.tools`."""
+        """What drives the chosen board, a key of :attr:`utvm.hil.results.Place.tools`."""
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -77,21 +78,22 @@ class BenchKeeper:
 
     Args:
         wish: ``auto`` takes a physical board if one is plugged in.
-        serial: which physical board, or an empty string.
+        serial: of the probe on USB to take, or an empty string.
         latency_us: microseconds that every command of a virtual probe takes.
         log_directory: where OpenOCD's, the virtual board's and QEMU's logs go.
     """
 
     def __init__(self, board: Board, wish: Wish, *, serial: str, latency_us: int, log_directory: Path) -> None:
         self.board = board
-        self.auto = wish == "auto" and board.physical is not None
+        self.auto = wish == "auto" and board.physical is not None and not serial
         self._wish = wish
         self.log_directory = log_directory
         self.attached = 0
         self._serial = serial
         self._latency_us = latency_us
-        physical = wish == "physical" or bool(serial)
+        physical = wish == "physical" or bool(serial and wish == "auto")
         self._identity = BoardIdentity(board.spoken, "physical" if physical else "virtual", "", serial)
+        self._match: ProbeMatch | None = None
         self._bench: Bench | None = None
         self._session: HostDriven | None = None
         self._stack = contextlib.ExitStack()
@@ -114,7 +116,7 @@ class BenchKeeper:
     @property
     def capabilities(self) -> frozenset[str]:
         """What suites may need and the chosen board has."""
-        return self.board.capabilities_of(self._kind)
+        return self.board.capabilities_of(self._kind, self._match)
 
     @property
     def bench(self) -> Bench:
@@ -161,7 +163,9 @@ class BenchKeeper:
             self._identity = BoardIdentity(self.board.spoken, "virtual", "", self.board.virtual_serial)
         else:
             self._serial = probe.serial
-            self._identity = BoardIdentity(self.board.spoken, "physical", probe.kind, probe.serial)
+            self._match = match_of(self.board, probe)
+            kind = "virtual" if probe.virtual else "physical"
+            self._identity = BoardIdentity(self.board.spoken, kind, probe.kind, probe.serial)
 
     def fresh(self) -> Bench:
         """Return the board reset and halted, without breakpoints.
@@ -221,12 +225,19 @@ class BenchKeeper:
         Returns:
             what is wrong with the infrastructure, or an empty string.
         """
+        if isinstance(error, DeviceFault):
+            return ""
+        if self._bench is not None:
+            try:
+                # First: a probe that is gone, or an OpenOCD that died, is what all else comes from.
+                self._bench.check()
+            except UtvmError as cause:
+                return str(cause)
         if isinstance(error, ProbeError | TransportError | ToolchainError | ProvisionError):
             return str(error)
-        if isinstance(error, DeviceFault) or self._bench is None:
+        if self._bench is None:
             return ""
         try:
-            self._bench.check()
             self._bench.read_memory(self.board.region(self.board.layout.code).address, 4)
         except UtvmError as silence:
             return str(silence)

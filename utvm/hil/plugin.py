@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from utvm import attach, boards
+from utvm import boards
 from utvm.attach import Bench
 from utvm.boards import Board, ProcessBoard
 from utvm.compiler import Library, compile_model
@@ -33,8 +33,9 @@ from utvm.hil.display import Display, standard_output
 from utvm.hil.figures import summarise
 from utvm.hil.keeper import BenchKeeper, Keeper
 from utvm.hil.process_keeper import ProcessKeeper
-from utvm.hil.report import new_run_id
+from utvm.hil.report import logs_beside, new_run_id
 from utvm.hil.results import ModelResult, Statistics
+from utvm.probe import choice
 from utvm.process import end_in_order_on_signals
 from utvm.session import RunResult, Session
 from utvm.session.rpc_board import RpcBoard
@@ -72,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if not option.board:
             raise ConfigError("--board is missing", f"boards: {', '.join(boards.names())}")
         board = boards.load_any(option.board)
-        wish = attach.wish(option.physical, option.virtual)
+        wish = choice.wish(option.physical, option.virtual)
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from error
     config.stash[_BOARD] = board
@@ -84,7 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
     option.continue_on_collection_errors = True
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = new_run_id(started)
-    logs = option.report_dir.parent / "logs" / run_id
+    logs = logs_beside(option.report_dir) / run_id
     keeper: Keeper
     if isinstance(board, ProcessBoard):
         keeper = ProcessKeeper(board, logs)

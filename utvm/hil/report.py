@@ -36,6 +36,11 @@ def new_run_id(now: datetime.datetime) -> str:
     return f"{utc:%Y%m%dT%H%M%S}.{utc.microsecond // 1000:03d}Z-{secrets.token_hex(2)}"
 
 
+def logs_beside(root: Path) -> Path:
+    """Return the folder with the logs of all runs whose reports are in ``root``."""
+    return root.parent / "logs"
+
+
 def write(report: RunReport, root: Path) -> Path:
     """Write a report below ``root``, point ``root/latest`` at it, and return its directory.
 

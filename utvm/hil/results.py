@@ -122,11 +122,44 @@ class BoardIdentity:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where the run was made, and what is installed there: no two computers need agree on it.
+
+    Attributes:
+        kind: ``host``, or how else :data:`utvm.environment.places.here.Kind` calls it.
+        environment: the digest of the checkout's locks where what is installed is that and nothing else: the place
+            is *frozen*. An empty string elsewhere.
+        installed: SHA-256 over all installed packages.
+        tools: versions that a reader asks for.
+    """
+
+    kind: str
+    environment: str
+    installed: str
+    tools: dict[str, str]
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the tools are those of the lock."""
+        return bool(self.environment)
+
+    @property
+    def spoken(self) -> str:
+        """The place as lines for readers call it; nothing on the host as it is."""
+        if self.frozen:
+            return f"in {self.kind}, environment {self.environment[:12]}"
+        return "" if self.kind == "host" else f"in {self.kind}, with other tools than the lock's"
+
+
+@dataclass(frozen=True)
 class Environment:
-    """What the run was made with: one digest over everything, and the versions a reader asks for."""
+    """What the run was asked to be made with, the same in all places, and where that was.
+
+    ``digest`` is a SHA-256 over what says so in the checkout: the locks, and the sources that make firmware.
+    """
 
     digest: str
-    tools: dict[str, str]
+    place: Place
 
 
 @dataclass(frozen=True)
@@ -153,6 +186,7 @@ class RunReport:
 
     def as_json(self) -> dict[str, object]:
         """Return what ``report.json`` holds: see docs/report.schema.json."""
+        place = self.environment.place
         return {
             "schema_version": SCHEMA_VERSION,
             "run_id": self.run_id,
@@ -163,7 +197,16 @@ class RunReport:
                 "probe": self.board.probe,
                 "serial": self.board.serial,
             },
-            "environment": {"digest": self.environment.digest, "tools": dict(self.environment.tools)},
+            "environment": {
+                "digest": self.environment.digest,
+                "place": {
+                    "kind": place.kind,
+                    "frozen": place.frozen,
+                    "environment": place.environment,
+                    "installed": place.installed,
+                    "tools": dict(place.tools),
+                },
+            },
             "tests": [
                 {
                     "id": case.id,
@@ -181,6 +224,7 @@ class RunReport:
                     "samples": model.samples,
                     "accuracy": model.accuracy,
                     model.unit: model.count,
+                    "image_sha256": model.firmware.digest,
                     "flash_bytes": model.firmware.flash_bytes,
                     "ram_bytes": model.firmware.ram_bytes,
                 }

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from utvm.attach import Wish, find_probe
 from utvm.boards import AnyBoard, Board
 from utvm.errors import ConfigError, ExitCode
 from utvm.hil import plugin
+from utvm.probe.choice import Wish, find_probe
 from utvm.toolchain import ROOT
 
 DIRECTORY = ROOT / "hil_tests"

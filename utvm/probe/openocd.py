@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from utvm.errors import ProbeError
+from utvm.probe.udev import ACCESS_HINT
 from utvm.process import Service, free_port
 
 _READY = "utvm: OpenOCD is ready"
@@ -15,11 +16,7 @@ _PORT_TRIES = 5
 
 # What OpenOCD 0.12 says, and what its user can do about it. The first match counts: causes before consequences.
 _HINTS: tuple[tuple[str, str], ...] = (
-    (
-        r"LIBUSB_ERROR_ACCESS",
-        "you may not open the probe: install OpenOCD's udev rules (60-openocd.rules in /lib/udev/rules.d), "
-        "join the group plugdev, and replug it",
-    ),
+    (r"LIBUSB_ERROR_ACCESS", ACCESS_HINT),
     (r"LIBUSB_ERROR_BUSY|already used", "another program uses the probe: another OpenOCD, an IDE?"),
     (
         r"serial mismatch|No device matches the serial",

@@ -1,19 +1,24 @@
-"""Finding debug probes on USB, and telling two of one kind apart."""
+"""Finding debug probes on USB, and telling two of one kind apart: as Linux lists them, which opens none.
 
+libusb is not asked: where no udev tells it, as in a container, it never hears of what was plugged in later.
+"""
+
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import usb.core
-import usb.util
+from serial.tools import list_ports
 
-_USB_DEVICES = Path("/sys/bus/usb/devices")
-_PERMISSION_DENIED = 13
-_UDEV_HINT = (
-    "you may not open it: install OpenOCD's udev rules (60-openocd.rules in /lib/udev/rules.d), "
-    "join the group plugdev, and replug it"
-)
+from utvm.errors import ProbeError
+from utvm.probe.udev import ACCESS_HINT
+from utvm.virtual.usb import MAKER
+
+NODES = Path("/dev/bus/usb")
+"""Where the nodes are through which a device is opened: a folder for each bus."""
+_DEVICES = Path("/sys/bus/usb/devices")
+# Where a device's descriptor has the numbers of these strings, zero for none (USB 2.0, table 9-8)
+_STRINGS = {"manufacturer": 14, "serial": 16}
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,10 @@ class Probe:
         product: USB product id.
         serial: serial number, empty where it cannot be read.
         usb_path: where it is plugged in, as Linux names it: ``1-2.4`` is bus 1, port 2, port 4 of the hub there.
+        bus: the number of that bus.
+        address: its number on the bus; each time that it is plugged in, it gets another one.
         description: what it says of itself.
+        virtual: whether it says that it is a virtual board's.
         problem: why it cannot be used, with what to do about it; empty when it can.
     """
 
@@ -44,8 +52,27 @@ class Probe:
     product: int
     serial: str
     usb_path: str
+    bus: int
+    address: int
     description: str
+    virtual: bool
     problem: str
+
+    @property
+    def spoken(self) -> str:
+        """What it is called in messages."""
+        serial = self.serial or "without a serial number that can be read"
+        return f"{'virtual ' if self.virtual else ''}{self.kind} {serial} at USB {self.usb_path}"
+
+    def check(self) -> None:
+        """Raise ProbeError if it has been unplugged since it was found, also where it is back."""
+        number = _number(_DEVICES / self.usb_path, "devnum")
+        if number != self.address:
+            how = "was unplugged and plugged in again" if number else "is gone from USB"
+            raise ProbeError(
+                f"the probe {self.serial} at USB {self.usb_path} {how}",
+                "look after its cable and what it is plugged into, then run this again",
+            )
 
 
 @dataclass(frozen=True)
@@ -61,39 +88,71 @@ def detect(known: Sequence[ProbeId]) -> Detection:
 
     A machine without USB is no error: the result says so.
     """
-    if not _USB_DEVICES.is_dir():
-        return Detection((), f"this machine has no USB ({_USB_DEVICES} is missing)")
-    try:
-        devices = list(usb.core.find(find_all=True) or ())
-    except usb.core.NoBackendError:
-        return Detection((), "libusb cannot be used: it is not installed, or /dev/bus/usb is missing")
-    except usb.core.USBError as error:
-        return Detection((), f"USB cannot be searched: {error}")
+    for folder in (_DEVICES, NODES):
+        if not folder.is_dir():
+            return Detection((), f"this machine has no USB ({folder} is missing)")
     kinds = {(identity.vendor, identity.product): identity.kind for identity in known}
-    probes = [
-        _describe(device, kinds[device.idVendor, device.idProduct])
-        for device in devices
-        if (device.idVendor, device.idProduct) in kinds
-    ]
-    return Detection(tuple(sorted(probes, key=lambda probe: probe.usb_path)), "")
+    probes = []
+    for folder in sorted(_DEVICES.iterdir()):
+        # Interfaces of devices are listed too, and have no numbers.
+        vendor, product = (_number(folder, name, 16) for name in ("idVendor", "idProduct"))
+        if kind := kinds.get((vendor, product)):
+            probes.append(_describe(folder, kind, vendor, product))
+    return Detection(tuple(probes), "")
 
 
-def _describe(device: Any, kind: str) -> Probe:
-    path = f"{device.bus}-{'.'.join(str(port) for port in device.port_numbers or (0,))}"
-    serial, problem = _string(device, device.iSerialNumber)
-    product, _ = _string(device, device.iProduct)
-    description = product or f"{device.idVendor:04x}:{device.idProduct:04x}"
-    return Probe(kind, device.idVendor, device.idProduct, serial, path, description, problem)
+def serial_ports(serial: str, interface: int | None = None) -> tuple[str, ...]:
+    """Return the serial devices that belong to a probe.
+
+    Args:
+        interface: the one on that USB interface alone.
+    """
+    # A location ends with configuration and interface: 1-2.1:1.0
+    ending = "" if interface is None else f".{interface}"
+    return tuple(
+        port.device
+        for port in list_ports.comports()
+        if serial and port.serial_number == serial and (port.location or "").endswith(ending)
+    )
 
 
-def _string(device: Any, index: int) -> tuple[str, str]:
-    """Return a string descriptor, and why it cannot be read."""
-    if index == 0:
-        return "", ""
+def _describe(folder: Path, kind: str, vendor: int, product: int) -> Probe:
+    bus, address = _number(folder, "busnum"), _number(folder, "devnum")
+    return Probe(
+        kind,
+        vendor,
+        product,
+        _text(folder, "serial"),
+        folder.name,
+        bus,
+        address,
+        _text(folder, "product") or f"{vendor:04x}:{product:04x}",
+        _text(folder, "manufacturer") == MAKER,
+        _problem_of(folder, NODES / f"{bus:03}" / f"{address:03}"),
+    )
+
+
+def _problem_of(folder: Path, node: Path) -> str:
     try:
-        return (usb.util.get_string(device, index) or "").strip("\0 "), ""
-    except usb.core.USBError as error:
-        return "", _UDEV_HINT if error.errno == _PERMISSION_DENIED else f"it does not answer: {error}"
+        descriptor = (folder / "descriptors").read_bytes()
+    except OSError as error:
+        return f"it does not say what it is: {error.strerror}"
+    for name, place in _STRINGS.items():
+        if descriptor[place : place + 1] != b"\0" and not _text(folder, name):
+            return f"Linux could not read its {name} when it was plugged in: unplug and replug it"
+    return "" if os.access(node, os.R_OK | os.W_OK) else ACCESS_HINT
+
+
+def _text(folder: Path, name: str) -> str:
+    """Return what Linux knows of a device; nothing where it does not."""
+    try:
+        return (folder / name).read_text(encoding="utf-8", errors="replace").strip("\0 \n")
+    except OSError:
+        return ""
+
+
+def _number(folder: Path, name: str, base: int = 10) -> int:
+    try:
+        return int(_text(folder, name), base)
     except ValueError:
-        # pyusb reads the list of languages first and hides that it was not allowed to: "no langid".
-        return "", _UDEV_HINT
+        return 0

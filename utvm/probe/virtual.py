@@ -9,6 +9,8 @@ from utvm.boards import Board
 from utvm.errors import ProbeError
 from utvm.process import Service
 
+UsbKind = Literal["st-link", "cmsis-dap"]
+
 
 @dataclass(frozen=True)
 class UsbProbe:
@@ -19,7 +21,7 @@ class UsbProbe:
         listen: the socket that is its plug: ``unix:PATH``, or a TCP port of the loopback interface.
     """
 
-    kind: Literal["st-link", "cmsis-dap"]
+    kind: UsbKind
     listen: str
 
 

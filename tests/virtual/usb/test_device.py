@@ -63,7 +63,7 @@ def test_an_st_link_says_that_it_is_one(peer: Peer) -> None:
     device = struct.unpack("<BBHBBBBHHHBBBB", peer.descriptor(DEVICE) or b"")
     assert device[:7] == (18, DEVICE, 0x0200, 0xEF, 2, 1, 64)  # a device with interface associations
     assert device[7:10] == (0x0483, 0x374B, 0x0100)
-    assert [text_of(peer, index) for index in device[10:13]] == ["STMicroelectronics", "STM32 STLink", "S-1"]
+    assert [text_of(peer, index) for index in device[10:13]] == ["utvm virtual board", "Virtual ST-Link", "S-1"]
     assert device[13] == 1
     parsed = parse(peer.descriptor(CONFIGURATION) or b"")
     assert parsed.interfaces[0][2:6] == (3, 0xFF, 0xFF, 0xFF)

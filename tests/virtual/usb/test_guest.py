@@ -132,10 +132,12 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 def test_the_kernel_takes_them_for_what_they_are(bench: Bench) -> None:
     show = 'cd /sys/bus/usb/devices; for d in */serial; do d=${d%/*}; echo "$(cat $d/idVendor):$(cat $d/idProduct)'
-    found = bench.guest.run(show + ' $(cat $d/serial) $(cat $d/speed)"; done; cd /root').split("\n")
-    assert {"0483:374b LEFT-1 12", "0483:374b RIGHT-2 12", "0d28:0204 DAP-3 480"} <= {
-        line.strip() for line in found
-    }
+    found = bench.guest.run(show + ' $(cat $d/serial) $(cat $d/speed) $(cat $d/manufacturer)"; done; cd /root')
+    assert {
+        "0483:374b LEFT-1 12 utvm virtual board",
+        "0483:374b RIGHT-2 12 utvm virtual board",
+        "0d28:0204 DAP-3 480 utvm virtual board",
+    } <= {line.strip() for line in found.split("\n")}
     assert bench.guest.run("ls /dev/ttyACM*").split() == ["/dev/ttyACM0", "/dev/ttyACM1"]
     assert not re.search(
         r"usb.*(error|fail|invalid|unable|warn|no interface)", bench.guest.run("dmesg"), re.IGNORECASE

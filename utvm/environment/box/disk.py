@@ -56,13 +56,16 @@ def make_disk(
     root.mkdir()
     root.chmod(0o755)
     for layer in layers:
-        options = ("--extract", "--numeric-owner", "--preserve-permissions", f"--directory={root}")
-        _as_root(["tar", *options, "--file", layer])
+        # By their names, a folder's content does not follow on it in one go: its time is set when all is there.
+        options = ("--numeric-owner", "--preserve-permissions", "--delay-directory-restore")
+        _as_root(["tar", "--extract", *options, f"--directory={root}", "--file", layer])
     programs = _Programs(root, epoch)
     identity = uuid.uuid5(uuid.NAMESPACE_OID, name)
     version = _kernel_version(root)
     shutil.copyfile(root / "boot" / f"vmlinuz-{version}", kernel)
-    _add_menu(root, version, identity, epoch)
+    _add_menu(root, version, identity)
+    # What a layer or we put into a folder of an earlier layer made that folder younger.
+    _as_root(["find", root, "-newermt", f"@{epoch}", "-exec", "touch", "-h", f"--date=@{epoch}", "{}", "+"])
     partition = work / "partition"
     _make_file_system(programs, root, partition, identity, gib * 1024 - 1)
     raw = work / "disk"
@@ -120,11 +123,12 @@ def _kernel_version(root: Path) -> str:
     return version
 
 
-def _add_menu(root: Path, version: str, identity: uuid.UUID, epoch: int) -> None:
+def _add_menu(root: Path, version: str, identity: uuid.UUID) -> None:
     menu = root / "boot" / "grub" / "grub.cfg"
-    _as_root(["mkdir", "-p", menu.parent])
-    _as_root(["tee", menu], _MENU.format(version=version, uuid=identity, options=_OPTIONS))
-    _as_root(["touch", f"--date=@{epoch}", menu, menu.parent, root / "boot", root])
+    text = _MENU.format(version=version, uuid=identity, options=_OPTIONS)
+    # Their rights do not come from whoever makes the box.
+    _as_root(["install", "-d", "-m", "0755", menu.parent])
+    _as_root(["install", "-m", "0644", "/dev/stdin", menu], text)
 
 
 def _make_file_system(programs: _Programs, root: Path, partition: Path, identity: uuid.UUID, mib: int) -> None:

@@ -22,6 +22,7 @@ _REPLACED = f"/home/{_USER}/replaced"
 _LOST = 255  # what ssh itself ends with
 _LONGEST_START = 600.0
 _LONGEST_ANSWER = 60.0
+_PATIENCE = 60.0  # Seconds that an interrupted command may take to end: a run lets go of its board, and reports.
 # Not in a container either, or the guest has its own.
 _LEFT_OUT = ("/.git", "/.venv", "/build")
 
@@ -32,7 +33,7 @@ _PROOF = "echo here; read now && sudo -n date --utc --set=@$now >/dev/null && ec
 _OWNED = f"""
 cd {CHECKOUT} || exit 125
 setsid "$@" </dev/null 3<&- & command=$!
-{{ cat <&3; kill -TERM -$command; sleep 5; kill -KILL -$command; }} >/dev/null 2>&1 &
+{{ cat <&3; kill -TERM -$command; sleep {_PATIENCE:g}; kill -KILL -$command; }} >/dev/null 2>&1 &
 watcher=$!
 wait $command; code=$?
 kill $watcher 2>/dev/null
@@ -80,6 +81,14 @@ class Guest:
             f"{self._records.name}:{CHECKOUT}/",
         )
 
+    def send(self, host_path: Path, guest_path: str) -> None:
+        """Copy what is in a folder into one of the guest, which is made if missing.
+
+        Raises:
+            ProvisionError: it is not there, or cannot be written in the guest.
+        """
+        self._rsync("--mkpath", f"{host_path}/", f"{self._records.name}:{Path(CHECKOUT) / guest_path}/")
+
     def fetch(self, guest_path: str, host_path: Path) -> None:
         """Copy a file, or what is in a folder, out of the guest; a path that is not absolute is in the checkout.
 
@@ -93,10 +102,11 @@ class Guest:
     def run(self, words: Sequence[str]) -> int:
         """Run a command in the guest's checkout, pass on what it prints, and return its exit code.
 
-        It is ended in the guest when we are, in whatever way.
+        It is told to end in the guest when we end, in whatever way; interrupted, we wait until it has.
 
         Raises:
             ProvisionError: the connection broke.
+            KeyboardInterrupt: interrupted.
         """
         command = self._ssh("-T", shlex.join(["sh", "-c", f"exec 3<&0; {_OWNED}", "sh", *words]))
         sys.stdout.flush()
@@ -104,6 +114,12 @@ class Guest:
         running = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         try:
             code = running.wait()
+        except KeyboardInterrupt:
+            assert running.stdin is not None
+            running.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running.wait(_PATIENCE)
+            raise
         finally:
             process.end(running, 5.0)
         return self._told_apart(code)

@@ -4,7 +4,9 @@ import contextlib
 import json
 import re
 import shutil
+import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv4Network
@@ -12,6 +14,7 @@ from xml.etree import ElementTree
 
 from utvm import process
 from utvm.environment.machine.records import PREFIX
+from utvm.environment.usb import UsbFilter
 from utvm.errors import ProvisionError
 
 INSTALL = "sudo apt-get install libvirt-daemon-system libvirt-clients"
@@ -162,6 +165,30 @@ def restore(name: str, snapshot: str) -> None:
     if _look(name).state is State.SUSPENDED:
         virsh("managedsave-remove", name)
     virsh("snapshot-revert", name, snapshot)
+
+
+@contextlib.contextmanager
+def lent(name: str, device: UsbFilter) -> Iterator[None]:
+    """Give a running machine a USB device of this computer for the length of a ``with`` block.
+
+    Raises:
+        LibvirtError: it cannot be given: another machine may have it.
+    """
+    described = (
+        "<hostdev mode='subsystem' type='usb' managed='yes'><source startupPolicy='optional'>"
+        f"<vendor id='{device.vendor}'/><product id='{device.product}'/>"
+        f"<address bus='{device.bus}' device='{device.device}'/></source></hostdev>"
+    )
+    with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:
+        file.write(described)
+        file.flush()
+        virsh("attach-device", name, file.name, "--live")
+        try:
+            yield
+        finally:
+            # Unplugged meanwhile, it is gone already.
+            with contextlib.suppress(LibvirtError):
+                virsh("detach-device", name, file.name, "--live")
 
 
 def cut_power(name: str) -> None:

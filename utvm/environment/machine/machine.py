@@ -53,17 +53,18 @@ class Machine:
         self.guest = Guest(self.records)
         self._say = say or (lambda _: None)
 
-    def up(self, box: str = "", fresh: bool = False) -> None:
+    def up(self, box: str = "", fresh: bool = False, patience: float = 0.0) -> None:
         """Have the machine running, its clock right, ssh proven, and the checkout in it.
 
         Args:
             box: path or URL of the box's catalogue, for a machine that is yet to be made.
             fresh: as it was when it was made; what has been written to its disk since is lost.
+            patience: seconds to wait for another command that is at work on it.
 
         Raises:
             UtvmError: it cannot be; the message says what to do.
         """
-        with self._alone():
+        with self._alone(patience):
             wanted = boxes.box_of(load_locked())
             found = self._ours()
             if self.records.made is None:
@@ -331,10 +332,10 @@ class Machine:
     # --- conditions --------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self, patience: float = 0.0) -> Iterator[None]:
         """Be the only one who changes this machine."""
         hint = "another command is at work on it; wait for its end"
-        with _held(f"virtual machine {self.records.name}", hint), daemons.answering(self._say):
+        with _held(f"virtual machine {self.records.name}", hint, patience), daemons.answering(self._say):
             yield
 
     @contextlib.contextmanager
@@ -418,10 +419,10 @@ def _records_are_gone(description: str) -> bool:
 
 
 @contextlib.contextmanager
-def _held(what: str, hint: str) -> Iterator[None]:
+def _held(what: str, hint: str, patience: float = 0.0) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(hold(what))
+            stack.enter_context(hold(what, patience=patience))
         except BoardError as error:
             raise ProvisionError(error.message, hint) from None
         yield

@@ -8,6 +8,8 @@ from typing import Any
 
 import psutil
 
+from utvm.environment.usb import UsbFilter
+
 _MEMORY_MB = 4096
 _CPUS = 4
 
@@ -18,17 +20,6 @@ class Plug:
 
     port: int
     host: str = "127.0.0.1"
-
-
-@dataclass(frozen=True)
-class UsbFilter:
-    """A USB device of this computer that the machine gets: numbers as ``0x0483``, and where it is, if known."""
-
-    vendor: str
-    product: str
-    serial: str = ""
-    bus: int | None = None
-    device: int | None = None
 
 
 @dataclass(frozen=True)

@@ -86,13 +86,15 @@ class Course:
 
     def _begin_suites(self, health: BoardResult) -> None:
         """Start the suites on the very board that was healthy: one that vanishes is not replaced by another."""
-        serial = health.serial if health.kind == "physical" else ""
+        # That of a virtual board on USB is the one that was asked for.
+        serial = health.serial if health.kind == "physical" else self.turn.entry.serial
         self._step_began = time.monotonic()
         self._job = self._start("suites", self._wish(health.kind, serial), self.turn.entry.suites or ())
 
     def _start(self, step: str, wish: Sequence[str], suites: Sequence[str]) -> Job:
         folder = self._folder / step
         command = [sys.executable, "-m", "utvm.cli", "hil", f"--board={self.turn.where}", *wish]
+        command += [f"--in={self.turn.entry.place}"]
         command += [f"--report-dir={folder / 'reports'}", *([f"--suite={','.join(suites)}"] if suites else [])]
         job = Job(f"the {step} run", command, log=folder / "output.txt", error=ProbeError, cwd=ROOT)
         return self._stack.enter_context(job)

@@ -6,16 +6,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, field_validator
 
 from utvm import boards
-from utvm.attach import Wish
 from utvm.boards import AnyBoard, ProcessBoard
 from utvm.config import Record, load_yaml
+from utvm.environment.places.here import Kind, kind_here
 from utvm.errors import ConfigError, ProbeError
 from utvm.hil import suites
+from utvm.probe.choice import Wish
 from utvm.toolchain import ROOT
 
 PROJECT_LIST = ROOT / "nightly.yaml"
@@ -34,7 +35,7 @@ class Entry(Record):
     kind: Wish = "auto"
     serial: str = ""
     suites: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    place: Literal["host"] = "host"
+    place: Kind = Field(default_factory=kind_here)
     minutes: Annotated[float, Field(gt=0)] = 60.0
 
     @field_validator("suites")
@@ -92,7 +93,11 @@ def load(path: Path) -> tuple[Turn, ...]:
             raise ConfigError(f"{path}: boards.{number}: {error.message}", error.hint) from error
         # A label is a folder's name too; settings stand behind a colon.
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", entry.board.rpartition("/")[2])
-        parts = (name, entry.serial or ("" if entry.kind == "auto" else entry.kind))
+        parts = (
+            name,
+            entry.serial or ("" if entry.kind == "auto" else entry.kind),
+            "" if entry.place == "host" else entry.place,
+        )
         turns.append(Turn(entry, board, where, "-".join(part for part in parts if part)))
     for (i, one), (j, other) in itertools.combinations(enumerate(turns), 2):
         if _may_be_one(one, other):
@@ -108,8 +113,10 @@ def _may_be_one(one: Turn, other: Turn) -> bool:
     """Whether both could be on one board: the same probe, or one name and nothing that tells them apart."""
     if one.entry.serial and other.entry.serial:
         return one.entry.serial == other.entry.serial
-    # A serial number names a physical board.
-    kinds = {"physical" if turn.entry.serial else turn.entry.kind for turn in (one, other)}
+    # A serial number names a probe on USB, which no virtual board without one has.
+    kinds = {"physical" if turn.entry.serial else turn.kind for turn in (one, other)}
+    if one.entry.place != other.entry.place and kinds <= {"virtual", "process"}:
+        return False
     if kinds == {"virtual"}:
         # With another setting, it is another machine that is emulated.
         return one.board.spoken == other.board.spoken

@@ -60,8 +60,8 @@ class BoardResult:
 
     @property
     def spoken(self) -> str:
-        """The board as lines for readers call it; a virtual one loudly."""
-        return f"{self.kind.upper()} {self.board}"
+        """The board as lines for readers call it, a virtual one loudly; with its place if that is another."""
+        return f"{self.kind.upper()} {self.board}" + ("" if self.place == "host" else f" in {self.place}")
 
     @property
     def models(self) -> Sequence[Mapping[str, Any]]:

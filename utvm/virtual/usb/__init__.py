@@ -10,5 +10,10 @@ A virtual machine that connects to the socket has the probe plugged in; closing 
     serial_port.py   the virtual COM port
     st_link.py, cmsis_dap.py    the two probes
 
+Whatever numbers and serial number a probe here has, its maker's name says that it is virtual: :data:`MAKER`.
+
 Sources: the USB network redirection protocol, version 0.7; Universal Serial Bus Specification, revision 2.0.
 """
+
+MAKER = "utvm virtual board"
+"""What our probes give as their manufacturer. No user chooses it, and no maker of a probe calls himself so."""

@@ -8,6 +8,7 @@ import time
 from utvm.virtual.cmsis_dap import PACKET_BYTES, CmsisDap
 from utvm.virtual.pacing import wait_until
 from utvm.virtual.stlink import TargetBoard
+from utvm.virtual.usb import MAKER
 from utvm.virtual.usb.descriptors import Endpoint, Identity, Interface, Speed, Transfer
 from utvm.virtual.usb.device import Cable, UsbDevice
 
@@ -36,7 +37,7 @@ class CmsisDapProbe(UsbDevice):
                 product=0x0204,
                 version=0x0100,
                 codes=(0, 0, 0),
-                manufacturer="utvm",
+                manufacturer=MAKER,
                 name="Virtual CMSIS-DAP",
                 serial=serial,
                 interfaces=(Interface((0xFF, 0x00, 0x00), "CMSIS-DAP v2", ends),),

@@ -1,8 +1,8 @@
 """The ST-Link/V2-1 as a USB device: the debug interface and the virtual COM port.
 
-The numbers, names and the endpoints of the debug interface are those of the probe on a Nucleo board, as OpenOCD's
-driver and Linux look at them. Its mass storage is left out, as ST's own firmware without it does; the COM port's
-interfaces therefore follow on the debug interface.
+The numbers and the endpoints of the debug interface are those of the probe on a Nucleo board, as OpenOCD's driver
+and Linux look at them; its names say that it is virtual. Its mass storage is left out, as in ST's own firmware
+without it; the COM port's interfaces therefore follow on the debug interface.
 """
 
 import struct
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from utvm.virtual.console import Backlog
 from utvm.virtual.pacing import wait_until
 from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, StLink, TargetBoard
+from utvm.virtual.usb import MAKER
 from utvm.virtual.usb.descriptors import Endpoint, Identity, Interface, Speed, Transfer
 from utvm.virtual.usb.device import Cable, Setup, UsbDevice
 from utvm.virtual.usb.serial_port import SerialPort
@@ -72,8 +73,8 @@ class StLinkProbe(UsbDevice):
                 product=0x374B,
                 version=0x0100,
                 codes=(0xEF, 0x02, 0x01),  # several functions, some of several interfaces
-                manufacturer="STMicroelectronics",
-                name="STM32 STLink",
+                manufacturer=MAKER,
+                name="Virtual ST-Link",
                 serial=serial,
                 interfaces=(debug, *self._port.interfaces),
             )

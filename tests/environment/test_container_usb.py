@@ -1,0 +1,254 @@
+"""A probe on USB in a container, in a real engine.
+
+This machine's USB is not asked for: device nodes with USB's numbers, in a folder, stand in for /dev/bus/usb. Where
+the kernel has no such device, opening one that is allowed ends at the driver ("No such device or address"); one
+that is forbidden does not get there ("Operation not permitted").
+"""
+
+import fcntl
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from tests.cli.running import inv
+from tests.probe.fake_usb import plug_in, use
+from utvm import boards
+from utvm.environment import container
+from utvm.environment import usb as passthrough
+from utvm.environment.container import LABEL, Extra
+from utvm.environment.engine import connected
+from utvm.environment.usb import UsbFilter, extra_for, filters_for
+from utvm.errors import ConfigError, ProbeError, ProvisionError
+from utvm.probe import usb as usb_module
+
+_USB = 189
+_ACM = 166
+_AT_DRIVER = "No such device or address"
+_FORBIDDEN = "Operation not permitted"
+_NOT_HIS = "Permission denied"
+
+
+@dataclass(frozen=True)
+class _Port:
+    """A serial device as pyserial lists it."""
+
+    device: str
+    serial_number: str
+    location: str
+
+
+@pytest.fixture
+def bus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Two probes on a bus that is a stand-in, LEFT with address 5 and RIGHT with 6; its nodes are files."""
+    use(tmp_path, monkeypatch.setattr)
+    plug_in(tmp_path, "1", "LEFT", address=5)
+    plug_in(tmp_path, "2", "RIGHT", address=6)
+    nodes = tmp_path / "nodes"
+    monkeypatch.setattr(passthrough, "NODES", nodes)
+    monkeypatch.setattr(usb_module.list_ports, "comports", lambda: [])
+    return nodes
+
+
+def _node(path: Path, major: int, minor: int, mode: int = 0o660, owner: tuple[int, int] = (-1, -1)) -> Path:
+    path.unlink(missing_ok=True)
+    os.mknod(path, stat.S_IFCHR | mode, os.makedev(major, minor))
+    path.chmod(mode)  # past the umask
+    os.chown(path, *owner)
+    return path
+
+
+def test_of_two_alike_the_one_that_was_named(bus: Path) -> None:
+    board = boards.load("stm32f746")
+    left = UsbFilter("0x0483", "0x374b", "LEFT", 1, 5)
+    right = UsbFilter("0x0483", "0x374b", "RIGHT", 1, 6)
+    assert filters_for(board, "") == (left, right)
+    assert filters_for(board, "RIGHT") == filters_for(None, "RIGHT") == (right,)
+
+
+def test_a_board_that_is_not_plugged_in_is_known_by_its_numbers(bus: Path) -> None:
+    found = filters_for(boards.load("stm32f746"), "ABSENT")
+    assert found == (UsbFilter("0x0483", "0x374b", "ABSENT"), UsbFilter("0x0483", "0x3752", "ABSENT"))
+    assert filters_for(boards.load("pynq-z1"), "") == (UsbFilter("0x0403", "0x6010", ""),)
+
+
+def test_a_container_gets_the_serial_port_of_that_probe_alone(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = [_Port("/dev/ttyACM0", "LEFT", "1-1:1.2"), _Port("/dev/ttyACM1", "RIGHT", "1-2:1.2")]
+    monkeypatch.setattr(usb_module.list_ports, "comports", lambda: ports)
+    assert extra_for(None, "RIGHT").devices == ("/dev/ttyACM1",)
+    assert extra_for(boards.load("stm32f746"), "").devices == ("/dev/ttyACM0", "/dev/ttyACM1")
+
+
+def test_a_container_gets_no_group_that_the_user_is_not_in(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = bus / "001" / "005"
+    monkeypatch.setattr(os, "getgroups", lambda: [node.stat().st_gid, 4242])
+    assert extra_for(None, "LEFT").groups == (node.stat().st_gid,)
+    monkeypatch.setattr(os, "getgroups", lambda: [4242])
+    assert extra_for(None, "LEFT").groups == ()
+
+
+def test_a_probe_that_is_not_there_is_said(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ProbeError, match="there is no probe ABSENT: none is plugged in"):
+        extra_for(None, "ABSENT")
+    with pytest.raises(ProbeError, match="there is no probe for pynq-z1"):
+        extra_for(boards.load("pynq-z1"), "")
+    with pytest.raises(ConfigError, match="mps2-an500 is emulated: it has no probe"):
+        extra_for(boards.load("mps2-an500"), "")
+    monkeypatch.setattr(passthrough, "NODES", bus / "absent")
+    with pytest.raises(ProbeError, match="no USB that a container could be given"):
+        extra_for(None, "LEFT")
+
+
+def test_a_probe_that_the_user_may_not_open_is_said(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Root may open everything.
+    monkeypatch.setattr(os, "access", lambda path, mode: path == bus / "001" / "006")
+    with pytest.raises(ProbeError, match="the st-link LEFT at USB 1-1 cannot be used") as caught:
+        extra_for(None, "LEFT")
+    assert "udev" in caught.value.hint
+    extra_for(None, "RIGHT")
+
+
+class InContainer:
+    """Runs a shell's commands in a container, and returns what they printed and complained."""
+
+    def __init__(self, client: docker.DockerClient, image: str, capfd: pytest.CaptureFixture[str]) -> None:
+        self._client = client
+        self._image = image
+        self._capfd = capfd
+
+    def __call__(self, command: str, extra: Extra) -> str:
+        container.run(self._client, self._image, ["sh", "-c", command], extra)
+        return "".join(self._capfd.readouterr())
+
+
+@pytest.fixture
+def inside(
+    engine: str, built: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[InContainer]:
+    monkeypatch.setenv("DOCKER_HOST", engine)
+    with connected() as client:
+        yield InContainer(client, built["tags"][0], capfd)
+        assert client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True) == []
+
+
+@pytest.mark.slow
+def test_a_probe_opens_and_nothing_else_does(inside: InContainer, bus: Path) -> None:
+    _node(bus / "001" / "005", _USB, 4)
+    _node(bus / "mem", 1, 1)
+    _node(bus / "kmsg", 1, 11)
+    _node(bus / "acm", _ACM, 0)
+    extra = extra_for(None, "LEFT")
+    assert _AT_DRIVER in inside("cat /dev/bus/usb/001/005", extra)
+    assert _AT_DRIVER in inside("exec 3<>/dev/bus/usb/001/005", extra)
+    for other in ("mem", "kmsg", "acm"):
+        assert _FORBIDDEN in inside(f"cat /dev/bus/usb/{other}", extra), other
+    without = Extra(folders=extra.folders)
+    assert _FORBIDDEN in inside("cat /dev/bus/usb/001/005", without)
+
+
+@pytest.mark.slow
+def test_one_that_is_plugged_in_again_is_there_again(inside: InContainer, bus: Path) -> None:
+    first, second = bus / "001" / "005", bus / "001" / "007"
+    _node(first, _USB, 4)
+    wait = "until test -e /dev/bus/usb/001/007; do sleep 0.05; done"
+
+    def replug() -> None:
+        deadline = time.monotonic() + 120
+        while not (bus / "up").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        first.unlink()
+        _node(second, _USB, 6)
+
+    outside = threading.Thread(target=replug)
+    outside.start()
+    command = f"touch /dev/bus/usb/up; {wait}; ls /dev/bus/usb/001; cat /dev/bus/usb/001/007"
+    said = inside(command, extra_for(None, "LEFT"))
+    outside.join()
+    assert said.split("\n")[:2] == ["006", "007"]
+    assert _AT_DRIVER in said
+
+
+@pytest.mark.slow
+def test_a_node_s_group_lets_a_user_in_who_is_in_it(
+    inside: InContainer, bus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As udev's rules have it: the node is another user's, and its group may."""
+    _node(bus / "001" / "005", _USB, 4, mode=0o060, owner=(12345, 4242))
+    monkeypatch.setattr(os, "getgroups", lambda: [0, 4242])
+    assert _AT_DRIVER in inside("cat /dev/bus/usb/001/005", extra_for(None, "LEFT"))
+    monkeypatch.setattr(os, "getgroups", lambda: [0])
+    assert _NOT_HIS in inside("cat /dev/bus/usb/001/005", extra_for(None, "LEFT"))
+
+
+@pytest.mark.slow
+def test_its_serial_port_opens_and_no_other(
+    inside: InContainer, bus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = _node(tmp_path / "ttyACM0", _ACM, 0)
+    _node(bus / "ttyACM1", _ACM, 1)
+    monkeypatch.setattr(usb_module.list_ports, "comports", lambda: [_Port(str(port), "LEFT", "1-1:1.2")])
+    extra = extra_for(None, "LEFT")
+    assert _AT_DRIVER in inside(f"cat {port}", extra)
+    assert _FORBIDDEN in inside("cat /dev/bus/usb/ttyACM1", extra)
+
+
+@pytest.mark.slow
+def test_a_container_with_a_probe_is_not_privileged(inside: InContainer, bus: Path) -> None:
+    _node(bus / "001" / "005", _USB, 4)
+    said = inside("grep -E 'Cap(Eff|Prm|Bnd|Amb)|NoNewPrivs' /proc/self/status", extra_for(None, "LEFT"))
+    values = dict(line.split(":\t") for line in said.splitlines())
+    assert values.pop("NoNewPrivs") == "1"
+    assert list(values.values()) == ["0" * 16] * 4
+
+
+@pytest.mark.slow
+def test_a_lock_on_a_probe_is_seen_from_in_there(inside: InContainer, bus: Path) -> None:
+    name = f"utvm-usb-test-{os.getpid()}.lock"
+    outside = Path("/run/lock") / name
+    try:
+        with outside.open("w"):
+            command = f"flock --nonblock /run/lock/{name} echo free"
+            assert inside(command, extra_for(None, "LEFT")) == "free\n"
+            with outside.open() as held:
+                fcntl.flock(held, fcntl.LOCK_EX)
+                assert inside(command, extra_for(None, "LEFT")) == ""
+    finally:
+        outside.unlink()
+
+
+@pytest.mark.slow
+def test_a_node_that_is_gone_before_the_start_leaves_no_container(
+    engine: str, inside: InContainer, bus: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ProvisionError, match="ttyACM9"), connected():
+        inside("true", Extra(devices=[str(tmp_path / "ttyACM9")]))
+
+
+@pytest.mark.parametrize(
+    "options, code, said",
+    [
+        (
+            ("--probe=ANY",),
+            3,
+            "no USB that a container could be given (/dev/bus/usb is missing)",
+        ),
+        (("--board=stm32f746",), 3, "this computer has no USB"),
+        (("--board=mps2-an500",), 2, "mps2-an500 is emulated: it has no probe"),
+        (("--board=host",), 2, "host is a process on this computer"),
+    ],
+)
+def test_the_command_line_says_so_before_an_engine_is_asked(
+    options: tuple[str, ...], code: int, said: str
+) -> None:
+    if code == 3 and Path("/dev/bus/usb").exists():
+        pytest.skip("a machine without USB is missing")
+    done = inv("docker.run", "true", *options, DOCKER_HOST="unix:///no-such-engine")
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert "hint:" in done.stderr

@@ -1,0 +1,91 @@
+"""The devcontainer's settings: they fit what utvm makes, give no rights away, and work in a real engine."""
+
+import json
+import re
+from typing import Any
+
+import docker
+import pytest
+
+from utvm.environment.image import NAME
+from utvm.environment.python_layer import CHECKOUT, PLACE
+from utvm.toolchain import ROOT
+
+_FILE = ROOT / ".devcontainer" / "devcontainer.json"
+_USB = '// "--mount='
+
+
+def _settings(text: str) -> dict[str, Any]:
+    """Read JSON with comments; ours have lines of their own."""
+    return dict(json.loads(re.sub(r"(?m)^\s*//.*$", "", text)))
+
+
+@pytest.fixture
+def settings() -> dict[str, Any]:
+    return _settings(_FILE.read_text())
+
+
+def _mount(words: str) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in words.split(","))
+
+
+def test_it_is_the_image_and_the_places_of_docker_run(settings: dict[str, Any]) -> None:
+    dockerfile = (_FILE.parent / settings["build"]["dockerfile"]).resolve()
+    assert dockerfile == ROOT / "docker" / "Dockerfile"
+    assert (_FILE.parent / settings["build"]["context"]).resolve() == dockerfile.parent
+    image = f"{NAME}:latest"
+    assert settings["initializeCommand"][-1] == image
+    assert f"\nFROM {image}\n" in dockerfile.read_text()
+    for argument in settings["build"]["args"]:
+        assert f"\nARG {argument}=" in dockerfile.read_text()
+    assert settings["workspaceFolder"] == CHECKOUT
+    assert _mount(settings["workspaceMount"]) == {
+        "type": "bind",
+        "source": "${localWorkspaceFolder}",
+        "target": CHECKOUT,
+    }
+    assert (
+        settings["customizations"]["vscode"]["settings"]["python.defaultInterpreterPath"] == f"{PLACE}/bin/python"
+    )
+
+
+def test_it_gives_no_rights_away(settings: dict[str, Any]) -> None:
+    assert settings["containerUser"] == settings["build"]["args"]["ACCOUNT"] != "root"
+    assert settings["updateRemoteUserUID"] is True
+    assert {"--cap-drop=ALL", "--security-opt=no-new-privileges"} <= set(settings["runArgs"])
+    text = _FILE.read_text()
+    assert not re.search(r"privileged|capAdd|docker\.sock", text)
+
+
+def test_a_probe_is_a_comment_away() -> None:
+    text = _FILE.read_text()
+    assert text.count(_USB) == 1
+    arguments = _settings(text.replace(_USB, _USB.removeprefix("// ")))["runArgs"]
+    (mount,) = [_mount(word.removeprefix("--mount=")) for word in arguments if word.startswith("--mount=")]
+    assert mount == {"type": "bind", "source": "/dev/bus/usb", "target": "/dev/bus/usb"}
+    # 189 is the kernel's number for USB devices: none that is plugged in later needs another rule.
+    assert "--device-cgroup-rule=c 189:* rmw" in arguments
+
+
+@pytest.mark.slow
+def test_its_user_works_in_the_checkout(engine: str, built: dict[str, Any], settings: dict[str, Any]) -> None:
+    client = docker.DockerClient(base_url=engine)
+    context = str((_FILE.parent / settings["build"]["context"]).resolve())
+    image, _ = client.images.build(path=context, buildargs=settings["build"]["args"], network_mode="none", rm=True)
+    try:
+        said = client.containers.run(
+            image.id,
+            ["sh", "-c", "id -un; test -w ~ && pwd; grep CapBnd /proc/self/status; ./inv board.list"],
+            user=settings["containerUser"],
+            working_dir=settings["workspaceFolder"],
+            volumes={str(ROOT): {"bind": settings["workspaceFolder"], "mode": "rw"}},
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
+            init=True,
+            remove=True,
+        ).decode()
+    finally:
+        client.images.remove(image.id)
+        client.close()
+    assert said.split()[:4] == [settings["containerUser"], settings["workspaceFolder"], "CapBnd:", "0" * 16]
+    assert "stm32f746" in said

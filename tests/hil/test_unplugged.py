@@ -1,0 +1,112 @@
+"""A probe that is pulled out of USB while suites run: that is no verdict on them, and the next run works.
+
+Only the bus is a fake, a folder (``usb_bus``): the real OpenOCD drives a software model, over TCP.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.hil.running import Finished, Runner
+from tests.probe.fake_usb import REAL_MAKER, plug_in
+from utvm import boards
+from utvm.probe.virtual import start_virtual
+from utvm.virtual.usb import MAKER
+
+pytestmark = pytest.mark.slow
+
+# What is done to the bus in the middle of a test, which then goes on to use the board.
+_SUITE = """
+import os, signal
+from pathlib import Path
+from tests.probe.fake_usb import plug_in, unplug
+
+BUS = Path(os.environ["FAKE_USB"])
+
+def test_before(board):
+    board.read_memory(0x20000000, 4)
+
+def test_during(board):
+    {deed}
+    board.read_memory(0x20000000, 4)
+    assert False, "seen by the test alone"
+
+def test_after(board):
+    board.read_memory(0x20000000, 4)
+"""
+
+
+class Desk:
+    """A board on a fake USB bus."""
+
+    def __init__(self, run_suite: Runner, folder: Path) -> None:
+        self._run_suite = run_suite
+        self.bus = folder / "usb"
+        # Physical boards are locked for all users of this machine.
+        self.serial = f"UNPLUGGED-{os.getpid()}"
+        known = boards.load("stm32f746")
+        self._chip = start_virtual(known, folder / "chip").__enter__()
+        assert self._chip.health_match
+        self._board = folder / known.name
+        shutil.copytree(known.directory, self._board)
+        content = yaml.safe_load((self._board / "board.yaml").read_text())
+        content["physical"]["select_serial"] = known.model.probe.format(port=self._chip.health_match["stlink"])
+        (self._board / "board.yaml").write_text(yaml.safe_dump(content))
+
+    def run(self, deed: str) -> Finished:
+        done = deed.format(serial=self.serial, chip=self._chip.pid)
+        options = (f"--board={self._board}", f"--serial={self.serial}")
+        return self._run_suite(_SUITE.format(deed=done), options=options, fake=False, usb=self.bus)
+
+    def close(self) -> None:
+        self._chip.stop()
+
+
+@pytest.fixture
+def desk(run_suite: Runner, tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(run_suite, tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_probe_that_goes_and_stays_away_stops_the_run(desk: Desk) -> None:
+    plug_in(desk.bus, "1", desk.serial, maker=MAKER)
+    done = desk.run('unplug(BUS, "1"); os.kill({chip}, signal.SIGKILL)')
+    assert done.exit_code == 3, done.stdout + done.stderr
+    assert "VIRTUAL stm32f746" in done.lines[0]
+    assert done.report["board"]["kind"] == "virtual"
+    assert done.outcomes == {"test_before": "passed", "test_during": "infrastructure", "test_after": "skipped"}
+    gone = f"the probe {desk.serial} at USB 1-1 is gone from USB"
+    assert done.messages["test_during"].startswith(gone)
+    assert f"the run stops: there is no probe {desk.serial}" in done.messages["test_during"]
+    assert gone in done.lines[-1]
+    assert done.report["verdict"] == "infrastructure"
+
+
+@pytest.mark.parametrize("maker, kind", [(MAKER, "virtual"), (REAL_MAKER, "physical")])
+def test_one_that_comes_back_is_attached_once_more_and_the_next_run_has_a_verdict(
+    desk: Desk, maker: str, kind: str
+) -> None:
+    plug_in(desk.bus, "1", desk.serial, maker=maker, address=5)
+    done = desk.run(f'plug_in(BUS, "1", "{{serial}}", maker="{maker}", address=6)')
+    assert done.exit_code == 3, done.stdout + done.stderr
+    assert done.outcomes == {"test_before": "passed", "test_during": "infrastructure", "test_after": "passed"}
+    assert "was unplugged and plugged in again" in done.messages["test_during"]
+    assert "attached once more" in done.messages["test_during"]
+    assert done.report["board"]["kind"] == kind
+    again = desk.run("return")
+    assert (again.exit_code, again.report["verdict"]) == (0, "passed")
+    assert again.lines[-1].startswith(f"PASSED on a {kind.upper()} stm32f746: 3 passed")
+
+
+def test_one_that_comes_back_as_another_is_not_taken_for_it(desk: Desk) -> None:
+    plug_in(desk.bus, "1", desk.serial, maker=REAL_MAKER, address=5)
+    done = desk.run(f'plug_in(BUS, "1", "{{serial}}", maker="{MAKER}", address=6)')
+    assert done.exit_code == 3
+    assert done.outcomes["test_after"] == "skipped"
+    assert "is VIRTUAL: it says so itself" in done.messages["test_during"]
+    assert done.report["board"]["kind"] == "physical"

@@ -1,0 +1,59 @@
+"""A device tree that only udev looks at: what its real rules make of a device that no test machine has."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+# Nothing of devices that are not there may stay on this machine: /run and /dev are the test's own.
+_TEST = """
+set -e
+mount -t tmpfs none /run
+mount -t tmpfs none /dev
+mkdir -p /run/udev/rules.d
+cp "$2"/* /run/udev/rules.d
+mount --bind "$1" /sys
+exec udevadm test --action=add "$3"
+"""
+
+
+def missing() -> str:
+    """Return why udev's rules cannot be tried here; nothing when they can."""
+    if os.geteuid() != 0:
+        return "root, to show udev a device tree"
+    return "" if shutil.which("udevadm") else "udevadm: apt-get install udev"
+
+
+def plug_in(tree: Path, vendor: int, product: int) -> tuple[str, str]:
+    """Put a USB device with a serial line into a device tree; return the paths of the two below ``/sys``."""
+    device = tree / "devices" / "pci0" / "usb1" / "1-1"
+    interface = device / "1-1:1.2"
+    line = interface / "tty" / "ttyACM0"
+    line.mkdir(parents=True)
+    for folder in ("bus/usb/devices", "class/tty"):
+        (tree / folder).mkdir(parents=True)
+    for folder, subsystem, events in (
+        (device, "bus/usb", "MAJOR=189\nMINOR=1\nDEVNAME=bus/usb/001/002\nDEVTYPE=usb_device\n"),
+        (interface, "bus/usb", "DEVTYPE=usb_interface\n"),
+        (line, "class/tty", "MAJOR=166\nMINOR=0\nDEVNAME=ttyACM0\n"),
+    ):
+        (folder / "uevent").write_text(events)
+        (folder / "subsystem").symlink_to(os.path.relpath(tree / subsystem, folder))
+    (device / "idVendor").write_text(f"{vendor:04x}\n")
+    (device / "idProduct").write_text(f"{product:04x}\n")
+    return tuple(f"/sys/{place.relative_to(tree)}" for place in (device, line))  # type: ignore[return-value]
+
+
+def judge(tree: Path, rules: Path, device: str) -> str:
+    """Return what udev says of a device, with the rules of a folder beside those of this machine."""
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", _TEST, "sh", tree, rules, device],
+        env={**os.environ, "SYSTEMD_DEVICE_VERIFY_SYSFS": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    return said

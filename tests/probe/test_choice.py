@@ -1,0 +1,121 @@
+"""Which board is meant: one that is plugged in, or a virtual one; and never the one for the other."""
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from utvm import boards
+from utvm.boards import Board
+from utvm.errors import ConfigError, ProbeError
+from utvm.probe import choice
+from utvm.probe.choice import find_probe, wish
+from utvm.probe.usb import Detection, Probe
+
+NUCLEO = Probe("st-link", 0x0483, 0x374B, "066BFF303430", "1-2.1", 1, 5, "STM32 STLink", False, "")
+ANOTHER = dataclasses.replace(NUCLEO, serial="0670FF515056", usb_path="1-2.2", address=6)
+VIRTUAL = dataclasses.replace(NUCLEO, serial="V-1", usb_path="2-1", bus=2, virtual=True)
+DAP = dataclasses.replace(VIRTUAL, kind="cmsis-dap", vendor=0x0D28, product=0x0204, serial="V-2", usb_path="2-2")
+
+Plug = Callable[..., None]
+
+
+@pytest.fixture
+def plug(monkeypatch: pytest.MonkeyPatch) -> Plug:
+    """Plug probes in, in place of the USB bus that a test machine does not have."""
+    return lambda *probes, problem="": monkeypatch.setattr(
+        choice, "detect", lambda known: Detection(probes, problem)
+    )
+
+
+def test_a_board_that_is_plugged_in_wins(board: Board, plug: Plug) -> None:
+    plug(NUCLEO)
+    assert find_probe(board, "auto", "") == NUCLEO
+    assert find_probe(board, "physical", "") == NUCLEO
+    assert find_probe(board, "virtual", "") is None
+
+
+def test_without_one_the_virtual_board_stands_in_unless_a_physical_one_is_demanded(
+    board: Board, plug: Plug
+) -> None:
+    plug(problem="no USB stack")
+    assert find_probe(board, "auto", "") is None
+    with pytest.raises(ProbeError, match="no USB stack"):
+        find_probe(board, "physical", "")
+
+
+def test_two_boards_with_one_vendor_and_product_are_told_apart_by_serial(board: Board, plug: Plug) -> None:
+    plug(NUCLEO, ANOTHER)
+    assert find_probe(board, "auto", ANOTHER.serial) == ANOTHER
+    with pytest.raises(ConfigError, match=f"{NUCLEO.serial}, {ANOTHER.serial}"):
+        find_probe(board, "auto", "")
+    with pytest.raises(ProbeError, match=r"no probe 123: plugged in: st-link 066BFF303430 at USB 1-2\.1"):
+        find_probe(board, "auto", "123")
+
+
+def test_a_probe_without_readable_serial_is_not_guessed_at(board: Board, plug: Plug) -> None:
+    plug(dataclasses.replace(NUCLEO, serial="", problem="you may not open it: udev rules"))
+    with pytest.raises(ProbeError, match="no serial number") as caught:
+        find_probe(board, "auto", "")
+    assert "udev" in caught.value.hint
+
+
+def test_wishes_that_exclude_each_other_are_refused(board: Board, plug: Plug) -> None:
+    plug(NUCLEO)
+    with pytest.raises(ConfigError):
+        wish(physical=True, virtual=True)
+    with pytest.raises(ConfigError, match="is that of a physical board"):
+        find_probe(board, "virtual", NUCLEO.serial)
+
+
+@pytest.mark.parametrize("probe", [VIRTUAL, DAP])
+def test_a_virtual_board_on_usb_is_taken_by_its_serial_number_alone(
+    board: Board, plug: Plug, probe: Probe
+) -> None:
+    plug(VIRTUAL, DAP)
+    assert find_probe(board, "auto", "") is None
+    assert find_probe(board, "virtual", "") is None
+    assert find_probe(board, "auto", probe.serial) == probe
+    assert find_probe(board, "virtual", probe.serial) == probe
+
+
+def test_a_virtual_board_on_usb_does_not_pass_for_a_physical_one(board: Board, plug: Plug) -> None:
+    plug(VIRTUAL)
+    with pytest.raises(ConfigError, match="the probe V-1 is VIRTUAL"):
+        find_probe(board, "physical", "V-1")
+    with pytest.raises(ProbeError, match="what is plugged in is virtual: virtual st-link V-1 at USB 2-1"):
+        find_probe(board, "physical", "")
+    plug(VIRTUAL, NUCLEO)
+    assert find_probe(board, "physical", "") == NUCLEO
+
+
+@pytest.mark.parametrize("serial", ["", NUCLEO.serial])
+def test_a_virtual_one_with_the_serial_number_of_a_physical_one_is_refused(
+    board: Board, plug: Plug, serial: str
+) -> None:
+    """OpenOCD finds a probe by its numbers and its serial number: it might drive the virtual one."""
+    plug(NUCLEO, dataclasses.replace(VIRTUAL, serial=NUCLEO.serial))
+    for kind in ("auto", "physical"):
+        with pytest.raises(ConfigError, match=r"at USB 1-2\.1 and 2-1 have one serial number"):
+            find_probe(board, kind, serial)  # type: ignore[arg-type]
+
+
+def test_a_probe_whose_maker_cannot_be_read_is_not_taken_for_a_physical_one(board: Board, plug: Plug) -> None:
+    plug(dataclasses.replace(NUCLEO, problem="Linux could not read its manufacturer"))
+    with pytest.raises(ProbeError, match=r"the probe 066BFF303430 at USB 1-2\.1 cannot be used"):
+        find_probe(board, "physical", "")
+
+
+def test_a_real_probe_of_a_kind_that_only_the_virtual_board_has_is_none_of_its(board: Board, plug: Plug) -> None:
+    """There are DAPLinks on many boards."""
+    plug(dataclasses.replace(DAP, virtual=False))
+    assert find_probe(board, "auto", "") is None
+    with pytest.raises(ProbeError, match="there is no probe V-2"):
+        find_probe(board, "auto", "V-2")
+
+
+def test_a_board_whose_virtual_one_has_no_probe_takes_none(plug: Plug) -> None:
+    board = boards.load("pynq-z1")
+    plug(VIRTUAL)
+    with pytest.raises(ConfigError, match="names a physical board"):
+        find_probe(board, "virtual", "V-1")

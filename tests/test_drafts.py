@@ -1,0 +1,82 @@
+"""Drafts: gone in the end, whoever else sweeps meanwhile."""
+
+import errno
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from utvm import drafts
+from utvm.drafts import draft
+
+
+def test_one_that_is_renamed_stays(tmp_path: Path) -> None:
+    with draft(tmp_path / "new") as folder:
+        (folder / "a").write_text("1")
+        folder.rename(tmp_path / "done")
+    assert (tmp_path / "done" / "a").read_text() == "1"
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+@pytest.mark.parametrize("moment", ["before it is opened", "before it is locked"])
+def test_one_that_is_swept_at_birth_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    make, lock = tempfile.mkdtemp, fcntl.flock
+    made: list[str] = []
+    swept = []
+
+    def another_sweeps() -> None:
+        if not swept:
+            swept.append(True)
+            with draft(tmp_path):
+                pass
+
+    def overtaken_make(**options: Any) -> str:
+        made.append(make(**options))
+        if moment == "before it is opened":
+            another_sweeps()
+        return made[-1]
+
+    def overtaken_lock(handle: int, operation: int) -> None:
+        another_sweeps()
+        lock(handle, operation)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", overtaken_make)
+    monkeypatch.setattr(fcntl, "flock", overtaken_lock)
+    with draft(tmp_path) as folder:
+        assert folder.is_dir()
+        assert str(folder) != made[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_locks_nothing_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some network file systems lock no folders."""
+
+    def refuse(_handle: int, _operation: int) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with draft(tmp_path) as first, draft(tmp_path) as second:
+        assert first.is_dir()
+        assert second.is_dir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_user_s_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = Path(tempfile.mkdtemp(prefix=drafts._PREFIX, dir=tmp_path))
+    opened = os.open
+
+    def refuse(path: Path, flags: int, **options: Any) -> int:
+        if path == theirs:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(path, flags, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        with draft(tmp_path) as folder:
+            assert folder.is_dir()
+    assert list(tmp_path.iterdir()) == [theirs]

@@ -1,0 +1,34 @@
+"""What the compilers make of a source, wherever that lies."""
+
+from pathlib import Path
+
+import pytest
+
+from utvm.toolchain import DIRECTORY, Toolchain
+
+_C = '#include "number.h"\nint number(void) { return NUMBER; }\nconst char *file(void) { return __FILE__; }\n'
+
+
+def _objects(toolchain: Toolchain, folder: Path, stand_in: Path) -> list[bytes]:
+    """Compile C with a header and assembler in a folder, under the name of another."""
+    (folder / "work").mkdir(parents=True)
+    files = {"number.h": "#define NUMBER 7\n", "number.c": _C, "empty.S": '#include "number.h"\n  .byte NUMBER\n'}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    with toolchain.compiled(
+        folder / "work",
+        [folder / "number.c", folder / "empty.S"],
+        cpu=next(iter(toolchain.data.cpus)),
+        include=[folder],
+        path_map=[(folder, str(stand_in)), (folder / "work", "/made")],
+    ) as objects:
+        return [made.read_bytes() for made, _ in objects.made]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in DIRECTORY.glob("*.yaml")))
+def test_the_folder_that_stands_for_the_others_gives_the_same_bytes_as_they(name: str, tmp_path: Path) -> None:
+    """As a container does, which has the checkout where debug information says that every checkout is."""
+    stand_in = tmp_path / "stands for all"
+    c, assembler = _objects(Toolchain(name), stand_in, stand_in)
+    assert [c, assembler] == _objects(Toolchain(name), tmp_path / "some other place", stand_in)
+    assert f"{stand_in}/number.c".encode() in c

@@ -1,0 +1,75 @@
+"""What ``board.install-udev`` prints."""
+
+import grp
+import os
+import shlex
+from pathlib import Path
+
+from rich.markup import escape
+
+from utvm import boards
+from utvm.cli.output import OUT
+from utvm.errors import ConfigError
+from utvm.probe import udev
+
+
+def rules_for_boards() -> str:
+    """Return the rules for the probes of all boards that can be named.
+
+    Raises:
+        ConfigError: a board's folder is wrong.
+    """
+    probes: dict[tuple[int, int], list[str]] = {}
+    for board in boards.probed():
+        for probe in board.probes:
+            names = probes.setdefault((probe.vendor, probe.product), [])
+            if board.name not in names:
+                names.append(board.name)
+    return udev.rules(probes)
+
+
+def install_udev(output: str, dry_run: bool) -> None:
+    """Install udev rules for the probes of all boards, or write them into a folder, or print them.
+
+    Raises:
+        UtvmError: a board's folder is wrong, a file of another's is in the way, or root's part cannot be done.
+    """
+    if output and dry_run:
+        raise ConfigError(
+            "--output and --dry-run exclude each other", "the first writes a file, the second nothing"
+        )
+    text = rules_for_boards()
+    if dry_run:
+        OUT.print(escape(text), end="")
+        OUT.print("would be written and applied, as root:")
+        for words in udev.steps(Path(udev.NAME)):
+            OUT.print(f"  {escape(shlex.join(words))}")
+        return
+    if output:
+        path = Path(output) / udev.NAME
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be written: {error.strerror}", "--output takes a folder") from error
+        OUT.print(f"{escape(str(path))}: written; nothing else was changed")
+        return
+    udev.install(text)
+    OUT.print(f"{udev.FOLDER / udev.NAME}: installed")
+    OUT.print("whoever sits at this machine may use probes now; replug one that ./inv board.detect cannot open")
+    OUT.print(_for_those_who_do_not_sit_there())
+
+
+def _for_those_who_do_not_sit_there() -> str:
+    try:
+        group = grp.getgrnam(udev.GROUP)
+    except KeyError:
+        return (
+            f"over ssh and for services it takes the group {udev.GROUP}, which this machine lacks: "
+            f"sudo groupadd --system {udev.GROUP}, then start this command again"
+        )
+    if os.geteuid() == 0 or group.gr_gid in os.getgroups():
+        return f"over ssh and for services, members of the group {udev.GROUP} may"
+    return (
+        f"over ssh and for services it takes the group {udev.GROUP}, and for serial lines dialout: "
+        f"sudo usermod -aG {udev.GROUP},dialout $USER, then log in anew"
+    )

@@ -1,0 +1,18 @@
+"""The places that are not here. One more is a class with ``run``, its line here, and its name in ``here.Kind``."""
+
+from collections.abc import Callable
+
+from utvm.environment.places.errand import Place
+from utvm.environment.places.here import Kind
+from utvm.environment.places.in_container import InContainer
+from utvm.environment.places.in_machine import InMachine
+
+
+def elsewhere(kind: Kind, say: Callable[[str], None]) -> Place:
+    """Return a place that is not here.
+
+    Args:
+        say: is told what is being done before a command runs there.
+    """
+    places: dict[Kind, Callable[[], Place]] = {"docker": InContainer, "vm": lambda: InMachine(say)}
+    return places[kind]()

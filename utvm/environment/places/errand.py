@@ -1,0 +1,71 @@
+"""A command of ``./inv`` for another place, and what every place does with one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from utvm.boards import AnyBoard
+from utvm.probe.choice import Wish
+from utvm.probe.virtual import UsbKind
+
+
+@dataclass(frozen=True)
+class Target:
+    """The board that a command drives, as it was asked for.
+
+    Attributes:
+        serial: of its probe; empty where any will do.
+        usb: the virtual board stays on this computer, and this probe of it is on the place's USB.
+    """
+
+    board: AnyBoard
+    wish: Wish
+    serial: str
+    usb: UsbKind | None = None
+
+
+@dataclass(frozen=True)
+class Errand:
+    """A command to be run elsewhere, with this checkout.
+
+    Attributes:
+        words: the command and its options, each in parts: a path among them is a folder of this computer, and is
+            called as the place calls it.
+        target: the board that it drives.
+        fills: folders that the command writes into, beside those in ``words`` if need be; made if missing.
+    """
+
+    words: tuple[tuple[str | Path, ...], ...]
+    target: Target
+    fills: tuple[Path, ...] = ()
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """All folders of this computer that it needs, each once."""
+        named = (part for word in self.words for part in word if isinstance(part, Path))
+        return tuple(dict.fromkeys((*named, *self.fills)))
+
+    def spelled(self, places: Mapping[Path, str]) -> list[str]:
+        """Return the words as they are in a place that calls the folders so."""
+        return ["".join(places[part] if isinstance(part, Path) else part for part in word) for word in self.words]
+
+
+class Place(Protocol):
+    """Where commands can be run that is not here.
+
+    Attributes:
+        own_usb: whether a probe may be plugged in there that is not plugged in here.
+    """
+
+    own_usb: bool
+
+    def run(self, errand: Errand) -> int:
+        """Run a command there as the calling user, pass on what it prints, and return its exit code.
+
+        Ctrl-C and SIGTERM tell it to end, and are raised when it has; nothing of it outlives this process.
+
+        Raises:
+            ProvisionError: the place cannot be had.
+            KeyboardInterrupt: interrupted.
+        """

@@ -1,0 +1,71 @@
+"""A place: a container of the frozen environment."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from utvm.boards import Board
+from utvm.environment import container, engine
+from utvm.environment.build import tags
+from utvm.environment.container import Extra
+from utvm.environment.locked import load_locked
+from utvm.environment.places.errand import Errand, Target
+from utvm.environment.python_layer import CHECKOUT
+from utvm.environment.usb import extra_for
+from utvm.errors import ConfigError
+from utvm.probe.choice import find_probe
+from utvm.toolchain import ROOT
+
+_OTHERS = PurePosixPath("/mnt")
+
+
+class InContainer:
+    """A container of the image for the checkout's locks, as a :class:`utvm.environment.places.errand.Place`."""
+
+    own_usb = False
+
+    def run(self, errand: Errand) -> int:
+        """Run a command in it.
+
+        Raises:
+            ConfigError: a folder to be written cannot be made; the locks are wrong.
+            ProbeError: the probe that it would drive cannot be used.
+            ProvisionError: no engine answers, or it has no image for the checkout's locks.
+            KeyboardInterrupt: interrupted.
+        """
+        # The engine would make them as root.
+        for folder in errand.fills:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(
+                    f"{folder}: cannot be made: {error.strerror}", "choose another folder"
+                ) from error
+        places = _called(errand.folders)
+        more = {str(path): name for path, name in places.items() if ROOT not in path.parents}
+        devices = _devices(errand.target)
+        extra = dataclasses.replace(devices, folders={**devices.folders, **more})
+        with engine.connected() as client:
+            return container.run(client, tags(load_locked())[0], ["./inv", *errand.spelled(places)], extra)
+
+
+def _devices(target: Target) -> Extra:
+    """Return what drives the board that is plugged in here, where one is meant."""
+    if isinstance(target.board, Board):
+        probe = find_probe(target.board, target.wish, target.serial)
+        if probe is not None:
+            return extra_for(target.board, probe.serial)
+    return Extra()
+
+
+def _called(folders: Sequence[Path]) -> dict[Path, str]:
+    """Return what a container calls some folders: what lies side by side does so there, under its own name."""
+    parents = list(dict.fromkeys(path.parent for path in folders))
+    return {
+        path: str(
+            PurePosixPath(CHECKOUT) / path.relative_to(ROOT)
+            if ROOT in path.parents
+            else _OTHERS / str(parents.index(path.parent)) / path.name
+        )
+        for path in folders
+    }

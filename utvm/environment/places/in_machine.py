@@ -1,0 +1,138 @@
+"""A place: the virtual machine of the frozen environment, with a USB of its own."""
+
+import contextlib
+import secrets
+import shlex
+import socket
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+from utvm.boards import Board
+from utvm.environment.machine import libvirt
+from utvm.environment.machine.machine import Machine
+from utvm.environment.machine.settings import Plug
+from utvm.environment.places.errand import Errand, Target
+from utvm.environment.places.here import told_where
+from utvm.environment.python_layer import CHECKOUT
+from utvm.environment.usb import filters_for
+from utvm.errors import ConfigError, ProbeError, ProvisionError
+from utvm.probe.virtual import UsbProbe, start_virtual
+from utvm.toolchain import ROOT
+
+_HOME = PurePosixPath("/home/vagrant")
+_PATIENCE = 600.0  # Seconds that another command may be at work on the machine: it may just be making it.
+_PLUGGING_IN = 120  # Seconds until the guest's kernel must have seen a probe: emulated, it takes its time.
+# Whether Linux has a device of that serial number; the loop ends it all the same.
+_SEEN = (
+    f"for i in $(seq {_PLUGGING_IN * 2}); do"
+    ' grep -qxsF -- "$1" /sys/bus/usb/devices/*/serial && exit 0; sleep 0.5; done; exit 1'
+)
+
+
+class InMachine:
+    """This checkout's virtual machine, started if need be: a :class:`utvm.environment.places.errand.Place`.
+
+    Args:
+        say: is told what is being done.
+    """
+
+    own_usb = True
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._machine = Machine(say=say)
+
+    def run(self, errand: Errand) -> int:
+        """Run a command in it; what it writes is fetched, also when it was interrupted.
+
+        Raises:
+            ConfigError: a board that has no probe is to be plugged in by one.
+            ProbeError: the machine does not see the probe that was plugged in.
+            ProvisionError: the machine cannot be had, or the connection broke.
+            KeyboardInterrupt: interrupted.
+        """
+        machine = self._machine
+        machine.up(patience=_PATIENCE)
+        own = _HOME / f"run-{secrets.token_hex(4)}"
+        places = _called(errand, own)
+        try:
+            for folder in set(errand.folders) - set(errand.fills):
+                if ROOT not in folder.parents:
+                    machine.guest.send(folder, places[folder])
+            with self._plugged_in(errand.target):
+                told = told_where("vm", {str(ROOT): CHECKOUT} | {str(path): name for path, name in places.items()})
+                words = [
+                    "env",
+                    *(f"{name}={value}" for name, value in told.items()),
+                    "./inv",
+                    *errand.spelled(places),
+                ]
+                return machine.run(words)
+        finally:
+            self._bring_home(errand.fills, places, own)
+
+    def _bring_home(self, fills: Sequence[Path], places: dict[Path, str], own: PurePosixPath) -> None:
+        """Fetch what was written, as far as the machine still answers."""
+        with contextlib.suppress(ProvisionError):
+            for folder in fills:
+                if self._machine.guest.run(["test", "-d", places[folder]]) == 0:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    self._machine.guest.fetch(f"{places[folder]}/", folder)
+            self._machine.guest.run(["rm", "-rf", str(own)])
+
+    @contextlib.contextmanager
+    def _plugged_in(self, target: Target) -> Iterator[None]:
+        """Have the probe that is meant on the machine's USB."""
+        board = target.board
+        if not isinstance(board, Board) or not board.physical or (target.wish == "virtual" and not target.serial):
+            yield
+            return
+        with contextlib.ExitStack() as stack:
+            if target.usb:
+                stack.enter_context(self._virtual(board, target))
+                serials = [target.serial]
+            else:
+                # One that is not here may be in the machine all the same: whoever listens at its plugs.
+                here = [each for each in filters_for(board, target.serial) if each.bus is not None]
+                for each in here:
+                    stack.enter_context(libvirt.lent(self._machine.records.name, each))
+                serials = [each.serial for each in here]
+            for serial in serials:
+                if self._machine.guest.run(["sh", "-c", _SEEN, "sh", serial]) != 0:
+                    raise ProbeError(
+                        f"the machine does not see the probe {serial} that was plugged into it",
+                        f"./inv vm.run {shlex.quote('cat /sys/bus/usb/devices/*/serial')} shows what it sees",
+                    )
+            yield
+
+    @contextlib.contextmanager
+    def _virtual(self, board: Board, target: Target) -> Iterator[None]:
+        """Keep the virtual board in a process of this computer, its probe in a plug of the machine."""
+        assert target.usb
+        plug = next((each for each in self._machine.plugs if _is_free(each)), None)
+        if plug is None:
+            raise ConfigError("something is in every USB plug of the machine", "./inv vm.status names them")
+        with tempfile.TemporaryDirectory(prefix="utvm-plug-") as logs:
+            usb = UsbProbe(target.usb, str(plug.port))
+            with start_virtual(board, Path(logs), serial=target.serial, usb=usb):
+                yield
+
+
+def _is_free(plug: Plug) -> bool:
+    try:
+        socket.create_server((plug.host, plug.port)).close()
+    except OSError:
+        return False
+    return True
+
+
+def _called(errand: Errand, own: PurePosixPath) -> dict[Path, str]:
+    """Return what the machine calls some folders; what is written has a new one, so that no more is fetched."""
+    return {
+        path: str(
+            PurePosixPath(CHECKOUT) / path.relative_to(ROOT)
+            if ROOT in path.parents and path not in errand.fills
+            else own / str(number) / path.name
+        )
+        for number, path in enumerate(errand.folders)
+    }

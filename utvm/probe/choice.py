@@ -1,0 +1,100 @@
+"""Choosing the board that is meant: one that is plugged in, or a virtual one, on USB or not."""
+
+from typing import Literal
+
+from utvm.boards import Board, ProbeMatch
+from utvm.errors import ConfigError, ProbeError
+from utvm.probe.usb import Probe, ProbeId, detect
+
+Wish = Literal["auto", "virtual", "physical"]
+
+
+def wish(physical: bool, virtual: bool) -> Wish:
+    """Turn the two switches of the command line into one wish.
+
+    Raises:
+        ConfigError: both are given.
+    """
+    if physical and virtual:
+        raise ConfigError("--physical and --virtual exclude each other", "give one, or neither")
+    return "physical" if physical else "virtual" if virtual else "auto"
+
+
+def ids_of(board: Board) -> list[ProbeId]:
+    """Return what USB knows a board's probes by."""
+    return [ProbeId(each.kind, each.vendor, each.product) for each in (*board.probes, *board.virtual_probes)]
+
+
+def match_of(board: Board, probe: Probe) -> ProbeMatch | None:
+    """Return what a board's file says of a probe; None where it is none of that board's."""
+    numbers = (probe.vendor, probe.product)
+    of_its_kind = board.virtual_probes if probe.virtual else board.probes
+    return next((match for match in of_its_kind if (match.vendor, match.product) == numbers), None)
+
+
+def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
+    """Return the probe on USB to use, or None for a virtual board in a process of our own.
+
+    A probe on USB that says it is virtual is used only where its serial number is given: without one, the virtual
+    board is the same on every machine.
+
+    Raises:
+        ConfigError: the wish is nothing that the board has, or cannot be told from what is plugged in.
+        ProbeError: the probe that was asked for is not plugged in, or cannot be used.
+    """
+    if not board.physical:
+        if wish == "physical" or serial:
+            raise ConfigError(f"{board.name} is emulated: there is no physical one here", "leave that out")
+        return None
+    if wish == "virtual" and not serial:
+        return None
+    if wish == "virtual" and not board.virtual_probes:
+        raise ConfigError("--serial names a physical board", "leave out --virtual")
+    detection = detect(ids_of(board))
+    known = [each for each in detection.probes if match_of(board, each)]
+    if serial:
+        # One that says nothing of its maker may be of any kind, and is refused below.
+        found = [each for each in detection.probes if each.serial == serial and (each in known or each.problem)]
+    else:
+        found = [each for each in known if not each.virtual]
+    if not found:
+        if wish == "physical" or serial:
+            raise _not_there(board, serial, detection.problem, known)
+        return None
+    if len(found) > 1 and not serial:
+        serials = ", ".join(each.serial or f"(unreadable, at {each.usb_path})" for each in found)
+        raise ConfigError(f"{len(found)} probes could be {board.name}: {serials}", "name one with --serial SERIAL")
+    _check_usable(found[0], wish, known)
+    return found[0]
+
+
+def _not_there(board: Board, serial: str, problem: str, known: list[Probe]) -> ProbeError:
+    reason = problem or "none is plugged in"
+    if serial and known:
+        reason = f"plugged in: {', '.join(each.spoken for each in known)}"
+    elif known:
+        reason = f"what is plugged in is virtual: {', '.join(each.spoken for each in known)}"
+    which = f"probe {serial}" if serial else f"probe for {board.name}"
+    return ProbeError(f"there is no {which}: {reason}", "see ./inv board.detect, or use --virtual")
+
+
+def _check_usable(probe: Probe, wish: Wish, known: list[Probe]) -> None:
+    """Refuse a probe that is not what was wished for, or that OpenOCD may take another one for."""
+    if not probe.serial:
+        # OpenOCD would take any probe of the kind.
+        raise ProbeError(
+            f"the probe at USB {probe.usb_path} has no serial number that can be read",
+            probe.problem or "unplug and replug it, or use --virtual",
+        )
+    if probe.problem:
+        # If it does not say who made it, it might be a virtual one.
+        raise ProbeError(f"the probe {probe.serial} at USB {probe.usb_path} cannot be used", probe.problem)
+    if alike := [each for each in known if each.serial == probe.serial and each != probe]:
+        raise ConfigError(
+            f"the probes at USB {probe.usb_path} and {alike[0].usb_path} have one serial number, {probe.serial}",
+            "unplug one: OpenOCD would take either",
+        )
+    if probe.virtual and wish == "physical":
+        raise ConfigError(f"the probe {probe.serial} is VIRTUAL: it says so itself", "leave out --physical")
+    if not probe.virtual and wish == "virtual":
+        raise ConfigError(f"the probe {probe.serial} is that of a physical board", "leave out --virtual")

@@ -1,0 +1,115 @@
+"""The udev rules by which users may open the probes of boards, and their way into this machine.
+
+udev gives a device that is plugged in its owner and its access rights. A debug probe is not for everybody: whoever
+sits at the machine gets it from systemd's login manager (``uaccess``), others by a group.
+"""
+
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from utvm import process
+from utvm.errors import ConfigError, ProvisionError
+
+# After OpenOCD's own rules, 60-openocd.rules; before 73-seat-late.rules, which hands out what is tagged uaccess.
+NAME = "60-utvm.rules"
+"""What the file is called."""
+FOLDER = Path("/etc/udev/rules.d")
+"""Where udev looks for rules of the machine's administrator."""
+GROUP = "plugdev"
+"""Who may open a probe without sitting at the machine. Debian has this group; others may lack it."""
+ACCESS_HINT = (
+    "you may not open it: ./inv board.install-udev installs udev rules for probes; then replug it "
+    "(in a container: on the machine that it is plugged into)"
+)
+"""What to do about a probe that belongs to somebody else."""
+
+# udev makes it when it starts, and listens there.
+_CONTROL = Path("/run/udev/control")
+_MARK = "# Written by ./inv board.install-udev, which also replaces it."
+_HEAD = f"""{_MARK} The debug probes of boards, and their serial lines.
+ACTION=="remove", GOTO="utvm_end"
+SUBSYSTEM!="usb|tty|hidraw", GOTO="utvm_end"
+
+# ATTRS looks at the device and at what it is a part of: a serial line is found by its probe.
+"""
+_TAIL = f"""
+ENV{{UTVM_PROBE}}!="1", GOTO="utvm_end"
+# Whoever sits at this machine.
+TAG+="uaccess"
+# Members of a group, sitting there or not. A serial line stays with the group that it has.
+SUBSYSTEM=="usb|hidraw", MODE="0660", GROUP="{GROUP}"
+# ModemManager would try whether a modem answers on the serial line.
+ENV{{ID_MM_DEVICE_IGNORE}}="1"
+LABEL="utvm_end"
+"""
+
+
+def rules(probes: Mapping[tuple[int, int], Sequence[str]]) -> str:
+    """Return the text of the rules.
+
+    Args:
+        probes: the names of the boards that a probe is used with, by its USB vendor and product.
+    """
+    lines = [
+        f"# {', '.join(names)}\n"
+        f'ATTRS{{idVendor}}=="{vendor:04x}", ATTRS{{idProduct}}=="{product:04x}", ENV{{UTVM_PROBE}}="1"\n'
+        for (vendor, product), names in sorted(probes.items())
+    ]
+    return _HEAD + "".join(lines) + _TAIL
+
+
+def steps(source: Path, folder: Path = FOLDER) -> list[list[str]]:
+    """Return the commands, all of them root's, that install the rules from a file and let udev apply them."""
+    apply = ["udevadm", "trigger", "--action=change"]
+    return [
+        ["install", "-m", "644", str(source), str(folder / NAME)],
+        ["udevadm", "control", "--reload"],
+        [*apply, *(f"--subsystem-match={subsystem}" for subsystem in ("usb", "tty", "hidraw"))],
+    ]
+
+
+def install(text: str, folder: Path = FOLDER, control: Path = _CONTROL) -> None:
+    """Install the rules on this machine, with sudo where we are not root, and let udev apply them.
+
+    Raises:
+        ProvisionError: no udev runs here, or root's part cannot be done.
+        ConfigError: there is a file of this name that is not ours.
+    """
+    if not control.exists():
+        raise ProvisionError(
+            f"no udev runs here ({control} is missing)",
+            "udev rules belong on the machine that probes are plugged into, not in a container on it: run this "
+            "command there, or write the file for it with --output FOLDER",
+        )
+    path = folder / NAME
+    # It may be a link to /dev/null: that is how an administrator switches rules off.
+    if path.exists() and not installed(folder):
+        raise ConfigError(f"{path}: is not a file of ours, and is left alone", "move it away, then start again")
+    with tempfile.TemporaryDirectory(prefix="utvm-udev-") as temporary:
+        source = Path(temporary) / NAME
+        source.write_text(text, encoding="utf-8")
+        as_root = [] if os.geteuid() == 0 else ["sudo"]
+        if as_root and shutil.which("sudo") is None:
+            raise ProvisionError("installing udev rules needs root, and there is no sudo", _by_hand(folder))
+        if not folder.is_dir():
+            process.run([*as_root, "install", "-d", folder], error=ProvisionError, hint=_by_hand(folder))
+        for words in steps(source, folder):
+            process.run([*as_root, *words], error=ProvisionError, hint=_by_hand(folder))
+
+
+def installed(folder: Path = FOLDER) -> str:
+    """Return the text of the rules that are installed; an empty string if none of ours are."""
+    try:
+        text = (folder / NAME).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return text if text.startswith(_MARK) else ""
+
+
+def _by_hand(folder: Path) -> str:
+    commands = [shlex.join(words) for words in steps(Path(NAME), folder)]
+    return f"./inv board.install-udev --output . writes {NAME}; then, as root: {' && '.join(commands)}"
