@@ -1,6 +1,7 @@
 """A real machine for tests, with records, boxes and a state of its own: the developer's machine is not touched."""
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -10,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cli.running import inv
-from utvm.environment.machine import daemons, libvirt
+from utvm.environment.locked import load_locked
+from utvm.environment.machine import boxes, daemons, libvirt
 from utvm.environment.machine.libvirt import State
 from utvm.environment.machine.machine import Machine
 from utvm.environment.machine.records import Records, records_of
-from utvm.toolchain import ROOT
 
 _PROGRAMS = {
     "vagrant": "vagrant vagrant-libvirt",
@@ -97,7 +98,8 @@ class Real:
 def real_machine(folder: Path) -> Iterator[Real]:
     """Have the box made, and what is needed for a machine of it; it is gone in the end."""
     # The box is made once for a lock, and kept in the checkout as it is for users.
-    if not (ROOT / "build" / "box" / "utvm.json").exists():
+    wanted = boxes.box_of(load_locked()).name
+    if not (boxes.CATALOGUE.exists() and json.loads(boxes.CATALOGUE.read_text())["name"] == wanted):
         made = inv("vm.box", timeout=2400)
         assert made.returncode == 0, made.stdout + made.stderr
     own = {"XDG_STATE_HOME": str(folder / "state"), "XDG_DATA_HOME": str(folder / "data")}
