@@ -12,9 +12,8 @@ from utvm import boards, hil
 from utvm.boards import PATH_VARIABLE, Board, split_name
 from utvm.cli.opening import Where
 from utvm.cli.output import OUT
-from utvm.environment.places.elsewhere import elsewhere
 from utvm.environment.places.errand import Errand, Place, Target
-from utvm.environment.places.here import Kind, checked, kind_here
+from utvm.environment.places.here import checked, kind_here
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import nightly
 from utvm.hil.plugin import REPORT_ROOT
@@ -47,8 +46,7 @@ def run_suites(where: Where, suites: str, report_dir: str, place: str, usb: str)
     names = _words(suites)
     check_names(names)
     root = Path(report_dir).resolve() if report_dir else REPORT_ROOT
-    kind_there = _other_place(place)
-    other = elsewhere(kind_there, lambda what: OUT.print(f"[dim]{escape(what)}[/]")) if kind_there else None
+    other = _other_place(place)
     target = Target(board, kind, where.serial)
     if usb:
         target = _on_usb(target, usb, other)
@@ -75,7 +73,7 @@ def _on_usb(target: Target, usb: str, place: Place | None) -> Target:
     return dataclasses.replace(target, usb=known, serial=target.serial or target.board.model.serial)
 
 
-def _other_place(place: str) -> Kind | None:
+def _other_place(place: str) -> Place | None:
     """Return the place that is meant; None where that is here."""
     here = kind_here()
     if place in ("", here):
@@ -84,7 +82,11 @@ def _other_place(place: str) -> Kind | None:
         raise ConfigError(
             f"this is a place of its own, {here}: from here there is no way to {place}", "leave --in out"
         )
-    return checked(place, "--in says where to run")
+    kind = checked(place, "--in says where to run")
+    # What Docker and Vagrant are driven by is not needed here, and looks for their programs.
+    from utvm.environment.places.elsewhere import elsewhere
+
+    return elsewhere(kind, lambda what: OUT.print(f"[dim]{escape(what)}[/]"))
 
 
 def _errand(where: Where, target: Target, suites: Sequence[str], report_root: Path) -> Errand:
