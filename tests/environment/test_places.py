@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import docker
-import jsonschema
 import psutil
 import pytest
 import yaml
 
 from tests.cli.running import inv
+from tests.environment.reports import read_report, without_time_and_place
 from utvm import boards
 from utvm.environment.container import LABEL
-from utvm.hil.report import SCHEMA
 from utvm.toolchain import ROOT
 
 pytestmark = pytest.mark.slow
@@ -60,19 +59,7 @@ def client(engine: str, built: dict[str, Any]) -> Iterator[docker.DockerClient]:
 
 
 def _report(folder: Path) -> dict[str, Any]:
-    content = dict(json.loads((folder / "reports" / "latest" / "report.json").read_text()))
-    jsonschema.validate(content, json.loads(SCHEMA.read_text()))
-    return content
-
-
-def _without_time_and_place(report: dict[str, Any]) -> dict[str, Any]:
-    """What docs/report.md says that reports are compared by."""
-    rest = {key: value for key, value in report.items() if key not in ("run_id", "started")}
-    rest["environment"] = {key: value for key, value in report["environment"].items() if key != "place"}
-    rest["tests"] = [
-        {key: value for key, value in test.items() if key != "duration_s"} for test in report["tests"]
-    ]
-    return rest
+    return read_report(folder / "reports")
 
 
 def _locked(name: str, kind: str) -> dict[str, str]:
@@ -103,7 +90,7 @@ def test_the_host_and_a_container_give_the_same_report(
         pytest.skip(f"this computer's tools are not the lock's: {'; '.join(unlike)}")
     here, there = run(*_WORDS, "--in", "host"), in_a_container
     ours, theirs = _report(here), _report(there)
-    assert _without_time_and_place(ours) == _without_time_and_place(theirs)
+    assert without_time_and_place(ours) == without_time_and_place(theirs)
     assert {model["name"] for model in ours["models"]} == {"digits", "digits_int8", "digits_int8_graph"}
     place = theirs["environment"]["place"]
     assert (place["kind"], place["frozen"], place["environment"]) == ("docker", True, built["environment"])

@@ -1,5 +1,7 @@
 """A real machine of the real box, in libvirt, started by Vagrant; one for all tests."""
 
+import contextlib
+import re
 import signal
 import socket
 import subprocess
@@ -7,13 +9,18 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from tests.cli.running import inv
 from tests.environment.machine.real import Real, missing, real_machine
+from tests.environment.reports import read_report, without_time_and_place
+from utvm import boards
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.libvirt import State
+from utvm.probe.virtual import UsbProbe, start_virtual
 
 pytestmark = pytest.mark.slow
 
@@ -194,6 +201,106 @@ def test_two_at_once_do_not_meet(up: Real) -> None:
     assert second.returncode == 3
     assert "another command is at work on it" in second.stderr
     up.do("vm.snapshot", "--delete", "one")
+
+
+def test_the_suites_pass_in_it_through_its_usb_and_report_what_a_container_does(
+    up: Real, engine: str, built: dict[str, Any], tmp_path: Path
+) -> None:
+    """The guest's kernel finds the probe, its OpenOCD programs the virtual board; a container is given no USB."""
+    words = ("hil", "--board=stm32f746", "--suite=digits")
+    own = {**up.own, "DOCKER_HOST": engine}
+    there = inv(*words, "--in=vm", "--usb=st-link", "--report-dir", tmp_path / "vm", timeout=1800, **own)
+    assert there.returncode == 0, there.stdout + there.stderr
+    assert "VIRTUAL board, a software model, virtual st-link at USB 1-" in " ".join(there.stdout.split())
+    here = inv(*words, "--in=docker", "--virtual", "--report-dir", tmp_path / "docker", timeout=1800, **own)
+    assert here.returncode == 0, here.stdout + here.stderr
+    theirs, ours = read_report(tmp_path / "vm"), read_report(tmp_path / "docker")
+    place = theirs["environment"]["place"]
+    assert (place["kind"], place["frozen"], place["environment"]) == ("vm", True, built["environment"])
+    assert {key for key in ours["board"] if ours["board"][key] != theirs["board"][key]} == {"probe"}
+    theirs["board"]["probe"] = ours["board"]["probe"]
+    assert without_time_and_place(theirs) == without_time_and_place(ours)
+    assert {model["name"] for model in ours["models"]} == {"digits", "digits_int8", "digits_int8_graph"}
+
+
+def _in_machine(up: Real, *words: object) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "utvm.cli", "hil", "--board=stm32f746", "--in=vm", *map(str, words)]
+    return subprocess.Popen(
+        command, env=up.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def _wait_for(running: "subprocess.Popen[str]", words: str) -> None:
+    assert running.stdout is not None
+    said = []
+    for line in running.stdout:
+        said.append(line)
+        if words in line:
+            return
+    raise AssertionError(f"it ended without saying {words!r}: {''.join(said)}")
+
+
+def _virtual_boards(running: "subprocess.Popen[str]") -> list[psutil.Process]:
+    below = psutil.Process(running.pid).children(recursive=True)
+    return [process for process in below if "utvm.virtual" in process.cmdline()]
+
+
+def test_a_probe_pulled_out_in_a_run_is_infrastructure_and_the_next_run_works(up: Real, tmp_path: Path) -> None:
+    reports = tmp_path / "reports"
+    with _in_machine(up, "--usb=st-link", "--suite=memory", "--report-dir", reports) as running:
+        _wait_for(running, "[5/")
+        (board,) = _virtual_boards(running)
+        board.send_signal(signal.SIGUSR2)
+        assert running.stdout is not None
+        said = running.stdout.read()
+        assert running.wait() == 3, said
+    report = read_report(reports)
+    assert report["verdict"] == "infrastructure"
+    lost = [test for test in report["tests"] if test["outcome"] == "infrastructure"]
+    assert any("unplugged" in test["message"] or "is gone" in test["message"] for test in lost), lost
+    assert not [test for test in report["tests"] if test["outcome"] == "failed"]
+    again = up.inv(
+        *("hil", "--board=stm32f746", "--in=vm", "--usb=st-link", "--suite=health", "--report-dir", reports)
+    )
+    assert again.returncode == 0, again.stdout + again.stderr
+
+
+def test_of_two_probes_alike_it_takes_the_one_that_is_named(up: Real, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        for serial, plug in zip(("ONE", "OTHER"), up.machine.plugs, strict=True):
+            usb = UsbProbe("st-link", str(plug.port))
+            stack.enter_context(start_virtual(boards.load("stm32f746"), tmp_path / serial, serial=serial, usb=usb))
+        words = ("hil", "--board=stm32f746", "--in=vm", "--suite=health", "--report-dir", tmp_path / "reports")
+        done = up.inv(*words, "--serial=OTHER")
+        assert done.returncode == 0, done.stdout + done.stderr
+        report = read_report(tmp_path / "reports")
+        assert (report["board"]["kind"], report["board"]["serial"]) == ("virtual", "OTHER")
+        # Which of the two it was is the boards' own word: one's flash has never been written.
+        assert _flash_word(up, "ONE") == "ffffffff"
+        assert _flash_word(up, "OTHER") != "ffffffff"
+
+
+def _flash_word(up: Real, serial: str) -> str:
+    """The first word of a board's flash, read by the guest's OpenOCD."""
+    commands = f"adapter serial {serial}; init; halt; mdw 0x08000000; shutdown"
+    done = up.do("vm.run", f"openocd -f interface/stlink.cfg -f target/stm32f7x.cfg -c '{commands}'")
+    found = re.search(r"0x08000000: ([0-9a-f]{8})", done.stdout + done.stderr)
+    assert found, done.stdout + done.stderr
+    return found[1]
+
+
+def test_an_interrupted_run_in_it_is_reported_and_leaves_nothing(up: Real, tmp_path: Path) -> None:
+    with _in_machine(up, "--usb=st-link", "--suite=memory", "--report-dir", tmp_path) as running:
+        _wait_for(running, "[2/")
+        started = _virtual_boards(running)
+        assert len(started) == 1
+        running.send_signal(signal.SIGINT)
+        assert running.stdout is not None
+        running.stdout.read()
+        assert running.wait() == 3
+    assert read_report(tmp_path)["verdict"] == "interrupted"
+    assert not any(process.is_running() for process in started)
+    assert up.said("sh -c 'ls -d /home/vagrant/run-* 2>/dev/null; pgrep -x openocd; true'") == []
 
 
 def test_destroyed_nothing_is_left_and_a_killed_start_neither(machine: Real) -> None:

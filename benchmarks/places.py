@@ -1,0 +1,127 @@
+"""How long it takes to have the environment, and to run a suite in it, in each place.
+
+- a plain ``docker build`` of an equivalent Dockerfile: the same packages by apt and pip, on what mmdebstrap makes of
+  Debian, with no lock and nothing kept; twice, to see whether its image is the same;
+- the virtual machine: made, and started again from each state that it can be in;
+- the suite ``digits`` on the virtual STM32F746, in each place; in the machine also with the virtual board on this
+  computer and its probe on the machine's USB.
+
+``docker.build`` and ``vm.box`` must have been run, and an engine must answer. The machine is this checkout's own,
+and is removed first and last. Run: ``.venv/bin/python benchmarks/places.py``.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import docker
+from rich.console import Console
+from rich.table import Table
+
+from utvm.environment.debian import mirrors
+from utvm.environment.locked import load_locked
+from utvm.toolchain import ROOT
+
+_BASE = "utvm-benchmark-base"
+_DOCKERFILE = f"""FROM {_BASE}
+COPY sources.list /etc/apt/sources.list
+COPY python.lock /tmp/python.lock
+RUN apt-get update && apt-get install --yes --no-install-recommends {{packages}}
+RUN python3 -m venv /opt/utvm && /opt/utvm/bin/pip install --no-deps --require-hashes -r /tmp/python.lock
+"""
+_SUITE = ("hil", "--board=stm32f746", "--suite=digits")
+
+
+def _seconds(*words: str) -> float:
+    """Run one of the project's commands and return how long it took."""
+    begin = time.monotonic()
+    subprocess.run([sys.executable, "-m", "utvm.cli", *words], stdout=subprocess.DEVNULL, check=True)
+    return time.monotonic() - begin
+
+
+def _plain_builds(client: docker.DockerClient, folder: Path) -> list[tuple[str, float]]:
+    """Build the Dockerfile twice from nothing; return the image and the seconds of each."""
+    locked = load_locked()
+    bases = mirrors(locked.recipe.debian)
+    sources = [f"deb {bases[archive]} {suite} main" for suite, archive in locked.recipe.debian.suites.items()]
+    (folder / "sources.list").write_text("\n".join(sources) + "\n")
+    shutil.copyfile(ROOT / "provision" / "python.lock", folder / "python.lock")
+    names = sorted({*locked.recipe.debian_packages, "python3-venv"})
+    (folder / "Dockerfile").write_text(_DOCKERFILE.format(packages=" ".join(names)))
+    begin = time.monotonic()
+    subprocess.run(
+        [
+            "mmdebstrap",
+            "--variant=minbase",
+            "--include=ca-certificates",
+            "bookworm",
+            folder / "base.tar",
+            *sources,
+        ],
+        check=True,
+        capture_output=True,
+    )
+    client.images.import_image_from_file(str(folder / "base.tar"), repository=_BASE)
+    (folder / "base.tar").unlink()
+    base = time.monotonic() - begin
+    made = []
+    for _ in range(2):
+        begin = time.monotonic()
+        image, _ = client.images.build(path=str(folder), nocache=True, rm=True, network_mode="host")
+        made.append((str(image.id), base + time.monotonic() - begin))
+    return made
+
+
+def _machine() -> list[tuple[str, float]]:
+    """Make the machine, and start it from each state; return what was done with its seconds."""
+    _seconds("vm.destroy")
+    rows = [("vm.up, made anew", _seconds("vm.up")), ("vm.up, running", _seconds("vm.up"))]
+    rows.append(("vm.suspend", _seconds("vm.suspend")))
+    rows.append(("vm.up, suspended", _seconds("vm.up")))
+    rows.append(("vm.up --fresh, from the snapshot", _seconds("vm.up", "--fresh")))
+    rows.append(("vm.halt", _seconds("vm.halt")))
+    rows.append(("vm.up, off and never used", _seconds("vm.up")))
+    rows.append(("vm.run true", _seconds("vm.run", "true")))
+    return rows
+
+
+def _suites() -> list[tuple[str, float]]:
+    places = {
+        "here": ("--virtual",),
+        "--in docker": ("--virtual", "--in=docker"),
+        "--in vm --usb st-link": ("--in=vm", "--usb=st-link"),
+        "--in vm": ("--virtual", "--in=vm"),
+    }
+    with tempfile.TemporaryDirectory() as reports:
+        return [
+            (f"hil --suite digits {place}", _seconds(*_SUITE, *words, f"--report-dir={reports}"))
+            for place, words in places.items()
+        ]
+
+
+def main() -> int:
+    os.chdir(ROOT)
+    table = Table("what", "s", box=None)
+    client = docker.from_env(timeout=1800)
+    with tempfile.TemporaryDirectory(prefix="utvm-benchmark-") as name:
+        plain = _plain_builds(client, Path(name))
+    for number, (_, spent) in enumerate(plain, 1):
+        table.add_row(f"plain docker build {number}", f"{spent:.0f}")
+    try:
+        for what, spent in [*_machine(), *_suites()]:
+            table.add_row(what, f"{spent:.1f}")
+    finally:
+        _seconds("vm.destroy")
+    console = Console(soft_wrap=True)
+    console.print(table)
+    same = "the same image" if plain[0][0] == plain[1][0] else "two different images"
+    console.print(f"the plain builds made {same}: {', '.join(image[7:19] for image, _ in plain)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""Reading reports of ``hil``, and what two of them are compared by."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from utvm.hil.report import SCHEMA
+
+
+def read_report(reports: Path) -> dict[str, Any]:
+    """The latest report below a folder, which is what its schema says."""
+    content = dict(json.loads((reports / "latest" / "report.json").read_text()))
+    jsonschema.validate(content, json.loads(SCHEMA.read_text()))
+    return content
+
+
+def without_time_and_place(report: dict[str, Any]) -> dict[str, Any]:
+    """What docs/report.md says that reports are compared by."""
+    rest = {key: value for key, value in report.items() if key not in ("run_id", "started")}
+    rest["environment"] = {key: value for key, value in report["environment"].items() if key != "place"}
+    rest["tests"] = [
+        {key: value for key, value in test.items() if key != "duration_s"} for test in report["tests"]
+    ]
+    return rest
