@@ -27,7 +27,7 @@ _COMMANDS: Mapping[str, Sequence[str]] = {"image": ("docker.build", "--export-on
 
 
 def _build(folder: Path, caches: Path, *options: str, umask: int = 0o022, **env: str) -> dict[str, dict[str, Any]]:
-    """Build both with caches of their own, and return the figures of each with the seconds of the whole command."""
+    """Build both with caches of their own; return the figures of each, and the seconds of the whole command."""
     found = {}
     for what, words in _COMMANDS.items():
         figures = folder / "figures.json"

@@ -1,7 +1,7 @@
 """How long it takes to have the environment, and to run a suite in it, in each place.
 
-- a plain ``docker build`` of an equivalent Dockerfile: the same packages by apt and pip, on what mmdebstrap makes of
-  Debian, with no lock and nothing kept; twice, to see whether its image is the same;
+- a plain ``docker build`` of an equivalent Dockerfile: the same packages by apt and pip, on what mmdebstrap makes
+  of Debian, with no lock and nothing kept; twice, to see whether its image is the same;
 - the virtual machine: made, and started again from each state that it can be in;
 - the suite ``digits`` on the virtual STM32F746, in each place; in the machine also with the virtual board on this
   computer and its probe on the machine's USB.
