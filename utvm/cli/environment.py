@@ -100,6 +100,7 @@ def archive(output: Path, mirror: str) -> None:
     folder = output / "environments" / locked.digest
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in locked.files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content, encoding="utf-8")
     OUT.print(f"{escape(str(output))}: {new} new files; the lists and locks are in {escape(str(folder))}")
     OUT.print(f"rebuild without a network: ./inv docker.build --archive {escape(str(output))}")

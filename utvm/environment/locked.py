@@ -16,6 +16,8 @@ from utvm.environment.store import Progress, Store
 from utvm.errors import ConfigError
 
 _FILES = ("environment.yaml", "debian.txt", "debian.lock", "python.in", "python.lock", "wheels.lock")
+MACHINE = "machine/"
+"""What begins so among the files makes a machine of the packages: ``provision/machine``."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,10 @@ def environment_digest(folder: Path = PROVISION) -> str:
 
 def _read(folder: Path) -> dict[str, str]:
     try:
-        return {name: (folder / name).read_text(encoding="utf-8") for name in _FILES}
+        found = sorted(
+            path.relative_to(folder).as_posix() for path in (folder / MACHINE).rglob("*") if path.is_file()
+        )
+        return {name: (folder / name).read_text(encoding="utf-8") for name in (*_FILES, *found)}
     except OSError as error:
         raise ConfigError(
             f"{error.filename}: cannot be read: {error.strerror}", "is the checkout complete?"

@@ -21,6 +21,7 @@ from utvm import boards
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.libvirt import State
 from utvm.probe.virtual import UsbProbe, start_virtual
+from utvm.toolchain import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +73,7 @@ def test_its_clock_is_ours(up: Real) -> None:
 
 
 def test_its_keys_are_its_own(up: Real) -> None:
-    well_known = (Path("vm") / "vagrant.pub").read_text().split()[1]
+    well_known = (ROOT / "provision" / "machine" / "vagrant.pub").read_text().split()[1]
     (authorised,) = up.said("cat /home/vagrant/.ssh/authorized_keys")
     assert authorised.split()[1] != well_known
     assert (up.records.key.stat().st_mode & 0o077) == 0
@@ -248,7 +249,7 @@ def _virtual_boards(running: "subprocess.Popen[str]") -> list[psutil.Process]:
 def test_a_probe_pulled_out_in_a_run_is_infrastructure_and_the_next_run_works(up: Real, tmp_path: Path) -> None:
     reports = tmp_path / "reports"
     with _in_machine(up, "--usb=st-link", "--suite=memory", "--report-dir", reports) as running:
-        _wait_for(running, "[5/")
+        _wait_for(running, "[ 5/")
         (board,) = _virtual_boards(running)
         board.send_signal(signal.SIGUSR2)
         assert running.stdout is not None
@@ -291,7 +292,7 @@ def _flash_word(up: Real, serial: str) -> str:
 
 def test_an_interrupted_run_in_it_is_reported_and_leaves_nothing(up: Real, tmp_path: Path) -> None:
     with _in_machine(up, "--usb=st-link", "--suite=memory", "--report-dir", tmp_path) as running:
-        _wait_for(running, "[2/")
+        _wait_for(running, "[ 2/")
         started = _virtual_boards(running)
         assert len(started) == 1
         running.send_signal(signal.SIGINT)

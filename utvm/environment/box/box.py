@@ -67,11 +67,10 @@ def build_box(
 
     Raises:
         ProvisionError: a file is damaged, a tool fails, the disk is full, or a layer came out differently.
-        ConfigError: a file of the machine cannot be read.
     """
     say = progress or (lambda _: None)
     made = Layers(locked, store, layers, anew, progress)
-    system, python = made.machine(system_shape(locked.recipe.machine)), made.python()
+    system, python = made.machine(system_shape(locked)), made.python()
     begin = time.monotonic()
     with draft(output.parent) as folder:
         whole, work = folder / "box", folder / "work"

@@ -81,9 +81,11 @@ def _ensure(say: Callable[[str], None]) -> bool:
     with (FOLDER / "starter").open("w") as starter:
         # Of two commands that find none, one starts them.
         fcntl.flock(starter, fcntl.LOCK_EX)
-        started = [name for name in _DAEMONS if _start(name)]
+        started: list[str] = []
         deadline = time.monotonic() + _PATIENCE
         while problem := libvirt.problem():
+            # Again and again: one that answers no more may take a while to be gone.
+            started += [name for name in _DAEMONS if _start(name)]
             if time.monotonic() > deadline:
                 log = FOLDER / "libvirtd.log"
                 raise ProvisionError(
@@ -119,7 +121,8 @@ def _stop_if_idle() -> list[str]:
 
 
 def _start(name: str) -> bool:
-    if any(one.info["name"] == name for one in psutil.process_iter(["name"])):
+    there = (one.info for one in psutil.process_iter(["name", "status"]))
+    if any(one["name"] == name and one["status"] != psutil.STATUS_ZOMBIE for one in there):
         return False
     if shutil.which(name) is None:
         raise ProvisionError(f"{name} is not installed", libvirt.INSTALL)
