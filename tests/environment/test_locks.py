@@ -65,7 +65,13 @@ def test_a_wheel_that_the_python_lock_does_not_allow_is_refused(provision: Path)
         load_locked(provision)
 
 
-@pytest.mark.parametrize("file", ["environment.yaml", "debian.txt", "debian.lock", "python.lock", "wheels.lock"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        *("environment.yaml", "debian.txt", "debian.lock", "python.lock", "wheels.lock"),
+        *("machine/configure.sh", "machine/root/etc/hostname"),
+    ],
+)
 def test_the_digest_is_over_every_file(provision: Path, file: str) -> None:
     before = load_locked(provision).digest
     assert before == load_locked(provision).digest

@@ -86,10 +86,9 @@ def environment_digest(folder: Path = PROVISION) -> str:
 
 def _read(folder: Path) -> dict[str, str]:
     try:
-        found = sorted(
-            path.relative_to(folder).as_posix() for path in (folder / MACHINE).rglob("*") if path.is_file()
-        )
-        return {name: (folder / name).read_text(encoding="utf-8") for name in (*_FILES, *found)}
+        of_machine = sorted(path for path in (folder / MACHINE).rglob("*") if path.is_file())
+        names = (*_FILES, *(path.relative_to(folder).as_posix() for path in of_machine))
+        return {name: (folder / name).read_text(encoding="utf-8") for name in names}
     except OSError as error:
         raise ConfigError(
             f"{error.filename}: cannot be read: {error.strerror}", "is the checkout complete?"
@@ -97,7 +96,7 @@ def _read(folder: Path) -> dict[str, str]:
 
 
 def _digest(files: Mapping[str, str]) -> str:
-    return content_key(*(part for name in _FILES for part in (name, files[name])))
+    return content_key(*(part for item in files.items() for part in item))
 
 
 def fetch(
