@@ -277,15 +277,15 @@ def test_of_two_probes_alike_it_takes_the_one_that_is_named(up: Real, tmp_path: 
         report = read_report(tmp_path / "reports")
         assert (report["board"]["kind"], report["board"]["serial"]) == ("virtual", "OTHER")
         # Which of the two it was is the boards' own word: one's flash has never been written.
-        assert _flash_word(up, "ONE") == "ffffffff"
-        assert _flash_word(up, "OTHER") != "ffffffff"
+        assert _flash_word(up, "ONE") == "0xffffffff"
+        assert _flash_word(up, "OTHER") != "0xffffffff"
 
 
 def _flash_word(up: Real, serial: str) -> str:
     """The first word of a board's flash, read by the guest's OpenOCD."""
-    commands = f"adapter serial {serial}; init; halt; mdw 0x08000000; shutdown"
+    commands = f"adapter serial {serial}; init; halt; echo word=[read_memory 0x08000000 32 1]; shutdown"
     done = up.do("vm.run", f"openocd -f interface/stlink.cfg -f target/stm32f7x.cfg -c '{commands}'")
-    found = re.search(r"0x08000000: ([0-9a-f]{8})", done.stdout + done.stderr)
+    found = re.search(r"word=(0x[0-9a-f]+)", done.stdout + done.stderr)
     assert found, done.stdout + done.stderr
     return found[1]
 
