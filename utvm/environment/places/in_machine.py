@@ -61,24 +61,23 @@ class InMachine:
                     machine.guest.send(folder, places[folder])
             with self._plugged_in(errand.target):
                 told = told_where("vm", {str(ROOT): CHECKOUT} | {str(path): name for path, name in places.items()})
-                words = [
-                    "env",
-                    *(f"{name}={value}" for name, value in told.items()),
-                    "./inv",
-                    *errand.spelled(places),
-                ]
-                return machine.run(words)
-        finally:
-            self._bring_home(errand.fills, places, own)
+                variables = [f"{name}={value}" for name, value in told.items()]
+                code = machine.run(["env", *variables, "./inv", *errand.spelled(places)])
+        except BaseException:
+            # As far as the machine still answers: what went wrong is already known.
+            with contextlib.suppress(ProvisionError):
+                self._bring_home(errand.fills, places, own)
+            raise
+        self._bring_home(errand.fills, places, own)
+        return code
 
     def _bring_home(self, fills: Sequence[Path], places: dict[Path, str], own: PurePosixPath) -> None:
-        """Fetch what was written, as far as the machine still answers."""
-        with contextlib.suppress(ProvisionError):
-            for folder in fills:
-                if self._machine.guest.run(["test", "-d", places[folder]]) == 0:
-                    folder.mkdir(parents=True, exist_ok=True)
-                    self._machine.guest.fetch(f"{places[folder]}/", folder)
-            self._machine.guest.run(["rm", "-rf", str(own)])
+        """Fetch what was written."""
+        for folder in fills:
+            if self._machine.guest.run(["test", "-d", places[folder]]) == 0:
+                folder.mkdir(parents=True, exist_ok=True)
+                self._machine.guest.fetch(f"{places[folder]}/", folder)
+        self._machine.guest.run(["rm", "-rf", str(own)])
 
     @contextlib.contextmanager
     def _plugged_in(self, target: Target) -> Iterator[None]:
