@@ -1,8 +1,16 @@
 """What tests want to know of processes."""
 
+import functools
+import subprocess
 import time
 
 import psutil
+
+
+@functools.cache
+def may_make_mounts() -> bool:
+    """Return whether processes of ours may have mounts of their own: not even root may in every container."""
+    return subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0
 
 
 def gone(pid: int) -> bool:

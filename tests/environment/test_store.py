@@ -1,7 +1,6 @@
 """Package files: what is not what the lock says stops everything, and leaves nothing behind."""
 
 import http.server
-import os
 import subprocess
 import sys
 import threading
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.environment.lock_maker import deb, files_in
+from tests.processes import may_make_mounts
 from utvm.environment.store import Store
 from utvm.errors import ProvisionError
 from utvm.toolchain import ROOT
@@ -142,7 +142,7 @@ print(*Path(sys.argv[1]).iterdir())
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="this machine lacks root, to make a small disk")
+@pytest.mark.skipif(not may_make_mounts(), reason="this machine lacks the right to mount, to make a small disk")
 def test_a_disk_that_becomes_full_is_not_the_mirror_s_fault(tmp_path: Path) -> None:
     with _mirror({"one_1.0-1_amd64.deb": b"x" * 1_000_000}) as base:
         small = 'mount -t tmpfs -o size=256k none "$1" && exec "$0" -c "$3" "$1" "$2"'

@@ -5,6 +5,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from tests.processes import may_make_mounts
+
 # Nothing of devices that are not there may stay on this machine: /run and /dev are the test's own.
 _TEST = """
 set -e
@@ -19,8 +21,8 @@ exec udevadm test --action=add "$3"
 
 def missing() -> str:
     """Return why udev's rules cannot be tried here; nothing when they can."""
-    if os.geteuid() != 0:
-        return "root, to show udev a device tree"
+    if not may_make_mounts():
+        return "the right to mount, to show udev a device tree"
     return "" if shutil.which("udevadm") else "udevadm: apt-get install udev"
 
 
