@@ -185,7 +185,7 @@ def test_a_process_runs_a_model_of_ones_own(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "host: a process on this computer" in done.stdout
     assert np.load(came).tolist() == _expected(1)
-    assert set(json.loads(figures.read_text())) == {"ns", "outputs_sha256"}
+    assert set(json.loads(figures.read_text())) == {"ns", "outputs_sha256", "environment"}
     for option, said in (("--standing-alone", "it has no debug port"), ("--virtual", "neither plugged in nor")):
         refused = inv(*words, option)
         assert refused.returncode == 2
