@@ -231,6 +231,7 @@ def test_a_node_that_is_gone_before_the_start_leaves_no_container(
         inside("true", Extra(devices=[str(tmp_path / "ttyACM9")]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options, code, said",
     [

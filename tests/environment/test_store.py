@@ -142,6 +142,7 @@ print(*Path(sys.argv[1]).iterdir())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not may_make_mounts(), reason="this machine lacks the right to mount, to make a small disk")
 def test_a_disk_that_becomes_full_is_not_the_mirror_s_fault(tmp_path: Path) -> None:
     with _mirror({"one_1.0-1_amd64.deb": b"x" * 1_000_000}) as base:

@@ -26,6 +26,7 @@ def test_no_engine_is_said_before_anything_is_built() -> None:
 _NO_ENGINE = "unix:///nowhere/docker.sock"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
