@@ -10,9 +10,14 @@ import pytest
 from utvm.toolchain import ROOT
 
 PYTHON = sorted(
-    path
-    for folder in ("utvm", "tests", "hil_tests", "benchmarks", "models")
-    for path in (ROOT / folder).rglob("*.py")
+    [
+        *ROOT.glob("*.py"),
+        *(
+            path
+            for folder in ("utvm", "tests", "hil_tests", "benchmarks", "models")
+            for path in (ROOT / folder).rglob("*.py")
+        ),
+    ]
 )
 C = sorted(path for suffix in ("*.c", "*.h", "*.S") for path in (ROOT / "utvm").rglob(suffix))
 

@@ -33,12 +33,14 @@ import json, sys
 from pathlib import Path
 from utvm.environment.box.box import build_box
 from utvm.environment.build import build
+from utvm.environment.layers import Layers
 from utvm.environment.locked import fetch, load_locked
 from utvm.environment.store import Store
 locked, store = load_locked(Path(sys.argv[1])), Store(Path("packages"))
 fetch(locked, store, Path(sys.argv[2]), "", machine=True)
-made = build(locked, store, Path("out"), layers=Path("layers"))
-box = build_box(locked, store, Path("box"), layers=Path("layers"))
+layers = Layers(locked, store, folder=Path("layers"))
+made = build(locked, layers, Path("out"))
+box = build_box(locked, layers, Path("box"))
 print(json.dumps([made.image.digest, made.image.unpacked, box.digest]))
 """
 # Only root can do without a network that is there.

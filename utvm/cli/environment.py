@@ -17,6 +17,7 @@ from utvm.environment import container, debian, difference, engine, python_lock
 from utvm.environment.box.box import BOX, CATALOGUE, box_name, build_box
 from utvm.environment.build import Built, build, tags
 from utvm.environment.drafts import draft
+from utvm.environment.layers import Layers
 from utvm.environment.locked import Locked, fetch, load_locked
 from utvm.environment.recipe import PROVISION, load_recipe
 from utvm.environment.store import Store
@@ -118,7 +119,7 @@ def build_image(no_cache: bool, json: str, mirror: str, archive_path: str, expor
         client = None if export_only else open_things.enter_context(engine.connected())
         status = open_things.enter_context(OUT.status("fetching"))
         fetch(locked, store, Path(archive_path) if archive_path else None, mirror, status.update)
-        made = build(locked, store, _OUTPUT, anew=no_cache, progress=status.update)
+        made = build(locked, Layers(locked, store, anew=no_cache, progress=status.update), _OUTPUT)
         if client is not None and (no_cache or not engine.has_image(client, made.image)):
             status.update("handing it to the engine")
             engine.load_image(client, made.image)
@@ -141,7 +142,8 @@ def build_machine_box(no_cache: bool, json: str, mirror: str, archive_path: str)
     locked, store = load_locked(), Store()
     with OUT.status("fetching") as status:
         fetch(locked, store, Path(archive_path) if archive_path else None, mirror, status.update, machine=True)
-        made = build_box(locked, store, _BOX_OUTPUT, anew=no_cache, progress=status.update)
+        layers = Layers(locked, store, anew=no_cache, progress=status.update)
+        made = build_box(locked, layers, _BOX_OUTPUT, status.update)
     OUT.print(f"box          sha256:{made.digest}")
     OUT.print(f"environment  {locked.digest}")
     OUT.print(f"size         {made.size // _MB} MB")

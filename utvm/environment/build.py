@@ -12,7 +12,6 @@ from utvm.environment.image import NAME, Image, write_image
 from utvm.environment.layers import Layers
 from utvm.environment.locked import Locked
 from utvm.environment.python_layer import PLACE
-from utvm.environment.store import Progress, Store
 
 
 @dataclass(frozen=True)
@@ -24,27 +23,16 @@ class Built:
     seconds: Mapping[str, float]
 
 
-def build(
-    locked: Locked,
-    store: Store,
-    output: Path,
-    *,
-    anew: bool = False,
-    layers: Path | None = None,
-    progress: Progress | None = None,
-) -> Built:
-    """Make the image from files that are in the store, and write it beside its bill of materials and checksums.
+def build(locked: Locked, layers: Layers, output: Path) -> Built:
+    """Make the image of its layers, and write it beside its bill of materials and checksums.
 
     Args:
         output: the folder to write; an earlier image in it is replaced by the whole new one.
-        anew: make the layers even if they are kept, and compare them with those.
-        layers: where layers are kept; by default under the user's cache directory.
 
     Raises:
         ProvisionError: a file is damaged, a tool fails, the disk is full, or a layer came out differently.
     """
-    made = Layers(locked, store, layers, anew, progress)
-    below, above = made.debian(), made.python()
+    below, above = layers.debian(), layers.python()
     begin = time.monotonic()
     with draft(output.parent) as folder:
         whole = folder / "image"
@@ -62,7 +50,7 @@ def build(
         if output.exists():
             output.rename(folder / "earlier")
         whole.rename(output)
-    seconds = {**made.seconds, "image": time.monotonic() - begin}
+    seconds = {**layers.seconds, "image": time.monotonic() - begin}
     return Built(dataclasses.replace(image, layout=output / "oci"), output, seconds)
 
 

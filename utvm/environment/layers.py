@@ -41,7 +41,13 @@ class Layers:
     """
 
     def __init__(
-        self, locked: Locked, store: Store, folder: Path | None, anew: bool, progress: Progress | None
+        self,
+        locked: Locked,
+        store: Store,
+        *,
+        folder: Path | None = None,
+        anew: bool = False,
+        progress: Progress | None = None,
     ) -> None:
         self._locked = locked
         self._store = store

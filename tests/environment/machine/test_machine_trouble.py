@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -15,6 +16,7 @@ from utvm.environment.machine import boxes, daemons, libvirt
 from utvm.environment.machine.machine import Machine
 from utvm.environment.machine.records import Records
 from utvm.environment.machine.vagrant import Vagrant
+from utvm.environment.usb import UsbFilter
 from utvm.errors import ConfigError, ProvisionError, UtvmError
 
 # An empty libvirt.
@@ -221,3 +223,24 @@ def test_without_a_machine_every_command_says_how_to_get_one(fake: Fake, records
     with pytest.raises(ProvisionError) as caught:
         getattr(Machine(records), call)()
     assert (caught.value.message, caught.value.hint) == ("this checkout has no machine", "./inv vm.up makes one")
+
+
+@pytest.mark.parametrize("detaching", [0, 1], ids=["plugged in", "unplugged meanwhile"])
+def test_a_probe_is_lent_to_the_machine_and_taken_back(fake: Fake, tmp_path: Path, detaching: int) -> None:
+    calls = tmp_path / "calls"
+    fake(
+        "virsh",
+        f'echo "$4 $5 $7" >>{calls}; [ "$4" = attach-device ] && cat "$6" >>{calls} && echo >>{calls} && exit 0\n'
+        f"exit {detaching}",
+    )
+    with libvirt.lent("utvm-one", UsbFilter("0x0483", "0x374b", "066BFF", bus=1, device=4)):
+        said = calls.read_text().splitlines()
+    assert said[0] == "attach-device utvm-one --live"
+    source = ElementTree.fromstring(said[1]).find("source")
+    assert source is not None
+    assert [(each.tag, each.attrib) for each in source] == [
+        ("vendor", {"id": "0x0483"}),
+        ("product", {"id": "0x374b"}),
+        ("address", {"bus": "1", "device": "4"}),
+    ]
+    assert calls.read_text().splitlines()[2:] == ["detach-device utvm-one --live"]

@@ -14,7 +14,7 @@ from utvm.environment.build import write_sums
 from utvm.environment.drafts import draft
 from utvm.environment.layers import Layers
 from utvm.environment.locked import Locked
-from utvm.environment.store import Progress, Store
+from utvm.environment.store import Progress
 
 BOX = "utvm.box"
 CATALOGUE = "utvm.json"
@@ -50,27 +50,17 @@ def box_version(locked: Locked) -> str:
     return f"{locked.debian.date:%Y.%m.%d}"
 
 
-def build_box(
-    locked: Locked,
-    store: Store,
-    output: Path,
-    *,
-    anew: bool = False,
-    layers: Path | None = None,
-    progress: Progress | None = None,
-) -> BuiltBox:
-    """Make the box from files that are in the store, and write it beside its catalogue and checksums.
+def build_box(locked: Locked, layers: Layers, output: Path, progress: Progress | None = None) -> BuiltBox:
+    """Make the box of its layers, and write it beside its catalogue and checksums.
 
     Args:
         output: the folder to write; an earlier box in it is replaced by the whole new one.
-        anew, layers: see :class:`utvm.environment.layers.Layers`.
 
     Raises:
         ProvisionError: a file is damaged, a tool fails, the disk is full, or a layer came out differently.
     """
     say = progress or (lambda _: None)
-    made = Layers(locked, store, layers, anew, progress)
-    system, python = made.machine(system_shape(locked)), made.python()
+    system, python = layers.machine(system_shape(locked)), layers.python()
     begin = time.monotonic()
     with draft(output.parent) as folder:
         whole, work = folder / "box", folder / "work"
@@ -94,7 +84,7 @@ def build_box(
         if output.exists():
             output.rename(folder / "earlier")
         whole.rename(output)
-    seconds = {**made.seconds, "disk and box": time.monotonic() - begin}
+    seconds = {**layers.seconds, "disk and box": time.monotonic() - begin}
     return BuiltBox(output, digest, (output / BOX).stat().st_size, seconds)
 
 
