@@ -1,14 +1,15 @@
 """The container image and the virtual machine's box made twice, independently, and how long that takes.
 
 - cold: empty caches, every package fetched from the mirror and the package index;
-- elsewhere: empty caches in another folder, with another umask, time zone and locale, and no network: the packages
-  come from what the first build fetched, as from an archive;
+- elsewhere: by another clone of the last commit in another folder, with empty caches, a Python environment of its
+  own, another umask, time zone and locale; packages come from what the first build fetched, as from an archive;
 - again: with everything cached.
 
-The engine is left alone. Run: ``.venv/bin/python benchmarks/environment.py``. Ends with 1 if two digests differ or
-the image is too big.
+The engine is left alone. Run: ``.venv/bin/python benchmarks/environment.py``; as root, ``--user NAME`` has that
+user build elsewhere. Ends with 1 if two digests differ or the image is too big.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -22,19 +23,23 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from utvm.toolchain import ROOT
+
 _LARGEST = 1_500_000_000
 _COMMANDS: Mapping[str, Sequence[str]] = {"image": ("docker.build", "--export-only"), "box": ("vm.box",)}
 
 
-def _build(folder: Path, caches: Path, *options: str, umask: int = 0o022, **env: str) -> dict[str, dict[str, Any]]:
-    """Build both with caches of their own; return the figures of each, and the seconds of the whole command."""
+def _build(
+    folder: Path, inv: Sequence[str | Path], *options: str, umask: int = 0o022, **env: str
+) -> dict[str, dict[str, Any]]:
+    """Build both with caches in a folder; return the figures of each, and the seconds of the whole command."""
     found = {}
     for what, words in _COMMANDS.items():
-        figures = folder / "figures.json"
+        figures = folder / f"{what}.json"
         begin = time.monotonic()
         subprocess.run(
-            [sys.executable, "-m", "utvm.cli", *words, "--json", figures, *options],
-            env={**os.environ, "XDG_CACHE_HOME": str(caches), **env},
+            [*inv, *words, "--json", figures, *options],
+            env={**os.environ, "XDG_CACHE_HOME": str(folder / "caches"), **env},
             umask=umask,
             stdout=subprocess.DEVNULL,
             check=True,
@@ -43,17 +48,39 @@ def _build(folder: Path, caches: Path, *options: str, umask: int = 0o022, **env:
     return found
 
 
+def _clone(folder: Path, user: str | None) -> Sequence[str | Path]:
+    """Clone the checkout into a folder, which is the user's then; return what starts the clone's commands."""
+    clone = folder / "checkout"
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+    if user is None:
+        return (clone / "inv",)
+    subprocess.run(["chown", "--recursive", f"{user}:", folder], check=True)
+    return ("runuser", f"--user={user}", "--", clone / "inv")
+
+
 def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--user", help="who builds elsewhere, if this is run by root")
+    user = parser.parse_args().user
     with tempfile.TemporaryDirectory(prefix="utvm-benchmark-") as name:
         folder = Path(name)
+        # Another user reads the packages.
+        folder.chmod(0o755)
         one, other = folder / "one", folder / "another place"
-        packages = one / "utvm" / "packages"
+        one.mkdir()
+        other.mkdir()
+        here = (sys.executable, "-m", "utvm.cli")
+        packages = one / "caches" / "utvm" / "packages"
+        cold = _build(one, here, TZ="UTC", LC_ALL="C")
+        there = _clone(other, user)
+        # It installs Python packages first.
+        subprocess.run([*there, "--list"], stdout=subprocess.DEVNULL, check=True)
         seen = {
-            "cold": _build(folder, one, TZ="UTC", LC_ALL="C"),
+            "cold": cold,
             "elsewhere": _build(
-                folder, other, "--archive", str(packages), umask=0o077, TZ="Asia/Tokyo", LC_ALL="de_DE.UTF-8"
+                other, there, f"--archive={packages}", umask=0o077, TZ="Asia/Tokyo", LC_ALL="de_DE.UTF-8"
             ),
-            "again": _build(folder, one),
+            "again": _build(one, here),
         }
     console = Console(soft_wrap=True)
     for what in _COMMANDS:

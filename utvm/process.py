@@ -15,7 +15,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -86,6 +86,18 @@ def run(
         words_said = (done.stderr or done.stdout).strip()
         raise error(f"{Path(words[0]).name} failed with exit code {done.returncode}:\n{words_said}", hint)
     return done.stdout
+
+
+def with_nothing_but(variables: Mapping[str, str]) -> Sequence[str]:
+    """Return what goes before a command that shall see these environment variables, and none of its caller's.
+
+    For what must come out the same whoever makes it: any package's script may heed any variable.
+    """
+    return (
+        *("env", "--ignore-environment", "HOME=/root"),
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        *(f"{name}={value}" for name, value in variables.items()),
+    )
 
 
 def free_port() -> int:

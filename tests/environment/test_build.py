@@ -4,18 +4,21 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.environment.lock_maker import files_in
-from tests.processes import gone
+from tests.processes import gone, may_make_mounts
 from utvm.environment import debian, python_lock
 from utvm.environment.locked import fetch, load_locked
 from utvm.environment.recipe import PROVISION, load_recipe
@@ -43,6 +46,8 @@ made = build(locked, layers, Path("out"))
 box = build_box(locked, layers, Path("box"))
 print(json.dumps([made.image.digest, made.image.unpacked, box.digest]))
 """
+_WITHOUT_PYTHON_S = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+_ANOTHER = 2_900_000  # The number of a user that no system gives away by itself.
 # Only root can do without a network that is there.
 _OFFLINE = ("unshare", "--net") if os.geteuid() == 0 else ()
 
@@ -74,12 +79,14 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _maker(small: Path, folder: Path, umask: int, **env: str) -> "subprocess.Popen[str]":
-    folder.mkdir(parents=True)
+def _maker(
+    small: Path, folder: Path, umask: int, *, become: Sequence[str] = (), **env: str
+) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [*_OFFLINE, sys.executable, "-c", _BUILD, small, small.parent / "store"],
+        [*_OFFLINE, *become, sys.executable, "-c", _BUILD, small, small.parent / "store"],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        # Python's own settings reach the Python that packages bring, if nothing keeps them from it.
+        env={**_WITHOUT_PYTHON_S, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), **env},
         umask=umask,
         stdout=subprocess.PIPE,
         text=True,
@@ -87,18 +94,57 @@ def _maker(small: Path, folder: Path, umask: int, **env: str) -> "subprocess.Pop
 
 
 @pytest.fixture(scope="module")
-def twins(small: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The folders of two makers that have nothing in common but the lock, and no network."""
+def twins(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    """The folders of two makers that have nothing in common but the lock, and no network.
+
+    Where we are root, and may say who is who in mounts of our own, the other one is another user.
+    """
     folder = tmp_path_factory.mktemp("twins")
-    makers = [
-        _maker(small, folder / "one", 0o022, TZ="UTC", LC_ALL="C"),
-        _maker(small, folder / "another place", 0o077, TZ="Asia/Tokyo", LC_ALL="de_DE.UTF-8", LANG="de_DE"),
-    ]
-    said = [maker.communicate(timeout=2400)[0] for maker in makers]
-    assert [maker.returncode for maker in makers] == [0, 0]
-    assert said[0] == said[1]
-    assert json.loads(said[0])[1] > 50_000_000
-    return folder / "one", folder / "another place"
+    with tempfile.TemporaryDirectory(prefix="another place ") as name:
+        other = Path(name)
+        become: Sequence[str] = ()
+        if os.geteuid() == 0 and may_make_mounts():
+            become = _as_another_user(folder)
+            shutil.chown(other, _ANOTHER, _ANOTHER)
+            other.chmod(0o755)
+        makers = [
+            _maker(small, folder, 0o022, TZ="UTC", LC_ALL="C"),
+            _maker(
+                *(small, other, 0o077),
+                become=become,
+                TZ="Asia/Tokyo",
+                LC_ALL="de_DE.UTF-8",
+                HOME=name,
+                PYTHONDONTWRITEBYTECODE="1",
+                TAR_OPTIONS="--mode=0700",
+            ),
+        ]
+        said = [maker.communicate(timeout=2400)[0] for maker in makers]
+        assert [maker.returncode for maker in makers] == [0, 0]
+        assert said[0] == said[1]
+        assert json.loads(said[0])[1] > 50_000_000
+        assert {path.stat().st_uid for path in other.iterdir()} == {_ANOTHER if become else os.geteuid()}
+        yield folder, other
+
+
+def _as_another_user(folder: Path) -> Sequence[str]:
+    """Return what goes before a command that shall run as a user who has numbers of users to give away.
+
+    The user exists for that command alone. It may read all files, as the project's may be root's.
+    """
+    script = ""
+    for name, line in {
+        "passwd": f"another:x:{_ANOTHER}:{_ANOTHER}::/:/bin/sh",
+        "subuid": "another:3000000:65536",
+        "subgid": "another:3000000:65536",
+    }.items():
+        there = Path("/etc") / name
+        (folder / name).write_text((there.read_text() if there.exists() else "") + line + "\n")
+        (folder / name).chmod(0o644)
+        script += f"mount --bind {shlex.quote(str(folder / name))} /etc/{name} && "
+    script += f"exec setpriv --reuid {_ANOTHER} --regid {_ANOTHER} --clear-groups"
+    script += ' --inh-caps +dac_read_search --ambient-caps +dac_read_search "$@"'
+    return ("unshare", "--mount", "sh", "-c", script, "sh")
 
 
 @pytest.mark.parametrize("output", ["out", "box"])
@@ -108,6 +154,25 @@ def test_two_makers_without_a_network_make_the_same_bytes(twins: tuple[Path, Pat
     assert sorted(line.split("  ")[1] for line in sums[0].splitlines()) == [
         name for name in files_in(twins[0] / output) if name != "SHA256SUMS"
     ]
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not may_make_mounts(), reason="this machine lacks the right to become another user"
+)
+def test_a_temporary_folder_that_others_may_not_enter_is_said_to_a_user(small: Path, tmp_path: Path) -> None:
+    """mmdebstrap becomes some of those others."""
+    with tempfile.TemporaryDirectory() as name:
+        shutil.chown(name, _ANOTHER, _ANOTHER)
+        done = subprocess.run(
+            [*_as_another_user(tmp_path), sys.executable, "-c", _BUILD, small, small.parent / "store"],
+            cwd=name,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": name},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert f"ProvisionError: {name}: other users may not enter it" in done.stderr
 
 
 def test_a_catalogue_names_the_box_by_its_checksum(twins: tuple[Path, Path]) -> None:

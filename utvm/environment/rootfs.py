@@ -8,6 +8,7 @@ import contextlib
 import os
 import shlex
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -95,7 +96,13 @@ def _workshop(folder: Path) -> Iterator[Path]:
     if os.geteuid() == 0:
         yield folder
         return
-    place = Path(tempfile.gettempdir()) / f"utvm-{os.geteuid()}"
+    place = Path(tempfile.gettempdir()).resolve() / f"utvm-{os.geteuid()}"
+    for parent in place.parents:
+        if not parent.stat().st_mode & stat.S_IXOTH:
+            raise ProvisionError(
+                f"{parent}: other users may not enter it, but mmdebstrap works there as some",
+                "set TMPDIR to a folder that all may enter, as /tmp",
+            )
     with draft(place) as work:
         for open_to_all in (place, work):
             open_to_all.chmod(0o755)
@@ -115,9 +122,14 @@ def _install(
     mode = "root" if os.geteuid() == 0 else "unshare"
     command: list[str | Path] = [
         *_WHOLLY_GONE[mode],
-        *("env", f"SOURCE_DATE_EPOCH={epoch}", f"TMPDIR={work}", f"UTVM_SOURCES={_SOURCES}"),
-        *(f"{name}={value}" for name, value in shape.variables.items()),
-        *("LC_ALL=C.UTF-8", "TZ=UTC", "sh", "-c", 'umask 022; exec "$@"', "mmdebstrap"),
+        *process.with_nothing_but(
+            {
+                **{"SOURCE_DATE_EPOCH": str(epoch), "TMPDIR": str(work), "UTVM_SOURCES": _SOURCES},
+                **shape.variables,
+                **{"LC_ALL": "C.UTF-8", "TZ": "UTC"},
+            }
+        ),
+        *("sh", "-c", 'umask 022; exec "$@"', "mmdebstrap"),
         *("mmdebstrap", "--variant=apt", "--format=tar", f"--mode={mode}"),
         # Whether apt gives up root, where it can read the files as another user, shows in who owns its folders.
         *("--aptopt=APT::Sandbox::User root", f"--architectures={debian.architecture}", *options),

@@ -97,8 +97,6 @@ class _Programs:
         libraries = ":".join(str(self._root / folder) for folder in _LIBRARIES)
         return _as_root(
             [
-                "env",
-                *(f"{name}={value}" for name, value in self._variables.items()),
                 self._root / "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
                 "--library-path",
                 libraries,
@@ -106,15 +104,22 @@ class _Programs:
                 *arguments,
             ],
             stdin,
+            self._variables,
         )
 
 
-def _as_root(command: Sequence[str | Path], stdin: str | None = None) -> str:
+def _as_root(
+    command: Sequence[str | Path], stdin: str | None = None, variables: Mapping[str, str] | None = None
+) -> str:
     """Run a command as root, or as what a user is who has user numbers to give away: files keep their owners."""
-    become = () if os.geteuid() == 0 else ("unshare", "--map-root-user", "--map-auto")
     # It ends with us even when we are killed outright.
+    ends_with_us = ("setpriv", "--pdeathsig", "KILL")
+    become = () if os.geteuid() == 0 else ("unshare", "--map-root-user", "--map-auto")
     return process.run(
-        ["setpriv", "--pdeathsig", "KILL", *become, *command], stdin=stdin, timeout=_PATIENCE, error=ProvisionError
+        [*ends_with_us, *become, *process.with_nothing_but(variables or {}), *command],
+        stdin=stdin,
+        timeout=_PATIENCE,
+        error=ProvisionError,
     )
 
 
