@@ -39,6 +39,7 @@ def _build(
         begin = time.monotonic()
         subprocess.run(
             [*inv, *words, "--json", figures, *options],
+            cwd=folder,
             env={**os.environ, "XDG_CACHE_HOME": str(folder / "caches"), **env},
             umask=umask,
             stdout=subprocess.DEVNULL,

@@ -89,3 +89,12 @@ def test_a_second_start_does_not_install_again() -> None:
     assert done.returncode == 0, done.stderr
     assert "hil" in done.stdout
     assert done.stderr == ""
+
+
+def test_in_another_checkout_it_is_still_its_own(tmp_path: Path) -> None:
+    (tmp_path / "utvm").mkdir()
+    (tmp_path / "utvm" / "__init__.py").write_text("raise SystemExit('this is another one')\n")
+    done = subprocess.run(
+        [ROOT / "inv", "--list"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,11 +1,12 @@
-"""Programs that only pretend, and a place for the records of machines that never were."""
+"""Programs that only pretend, and a place for the records of machines that never were; and a real machine."""
 
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.environment.machine.real import Real, missing, real_machine
 from utvm import lock
 from utvm.environment.machine import daemons
 from utvm.environment.machine.records import Records
@@ -39,3 +40,21 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
     monkeypatch.setattr(daemons, "FOLDER", tmp_path / "run")
     monkeypatch.setattr(lock, "_SYSTEM_DIRECTORY", tmp_path)
     return Records("utvm-0123456789", tmp_path / "checkout", tmp_path / "records")
+
+
+@pytest.fixture(scope="session")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
+    """A real machine of the real box, in libvirt, started by Vagrant; one for all tests."""
+    if lacking := missing():
+        pytest.skip(f"this machine lacks {lacking}")
+    with real_machine(tmp_path_factory.mktemp("machine")) as real:
+        yield real
+    # Nothing of it is left, whatever the tests did.
+    assert real.left() == []
+
+
+@pytest.fixture
+def up(machine: Real) -> Real:
+    """The machine, running."""
+    machine.do("vm.up")
+    return machine

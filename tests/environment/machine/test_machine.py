@@ -1,21 +1,25 @@
 """A real machine of the real box, in libvirt, started by Vagrant; one for all tests."""
 
 import contextlib
+import json
+import os
+import pty
 import re
+import select
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import yaml
 
 from tests.cli.running import inv
-from tests.environment.machine.real import Real, missing, real_machine
+from tests.environment.machine.real import Real
 from tests.environment.reports import read_report, without_time_and_place
 from utvm import boards
 from utvm.environment.machine import libvirt
@@ -24,23 +28,6 @@ from utvm.probe.virtual import UsbProbe, start_virtual
 from utvm.toolchain import ROOT
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="session")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
-    if lacking := missing():
-        pytest.skip(f"this machine lacks {lacking}")
-    with real_machine(tmp_path_factory.mktemp("machine")) as real:
-        yield real
-    # Nothing of it is left, whatever the tests did.
-    assert real.left() == []
-
-
-@pytest.fixture
-def up(machine: Real) -> Real:
-    """The machine, running."""
-    machine.do("vm.up")
-    return machine
 
 
 def test_it_has_the_checkout_and_the_environment(up: Real) -> None:
@@ -95,6 +82,30 @@ def test_what_runs_in_it_ends_with_us(up: Real, number: signal.Signals) -> None:
     deadline = time.monotonic() + 60
     while up.inv("vm.run", "pgrep -f 'sleep 9876[5]'").returncode == 0:
         assert time.monotonic() < deadline, "it still runs in the guest"
+
+
+def test_a_shell_in_it_has_the_checkout_and_every_key(up: Real) -> None:
+    ours, its = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "utvm.cli", "vm.ssh"], env=up.environment, stdin=its, stdout=its
+    ) as shell:
+        os.close(its)
+        os.write(ours, b"pwd; sleep 98765\r")
+        _read_until(ours, b"\n/utvm\r")
+        # It ends the guest's sleep, not our command.
+        os.write(ours, b"\x03")
+        _read_until(ours, b"^C")
+        os.write(ours, b"exit 7\r")
+        assert shell.wait(60) == 7
+    os.close(ours)
+
+
+def _read_until(terminal: int, words: bytes) -> None:
+    said = b""
+    while words not in said:
+        ready, _, _ = select.select([terminal], [], [], 60)
+        assert ready, said
+        said += os.read(terminal, 4096)
 
 
 def test_suspended_it_goes_on_where_it_was(up: Real) -> None:
@@ -224,6 +235,17 @@ def test_the_suites_pass_in_it_through_its_usb_and_report_what_a_container_does(
     assert {model["name"] for model in ours["models"]} == {"digits", "digits_int8", "digits_int8_graph"}
 
 
+def test_a_nightly_run_has_boards_in_it(up: Real, tmp_path: Path) -> None:
+    entry = {"board": "host", "suites": ["health"], "place": "vm"}
+    (tmp_path / "some.yaml").write_text(yaml.safe_dump({"boards": [entry]}))
+    done = up.do("nightly", "--config", tmp_path / "some.yaml", "--report-dir", tmp_path / "reports")
+    assert "PROCESS host in vm: 1 passed" in done.stdout
+    latest = tmp_path / "reports" / "latest"
+    (board,) = json.loads((latest / "nightly.json").read_text())["boards"]
+    place = json.loads((latest / board["report"]).read_text())["environment"]["place"]
+    assert (place["kind"], place["frozen"]) == ("vm", True)
+
+
 def _in_machine(up: Real, *words: object) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "utvm.cli", "hil", "--board=stm32f746", "--in=vm", *map(str, words)]
     return subprocess.Popen(
@@ -304,16 +326,6 @@ def test_an_interrupted_run_in_it_is_reported_and_leaves_nothing(up: Real, tmp_p
     assert up.said("sh -c 'ls -d /home/vagrant/run-* 2>/dev/null; pgrep -x openocd; true'") == []
 
 
-def test_destroyed_nothing_is_left_and_a_killed_start_neither(machine: Real) -> None:
+def test_destroyed_nothing_is_left(machine: Real) -> None:
     machine.do("vm.destroy")
-    assert machine.left() == []
-    with subprocess.Popen(machine.up_words, env=machine.environment, stdout=subprocess.DEVNULL) as starting:
-        deadline = time.monotonic() + 300
-        while not machine.defined():
-            assert starting.poll() is None, "it ended by itself"
-            assert time.monotonic() < deadline, "there is no machine yet"
-            time.sleep(0.2)
-        starting.kill()
-    assert "half made" in inv("vm.status", **machine.own).stdout
-    assert "removed: machine" in machine.do("vm.destroy").stdout
     assert machine.left() == []

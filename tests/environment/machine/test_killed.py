@@ -1,0 +1,105 @@
+"""Commands that are killed while they are at work on a real machine: the next one goes on, and nothing is lost."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+from tests.environment.machine.real import Real
+from utvm.environment.machine import libvirt
+
+pytestmark = pytest.mark.slow
+
+When = Callable[["subprocess.Popen[bytes]"], bool]
+
+
+def _killed(
+    real: Real,
+    *words: str,
+    when: When,
+    by: signal.Signals = signal.SIGKILL,
+) -> int:
+    """Start a command, send it a signal once it has got so far, and return its exit code."""
+    command = [sys.executable, "-m", "utvm.cli", *words]
+    with subprocess.Popen(command, env=real.environment, stdout=subprocess.DEVNULL) as running:
+        deadline = time.monotonic() + 300
+        while not when(running):
+            assert running.poll() is None, "it ended by itself"
+            assert time.monotonic() < deadline, "it did not get so far"
+            time.sleep(0.02)
+        running.send_signal(by)
+        return running.wait(300)
+
+
+def _vagrant_says(real: Real, word: str) -> When:
+    # What it said last must not be taken for that.
+    real.records.log.write_text("")
+    return lambda _: word in real.records.log.read_text()
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda one: str(one.name))
+def test_a_start_that_is_killed_leaves_nothing_or_says_so_and_the_next_one_recovers(
+    machine: Real, by: signal.Signals
+) -> None:
+    machine.do("vm.destroy")
+    code = _killed(machine, "vm.up", when=lambda _: machine.defined(), by=by)
+    if by is not signal.SIGKILL:
+        assert code == 3
+        assert machine.left() == []
+        return
+    assert "half made" in machine.do("vm.status").stdout
+    recovered = machine.do("vm.up")
+    assert "an earlier start was interrupted" in recovered.stdout + recovered.stderr
+    assert machine.said("id -un") == ["vagrant"]
+
+
+def test_a_half_made_machine_is_removed_when_that_is_asked_for(machine: Real) -> None:
+    machine.do("vm.destroy")
+    _killed(machine, "vm.up", when=lambda _: machine.defined())
+    assert "removed: machine" in machine.do("vm.destroy").stdout
+    assert machine.left() == []
+
+
+def test_a_suspension_whose_command_is_killed_keeps_the_memory(up: Real) -> None:
+    up.said("sh -c 'echo here >/dev/shm/memory'")
+
+    def writing(_: object) -> bool:
+        return "None" not in libvirt.virsh("domjobinfo", up.records.name)
+
+    _killed(up, "vm.suspend", when=writing)
+    up.do("vm.up")
+    assert up.said("cat /dev/shm/memory") == ["here"]
+
+
+@pytest.mark.parametrize("words", [("vm.up", "--fresh"), ("vm.snapshot", "--restore", "ready")], ids="_".join)
+def test_a_machine_whose_restoring_command_is_killed_still_starts(up: Real, words: tuple[str, ...]) -> None:
+    up.said("sh -c 'echo here >~/work; sync'")
+
+    def restoring(running: "subprocess.Popen[bytes]") -> bool:
+        below = psutil.Process(running.pid).children(recursive=True)
+        return any("snapshot-revert" in process.cmdline() for process in below)
+
+    _killed(up, *words, when=restoring)
+    up.do("vm.up")
+    up.do("vm.up", "--fresh")
+    assert up.inv("vm.run", "cat ~/work").returncode == 1
+
+
+def test_a_snapshot_whose_command_is_killed_is_there_or_not(up: Real) -> None:
+    _killed(up, "vm.snapshot", "--save", "one", when=_vagrant_says(up, "Snapshotting"))
+    up.do("vm.up")
+    if "one" not in up.do("vm.snapshot").stdout:
+        up.do("vm.snapshot", "--save", "one")
+    up.do("vm.snapshot", "--delete", "one")
+    assert "one" not in up.do("vm.snapshot").stdout.split()
+
+
+def test_a_halt_whose_command_is_killed_loses_nothing(up: Real) -> None:
+    up.said("sh -c 'echo here >~/work'")
+    _killed(up, "vm.halt", when=_vagrant_says(up, "Halting"))
+    up.do("vm.up")
+    assert up.said("sh -c 'cat ~/work'") == ["here"]
