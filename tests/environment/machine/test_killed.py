@@ -100,6 +100,6 @@ def test_a_snapshot_whose_command_is_killed_is_there_or_not(up: Real) -> None:
 
 def test_a_halt_whose_command_is_killed_loses_nothing(up: Real) -> None:
     up.said("sh -c 'echo here >~/work'")
-    _killed(up, "vm.halt", when=_vagrant_says(up, "Halting"))
+    _killed(up, "vm.halt", when=_vagrant_says(up, "shutdown of"))
     up.do("vm.up")
     assert up.said("sh -c 'cat ~/work'") == ["here"]

@@ -90,14 +90,17 @@ def test_a_shell_in_it_has_the_checkout_and_every_key(up: Real) -> None:
         [sys.executable, "-m", "utvm.cli", "vm.ssh"], env=up.environment, stdin=its, stdout=its
     ) as shell:
         os.close(its)
-        os.write(ours, b"pwd; sleep 98765\r")
-        _read_until(ours, b"\n/utvm\r")
-        # It ends the guest's sleep, not our command.
-        os.write(ours, b"\x03")
-        _read_until(ours, b"^C")
-        os.write(ours, b"exit 7\r")
-        assert shell.wait(60) == 7
-    os.close(ours)
+        try:
+            os.write(ours, b"pwd; sleep 98765\r")
+            _read_until(ours, b"\r/utvm\r")
+            # It ends the guest's sleep, not our command.
+            os.write(ours, b"\x03")
+            _read_until(ours, b"$ ")
+            os.write(ours, b"exit 7\r")
+            assert shell.wait(60) == 7
+        finally:
+            os.close(ours)
+            shell.kill()
 
 
 def _read_until(terminal: int, words: bytes) -> None:

@@ -234,6 +234,7 @@ class Machine:
         # A box that was not copied whole looks like any other. Nothing is built on such a one.
         for name in libvirt.unused_boxes():
             libvirt.remove_volume(name)
+        self._remove_unused_network()
         return bool(removed)
 
     def _make_anew(self, wanted: Box, where: str) -> None:
@@ -317,9 +318,10 @@ class Machine:
         for name in libvirt.unused_boxes():
             libvirt.remove_volume(name)
             removed.append(f"libvirt's copy of the box {name}")
-        if not libvirt.domains() and libvirt.remove_network():
-            removed.append(f"network {libvirt.NETWORK}")
-        return removed
+        return removed + self._remove_unused_network()
+
+    def _remove_unused_network(self) -> list[str]:
+        return [f"network {libvirt.NETWORK}"] if not libvirt.domains() and libvirt.remove_network() else []
 
     def _left_over(self) -> list[str]:
         left = [f"machine {name}: its records are gone" for name in _orphans()]
