@@ -91,7 +91,7 @@ def test_a_shell_in_it_has_the_checkout_and_every_key(up: Real) -> None:
     ) as shell:
         os.close(its)
         try:
-            os.write(ours, b"pwd; sleep 98765\r")
+            os.write(ours, b"sh -c 'pwd; exec sleep 98765'\r")
             _read_until(ours, b"\r/utvm\r")
             # It ends the guest's sleep, not our command.
             os.write(ours, b"\x03")
