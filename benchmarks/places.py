@@ -12,10 +12,12 @@ and is removed first and last. Run: ``.venv/bin/python benchmarks/places.py``.
 
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import docker
@@ -29,10 +31,12 @@ from utvm.toolchain import ROOT
 _BASE = "utvm-benchmark-base"
 _DOCKERFILE = f"""FROM {_BASE}
 COPY sources.list /etc/apt/sources.list
-COPY python.lock /tmp/python.lock
+COPY python.lock certificates /tmp/
 RUN apt-get update && apt-get install --yes --no-install-recommends {{packages}}
-RUN python3 -m venv /opt/utvm && /opt/utvm/bin/pip install --no-deps --require-hashes -r /tmp/python.lock
+RUN python3 -m venv /opt/utvm && /opt/utvm/bin/pip install --cert /tmp/certificates --no-deps --require-hashes \\
+    -r /tmp/python.lock
 """
+_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 _SUITE = ("hil", "--board=stm32f746", "--suite=digits")
 
 
@@ -43,13 +47,24 @@ def _seconds(*words: str) -> float:
     return time.monotonic() - begin
 
 
-def _plain_builds(client: docker.DockerClient, folder: Path) -> list[tuple[str, float]]:
-    """Build the Dockerfile twice from nothing; return the image and the seconds of each."""
+@dataclass(frozen=True)
+class _Plain:
+    """An image that ``docker build`` made: its name, its size in bytes, and the seconds that it took."""
+
+    image: str
+    size: int
+    spent: float
+
+
+def _plain_builds(client: docker.DockerClient, folder: Path) -> list[_Plain]:
+    """Build the Dockerfile twice from nothing."""
     locked = load_locked()
     bases = mirrors(locked.recipe.debian)
     sources = [f"deb {bases[archive]} {suite} main" for suite, archive in locked.recipe.debian.suites.items()]
     (folder / "sources.list").write_text("\n".join(sources) + "\n")
     shutil.copyfile(ROOT / "provision" / "python.lock", folder / "python.lock")
+    # A proxy of this computer's network may have a certificate of its own.
+    shutil.copyfile(ssl.get_default_verify_paths().cafile or _CERTIFICATES, folder / "certificates")
     names = sorted({*locked.recipe.debian_packages, "python3-venv"})
     (folder / "Dockerfile").write_text(_DOCKERFILE.format(packages=" ".join(names)))
     begin = time.monotonic()
@@ -65,14 +80,16 @@ def _plain_builds(client: docker.DockerClient, folder: Path) -> list[tuple[str, 
         check=True,
         capture_output=True,
     )
-    client.images.import_image_from_file(str(folder / "base.tar"), repository=_BASE)
+    client.api.import_image_from_file(str(folder / "base.tar"), repository=_BASE)
     (folder / "base.tar").unlink()
     base = time.monotonic() - begin
     made = []
     for _ in range(2):
         begin = time.monotonic()
-        image, _ = client.images.build(path=str(folder), nocache=True, rm=True, network_mode="host")
-        made.append((str(image.id), base + time.monotonic() - begin))
+        image, _ = client.images.build(path=str(folder), nocache=True, rm=True, forcerm=True, network_mode="host")
+        made.append(_Plain(str(image.id), image.attrs["Size"], base + time.monotonic() - begin))
+    for name in {_BASE, *(one.image for one in made)}:
+        client.images.remove(name)
     return made
 
 
@@ -109,8 +126,8 @@ def main() -> int:
     client = docker.from_env(timeout=1800)
     with tempfile.TemporaryDirectory(prefix="utvm-benchmark-") as name:
         plain = _plain_builds(client, Path(name))
-    for number, (_, spent) in enumerate(plain, 1):
-        table.add_row(f"plain docker build {number}", f"{spent:.0f}")
+    for number, one in enumerate(plain, 1):
+        table.add_row(f"plain docker build {number}", f"{one.spent:.0f}")
     try:
         for what, spent in [*_machine(), *_suites()]:
             table.add_row(what, f"{spent:.1f}")
@@ -118,8 +135,9 @@ def main() -> int:
         _seconds("vm.destroy")
     console = Console(soft_wrap=True)
     console.print(table)
-    same = "the same image" if plain[0][0] == plain[1][0] else "two different images"
-    console.print(f"the plain builds made {same}: {', '.join(image[7:19] for image, _ in plain)}")
+    same = "the same image" if plain[0].image == plain[1].image else "two different images"
+    what = ", ".join(f"{one.image[7:19]} of {one.size / 1e6:.0f} MB" for one in plain)
+    console.print(f"the plain builds made {same}: {what}")
     return 0
 
 

@@ -227,7 +227,7 @@ def _deep_at_work(maker: "subprocess.Popen[str]") -> list[psutil.Process]:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["SIGKILL", "SIGINT"])
 def test_a_build_that_is_ended_leaves_nothing_running(small: Path, tmp_path: Path, number: signal.Signals) -> None:
-    maker = _maker(small, tmp_path / "maker", 0o022)
+    maker = _maker(small, tmp_path, 0o022)
     try:
         below = _deep_at_work(maker)
         maker.send_signal(number)
@@ -238,7 +238,7 @@ def test_a_build_that_is_ended_leaves_nothing_running(small: Path, tmp_path: Pat
     assert all(gone(one.pid) for one in below)
     assert str(tmp_path) not in Path("/proc/self/mounts").read_text()
     if number is signal.SIGINT:
-        assert files_in(tmp_path / "maker" / "layers") == []
+        assert files_in(tmp_path / "layers") == []
 
 
 def _below(pid: int) -> list[psutil.Process]:

@@ -182,18 +182,25 @@ def test_whoever_listens_at_a_plug_is_plugged_in(up: Real) -> None:
     assert b"qemu" in hello.lower()
 
 
-def test_what_nobody_can_use_any_more_is_named_and_removed(up: Real, tmp_path: Path) -> None:
-    orphan = tmp_path / "orphan.xml"
-    orphan.write_text(
-        "<domain type='qemu'><name>utvm-fffffffff0</name><memory>32768</memory>"
-        f"<description>utvm: checkout /nowhere, records {tmp_path}/gone</description>"
+def _define_orphan(folder: Path) -> str:
+    """Have libvirt know a machine whose records are gone; return its name."""
+    name = "utvm-fffffffff0"
+    described = folder / "orphan.xml"
+    described.write_text(
+        f"<domain type='qemu'><name>{name}</name><memory>32768</memory>"
+        f"<description>utvm: checkout /nowhere, records {folder}/gone</description>"
         "<os><type arch='x86_64'>hvm</type></os></domain>"
     )
-    libvirt.virsh("define", str(orphan))
+    libvirt.virsh("define", str(described))
+    return name
+
+
+def test_what_nobody_can_use_any_more_is_named(up: Real, tmp_path: Path) -> None:
+    orphan = _define_orphan(tmp_path)
     try:
-        assert "machine utvm-fffffffff0: its records are gone" in up.do("vm.status").stdout
+        assert f"machine {orphan}: its records are gone" in up.do("vm.status").stdout
     finally:
-        libvirt.virsh("undefine", "utvm-fffffffff0")
+        libvirt.virsh("undefine", orphan)
 
 
 def test_nothing_of_ours_listens_beyond_this_computer(up: Real) -> None:
@@ -329,6 +336,7 @@ def test_an_interrupted_run_in_it_is_reported_and_leaves_nothing(up: Real, tmp_p
     assert up.said("sh -c 'ls -d /home/vagrant/run-* 2>/dev/null; pgrep -x openocd; true'") == []
 
 
-def test_destroyed_nothing_is_left(machine: Real) -> None:
-    machine.do("vm.destroy")
-    assert machine.left() == []
+def test_destroyed_nothing_is_left_nor_of_what_nobody_could_use(up: Real, tmp_path: Path) -> None:
+    orphan = _define_orphan(tmp_path)
+    assert f"removed: machine {orphan}" in up.do("vm.destroy").stdout
+    assert up.left() == []
