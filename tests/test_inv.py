@@ -30,9 +30,9 @@ def _pretend(checkout: Path, **commands: str) -> dict[str, str]:
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
 
 
-def _inv(checkout: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def _inv(checkout: Path, env: dict[str, str], command: str = "--list") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [checkout / "inv", "--list"],
+        [checkout / "inv", command],
         env=env,
         capture_output=True,
         text=True,
@@ -49,6 +49,17 @@ def test_without_root_the_exact_command_is_printed(checkout: Path) -> None:
     assert "openocd: drives debug probes" in done.stderr
     assert "sudo apt-get update && sudo apt-get install -y --no-install-recommends openocd" in done.stderr
     assert "gcc-arm-none-eabi:" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/usr/sbin/dockerd").exists(), reason="this machine lacks Debian's docker.io")
+def test_an_engine_is_found_where_a_user_s_path_does_not_go(checkout: Path) -> None:
+    env = _pretend(checkout, dpkg_query='[ "$3" = openocd ] || echo installed', id="echo 1000", sudo="exit 1")
+    # As Debian's /etc/profile has it for users.
+    env["PATH"] = f"{checkout / 'bin'}:/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games"
+    done = _inv(checkout, {key: value for key, value in env.items() if key != "DOCKER_HOST"}, "docker.build")
+    assert done.returncode == 3
+    assert "docker.io" not in done.stderr
+    assert "openocd: drives debug probes" in done.stderr
 
 
 def test_a_failing_apt_is_quoted_and_leaves_nothing_half_done(checkout: Path) -> None:
