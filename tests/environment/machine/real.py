@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,10 +47,6 @@ class Real:
     @property
     def environment(self) -> dict[str, str]:
         return {**os.environ, **self.own}
-
-    @property
-    def up_words(self) -> list[str]:
-        return [sys.executable, "-m", "utvm.cli", "vm.up"]
 
     def inv(self, *words: object) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
