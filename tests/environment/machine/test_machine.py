@@ -24,6 +24,7 @@ from tests.environment.reports import read_report, without_time_and_place
 from utvm import boards
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.libvirt import State
+from utvm.environment.usb import UsbFilter
 from utvm.probe.virtual import UsbProbe, start_virtual
 from utvm.toolchain import ROOT
 
@@ -180,6 +181,14 @@ def test_whoever_listens_at_a_plug_is_plugged_in(up: Real) -> None:
             hello = called.recv(4096)
     assert hello[:4] == bytes(4)
     assert b"qemu" in hello.lower()
+
+
+def test_a_probe_that_is_not_there_is_not_lent(up: Real) -> None:
+    """libvirt understands what is asked of it; where there is no USB at all, it says that."""
+    absent = UsbFilter("0x0483", "0x374b", "NONE", bus=99, device=99)
+    said = r"Did not find USB device|/sys/bus/usb/devices"
+    with pytest.raises(libvirt.LibvirtError, match=said), libvirt.lent(up.records.name, absent):
+        pass
 
 
 def _define_orphan(folder: Path) -> str:
