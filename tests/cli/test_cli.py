@@ -110,6 +110,20 @@ def test_an_interruption_before_a_task_begins_is_not_a_failed_test() -> None:
     assert (done.returncode, done.stderr) == (3, "interrupted\n")
 
 
+def test_an_interruption_that_python_wraps_is_one() -> None:
+    """As Python 3.11 does where it comes in ``__set_name__``, while modules are imported."""
+    code = (
+        "import sys; sys.argv = ['inv', 'board.list']\n"
+        "from utvm import boards\n"
+        "from utvm.process import Interrupted\n"
+        "def stop(*_): raise RuntimeError('Error calling __set_name__') from Interrupted()\n"
+        "boards.names = stop\n"
+        "from utvm.cli.__main__ import main; main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3, "interrupted\n")
+
+
 def test_debug_shows_where_an_error_comes_from() -> None:
     assert "Traceback" in inv("--debug", "board.show", "no-such-board").stderr
 

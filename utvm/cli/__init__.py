@@ -53,7 +53,10 @@ def task(*positional: Callable[..., int | None], knows_boards: bool = False, **o
                 raise Exit(f"error: {error}", int(error.exit_code)) from None
             except KeyboardInterrupt:
                 raise Exit("interrupted", int(ExitCode.INFRASTRUCTURE)) from None
-            except Exception:
+            except Exception as error:
+                # Until Python 3.12, one that comes while a class is made is wrapped in another exception.
+                if isinstance(error.__cause__, KeyboardInterrupt):
+                    raise Exit("interrupted", int(ExitCode.INFRASTRUCTURE)) from None
                 # A fault of ours: Python's own exit code for it would say that a test failed.
                 traceback.print_exc()
                 raise Exit("internal error, please report it", int(ExitCode.INFRASTRUCTURE)) from None

@@ -1,5 +1,6 @@
 """What goes wrong before there is a machine: one message each. The programs are fakes that speak like the real."""
 
+import contextlib
 import http.server
 import json
 import threading
@@ -11,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.environment.machine.conftest import Fake
+from utvm import lock
 from utvm.environment.locked import load_locked
 from utvm.environment.machine import boxes, daemons, libvirt
 from utvm.environment.machine.machine import Machine
@@ -97,6 +99,34 @@ def test_a_machine_of_that_name_which_is_not_ours_is_left_alone(
     with pytest.raises(ProvisionError, match="not this checkout's"):
         Machine(records).destroy()
     assert not any(word in calls.read_text() for word in ("destroy", "undefine"))
+
+
+def test_another_checkout_s_machine_may_go_while_we_look(fake: Fake, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    fake(
+        "virsh",
+        f'case "$*" in *"list --all"*) [ -e {gone} ] || echo utvm-another;;'
+        f" *dumpxml*) echo >{gone}; echo 'error: failed to get domain' >&2; exit 1;; esac",
+    )
+    assert libvirt.domains() == []
+    gone.unlink()
+    fake("virsh", 'case "$*" in *"list --all"*) echo utvm-another;; *) echo "error: no" >&2; exit 1;; esac')
+    with pytest.raises(libvirt.LibvirtError):
+        libvirt.domains()
+
+
+def test_while_another_checkout_s_machine_is_made_one_waits(fake: Fake, records: Records) -> None:
+    fake("virsh", _EMPTY)
+    heard: list[str] = []
+    making = contextlib.ExitStack()
+    making.enter_context(lock.hold("making virtual machines"))
+
+    def hear(said: str) -> None:
+        heard.append(said)
+        making.close()
+
+    Machine(records, hear).destroy()
+    assert heard == ["waiting: another checkout's machine is being made or removed"]
 
 
 def test_what_libvirt_says_is_passed_on(fake: Fake) -> None:

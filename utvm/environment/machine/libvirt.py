@@ -6,10 +6,11 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv4Network
+from typing import TypeVar
 from xml.etree import ElementTree
 
 from utvm import process
@@ -20,6 +21,7 @@ from utvm.errors import ProvisionError
 INSTALL = "sudo apt-get install libvirt-daemon-system libvirt-clients"
 NETWORK = "utvm"
 """The one that all machines of ours are in."""
+_T = TypeVar("_T")
 _URI = "qemu:///system"
 _POOL = "default"
 """Vagrant's choice, and the only one that it makes where there is none."""
@@ -104,7 +106,22 @@ def domain(name: str) -> Domain | None:
 
 def domains() -> list[Domain]:
     """Return all machines that are called as ours are."""
-    return [_look(name) for name in virsh("list", "--all", "--name").split() if name.startswith(PREFIX)]
+    found = (_unless_gone(_look, name, _names) for name in _names() if name.startswith(PREFIX))
+    return [one for one in found if one is not None]
+
+
+def _names() -> list[str]:
+    return virsh("list", "--all", "--name").split()
+
+
+def _unless_gone(look: Callable[[str], _T], name: str, there: Callable[[], list[str]]) -> _T | None:
+    """Look at something, or return None: another checkout's may be removed while we go through them."""
+    try:
+        return look(name)
+    except LibvirtError:
+        if name in there():
+            raise
+        return None
 
 
 def running_domains() -> list[str]:
@@ -224,9 +241,13 @@ def unused_boxes() -> list[str]:
     backing = set()
     for name in ours:
         if not _BOX_VOLUME.fullmatch(name):
-            described = ElementTree.fromstring(virsh("vol-dumpxml", name, "--pool", _POOL))
-            backing.add((described.findtext("backingStore/path") or "").rpartition("/")[2])
+            backing.add(_unless_gone(_backing, name, volumes))
     return [name for name in ours if _BOX_VOLUME.fullmatch(name) and name not in backing]
+
+
+def _backing(volume: str) -> str:
+    described = ElementTree.fromstring(virsh("vol-dumpxml", volume, "--pool", _POOL))
+    return (described.findtext("backingStore/path") or "").rpartition("/")[2]
 
 
 def orphan_disks() -> list[str]:

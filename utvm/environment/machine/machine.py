@@ -26,6 +26,7 @@ READY = "ready"
 """The snapshot that a machine begins with."""
 Say = Callable[[str], None]
 _PLUGS = 2
+_TURN = 900.0  # Seconds that other checkouts' machines may be in the making.
 
 
 @dataclass(frozen=True)
@@ -343,7 +344,13 @@ class Machine:
     @contextlib.contextmanager
     def _making(self) -> Iterator[None]:
         """Be the only one who makes or sweeps: what is half made must not be taken for left over."""
-        with _held("making virtual machines", "wait for its end; it takes minutes"):
+        what, hint = "making virtual machines", "wait for its end; it takes minutes"
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(_held(what, hint))
+            except ProvisionError:
+                self._say("waiting: another checkout's machine is being made or removed")
+                stack.enter_context(_held(what, hint, _TURN))
             yield
 
     def _vagrant(self) -> Vagrant:
