@@ -116,14 +116,37 @@ class Interrupted(KeyboardInterrupt):
     """
 
 
+_signals_taken: list[int] = []
+
+
 def end_in_order_on_signals() -> None:
     """Make Ctrl-C and SIGTERM raise :class:`Interrupted`, so that ``with`` blocks clean up."""
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        _signals_taken.append(number)
         raise Interrupted
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
+
+
+def interrupted() -> bool:
+    """Whether such a signal has come.
+
+    The exception alone does not always tell. While modules are imported it may arrive as another: what comes in a
+    ``__set_name__`` Python before 3.12 wraps in RuntimeError. In a callback from C it is lost.
+    """
+    return bool(_signals_taken)
+
+
+def stop_if_interrupted() -> None:
+    """Go on with an interruption that another exception has taken the place of.
+
+    Raises:
+        Interrupted: there has been one.
+    """
+    if interrupted():
+        raise Interrupted
 
 
 class _Owned:

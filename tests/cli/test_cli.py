@@ -97,31 +97,36 @@ def test_a_physical_board_that_is_not_there_is_infrastructure() -> None:
     assert "there is no probe NO-SUCH-SERIAL" in done.stderr
 
 
-def test_an_interruption_before_a_task_begins_is_not_a_failed_test() -> None:
+@pytest.mark.parametrize(
+    ("comes", "said"),
+    [
+        # While Invoke reads the command line: it would call that a failed test.
+        ("from invoke.program import Program\nProgram.parse_core = interrupt\n", "interrupted\n"),
+        # While a class is made, as modules are imported: Python before 3.12 raises RuntimeError then.
+        (
+            "class Field:\n    __set_name__ = interrupt\n"
+            "boards.names = lambda: type('Record', (), {'field': Field()})\n",
+            "interrupted\n",
+        ),
+        # Where any exception is taken for a model that is no good.
+        (
+            "def names():\n    try:\n        interrupt()\n    except BaseException:\n"
+            "        raise ConfigError('no good') from None\n"
+            "boards.names = names\n",
+            "error: no good\n",
+        ),
+    ],
+    ids=["before a task begins", "wrapped by Python", "turned into an error"],
+)
+def test_an_interruption_is_no_verdict_wherever_it_comes(comes: str, said: str) -> None:
     code = (
-        "import sys; sys.argv = ['inv', 'board.list']\n"
-        "from invoke.program import Program\n"
-        "from utvm.process import Interrupted\n"
-        "def stop(self, argv): raise Interrupted\n"
-        "Program.parse_core = stop\n"
+        "import signal, sys; sys.argv = ['inv', 'board.list']\n"
+        "from utvm import boards\nfrom utvm.errors import ConfigError\n"
+        f"def interrupt(*_): signal.raise_signal(signal.SIGINT)\n{comes}"
         "from utvm.cli.__main__ import main; main()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (3, "interrupted\n")
-
-
-def test_an_interruption_that_python_wraps_is_one() -> None:
-    """As Python 3.11 does where it comes in ``__set_name__``, while modules are imported."""
-    code = (
-        "import sys; sys.argv = ['inv', 'board.list']\n"
-        "from utvm import boards\n"
-        "from utvm.process import Interrupted\n"
-        "def stop(*_): raise RuntimeError('Error calling __set_name__') from Interrupted()\n"
-        "boards.names = stop\n"
-        "from utvm.cli.__main__ import main; main()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (3, "interrupted\n")
+    assert (done.returncode, done.stderr) == (3, said)
 
 
 def test_debug_shows_where_an_error_comes_from() -> None:

@@ -275,6 +275,32 @@ def test_ctrl_c_lets_go_of_the_board_and_leaves_a_whole_report(run_suite: Runner
     assert not [path for path in done.reports.iterdir() if path.name.startswith(".")]
 
 
+_LOST = (
+    "import os, signal\n"
+    "class Field:\n    def __set_name__(self, owner, name): os.kill(os.getpid(), signal.SIGTERM)\n"
+    "def lose():\n    try:\n        type('Record', (), {'field': Field()})\n"
+    "    except BaseException:\n        pass\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("suite", "log"),
+    [
+        (f"{_LOST}lose()\n{_PASSING}", ()),
+        (f"{_LOST}class Record:\n    field = Field()\n{_PASSING}", ()),
+        (f"{_LOST}def test_it():\n    lose()\ndef test_next(board):\n    pass\n", ("attached", "released")),
+    ],
+    ids=["lost in an import", "wrapped in an import", "lost in a test"],
+)
+def test_an_interruption_that_is_not_handed_on_ends_the_run(
+    run_suite: Runner, suite: str, log: tuple[str, ...]
+) -> None:
+    """As Python loses one that comes in a callback from C, or before 3.12 wraps one that comes in __set_name__."""
+    done = run_suite(suite)
+    assert (done.exit_code, done.report["verdict"], done.bench_log) == (3, "interrupted", log)
+    assert set(done.outcomes.values()) <= {"skipped"}
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -15,6 +15,7 @@ from invoke.exceptions import Exit
 from invoke.tasks import task as invoke_task
 
 from utvm.errors import ExitCode, UtvmError
+from utvm.process import interrupted
 
 _BOARD_PATH = "board_path"
 _BOARD_PATH_HELP = (
@@ -50,12 +51,13 @@ def task(*positional: Callable[..., int | None], knows_boards: bool = False, **o
             except UtvmError as error:
                 if "--debug" in sys.argv or "-d" in sys.argv:
                     raise
-                raise Exit(f"error: {error}", int(error.exit_code)) from None
+                # An interruption may be what is behind it.
+                ends = ExitCode.INFRASTRUCTURE if interrupted() else error.exit_code
+                raise Exit(f"error: {error}", int(ends)) from None
             except KeyboardInterrupt:
                 raise Exit("interrupted", int(ExitCode.INFRASTRUCTURE)) from None
-            except Exception as error:
-                # Until Python 3.12, one that comes while a class is made is wrapped in another exception.
-                if isinstance(error.__cause__, KeyboardInterrupt):
+            except Exception:
+                if interrupted():
                     raise Exit("interrupted", int(ExitCode.INFRASTRUCTURE)) from None
                 # A fault of ours: Python's own exit code for it would say that a test failed.
                 traceback.print_exc()

@@ -13,6 +13,7 @@ from utvm.hil.display import Display
 from utvm.hil.keeper import Keeper
 from utvm.hil.recorder import Recorder, collection_failure
 from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Statistics, Verdict, decide
+from utvm.process import stop_if_interrupted
 
 
 class Course:
@@ -79,6 +80,7 @@ class Course:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Count a suite that cannot be loaded as a failed test."""
+        stop_if_interrupted()
         if report.failed:
             self._cases.append(collection_failure(report))
 
@@ -109,6 +111,7 @@ class Course:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Tell a failed test from infrastructure trouble while the board can still be asked."""
         made = yield
+        stop_if_interrupted()
         error = call.excinfo.value if call.excinfo is not None else None
         trouble = self.keeper.trouble_behind(error) if error is not None and made.failed else ""
         self._recorder.add(made, error, trouble)

@@ -9,6 +9,7 @@ from utvm.boards import AnyBoard, Board
 from utvm.errors import ConfigError, ExitCode
 from utvm.hil import plugin
 from utvm.probe.choice import Wish, find_probe
+from utvm.process import interrupted
 from utvm.toolchain import ROOT
 
 DIRECTORY = ROOT / "hil_tests"
@@ -90,6 +91,7 @@ def run(
         *([str(DIRECTORY / f"test_{suite}.py") for suite in suites] or [str(DIRECTORY)]),
     ]
     ended = pytest.ExitCode(pytest.main(arguments, plugins=[plugin]))
-    if ended is pytest.ExitCode.INTERRUPTED:
+    # What pytest calls wrong usage may be its configuration, interrupted while it was imported.
+    if ended is pytest.ExitCode.INTERRUPTED or (ended is pytest.ExitCode.USAGE_ERROR and interrupted()):
         raise KeyboardInterrupt
     return _EXIT_CODES[ended]
