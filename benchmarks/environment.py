@@ -1,4 +1,4 @@
-"""The container image and the virtual machine's box made twice, independently, and how long that takes.
+"""The container image and the virtual machine's box made three times, and how long that takes.
 
 - cold: empty caches, every package fetched from the mirror and the package index;
 - elsewhere: by another clone of the last commit in another folder, with empty caches, a Python environment of its

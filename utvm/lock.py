@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from utvm.errors import BoardError
@@ -25,13 +25,20 @@ def shared_directory() -> Path | None:
 
 
 @contextlib.contextmanager
-def hold(name: str, *, directory: Path | None = None, patience: float = 0.0) -> Iterator[None]:
+def hold(
+    name: str,
+    *,
+    directory: Path | None = None,
+    patience: float = 0.0,
+    waiting: Callable[[], None] = lambda: None,
+) -> Iterator[None]:
     """Hold the lock of that name while the ``with`` block runs.
 
     Args:
         name: what is locked, such as ``stm32f746 066BFF303430`` (board and serial number).
         directory: where lock files are; by default one that all users of the machine share.
         patience: seconds to wait for another holder to let go.
+        waiting: called once, when there is one to wait for.
 
     Raises:
         BoardError: another process holds it, or another ``with`` block of this process; the message says who
@@ -42,7 +49,10 @@ def hold(name: str, *, directory: Path | None = None, patience: float = 0.0) -> 
     handle = _open(path)
     try:
         deadline = time.monotonic() + patience
-        while not _taken(handle):
+        free = _taken(handle)
+        if not free and patience:
+            waiting()
+        while not (free or _taken(handle)):
             if time.monotonic() >= deadline:
                 raise BoardError(
                     f"{name} is busy, held by {_holder(handle)}",

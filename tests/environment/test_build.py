@@ -85,7 +85,7 @@ def _maker(
     return subprocess.Popen(
         [*_OFFLINE, *become, sys.executable, "-c", _BUILD, small, small.parent / "store"],
         cwd=folder,
-        # Python's own settings reach the Python that packages bring, if nothing keeps them from it.
+        # Python's settings reach the Python that packages bring, if nothing keeps them from it.
         env={**_WITHOUT_PYTHON_S, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), **env},
         umask=umask,
         stdout=subprocess.PIPE,

@@ -124,9 +124,12 @@ def _install(
         *_WHOLLY_GONE[mode],
         *process.with_nothing_but(
             {
-                **{"SOURCE_DATE_EPOCH": str(epoch), "TMPDIR": str(work), "UTVM_SOURCES": _SOURCES},
+                "SOURCE_DATE_EPOCH": str(epoch),
+                "TMPDIR": str(work),
+                "UTVM_SOURCES": _SOURCES,
+                "LC_ALL": "C.UTF-8",
+                "TZ": "UTC",
                 **shape.variables,
-                **{"LC_ALL": "C.UTF-8", "TZ": "UTC"},
             }
         ),
         *("sh", "-c", 'umask 022; exec "$@"', "mmdebstrap"),

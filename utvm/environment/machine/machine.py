@@ -233,9 +233,7 @@ class Machine:
     def _remove_half_made(self) -> bool:
         removed = self._remove()
         # A box that was not copied whole looks like any other. Nothing is built on such a one.
-        for name in libvirt.unused_boxes():
-            libvirt.remove_volume(name)
-        self._remove_unused_network()
+        self._remove_unused()
         return bool(removed)
 
     def _make_anew(self, wanted: Box, where: str) -> None:
@@ -316,13 +314,17 @@ class Machine:
         for name in libvirt.orphan_disks():
             libvirt.remove_volume(name)
             removed.append(f"disk {name}")
+        return removed + self._remove_unused()
+
+    def _remove_unused(self) -> list[str]:
+        """Remove what machines share, where none has it."""
+        removed = []
         for name in libvirt.unused_boxes():
             libvirt.remove_volume(name)
             removed.append(f"libvirt's copy of the box {name}")
-        return removed + self._remove_unused_network()
-
-    def _remove_unused_network(self) -> list[str]:
-        return [f"network {libvirt.NETWORK}"] if not libvirt.domains() and libvirt.remove_network() else []
+        if not libvirt.domains() and libvirt.remove_network():
+            removed.append(f"network {libvirt.NETWORK}")
+        return removed
 
     def _left_over(self) -> list[str]:
         left = [f"machine {name}: its records are gone" for name in _orphans()]
@@ -337,20 +339,24 @@ class Machine:
     @contextlib.contextmanager
     def _alone(self, patience: float = 0.0) -> Iterator[None]:
         """Be the only one who changes this machine."""
-        hint = "another command is at work on it; wait for its end"
-        with _held(f"virtual machine {self.records.name}", hint, patience), daemons.answering(self._say):
+        what, other = f"virtual machine {self.records.name}", "another command is at work on it"
+        with self._held(what, other, patience), daemons.answering(self._say):
             yield
 
     @contextlib.contextmanager
     def _making(self) -> Iterator[None]:
         """Be the only one who makes or sweeps: what is half made must not be taken for left over."""
-        what, hint = "making virtual machines", "wait for its end; it takes minutes"
+        other = "another checkout's machine is being made or removed"
+        with self._held("making virtual machines", other, _TURN):
+            yield
+
+    @contextlib.contextmanager
+    def _held(self, what: str, other: str, patience: float) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(_held(what, hint))
-            except ProvisionError:
-                self._say("waiting: another checkout's machine is being made or removed")
-                stack.enter_context(_held(what, hint, _TURN))
+                stack.enter_context(hold(what, patience=patience, waiting=lambda: self._say(f"waiting: {other}")))
+            except BoardError as error:
+                raise ProvisionError(error.message, f"{other}; wait for its end") from None
             yield
 
     def _vagrant(self) -> Vagrant:
@@ -425,13 +431,3 @@ def _records_are_gone(description: str) -> bool:
     except PermissionError:
         # Another user's, then.
         return False
-
-
-@contextlib.contextmanager
-def _held(what: str, hint: str, patience: float = 0.0) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(hold(what, patience=patience))
-        except BoardError as error:
-            raise ProvisionError(error.message, hint) from None
-        yield
