@@ -19,6 +19,7 @@ import pytest
 
 from tests.cli.running import inv
 from tests.environment.own_engine import own_engine
+from tests.processes import below
 from utvm.environment.container import LABEL
 from utvm.environment.owner import ourselves
 from utvm.toolchain import ROOT
@@ -209,11 +210,7 @@ def test_an_engine_that_goes_away_is_told_in_one_message(built: dict[str, Any]) 
         )
         assert loaded.returncode == 0, loaded.stderr
         with _running(place) as running:
-            (engine,) = [
-                one
-                for one in psutil.Process().children(recursive=True)
-                if one.name() == "dockerd" and place.removeprefix("unix://") in " ".join(one.cmdline())
-            ]
+            (engine,) = [one for one in below(os.getpid(), f"--host={place}") if one.name() == "dockerd"]
             engine.kill()
             assert running.wait(60) == 3
             assert running.stderr is not None

@@ -6,10 +6,10 @@ import sys
 import time
 from collections.abc import Callable
 
-import psutil
 import pytest
 
 from tests.environment.machine.real import Real
+from tests.processes import below
 from utvm.environment.machine import libvirt
 
 pytestmark = pytest.mark.slow
@@ -79,11 +79,7 @@ def test_a_suspension_whose_command_is_killed_keeps_the_memory(up: Real) -> None
 def test_a_machine_whose_restoring_command_is_killed_still_starts(up: Real, words: tuple[str, ...]) -> None:
     up.said("sh -c 'echo here >~/work; sync'")
 
-    def restoring(running: "subprocess.Popen[bytes]") -> bool:
-        below = psutil.Process(running.pid).children(recursive=True)
-        return any("snapshot-revert" in process.cmdline() for process in below)
-
-    _killed(up, *words, when=restoring)
+    _killed(up, *words, when=lambda running: bool(below(running.pid, "snapshot-revert")))
     up.do("vm.up")
     up.do("vm.up", "--fresh")
     assert up.inv("vm.run", "cat ~/work").returncode == 1

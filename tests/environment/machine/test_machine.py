@@ -14,13 +14,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import yaml
 
 from tests.cli.running import inv
 from tests.environment.machine.real import Real
 from tests.environment.reports import read_report, without_time_and_place
+from tests.processes import below
 from utvm import boards
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.libvirt import State
@@ -282,16 +282,11 @@ def _wait_for(running: "subprocess.Popen[str]", words: str) -> None:
     raise AssertionError(f"it ended without saying {words!r}: {''.join(said)}")
 
 
-def _virtual_boards(running: "subprocess.Popen[str]") -> list[psutil.Process]:
-    below = psutil.Process(running.pid).children(recursive=True)
-    return [process for process in below if "utvm.virtual" in process.cmdline()]
-
-
 def test_a_probe_pulled_out_in_a_run_is_infrastructure_and_the_next_run_works(up: Real, tmp_path: Path) -> None:
     reports = tmp_path / "reports"
     with _in_machine(up, "--usb=st-link", "--suite=memory", "--report-dir", reports) as running:
         _wait_for(running, "[ 5/")
-        (board,) = _virtual_boards(running)
+        (board,) = below(running.pid, "utvm.virtual")
         board.send_signal(signal.SIGUSR2)
         assert running.stdout is not None
         said = running.stdout.read()
@@ -334,7 +329,7 @@ def _flash_word(up: Real, serial: str) -> str:
 def test_an_interrupted_run_in_it_is_reported_and_leaves_nothing(up: Real, tmp_path: Path) -> None:
     with _in_machine(up, "--usb=st-link", "--suite=memory", "--report-dir", tmp_path) as running:
         _wait_for(running, "[ 2/")
-        started = _virtual_boards(running)
+        started = below(running.pid, "utvm.virtual")
         assert len(started) == 1
         running.send_signal(signal.SIGINT)
         assert running.stdout is not None
