@@ -120,7 +120,11 @@ _signals_taken: list[int] = []
 
 
 def end_in_order_on_signals() -> None:
-    """Make Ctrl-C and SIGTERM raise :class:`Interrupted`, so that ``with`` blocks clean up."""
+    """Make Ctrl-C and SIGTERM raise :class:`Interrupted`, so that ``with`` blocks clean up.
+
+    What came before is forgotten: a program may run suites again after it was interrupted.
+    """
+    _signals_taken.clear()
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
         _signals_taken.append(number)
@@ -131,7 +135,7 @@ def end_in_order_on_signals() -> None:
 
 
 def interrupted() -> bool:
-    """Whether such a signal has come.
+    """Whether such a signal has come since :func:`end_in_order_on_signals`.
 
     The exception alone does not always tell. While modules are imported it may arrive as another: what comes in a
     ``__set_name__`` Python before 3.12 wraps in RuntimeError. In a callback from C it is lost.

@@ -130,7 +130,9 @@ def test_an_interruption_is_no_verdict_wherever_it_comes(comes: str, said: str) 
 
 
 def test_debug_shows_where_an_error_comes_from() -> None:
-    assert "Traceback" in inv("--debug", "board.show", "no-such-board").stderr
+    done = inv("--debug", "board.show", "no-such-board")
+    assert "Traceback" in done.stderr
+    assert done.returncode == 2
 
 
 def test_sizes_are_printed_against_what_the_board_has() -> None:

@@ -18,14 +18,20 @@ from utvm.hil import suites
 
 _ROOT = Path(__file__).parents[2]
 _RUN = "import sys; from pathlib import Path; from utvm import hil; sys.exit(hil.run({}))"
+_INTERRUPTED = (
+    "import contextlib, signal; from utvm.process import end_in_order_on_signals\n"
+    "end_in_order_on_signals()\n"
+    "with contextlib.suppress(KeyboardInterrupt): signal.raise_signal(signal.SIGINT)\n"
+)
 
 
-def _command(arguments: str) -> list[str]:
-    return [sys.executable, "-c", _RUN.format(arguments)]
+def _command(arguments: str, before: str = "") -> list[str]:
+    return [sys.executable, "-c", before + _RUN.format(arguments)]
 
 
-def _run(arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(_command(arguments), cwd=_ROOT, capture_output=True, text=True, timeout=300, check=False)
+def _run(arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    command = _command(arguments, before)
+    return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.fixture
@@ -84,6 +90,13 @@ def test_wrong_use_ends_with_exit_code_2_and_one_message() -> None:
     assert done.returncode == 2
     assert "no-such-board" in done.stderr
     assert "Traceback" not in done.stderr + done.stdout
+
+
+def test_a_program_that_was_interrupted_earlier_can_run_suites(tmp_path: Path) -> None:
+    arguments = f"'host', suites=['health'], report_root=Path({str(tmp_path / 'reports')!r})"
+    done = _run(arguments, before=_INTERRUPTED)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith("PASSED")
 
 
 @pytest.mark.slow

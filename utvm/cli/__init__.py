@@ -50,7 +50,7 @@ def task(*positional: Callable[..., int | None], knows_boards: bool = False, **o
                 code = function(*args, **kwargs)
             except UtvmError as error:
                 if "--debug" in sys.argv or "-d" in sys.argv:
-                    raise
+                    traceback.print_exc()
                 # An interruption may be what is behind it.
                 ends = ExitCode.INFRASTRUCTURE if interrupted() else error.exit_code
                 raise Exit(f"error: {error}", int(ends)) from None
