@@ -18,14 +18,14 @@ from utvm.toolchain import ROOT
 pytestmark = pytest.mark.slow
 
 
-def _latest() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((ROOT / "build" / "reports" / "latest" / "report.json").read_text())
+def _latest(reports: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((reports / "latest" / "report.json").read_text())
     return content
 
 
-def _hil(*options: str) -> subprocess.CompletedProcess[str]:
+def _hil(reports: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [ROOT / "inv", "hil", "--board", "stm32f746", "--virtual", *options],
+        [ROOT / "inv", "hil", "--board", "stm32f746", "--virtual", "--report-dir", reports, *options],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -34,13 +34,14 @@ def _hil(*options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_main_command_gives_a_verdict_that_can_be_repeated() -> None:
-    first = _hil()
+def test_the_main_command_gives_a_verdict_that_can_be_repeated(tmp_path: Path) -> None:
+    reports = tmp_path / "reports"
+    first = _hil(reports)
     assert first.returncode == 0, first.stdout[-3000:] + first.stderr
     lines = [line for line in first.stdout.splitlines() if line.strip()]
     assert "VIRTUAL" in lines[0]
     assert re.match(r"PASSED on a VIRTUAL stm32f746: \d+ passed; exit code 0", lines[-1])
-    report = _latest()
+    report = _latest(reports)
     jsonschema.validate(report, json.loads((ROOT / "docs" / "report.schema.json").read_text()))
     models = report["models"]
     cifar10, digits = models[:2], models[2:]
@@ -49,10 +50,10 @@ def test_the_main_command_gives_a_verdict_that_can_be_repeated() -> None:
     for model in digits:
         assert model["samples"] >= 200
         assert model["accuracy"] >= 0.97
-    assert _hil("--suite", "cifar10,digits").returncode == 0
+    assert _hil(reports, "--suite", "cifar10,digits").returncode == 0
     # Same model, same outputs, same instruction count, same sizes.
-    assert _latest()["models"] == report["models"]
-    assert _latest()["environment"] == report["environment"]
+    assert _latest(reports)["models"] == report["models"]
+    assert _latest(reports)["environment"] == report["environment"]
 
 
 def _family(process: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -65,11 +66,12 @@ def _family(process: subprocess.Popen[str]) -> list[psutil.Process]:
 @pytest.mark.parametrize("delay", [0.2, 0.5, 1.0, 1.5, 3.0, 6.0])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_at_any_moment_it_leaves_no_process_and_nothing_half_written(
-    delay: float, number: signal.Signals
+    delay: float, number: signal.Signals, tmp_path: Path
 ) -> None:
-    reports = ROOT / "build" / "reports"
+    # Of its own: another run on this machine may be half way through a report in the usual place.
+    reports = tmp_path / "reports"
     with subprocess.Popen(
-        [ROOT / "inv", "hil", "--board", "stm32f746", "--virtual"],
+        [ROOT / "inv", "hil", "--board", "stm32f746", "--virtual", "--report-dir", reports],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -86,7 +88,7 @@ def test_stopped_at_any_moment_it_leaves_no_process_and_nothing_half_written(
     assert before_us or (run.returncode == 3 and "Traceback" not in said), said
     _, alive = psutil.wait_procs(started, timeout=5)
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
-    for folder in reports.iterdir():
+    for folder in reports.glob("*"):
         assert not folder.name.startswith(".")
         assert {"report.json", "junit.xml", "index.html"} <= {path.name for path in folder.iterdir()}
     after = subprocess.run(

@@ -138,6 +138,8 @@ def test_the_suites_run_on_a_board_from_elsewhere(tmp_path: Path) -> None:
     done = inv("hil", "--board", "mine", "--board-path", mine.parent, "--suite", "digits")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASSED on a VIRTUAL mine: 6 passed" in done.stdout
+    # Where nothing else is asked for, reports are kept in the checkout.
+    assert f"report: {ROOT / 'build' / 'reports'}/" in done.stdout
 
 
 _REGION = {"name": "sram", "address": 0x2000_2000, "size": "120K", "kind": "ram"}

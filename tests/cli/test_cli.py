@@ -129,6 +129,28 @@ def test_an_interruption_is_no_verdict_wherever_it_comes(comes: str, said: str) 
     assert (done.returncode, done.stderr) == (3, said)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["board.virtual", "--board", "stm32f746", "--port", "0"], id="board.virtual"),
+        pytest.param([*_SERVE, "host", "--port", "0"], id="board.serve", marks=pytest.mark.slow),
+    ],
+)
+def test_a_command_that_ctrl_c_ends_ends_so_as_soon_as_it_says_so(words: list[object]) -> None:
+    code = (
+        f"import signal, sys; sys.argv = {['inv', *map(str, words)]}\n"
+        "write = sys.stdout.write\n"
+        "def interrupt(text):\n"
+        "    write(text)\n"
+        "    if 'Ctrl-C ends it' in text: signal.raise_signal(signal.SIGINT)\n"
+        "sys.stdout.write = interrupt\n"
+        "from utvm.cli.__main__ import main; main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Ctrl-C ends it" in done.stdout
+
+
 def test_debug_shows_where_an_error_comes_from() -> None:
     done = inv("--debug", "board.show", "no-such-board")
     assert "Traceback" in done.stderr

@@ -134,17 +134,18 @@ def serve_virtual(
     with start_virtual(board, logs, port=tcp_port, latency_us=latency_us, serial=serial, usb=probe) as machine:
         assert machine.health_match
         stlink, console = machine.health_match["stlink"], machine.health_match["console"]
-        OUT.print(f"VIRTUAL {board.name} is running; Ctrl-C ends it")
-        command = board.model.probe.format(port=stlink)
-        OUT.print(f"  debug port: openocd -f {board.openocd_config} -c '{command}'")
-        OUT.print(f"  console:    TCP port {console} of 127.0.0.1")
-        if probe:
-            plug = machine.health_match["usb"]
-            place = plug if plug.startswith("unix:") else f"TCP port {plug} of 127.0.0.1"
-            OUT.print(f"  USB:        {probe.kind} {serial or board.model.serial}, usbredir on {place}")
-            OUT.print(f"  unplug:     kill -USR2 {machine.pid}; whoever connects again plugs in")
-        OUT.print(f"  power off and on: kill -USR1 {machine.pid}")
+        # From the line on that promises it, not only while it waits.
         with contextlib.suppress(KeyboardInterrupt):
+            OUT.print(f"VIRTUAL {board.name} is running; Ctrl-C ends it")
+            command = board.model.probe.format(port=stlink)
+            OUT.print(f"  debug port: openocd -f {board.openocd_config} -c '{command}'")
+            OUT.print(f"  console:    TCP port {console} of 127.0.0.1")
+            if probe:
+                plug = machine.health_match["usb"]
+                place = plug if plug.startswith("unix:") else f"TCP port {plug} of 127.0.0.1"
+                OUT.print(f"  USB:        {probe.kind} {serial or board.model.serial}, usbredir on {place}")
+                OUT.print(f"  unplug:     kill -USR2 {machine.pid}; whoever connects again plugs in")
+            OUT.print(f"  power off and on: kill -USR1 {machine.pid}")
             while True:
                 machine.check()
                 time.sleep(0.2)

@@ -49,8 +49,9 @@ def serve_board(
             OUT.print(
                 f"time_evaluator divides instructions by {ready.clock_hz:,} Hz here: a VIRTUAL board has no time"
             )
-        OUT.print(f"serving on {listen}:{bridge.port}, key {escape(bridge.key)}; Ctrl-C ends it")
+        # From the line on that promises it, not only while it serves.
         with contextlib.suppress(KeyboardInterrupt):
+            OUT.print(f"serving on {listen}:{bridge.port}, key {escape(bridge.key)}; Ctrl-C ends it")
             bridge.serve()
 
 
