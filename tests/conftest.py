@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from hil_tests.programs import handwritten
 from utvm import boards
@@ -34,6 +36,20 @@ _OPTIONAL = ("UTVM_MODEL_CACHE", "PyTorch")
 def pytest_unconfigure() -> None:
     """Leave nothing behind."""
     shutil.rmtree(_STATE, ignore_errors=True)
+
+
+class _OneLibvirt(LoadFileScheduling):
+    """Keeps the tests of one file together; those that have a real machine too, which look for what is left."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        folder = "tests/environment/machine"
+        return folder if nodeid.startswith(f"{folder}/") else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Where tests run beside each other, there is one libvirt all the same."""
+    return _OneLibvirt(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(hookwrapper=True)
