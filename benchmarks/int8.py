@@ -25,7 +25,7 @@ from utvm import boards, compiler, firmware
 from utvm.attach import attach
 from utvm.boards import Board
 from utvm.compiler import Library, Model
-from utvm.compiler.memory import Memory
+from utvm.compiler.memory.regions import Memory
 from utvm.compiler.names import library_name
 from utvm.session import HostDriven
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm import compiler
-from utvm.compiler.recipe import Made, Recipe, Sample
+from utvm.compiler.named_model import Made, NamedModel, Sample
 from utvm.errors import ConfigError
 from utvm.toolchain import ROOT
 
@@ -61,8 +61,8 @@ def _resnet18(seed: int, _: Path | None) -> Made:
 
 
 CATALOGUE = {
-    "cifar10_cnn": Recipe(_cifar10_cnn, random=True, takes_weights=True),
-    "digits": Recipe(_digits),
-    "digits_int8": Recipe(_digits_int8),
-    "resnet18": Recipe(_resnet18, random=True),
+    "cifar10_cnn": NamedModel(_cifar10_cnn, random=True, takes_weights=True),
+    "digits": NamedModel(_digits),
+    "digits_int8": NamedModel(_digits_int8),
+    "resnet18": NamedModel(_resnet18, random=True),
 }

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from utvm.compiler.helpers import helper_definitions
+from utvm.compiler.c.helpers import helper_definitions
+from utvm.compiler.c.printer import CFunction, print_function
 from utvm.compiler.integer.convolution import make
 from utvm.compiler.integer.records import Convolution, Operator, Rescale, Residual
-from utvm.compiler.lower import lower
-from utvm.compiler.printer import CFunction, print_function
+from utvm.compiler.schedule.lower import lower
 from utvm.process import run
 
 Int8 = npt.NDArray[np.int8]

@@ -10,10 +10,11 @@ from tvm import tirx
 from tvm.ir import PointerType, PrimType
 
 from utvm.compiler import Library, Model
+from utvm.compiler.c.helpers import helper_definitions, is_helper
 from utvm.compiler.frontend import import_model
-from utvm.compiler.graph import extract, legalize
-from utvm.compiler.helpers import helper_definitions, is_helper
-from utvm.compiler.lower import C_TARGET, lower
+from utvm.compiler.memory.graph import extract
+from utvm.compiler.schedule.legalize import legalize
+from utvm.compiler.schedule.lower import C_TARGET, lower
 
 
 def with_stock_operators(model: Model, library: Library, *, rewrite_max_min: bool = True) -> Library:

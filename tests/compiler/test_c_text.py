@@ -12,8 +12,8 @@ from host_library import FLAGS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utvm.compiler.helpers import helper_definitions
-from utvm.compiler.literals import C_TYPES, literal
+from utvm.compiler.c.helpers import helper_definitions
+from utvm.compiler.c.literals import C_TYPES, literal
 from utvm.compiler.names import RESERVED, Scope, identifier, library_name
 from utvm.process import run
 

@@ -9,7 +9,7 @@ import pytest
 
 from models.tflite_writer import Builder
 from utvm.compiler import from_onnx, load, reference
-from utvm.compiler import torch_file as torch_door
+from utvm.compiler.read import torch_file as torch_door
 from utvm.errors import CompileError, ConfigError
 
 DIGITS = (Path(__file__).parents[2] / "models" / "digits" / "digits.onnx").read_bytes()

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from utvm.compiler import Memory, Region
 from utvm.compiler.library import Tensor
-from utvm.compiler.plan import Plan, plan_memory
-from utvm.compiler.steps import Graph, Place, Step
+from utvm.compiler.memory.plan import Plan, plan_memory
+from utvm.compiler.memory.steps import Graph, Location, Step
 from utvm.errors import CompileError, ConfigError, DoesNotFitError
 
 Overlaps = Mapping[str, tuple[int | None, ...]]
@@ -45,10 +45,10 @@ def chain(
     """
     count = len(sizes)
 
-    def place(number: int) -> Place:
+    def place(number: int) -> Location:
         if number < inputs:
-            return Place("input", number)
-        return Place("output", 0) if number == count - 1 else Place("buffer", number - inputs)
+            return Location("input", number)
+        return Location("output", 0) if number == count - 1 else Location("buffer", number - inputs)
 
     def tensors(first: int, end: int) -> tuple[Tensor, ...]:
         return tuple(Tensor(f"t{number}", (sizes[number],), "int8") for number in range(first, end))

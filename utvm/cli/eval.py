@@ -16,7 +16,7 @@ from utvm.cli.model import check_named, check_places, random_inputs, read_arrays
 from utvm.cli.opening import Where, driver_of, running
 from utvm.cli.output import LOGS, OUT
 from utvm.compiler import Library
-from utvm.compiler.recipe import Recipe, Sample
+from utvm.compiler.named_model import NamedModel, Sample
 from utvm.errors import ConfigError, ExitCode
 from utvm.firmware.inputs import as_bytes
 from utvm.hil import provenance
@@ -55,7 +55,7 @@ class _Runs:
 
 
 def evaluate(
-    catalogue: Mapping[str, Recipe], asked: Asked, where: Where, validate_against: str, json_path: str
+    catalogue: Mapping[str, NamedModel], asked: Asked, where: Where, validate_against: str, json_path: str
 ) -> ExitCode:
     """Run a model on samples, print each prediction, and compare with another board.
 
@@ -90,7 +90,7 @@ def evaluate(
 
 
 def _prepare(
-    catalogue: Mapping[str, Recipe], asked: Asked, board: Board | ProcessBoard
+    catalogue: Mapping[str, NamedModel], asked: Asked, board: Board | ProcessBoard
 ) -> tuple[Library, list[Sample]]:
     """Make or load the model, compile it for the board, and make or read the samples."""
     if asked.samples < 0 or asked.seed < 0:
@@ -118,7 +118,7 @@ def _prepare(
 
 
 def _prepare_file(
-    catalogue: Mapping[str, Recipe], asked: Asked, board: Board | ProcessBoard
+    catalogue: Mapping[str, NamedModel], asked: Asked, board: Board | ProcessBoard
 ) -> tuple[Library, list[Sample]]:
     path = Path(asked.model)
     check_named(path)

@@ -10,10 +10,10 @@ from rich.table import Table
 from utvm import boards, compiler
 from utvm.cli.output import OUT
 from utvm.compiler import Library
-from utvm.compiler.memory import Memory, Region
+from utvm.compiler.memory.regions import Memory, Region
 from utvm.compiler.package import package_model
 from utvm.compiler.package.misra import library_counts, reasons, runtime_counts, total
-from utvm.compiler.report import RuleCount, write_report
+from utvm.compiler.report.page import RuleCount, write_report
 from utvm.errors import ConfigError
 
 Executor = Literal["aot", "graph"]

@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from utvm.compiler.compile import compile_model
 from utvm.compiler.library import Library, Tensor
-from utvm.compiler.memory import Memory, Region
+from utvm.compiler.memory.regions import Memory, Region
 from utvm.compiler.model import Model
-from utvm.compiler.model_file import load
-from utvm.compiler.onnx_file import from_onnx
-from utvm.compiler.tflite_file import from_tflite
-from utvm.compiler.torch_file import from_torch
+from utvm.compiler.read.model_file import load
+from utvm.compiler.read.onnx_file import from_onnx
+from utvm.compiler.read.relax_file import from_module as from_relax
+from utvm.compiler.read.tflite_file import from_tflite
+from utvm.compiler.read.torch_file import from_torch
 
 __all__ = [
     "Library",
@@ -34,13 +35,6 @@ __all__ = [
     "load",
     "reference",
 ]
-
-
-def from_relax(module: Any, name: str) -> Model:
-    """Take a Relax module; see :func:`utvm.compiler.frontend.from_relax`."""
-    from utvm.compiler import frontend
-
-    return frontend.from_relax(module, name)
 
 
 def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], list[npt.NDArray[Any]]]:

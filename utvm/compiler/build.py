@@ -5,23 +5,24 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from utvm.compiler.description import Argument
-from utvm.compiler.emit import Kind, emit
-from utvm.compiler.expression import dtype_of
+from utvm.compiler.c.description import Argument
+from utvm.compiler.c.emit import Kind, emit
+from utvm.compiler.c.printer import print_function
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Imported
-from utvm.compiler.graph import extract, legalize
-from utvm.compiler.guard import tvm_errors
 from utvm.compiler.integer import integerize
 from utvm.compiler.library import Leftover, Library, Scaling, Tensor, item_bytes
-from utvm.compiler.lower import lower
-from utvm.compiler.memory import Memory
+from utvm.compiler.memory.graph import extract
+from utvm.compiler.memory.overlap import overlaps_of, with_overlaps
+from utvm.compiler.memory.plan import plan_memory
+from utvm.compiler.memory.regions import Memory
+from utvm.compiler.memory.steps import Graph
 from utvm.compiler.model import Model
 from utvm.compiler.names import Scope
-from utvm.compiler.overlap import overlaps_of, with_overlaps
-from utvm.compiler.plan import plan_memory
-from utvm.compiler.printer import print_function
-from utvm.compiler.steps import Graph
+from utvm.compiler.schedule.legalize import legalize
+from utvm.compiler.schedule.lower import lower
+from utvm.compiler.tvm_errors import tvm_errors
+from utvm.compiler.tvm_types import element_type
 
 
 def build_library(
@@ -95,8 +96,8 @@ def _arguments(graph: Graph, functions: Mapping[str, Any]) -> dict[str, list[Arg
         parameters = list(body.params)
         arguments[function] = [
             Argument(
-                math.prod(int(extent) for extent in parameter.ty.shape) * item_bytes(dtype_of(parameter)),
-                item_bytes(dtype_of(parameter)),
+                math.prod(int(extent) for extent in parameter.ty.shape) * item_bytes(element_type(parameter)),
+                item_bytes(element_type(parameter)),
                 number >= len(parameters) - written[function],
             )
             for number, parameter in enumerate(parameters)

@@ -7,7 +7,7 @@ from typing import Literal
 from utvm import runtime
 from utvm.cache import Cache, content_key, tree_digest
 from utvm.compiler.library import Library, from_json, to_json
-from utvm.compiler.memory import Memory
+from utvm.compiler.memory.regions import Memory
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
 from utvm.errors import ConfigError

@@ -8,10 +8,10 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
-from utvm.compiler.arg_reduce import legalizations
 from utvm.compiler.frontend import import_model
-from utvm.compiler.guard import tvm_errors
 from utvm.compiler.model import Model
+from utvm.compiler.schedule.arg_reduce import legalizations
+from utvm.compiler.tvm_errors import tvm_errors
 
 Arrays = list[npt.NDArray[Any]]
 

@@ -26,6 +26,9 @@ _ITEM_BYTES = {
 ELEMENT_TYPES = tuple(_ITEM_BYTES)
 """The element types a library can hold, as numpy names."""
 
+MAX_TENSOR_BYTES = 1 << 26
+"""No tensor may be larger: several times the memory of a large microcontroller, and safe on any host."""
+
 
 def item_bytes(dtype: str) -> int:
     """Return the bytes of one element."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm.compiler import Tensor
-from utvm.compiler.recipe import Sample
+from utvm.compiler.named_model import Sample
 from utvm.errors import ConfigError
 
 

@@ -9,9 +9,9 @@ from tvm import relax
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.onnx_model import import_onnx
 from utvm.compiler.frontend.tflite_model import import_tflite
-from utvm.compiler.graph import tensor_of
-from utvm.compiler.guard import tvm_errors
 from utvm.compiler.model import Model
+from utvm.compiler.tvm_errors import tvm_errors
+from utvm.compiler.tvm_types import tensor_of
 from utvm.errors import CompileError
 
 
@@ -26,15 +26,6 @@ def import_model(model: Model) -> Imported:
         imported = _FRONTENDS[model.format](model)
         _check_tensors(imported.module, model.origin)
     return imported
-
-
-def from_relax(module: Any, name: str) -> Model:
-    """Take a Relax module, whose ``main`` maps tensors of static shape to a tensor or a tuple of tensors.
-
-    Args:
-        name: a C identifier.
-    """
-    return Model(name, f"Relax module {name}", "relax", str(tvm.ir.save_json(module)).encode())
 
 
 def _import_relax(model: Model) -> Imported:

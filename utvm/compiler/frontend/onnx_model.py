@@ -9,7 +9,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.onnx_quantised import CONVERTERS
 from utvm.compiler.model import Model
-from utvm.compiler.validate import unsupported_operators
+from utvm.compiler.read.onnx_validate import unsupported_operators
 from utvm.errors import CompileError
 
 

@@ -20,8 +20,8 @@ from utvm.compiler.frontend.tflite_view import BufferView, ModelView, OperatorVi
 from utvm.compiler.library import Scaling
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
-from utvm.compiler.tflite_file import TfliteGraph, TfliteTensor, read
-from utvm.compiler.tflite_validate import place
+from utvm.compiler.read.tflite_graph import TfliteGraph, TfliteTensor, read
+from utvm.compiler.read.tflite_validate import place
 from utvm.errors import CompileError
 
 _RESHAPES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")

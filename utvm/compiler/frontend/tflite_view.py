@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import tflite
 
-from utvm.compiler.tflite_file import TfliteGraph, TfliteOperator, TfliteTensor
+from utvm.compiler.read.tflite_graph import TfliteGraph, TfliteOperator, TfliteTensor
 
 
 class TensorView:

@@ -1,15 +1,15 @@
-"""Fusions of integer steps. None changes a bit of the result."""
+"""Fusions of integer nodes. None changes a bit of the result."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from utvm.compiler.integer.elementwise import Addition
+from utvm.compiler.integer.nodes import Native, Node, Value, needed
 from utvm.compiler.integer.records import Convolution, Residual
-from utvm.compiler.integer.steps import Native, Step, Value, needed
 
 
-def fuse(steps: Sequence[Step], results: Sequence[Value]) -> list[Step]:
+def fuse(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
     """Let convolutions do what is done before and after them.
 
     - Zeros that are padded before a convolution become its padding.
@@ -18,16 +18,16 @@ def fuse(steps: Sequence[Step], results: Sequence[Value]) -> list[Step]:
     Args:
         results: what must still be computed.
     """
-    return _residuals(needed(_paddings(steps), results), results)
+    return _residuals(needed(_paddings(nodes), results), results)
 
 
-def _paddings(steps: Sequence[Step]) -> list[Step]:
-    makers = {id(step.output): step for step in steps}
-    fused: list[Step] = []
-    for step in steps:
-        work = step.work
-        before = makers.get(id(step.inputs[0])) if step.inputs else None
-        if isinstance(work, Convolution) and before is not None and len(step.inputs[0].shape) == 4:
+def _paddings(nodes: Sequence[Node]) -> list[Node]:
+    makers = {id(node.output): node for node in nodes}
+    fused: list[Node] = []
+    for node in nodes:
+        work = node.work
+        before = makers.get(id(node.inputs[0])) if node.inputs else None
+        if isinstance(work, Convolution) and before is not None and len(node.inputs[0].shape) == 4:
             widths = _padded(before, work.input_zero)
             if widths is not None:
                 top, left, bottom, right = widths
@@ -39,17 +39,17 @@ def _paddings(steps: Sequence[Step]) -> list[Step]:
                     work.padding[3] + right,
                 )
                 work = replace(work, input_shape=(height, width, channels), padding=padding)
-                fused.append(Step(work, (before.inputs[0], *step.inputs[1:]), step.output))
+                fused.append(Node(work, (before.inputs[0], *node.inputs[1:]), node.output))
                 continue
-        fused.append(step)
+        fused.append(node)
     return fused
 
 
-def _padded(step: Step, zero: int) -> tuple[int, int, int, int] | None:
-    """Return how far a step pads an image with zeros: top, left, bottom, right; None if it does more or less."""
-    if not isinstance(step.work, Native) or step.work.operator != "relax.nn.pad":
+def _padded(node: Node, zero: int) -> tuple[int, int, int, int] | None:
+    """Return how far a node pads an image with zeros: top, left, bottom, right; None if it does more or less."""
+    if not isinstance(node.work, Native) or node.work.operator != "relax.nn.pad":
         return None
-    attributes = step.work.call.attrs
+    attributes = node.work.call.attrs
     widths = [int(width) for width in attributes.pad_width]
     if (
         str(attributes.pad_mode) != "constant"
@@ -61,18 +61,18 @@ def _padded(step: Step, zero: int) -> tuple[int, int, int, int] | None:
     return top, left, bottom, right
 
 
-def _residuals(steps: Sequence[Step], results: Sequence[Value]) -> list[Step]:
-    uses = Counter(id(value) for step in steps for value in step.inputs)
+def _residuals(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
+    uses = Counter(id(value) for node in nodes for value in node.inputs)
     uses.update(id(value) for value in results)
-    makers = {id(step.output): (number, step) for number, step in enumerate(steps)}
-    fused = list(steps)
+    makers = {id(node.output): (number, node) for number, node in enumerate(nodes)}
+    fused = list(nodes)
     gone: set[int] = set()
-    for number, step in enumerate(steps):
-        work = step.work
+    for number, node in enumerate(nodes):
+        work = node.work
         if not isinstance(work, Addition) or work.subtract or work.shapes[0] != work.shapes[1]:
             continue
         candidates = []
-        for side, value in enumerate(step.inputs):
+        for side, value in enumerate(node.inputs):
             made = makers.get(id(value))
             if made is not None and isinstance(made[1].work, Convolution) and uses[id(value)] == 1:
                 candidates.append((made[0], side, made[1]))
@@ -81,7 +81,7 @@ def _residuals(steps: Sequence[Step], results: Sequence[Value]) -> list[Step]:
         # The convolution that comes last: the other operand is there by then.
         place, side, convolution = max(candidates, key=lambda item: item[0])
         record = convolution.work
-        other = step.inputs[1 - side]
+        other = node.inputs[1 - side]
         if not isinstance(record, Convolution) or record.residual is not None or len(other.shape) != 4:
             continue
         if id(other) in makers and makers[id(other)][0] > place:
@@ -96,7 +96,7 @@ def _residuals(steps: Sequence[Step], results: Sequence[Value]) -> list[Step]:
             work.low,
             work.high,
         )
-        fused[place] = Step(replace(record, residual=residual), (*convolution.inputs, other), step.output)
-        makers[id(step.output)] = (place, fused[place])
+        fused[place] = Node(replace(record, residual=residual), (*convolution.inputs, other), node.output)
+        makers[id(node.output)] = (place, fused[place])
         gone.add(number)
-    return [step for number, step in enumerate(fused) if number not in gone]
+    return [node for number, node in enumerate(fused) if number not in gone]

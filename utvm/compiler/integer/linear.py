@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from utvm.compiler.integer import fixed_point
 from utvm.compiler.integer.quantities import Constants, Quantity, Real, View
-from utvm.compiler.integer.reader import Reader, shape_of
+from utvm.compiler.integer.reader import Reader
 from utvm.compiler.integer.records import Convolution, Int32
 from utvm.compiler.integer.unfit import Unfit
+from utvm.compiler.tvm_types import shape_of
 
 _INT32 = np.iinfo(np.int32)
 _BIAS_TOLERANCE = 1e-3  # A bias scale this near to input times weights is meant to be it.
@@ -32,7 +33,7 @@ class Target:
 
 
 def convolution(reader: Reader, call: Any, bias: Any | None, target: Target, name: str) -> View:
-    """Add the step of a ``relax.nn.conv2d``; return its result as the model has it.
+    """Add the node of a ``relax.nn.conv2d``; return its result as the model has it.
 
     Args:
         bias: what is added to the convolution, or None.
@@ -74,7 +75,7 @@ def convolution(reader: Reader, call: Any, bias: Any | None, target: Target, nam
 
 
 def dense(reader: Reader, call: Any, bias: Any | None, target: Target, name: str) -> View:
-    """Add the step of a ``relax.matmul`` by constant weights; return its result.
+    """Add the node of a ``relax.matmul`` by constant weights; return its result.
 
     Raises:
         Unfit: it has no integer form here.

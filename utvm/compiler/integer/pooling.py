@@ -6,16 +6,16 @@ import numpy as np
 from tvm import relax
 
 from utvm.compiler.integer import fixed_point
+from utvm.compiler.integer.nodes import Native
 from utvm.compiler.integer.pool import Pool, Reduction
 from utvm.compiler.integer.quantities import Quantity, Real, View
 from utvm.compiler.integer.reader import Reader
 from utvm.compiler.integer.records import Rescale
-from utvm.compiler.integer.steps import Native
 from utvm.compiler.integer.unfit import Unfit
 
 
 def pool(reader: Reader, call: Any, view: View, shape: tuple[int, ...], name: str) -> View:
-    """Add the step of a ``max_pool2d`` or ``avg_pool2d``; return its result as the model has it.
+    """Add the node of a ``max_pool2d`` or ``avg_pool2d``; return its result as the model has it.
 
     Args:
         view: what is pooled.
@@ -50,7 +50,7 @@ def pool(reader: Reader, call: Any, view: View, shape: tuple[int, ...], name: st
 
 
 def reduction(reader: Reader, call: Any, real: Real, target: Quantity, shape: tuple[int, ...], name: str) -> View:
-    """Add the steps of a ``mean`` or ``sum``; return its result as the model has it."""
+    """Add the nodes of a ``mean`` or ``sum``; return its result as the model has it."""
     rank = len(real.view.shape)
     axes = range(rank) if call.attrs.axis is None else sorted({int(axis) % rank for axis in call.attrs.axis})
     return _reduced(reader, list(axes), str(call.op.name) == "relax.mean", real, target, shape, name)
@@ -59,7 +59,7 @@ def reduction(reader: Reader, call: Any, real: Real, target: Quantity, shape: tu
 def global_average(
     reader: Reader, call: Any, real: Real, target: Quantity, shape: tuple[int, ...], name: str
 ) -> View:
-    """Add the steps of an average over the whole image; return its result as the model has it.
+    """Add the nodes of an average over the whole image; return its result as the model has it.
 
     Raises:
         Unfit: the averages are of parts of the image.

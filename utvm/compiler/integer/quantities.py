@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from utvm.compiler.integer.steps import Value
+from utvm.compiler.integer.nodes import Value
 
 _HALF_RANGE = 128  # What uint8 numbers are moved by to become int8.
 

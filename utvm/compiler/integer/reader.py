@@ -1,4 +1,4 @@
-"""Reading a Relax module into steps: which float tensors are dequantised integers, and where these are."""
+"""Reading a Relax module into nodes: which float tensors are dequantised integers, and where these are."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,23 +12,24 @@ import tvm_ffi
 from tvm import relax
 
 from utvm.compiler.integer.elementwise import Shift
+from utvm.compiler.integer.nodes import Native, Node, Record, Value, tensor_type
 from utvm.compiler.integer.quantities import Constants, Quantity, Real, View, dequantised, signed
-from utvm.compiler.integer.steps import Native, Record, Step, Value, tensor_type
+from utvm.compiler.tvm_types import dtype_of, shape_of
 
 _EIGHT_BITS = ("int8", "uint8")
 
 
 class Reader:
-    """What is known about the variables of ``main``, and the steps so far.
+    """What is known about the variables of ``main``, and the nodes so far.
 
     Attributes:
-        steps: in order; not all of them are needed.
+        nodes: in order; not all of them are needed.
         calls: what each variable is bound to.
         uses: how often each variable is mentioned.
     """
 
     def __init__(self, main: Any) -> None:
-        self.steps: list[Step] = []
+        self.nodes: list[Node] = []
         self.calls: dict[int, Any] = {}
         self.uses: Counter[int] = Counter()
         self._values: dict[int, Value] = {}
@@ -118,28 +119,28 @@ class Reader:
                 )
         return self._made[key]
 
-    # New steps.
+    # New nodes.
 
     def add(
         self, record: Record, inputs: Sequence[Value], name: str, shape: Sequence[int], dtype: str = "int8"
     ) -> Value:
-        """Add a step that does what a record says."""
+        """Add a node that does what a record says."""
         output = Value(name, tensor_type(shape, dtype))
-        self.steps.append(Step(record, tuple(inputs), output))
+        self.nodes.append(Node(record, tuple(inputs), output))
         return output
 
     def native(self, work: Native, inputs: Sequence[Value], name: str, shape: Sequence[int]) -> Value:
-        """Add a step that Relax does on int8 tensors."""
+        """Add a node that Relax does on int8 tensors."""
         output = Value(name, tensor_type(shape, "int8"))
-        self.steps.append(Step(work, tuple(inputs), output))
+        self.nodes.append(Node(work, tuple(inputs), output))
         return output
 
     def append(self, work: Native, inputs: Sequence[Value], output: Value) -> None:
-        """Add a step whose result is described already."""
-        self.steps.append(Step(work, tuple(inputs), output))
+        """Add a node whose result is described already."""
+        self.nodes.append(Node(work, tuple(inputs), output))
 
     def keep(self, variable: Any, call: Any) -> None:
-        """Add a step that does what the module does."""
+        """Add a node that does what the module does."""
         variables: list[Any] = []
 
         def note(item: Any) -> None:
@@ -155,17 +156,17 @@ class Reader:
 
         operator = str(getattr(getattr(call, "op", None), "name", ""))
         inputs = tuple(self.value(item) for item in known)
-        self.steps.append(Step(Native(build, operator, call), inputs, self._declare(variable)))
+        self.nodes.append(Node(Native(build, operator, call), inputs, self._declare(variable)))
 
     def replace_record(self, output: Value, record: Record) -> None:
-        """Let the step that makes a tensor do something else."""
-        for number, step in enumerate(self.steps):
-            if step.output is output:
-                self.steps[number] = replace(step, work=record)
+        """Let the node that makes a tensor do something else."""
+        for number, node in enumerate(self.nodes):
+            if node.output is output:
+                self.nodes[number] = replace(node, work=record)
 
-    def maker(self, value: Value) -> Step | None:
-        """Return the step that makes a tensor."""
-        return next((step for step in reversed(self.steps) if step.output is value), None)
+    def maker(self, value: Value) -> Node | None:
+        """Return the node that makes a tensor."""
+        return next((node for node in reversed(self.nodes) if node.output is value), None)
 
     # Constants.
 
@@ -233,17 +234,6 @@ def composed(order: tuple[int, ...] | None, axes: Sequence[int] | None) -> tuple
         return order
     both = tuple(axes) if order is None else tuple(order[axis] for axis in axes)
     return None if both == tuple(range(len(both))) else both
-
-
-def dtype_of(kind: Any) -> str:
-    """Return the element type of a Relax type, as numpy's name; empty for what is not a tensor."""
-    dtype = getattr(kind, "dtype", "")
-    return str(getattr(dtype, "dtype", dtype))
-
-
-def shape_of(kind: Any) -> tuple[int, ...]:
-    """Return the shape of a Relax tensor type."""
-    return tuple(int(extent) for extent in kind.shape)
 
 
 def _axes_of(call: Any) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Recognising quantised operators: what lies between dequantised tensors and a quantisation, as steps."""
+"""Recognising quantised operators: what lies between dequantised tensors and a quantisation, as nodes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,11 +11,12 @@ from tvm import relax
 from utvm.compiler.integer import fixed_point, linear, pointwise, pooling, softmax
 from utvm.compiler.integer.elementwise import Addition, Lookup, Product, Quantisation
 from utvm.compiler.integer.linear import Target
+from utvm.compiler.integer.nodes import Native, Value
 from utvm.compiler.integer.quantities import Quantity, Real, View
-from utvm.compiler.integer.reader import Reader, composed, dtype_of, quantity_of, shape_of
+from utvm.compiler.integer.reader import Reader, composed, quantity_of
 from utvm.compiler.integer.records import Int8
-from utvm.compiler.integer.steps import Native, Value
 from utvm.compiler.integer.unfit import Unfit
+from utvm.compiler.tvm_types import dtype_of, shape_of
 
 # They move numbers and compute none.
 _MOVEMENTS = (
@@ -35,7 +36,7 @@ _SOFTMAX_8, _SOFTMAX_16 = Quantity(1 / 256, -128), 1 / 65536
 
 
 class Recognizer:
-    """Turns the bindings of ``main`` into steps, one after another.
+    """Turns the bindings of ``main`` into nodes, one after another.
 
     Args:
         rounding: C function that rounds where floats are quantised.
@@ -95,9 +96,9 @@ class Recognizer:
         offset = 128 if view.unsigned else 0
         low, high = (int(max(-128, min(127, limit - offset))) for limit in (lowest, highest))
         if (low, high) != (-128, 127):
-            step = self._reader.maker(view.base)
-            if step is not None and hasattr(step.work, "low") and self._reader.uses[hash(source)] == 1:
-                work: Any = step.work
+            node = self._reader.maker(view.base)
+            if node is not None and hasattr(node.work, "low") and self._reader.uses[hash(source)] == 1:
+                work: Any = node.work
                 limits = {"low": max(low, work.low), "high": min(high, work.high)}
                 if getattr(work, "residual", None) is None:
                     self._reader.replace_record(view.base, replace(work, **limits))
@@ -241,7 +242,7 @@ class Recognizer:
                 pending.extend(getattr(call, "args", ()))
 
     def _quantized(self, expression: Any, target: Quantity, name: str) -> View:
-        """Add the steps of a float expression and its quantisation.
+        """Add the nodes of a float expression and its quantisation.
 
         Raises:
             Unfit: there are none.
@@ -361,7 +362,7 @@ class Recognizer:
         return [self._reader.arranged(view, back) for view in views], order
 
     def _unlimited(self, core: Any, call: Any, operator: str, target: Quantity, name: str) -> View | None:
-        """Add the steps of operators that no activation is fused with."""
+        """Add the nodes of operators that no activation is fused with."""
         if operator == "relax.concat":
             reals = [self._reader.real(field) for field in call.args[0].fields]
             views = [self._requantized(real, target, name) for real in reals if real is not None]
@@ -402,7 +403,7 @@ class Recognizer:
         return View(self._reader.add(record, [data], name, data.shape))
 
     def _tabulated(self, expression: Any, target: Quantity, name: str) -> View | None:
-        """Add the step of a function of one number."""
+        """Add the node of a function of one number."""
         leaves = pointwise.leaves(self._reader, expression)
         if len(leaves) != 1:
             return None

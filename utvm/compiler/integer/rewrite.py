@@ -7,9 +7,10 @@ from typing import Any
 import tvm
 
 from utvm.compiler.integer.fuse import fuse
-from utvm.compiler.integer.reader import Reader, dtype_of
+from utvm.compiler.integer.nodes import Native, Node, Value, needed, to_module
+from utvm.compiler.integer.reader import Reader
 from utvm.compiler.integer.recognize import Recognizer, operator_name
-from utvm.compiler.integer.steps import Native, Step, Value, needed, to_module
+from utvm.compiler.tvm_types import dtype_of
 
 ROUNDING = "utvm.rounding"
 """Attribute of ``main``: the C function that rounds floats to be quantised, ``roundf`` or ``rintf`` (default)."""
@@ -64,10 +65,10 @@ def integerize(module: Any, features: frozenset[str]) -> Integerized:
     for binding in bindings:
         recognizer.bind(binding.var, binding.value)
     result = _values_of(reader, main.body.body)
-    steps = needed(reader.steps, _flat(result))
-    steps = fuse(steps, _flat(result))
-    changed = to_module(main.params, reader.parameters, steps, result, features)
-    return Integerized(changed, _leftovers(steps, recognizer.reasons, reader))
+    nodes = needed(reader.nodes, _flat(result))
+    nodes = fuse(nodes, _flat(result))
+    changed = to_module(main.params, reader.parameters, nodes, result, features)
+    return Integerized(changed, _leftovers(nodes, recognizer.reasons, reader))
 
 
 def _values_of(reader: Reader, expression: Any) -> Any:
@@ -80,20 +81,20 @@ def _flat(result: Any) -> list[Value]:
     return [value for item in result for value in _flat(item)] if isinstance(result, tuple) else [result]
 
 
-def _leftovers(steps: Sequence[Step], reasons: dict[int, str], reader: Reader) -> tuple[Leftover, ...]:
+def _leftovers(nodes: Sequence[Node], reasons: dict[int, str], reader: Reader) -> tuple[Leftover, ...]:
     """Return the operators that compute floats of dequantised numbers."""
     touched: set[int] = set()
     found: list[Leftover] = []
-    for step in steps:
-        if not isinstance(step.work, Native):
+    for node in nodes:
+        if not isinstance(node.work, Native):
             continue
-        operator = step.work.operator
+        operator = node.work.operator
         if operator == "relax.dequantize":
-            touched.add(id(step.output))
-        elif any(id(value) in touched for value in step.inputs) and dtype_of(step.output.type) == "float32":
-            touched.add(id(step.output))
+            touched.add(id(node.output))
+        elif any(id(value) in touched for value in node.inputs) and dtype_of(node.output.type) == "float32":
+            touched.add(id(node.output))
             if not operator:
                 continue
-            reason = reasons.get(id(step.output), "its result is not quantised")
-            found.append(Leftover(operator.removeprefix("relax."), step.output.name, reason))
+            reason = reasons.get(id(node.output), "its result is not quantised")
+            found.append(Leftover(operator.removeprefix("relax."), node.output.name, reason))
     return tuple(found)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from utvm.compiler import Library, Model, compile_model, load
-from utvm.compiler.memory import Memory
+from utvm.compiler.memory.regions import Memory
 from utvm.compiler.package.archive import write_archive
 from utvm.compiler.package.layout import placed_sources
 from utvm.compiler.package.metadata import metadata

@@ -12,11 +12,8 @@ import onnx.checker
 import onnx.defs
 import onnx.shape_inference
 
-from utvm.compiler.library import ELEMENT_TYPES, item_bytes
+from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, item_bytes
 from utvm.errors import CompileError
-
-MAX_TENSOR_BYTES = 1 << 26
-"""No tensor may be larger: several times the memory of a large microcontroller, and safe on any host."""
 
 _CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
 

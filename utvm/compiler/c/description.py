@@ -5,8 +5,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from utvm.compiler.plan import Plan
-from utvm.compiler.steps import Graph, Place
+from utvm.compiler.memory.plan import Plan
+from utvm.compiler.memory.steps import Graph, Location
 from utvm.errors import CompileError
 
 _KINDS = {"input": 0, "output": 1, "constant": 2, "region": 3}
@@ -72,7 +72,7 @@ def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument
         placement = plan.placement(kind, number)
         return _Held("region", regions[placement.region], placement.offset + offset, size)
 
-    def held(place: Place, size: int) -> _Held:
+    def held(place: Location, size: int) -> _Held:
         if place.kind == "buffer":
             return in_region("buffer", place.number, place.offset, size)
         return _Held(place.kind, place.number, place.offset, size)

@@ -29,7 +29,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class NamedModel:
     """A model that has a name.
 
     Attributes:

@@ -5,6 +5,8 @@ import zipfile
 from typing import Any
 
 from utvm.compiler.model import Model
+from utvm.compiler.read.relax_file import from_module
+from utvm.compiler.tvm_errors import tvm_errors
 from utvm.errors import CompileError, ConfigError
 
 ARCHIVE = b"PK\x03\x04"
@@ -25,15 +27,11 @@ def from_torch(program: Any, name: str) -> Model:
     Raises:
         CompileError: TVM does not support an operator of it, or it has no fixed shapes.
     """
-    from utvm.compiler.guard import tvm_errors
-
     origin = f"PyTorch model {name}"
     with tvm_errors(origin, "read the model"):
         from tvm.relax.frontend.torch import from_exported_program
 
-        from utvm.compiler.frontend import from_relax
-
-        return from_relax(from_exported_program(program, unwrap_unit_return_tuple=True), name)
+        return from_module(from_exported_program(program, unwrap_unit_return_tuple=True), name)
 
 
 def from_archive(content: bytes, name: str, origin: str) -> Model:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from utvm.compiler.library import Block, Placement, Tensor, item_bytes
-from utvm.compiler.memory import Memory, Region
-from utvm.compiler.placing import Overlaps, Span, arrange, height, lower_bound
-from utvm.compiler.steps import Graph, Place
+from utvm.compiler.memory.placing import Overlaps, Span, arrange, height, lower_bound
+from utvm.compiler.memory.regions import Memory, Region
+from utvm.compiler.memory.steps import Graph, Location
 from utvm.errors import CompileError, DoesNotFitError
 
 _ALIGNMENT = 4  # Bytes; what loads of several narrow elements at once like best.
@@ -43,7 +43,7 @@ def plan_memory(
     overlaps: Mapping[str, Sequence[int | None]],
     memory: Memory | None = None,
 ) -> Plan:
-    """Place inputs, outputs, buffers and workspaces by liveness.
+    """Location inputs, outputs, buffers and workspaces by liveness.
 
     Args:
         workspace_bytes: scratch bytes of each operator function.
@@ -97,7 +97,7 @@ def _lives(graph: Graph, workspace_bytes: Mapping[str, int]) -> dict[Key, Span]:
     return lives
 
 
-def _key(place: Place) -> Key:
+def _key(place: Location) -> Key:
     return place.kind, place.number
 
 

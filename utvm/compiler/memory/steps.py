@@ -10,7 +10,7 @@ from utvm.compiler.library import Tensor
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """Where a tensor's elements are.
 
     Attributes:
@@ -34,8 +34,8 @@ class Step:
     """
 
     function: str
-    reads: tuple[Place, ...]
-    writes: tuple[Place, ...]
+    reads: tuple[Location, ...]
+    writes: tuple[Location, ...]
     copied_bytes: int = 0
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from utvm.compiler.expression import dtype_of
 from utvm.compiler.library import item_bytes
+from utvm.compiler.tvm_types import element_type
 
 ATTRIBUTE = "utvm.overlap"
 """Attribute of a TIRx function: for each tensor that it reads, how many bytes its output must begin before it for
@@ -49,7 +49,7 @@ def _in_place(function: Any) -> list[int]:
     for parameter in inputs:
         indices = [load.indices[0] for load in loads if hash(load.source) == hash(parameter)]
         same = all(tvm_ffi.structural_equal(index, store.indices[0], map_free_vars=False) for index in indices)
-        alike = item_bytes(dtype_of(parameter)) == item_bytes(dtype_of(output))
+        alike = item_bytes(element_type(parameter)) == item_bytes(element_type(output))
         distances.append(0 if indices and same and alike else -1)
     return distances
 

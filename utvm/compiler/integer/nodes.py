@@ -1,4 +1,4 @@
-"""A model between recognition and Relax: steps, which are records of integer operators or Relax calls."""
+"""A model between recognition and Relax: nodes, which are records of integer operators or Relax calls."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from tvm import relax, tirx
 
 from utvm.compiler.integer import convolution, elementwise, pool, softmax
 from utvm.compiler.integer.records import Convolution, Operator
+from utvm.compiler.tvm_types import shape_of
 
 Record = (
     Convolution
@@ -51,7 +52,7 @@ class Native:
     Attributes:
         build: makes the expression of the inputs' expressions.
         operator: Relax's name of it.
-        call: the module's call, where there is one; its arguments are not those of the step.
+        call: the module's call, where there is one; its arguments are not those of the node.
     """
 
     build: Callable[[Sequence[Any]], Any]
@@ -60,7 +61,7 @@ class Native:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class Node:
     """One computation."""
 
     work: Record | Native
@@ -92,25 +93,25 @@ def tensor_type(shape: Sequence[int], dtype: str) -> Any:
     return relax.TensorType(tuple(shape), dtype)
 
 
-def needed(steps: Sequence[Step], results: Sequence[Value]) -> list[Step]:
-    """Return the steps that results depend on, in their order."""
+def needed(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
+    """Return the nodes that results depend on, in their order."""
     wanted = {id(value) for value in results}
-    kept: list[Step] = []
-    for step in reversed(steps):
-        if id(step.output) in wanted:
-            kept.append(step)
-            wanted.update(id(value) for value in step.inputs)
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        if id(node.output) in wanted:
+            kept.append(node)
+            wanted.update(id(value) for value in node.inputs)
     return kept[::-1]
 
 
 def to_module(
     parameters: Sequence[Any],
     values: Sequence[Value],
-    steps: Sequence[Step],
+    nodes: Sequence[Node],
     result: Any,
     features: frozenset[str],
 ) -> Any:
-    """Return a Relax module that computes the steps.
+    """Return a Relax module that computes the nodes.
 
     Args:
         parameters: the variables of ``main``.
@@ -123,15 +124,15 @@ def to_module(
         writer.expressions[id(value)] = parameter
     with builder.function("main", list(parameters)):
         with builder.dataflow():
-            for step in steps:
-                writer.write(step)
+            for node in nodes:
+                writer.write(node)
             output = builder.emit_output(writer.nested(result))
         builder.emit_func_output(output)
     return builder.get()
 
 
 class _Writer:
-    """Writes steps as Relax.
+    """Writes nodes as Relax.
 
     Attributes:
         expressions: of the values so far.
@@ -143,15 +144,15 @@ class _Writer:
         self.expressions: dict[int, Any] = {}
         self._unshaped: dict[int, Any] = {}
 
-    def write(self, step: Step) -> None:
-        inputs = [self._expression(value) for value in step.inputs]
-        if isinstance(step.work, Native):
-            written = self._builder.emit(step.work.build(inputs))
-            if step.work.operator == "relax.reshape":
+    def write(self, node: Node) -> None:
+        inputs = [self._expression(value) for value in node.inputs]
+        if isinstance(node.work, Native):
+            written = self._builder.emit(node.work.build(inputs))
+            if node.work.operator == "relax.reshape":
                 self._unshaped[hash(written)] = self._unshaped.get(hash(inputs[0]), inputs[0])
         else:
-            written = self._operator(make(step.work, self._features), inputs, step.output.shape)
-        self.expressions[id(step.output)] = written
+            written = self._operator(make(node.work, self._features), inputs, node.output.shape)
+        self.expressions[id(node.output)] = written
 
     def nested(self, item: Any) -> Any:
         if isinstance(item, tuple):
@@ -164,7 +165,7 @@ class _Writer:
         return self.expressions[id(value)]
 
     def _operator(self, operator: Operator, inputs: Sequence[Any], shape: tuple[int, ...]) -> Any:
-        parameters = [_shape_of(parameter.ty) for parameter in operator.function.params]
+        parameters = [shape_of(parameter.ty) for parameter in operator.function.params]
         name = str(operator.function.attrs["utvm.operator"])
         function = self._builder.add_func(
             operator.function.with_attr("tirx.noalias", tirx.const(True, "bool")), name
@@ -174,21 +175,17 @@ class _Writer:
         ]
         constants = [relax.const(array, str(array.dtype)) for array in operator.constants]
         output = operator.function.params[-1].ty
-        kind = tensor_type(_shape_of(output), str(getattr(output.dtype, "dtype", output.dtype)))
+        kind = tensor_type(shape_of(output), str(getattr(output.dtype, "dtype", output.dtype)))
         called = self._builder.emit(relax.call_tir(function, [*arguments, *constants], kind))
         return self._reshaped(called, shape)
 
     def _reshaped(self, item: Any, shape: tuple[int, ...]) -> Any:
         """Return a tensor in another shape; a chain of shapes is only its last one."""
-        if _shape_of(item.ty) == shape:
+        if shape_of(item.ty) == shape:
             return item
         origin = self._unshaped.get(hash(item), item)
-        if _shape_of(origin.ty) == shape:
+        if shape_of(origin.ty) == shape:
             return origin
         written = self._builder.emit(relax.op.reshape(origin, shape))
         self._unshaped[hash(written)] = origin
         return written
-
-
-def _shape_of(kind: Any) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in kind.shape)

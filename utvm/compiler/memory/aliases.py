@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from utvm.compiler.library import Tensor
-from utvm.compiler.steps import Place, Step
+from utvm.compiler.memory.steps import Location, Step
 
 
 def settle(
     steps: Sequence[Step],
     buffers: Sequence[Tensor],
-    results: Sequence[Place],
+    results: Sequence[Location],
     outputs: Sequence[Tensor],
-    joined: Mapping[int, Place],
+    joined: Mapping[int, Location],
 ) -> tuple[tuple[Step, ...], tuple[Tensor, ...]]:
     """Let operators write where their results are wanted.
 
@@ -35,12 +35,12 @@ def settle(
     kept = [number for number in range(len(buffers)) if number not in joined and number not in direct]
     numbers = {old: new for new, old in enumerate(kept)}
 
-    def final(place: Place) -> Place:
+    def final(place: Location) -> Location:
         place = _root(place, joined)
         if place.kind != "buffer":
             return place
         if place.number in direct:
-            return Place("output", direct[place.number], place.offset)
+            return Location("output", direct[place.number], place.offset)
         return replace(place, number=numbers[place.number])
 
     settled = [
@@ -48,11 +48,11 @@ def settle(
     ]
     for number, (place, output) in enumerate(zip(results, outputs, strict=True)):
         if place.kind != "buffer" or direct.get(place.number) != number:
-            settled.append(Step("", (final(place),), (Place("output", number),), output.size_bytes))
+            settled.append(Step("", (final(place),), (Location("output", number),), output.size_bytes))
     return tuple(settled), tuple(buffers[number] for number in kept)
 
 
-def _root(place: Place, joined: Mapping[int, Place]) -> Place:
+def _root(place: Location, joined: Mapping[int, Location]) -> Location:
     """Return where a place really is: buffers that are parts of parts are followed to the whole."""
     while place.kind == "buffer" and place.number in joined:
         whole = joined[place.number]

@@ -8,33 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
-from utvm.compiler.aliases import settle
-from utvm.compiler.arg_reduce import legalizations
-from utvm.compiler.concatenation import CONCATENATION, mark_concatenations
-from utvm.compiler.library import ELEMENT_TYPES, Tensor
-from utvm.compiler.steps import Graph, Place, Step
-from utvm.compiler.validate import MAX_TENSOR_BYTES
+from utvm.compiler.library import Tensor
+from utvm.compiler.memory.aliases import settle
+from utvm.compiler.memory.steps import Graph, Location, Step
+from utvm.compiler.schedule.concatenation import CONCATENATION
+from utvm.compiler.tvm_types import tensor_of
 from utvm.errors import CompileError
-
-
-def legalize(module: Any) -> Any:
-    """Turn a Relax module of high-level operators into one of calls to TIRx functions.
-
-    Concatenations whose pieces follow each other in memory become calls of :data:`CONCATENATION`.
-    """
-    return tvm.transform.Sequential(
-        [
-            tvm.transform.module_pass(lambda each, _: mark_concatenations(each), opt_level=0),
-            relax.transform.DecomposeOpsForInference(),
-            relax.transform.CanonicalizeBindings(),
-            relax.transform.LegalizeOps(legalizations()),
-            relax.get_pipeline("zero"),
-            relax.transform.RewriteDataflowReshape(),
-            relax.transform.DeadCodeElimination(),
-        ]
-    )(module)
 
 
 def extract(module: Any, input_names: tuple[str, ...], output_names: tuple[str, ...]) -> Graph:
@@ -59,7 +40,7 @@ class _Reader:
         self._constants: list[npt.NDArray[Any]] = []
         self._buffers: list[Tensor] = []
         self._steps: list[Step] = []
-        self._joined: dict[int, Place] = {}
+        self._joined: dict[int, Location] = {}
         self._unsupported: dict[str, str] = {}
 
     def read(self, input_names: tuple[str, ...], output_names: tuple[str, ...]) -> Graph:
@@ -67,7 +48,7 @@ class _Reader:
         inputs = []
         for number, (variable, name) in enumerate(zip(main.params, input_names, strict=True)):
             inputs.append(tensor_of(variable.ty, name))
-            self._values[hash(variable)] = Place("input", number)
+            self._values[hash(variable)] = Location("input", number)
         for block in main.body.blocks:
             for binding in block.bindings:
                 self._values[hash(binding.var)] = self._bind(binding)
@@ -105,7 +86,7 @@ class _Reader:
         if operator:
             # Reading goes on with a stand-in, so that all of them can be named.
             self._unsupported.setdefault(operator.removeprefix("relax."), name)
-            kind, nowhere = binding.var.ty, Place("buffer", -1)
+            kind, nowhere = binding.var.ty, Location("buffer", -1)
             return [nowhere] * len(kind.fields) if isinstance(kind, relax.TupleType) else nowhere
         return self._value(value)
 
@@ -121,14 +102,14 @@ class _Reader:
         self._steps.append(Step(function, reads, writes))
         return list(writes) if isinstance(kind, relax.TupleType) else writes[0]
 
-    def _concatenate(self, value: Any, name: str) -> Place:
+    def _concatenate(self, value: Any, name: str) -> Location:
         """Give each piece its place in the result; copy those that cannot be written there at once."""
         (kind,) = value.ty_args
         whole = self._buffer(tensor_of(kind, name))
         begin = 0
         for field in value.args[1].fields:
             piece, size = self._value(field), tensor_of(field.ty, name).size_bytes
-            slot = Place("buffer", whole.number, begin)
+            slot = Location("buffer", whole.number, begin)
             if piece.kind == "buffer" and piece.number not in self._joined:
                 self._joined[piece.number] = slot
             else:
@@ -136,9 +117,9 @@ class _Reader:
             begin += size
         return whole
 
-    def _buffer(self, tensor: Tensor) -> Place:
+    def _buffer(self, tensor: Tensor) -> Location:
         self._buffers.append(tensor)
-        return Place("buffer", len(self._buffers) - 1)
+        return Location("buffer", len(self._buffers) - 1)
 
     def _value(self, node: Any) -> Any:
         """Return the place of an expression, or a list of places for a tuple."""
@@ -155,47 +136,16 @@ class _Reader:
             "only static tensor computations run on a board",
         )
 
-    def _constant(self, node: Any) -> Place:
+    def _constant(self, node: Any) -> Location:
         tensor = tensor_of(node.ty, "a constant")
         array = np.ascontiguousarray(node.value.numpy()).reshape(tensor.shape)
         for number, known in enumerate(self._constants):
             if known.dtype == array.dtype and known.shape == array.shape and known.tobytes() == array.tobytes():
-                return Place("constant", number)
+                return Location("constant", number)
         self._constants.append(array)
-        return Place("constant", len(self._constants) - 1)
+        return Location("constant", len(self._constants) - 1)
 
-    def _flat(self, value: Any) -> list[Place]:
+    def _flat(self, value: Any) -> list[Location]:
         if isinstance(value, list):
             return [place for item in value for place in self._flat(item)]
         return [value]
-
-
-def tensor_of(kind: Any, name: str) -> Tensor:
-    """Return the tensor that a Relax type describes.
-
-    Raises:
-        CompileError: it is not a tensor of static shape, known element type and sensible size.
-    """
-    if not isinstance(kind, relax.TensorType) or kind.shape is None:
-        raise CompileError(f"{name}: is not a tensor of known shape, but {kind}")
-    extents = list(kind.shape)
-    if not all(isinstance(extent, tirx.IntImm) for extent in extents):
-        raise CompileError(
-            f"{name}: has a shape that is known only at run time: {tuple(str(extent) for extent in extents)}",
-            "give every dimension a fixed size when exporting the model",
-        )
-    shape, dtype = tuple(int(extent) for extent in extents), str(getattr(kind.dtype, "dtype", kind.dtype))
-    if dtype not in ELEMENT_TYPES:
-        raise CompileError(
-            f"{name}: has elements of type {dtype}, which is not supported",
-            f"supported are {', '.join(ELEMENT_TYPES)}",
-        )
-    tensor = Tensor(name, shape, dtype)
-    if tensor.size_bytes == 0:
-        raise CompileError(f"{name}: has no elements (shape {shape})", "remove empty tensors from the model")
-    if tensor.size_bytes > MAX_TENSOR_BYTES:
-        raise CompileError(
-            f"{name}: is absurdly large: shape {shape}, {tensor.size_bytes} bytes",
-            f"no tensor may have more than {MAX_TENSOR_BYTES} bytes",
-        )
-    return tensor

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from utvm.compiler import onnx_file, relax_file, tflite_file, torch_file
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
+from utvm.compiler.read import onnx_file, relax_file, tflite_file, torch_file
 from utvm.errors import ConfigError
 
 MAX_FILE_BYTES = 1 << 28
@@ -15,7 +15,8 @@ def load(path: Path) -> Model:
     """Read a model file.
 
     It may be TensorFlow Lite; ONNX, with the files that its weights may lie in; a Relax module, as TVM's JSON or
-    as Python, which is run (see :func:`utvm.compiler.relax_file.from_python`); or an archive of ``torch.export``.
+    as Python, which is run (see :func:`utvm.compiler.read.relax_file.from_python`); or an archive of
+    ``torch.export``.
 
     Raises:
         ConfigError: there is no such file, or it is not a whole model of one of these formats.

@@ -10,7 +10,7 @@ _CHARACTER = 6.6  # Width of one in a label.
 
 
 @dataclass(frozen=True)
-class Bar:
+class Rectangle:
     """A block as a rectangle: its corner, its size, and what its colour and label are."""
 
     block: Block
@@ -41,7 +41,7 @@ class Plot:
     size: int
     width: float
     height: float
-    bars: tuple[Bar, ...]
+    rectangles: tuple[Rectangle, ...]
     steps: tuple[Mark, ...]
     addresses: tuple[Mark, ...]
     bound: float | None
@@ -58,7 +58,7 @@ def _plot(library: Library, region: str, size: int, bound: int | None) -> Plot:
     # Time goes from the writing of the inputs to the reading of the outputs.
     columns = len(library.calls) + 2
     column, unit = _WIDTH / columns, _HEIGHT / size
-    bars = []
+    rectangles = []
     for block in library.blocks:
         if block.region != region:
             continue
@@ -69,7 +69,7 @@ def _plot(library: Library, region: str, size: int, bound: int | None) -> Plot:
             f"{_moment(library, block.first)} to {_moment(library, block.last)}"
         )
         y = _HEIGHT - (block.offset + block.size) * unit
-        bars.append(Bar(block, (block.first + 1) * column, max(y, 0.0), width, height, label, hint))
+        rectangles.append(Rectangle(block, (block.first + 1) * column, max(y, 0.0), width, height, label, hint))
     every = -(-columns // 24)
     steps = [Mark((step + 1.5) * column, str(step)) for step in range(0, len(library.calls), every)]
     marks = [Mark(_HEIGHT - number * unit, f"{number:,}") for number in range(0, size + 1, _pace(size))]
@@ -78,7 +78,7 @@ def _plot(library: Library, region: str, size: int, bound: int | None) -> Plot:
         size,
         _WIDTH,
         _HEIGHT,
-        tuple(bars),
+        tuple(rectangles),
         tuple(steps),
         tuple(marks),
         None if bound is None else _HEIGHT - bound * unit,

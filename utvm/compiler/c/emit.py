@@ -10,13 +10,13 @@ import jinja2
 import numpy.typing as npt
 
 from utvm import runtime
-from utvm.compiler.description import Argument, describe
-from utvm.compiler.helpers import helper_definitions
+from utvm.compiler.c.description import Argument, describe
+from utvm.compiler.c.helpers import helper_definitions
+from utvm.compiler.c.literals import C_TYPES, literal
+from utvm.compiler.c.printer import ALIGNMENT, CFunction
 from utvm.compiler.library import Arena, Call, EntryPoint, Library, Tensor
-from utvm.compiler.literals import C_TYPES, literal
-from utvm.compiler.plan import WORKSPACE_ALIGNMENT, Plan
-from utvm.compiler.printer import ALIGNMENT, CFunction
-from utvm.compiler.steps import Graph, Place, Step
+from utvm.compiler.memory.plan import WORKSPACE_ALIGNMENT, Plan
+from utvm.compiler.memory.steps import Graph, Location, Step
 from utvm.templates import templates_of
 
 _LINE = 110  # Characters in a line of C.
@@ -216,7 +216,7 @@ class _Calls:
         placement = self._plan.placement(kind, number)
         return f"{placement.region} + {placement.offset + offset}"
 
-    def _address(self, place: Place, *, writable: bool = False) -> str:
+    def _address(self, place: Location, *, writable: bool = False) -> str:
         if place.kind == "constant":
             return _constant_name(self._name, place.number)
         tensors = {"input": self._graph.inputs, "buffer": self._graph.buffers, "output": self._graph.outputs}
@@ -254,7 +254,7 @@ def _describe(tensor: Tensor) -> str:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    environment = templates_of("utvm.compiler")
+    environment = templates_of("utvm.compiler.c")
     environment.filters["describe"] = _describe
     environment.filters["float_literal"] = lambda value: literal(value, "float32")
     return environment

@@ -8,7 +8,7 @@ import onnx.external_data_helper
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from utvm.compiler.model import Model
-from utvm.compiler.validate import check
+from utvm.compiler.read.onnx_validate import check
 from utvm.errors import ConfigError
 
 MAX_DATA_BYTES = 1 << 28

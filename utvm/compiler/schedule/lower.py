@@ -7,8 +7,8 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from utvm.compiler.expression import dtype_of
-from utvm.compiler.schedule import schedule
+from utvm.compiler.schedule.loops import schedule
+from utvm.compiler.tvm_types import element_type
 
 C_TARGET = tvm.target.Target({"kind": "c"})
 """Generic C: decides which math functions are called, nothing about a CPU."""
@@ -60,7 +60,7 @@ def _name_floor_divisions(function: Any) -> Any:
         def replace(node: Any) -> Any:
             if not (_reads_elements(node.a) or _reads_elements(node.b)):
                 return node
-            return tirx.call_pure_extern(node.ty, f"{operation}_{dtype_of(node)}", node.a, node.b)
+            return tirx.call_pure_extern(node.ty, f"{operation}_{element_type(node)}", node.a, node.b)
 
         return replace
 

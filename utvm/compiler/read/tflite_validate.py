@@ -5,9 +5,8 @@ import re
 
 import numpy as np
 
-from utvm.compiler.library import ELEMENT_TYPES, item_bytes
-from utvm.compiler.tflite_file import TfliteGraph, TfliteOperator, TfliteTensor
-from utvm.compiler.validate import MAX_TENSOR_BYTES
+from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, item_bytes
+from utvm.compiler.read.tflite_graph import TfliteGraph, TfliteOperator, TfliteTensor
 from utvm.errors import CompileError
 
 SUPPORTED = frozenset(

@@ -1,4 +1,4 @@
-"""Reading a TensorFlow Lite file into plain records, with everything checked before TVM sees it.
+"""A TensorFlow Lite file in plain records.
 
 Field numbers are those of ``tensorflow/lite/schema/schema.fbs``, in the order of its tables.
 """
@@ -10,12 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import tflite
 
-from utvm.compiler.flatbuffer import Buffer, Table
-from utvm.compiler.model import Model
+from utvm.compiler.read.flatbuffer import Buffer, Table
 from utvm.errors import CompileError
-
-IDENTIFIER = b"TFL3"
-"""What stands at byte 4 of every file."""
 
 MAX_RANK = 8
 """TensorFlow Lite itself has no operator for tensors of more dimensions."""
@@ -93,25 +89,6 @@ class TfliteGraph:
     operators: tuple[TfliteOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-
-
-def from_tflite(content: bytes, name: str, origin: str | None = None) -> Model:
-    """Take a TensorFlow Lite file.
-
-    Args:
-        name: a C identifier.
-        origin: what messages call the model.
-
-    Raises:
-        ConfigError: it is damaged, or only a part of a file.
-        CompileError: it is a model, but not one that can run on a board.
-    """
-    # Checks read what is defined here.
-    from utvm.compiler.tflite_validate import check
-
-    origin = origin or f"TFLite model {name}"
-    check(read(content, origin), origin)
-    return Model(name, origin, "tflite", content)
 
 
 def read(content: bytes, origin: str) -> TfliteGraph:

@@ -8,6 +8,7 @@ import ast
 import json
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,17 @@ def is_relax_python(content: bytes) -> bool:
     return any(name.split(".")[0] == "tvm" for name in imported)
 
 
+def from_module(module: Any, name: str) -> Model:
+    """Take a Relax module, whose ``main`` maps tensors of static shape to a tensor or a tuple of tensors.
+
+    Args:
+        name: a C identifier.
+    """
+    import tvm
+
+    return Model(name, f"Relax module {name}", "relax", str(tvm.ir.save_json(module)).encode())
+
+
 def from_json(content: bytes, name: str, origin: str) -> Model:
     """Take a Relax module as ``tvm.ir.save_json`` writes it.
 
@@ -91,8 +103,6 @@ def from_python(path: Path, name: str, origin: str) -> Model:
     """
     import tvm
 
-    from utvm.compiler.frontend import from_relax
-
     try:
         names = runpy.run_path(str(path), run_name="utvm_model")
     except (Exception, SystemExit) as error:  # whatever its author wrote
@@ -101,8 +111,7 @@ def from_python(path: Path, name: str, origin: str) -> Model:
     if len({id(value) for value in modules.values()}) != 1:
         found = ", ".join(modules) or "none"
         raise CompileError(f"{origin}: must define one Relax module, but defines {found}")
-    model = from_relax(next(iter(modules.values())), name)
-    return Model(name, origin, "relax", model.content)
+    return replace(from_module(next(iter(modules.values())), name), origin=origin)
 
 
 def _check_structure(content: bytes, origin: str) -> None:

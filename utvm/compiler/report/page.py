@@ -9,7 +9,7 @@ from pathlib import Path
 import jinja2
 
 from utvm.compiler.library import Library
-from utvm.compiler.picture import plots
+from utvm.compiler.report.picture import plots
 from utvm.errors import ConfigError
 from utvm.templates import templates_of
 
@@ -96,7 +96,7 @@ def plan_svg(library: Library) -> str:
 
 @functools.cache
 def _templates() -> jinja2.Environment:
-    environment = templates_of("utvm.compiler", html=True)
+    environment = templates_of("utvm.compiler.report", html=True)
     environment.filters["thousands"] = lambda value: f"{value:,}"
     environment.filters["at"] = lambda value: f"{value:.2f}"
     return environment

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from utvm.compiler.helpers import is_helper
-from utvm.compiler.literals import C_TYPES, literal
+from utvm.compiler.c.helpers import is_helper
+from utvm.compiler.c.literals import C_TYPES, literal
+from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError
 
 _POSTFIX, _UNARY, _CONDITIONAL = 15, 14, 3
@@ -60,12 +61,6 @@ class Text:
         return self.text if self.precedence >= precedence else f"({self.text})"
 
 
-def dtype_of(node: Any) -> str:
-    """Return the numpy name of an expression's or variable's element type."""
-    kind = getattr(node.ty, "dtype", node.ty)
-    return str(getattr(kind, "dtype", kind))
-
-
 class ExpressionPrinter:
     """Prints expressions and collects what they need.
 
@@ -117,11 +112,11 @@ class ExpressionPrinter:
             self._index_depth -= 1
 
     def _print_IntImm(self, node: Any) -> Text:
-        text = literal(int(node.value), dtype_of(node))
+        text = literal(int(node.value), element_type(node))
         return Text(text, _UNARY if text.startswith("-") else _POSTFIX)
 
     def _print_FloatImm(self, node: Any) -> Text:
-        text = literal(float(node.value), dtype_of(node))
+        text = literal(float(node.value), element_type(node))
         return Text(text, _UNARY if text.startswith("-") else _POSTFIX)
 
     def _print_Var(self, node: Any) -> Text:
@@ -136,14 +131,14 @@ class ExpressionPrinter:
 
     def _print_Cast(self, node: Any) -> Text:
         value = self.print(node.value)
-        return Text(f"({C_TYPES[dtype_of(node)]}){value.at_least(_UNARY)}", _UNARY, value.is_data)
+        return Text(f"({C_TYPES[element_type(node)]}){value.at_least(_UNARY)}", _UNARY, value.is_data)
 
     def _print_Not(self, node: Any) -> Text:
         value = self.print(node.a)
         return Text(f"!{value.at_least(_UNARY)}", _UNARY, value.is_data)
 
     def _print_BitwiseNot(self, node: Any) -> Text:
-        return self._bitwise_not(node.a, dtype_of(node))
+        return self._bitwise_not(node.a, element_type(node))
 
     def _print_Select(self, node: Any) -> Text:
         return self._choice(node.condition, node.true_value, node.false_value)
@@ -159,7 +154,7 @@ class ExpressionPrinter:
         if name in _OPERATOR_CALLS:
             return self._arithmetic(_OPERATOR_CALLS[name], *arguments)
         if name == "bitwise_not":
-            return self._bitwise_not(arguments[0], dtype_of(node))
+            return self._bitwise_not(arguments[0], element_type(node))
         if name == "if_then_else":
             return self._choice(*arguments)
         if name in ("call_pure_extern", "call_extern"):
@@ -188,7 +183,7 @@ class ExpressionPrinter:
     def _arithmetic(self, kind: str, a: Any, b: Any) -> Text:
         left, right = self.print(a), self.print(b)
         is_data = left.is_data or right.is_data
-        dtype = dtype_of(a)
+        dtype = element_type(a)
         if kind == "Mod" and dtype in _FLOATS:
             return self._math_call("fmod", a, b)
         if kind in _WRAPPING and dtype in ("int32", "int64") and is_data and not self._index_depth:
@@ -234,7 +229,7 @@ class ExpressionPrinter:
     def _math_call(self, name: str, *arguments: Any) -> Text:
         printed = [self.print(argument) for argument in arguments]
         # isnan is a macro for all types.
-        suffix = "f" if dtype_of(arguments[0]) == "float32" and name != "isnan" else ""
+        suffix = "f" if element_type(arguments[0]) == "float32" and name != "isnan" else ""
         return Text(
             f"{name}{suffix}({', '.join(item.text for item in printed)})",
             is_data=any(item.is_data for item in printed),
@@ -246,7 +241,7 @@ class ExpressionPrinter:
         return Text(f"({C_TYPES[dtype]})({text})" if dtype in _NARROW else text, _UNARY, value.is_data)
 
     def _helper(self, operation: str, a: Any, b: Any) -> Text:
-        return self._call_helper(operation, dtype_of(a), self.print(a), self.print(b))
+        return self._call_helper(operation, element_type(a), self.print(a), self.print(b))
 
     def _call_helper(self, operation: str, dtype: str, left: Text, right: Text) -> Text:
         name = f"{operation}_{dtype}"

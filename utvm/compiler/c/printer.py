@@ -8,11 +8,12 @@ from typing import Any
 import tvm_ffi
 from tvm import ir
 
-from utvm.compiler.expression import ExpressionPrinter, dtype_of
-from utvm.compiler.helpers import is_helper
+from utvm.compiler.c.expression import ExpressionPrinter
+from utvm.compiler.c.helpers import is_helper
+from utvm.compiler.c.literals import C_TYPES
 from utvm.compiler.library import item_bytes
-from utvm.compiler.literals import C_TYPES
 from utvm.compiler.names import Scope
+from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError
 
 ALIGNMENT = 16
@@ -21,7 +22,7 @@ ALIGNMENT = 16
 _LOCAL_BYTES = 64  # Buffers up to this size live on the stack, where a C compiler turns them into registers.
 _WORKSPACE = "workspace"
 _OPERATOR = "utvm.operator"  # Its parameters: inputs, constants, one output.
-_OVERLAP = "utvm.overlap"  # As :mod:`utvm.compiler.overlap` describes it.
+_OVERLAP = "utvm.overlap"  # As :mod:`utvm.compiler.memory.overlap` describes it.
 _LINE = 110  # Characters, longer prototypes are broken.
 
 
@@ -105,7 +106,7 @@ class _FunctionPrinter:
         tvm_ffi.structural_walk(function.body, (ir.Var, self._count), order="pre")
 
     def print(self, name: str) -> CFunction:
-        parameters = {self._names.of(item): dtype_of(item) for item in self._function.params}
+        parameters = {self._names.of(item): element_type(item) for item in self._function.params}
         self._dtypes.update(parameters)
         if self._function.attrs and _OPERATOR in self._function.attrs:
             # C helpers write its output through a pointer.
@@ -182,7 +183,7 @@ class _FunctionPrinter:
         mark = self._names.mark()
         variable = self._names.of(node.loop_var)
         advance = f"++{variable}" if step == "1" else f"{variable} += {step}"
-        c_type = C_TYPES[dtype_of(node.loop_var)]
+        c_type = C_TYPES[element_type(node.loop_var)]
         self._block(f"for ({c_type} {variable} = {first}; {variable} < {end}; {advance}) {{", node.body)
         self._names.release_since(mark)
         self._line("}")
@@ -210,7 +211,7 @@ class _FunctionPrinter:
         name = self._names.of(node.var)
         if value.is_data:
             self._expressions.data_variables.add(name)
-        self._line(f"const {C_TYPES[dtype_of(node.var)]} {name} = {value.text};")
+        self._line(f"const {C_TYPES[element_type(node.var)]} {name} = {value.text};")
 
     def _print_Evaluate(self, node: Any) -> None:
         if type(node.value).__name__ != "IntImm":  # An empty statement is an evaluation of 0.
@@ -219,12 +220,12 @@ class _FunctionPrinter:
     def _print_DeclBuffer(self, node: Any) -> None:
         (owner,) = node.data.args
         name = self._names.of(owner)
-        if dtype_of(node.buffer) != self._dtypes[name]:
+        if element_type(node.buffer) != self._dtypes[name]:
             raise CompileError("the C printer does not know buffers that change their element type")
         self._names.alias(node.buffer, name)
 
     def _print_AllocBuffer(self, node: Any) -> None:
-        name, dtype = self._names.of(node.buffer), dtype_of(node.buffer)
+        name, dtype = self._names.of(node.buffer), element_type(node.buffer)
         elements = math.prod(int(extent) for extent in node.buffer.shape)
         size = elements * item_bytes(dtype)
         self._dtypes[name] = dtype

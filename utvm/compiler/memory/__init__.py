@@ -1,0 +1,1 @@
+"""Working memory: the graph of a model, what may lie over what, and where everything lies."""

@@ -1,0 +1,1 @@
+"""Model files: each format is checked before TVM sees it."""

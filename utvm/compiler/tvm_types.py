@@ -1,0 +1,56 @@
+"""What Relax and TIRx types say about tensors."""
+
+from typing import Any
+
+from tvm import relax, tirx
+
+from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, Tensor
+from utvm.errors import CompileError
+
+
+def element_type(node: Any) -> str:
+    """Return the numpy name of the element type of a TIRx expression, variable or buffer."""
+    kind = getattr(node.ty, "dtype", node.ty)
+    return str(getattr(kind, "dtype", kind))
+
+
+def dtype_of(kind: Any) -> str:
+    """Return the element type of a Relax type, as numpy's name; empty for what is not a tensor."""
+    dtype = getattr(kind, "dtype", "")
+    return str(getattr(dtype, "dtype", dtype))
+
+
+def shape_of(kind: Any) -> tuple[int, ...]:
+    """Return the shape of a Relax tensor type."""
+    return tuple(int(extent) for extent in kind.shape)
+
+
+def tensor_of(kind: Any, name: str) -> Tensor:
+    """Return the tensor that a Relax type describes.
+
+    Raises:
+        CompileError: it is not a tensor of static shape, known element type and sensible size.
+    """
+    if not isinstance(kind, relax.TensorType) or kind.shape is None:
+        raise CompileError(f"{name}: is not a tensor of known shape, but {kind}")
+    extents = list(kind.shape)
+    if not all(isinstance(extent, tirx.IntImm) for extent in extents):
+        raise CompileError(
+            f"{name}: has a shape that is known only at run time: {tuple(str(extent) for extent in extents)}",
+            "give every dimension a fixed size when exporting the model",
+        )
+    shape, dtype = tuple(int(extent) for extent in extents), str(getattr(kind.dtype, "dtype", kind.dtype))
+    if dtype not in ELEMENT_TYPES:
+        raise CompileError(
+            f"{name}: has elements of type {dtype}, which is not supported",
+            f"supported are {', '.join(ELEMENT_TYPES)}",
+        )
+    tensor = Tensor(name, shape, dtype)
+    if tensor.size_bytes == 0:
+        raise CompileError(f"{name}: has no elements (shape {shape})", "remove empty tensors from the model")
+    if tensor.size_bytes > MAX_TENSOR_BYTES:
+        raise CompileError(
+            f"{name}: is absurdly large: shape {shape}, {tensor.size_bytes} bytes",
+            f"no tensor may have more than {MAX_TENSOR_BYTES} bytes",
+        )
+    return tensor
