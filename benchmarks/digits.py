@@ -31,7 +31,7 @@ def main() -> None:
 
 def measure(board: Board, model: Path, images: npt.NDArray[Any]) -> None:
     """Print exact counts; a second run of the same input shows that they repeat."""
-    library = compiler.compile_model(compiler.load(model), features=board.features)
+    library = compiler.compile_model(compiler.load(model), target=board.target)
     image = firmware.build(board, [library])
     with (
         tempfile.TemporaryDirectory() as logs,

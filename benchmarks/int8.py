@@ -90,7 +90,7 @@ def compile_anew(model: Model, board: Board) -> tuple[Library, float]:
     from utvm.compiler.build import build_library  # as compile_model does on a miss
 
     start = time.monotonic()
-    library = build_library(model, library_name(model.name), board.features, Memory())
+    library = build_library(model, library_name(model.name), board.target, Memory())
     return library, time.monotonic() - start
 
 

@@ -98,7 +98,7 @@ def seconds_a_sample(session: Session, model: str) -> float:
 
 def compare_with_the_debug_port(board: Board, folder: Path) -> dict[str, float]:
     """Run the same samples both ways behind a slow probe."""
-    library = compiler.compile_model(compiler.load(quantize.MODEL), features=board.features)
+    library = compiler.compile_model(compiler.load(quantize.MODEL), target=board.target)
     with bench(board, folder, LATENCY_US) as ready:
         with HostDriven(ready, firmware.build(board, [library])) as driven:
             through_probe = seconds_a_sample(driven, library.name)

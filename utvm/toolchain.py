@@ -28,16 +28,18 @@ DIRECTORY = ROOT / "toolchains"
 class Cpu(Record):
     """A row of a toolchain file: the flags for one core with its floating-point unit.
 
-    ``architecture`` names the folder of the runtime that has the start-up code for it. ``features`` are what the
-    compiler may use beyond plain C: ``dsp`` is Arm's DSP extension (dual 16-bit multiply-accumulate). ``traps``
-    are mistakes of a program that are faults on it, not on every CPU. ``breakpoint_kind`` is what GDB's protocol
-    calls a breakpoint in its code: for Arm, 2 is Thumb and 4 is not. ``handler_stack`` is how many bytes of stack
-    its fault handler needs, and what else runs on the same.
+    ``architecture`` names the folder of the runtime that has the start-up code for it, ``core`` is its maker's
+    name of it. ``extensions`` are what kernels may use beyond plain C: ``dsp`` is Arm's DSP extension (dual 16-bit
+    multiply-accumulate); one that no kernel knows changes nothing. ``traps`` are mistakes of a program that are
+    faults on it, not on every CPU. ``breakpoint_kind`` is what GDB's protocol calls a breakpoint in its code: for
+    Arm, 2 is Thumb and 4 is not. ``handler_stack`` is how many bytes of stack its fault handler needs, and what
+    else runs on the same.
     """
 
     architecture: str
+    core: str
     flags: tuple[str, ...]
-    features: frozenset[Literal["dsp"]] = frozenset()
+    extensions: frozenset[Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$")]] = frozenset()
     traps: frozenset[Literal["division by zero", "code that is not Thumb"]] = frozenset()
     breakpoint_kind: Literal[2, 4] = 2
     handler_stack: Annotated[int, Field(gt=0, multiple_of=16)] = 256

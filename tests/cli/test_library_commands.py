@@ -22,7 +22,11 @@ def test_a_package_is_written_for_a_board_s_cpu(tmp_path: Path) -> None:
     with tarfile.open(archive) as tar:
         facts = tar.extractfile("./metadata.json")
         assert facts
-        assert json.load(facts)["utvm"]["features"] == ["dsp"]
+        assert json.load(facts)["utvm"]["target"] == {
+            "core": "cortex-m7",
+            "extensions": ["dsp"],
+            "row": "arm-none-eabi/cortex-m7-fpv5-sp",
+        }
 
 
 @pytest.mark.slow

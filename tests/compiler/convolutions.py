@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from utvm.compiler import Target
 from utvm.compiler.c.helpers import helper_definitions
 from utvm.compiler.c.printer import CFunction, print_function
 from utvm.compiler.integer.convolution import make
@@ -18,7 +19,7 @@ from utvm.process import run
 
 Int8 = npt.NDArray[np.int8]
 
-DSP = frozenset({"dsp"})
+DSP = Target(extensions=("dsp",))
 _HEADERS = "#include <stdint.h>\n#include <stdbool.h>\n#include <string.h>\n#include <math.h>\n"
 _FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
 
@@ -126,8 +127,8 @@ def _rescaled(value: npt.NDArray[np.int64], rescale: Rescale) -> npt.NDArray[np.
 class Functions:
     """The C functions of some convolutions, ``operator_0`` and so on."""
 
-    def __init__(self, records: Sequence[Convolution], features: frozenset[str]) -> None:
-        self.operators: list[Operator] = [make(record, features) for record in records]
+    def __init__(self, records: Sequence[Convolution], target: Target) -> None:
+        self.operators: list[Operator] = [make(record, target) for record in records]
         functions = {f"operator_{number}": each.function for number, each in enumerate(self.operators)}
         lowered = lower(functions)
         self.printed: list[CFunction] = [print_function(name, body) for name, body in lowered.items()]

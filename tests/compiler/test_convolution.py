@@ -10,6 +10,8 @@ from cortex_m7 import run_on_cortex_m7
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from utvm.compiler import Target
+
 _SHAPES = [
     Shape(),
     Shape(channels=3, outputs=5, filter=(5, 5), padding=(2, 2, 2, 2)),
@@ -35,15 +37,15 @@ _SANITIZERS = ["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=all"]
 
 
 @functools.cache
-def _functions(features: frozenset[str]) -> Functions:
-    return Functions(_RECORDS, features)
+def _functions(target: Target) -> Functions:
+    return Functions(_RECORDS, target)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("features", [frozenset[str](), DSP], ids=["plain", "dsp"])
+@pytest.mark.parametrize("target", [Target(), DSP], ids=["plain", "dsp"])
 @pytest.mark.parametrize("flags", [["-O2"], _SANITIZERS], ids=["optimised", "sanitized"])
-def test_convolution_equals_the_model(features: frozenset[str], flags: list[str], tmp_path: Path) -> None:
-    run = HostFunctions(_functions(features), tmp_path, flags)
+def test_convolution_equals_the_model(target: Target, flags: list[str], tmp_path: Path) -> None:
+    run = HostFunctions(_functions(target), tmp_path, flags)
     for number, record in enumerate(_RECORDS):
         inputs = random_inputs(record, number)
         np.testing.assert_array_equal(run(number, record, inputs), reference(record, inputs), str(_SHAPES[number]))
@@ -59,9 +61,9 @@ def test_convolution_equals_the_model_on_a_cortex_m7(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("features", [frozenset[str](), DSP], ids=["plain", "dsp"])
-def test_output_may_lie_as_near_to_an_input_as_the_operator_says(features: frozenset[str], tmp_path: Path) -> None:
-    functions = _functions(features)
+@pytest.mark.parametrize("target", [Target(), DSP], ids=["plain", "dsp"])
+def test_output_may_lie_as_near_to_an_input_as_the_operator_says(target: Target, tmp_path: Path) -> None:
+    functions = _functions(target)
     run = HostFunctions(functions, tmp_path)
     for number, record in enumerate(_RECORDS):
         inputs = random_inputs(record, number)
@@ -103,8 +105,8 @@ def test_any_convolution_equals_the_model(
 ) -> None:
     records = [random_record(shape, seed + number) for number, shape in enumerate(shapes)]
     assume(all(min(record.output_shape) > 0 for record in records))
-    for features in (frozenset[str](), DSP):
-        functions = Functions(records, features)
+    for target in (Target(), DSP):
+        functions = Functions(records, target)
         run = HostFunctions(functions, tmp_path_factory.mktemp("any"), ["-O1"])
         for number, record in enumerate(records):
             inputs = random_inputs(record, seed)

@@ -8,7 +8,7 @@ import pytest
 from host_library import FLAGS, write_sources
 
 from hil_tests.operator_cases import OPERATOR_CASES
-from utvm.compiler import compile_model, load
+from utvm.compiler import Target, compile_model, load
 from utvm.compiler.build import build_library
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits" / "digits.onnx"
@@ -66,6 +66,17 @@ def test_a_relax_model_has_the_same_digest_when_it_is_made_again() -> None:
     case = next(case for case in OPERATOR_CASES if case.name == "conv2d_nhwc")
     assert case.model().format == "relax"
     assert case.model().digest == case.model().digest
+
+
+def test_a_library_says_what_it_was_made_for_and_only_extensions_change_its_c() -> None:
+    model = load(DIGITS.with_name("digits_int8.tflite"))
+    targets = [Target(), Target("slow", row="a/slow"), Target("fast", ("dsp",), "a/fast")]
+    plain, slow, fast = (compile_model(model, target=target) for target in targets)
+    assert [library.target for library in (plain, slow, fast)] == targets
+    assert slow.sources == plain.sources
+    assert slow.digest != plain.digest
+    assert "dot_columns" in fast.sources["digits_int8_operators.c"]
+    assert "dot_columns" not in plain.sources["digits_int8_operators.c"]
 
 
 def test_a_cached_library_needs_no_tvm_and_is_equal() -> None:

@@ -12,7 +12,7 @@ from host_library import HostLibrary
 from models.digits import quantize
 from models.digits.data import HELD_OUT, held_out, training
 from models.tflite_reference import tflite_micro
-from utvm.compiler import Model, compile_model, load, reference
+from utvm.compiler import Model, Target, compile_model, load, reference
 
 FOLDER = Path(__file__).parents[2] / "models" / "digits"
 
@@ -49,12 +49,12 @@ def test_the_int8_model_is_as_right_as_the_readme_says() -> None:
     assert row.replace("%", " %") in text
 
 
-@pytest.mark.parametrize("features", [frozenset[str](), frozenset({"dsp"})], ids=["plain", "dsp"])
+@pytest.mark.parametrize("target", [Target(), Target(extensions=("dsp",))], ids=["plain", "dsp"])
 @pytest.mark.parametrize("executor", ["aot", "graph"])
 def test_int8_library_equals_the_reference_kernels_on_every_held_out_image(
-    tmp_path: Path, features: frozenset[str], executor: Literal["aot", "graph"]
+    tmp_path: Path, target: Target, executor: Literal["aot", "graph"]
 ) -> None:
-    library = compile_model(load(quantize.MODEL), features=features, executor=executor)
+    library = compile_model(load(quantize.MODEL), target=target, executor=executor)
     compiled = HostLibrary(library, tmp_path, ["-O2"])
     images = quantize.quantized_images(held_out()[0])
     expected = tflite_micro(quantize.MODEL.read_bytes(), [[image[None]] for image in images])

@@ -11,7 +11,7 @@ from host_library import HostLibrary
 
 from models.tflite_reference import tflite_micro
 from models.tflite_writer import Builder
-from utvm.compiler import compile_model, from_tflite
+from utvm.compiler import Target, compile_model, from_tflite
 
 _WEIGHT_SCALE = 0.004
 
@@ -126,12 +126,12 @@ _NETWORKS: dict[str, tuple[Callable[[], bytes], tuple[int, ...], str]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("features", [frozenset(), frozenset({"dsp"})], ids=["plain", "dsp"])
+@pytest.mark.parametrize("target", [Target(), Target(extensions=("dsp",))], ids=["plain", "dsp"])
 @pytest.mark.parametrize("network", _NETWORKS)
-def test_network_equals_the_reference_kernels(network: str, features: frozenset[str], tmp_path: Path) -> None:
+def test_network_equals_the_reference_kernels(network: str, target: Target, tmp_path: Path) -> None:
     build, shape, dtype = _NETWORKS[network]
     content = build()
-    library = compile_model(from_tflite(content, "network"), features=features)
+    library = compile_model(from_tflite(content, "network"), target=target)
     assert not library.leftovers
     ours = HostLibrary(library, tmp_path)
     generator = np.random.default_rng(9)

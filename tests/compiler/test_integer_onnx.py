@@ -11,7 +11,7 @@ from host_library import HostLibrary
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from utvm.compiler import compile_model, from_onnx
+from utvm.compiler import Target, compile_model, from_onnx
 
 Array = npt.NDArray[Any]
 
@@ -179,13 +179,11 @@ def _scaled(values: Array, factors: Array) -> Array:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("opset", "dense"), [(13, "Gemm"), (19, "MatMul")])
-@pytest.mark.parametrize("features", [frozenset(), frozenset({"dsp"})], ids=["plain", "dsp"])
-def test_quantised_network_runs_in_integers(
-    opset: int, dense: str, features: frozenset[str], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("target", [Target(), Target(extensions=("dsp",))], ids=["plain", "dsp"])
+def test_quantised_network_runs_in_integers(opset: int, dense: str, target: Target, tmp_path: Path) -> None:
     network = _Network()
     content = network.build(opset, dense).SerializeToString()
-    library = compile_model(from_onnx(content, "network"), features=features)
+    library = compile_model(from_onnx(content, "network"), target=target)
     assert not library.leftovers
     ours, exact = HostLibrary(library, tmp_path), _Exact(network.stored)
     # The reference evaluator knows these operators from operator set 19 on; they were the same before.

@@ -12,7 +12,7 @@ from host_library import HostLibrary
 
 from hil_tests.int8_cases import INT8_CASES, Int8Case
 from models.tflite_reference import tflite_micro
-from utvm.compiler import compile_model, from_tflite, load
+from utvm.compiler import Target, compile_model, from_tflite, load
 
 _MODELS = os.environ.get("UTVM_MODEL_CACHE", "")
 _GOLDENS = "goldens.json"
@@ -35,9 +35,9 @@ def test_each_case_has_its_own_name() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not _MODELS, reason="UTVM_MODEL_CACHE names no folder with the MLPerf Tiny models")
-@pytest.mark.parametrize("features", [frozenset[str](), frozenset({"dsp"})], ids=["plain", "dsp"])
+@pytest.mark.parametrize("target", [Target(), Target(extensions=("dsp",))], ids=["plain", "dsp"])
 @pytest.mark.parametrize("network", _NETWORKS)
-def test_network_equals_the_reference_kernels(network: str, features: frozenset[str], tmp_path: Path) -> None:
+def test_network_equals_the_reference_kernels(network: str, target: Target, tmp_path: Path) -> None:
     file = Path(_MODELS) / network
     golden = json.loads((file.parent / _GOLDENS).read_text())["models"][network]
     model = load(file)
@@ -50,7 +50,7 @@ def test_network_equals_the_reference_kernels(network: str, features: frozenset[
     assert expected[0][0].ravel().tolist() == golden
     executors: tuple[Literal["aot", "graph"], ...] = ("aot", "graph")
     for executor in executors:
-        compiled = compile_model(model, features=features, executor=executor)
+        compiled = compile_model(model, target=target, executor=executor)
         (tmp_path / executor).mkdir()
         library = HostLibrary(compiled, tmp_path / executor, ["-O2"])
         for sample, outputs in zip(samples, expected, strict=True):

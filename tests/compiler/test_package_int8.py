@@ -10,14 +10,15 @@ from package_user import build_and_run, build_and_run_on_arm, printed, unpack
 from models.digits import quantize
 from models.digits.data import held_out
 from models.tflite_reference import tflite_micro
+from utvm.compiler import Target
 from utvm.compiler.package import package_model
 
 IMAGE = quantize.quantized_images(held_out()[0][:1])[0][None]
 
 
-def packaged(executor: Literal["aot", "graph"], features: frozenset[str], folder: Path) -> Path:
+def packaged(executor: Literal["aot", "graph"], target: Target, folder: Path) -> Path:
     archive = package_model(
-        quantize.MODEL, folder / "digits.tar", executor=executor, features=features, example=[IMAGE]
+        quantize.MODEL, folder / "digits.tar", executor=executor, target=target, example=[IMAGE]
     )
     return unpack(archive, folder / "package")
 
@@ -32,7 +33,7 @@ def assert_answer(text: str) -> None:
 def test_example_gives_the_reference_kernels_result(
     executor: Literal["aot", "graph"], compiler: str, tmp_path: Path
 ) -> None:
-    assert_answer(build_and_run(packaged(executor, frozenset(), tmp_path), compiler, tmp_path))
+    assert_answer(build_and_run(packaged(executor, Target(), tmp_path), compiler, tmp_path))
 
 
 @pytest.mark.slow
@@ -40,11 +41,11 @@ def test_example_gives_the_reference_kernels_result(
 def test_example_gives_the_reference_kernels_result_on_a_cortex_m(
     executor: Literal["aot", "graph"], tmp_path: Path
 ) -> None:
-    assert_answer(build_and_run_on_arm(packaged(executor, frozenset({"dsp"}), tmp_path), tmp_path))
+    assert_answer(build_and_run_on_arm(packaged(executor, Target(extensions=("dsp",)), tmp_path), tmp_path))
 
 
 def test_package_says_what_its_integers_stand_for(tmp_path: Path) -> None:
-    package = packaged("aot", frozenset(), tmp_path)
+    package = packaged("aot", Target(), tmp_path)
     own = json.loads((package / "metadata.json").read_text())["utvm"]
     header = (package / "codegen" / "host" / "include" / "digits_int8.h").read_text()
     # models/digits/quantize.py: pixels 0 to 16 become -128 to 127.

@@ -75,6 +75,6 @@ def test_the_model_s_share_is_that_of_its_symbols(board: Board) -> None:
 
 def test_the_runtime_is_under_4_kb(board: Board) -> None:
     model = load(ROOT / "models" / "digits" / "digits_int8.tflite")
-    library = compile_model(model, features=board.features)
+    library = compile_model(model, target=board.target)
     image = firmware.build(board, [library], "standing_alone", [np.zeros((1, 8, 8, 1), np.int8)])
     assert 0 < image.shares.runtime + image.shares.board < _RUNTIME_LIMIT, image.shares

@@ -21,6 +21,7 @@ from utvm.boards.parts import (
     Virtual,
     VirtualModel,
 )
+from utvm.compiler.target import Target
 from utvm.config import Record
 from utvm.toolchain import Cpu, Toolchain
 from utvm.virtual.spec import MachineSpec, Region
@@ -67,9 +68,10 @@ class AnyBoard(Record):
         return self.cpu_row.architecture
 
     @property
-    def features(self) -> frozenset[str]:
-        """What the compiler may use beyond plain C; see :class:`utvm.toolchain.Cpu`. Raises as :attr:`cpu_row`."""
-        return frozenset(self.cpu_row.features)
+    def target(self) -> Target:
+        """What models are compiled for; raises as :attr:`cpu_row`."""
+        row = self.cpu_row
+        return Target(row.core, tuple(row.extensions), f"{self.toolchain}/{self.cpu}")
 
 
 class ProcessBoard(AnyBoard):

@@ -107,7 +107,7 @@ def _prepare(
         if len(arrays) != 1:
             raise ConfigError(f"{asked.inputs}: holds {len(arrays)} arrays", "give one, with all samples in it")
         arrays = {"": made.read(*arrays.values())}
-    library = compiler.compile_model(made.model, features=board.features)
+    library = compiler.compile_model(made.model, target=board.target)
     if recipe.random and not asked.weights:
         give = " (give a file with --weights)" if recipe.takes_weights else ""
         OUT.print(f"weights: random, seed {asked.seed}{give}")
@@ -128,7 +128,7 @@ def _prepare_file(
     if asked.weights:
         raise ConfigError(f"{path}: a model file has its own weights", "leave --weights out")
     arrays = read_arrays(asked.inputs) if asked.inputs else None
-    library = compiler.compile_model(compiler.load(path), features=board.features)
+    library = compiler.compile_model(compiler.load(path), target=board.target)
     if arrays is not None:
         return library, _chosen(asked, library, arrays)
     OUT.print(f"samples: random values, seed {asked.seed} (give yours with --inputs)")

@@ -24,7 +24,7 @@ def build_firmware(model: Path, board_name: str, input_path: str, output_path: s
             f"{elf}: is no name for an ELF file", "it ends in .elf; a .bin file is written beside it"
         )
     check_places(str(elf))
-    library = compiler.compile_model(compiler.load(model), features=board.features)
+    library = compiler.compile_model(compiler.load(model), target=board.target)
     image = firmware.build(board, [library], "standing_alone", read_inputs(library, input_path))
     address, contents = image.binary
     block = elf.with_suffix(".bin")

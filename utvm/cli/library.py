@@ -27,13 +27,13 @@ class Wanted:
 
     Attributes:
         model: the file.
-        features: of the CPU of the board that was named, or none.
+        target: the CPU of the board that was named, or any.
         executor: ahead of time or by a graph description.
         memory: regions and pins.
     """
 
     model: Path
-    features: frozenset[str]
+    target: compiler.Target
     executor: Executor
     memory: Memory
 
@@ -44,7 +44,7 @@ class Wanted:
             UtvmError: it cannot be compiled, or does not fit.
         """
         return compiler.compile_model(
-            compiler.load(self.model), features=self.features, executor=self.executor, memory=self.memory
+            compiler.load(self.model), target=self.target, executor=self.executor, memory=self.memory
         )
 
 
@@ -60,10 +60,10 @@ def wanted(model: str, board: str, executor: str, memory: str, pin: str) -> Want
     """
     if not model:
         raise ConfigError("no model is named", "give one with --model FILE")
-    features = boards.load_any(board).features if board else frozenset[str]()
+    target = boards.load_any(board).target if board else compiler.Target()
     regions = tuple(_region(item) for item in memory.split(",") if item) or Memory().regions
     pins = dict(_pair(item, "--pin TENSOR=REGION") for item in pin.split(",") if item)
-    return Wanted(Path(model), features, executor_of(executor), Memory(regions, pins))
+    return Wanted(Path(model), target, executor_of(executor), Memory(regions, pins))
 
 
 def executor_of(name: str) -> Executor:
@@ -84,7 +84,7 @@ def package(asked: Wanted, output: str) -> None:
         UtvmError: the model cannot be compiled, or the archive not be written.
     """
     path = Path(output or f"{asked.model.stem}.tar")
-    package_model(asked.model, path, features=asked.features, executor=asked.executor, memory=asked.memory)
+    package_model(asked.model, path, target=asked.target, executor=asked.executor, memory=asked.memory)
     OUT.print(f"wrote {escape(str(path))}, {path.stat().st_size:,} bytes; its README.md says how it is used")
 
 

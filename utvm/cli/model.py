@@ -56,7 +56,7 @@ def run_model(
     board, kind = Where(board_name, physical, virtual, serial).find()
     chip = boards.load(board_name) if standing_alone or in_ram else None
     check_named(model)
-    library = compiler.compile_model(compiler.load(model), features=board.features, executor=executor_of(executor))
+    library = compiler.compile_model(compiler.load(model), target=board.target, executor=executor_of(executor))
     inputs = read_inputs(library, input_path)
     _check_destinations(library, output_path, json_path)
     as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
@@ -112,7 +112,7 @@ def print_size(model: Path, board_name: str, in_ram: bool) -> None:
     """
     board = boards.load(board_name)
     check_named(model)
-    library = compiler.compile_model(compiler.load(model), features=board.features)
+    library = compiler.compile_model(compiler.load(model), target=board.target)
     image = firmware.build(board, [library], in_ram=in_ram)
     table = Table("section", "in", "address", "bytes", box=None)
     for section in image.sections:

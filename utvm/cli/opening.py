@@ -71,7 +71,7 @@ def opened(
     known, kind = where.find()
     if model == Path():
         raise ConfigError("no model is named", "give one with --model FILE")
-    library = compiler.compile_model(compiler.load(model), features=known.features, executor=executor_of(executor))
+    library = compiler.compile_model(compiler.load(model), target=known.target, executor=executor_of(executor))
     image = firmware.build(known, [library], "rpc", pipe=transport)
     with contextlib.ExitStack() as stack:
         if isinstance(known, ProcessBoard):

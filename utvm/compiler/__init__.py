@@ -20,12 +20,14 @@ from utvm.compiler.read.onnx_file import from_onnx
 from utvm.compiler.read.relax_file import from_module as from_relax
 from utvm.compiler.read.tflite_file import from_tflite
 from utvm.compiler.read.torch_file import from_torch
+from utvm.compiler.target import Target
 
 __all__ = [
     "Library",
     "Memory",
     "Model",
     "Region",
+    "Target",
     "Tensor",
     "compile_model",
     "from_onnx",

@@ -21,6 +21,7 @@ from utvm.compiler.model import Model
 from utvm.compiler.names import Scope
 from utvm.compiler.schedule.legalize import legalize
 from utvm.compiler.schedule.lower import lower
+from utvm.compiler.target import ANY, Target
 from utvm.compiler.tvm_errors import tvm_errors
 from utvm.compiler.tvm_types import element_type
 
@@ -28,7 +29,7 @@ from utvm.compiler.tvm_types import element_type
 def build_library(
     model: Model,
     name: str,
-    features: frozenset[str] = frozenset(),
+    target: Target = ANY,
     memory: Memory | None = None,
     executor: str = "aot",
 ) -> Library:
@@ -36,7 +37,7 @@ def build_library(
 
     Args:
         name: C identifier that begins every global symbol of the library.
-        features: what the CPU has beyond plain C, as toolchain files name it.
+        target: what kernels are chosen for; by default, any CPU.
         memory: regions and pins; by default one region, as large as it must be.
         executor: ``aot`` for a function that calls one operator after the other, ``graph`` for a description of
             the graph and an executor that reads it.
@@ -47,7 +48,7 @@ def build_library(
     """
     imported = import_model(model)
     with tvm_errors(model.origin, "compile the model"):
-        integerized = integerize(imported.module, features)
+        integerized = integerize(imported.module, target)
         graph = _scaled(
             extract(legalize(integerized.module), imported.input_names, imported.output_names), imported
         )
@@ -64,7 +65,7 @@ def build_library(
     arguments = _arguments(graph, lowered)
     library = emit(name, graph, plan, operators, kinds, arguments, executor)
     leftovers = tuple(Leftover(each.operator, each.tensor, each.reason) for each in integerized.leftovers)
-    return replace(library, leftovers=leftovers, features=tuple(sorted(features)))
+    return replace(library, leftovers=leftovers, target=target)
 
 
 def _scaled(graph: Graph, imported: Imported) -> Graph:

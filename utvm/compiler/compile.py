@@ -10,6 +10,7 @@ from utvm.compiler.library import Library, from_json, to_json
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
+from utvm.compiler.target import ANY, Target
 from utvm.errors import ConfigError
 
 _FILE = "library.json"
@@ -20,7 +21,7 @@ def compile_model(
     model: Model,
     *,
     name: str | None = None,
-    features: frozenset[str] = frozenset(),
+    target: Target = ANY,
     memory: Memory | None = None,
     executor: Literal["aot", "graph"] = "aot",
 ) -> Library:
@@ -31,8 +32,8 @@ def compile_model(
 
     Args:
         name: begins every global symbol of the library; by default the model's name.
-        features: what the CPU has beyond plain C, as toolchain files name it (``dsp``). They choose schedules; the
-            library runs anywhere, and gives the same results.
+        target: the CPU that kernels are chosen for; by default, any. The library runs anywhere, and gives the same
+            results.
         memory: regions of RAM and what must lie where; by default one region, as large as it must be.
         executor: ``aot`` for a ``run`` that calls one operator after the other; ``graph`` for one that reads a
             description of the graph, with the same results.
@@ -47,7 +48,7 @@ def compile_model(
     symbol = library_name(name or model.name)
     cache = Cache("libraries")
     memory = memory or Memory()
-    key = content_key(model.digest, symbol, str(sorted(features)), memory.text, executor, *_tools())
+    key = content_key(model.digest, symbol, repr(target), memory.text, executor, *_tools())
     entry = cache.find(key)
     if entry:
         try:
@@ -59,7 +60,7 @@ def compile_model(
         # TVM takes seconds to import, and is needed only here.
         from utvm.compiler.build import build_library
 
-        library = build_library(model, symbol, features, memory, executor)
+        library = build_library(model, symbol, target, memory, executor)
         (directory / _FILE).write_text(to_json(library), encoding="utf-8")
 
     return from_json((cache.fetch(key, make) / _FILE).read_text(encoding="utf-8"))

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from utvm.compiler.target import ANY, Target
+
 _Record = TypeVar("_Record")
 
 _ITEM_BYTES = {
@@ -201,7 +203,7 @@ class Library:
         blocks: the memory plan.
         lower_bound_bytes: what no plan can do without: the largest sum of the bytes that one step needs.
         leftovers: operators of a quantised model that are computed in float, and why.
-        features: what the library was made for beyond plain C, sorted.
+        target: what the library was made for.
         executor: ``aot`` or ``graph``.
         entry_points: its operators, each once.
     """
@@ -218,7 +220,7 @@ class Library:
     blocks: tuple[Block, ...] = ()
     lower_bound_bytes: int = 0
     leftovers: tuple[Leftover, ...] = ()
-    features: tuple[str, ...] = ()
+    target: Target = ANY
     executor: str = "aot"
     entry_points: tuple[EntryPoint, ...] = ()
 
@@ -267,7 +269,7 @@ def from_json(text: str) -> Library:
     records: dict[str, Any] = {
         field: tuple(_record(kind, item) for item in content[field]) for field, kind in _RECORDS.items()
     }
-    return Library(**{**content, **records, "features": tuple(content["features"])})
+    return Library(**{**content, **records, "target": Target(**content["target"])})
 
 
 def _record(kind: type[_Record], content: dict[str, Any]) -> _Record:

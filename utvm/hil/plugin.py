@@ -127,7 +127,7 @@ def board(request: pytest.FixtureRequest) -> Bench:
 @pytest.fixture(scope="session")
 def compile_for_board(request: pytest.FixtureRequest) -> Callable[..., Library]:
     """Compiles a model, as :func:`utvm.compiler.compile_model` does, for what the board's CPU has."""
-    return functools.partial(compile_model, features=request.config.stash[_BOARD].features)
+    return functools.partial(compile_model, target=request.config.stash[_BOARD].target)
 
 
 @pytest.fixture(scope="session")

@@ -11,20 +11,21 @@ from utvm.compiler.integer.depthwise_dsp import make_depthwise_with_dsp
 from utvm.compiler.integer.kernel import described, with_sum_in_place
 from utvm.compiler.integer.records import Convolution, Operator, Residual
 from utvm.compiler.integer.windows import distance
+from utvm.compiler.target import Target
 
 _UNROLLED = 32  # Steps of a filter's loops.
 
 
-def make(record: Convolution, features: frozenset[str]) -> Operator:
+def make(record: Convolution, target: Target) -> Operator:
     """Make the operator of a convolution.
 
     Its function takes the input, then, with a residual, the other operand in the output's shape, then the
     constants, then the output. All tensors are NHWC; the function may see them flat.
 
     Args:
-        features: what the CPU has beyond plain C; ``dsp`` chooses kernels and weight layouts made for it.
+        target: ``dsp`` chooses kernels and weight layouts made for it.
     """
-    if "dsp" in features:
+    if "dsp" in target.extensions:
         operator = make_depthwise_with_dsp(record) if record.depthwise else make_with_dsp(record)
         if operator is not None:
             return operator

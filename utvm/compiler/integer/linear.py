@@ -19,7 +19,7 @@ _BIAS_TOLERANCE = 1e-3  # A bias scale this near to input times weights is meant
 
 
 @dataclass(frozen=True)
-class Target:
+class Goal:
     """Into what a float result is quantised.
 
     Attributes:
@@ -32,7 +32,7 @@ class Target:
     high: int
 
 
-def convolution(reader: Reader, call: Any, bias: Any | None, target: Target, name: str) -> View:
+def convolution(reader: Reader, call: Any, bias: Any | None, target: Goal, name: str) -> View:
     """Add the node of a ``relax.nn.conv2d``; return its result as the model has it.
 
     Args:
@@ -74,7 +74,7 @@ def convolution(reader: Reader, call: Any, bias: Any | None, target: Target, nam
     return View(output, None if layout == "NHWC" else order)
 
 
-def dense(reader: Reader, call: Any, bias: Any | None, target: Target, name: str) -> View:
+def dense(reader: Reader, call: Any, bias: Any | None, target: Goal, name: str) -> View:
     """Add the node of a ``relax.matmul`` by constant weights; return its result.
 
     Raises:
@@ -110,7 +110,7 @@ def _record(
     bias: Int32,
     reals: npt.NDArray[np.float64],
     real: Real,
-    target: Target,
+    target: Goal,
     *,
     strides: tuple[int, int] = (1, 1),
     dilation: tuple[int, int] = (1, 1),

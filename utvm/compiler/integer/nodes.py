@@ -10,6 +10,7 @@ from tvm import relax, tirx
 
 from utvm.compiler.integer import convolution, elementwise, pool, softmax
 from utvm.compiler.integer.records import Convolution, Operator
+from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import shape_of
 
 Record = (
@@ -69,10 +70,10 @@ class Node:
     output: Value
 
 
-def make(record: Record, features: frozenset[str]) -> Operator:
+def make(record: Record, target: Target) -> Operator:
     """Make the operator of a record."""
     if isinstance(record, Convolution):
-        return convolution.make(record, features)
+        return convolution.make(record, target)
     return _MAKERS[type(record)](record)
 
 
@@ -109,7 +110,7 @@ def to_module(
     values: Sequence[Value],
     nodes: Sequence[Node],
     result: Any,
-    features: frozenset[str],
+    target: Target,
 ) -> Any:
     """Return a Relax module that computes the nodes.
 
@@ -119,7 +120,7 @@ def to_module(
         result: a value, or a tuple of results.
     """
     builder = relax.BlockBuilder()
-    writer = _Writer(builder, features)
+    writer = _Writer(builder, target)
     for value, parameter in zip(values, parameters, strict=True):
         writer.expressions[id(value)] = parameter
     with builder.function("main", list(parameters)):
@@ -138,9 +139,9 @@ class _Writer:
         expressions: of the values so far.
     """
 
-    def __init__(self, builder: Any, features: frozenset[str]) -> None:
+    def __init__(self, builder: Any, target: Target) -> None:
         self._builder = builder
-        self._features = features
+        self._target = target
         self.expressions: dict[int, Any] = {}
         self._unshaped: dict[int, Any] = {}
 
@@ -151,7 +152,7 @@ class _Writer:
             if node.work.operator == "relax.reshape":
                 self._unshaped[hash(written)] = self._unshaped.get(hash(inputs[0]), inputs[0])
         else:
-            written = self._operator(make(node.work, self._features), inputs, node.output.shape)
+            written = self._operator(make(node.work, self._target), inputs, node.output.shape)
         self.expressions[id(node.output)] = written
 
     def nested(self, item: Any) -> Any:

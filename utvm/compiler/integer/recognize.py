@@ -10,7 +10,7 @@ from tvm import relax
 
 from utvm.compiler.integer import fixed_point, linear, pointwise, pooling, softmax
 from utvm.compiler.integer.elementwise import Addition, Lookup, Product, Quantisation
-from utvm.compiler.integer.linear import Target
+from utvm.compiler.integer.linear import Goal
 from utvm.compiler.integer.nodes import Native, Value
 from utvm.compiler.integer.quantities import Quantity, Real, View
 from utvm.compiler.integer.reader import Reader, composed, quantity_of
@@ -253,11 +253,11 @@ class Recognizer:
         core, low, high = self._without_limits(expression, target)
         call = self._reader.call(core)
         operator = operator_name(call)
-        limits = Target(target, low, high)
+        limits = Goal(target, low, high)
         if (real := self._reader.real(core)) is not None:
             table = pointwise.requantisation(real.quantity, target, low, high)
             return self._looked_up(real.view, table, "requantize", name)
-        handler: Callable[[Any, Target, str], View | None] | None = {
+        handler: Callable[[Any, Goal, str], View | None] | None = {
             "relax.nn.conv2d": self._linear,
             "relax.matmul": self._linear,
             "relax.add": self._sum,
@@ -299,12 +299,12 @@ class Recognizer:
                 return expression, low, high
             expression = call.args[0]
 
-    def _linear(self, core: Any, target: Target, name: str, bias: Any = None) -> View | None:
+    def _linear(self, core: Any, target: Goal, name: str, bias: Any = None) -> View | None:
         call = self._reader.call(core)
         make = linear.convolution if operator_name(call) == "relax.nn.conv2d" else linear.dense
         return make(self._reader, call, bias, target, name)
 
-    def _sum(self, core: Any, target: Target, name: str) -> View | None:
+    def _sum(self, core: Any, target: Goal, name: str) -> View | None:
         call = self._reader.call(core)
         operator = operator_name(call)
         if operator == "relax.add":
@@ -332,7 +332,7 @@ class Recognizer:
         )
         return View(self._reader.add(record, views, name, record.output_shape), order)
 
-    def _product(self, core: Any, target: Target, name: str) -> View | None:
+    def _product(self, core: Any, target: Goal, name: str) -> View | None:
         reals = self._operands(self._reader.call(core))
         if reals is None:
             return None

@@ -10,6 +10,7 @@ from utvm.compiler.integer.fuse import fuse
 from utvm.compiler.integer.nodes import Native, Node, Value, needed, to_module
 from utvm.compiler.integer.reader import Reader
 from utvm.compiler.integer.recognize import Recognizer, operator_name
+from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import dtype_of
 
 ROUNDING = "utvm.rounding"
@@ -41,7 +42,7 @@ class Integerized:
     leftovers: tuple[Leftover, ...]
 
 
-def integerize(module: Any, features: frozenset[str]) -> Integerized:
+def integerize(module: Any, target: Target) -> Integerized:
     """Turn quantised operators into integer ones.
 
     What lies between tensors that are dequantised and a quantisation becomes an operator in integers, bit for bit
@@ -49,7 +50,7 @@ def integerize(module: Any, features: frozenset[str]) -> Integerized:
 
     Args:
         module: a Relax module, not legalized yet.
-        features: what the CPU has beyond plain C.
+        target: what kernels are chosen for.
     """
     main = module["main"]
     bindings = [binding for block in main.body.blocks for binding in block.bindings]
@@ -67,7 +68,7 @@ def integerize(module: Any, features: frozenset[str]) -> Integerized:
     result = _values_of(reader, main.body.body)
     nodes = needed(reader.nodes, _flat(result))
     nodes = fuse(nodes, _flat(result))
-    changed = to_module(main.params, reader.parameters, nodes, result, features)
+    changed = to_module(main.params, reader.parameters, nodes, result, target)
     return Integerized(changed, _leftovers(nodes, recognizer.reasons, reader))
 
 

@@ -20,7 +20,7 @@ from utvm.compiler.package.terms import Terms
 VERSION = 7
 """Of Model Library Format."""
 
-_OWN_VERSION = 1  # Of the keys under "utvm".
+_OWN_VERSION = 2  # Of the keys under "utvm".
 _CPU = 1  # DLPack's kDLCPU: the only device type of a microcontroller.
 _TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy")
 
@@ -116,7 +116,7 @@ def _own(library: Library, model: Model, terms: Terms, misra: Mapping[str, int] 
         "sources": {
             name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(library.sources.items())
         },
-        "features": sorted(library.features),
+        "target": asdict(library.target),
         "regions": [
             {"name": arena.region, "bytes": arena.size_bytes, "alignment": ALIGNMENT} for arena in library.arenas
         ],

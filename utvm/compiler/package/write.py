@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from utvm.compiler import Library, Model, compile_model, load
+from utvm.compiler import Library, Model, Target, compile_model, load
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.package.archive import write_archive
 from utvm.compiler.package.layout import placed_sources
 from utvm.compiler.package.metadata import metadata
 from utvm.compiler.package.terms import Terms
 from utvm.compiler.package.texts import texts
+from utvm.compiler.target import ANY
 from utvm.errors import ConfigError
 
 # A parameter file of TVM's NDArray list format without arrays: magic number, reserved word, no names, no arrays
@@ -70,7 +71,7 @@ def package_model(
     path: Path,
     *,
     name: str | None = None,
-    features: frozenset[str] = frozenset(),
+    target: Target = ANY,
     executor: Literal["aot", "graph"] = "aot",
     memory: Memory | None = None,
     terms: Terms | None = None,
@@ -80,7 +81,7 @@ def package_model(
 
     Args:
         name: of the library; by default the model's.
-        features: what the CPU has beyond plain C, as toolchain files name it (``dsp``).
+        target: the CPU that kernels are chosen for; by default, any.
         executor: ahead of time, or driven by a graph description.
         memory: regions and pins; one region as large as it must be if there are none.
 
@@ -89,7 +90,7 @@ def package_model(
         CompileError: the model cannot be compiled.
     """
     model = load(model_path)
-    library = compile_model(model, name=name, features=features, executor=executor, memory=memory)
+    library = compile_model(model, name=name, target=target, executor=executor, memory=memory)
     # TVM takes seconds to import, and is needed only here if the library came out of the cache.
     from utvm.compiler.frontend import import_model
 

@@ -64,7 +64,7 @@ def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[
     return {
         "model": library.name,
         "executor": library.executor,
-        "features": list(library.features),
+        "target": asdict(library.target),
         "macs": total_macs(library),
         "weights_bytes": library.weights_bytes,
         "arena_bytes": library.arena_bytes,
