@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from utvm.attach import attach
+from utvm.bench import attach
 from utvm.boards import Board
 from utvm.cli.board_docs import MEASUREMENTS, MeasuredBoard, MeasuredModel, Measurements
 from utvm.errors import ExitCode
@@ -71,7 +71,7 @@ def measure(turn: nightly.Turn, result: dict[str, Any], reports: Path, logs: Pat
     """Return the figures of one board: from its report, and from writing its memory."""
     board = turn.board
     own = json.loads((reports / result["report"]).read_text(encoding="utf-8"))
-    has_port = isinstance(board, Board) and "debug port" in board.capabilities
+    has_port = "debug port" in board.capabilities
     return MeasuredBoard(
         kind=result["kind"],
         passed=result["counts"]["passed"],

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from models.digits import quantize
 from models.digits.data import held_out
 from utvm import boards, compiler, firmware
-from utvm.attach import attach
+from utvm.bench import attach
 from utvm.boards import Board
 from utvm.session import HostDriven
 from utvm.toolchain import ROOT

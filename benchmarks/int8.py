@@ -22,7 +22,7 @@ from benchmarks import yardstick
 from benchmarks.networks import Network, networks
 from models.tflite_reference import Arrays, tflite_micro
 from utvm import boards, compiler, firmware
-from utvm.attach import attach
+from utvm.bench import attach
 from utvm.boards import Board
 from utvm.compiler import Library, Model
 from utvm.compiler.memory.regions import Memory

@@ -31,12 +31,12 @@ from hil_tests.programs import handwritten
 from models.digits import quantize
 from models.digits.data import held_out
 from utvm import boards, compiler, firmware, runtime
-from utvm.attach import Bench, attach
+from utvm.bench import Bench, attach
 from utvm.boards import Board
 from utvm.compiler import Tensor
 from utvm.session import HostDriven, Session
 from utvm.session.rpc import RpcSession
-from utvm.session.rpc_board import as_process, on_bench
+from utvm.session.rpc_board import on_bench
 
 EMPTY = "tvm.rpc.server.GetCRTMaxPacketSize"
 BLOCK = Tensor("block", (32768,), "uint8")
@@ -124,13 +124,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="where to write the figures as well")
     options = parser.parse_args()
-    board, host = boards.load("stm32f746"), boards.load_any("host")
+    board, host = boards.load("stm32f746"), boards.load("host")
     ways = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for pipe in runtime.pipes("host"):
             program = firmware.build(host, [_IDLE], "rpc", pipe=pipe)
-            with as_process(program, folder) as served, RpcSession(served, [_IDLE]) as session:
+            with (
+                attach(host, log_directory=folder) as ready,
+                on_bench(ready, program) as served,
+                RpcSession(served, [_IDLE]) as session,
+            ):
                 ways.append(measure_way(f"host: {pipe}", session))
         with bench(board, folder) as ready:
             for pipe in runtime.pipes("cortex_m"):

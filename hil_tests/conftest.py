@@ -6,7 +6,7 @@ import pytest
 
 from hil_tests.architectures import Facts, facts_of
 from hil_tests.programs import handwritten
-from utvm.boards import Board, MemoryRegion
+from utvm.boards import MemoryRegion
 from utvm.compiler import Library
 from utvm.firmware import Firmware
 from utvm.hil.plugin import board_of
@@ -15,7 +15,7 @@ from utvm.hil.plugin import board_of
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give a test that asks for ``ram`` or ``region`` each of the board's, and for ``width`` each there is."""
     board = board_of(metafunc.config)
-    memory = board.memory if isinstance(board, Board) else ()
+    memory = board.memory
     for name, regions in {
         "region": memory,
         "ram": [region for region in memory if region.kind == "ram"],
@@ -39,7 +39,6 @@ def facts(request: pytest.FixtureRequest) -> Facts:
 def code(request: pytest.FixtureRequest) -> MemoryRegion:
     """The region that images are programmed into."""
     board = board_of(request.config)
-    assert isinstance(board, Board)
     return board.region(board.layout.code)
 
 

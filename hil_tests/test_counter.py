@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hil_tests.programs import handwritten
-from utvm.attach import Bench
+from utvm.bench import Bench
 from utvm.compiler import Library
 from utvm.firmware import Firmware
 from utvm.session import HostDriven

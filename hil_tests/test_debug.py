@@ -8,7 +8,7 @@ import pytest
 
 from hil_tests.architectures import Facts
 from hil_tests.programs import handwritten
-from utvm.attach import Bench
+from utvm.bench import Bench
 from utvm.boards import MemoryRegion
 from utvm.compiler import Library
 from utvm.errors import BoardError

@@ -11,7 +11,7 @@ import pytest
 
 from hil_tests.architectures import Facts, FaultCase, JumpCase, parameters
 from hil_tests.programs import endless_recursion, handwritten, line_of
-from utvm.attach import Bench
+from utvm.bench import Bench
 from utvm.boards import MemoryRegion
 from utvm.compiler import Library
 from utvm.firmware import Firmware

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from utvm.attach import Bench
+from utvm.bench import Bench
 from utvm.boards import MemoryRegion
 from utvm.errors import BoardError
 

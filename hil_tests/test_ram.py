@@ -16,7 +16,7 @@ from hil_tests.programs import endless_recursion, handwritten, line_of
 from models.digits import quantize
 from models.digits.data import held_out
 from models.tflite_reference import tflite_micro
-from utvm.attach import Bench
+from utvm.bench import Bench
 from utvm.boards import Board, MemoryRegion
 from utvm.compiler import Library, load
 from utvm.errors import DoesNotFitError
@@ -41,9 +41,7 @@ _TRAP = np.array([7, 0, 0, 0], np.int32)
 @pytest.fixture(scope="module")
 def chip(request: pytest.FixtureRequest) -> Board:
     """The board's data."""
-    board = board_of(request.config)
-    assert isinstance(board, Board)
-    return board
+    return board_of(request.config)
 
 
 @pytest.fixture(scope="module")

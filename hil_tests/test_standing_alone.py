@@ -16,7 +16,7 @@ from hil_tests.programs import handwritten, line_of
 from models.digits import quantize
 from models.digits.data import held_out
 from models.tflite_reference import tflite_micro
-from utvm.attach import Bench
+from utvm.bench import Bench
 from utvm.compiler import Library, load
 from utvm.firmware import Firmware, build
 from utvm.session import DeviceFault, RunResult, Session, StandingAlone

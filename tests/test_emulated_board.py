@@ -14,11 +14,10 @@ from hil_tests.programs import handwritten
 from models.digits import quantize
 from models.digits.data import held_out
 from utvm import boards, firmware
-from utvm.attach import attach
+from utvm.bench import Asked, attach, choose
 from utvm.boards import Board
 from utvm.compiler import Library, compile_model, load
 from utvm.errors import BoardError, ConfigError, ProbeError
-from utvm.probe.choice import find_probe
 from utvm.probe.qemu import Qemu
 from utvm.session import HostDriven, RunResult
 
@@ -77,10 +76,10 @@ def test_bad_data_is_refused_by_key(tmp_path: Path, changes: dict[str, Any], sai
 
 def test_there_is_no_physical_one() -> None:
     board = boards.load(_NAME)
-    assert find_probe(board, "auto", "") is None
+    assert choose(board, Asked()).kind == "virtual"
     for wish, serial in (("physical", ""), ("auto", "123")):
         with pytest.raises(ConfigError, match="mps2-an500 is emulated"):
-            find_probe(board, wish, serial)
+            choose(board, Asked(wish, serial))
 
 
 def test_a_pipe_that_needs_openocd_is_refused(doubler: Library) -> None:

@@ -13,7 +13,7 @@ import yaml
 
 from hil_tests.programs import handwritten
 from utvm import boards, firmware
-from utvm.attach import attach
+from utvm.bench import attach
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.errors import BoardError, ConfigError, DoesNotFitError, ProbeError
@@ -64,7 +64,7 @@ def test_the_memory_is_a_setting_and_on_chip_memory_is_the_default() -> None:
 )
 def test_a_setting_that_is_not_offered_is_refused(name: str, said: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
-        boards.load_any(name)
+        boards.load(name)
     assert hint in caught.value.hint
 
 

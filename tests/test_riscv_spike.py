@@ -12,7 +12,7 @@ import yaml
 
 from hil_tests.programs import handwritten
 from utvm import boards, firmware
-from utvm.attach import attach
+from utvm.bench import Asked, attach, choose
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.errors import ConfigError, ProbeError
@@ -125,7 +125,7 @@ def _with_program(folder: Path, program: str) -> Board:
 
 def test_without_spike_it_is_qemu_and_says_so(tmp_path: Path) -> None:
     board = _with_program(tmp_path, "no-such-spike")
-    assert "OpenOCD" not in board.capabilities
+    assert "OpenOCD" not in choose(board, Asked()).capabilities
     with attach(board, "auto", log_directory=tmp_path) as bench:
         assert "emulated by QEMU (virt, for want of Spike)" in bench.describe()
 
@@ -142,8 +142,9 @@ def _stand_in(folder: Path) -> str:
 def test_openocd_finds_the_tap_of_what_stands_in_for_spike(tmp_path: Path) -> None:
     """The real OpenOCD with the board's script, on a stand-in that has no core."""
     board = _with_program(tmp_path, _stand_in(tmp_path))
-    assert "OpenOCD" in board.capabilities
-    assert not board.capabilities & {"console", "memory while running", "flash"}
+    able = choose(board, Asked()).capabilities
+    assert "OpenOCD" in able
+    assert not able & {"console", "memory while running", "flash"}
     with (
         pytest.raises(ProbeError, match="the target does not answer"),
         attach(board, "auto", log_directory=tmp_path),

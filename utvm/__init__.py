@@ -8,7 +8,7 @@ The rooms, in the order a model passes through them:
 - :mod:`utvm.boards`, :mod:`utvm.toolchain`: what a board and a cross compiler are, as data.
 - :mod:`utvm.probe`: finding debug probes and driving them through OpenOCD.
 - :mod:`utvm.virtual`: software models of boards, driven by the same OpenOCD.
-- :mod:`utvm.attach`: puts a board on the bench, physical or virtual.
+- :mod:`utvm.bench`: puts a board on the bench, physical or virtual.
 - :mod:`utvm.session`: runs a model on that board.
 - :mod:`utvm.hil`: suites, verdicts and reports.
 """

@@ -41,8 +41,20 @@ def load_yaml(path: Path, record: type[RecordT], hint: str = "", **given: object
     if not isinstance(content, dict):
         found = "nothing" if content is None else type(content).__name__
         raise ConfigError(f"{path}: expected keys and values, found {found}", hint)
+    return checked(record, {**content, **given}, str(path), hint)
+
+
+def checked(record: type[RecordT], content: object, where: str, hint: str = "") -> RecordT:
+    """Read what a file holds into a record.
+
+    Args:
+        where: the file, and the key in it, for the message.
+
+    Raises:
+        ConfigError: a key is missing, unknown or of the wrong kind, as :func:`load_yaml`.
+    """
     try:
-        return record.model_validate({**content, **given})
+        return record.model_validate(content)
     except ValidationError as error:
         problems = [
             ": ".join(
@@ -52,4 +64,4 @@ def load_yaml(path: Path, record: type[RecordT], hint: str = "", **given: object
             )
             for problem in error.errors()
         ]
-        raise ConfigError(f"{path}: " + "; ".join(problems), hint) from error
+        raise ConfigError(f"{where}: " + "; ".join(problems), hint) from error

@@ -8,7 +8,10 @@ import contextlib
 import datetime
 import fcntl
 import os
+import pwd
 import re
+import shlex
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +20,7 @@ from pathlib import Path
 from utvm.errors import BoardError
 
 _SYSTEM_DIRECTORY = Path("/run/lock")
+_LONGEST = 500  # Letters of a command that are kept.
 
 
 def shared_directory() -> Path | None:
@@ -30,7 +34,7 @@ def hold(
     *,
     directory: Path | None = None,
     patience: float = 0.0,
-    waiting: Callable[[], None] = lambda: None,
+    waiting: Callable[[str], None] = lambda _: None,
 ) -> Iterator[None]:
     """Hold the lock of that name while the ``with`` block runs.
 
@@ -38,7 +42,7 @@ def hold(
         name: what is locked, such as ``stm32f746 066BFF303430`` (board and serial number).
         directory: where lock files are; by default one that all users of the machine share.
         patience: seconds to wait for another holder to let go.
-        waiting: called once, when there is one to wait for.
+        waiting: called once, when there is one to wait for, with who that is and since when.
 
     Raises:
         BoardError: another process holds it, or another ``with`` block of this process; the message says who
@@ -51,23 +55,34 @@ def hold(
         deadline = time.monotonic() + patience
         free = _taken(handle)
         if not free and patience:
-            waiting()
+            waiting(f"held by {_holder(handle)}")
         while not (free or _taken(handle)):
             if time.monotonic() >= deadline:
                 raise BoardError(
                     f"{name} is busy, held by {_holder(handle)}",
-                    "wait until that run has ended, or use another board",
+                    "wait until that has ended (a command that uses a board waits with --wait)",
                 )
             time.sleep(0.2)
-        now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
         os.ftruncate(handle, 0)
-        os.pwrite(handle, f"pid {os.getpid()} (since {now})\n".encode(), 0)
+        os.pwrite(handle, _ourselves().encode(), 0)
         try:
             yield
         finally:
             os.ftruncate(handle, 0)
     finally:
         os.close(handle)
+
+
+def _ourselves() -> str:
+    """Return who holds it now: user, command and since when."""
+    now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        user = f"user {os.getuid()}"
+    # Under its first word a program may have been started in many ways.
+    command = shlex.join(sys.argv[1:]) or Path(sys.argv[0]).name
+    return f"{user}: {command[:_LONGEST]} (pid {os.getpid()}, since {now})\n"
 
 
 def _taken(handle: int) -> bool:
@@ -97,7 +112,7 @@ def _open(path: Path) -> int:
 def _holder(handle: int) -> str:
     """Read who holds the lock; the holder writes that a moment after it has taken it."""
     for _ in range(20):
-        text = os.pread(handle, 200, 0).decode(errors="replace").strip()
+        text = os.pread(handle, 4 * _LONGEST, 0).decode(errors="replace").strip()
         if text:
             return text
         time.sleep(0.01)

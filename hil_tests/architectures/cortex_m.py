@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from hil_tests.architectures.facts import NOWHERE, Facts, FaultCase, JumpCase
 from hil_tests.programs import handwritten
-from utvm.attach import Bench
+from utvm.bench import Bench
 from utvm.firmware import Firmware
 
 _UNDEFINED = '__asm__ volatile("udf #0");'

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from utvm.attach import Bench
+from utvm.bench import Bench
 from utvm.boards import MemoryRegion
 from utvm.compiler import Library
 from utvm.firmware import Firmware

@@ -27,16 +27,16 @@ def test_stm32f746_is_what_its_manual_says(board: Board) -> None:
 
 def test_every_board_has_a_toolchain_with_its_cpu() -> None:
     for name in boards.names():
-        board = boards.load_any(name)
+        board = boards.load(name)
         assert Toolchain(board.toolchain).cpu(board.cpu).architecture
 
 
 def test_a_process_is_a_board_without_a_debug_port() -> None:
-    assert "debug port" not in boards.load_any("host").capabilities
+    assert "debug port" not in boards.load("host").capabilities
     assert "host" in boards.names()
     assert [chip.name for chip in boards.chips()] == [name for name in boards.names() if name != "host"]
     with pytest.raises(ConfigError, match="host is a process on this computer: it has no debug port"):
-        boards.load("host")
+        boards.load_chip("host")
 
 
 def _copy(board: Board, folder: Path, change: dict[str, Any] | None = None, drop: str = "") -> Path:

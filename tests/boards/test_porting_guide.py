@@ -46,7 +46,7 @@ def _keys(record: type[Record]) -> Iterator[str]:
     """The keys of a file, and of what is in it."""
     for name, field in record.model_fields.items():
         if not field.exclude or name == "settings":
-            yield name
+            yield field.alias or name
             for inner in _records(field.annotation):
                 yield from _keys(inner)
 

@@ -140,7 +140,7 @@ def test_boards_of_one_s_own_are_taken_along(run: Callable[..., Path], tmp_path:
     """One by its path with a setting, one by its name in a folder of the board path."""
     mine, others = tmp_path / "a board" / "mine", tmp_path / "others"
     for original, folder in (("riscv-spike", mine), ("host", others / "process")):
-        shutil.copytree(boards.load_any(original).directory, folder)
+        shutil.copytree(boards.load(original).directory, folder)
         content = yaml.safe_load((folder / "board.yaml").read_text()) | {"name": folder.name}
         (folder / "board.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     words = ("--suite", "health", "--in", "docker", "--board-path", others)
@@ -151,7 +151,7 @@ def test_boards_of_one_s_own_are_taken_along(run: Callable[..., Path], tmp_path:
 
 def test_the_exit_code_is_the_run_s(engine: str, built: dict[str, Any], tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
-    shutil.copytree(boards.load_any("mps2-an500").directory, wrong)
+    shutil.copytree(boards.load("mps2-an500").directory, wrong)
     content = yaml.safe_load((wrong / "board.yaml").read_text()) | {"name": "wrong"}
     # It says that it has watchpoints, and the emulator has none that work.
     content["virtual"] = {**content["virtual"], "lacks": ["reset cause"]}

@@ -4,14 +4,14 @@ The environment variable ``FAKE_ATTACH`` says how each attempt to attach goes, c
 or ``busy``; the last one goes on for ever. ``FAKE_LOG`` names a file that is told of every attaching and release.
 """
 
-import contextlib
+import functools
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
+from utvm.bench import Asked, Found, Setup
 from utvm.boards import Board
 from utvm.errors import BoardError, ProbeError
-from utvm.hil import keeper
+from utvm.session import keeper
 
 
 class FakeBench:
@@ -23,6 +23,7 @@ class FakeBench:
         self.kind = "virtual"
         self.probe = "fake probe"
         self.serial = "FAKE-1"
+        self.has_debug_port = True
         self.openocd_died = False
         self.silent = False
         self.resets = 0
@@ -55,8 +56,7 @@ def _log(text: str) -> None:
 _attempts = 0
 
 
-@contextlib.contextmanager
-def _attach(board: Board, _wish: str, **_options: object) -> Iterator[FakeBench]:
+def _start(board: Board, setup: Setup) -> FakeBench:
     global _attempts  # noqa: PLW0603  one process, one fake board
     script = os.environ.get("FAKE_ATTACH", "ok").split(",")
     manner = script[min(_attempts, len(script) - 1)]
@@ -66,12 +66,14 @@ def _attach(board: Board, _wish: str, **_options: object) -> Iterator[FakeBench]
     if manner == "busy":
         raise BoardError(f"{board.name} is busy, held by pid 1 (since 2026-01-01)", "wait")
     _log("attached")
-    try:
-        yield FakeBench(board, _attempts)
-    finally:
-        _log("released")
+    setup.stack.callback(_log, "released")
+    return FakeBench(board, _attempts)
+
+
+def _choose(board: Board, _asked: Asked) -> Found:
+    start = functools.partial(_start, board)
+    return Found(board, "virtual", board.capabilities, "openocd", start, serial=board.model.serial)
 
 
 def pytest_configure() -> None:
-    keeper.attach = _attach  # type: ignore[assignment]
-    keeper.find_probe = lambda *_: None  # type: ignore[assignment]
+    keeper.choose = _choose  # type: ignore[assignment]

@@ -1,6 +1,7 @@
 """A board's lock: one holder at a time, named to others, free again however the holder ends."""
 
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -37,8 +38,10 @@ def test_a_second_process_is_told_who_holds_the_board_and_since_when(tmp_path: P
     finally:
         holder.kill()
         holder.wait()
+    user = pwd.getpwuid(os.getuid()).pw_name
     assert re.search(
-        rf"stm32f746 123 is busy, held by pid {holder.pid} \(since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d",
+        rf"stm32f746 123 is busy, held by {user}: 'stm32f746 123' {tmp_path} "
+        rf"\(pid {holder.pid}, since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d",
         caught.value.message,
     )
     assert caught.value.hint
@@ -62,7 +65,7 @@ def test_two_boards_do_not_wait_for_each_other(tmp_path: Path) -> None:
 def test_the_same_process_cannot_hold_a_board_twice_either(tmp_path: Path) -> None:
     with (
         lock.hold("board", directory=tmp_path),
-        pytest.raises(BoardError, match=f"held by pid {os.getpid()}"),
+        pytest.raises(BoardError, match=rf"\(pid {os.getpid()}, since"),
         lock.hold("board", directory=tmp_path),
     ):
         pass

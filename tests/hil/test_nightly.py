@@ -88,7 +88,7 @@ class Night:
 def _copy(name: str, folder: Path, **changes: Any) -> str:
     """Copy a board's folder, change its data, and return the path for a list of boards."""
     target = folder / "boards" / name
-    shutil.copytree(boards.load_any(name).directory, target)
+    shutil.copytree(boards.load(name).directory, target)
     content = yaml.safe_load((target / "board.yaml").read_text())
     for key, value in changes.items():
         content[key] = {**content[key], **value} if isinstance(value, dict) else value

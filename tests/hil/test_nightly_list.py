@@ -44,7 +44,7 @@ def test_what_an_entry_does_not_say(tmp_path: Path) -> None:
 def test_a_board_folder_is_looked_for_from_where_the_list_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(boards.load_any("host").directory, tmp_path / "mine" / "host")
+    shutil.copytree(boards.load("host").directory, tmp_path / "mine" / "host")
     monkeypatch.chdir("/")
     (turn,) = nightly.load(_list(tmp_path, _boards("board: ./mine/host")))
     assert turn.where == str(tmp_path / "mine" / "host")
@@ -102,7 +102,7 @@ def test_boards_that_may_be_one_are_refused(tmp_path: Path, entries: tuple[str, 
 
 def test_one_probe_is_one_board_whatever_the_entries_call_it(tmp_path: Path) -> None:
     other = tmp_path / "other"
-    shutil.copytree(boards.load_any("stm32f746").directory, other)
+    shutil.copytree(boards.load("stm32f746").directory, other)
     file = other / "board.yaml"
     file.write_text(file.read_text().replace("name: stm32f746", "name: other"))
     with pytest.raises(ConfigError, match="may be the same board"):

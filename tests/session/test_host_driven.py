@@ -1,14 +1,13 @@
 """The host-driven executor, on the virtual board through the real OpenOCD."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hil_tests.programs import handwritten
 from utvm import boards, firmware
-from utvm.attach import Bench, attach
+from utvm.bench import Bench, attach
 from utvm.compiler import Library
 from utvm.errors import BoardError, ConfigError
 from utvm.session import DeviceFault, HostDriven
@@ -127,14 +126,6 @@ def test_stack_use_is_told_and_an_overflow_is_a_fault(session: HostDriven) -> No
 def test_inputs_must_be_what_the_model_declares(session: HostDriven, inputs: list[np.ndarray]) -> None:
     with pytest.raises(ConfigError):
         session.run("doubler", inputs)
-
-
-def test_a_board_in_use_is_busy_and_says_by_whom(bench: Bench, tmp_path: Path) -> None:
-    with (
-        pytest.raises(BoardError, match=r"busy, held by pid \d+"),
-        attach(bench.board, "virtual", log_directory=tmp_path),
-    ):
-        pass
 
 
 def test_a_firmware_that_is_there_already_is_not_written_again(bench: Bench, doubler: Library) -> None:

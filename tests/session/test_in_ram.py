@@ -9,7 +9,7 @@ import yaml
 
 from hil_tests.programs import handwritten
 from utvm import boards, firmware
-from utvm.attach import attach
+from utvm.bench import attach
 from utvm.compiler import Library
 from utvm.errors import BoardError
 from utvm.session import DeviceFault, HostDriven

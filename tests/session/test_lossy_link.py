@@ -66,7 +66,7 @@ class LossyLine:
 
 @pytest.fixture(scope="module")
 def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChildProcess]:
-    program = build(boards.load_any("host"), [handwritten("idle", "  return 0;")], "rpc").elf
+    program = build(boards.load("host"), [handwritten("idle", "  return 0;")], "rpc").elf
     with ChildProcess("host", [program], log=tmp_path_factory.mktemp("board") / "log") as child:
         yield child
 

@@ -10,7 +10,7 @@ import pytest
 
 from hil_tests.programs import handwritten
 from utvm import boards
-from utvm.attach import Bench, attach
+from utvm.bench import Bench, attach
 from utvm.boards import Timeouts
 from utvm.errors import BoardError, TransportError
 from utvm.firmware import Firmware, build

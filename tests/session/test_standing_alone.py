@@ -24,7 +24,7 @@ X = np.array([1, -2, 3, 70000], np.int32)
 
 
 def _program(library: Library, *stored: npt.NDArray[Any]) -> Firmware:
-    return firmware.build(boards.load_any("host"), [library], "standing_alone", stored)
+    return firmware.build(boards.load("host"), [library], "standing_alone", stored)
 
 
 def _ran(image: Firmware) -> Report:

@@ -1,11 +1,11 @@
 """What a board is, as data: one folder a board, with ``board.yaml`` and, for a chip, ``openocd.cfg``, ``port.c``.
 
-:func:`load_any` reads a board's folder and checks it, :func:`load` one that must have a debug port; :func:`names`
+:func:`load` reads a board's folder and checks it, :func:`load_chip` one that must have a memory map; :func:`names`
 lists the boards that can be named: the project's, and those in the folders of :func:`search_also`.
 """
 
-from utvm.boards.board import AnyBoard, Board, ProcessBoard
-from utvm.boards.loader import alternatives, chips, load, load_any, names, probed, project_names, split_name
+from utvm.boards.board import Board
+from utvm.boards.loader import alternatives, chips, load, load_chip, names, probed, project_names, split_name
 from utvm.boards.parts import (
     Emulator,
     Identity,
@@ -24,7 +24,6 @@ from utvm.boards.places import PATH_VARIABLE, search_also
 
 __all__ = [
     "PATH_VARIABLE",
-    "AnyBoard",
     "Board",
     "Emulator",
     "Identity",
@@ -34,7 +33,6 @@ __all__ = [
     "Physical",
     "Preparation",
     "ProbeMatch",
-    "ProcessBoard",
     "Simulator",
     "Start",
     "Timeouts",
@@ -42,7 +40,7 @@ __all__ = [
     "alternatives",
     "chips",
     "load",
-    "load_any",
+    "load_chip",
     "names",
     "probed",
     "project_names",

@@ -1,13 +1,13 @@
 """The records that ``board.yaml`` is read into."""
 
 import itertools
-import shutil
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
 from utvm.boards.parts import (
+    NOTHING_VIRTUAL,
     Console,
     Kind,
     Lack,
@@ -15,7 +15,6 @@ from utvm.boards.parts import (
     MemoryRegion,
     Physical,
     ProbeMatch,
-    Simulator,
     Start,
     Timeouts,
     Virtual,
@@ -23,35 +22,69 @@ from utvm.boards.parts import (
 )
 from utvm.compiler.target import Target
 from utvm.config import Record
+from utvm.errors import ConfigError
 from utvm.toolchain import Cpu, Toolchain
 from utvm.virtual.spec import MachineSpec, Region
 
 _SMALLEST_STACK = 512
 
 
-class AnyBoard(Record):
-    """What is known of every board.
+_OF_A_CHIP = ("interrupts", "memory", "layout", "console")
+_NOT_OF_A_PROCESS = (*_OF_A_CHIP, "cycle_counter", "start", "physical", "virtual", "settings")
 
-    ``cpu`` is a row of its toolchain's file; ``clock_hz`` is what its cycle counter counts in a second.
+
+class Board(Record):
+    """A target machine as its folder describes it: a chip on a circuit board, or a process that stands in for one.
+
+    A part that it has not is absent: a process has no memory map, no console and no debug port. What can be done
+    with it is asked of what it is reached by: see :mod:`utvm.bench`.
+
+    ``cpu`` is a row of its toolchain's file; ``clock_hz`` is what its cycle counter counts in a second: for a chip
+    the core clock that its port sets up. ``interrupts`` is the number of lines of its interrupt controller.
+    ``cycle_counter`` says who counts: the architecture's own unit, or the board's port. ``ways`` holds, by name,
+    what further ways to reach it need to know; each reads its own part. ``choices`` are the settings that its file
+    offers, each with its values; ``settings`` says what was chosen.
     """
 
+    kind: Literal["chip", "process"] = "chip"
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     title: str
     toolchain: str
     cpu: str
     clock_hz: Annotated[int, Field(gt=0)]
     timeouts: Timeouts = Timeouts()
+    interrupts: Annotated[int, Field(ge=0)] = 0
+    memory: tuple[MemoryRegion, ...] = ()
+    roles: Layout | None = Field(None, alias="layout")
+    line: Console | None = Field(None, alias="console")
+    cycle_counter: Literal["architecture", "port"] = "architecture"
+    start: Start = Start()
+    physical: Physical | None = None
+    virtual: Virtual = NOTHING_VIRTUAL
+    ways: dict[str, dict[str, Any]] = Field({})
     directory: Path = Field(exclude=True)
+    choices: dict[str, tuple[str, ...]] = Field({}, exclude=True)
+    settings: dict[str, str] = Field({}, exclude=True)
 
-    @property
-    def capabilities(self) -> frozenset[str]:
-        """What suites may need of a board and not every board has."""
-        return frozenset()
+    @model_validator(mode="before")
+    @classmethod
+    def _has_the_parts_of_its_kind(cls, content: Any) -> Any:
+        # One problem a key, as of any other key that is missing or not known.
+        if content.get("kind") == "process":
+            problems = {key: "Extra inputs are not permitted" for key in _NOT_OF_A_PROCESS if content.get(key)}
+        else:
+            problems = {key: "Field required" for key in _OF_A_CHIP if key not in content}
+            if not any(content.get(key) is not None for key in ("physical", "virtual", "ways")):
+                problems["virtual"] = "Field required"
+        if problems:
+            raise ValueError("; ".join(f"{key}: {said}" for key, said in problems.items()))
+        return content
 
     @property
     def spoken(self) -> str:
-        """What it is called on a command line and in reports."""
-        return self.name
+        """What it is called on a command line and in reports: its name with what was chosen."""
+        chosen = ",".join(f"{name}={value}" for name, value in self.settings.items())
+        return f"{self.name}:{chosen}" if chosen else self.name
 
     @property
     def cpu_row(self) -> Cpu:
@@ -73,58 +106,64 @@ class AnyBoard(Record):
         row = self.cpu_row
         return Target(row.core, tuple(row.extensions), f"{self.toolchain}/{self.cpu}")
 
+    @property
+    def layout(self) -> Layout:
+        """Which region holds what.
 
-class ProcessBoard(AnyBoard):
-    """A process on this computer that stands in for a board: the same runtime, without a debug port."""
-
-    kind: Literal["process"]
-
-
-class Board(AnyBoard):
-    """A chip on a circuit board, with a debug port.
-
-    ``interrupts`` is the number of lines of its interrupt controller; ``clock_hz`` is the core clock that its
-    port sets up, in hertz. ``cycle_counter`` says who counts: the architecture's own unit, or the board's port.
-    ``choices`` are the settings that its file offers, each with its values; ``settings`` says what was chosen.
-    """
-
-    kind: Literal["chip"] = "chip"
-    interrupts: Annotated[int, Field(ge=0)]
-    memory: Annotated[tuple[MemoryRegion, ...], Field(min_length=1)]
-    layout: Layout
-    console: Console
-    cycle_counter: Literal["architecture", "port"] = "architecture"
-    start: Start = Start()
-    physical: Physical | None = None
-    virtual: Virtual
-    choices: dict[str, tuple[str, ...]] = Field({}, exclude=True)
-    settings: dict[str, str] = Field({}, exclude=True)
+        Raises:
+            ConfigError: it has no memory map.
+        """
+        if self.roles is None:
+            raise ConfigError(
+                f"{self.name} is a process on this computer: it has no debug port, no probe and no memory map",
+                "./inv hil, model.run, model.eval, model.profile and board.serve take it; for this, name another "
+                "board (./inv board.list)",
+            )
+        return self.roles
 
     @property
-    def spoken(self) -> str:
-        """Its name with what was chosen, as a command line takes it."""
-        chosen = ",".join(f"{name}={value}" for name, value in self.settings.items())
-        return f"{self.name}:{chosen}" if chosen else self.name
+    def console(self) -> Console:
+        """The serial line on which it talks.
+
+        Raises:
+            ConfigError: it has none.
+        """
+        if self.line is None:
+            raise ConfigError(f"{self.name} has no serial line", "name another board (./inv board.list)")
+        return self.line
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """What there is of it."""
-        return ("virtual", "physical") if self.physical else ("virtual",)
+        """What its own parts say that there is of it."""
+        parts: dict[Kind, bool] = {
+            "virtual": self.virtual != NOTHING_VIRTUAL,
+            "physical": self.physical is not None,
+        }
+        return tuple(kind for kind, there in parts.items() if there)
 
-    def capabilities_of(self, kind: Kind, probe: ProbeMatch | None = None) -> frozenset[str]:
-        """Return what suites may need and the physical or the virtual board has, with one of its probes on USB.
+    def able(self, lacks: frozenset[Lack], *, openocd: bool) -> frozenset[str]:
+        """Return what suites may need and a board with a debug port has.
 
-        OpenOCD programs flash, and reads and writes in every width.
+        Args:
+            lacks: what it has not, reached in that way.
+            openocd: whether OpenOCD drives it, which programs flash, and reads and writes in every width.
         """
-        part = self.physical if kind == "physical" else self.simulator or self.virtual
-        found = {"debug port", *get_args(Lack)} - (part.lacks if part else frozenset())
-        found -= probe.lacks if probe else frozenset()
+        found = {"debug port", *get_args(Lack)} - lacks
         found |= {f"trap: {mistake}" for mistake in self.cpu_row.traps}
-        if kind == "physical" or self.virtual.model or self.simulator:
+        if openocd:
             found.add("OpenOCD")
             if any(region.kind == "flash" for region in self.memory):
                 found.add("flash")
         return frozenset(found)
+
+    def capabilities_of(self, kind: Kind, probe: ProbeMatch | None = None) -> frozenset[str]:
+        """Return what suites may need and the physical or the virtual board has, with one of its probes on USB."""
+        if kind not in self.kinds:
+            return frozenset()
+        part = self.physical if kind == "physical" else self.virtual
+        assert part
+        lacks = part.lacks | (probe.lacks if probe else frozenset())
+        return self.able(lacks, openocd=kind == "physical" or self.virtual.model is not None)
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -141,24 +180,14 @@ class Board(AnyBoard):
         """The probes that the virtual one may be on USB with."""
         return self.virtual.model.usb_probes if self.virtual.model else ()
 
-    @property
-    def simulator(self) -> Simulator | None:
-        """The simulator that is the virtual board; None where there is none, or it is not installed."""
-        known = self.virtual.simulator
-        return known if known and shutil.which(known.program) else None
-
-    @property
-    def virtual_serial(self) -> str:
-        """The serial number of the virtual board's probe, or an empty string where it has none."""
-        return self.virtual.model.serial if self.virtual.model else ""
-
     @model_validator(mode="after")
     def _memory_is_a_map(self) -> "Board":
         names = [region.name for region in self.memory]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"memory has two regions named {name}")
-        for name in (*self.layout.regions, *(region.alias_of for region in self.memory if region.alias_of)):
+        roles = self.roles.regions if self.roles else ()
+        for name in (*roles, *(region.alias_of for region in self.memory if region.alias_of)):
             if name not in names:
                 raise ValueError(f"layout or alias_of names {name!r}; memory regions are {', '.join(names)}")
         ordered = sorted(self.memory, key=lambda region: region.address)
@@ -175,6 +204,8 @@ class Board(AnyBoard):
 
     @model_validator(mode="after")
     def _layout_can_work(self) -> "Board":
+        if self.roles is None:
+            return self
         for name, kinds in zip(self.layout.regions, (("flash", "ram"), ("ram",), ("ram",)), strict=True):
             if self.region(name).kind not in kinds:
                 raise ValueError(f"layout: {name} is {self.region(name).kind}; it must be {' or '.join(kinds)}")
@@ -187,7 +218,7 @@ class Board(AnyBoard):
 
     @model_validator(mode="after")
     def _console_has_lines(self) -> "Board":
-        for irq in self.console.irqs:
+        for irq in self.line.irqs if self.line else ():
             if irq >= self.interrupts:
                 raise ValueError(f"console: irq {irq} is no line; there are {self.interrupts}")
         return self

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from utvm.boards.board import Board, ProcessBoard
+from utvm.boards.board import Board
 from utvm.boards.places import PROJECT, folders
 from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError
@@ -20,11 +20,10 @@ _KEYS = "docs/porting.md says what the keys of a board are, in the order in whic
 
 
 class _Kind(Record):
-    """What decides how the rest is read. A setting's value is what it puts in place of other keys of the file."""
+    """What decides what the rest is. A setting's value is what it puts in place of other keys of the file."""
 
     model_config = ConfigDict(extra="ignore")
 
-    kind: Literal["chip", "process"] = "chip"
     settings: dict[str, Annotated[dict[str, dict[str, Any]], Field(min_length=1)]] = Field(default={})
 
 
@@ -43,12 +42,12 @@ def project_names() -> tuple[str, ...]:
 
 
 def chips() -> tuple[Board, ...]:
-    """Return the boards that have a debug port, by name.
+    """Return the boards that are chips, with a memory map and a port of their own, by name.
 
     Raises:
         ConfigError: one of their folders is wrong.
     """
-    return tuple(board for name in names() if isinstance(board := load_any(name), Board))
+    return tuple(board for name in names() if (board := load(name)).memory)
 
 
 def probed() -> tuple[Board, ...]:
@@ -62,35 +61,29 @@ def probed() -> tuple[Board, ...]:
 
 def alternatives(board: Board) -> tuple[Board, ...]:
     """Return a board as it is with one of its settings chosen otherwise, once for each value."""
-    others = (
+    return tuple(
         _read(board.directory, {**board.settings, name: value})
         for name, values in board.choices.items()
         for value in values
         if value != board.settings[name]
     )
-    return tuple(other for other in others if isinstance(other, Board))
 
 
-def load(name: str) -> Board:
-    """Read and check the folder of a board that has a debug port.
+def load_chip(name: str) -> Board:
+    """Read and check the folder of a board that has a memory map.
 
     Args:
-        name: as :func:`load_any`.
+        name: as :func:`load`.
 
     Raises:
-        ConfigError: as :func:`load_any`; or it is a process, without a debug port.
+        ConfigError: as :func:`load`; or it has none.
     """
-    board = load_any(name)
-    if isinstance(board, ProcessBoard):
-        raise ConfigError(
-            f"{board.name} is a process on this computer: it has no debug port, no probe and no memory map",
-            "./inv hil, model.run, model.eval, model.profile and board.serve take it; for this, name another "
-            "board (./inv board.list)",
-        )
+    board = load(name)
+    _ = board.layout
     return board
 
 
-def load_any(name: str) -> Board | ProcessBoard:
+def load(name: str) -> Board:
     """Read and check a board's folder.
 
     Args:
@@ -114,7 +107,7 @@ def load_any(name: str) -> Board | ProcessBoard:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Take what :func:`load_any` takes apart: a name or a path, and the settings behind it with their colon."""
+    """Take what :func:`load` takes apart: a name or a path, and the settings behind it with their colon."""
     head, _, tail = name.rpartition(":")
     return (head, f":{tail}") if head and "=" in tail else (name, "")
 
@@ -132,25 +125,21 @@ def _settings(name: str, text: str) -> dict[str, str]:
     return wanted
 
 
-def _read(directory: Path, wanted: Mapping[str, str]) -> Board | ProcessBoard:
+def _read(directory: Path, wanted: Mapping[str, str]) -> Board:
     file = directory / "board.yaml"
     if not file.is_file():
         raise ConfigError(f"{file}: is missing", _COMPLETE)
-    board: Board | ProcessBoard
     kind = load_yaml(file, _Kind, _KEYS)
     chosen = _choose(directory.name, kind.settings, wanted)
-    if kind.kind == "process":
-        board = load_yaml(file, ProcessBoard, _KEYS, directory=directory)
-        files = []
-    else:
-        replaced: dict[str, Any] = {}
-        for name, value in chosen.items():
-            replaced |= kind.settings[name][value]
-        choices = {name: tuple(values) for name, values in kind.settings.items()}
-        board = load_yaml(
-            file, Board, _KEYS, **{**replaced, "directory": directory, "choices": choices, "settings": chosen}
-        )
-        files = [board.port_source, *(board.openocd_configs if board.physical or board.virtual.simulator else ())]
+    replaced: dict[str, Any] = {}
+    for name, value in chosen.items():
+        replaced |= kind.settings[name][value]
+    choices = {name: tuple(values) for name, values in kind.settings.items()}
+    given = {**replaced, "directory": directory, "choices": choices, "settings": chosen}
+    board = load_yaml(file, Board, _KEYS, **given)
+    files = [board.port_source] if board.memory else []
+    if board.physical or board.virtual.simulator:
+        files += board.openocd_configs
     for path in files:
         if not path.is_file():
             raise ConfigError(f"{path}: is missing", _COMPLETE)

@@ -8,7 +8,8 @@ from utvm.config import Record
 from utvm.console import FlowControl
 from utvm.virtual.spec import Peripheral
 
-Kind = Literal["virtual", "physical"]
+Kind = Literal["virtual", "physical", "process"]
+"""What a board may be in the end."""
 
 _UNITS = {"K": 1024, "M": 1024 * 1024}
 
@@ -218,6 +219,10 @@ class Virtual(Record):
         if self.simulator and not self.emulator:
             raise ValueError("a simulator goes before an emulator, which is missing")
         return self
+
+
+NOTHING_VIRTUAL = Virtual.model_construct()
+"""Of a board without a virtual one."""
 
 
 class Preparation(Record):

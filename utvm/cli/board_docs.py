@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from utvm import boards
-from utvm.boards import AnyBoard, Board, Emulator, Kind, MemoryRegion, Physical
+from utvm.boards import Board, Emulator, Kind, MemoryRegion, Physical
 from utvm.cli.model import write_whole
 from utvm.cli.output import OUT
 from utvm.config import Record, load_yaml
@@ -61,7 +61,7 @@ class Measurements(Record):
 class _Described:
     """A board as the page shows it: rows of what and value, and its memory."""
 
-    board: AnyBoard
+    board: Board
     rows: tuple[tuple[str, str], ...]
     memory: tuple[MemoryRegion, ...]
 
@@ -86,7 +86,7 @@ def page(measurements: Path) -> str:
         ConfigError: as :func:`write_page`.
     """
     measured = load_yaml(measurements, Measurements, "benchmarks/boards.py writes it")
-    every = [boards.load_any(name) for name in boards.project_names()]
+    every = [boards.load(name) for name in boards.project_names()]
     known = frozenset().union(*(board.capabilities for board in every))
     models: dict[str, list[tuple[str, MeasuredModel]]] = {}
     # A board that has settings was measured once with each of them.
@@ -103,13 +103,13 @@ def page(measurements: Path) -> str:
     )
 
 
-def _describe(board: AnyBoard, known: frozenset[str]) -> _Described:
+def _describe(board: Board, known: frozenset[str]) -> _Described:
     rows = [
         ("CPU", f"{board.cpu}, `{' '.join(board.cpu_row.flags)}`" if board.cpu_row.flags else board.cpu),
         ("toolchain", board.toolchain),
         ("cycle counter", f"{board.clock_hz:,} counts a second"),
     ]
-    if not isinstance(board, Board):
+    if not board.memory:
         rows.append(("what it is", "a process on this computer, which answers RPC"))
         return _Described(board, (*rows, ("not on this board", _words(known))), ())
     layout = board.layout

@@ -10,7 +10,8 @@ from typing import Literal, cast
 from rich.table import Table
 
 from utvm import boards
-from utvm.boards import Board, ProcessBoard
+from utvm.bench import serving
+from utvm.boards import Board
 from utvm.cli.output import LOGS, OUT
 from utvm.errors import ConfigError
 from utvm.probe.choice import ids_of, match_of
@@ -25,12 +26,12 @@ _DEFAULT_PORT = 7184  # OpenOCD's default for st-link
 def list_boards() -> None:
     """Print the boards: the project's, and those in folders of the user's own."""
     own = boards.project_names()
-    table = Table("board", "what it is", "probes (USB vendor:product)", "from", box=None)
+    table = Table("board", "what it is", "probes (USB vendor:product)", "reached by", "from", box=None)
     for name in boards.names():
-        board = boards.load_any(name)
-        known = board.probes if isinstance(board, Board) else ()
-        probes = ", ".join(f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in known)
-        table.add_row(name, board.title, probes or "none", "utvm" if name in own else str(board.directory))
+        board = boards.load(name)
+        probes = ", ".join(f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in board.probes)
+        ways = ", ".join(way.name for way in serving(board))
+        table.add_row(name, board.title, probes or "none", ways, "utvm" if name in own else str(board.directory))
     OUT.print(table)
 
 
@@ -40,27 +41,23 @@ def show_board(name: str) -> None:
     Raises:
         ConfigError: there is no such board, or its folder is wrong.
     """
-    board = boards.load_any(name)
+    board = boards.load(name)
     OUT.print(f"[bold]{board.name}[/]  {board.title}")
     OUT.print(f"  folder     {board.directory}")
     OUT.print(f"  toolchain  {board.toolchain}, {board.cpu}")
     OUT.print(f"  clock      {board.clock_hz / 1e6:g} MHz")
-    if isinstance(board, ProcessBoard):
-        OUT.print("  console    its standard input and output")
-        return
-    OUT.print(f"  console    {board.console.name}, {board.console.baud} baud")
-    if board.physical:
-        OUT.print(f"  openocd    {board.openocd_config}")
-    if emulator := board.virtual.emulator:
-        OUT.print(f"  emulated   by QEMU: {emulator.program} -M {emulator.machine}; no OpenOCD")
-    if simulator := board.virtual.simulator:
-        found = "through OpenOCD" if board.simulator else "not installed: it is emulated"
-        OUT.print(f"  simulated  by Spike: {simulator.program} --isa={simulator.isa}, {found}")
+    if board.line:
+        OUT.print(f"  console    {board.line.name}, {board.line.baud} baud")
+    for told in (way.tell(board) for way in serving(board)):
+        if told:
+            OUT.print(f"  {told[0]:<9}  {told[1]}")
     for setting, values in board.choices.items():
         others = ", ".join(value for value in values if value != board.settings[setting])
         OUT.print(
             f"  setting    {setting}={board.settings[setting]} (also: {others}); --board NAME:{setting}=VALUE"
         )
+    if not board.memory:
+        return
     OUT.print(
         f"  layout     code in {board.layout.code}, data in {board.layout.data}, "
         f"stack of {board.layout.stack_size} B in {board.layout.stack}"
@@ -116,7 +113,7 @@ def serve_virtual(
         ConfigError: there is no such board, or a number is out of its range.
         ProbeError: it does not start, for instance because the port is taken.
     """
-    board = boards.load(name)
+    board = boards.load_chip(name)
     if board.virtual.model is None:
         raise ConfigError(
             f"{board.name} is emulated by QEMU: it has no virtual probe for an OpenOCD",

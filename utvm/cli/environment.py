@@ -189,7 +189,7 @@ def open_shell(board: str = "", probe: str = "") -> int:
 
 
 def _extra(board: str, probe: str) -> container.Extra | None:
-    return extra_for(boards.load(board) if board else None, probe) if board or probe else None
+    return extra_for(boards.load_chip(board) if board else None, probe) if board or probe else None
 
 
 def _figures(locked: Locked, made: Built) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from utvm import compiler, firmware
-from utvm.boards import Board, ProcessBoard
+from utvm import compiler
+from utvm.boards import Board
 from utvm.cli.model import check_named, check_places, random_inputs, read_arrays, say, write_whole
-from utvm.cli.opening import Where, driver_of, running
+from utvm.cli.opening import Where, image_for
 from utvm.cli.output import LOGS, OUT
 from utvm.compiler import Library
 from utvm.compiler.named_model import NamedModel, Sample
@@ -22,6 +22,7 @@ from utvm.firmware.inputs import as_bytes
 from utvm.hil import provenance
 from utvm.session import RunResult
 from utvm.session.evaluation import Mismatch, as_samples, compare, prediction
+from utvm.session.opening import open_session
 
 _SAMPLES = 10
 
@@ -49,7 +50,7 @@ class Asked:
 class _Runs:
     """All samples on one board; ``description`` is what it says of itself."""
 
-    board: Board | ProcessBoard
+    board: Board
     description: str
     results: list[RunResult]
 
@@ -69,8 +70,8 @@ def evaluate(
     Raises:
         UtvmError: whatever went wrong on the way.
     """
-    board, _ = where.find()
-    other = Where(validate_against, physical=False, virtual=False, serial="") if validate_against else None
+    board = where.find().board
+    other = Where(validate_against) if validate_against else None
     if other:
         other.find()  # a wrong name is refused before the first board works for nothing
     check_places(json_path)
@@ -89,9 +90,7 @@ def evaluate(
     return ExitCode.FAILED if mismatches else ExitCode.PASSED
 
 
-def _prepare(
-    catalogue: Mapping[str, NamedModel], asked: Asked, board: Board | ProcessBoard
-) -> tuple[Library, list[Sample]]:
+def _prepare(catalogue: Mapping[str, NamedModel], asked: Asked, board: Board) -> tuple[Library, list[Sample]]:
     """Make or load the model, compile it for the board, and make or read the samples."""
     if asked.samples < 0 or asked.seed < 0:
         raise ConfigError("--samples and --seed are numbers from 0")
@@ -117,9 +116,7 @@ def _prepare(
     return library, _enough(made.samples(asked.samples or _SAMPLES), asked, asked.model)
 
 
-def _prepare_file(
-    catalogue: Mapping[str, NamedModel], asked: Asked, board: Board | ProcessBoard
-) -> tuple[Library, list[Sample]]:
+def _prepare_file(catalogue: Mapping[str, NamedModel], asked: Asked, board: Board) -> tuple[Library, list[Sample]]:
     path = Path(asked.model)
     check_named(path)
     if not path.exists():
@@ -152,10 +149,10 @@ def _enough(samples: list[Sample], asked: Asked, whose: str) -> list[Sample]:
 
 def _run(where: Where, library: Library, samples: list[Sample], show: bool) -> _Runs:
     """Run all samples on a board, and print each if that is wanted."""
-    board, kind = where.find()
+    found = where.find()
     for sample in samples:
         as_bytes(sample, library.inputs)  # refused here, before the board is made to work for it
-    image = firmware.build(board, [library], driver_of(board))
+    image = image_for(found, [library])
     lines: list[str] = []
 
     def describe(line: str) -> None:
@@ -164,13 +161,14 @@ def _run(where: Where, library: Library, samples: list[Sample], show: bool) -> _
 
     logs = LOGS / f"model.eval-{os.getpid()}"
     results = []
-    with running(image, kind, where.serial, logs, describe) as session:
+    with open_session(found, image, logs, describe) as session:
         for number, sample in enumerate(samples):
             result = session.run(library.name, sample)
             results.append(result)
             if show:
-                say(_line(number, result, board.clock_hz))
-    return _Runs(board, lines[0], results)
+                say(_line(number, result, found.board.clock_hz))
+    # Before it, lines say who is waited for.
+    return _Runs(found.board, lines[-1], results)
 
 
 def _line(number: int, result: RunResult, clock_hz: int) -> str:

@@ -16,7 +16,7 @@ def build_firmware(model: Path, board_name: str, input_path: str, output_path: s
     Raises:
         UtvmError: whatever went wrong on the way; DoesNotFitError if it is too big.
     """
-    board = boards.load(board_name)
+    board = boards.load_chip(board_name)
     check_named(model)
     elf = Path(output_path or f"{model.stem}.elf")
     if elf.suffix != ".elf":

@@ -8,8 +8,9 @@ from typing import get_args
 
 from rich.markup import escape
 
-from utvm import boards, hil
-from utvm.boards import PATH_VARIABLE, Board, split_name
+from utvm import hil
+from utvm.bench import choose
+from utvm.boards import PATH_VARIABLE, split_name
 from utvm.cli.opening import Where
 from utvm.cli.output import OUT
 from utvm.environment.places.errand import Errand, Place, Target
@@ -18,8 +19,7 @@ from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import nightly
 from utvm.hil.plugin import REPORT_ROOT
 from utvm.hil.report import logs_beside
-from utvm.hil.suites import check_names, check_wish
-from utvm.probe.choice import wish
+from utvm.hil.suites import check_names
 from utvm.probe.virtual import UsbKind
 
 NIGHTLY_ROOT = REPORT_ROOT / "nightly"
@@ -40,20 +40,20 @@ def run_suites(where: Where, suites: str, report_dir: str, place: str, usb: str)
         ProvisionError: the place cannot be had, or what ran there came to no end of its own.
         KeyboardInterrupt: interrupted before the run had begun, or in another place.
     """
-    kind = wish(where.physical, where.virtual)
+    asked = where.asked
     # Wrong words on the command line are answered before a run begins and a report is written.
-    board = boards.load_any(where.board)
+    board = where.load()
     names = _words(suites)
     check_names(names)
     root = Path(report_dir).resolve() if report_dir else REPORT_ROOT
     other = _other_place(place)
-    target = Target(board, kind, where.serial)
+    target = Target(board, asked.wish, where.serial)
     if usb:
         target = _on_usb(target, usb, other)
     elif other is None or not other.own_usb or not where.serial:
-        check_wish(board, kind, where.serial)
+        choose(board, asked)
     if other is None:
-        return hil.run(where.board, kind, serial=where.serial, suites=names, report_root=root)
+        return hil.run(where.board, asked.wish, serial=where.serial, suites=names, report_root=root)
     code = other.run(_errand(where, target, names, root))
     try:
         return ExitCode(code)
@@ -68,7 +68,7 @@ def _on_usb(target: Target, usb: str, place: Place | None) -> Target:
         raise ConfigError(f"--usb {usb} is no probe", f"give one of {', '.join(get_args(UsbKind))}")
     if place is None or not place.own_usb:
         raise ConfigError("--usb plugs a probe into a place that has a USB of its own", "use it with --in vm")
-    if not (isinstance(target.board, Board) and target.board.virtual.model) or target.wish == "physical":
+    if not target.board.virtual.model or target.wish == "physical":
         raise ConfigError("--usb is the probe of a virtual board that is a software model", "leave it out")
     return dataclasses.replace(target, usb=known, serial=target.serial or target.board.model.serial)
 

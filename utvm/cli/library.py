@@ -60,7 +60,7 @@ def wanted(model: str, board: str, executor: str, memory: str, pin: str) -> Want
     """
     if not model:
         raise ConfigError("no model is named", "give one with --model FILE")
-    target = boards.load_any(board).target if board else compiler.Target()
+    target = boards.load(board).target if board else compiler.Target()
     regions = tuple(_region(item) for item in memory.split(",") if item) or Memory().regions
     pins = dict(_pair(item, "--pin TENSOR=REGION") for item in pin.split(",") if item)
     return Wanted(Path(model), target, executor_of(executor), Memory(regions, pins))

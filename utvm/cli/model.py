@@ -14,10 +14,10 @@ import numpy.typing as npt
 from rich.table import Table
 
 from utvm import boards, compiler, firmware
-from utvm.attach import Bench, attach
+from utvm.bench import Bench
 from utvm.boards import Board
 from utvm.cli.library import executor_of
-from utvm.cli.opening import Where, driver_of, running
+from utvm.cli.opening import Where, image_for
 from utvm.cli.output import LOGS, OUT
 from utvm.compiler import Library, Tensor
 from utvm.errors import ConfigError
@@ -25,6 +25,7 @@ from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes
 from utvm.hil import provenance
 from utvm.session import RunResult, StandingAlone
+from utvm.session.opening import open_session
 
 _SEED = 0
 
@@ -53,22 +54,26 @@ def run_model(
     """
     if standing_alone and in_ram:
         raise ConfigError("--standing-alone and --in-ram exclude each other: RAM does not last", "give one")
-    board, kind = Where(board_name, physical, virtual, serial).find()
-    chip = boards.load(board_name) if standing_alone or in_ram else None
+    where = Where(board_name, physical, virtual, serial)
+    if standing_alone or in_ram:
+        boards.load_chip(board_name)
+    found = where.find()
     check_named(model)
-    library = compiler.compile_model(compiler.load(model), target=board.target, executor=executor_of(executor))
+    library = compiler.compile_model(
+        compiler.load(model), target=found.board.target, executor=executor_of(executor)
+    )
     inputs = read_inputs(library, input_path)
     _check_destinations(library, output_path, json_path)
     as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
     logs = LOGS / f"model.run-{os.getpid()}"
-    if chip and standing_alone:
-        image = firmware.build(chip, [library], "standing_alone", inputs)
-        with attach(chip, kind, serial=serial, log_directory=logs) as bench:
-            OUT.print(bench.describe())
+    if standing_alone:
+        image = firmware.build(found.board, [library], "standing_alone", inputs)
+        with found.opened(logs, say) as bench:
+            say(bench.describe())
             result = _listen(bench, image)
     else:
-        image = firmware.build(board, [library], driver_of(board), in_ram=in_ram)
-        with running(image, kind, serial, logs, say) as session:
+        image = image_for(found, [library], in_ram=in_ram)
+        with open_session(found, image, logs, say) as session:
             result = session.run(library.name, inputs)
     note_input(library, input_path)
     for tensor, array in zip(library.outputs, result.outputs, strict=True):
@@ -110,7 +115,7 @@ def print_size(model: Path, board_name: str, in_ram: bool) -> None:
     Raises:
         UtvmError: whatever went wrong on the way; DoesNotFitError if it is too big.
     """
-    board = boards.load(board_name)
+    board = boards.load_chip(board_name)
     check_named(model)
     library = compiler.compile_model(compiler.load(model), target=board.target)
     image = firmware.build(board, [library], in_ram=in_ram)
@@ -148,9 +153,7 @@ def check_named(model: Path) -> None:
 def _figures(image: Firmware, result: RunResult) -> dict[str, int | str]:
     digest = hashlib.sha256(b"".join(array.tobytes() for array in result.outputs)).hexdigest()
     # A process has its code and data where its computer puts them.
-    taken = (
-        {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes} if isinstance(image.board, Board) else {}
-    )
+    taken = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes} if image.board.memory else {}
     return {result.unit: result.count, **taken, "outputs_sha256": digest}
 
 

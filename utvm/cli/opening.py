@@ -1,22 +1,21 @@
-"""Putting a model on a board that answers RPC, for the commands that talk to it."""
+"""What the options say of the board, for the commands that open one."""
 
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from utvm import boards, compiler, firmware
-from utvm.attach import attach
-from utvm.boards import Board, ProcessBoard
+from utvm.bench import Asked, Found, choose
+from utvm.boards import Board
 from utvm.cli.library import executor_of
 from utvm.compiler import Library
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
-from utvm.probe.choice import Wish, wish
-from utvm.session import HostDriven, Session
-from utvm.session.rpc import RpcSession
-from utvm.session.rpc_board import RpcBoard, as_process, on_bench
+from utvm.probe.choice import wish
+from utvm.runtime import Executor
+from utvm.session.opening import executor_for
+from utvm.session.rpc_board import RpcBoard, on_bench
 
 
 @dataclass(frozen=True)
@@ -24,21 +23,55 @@ class Where:
     """What the options say of the board: its name, and which one of those there are."""
 
     board: str
-    physical: bool
-    virtual: bool
-    serial: str
+    physical: bool = False
+    virtual: bool = False
+    serial: str = ""
 
-    def find(self) -> tuple[Board | ProcessBoard, Wish]:
-        """Read the board's data, and which one of it is wished for.
+    @property
+    def asked(self) -> Asked:
+        """What is wished for.
 
         Raises:
-            ConfigError: there is no such board, or the options do not go together.
+            ConfigError: the options do not go together.
         """
-        kind = wish(self.physical, self.virtual)
-        known = boards.load_any(self.board)
-        if isinstance(known, ProcessBoard) and (self.physical or self.virtual or self.serial):
-            raise ConfigError(f"{known.name} is a process: it is neither plugged in nor virtual", "leave that out")
-        return known, kind
+        return Asked(wish(self.physical, self.virtual), self.serial)
+
+    def load(self) -> Board:
+        """Read the board's data.
+
+        Raises:
+            ConfigError: there is no such board.
+        """
+        return boards.load(self.board)
+
+    def find(self) -> Found:
+        """Decide which one of the board is meant; nothing is started.
+
+        Raises:
+            UtvmError: as :meth:`load`, :attr:`asked` and :func:`utvm.bench.choose`.
+        """
+        asked = self.asked
+        return choose(self.load(), asked)
+
+
+def image_for(
+    found: Found,
+    libraries: list[Library],
+    executor: Executor | None = None,
+    pipe: str = "",
+    in_ram: bool = False,
+) -> Firmware:
+    """Build what runs libraries on a board.
+
+    Args:
+        executor: by default what drives that board to run models.
+        pipe, in_ram: as :func:`utvm.firmware.build`.
+
+    Raises:
+        UtvmError: as :func:`utvm.firmware.build`.
+    """
+    chosen = executor or executor_for(found.capabilities)
+    return firmware.build(found.board, libraries, chosen, pipe=pipe, in_ram=in_ram, able=found.capabilities)
 
 
 @dataclass(frozen=True)
@@ -68,43 +101,11 @@ def opened(
     Raises:
         UtvmError: whatever went wrong on the way.
     """
-    known, kind = where.find()
+    found = where.find()
     if model == Path():
         raise ConfigError("no model is named", "give one with --model FILE")
-    library = compiler.compile_model(compiler.load(model), target=known.target, executor=executor_of(executor))
-    image = firmware.build(known, [library], "rpc", pipe=transport)
-    with contextlib.ExitStack() as stack:
-        if isinstance(known, ProcessBoard):
-            ready = stack.enter_context(as_process(image, logs, log))
-        else:
-            bench = stack.enter_context(attach(known, kind, serial=where.serial, log_directory=logs))
-            ready = stack.enter_context(on_bench(bench, image, log))
-        yield Opened(ready, library, known.clock_hz)
-
-
-def driver_of(board: Board | ProcessBoard) -> Literal["host_driven", "rpc"]:
-    """Return what drives a board to run its models: its debug port, or RPC where that is all it has."""
-    return "rpc" if isinstance(board, ProcessBoard) else "host_driven"
-
-
-@contextlib.contextmanager
-def running(image: Firmware, kind: Wish, serial: str, logs: Path, say: Callable[[str], None]) -> Iterator[Session]:
-    """Put a firmware that was built for :func:`driver_of` on its board, for the length of a ``with`` block.
-
-    Args:
-        say: receives one line that says what the board is, before the firmware is programmed.
-
-    Raises:
-        UtvmError: whatever went wrong on the way.
-    """
-    with contextlib.ExitStack() as stack:
-        session: Session
-        if isinstance(image.board, ProcessBoard):
-            ready = stack.enter_context(as_process(image, logs))
-            say(ready.description)
-            session = stack.enter_context(RpcSession(ready, image.libraries))
-        else:
-            bench = stack.enter_context(attach(image.board, kind, serial=serial, log_directory=logs))
-            say(bench.describe())
-            session = stack.enter_context(HostDriven(bench, image))
-        yield session
+    target = found.board.target
+    library = compiler.compile_model(compiler.load(model), target=target, executor=executor_of(executor))
+    image = image_for(found, [library], "rpc", transport)
+    with found.opened(logs, log) as bench, on_bench(bench, image, log) as ready:
+        yield Opened(ready, library, found.board.clock_hz)

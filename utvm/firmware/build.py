@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from utvm import runtime
 from utvm import toolchain as toolchain_room
-from utvm.boards import Board, MemoryRegion, ProcessBoard, alternatives
+from utvm.boards import Board, MemoryRegion, alternatives
 from utvm.cache import Cache, content_key, tree_digest
 from utvm.compiler import Library
 from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
@@ -24,12 +24,13 @@ _LINKER_SCRIPT = "linker.ld"
 
 
 def build(
-    board: Board | ProcessBoard,
+    board: Board,
     libraries: Sequence[Library],
     executor: Executor = "host_driven",
     stored: Sequence[npt.ArrayLike] = (),
     pipe: str = "",
     in_ram: bool = False,
+    able: frozenset[str] | None = None,
 ) -> Firmware:
     """Build the firmware that runs some libraries on a board, or the program where the board is a process.
 
@@ -43,6 +44,7 @@ def build(
             other executors.
         in_ram: for ``host_driven``, the image is for RAM alone, at addresses that are chosen here; the debugger
             loads it, and flash stays as it is.
+        able: what the board can do, reached as it will be; by default what its file says.
 
     Raises:
         ConfigError: two libraries have one name, or there is none; the stored inputs are not the model's; the
@@ -57,8 +59,9 @@ def build(
         )
     toolchain = Toolchain(board.toolchain)
     architecture = board.architecture
-    through = _pipe_of(board, architecture, pipe) if executor == "rpc" else None
-    if isinstance(board, Board):
+    able = board.capabilities if able is None else able
+    through = _pipe_of(board, able, pipe) if executor == "rpc" else None
+    if board.memory:
         written = generate(libraries, executor, stored, True)
         image = _image_of_chip(board, architecture, through, executor, written, in_ram)
     elif executor == "host_driven":
@@ -77,11 +80,10 @@ def build(
     return Firmware(board, entry / image.name, tuple(libraries), through, in_ram)
 
 
-def _pipe_of(board: Board | ProcessBoard, architecture: str, name: str) -> Pipe:
-    able = board.capabilities
+def _pipe_of(board: Board, able: frozenset[str], name: str) -> Pipe:
     known = [
         pipe
-        for pipe in runtime.pipes(architecture)
+        for pipe in runtime.pipes(board.architecture)
         if pipe not in runtime.PIPE_NEEDS or runtime.PIPE_NEEDS[pipe] in able
     ]
     for pipe in known:
@@ -140,7 +142,7 @@ def _image_of_chip(
     )
 
 
-def _defines(board: Board | ProcessBoard) -> tuple[str, ...]:
+def _defines(board: Board) -> tuple[str, ...]:
     return (f'UTVM_BOARD_NAME="{board.name}"', f"UTVM_CLOCK_HZ={board.clock_hz}u", "UTVM_STEPS=1")
 
 
@@ -159,7 +161,7 @@ def _key(toolchain: Toolchain, cpu: str, image: _Image) -> str:
     )
 
 
-def _link(board: Board | ProcessBoard, toolchain: Toolchain, image: _Image, work: Path) -> None:
+def _link(board: Board, toolchain: Toolchain, image: _Image, work: Path) -> None:
     """Write the generated files into a folder and link everything there."""
     image.write(work)
     script = work / _LINKER_SCRIPT if _LINKER_SCRIPT in image.generated else None
@@ -173,7 +175,7 @@ def _link(board: Board | ProcessBoard, toolchain: Toolchain, image: _Image, work
         defines=image.defines,
         path_map=[(ROOT, "/utvm"), (board.directory, f"/utvm/boards/{board.name}"), (work, GENERATED)],
     ) as objects:
-        if image.memory and isinstance(board, Board) and script:
+        if image.memory and script:
             ram.link(objects, board, elf, script, map_file)
             return
         try:
@@ -182,10 +184,10 @@ def _link(board: Board | ProcessBoard, toolchain: Toolchain, image: _Image, work
             raise _too_big(board, error.message) or error from None
 
 
-def _too_big(board: Board | ProcessBoard, said: str) -> DoesNotFitError | None:
+def _too_big(board: Board, said: str) -> DoesNotFitError | None:
     """Turn the linker's words about an overflow into an error that names section, need and room."""
     overflow = re.search(r"region [`']([\w-]+)' overflowed by (\d+) bytes", said)
-    if not overflow or not isinstance(board, Board):
+    if not overflow or not board.memory:
         return None
     region = board.region(overflow[1])
     section = re.search(r"section [`'](\.[\w.]+)' will not fit in region [`']" + re.escape(region.name), said)

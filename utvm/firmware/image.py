@@ -10,7 +10,7 @@ from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import Section as ELFSection
 
-from utvm.boards import Board, MemoryRegion, ProcessBoard
+from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.errors import ConfigError
 from utvm.firmware import working_memory
@@ -71,7 +71,7 @@ class Firmware:
     through where it answers RPC; ``in_ram`` whether a debugger loads it, with nothing in flash.
     """
 
-    board: Board | ProcessBoard
+    board: Board
     elf: Path
     libraries: tuple[Library, ...]
     pipe: Pipe | None = None
@@ -158,7 +158,7 @@ class Firmware:
 
     def parts(self, address: int, size: int) -> dict[str, int]:
         """Return which of the board's memory regions a range of addresses is in, and how many bytes in each."""
-        ends = ((region, min(address + size, region.end)) for region in self._memory)
+        ends = ((region, min(address + size, region.end)) for region in self.board.memory)
         found = {region.name: end - max(address, region.address) for region, end in ends}
         return {name: part for name, part in found.items() if part > 0}
 
@@ -202,14 +202,10 @@ class Firmware:
 
     def region_of(self, address: int) -> str | None:
         """Return the name of the board's memory region that an address is in."""
-        for region in self._memory:
+        for region in self.board.memory:
             if region.address <= address < region.end:
                 return region.name
         return None
-
-    @property
-    def _memory(self) -> tuple[MemoryRegion, ...]:
-        return self.board.memory if isinstance(self.board, Board) else ()
 
     def is_code(self, address: int) -> bool:
         """Return whether an address is in the section of the image's code."""

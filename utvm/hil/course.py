@@ -10,10 +10,10 @@ import pytest
 from utvm.errors import ConfigError, UtvmError
 from utvm.hil import provenance, report
 from utvm.hil.display import Display
-from utvm.hil.keeper import Keeper
 from utvm.hil.recorder import Recorder, collection_failure
 from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Statistics, Verdict, decide
 from utvm.process import stop_if_interrupted
+from utvm.session.keeper import Keeper
 
 
 class Course:
@@ -95,7 +95,8 @@ class Course:
             self._trouble = str(error)
             return True
         driver = self.keeper.driver
-        self._display.line(f"{description}, {driver} {self._made_with.place.tools[driver]}")
+        version = self._made_with.place.tools.get(driver)
+        self._display.line(f"{description}, {driver} {version}" if version else description)
         for case in self._cases:
             self._display.finished(case)
         self._display.begin(len(session.items) + len(self._cases))

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from utvm.boards import Board
 from utvm.firmware import Firmware, Section
 
 _BAR_WIDTH = 720.0
@@ -52,8 +51,7 @@ def memory_map(firmware: Firmware) -> tuple[Bar, ...]:
             places.append((f"{section.name} (initial values)", section.load_address, section.size))
     colours = {name: number for number, name in enumerate(section_names(firmware.sections))}
     bars = []
-    memory = firmware.board.memory if isinstance(firmware.board, Board) else ()
-    for region in sorted(memory, key=lambda region: region.address):
+    for region in sorted(firmware.board.memory, key=lambda region: region.address):
         if region.alias_of:
             continue
         scale = _BAR_WIDTH / region.size

@@ -2,7 +2,7 @@
 
 Suites ask for these fixtures:
 
-- ``board``: the board on the bench (:class:`utvm.attach.Bench`), reset and halted.
+- ``board``: the board on the bench (:class:`utvm.bench.Bench`), reset and halted.
 - ``compile_for_board``: a function that compiles a model for what the board's CPU has.
 - ``firmware``: a function that links libraries into an image for the board.
 - ``session``: a function that programs an image and returns the session that runs its models: host-driven on a
@@ -23,27 +23,26 @@ from pathlib import Path
 import pytest
 
 from utvm import boards
-from utvm.attach import Bench
-from utvm.boards import Board, ProcessBoard
+from utvm.bench import Asked, Bench, capabilities_of
+from utvm.boards import Board
 from utvm.compiler import Library, compile_model
 from utvm.errors import ConfigError
-from utvm.firmware import Firmware, build
+from utvm.firmware import Firmware
 from utvm.hil.course import Course
 from utvm.hil.display import Display, standard_output
 from utvm.hil.figures import summarise
-from utvm.hil.keeper import BenchKeeper, Keeper
-from utvm.hil.process_keeper import ProcessKeeper
 from utvm.hil.report import logs_beside, new_run_id
 from utvm.hil.results import ModelResult, Statistics
 from utvm.probe import choice
 from utvm.process import end_in_order_on_signals
 from utvm.session import RunResult, Session
+from utvm.session.keeper import Keeper
 from utvm.session.rpc_board import RpcBoard
 from utvm.toolchain import ROOT
 
 REPORT_ROOT = ROOT / "build" / "reports"
 
-_BOARD = pytest.StashKey[Board | ProcessBoard]()
+_BOARD = pytest.StashKey[Board]()
 _COURSE = pytest.StashKey[Course]()
 
 
@@ -72,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
             boards.search_also(option.board_path)
         if not option.board:
             raise ConfigError("--board is missing", f"boards: {', '.join(boards.names())}")
-        board = boards.load_any(option.board)
+        board = boards.load(option.board)
         wish = choice.wish(option.physical, option.virtual)
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from error
@@ -86,14 +85,10 @@ def pytest_configure(config: pytest.Config) -> None:
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = new_run_id(started)
     logs = logs_beside(option.report_dir) / run_id
-    keeper: Keeper
-    if isinstance(board, ProcessBoard):
-        keeper = ProcessKeeper(board, logs)
-    else:
-        keeper = BenchKeeper(board, wish, serial=option.serial, latency_us=option.latency_us, log_directory=logs)
-    course = Course(
-        keeper, Display(standard_output()), run_id=run_id, started=started, report_root=option.report_dir
-    )
+    display = Display(standard_output())
+    asked = Asked(wish, option.serial, option.latency_us)
+    keeper = Keeper(board, asked, logs, display.line)
+    course = Course(keeper, display, run_id=run_id, started=started, report_root=option.report_dir)
     config.stash[_COURSE] = course
     config.pluginmanager.register(course, "utvm-course")
     config.pluginmanager.unregister(name="terminalreporter")
@@ -103,7 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Skip what the board cannot do, and say what that is."""
     course = config.stash.get(_COURSE, None)
     # Nobody has chosen between physical and virtual where tests are only listed.
-    capabilities = course.keeper.capabilities if course else config.stash[_BOARD].capabilities
+    capabilities = course.keeper.capabilities if course else capabilities_of(config.stash[_BOARD])
     for item in items:
         # A list: adding a mark to what is being gone through would never end.
         for mark in list(item.iter_markers("needs")):
@@ -113,7 +108,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 )
 
 
-def board_of(config: pytest.Config) -> Board | ProcessBoard:
+def board_of(config: pytest.Config) -> Board:
     """Return the board that the run is for; suites make their parameters from it."""
     return config.stash[_BOARD]
 
@@ -148,12 +143,11 @@ def session(request: pytest.FixtureRequest) -> Callable[[Firmware], Session]:
 @pytest.fixture
 def serve(request: pytest.FixtureRequest) -> Iterator[Callable[..., RpcBoard]]:
     """Puts libraries on the board behind the RPC server, through one of its pipes, until the test ends."""
-    board = request.config.stash[_BOARD]
+    keeper = request.config.stash[_COURSE].keeper
     with contextlib.ExitStack() as stack:
 
         def start(libraries: Sequence[Library], pipe: str = "") -> RpcBoard:
-            image = build(board, libraries, "rpc", pipe=pipe)
-            return stack.enter_context(request.config.stash[_COURSE].keeper.serve(image))
+            return stack.enter_context(keeper.serve(libraries, pipe))
 
         yield start
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import utvm
 from utvm import process
-from utvm.boards import AnyBoard, Board
+from utvm.boards import Board
 from utvm.cache import content_key, tree_digest
 from utvm.environment.locked import environment_digest
 from utvm.environment.places import here
@@ -29,7 +29,7 @@ def digest(provision: Path = PROVISION) -> str:
     return content_key(environment_digest(provision), tree_digest(ROOT / "utvm"), tree_digest(ROOT / "toolchains"))
 
 
-def describe(board: AnyBoard) -> Environment:
+def describe(board: Board) -> Environment:
     """Look at the checkout and at the place in which this is.
 
     Raises:
@@ -45,9 +45,9 @@ def describe(board: AnyBoard) -> Environment:
         "unicorn": importlib.metadata.version("unicorn"),
         "utvm": utvm.__version__,
     }
-    emulator = board.virtual.emulator if isinstance(board, Board) else None
+    emulator = board.virtual.emulator
     # Where one can be plugged in, QEMU may not be needed: if it is, that is said when it is to be started.
-    if emulator and (shutil.which(emulator.program) or not (isinstance(board, Board) and board.physical)):
+    if emulator and (shutil.which(emulator.program) or not board.physical):
         tools["qemu"] = _qemu_version(emulator.program)
     seen = here.look()
     return Environment(digest(), Place(seen.kind, seen.environment, seen.installed, tools))

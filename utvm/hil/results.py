@@ -4,6 +4,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from utvm.bench import BoardIdentity
 from utvm.errors import ExitCode
 from utvm.firmware import Firmware
 
@@ -104,21 +105,6 @@ class Statistics:
 
     name: str
     values: Mapping[str, int | str]
-
-
-@dataclass(frozen=True)
-class BoardIdentity:
-    """Which board it was. ``kind`` is ``virtual``, ``physical`` or ``process``; ``probe`` says what drove it."""
-
-    name: str
-    kind: str
-    probe: str
-    serial: str
-
-    @property
-    def spoken(self) -> str:
-        """The board as the first and the last line call it."""
-        return f"{self.kind.upper()} {self.name}"
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from utvm.boards import AnyBoard, Board
 from utvm.errors import ConfigError, ExitCode
 from utvm.hil import plugin
-from utvm.probe.choice import Wish, find_probe
+from utvm.probe.choice import Wish
 from utvm.process import interrupted
 from utvm.toolchain import ROOT
 
@@ -27,19 +26,6 @@ _EXIT_CODES = {
 def names() -> tuple[str, ...]:
     """Return the suites there are, sorted."""
     return tuple(sorted(path.stem.removeprefix("test_") for path in DIRECTORY.glob("test_*.py")))
-
-
-def check_wish(board: AnyBoard, wish: Wish, serial: str) -> None:
-    """Refuse what cannot be had of a board, before a run begins and a report is written.
-
-    Raises:
-        ConfigError: the wish is nothing that the board can be, or cannot be told from what is plugged in.
-        ProbeError: the physical board that was asked for is not plugged in.
-    """
-    if isinstance(board, Board):
-        find_probe(board, wish, serial)
-    elif wish != "auto" or serial:
-        raise ConfigError(f"{board.name} is a process: it is neither plugged in nor virtual", "leave that out")
 
 
 def check_names(suites: Sequence[str]) -> None:

@@ -1,9 +1,12 @@
 """Choosing the board that is meant: one that is plugged in, or a virtual one, on USB or not."""
 
+import contextlib
+from collections.abc import Callable
 from typing import Literal
 
 from utvm.boards import Board, ProbeMatch
 from utvm.errors import ConfigError, ProbeError
+from utvm.lock import hold
 from utvm.probe.usb import Probe, ProbeId, detect
 
 Wish = Literal["auto", "virtual", "physical"]
@@ -33,7 +36,7 @@ def match_of(board: Board, probe: Probe) -> ProbeMatch | None:
 
 
 def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
-    """Return the probe on USB to use, or None for a virtual board in a process of our own.
+    """Return the probe on USB to use for a board that can be plugged in, or None where another way is to be taken.
 
     A probe on USB that says it is virtual is used only where its serial number is given: without one, the virtual
     board is the same on every machine.
@@ -42,10 +45,6 @@ def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
         ConfigError: the wish is nothing that the board has, or cannot be told from what is plugged in.
         ProbeError: the probe that was asked for is not plugged in, or cannot be used.
     """
-    if not board.physical:
-        if wish == "physical" or serial:
-            raise ConfigError(f"{board.name} is emulated: there is no physical one here", "leave that out")
-        return None
     if wish == "virtual" and not serial:
         return None
     if wish == "virtual" and not board.virtual_probes:
@@ -66,6 +65,20 @@ def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
         raise ConfigError(f"{len(found)} probes could be {board.name}: {serials}", "name one with --serial SERIAL")
     _check_usable(found[0], wish, known)
     return found[0]
+
+
+def held(probe: Probe, wait: float, say: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
+    """Return the right to a probe, to be entered with ``with``: one process of this computer has it at a time.
+
+    Args:
+        wait: seconds to wait in line for it.
+        say: is told who has it, where it is to be waited for.
+
+    Raises:
+        BoardError: on entering, when another one has it.
+    """
+    name = f"{probe.kind} {probe.serial}"
+    return hold(name, patience=wait, waiting=lambda holder: say(f"waiting for {name}: {holder}"))
 
 
 def _not_there(board: Board, serial: str, problem: str, known: list[Probe]) -> ProbeError:

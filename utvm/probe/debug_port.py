@@ -14,11 +14,12 @@ class DebugPort(ABC):
     """One of the two; every method raises ProbeError where the other end fails.
 
     Args:
+        gdb: the way to the other end.
         live: whether memory can be reached while the core runs.
     """
 
     def __init__(self, gdb: GdbClient, *, live: bool) -> None:
-        self._gdb = gdb
+        self.gdb = gdb
         self._live = live
 
     @abstractmethod
@@ -31,7 +32,7 @@ class DebugPort(ABC):
 
     def write_word(self, address: int, value: int) -> None:
         """Write 32 bits, to a peripheral's register for instance. The target must be halted."""
-        self._gdb.write_memory(address, value.to_bytes(4, "little"))
+        self.gdb.write_memory(address, value.to_bytes(4, "little"))
 
     @contextlib.contextmanager
     def access(self) -> Iterator[None]:
@@ -39,14 +40,14 @@ class DebugPort(ABC):
         running = not self._live and self.halt()
         yield
         if running:
-            self._gdb.resume()
+            self.gdb.resume()
 
     def halt(self) -> bool:
         """Stop the core; return whether it ran."""
-        running = self._gdb.running
+        running = self.gdb.running
         if running:
-            self._gdb.interrupt()
-            if self._gdb.wait_for_stop(_HALT_TIMEOUT) is None:
+            self.gdb.interrupt()
+            if self.gdb.wait_for_stop(_HALT_TIMEOUT) is None:
                 raise ProbeError("the core does not stop", "check the board's power; is this computer overloaded?")
         return running
 
@@ -56,11 +57,11 @@ class OpenOcdPort(DebugPort):
 
     def program(self, segments: Sequence[tuple[int, bytes]]) -> None:
         """Program flash."""
-        self._gdb.flash(segments)
+        self.gdb.flash(segments)
 
     def reset(self, *, halt: bool) -> None:
         """Reset through the probe."""
-        self._gdb.monitor("reset halt" if halt else "reset run")
+        self.gdb.monitor("reset halt" if halt else "reset run")
 
 
 class QemuPort(DebugPort):
@@ -69,17 +70,17 @@ class QemuPort(DebugPort):
     def program(self, segments: Sequence[tuple[int, bytes]]) -> None:
         """Write memory."""
         for address, data in segments:
-            self._gdb.write_memory(address, data)
+            self.gdb.write_memory(address, data)
 
     def write_word(self, address: int, value: int) -> None:
         """Write 32 bits as a core does: what the stub writes otherwise does not reach peripherals."""
-        self._gdb.set_mode("Qqemu.PhyMemMode:1")
+        self.gdb.set_mode("Qqemu.PhyMemMode:1")
         super().write_word(address, value)
-        self._gdb.set_mode("Qqemu.PhyMemMode:0")
+        self.gdb.set_mode("Qqemu.PhyMemMode:0")
 
     def reset(self, *, halt: bool) -> None:
         """Reset the machine; its memory stays as it is."""
         self.halt()
-        self._gdb.monitor("system_reset")
+        self.gdb.monitor("system_reset")
         if not halt:
-            self._gdb.resume()
+            self.gdb.resume()

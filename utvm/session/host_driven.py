@@ -7,7 +7,7 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
-from utvm.attach import Bench
+from utvm.bench import Bench
 from utvm.compiler import Tensor
 from utvm.errors import BoardError
 from utvm.firmware import Firmware
@@ -72,7 +72,7 @@ class HostDriven:
 
     @property
     def waiting(self) -> bool:
-        """Whether the board waits for a request: a model can be run without a reset."""
+        """Whether the board waits for a request; as :attr:`utvm.session.Session.waiting`."""
         return self.bench.gdb.read_register("pc") == self._symbol(_TURN)
 
     def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> RunResult:

@@ -72,6 +72,11 @@ class RpcSession:
         """
         self._begin(self.board.restart())
 
+    @property
+    def waiting(self) -> bool:
+        """Whether there is a session: the board answers whenever it is asked."""
+        return self.link is not None
+
     def _begin(self, link: Link) -> None:
         self.link = link
         self._handles.clear()

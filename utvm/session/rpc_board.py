@@ -1,20 +1,16 @@
-"""Boards that answer RPC: a firmware with the RPC server on a bench, or a process in its place."""
+"""Boards that answer RPC: a firmware with the RPC server on a bench."""
 
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from utvm.attach import Bench
-from utvm.errors import TransportError
+from utvm.bench import Bench
 from utvm.firmware import Firmware
-from utvm.process import Service
 from utvm.session.explain import explain
 from utvm.session.fault import RECORD_SIZE, FaultRecord
 from utvm.session.link import BoardFaulted, Link
 from utvm.session.pipes import open_pipe
-from utvm.session.tcp import TcpConnection
-from utvm.session.transport import ChildProcess, Transport
+from utvm.session.transport import Transport
 
 
 @dataclass(frozen=True)
@@ -76,55 +72,7 @@ def on_bench(bench: Bench, firmware: Firmware, on_log: Callable[[str], None] | N
             return connect()
 
         wire.restart()
-        description = f"{bench.describe()}, RPC through {firmware.pipe}"
+        # A board without a debug port has no other way to talk that this one would be told from.
+        through = f", RPC through {firmware.pipe}" if bench.has_debug_port else ""
+        description = bench.describe() + through
         yield RpcBoard(description, bench.count_unit, connect, restart)
-
-
-@contextlib.contextmanager
-def as_process(
-    firmware: Firmware, log_directory: Path, on_log: Callable[[str], None] | None = None
-) -> Iterator[RpcBoard]:
-    """Start a program that :func:`utvm.firmware.build` has made for RPC, and let it answer through its pipe.
-
-    Args:
-        log_directory: where what it prints goes.
-        on_log: receives what the board logs.
-
-    Raises:
-        TransportError: it cannot be started.
-    """
-    board = firmware.board
-    with contextlib.ExitStack() as running:
-
-        def start() -> Link:
-            running.close()
-            transport = running.enter_context(_started(firmware, log_directory / f"{board.name}.log"))
-            return _FirmwareLink(transport, on_log, firmware)
-
-        link = start()
-
-        def connect() -> Link:
-            link.start()
-            return link
-
-        def restart() -> Link:
-            nonlocal link
-            link = start()
-            return connect()
-
-        yield RpcBoard(f"{board.name}: {board.title}", "ns", connect, restart)
-
-
-@contextlib.contextmanager
-def _started(firmware: Firmware, log: Path) -> Iterator[Transport]:
-    """Run a program for the length of a ``with`` block."""
-    name, command = firmware.board.name, [firmware.elf]
-    if firmware.pipe == "tcp":
-        service = Service(name, command, log=log, health=r"listening on (?P<port>\d+)", error=TransportError)
-        with service as running:
-            assert running.health_match
-            with TcpConnection("127.0.0.1", int(running.health_match["port"])) as connection:
-                yield connection
-    else:
-        with ChildProcess(name, command, log=log) as child:
-            yield child

@@ -35,6 +35,10 @@ class Session(Protocol):
 
     way: str
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a model can be run without a reset."""
+
     def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> RunResult:
         """Run a model once.
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from utvm.attach import Bench
+from utvm.bench import Bench
 from utvm.errors import BoardError
 from utvm.firmware import Firmware
 from utvm.session.explain import explain

@@ -354,7 +354,9 @@ class Machine:
     def _held(self, what: str, other: str, patience: float) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(hold(what, patience=patience, waiting=lambda: self._say(f"waiting: {other}")))
+                stack.enter_context(
+                    hold(what, patience=patience, waiting=lambda _: self._say(f"waiting: {other}"))
+                )
             except BoardError as error:
                 raise ProvisionError(error.message, f"{other}; wait for its end") from None
             yield

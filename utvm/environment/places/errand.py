@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from utvm.boards import AnyBoard
+from utvm.boards import Board
 from utvm.probe.choice import Wish
 from utvm.probe.virtual import UsbKind
 
@@ -19,7 +19,7 @@ class Target:
         usb: the virtual board stays on this computer, and this probe of it is on the place's USB.
     """
 
-    board: AnyBoard
+    board: Board
     wish: Wish
     serial: str
     usb: UsbKind | None = None

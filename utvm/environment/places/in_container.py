@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from utvm.boards import Board
 from utvm.environment import container, engine
 from utvm.environment.build import tags
 from utvm.environment.container import Extra
@@ -51,7 +50,7 @@ class InContainer:
 
 def _devices(target: Target) -> Extra:
     """Return what drives the board that is plugged in here, where one is meant."""
-    if isinstance(target.board, Board):
+    if target.board.physical:
         probe = find_probe(target.board, target.wish, target.serial)
         if probe is not None:
             return extra_for(target.board, probe.serial)

@@ -83,7 +83,7 @@ class InMachine:
     def _plugged_in(self, target: Target) -> Iterator[None]:
         """Have the probe that is meant on the machine's USB."""
         board = target.board
-        if not isinstance(board, Board) or not board.physical or (target.wish == "virtual" and not target.serial):
+        if not board.physical or (target.wish == "virtual" and not target.serial):
             yield
             return
         with contextlib.ExitStack() as stack:

@@ -11,7 +11,8 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from utvm import boards
-from utvm.boards import AnyBoard, ProcessBoard
+from utvm.bench import Asked, choose
+from utvm.boards import Board
 from utvm.config import Record, load_yaml
 from utvm.environment.places.here import Kind, kind_here
 from utvm.errors import ConfigError, ProbeError
@@ -61,17 +62,14 @@ class Turn:
     Attributes:
         where: the board as ``hil`` takes it: a name, or the absolute path of a folder.
         label: what its part of the report is called; no other board of the list has the same.
+        kind: what it is before it was reached: ``auto`` where that is yet to be seen.
     """
 
     entry: Entry
-    board: AnyBoard
+    board: Board
     where: str
     label: str
-
-    @property
-    def kind(self) -> str:
-        """What it is before it was reached: ``auto`` where that is yet to be seen."""
-        return "process" if isinstance(self.board, ProcessBoard) else self.entry.kind
+    kind: str
 
 
 def load(path: Path) -> tuple[Turn, ...]:
@@ -85,10 +83,12 @@ def load(path: Path) -> tuple[Turn, ...]:
     for number, entry in enumerate(load_yaml(path, _List, _HINT).boards):
         where = str((path.parent / entry.board).resolve()) if "/" in entry.board else entry.board
         try:
-            board = boards.load_any(where)
+            board = boards.load(where)
             # Whether a physical board is there now is its health check's business.
+            kind: str = entry.kind
             with contextlib.suppress(ProbeError):
-                suites.check_wish(board, entry.kind, entry.serial)
+                found = choose(board, Asked(entry.kind, entry.serial))
+                kind = "process" if found.kind == "process" else kind
         except ConfigError as error:
             raise ConfigError(f"{path}: boards.{number}: {error.message}", error.hint) from error
         # A label is a folder's name too; settings stand behind a colon.
@@ -98,7 +98,7 @@ def load(path: Path) -> tuple[Turn, ...]:
             entry.serial or ("" if entry.kind == "auto" else entry.kind),
             "" if entry.place == "host" else entry.place,
         )
-        turns.append(Turn(entry, board, where, "-".join(part for part in parts if part)))
+        turns.append(Turn(entry, board, where, "-".join(part for part in parts if part), kind))
     for (i, one), (j, other) in itertools.combinations(enumerate(turns), 2):
         if _may_be_one(one, other):
             raise ConfigError(

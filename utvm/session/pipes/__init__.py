@@ -6,10 +6,10 @@ The board's end is ``utvm/runtime/ARCHITECTURE/rpc/PIPE/pipe.c``.
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from utvm.attach import Bench
+from utvm.bench import Bench
 from utvm.firmware import Firmware
 from utvm.runtime import Pipe
-from utvm.session.pipes import console, rtt, semihosting
+from utvm.session.pipes import console, process, rtt, semihosting
 from utvm.session.pipes.wire import Wire
 
 __all__ = ["Wire", "open_pipe"]
@@ -18,6 +18,8 @@ _OPENERS: dict[Pipe, Callable[[Bench, Firmware], AbstractContextManager[Wire]]] 
     "console": console.opened,
     "rtt": rtt.opened,
     "semihosting": semihosting.opened,
+    "stdio": process.opened,
+    "tcp": process.opened,
 }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from utvm.attach import Bench
+from utvm.bench import Bench
 from utvm.errors import BoardError
 from utvm.firmware import Firmware
 from utvm.session.pipes.wire import Wire

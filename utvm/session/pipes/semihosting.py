@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from utvm.attach import Bench
+from utvm.bench import Bench
 from utvm.errors import ProbeError, TransportError
 from utvm.firmware import Firmware
 from utvm.session.pipes.wire import Wire

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from utvm import boards, firmware
-from utvm.attach import attach
+from utvm.bench import attach
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.errors import BoardError, ProbeError

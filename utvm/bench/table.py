@@ -1,0 +1,107 @@
+"""The one table of ways, and what is asked of it: which one serves a board, and the board itself."""
+
+import contextlib
+import functools
+import importlib
+import importlib.metadata
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from utvm.bench import ways
+from utvm.bench.bench import Bench
+from utvm.bench.way import Asked, Found, Say, Way
+from utvm.boards import Board
+from utvm.errors import ConfigError
+from utvm.probe.choice import Wish
+
+GROUP = "utvm.ways"
+"""The group of entry points under which an installed package brings further ways."""
+
+
+@functools.cache
+def table() -> tuple[Way, ...]:
+    """Return all ways, in the order in which they are asked: the modules of ``ways``, and installed ones.
+
+    Raises:
+        ConfigError: what an installed package brings is no way, or has the name of another one.
+    """
+    found: dict[str, Way] = {}
+    for module in pkgutil.iter_modules(ways.__path__):
+        way = importlib.import_module(f"{ways.__name__}.{module.name}").WAY
+        found[way.name] = way
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        way = entry.load()
+        if not isinstance(way, Way) or way.name in found:
+            raise ConfigError(
+                f"the entry point {entry.name} ({entry.value}) of {GROUP} is no way of its own to a board",
+                "it names a utvm.bench.Way with a name that no other has",
+            )
+        found[way.name] = way
+    return tuple(sorted(found.values(), key=lambda way: (way.rank, way.name)))
+
+
+def serving(board: Board) -> tuple[Way, ...]:
+    """Return the ways that a board's file has data for.
+
+    Raises:
+        ConfigError: it has data for one that there is not.
+    """
+    known = [way.name for way in table()]
+    for name in board.ways:
+        if name not in known:
+            raise ConfigError(
+                f"{board.directory / 'board.yaml'}: ways.{name}: there is no such way to a board",
+                f"there are: {', '.join(known)}; is the package that brings it installed?",
+            )
+    return tuple(way for way in table() if way.serves(board))
+
+
+def choose(board: Board, asked: Asked) -> Found:
+    """Decide which one of a board is meant, and how it is reached; nothing is started.
+
+    Raises:
+        ConfigError: the wish cannot be told from what is plugged in, or is nothing that the board has.
+        ProbeError: the probe that was asked for is not plugged in, or cannot be used.
+    """
+    able = serving(board)
+    for way in able:
+        found = way.find(board, asked)
+        if found is None:
+            continue
+        if asked.latency_us and not way.slows:
+            raise ConfigError(f"{board.name} {way.refusal.partition(':')[0]}: it has no probe that could be slow")
+        return found
+    if not able:
+        raise ConfigError(f"there is no way to {board.name}: its file has data for none")
+    raise ConfigError(f"{board.name} {able[-1].refusal}", "leave that out")
+
+
+def capabilities_of(board: Board) -> frozenset[str]:
+    """Return what suites may need and what is reached without any wish has; raises as :func:`choose`."""
+    return choose(board, Asked()).capabilities
+
+
+@contextlib.contextmanager
+def attach(
+    board: Board,
+    wish: Wish = "auto",
+    *,
+    log_directory: Path,
+    serial: str = "",
+    latency_us: int = 0,
+    wait: float = 0.0,
+    say: Say = lambda _: None,
+) -> Iterator[Bench]:
+    """Put a board on the bench for the length of a ``with`` block.
+
+    Args:
+        log_directory: where OpenOCD, the virtual board and emulators keep their logs.
+        wish, serial, latency_us, wait: as :class:`Asked` has them.
+        say: receives a line where there is something to wait for.
+
+    Raises:
+        UtvmError: as :func:`choose` and :meth:`Found.opened`.
+    """
+    with choose(board, Asked(wish, serial, latency_us, wait)).opened(log_directory, say) as bench:
+        yield bench

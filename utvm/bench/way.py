@@ -1,0 +1,137 @@
+"""What a way to a board is, and what it finds."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from utvm.bench.bench import Bench
+from utvm.boards import Board, Kind
+from utvm.config import Record, checked
+from utvm.probe.choice import Wish
+
+_BlockT = TypeVar("_BlockT", bound=Record)
+
+Say = Callable[[str], None]
+"""Receives a line for whoever waits."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is wished for, where there are several of a board.
+
+    Attributes:
+        wish: ``auto`` takes a physical one if one is plugged in.
+        serial: of its probe, where several are plugged in; a virtual board's on USB is taken only with it.
+        latency_us: microseconds that every command of a virtual probe takes.
+        wait: seconds to wait in line for a board that somebody else uses.
+    """
+
+    wish: Wish = "auto"
+    serial: str = ""
+    latency_us: int = 0
+    wait: float = 0.0
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a way gets to start what it needs.
+
+    Attributes:
+        stack: ends it.
+        logs: folder for what it says.
+        say: receives a line where there is something to wait for.
+    """
+
+    stack: contextlib.ExitStack
+    logs: Path
+    say: Say
+
+
+@dataclass(frozen=True)
+class BoardIdentity:
+    """Which board it was. ``kind`` is ``virtual``, ``physical`` or ``process``; ``probe`` says what drove it."""
+
+    name: str
+    kind: str
+    probe: str
+    serial: str
+
+    @property
+    def spoken(self) -> str:
+        """The board as the first and the last line call it."""
+        return f"{self.kind.upper()} {self.name}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A board that can be opened.
+
+    Attributes:
+        kind: what it is in the end.
+        capabilities: what suites may need and it has.
+        driver: the tool that drives it: a key of a report's ``tools``, or nothing that is listed there.
+        start: puts it on the bench.
+        probe: the kind of its probe on USB.
+        serial: of its probe.
+    """
+
+    board: Board
+    kind: Kind
+    capabilities: frozenset[str]
+    driver: str
+    start: Callable[[Setup], Bench]
+    probe: str = ""
+    serial: str = ""
+
+    @property
+    def identity(self) -> BoardIdentity:
+        """Which board it is."""
+        return BoardIdentity(self.board.spoken, self.kind, self.probe, self.serial)
+
+    @contextlib.contextmanager
+    def opened(self, log_directory: Path, say: Say = lambda _: None) -> Iterator[Bench]:
+        """Put it on the bench for the length of a ``with`` block.
+
+        Args:
+            log_directory: where what is started for it keeps its logs.
+
+        Raises:
+            ProbeError: the probe is gone, or OpenOCD cannot use it; an emulator is not installed, or cannot start.
+            BoardError: another process uses the board, or the chip is not this board's.
+        """
+        with contextlib.ExitStack() as stack:
+            yield self.start(Setup(stack, log_directory, say))
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to get a board onto the bench.
+
+    Attributes:
+        name: one word; what it needs to know of a board may stand below ``ways`` in its file, under this name.
+        rank: where several can, the lowest goes first.
+        serves: whether a board's file says what the way needs.
+        find: returns what can be opened, or None where the way has nothing that is wished for.
+        tell: a heading and what to say under it, for ``board.show``; nothing where there is nothing to say.
+        refusal: what the board is, and what it is therefore not, where no way has what is wished for.
+        slows: whether its probe can be told to be slow.
+    """
+
+    name: str
+    rank: int
+    serves: Callable[[Board], bool]
+    find: Callable[[Board, Asked], Found | None]
+    tell: Callable[[Board], tuple[str, str] | None]
+    refusal: str
+    slows: bool = False
+
+
+def block_of(board: Board, name: str, record: type[_BlockT]) -> _BlockT:
+    """Return what a board's file says for a way below ``ways``.
+
+    Raises:
+        ConfigError: that is not what the way needs.
+    """
+    return checked(record, board.ways[name], f"{board.directory / 'board.yaml'}: ways.{name}")

@@ -1,0 +1,1 @@
+"""The ways to get a board onto the bench: a module each, with one record, ``WAY``. The folder is the table."""

@@ -1,0 +1,47 @@
+"""A software model of ours in a process of this run, behind OpenOCD."""
+
+from utvm.bench.bench import Bench
+from utvm.bench.openocd import check_identity, open_console, start_openocd
+from utvm.bench.way import Asked, Found, Setup, Way
+from utvm.boards import Board
+from utvm.probe.debug_port import OpenOcdPort
+from utvm.probe.virtual import start_virtual
+
+
+def _find(board: Board, asked: Asked) -> Found | None:
+    if asked.wish == "physical" or asked.serial:
+        return None
+    able = board.capabilities_of("virtual")
+
+    def start(setup: Setup) -> Bench:
+        machine = setup.stack.enter_context(start_virtual(board, setup.logs, latency_us=asked.latency_us))
+        assert machine.health_match and board.physical
+        commands = [board.model.probe.format(port=machine.health_match["stlink"])]
+        openocd, gdb = start_openocd(setup, board, commands)
+        check_identity(board.name, board.physical.identity, gdb, board.model.serial)
+        return Bench(
+            board,
+            "virtual",
+            "VIRTUAL board, a software model",
+            able,
+            setup.logs,
+            probe="virtual ST-Link",
+            serial=board.model.serial,
+            port=OpenOcdPort(gdb, live="memory while running" in able),
+            console=open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
+            services=(machine, openocd),
+            machine=machine,
+        )
+
+    return Found(board, "virtual", able, "openocd", start, serial=board.model.serial)
+
+
+WAY = Way(
+    name="model",
+    rank=20,
+    serves=lambda board: board.virtual.model is not None,
+    find=_find,
+    tell=lambda _: None,
+    refusal="is a software model: there is no physical one here",
+    slows=True,
+)

@@ -1,0 +1,25 @@
+"""A process on this computer that stands in for a board: without a debug port, started with its program."""
+
+from utvm.bench.bench import Bench
+from utvm.bench.way import Asked, Found, Setup, Way
+from utvm.boards import Board
+
+
+def _find(board: Board, asked: Asked) -> Found | None:
+    if asked.wish != "auto" or asked.serial:
+        return None
+
+    def start(setup: Setup) -> Bench:
+        return Bench(board, "process", board.title, frozenset(), setup.logs)
+
+    return Found(board, "process", frozenset(), "gcc", start)
+
+
+WAY = Way(
+    name="process",
+    rank=50,
+    serves=lambda board: board.kind == "process",
+    find=_find,
+    tell=lambda _: ("console", "its standard input and output"),
+    refusal="is a process: it is neither plugged in nor virtual",
+)

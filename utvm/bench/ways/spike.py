@@ -1,0 +1,61 @@
+"""Spike, the RISC-V ISA simulator, where it is installed, behind OpenOCD."""
+
+import shutil
+
+from utvm.bench.bench import Bench
+from utvm.bench.openocd import start_openocd
+from utvm.bench.way import Asked, Found, Setup, Way
+from utvm.boards import Board, Simulator
+from utvm.probe.debug_port import OpenOcdPort
+from utvm.probe.spike import start_spike
+
+
+def _simulator(board: Board) -> Simulator:
+    assert board.virtual.simulator
+    return board.virtual.simulator
+
+
+def _installed(board: Board) -> bool:
+    return shutil.which(_simulator(board).program) is not None
+
+
+def _find(board: Board, asked: Asked) -> Found | None:
+    if asked.wish == "physical" or asked.serial or not _installed(board):
+        return None
+    simulator = _simulator(board)
+    able = board.able(simulator.lacks, openocd=True)
+
+    def start(setup: Setup) -> Bench:
+        spike = setup.stack.enter_context(start_spike(simulator, board.memory, setup.logs / "spike.log"))
+        assert spike.health_match
+        openocd, gdb = start_openocd(setup, board, [simulator.probe.format(port=spike.health_match["port"])])
+        # Its serial line is on its own terminal, which it has not here.
+        return Bench(
+            board,
+            "virtual",
+            "VIRTUAL board, simulated by Spike",
+            able,
+            setup.logs,
+            probe="JTAG over TCP",
+            port=OpenOcdPort(gdb, live="memory while running" in able),
+            services=(spike, openocd),
+            emulated=True,
+        )
+
+    return Found(board, "virtual", able, "openocd", start)
+
+
+def _tell(board: Board) -> tuple[str, str]:
+    simulator = _simulator(board)
+    found = "through OpenOCD" if _installed(board) else "not installed: it is emulated"
+    return "simulated", f"by Spike: {simulator.program} --isa={simulator.isa}, {found}"
+
+
+WAY = Way(
+    name="spike",
+    rank=30,
+    serves=lambda board: board.virtual.simulator is not None,
+    find=_find,
+    tell=_tell,
+    refusal="is emulated: there is no physical one here",
+)

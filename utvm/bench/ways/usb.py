@@ -1,0 +1,71 @@
+"""A board on this computer's USB, behind a probe that OpenOCD drives."""
+
+import dataclasses
+from typing import Literal
+
+from utvm.bench.bench import Bench
+from utvm.bench.openocd import check_identity, open_console, start_openocd
+from utvm.bench.way import Asked, Found, Setup, Way
+from utvm.boards import Board
+from utvm.probe.choice import find_probe, held, match_of
+from utvm.probe.debug_port import OpenOcdPort
+from utvm.probe.usb import Probe, serial_ports
+
+
+def _find(board: Board, asked: Asked) -> Found | None:
+    probe = find_probe(board, asked.wish, asked.serial)
+    if probe is None:
+        return None
+    kind = _kind(probe)
+    again = dataclasses.replace(asked, wish=kind, serial=probe.serial)
+    return Found(
+        board,
+        kind,
+        board.capabilities_of(kind, match_of(board, probe)),
+        "openocd",
+        lambda setup: _start(board, probe, again, setup),
+        probe.kind,
+        probe.serial,
+    )
+
+
+def _kind(probe: Probe) -> Literal["virtual", "physical"]:
+    return "virtual" if probe.virtual else "physical"
+
+
+def _start(board: Board, chosen: Probe, asked: Asked, setup: Setup) -> Bench:
+    """Start OpenOCD on a probe: that of a physical board, or one of a virtual board that says so."""
+    setup.stack.enter_context(held(chosen, asked.wait, setup.say))
+    # While we waited in line for it, it may have been plugged in anew.
+    probe = find_probe(board, asked.wish, asked.serial)
+    physical = board.physical
+    assert physical and probe
+    match = match_of(board, probe)
+    assert match
+    kind = _kind(probe)
+    able = board.capabilities_of(kind, match)
+    openocd, gdb = start_openocd(setup, board, [physical.select_serial.format(serial=probe.serial)], match.openocd)
+    check_identity(board.name, physical.identity, gdb, probe.serial)
+    console_url = next(iter(serial_ports(probe.serial, physical.console_interface)), None)
+    return Bench(
+        board,
+        kind,
+        "VIRTUAL board, a software model" if kind == "virtual" else "PHYSICAL board",
+        able,
+        setup.logs,
+        probe=f"{'virtual ' if probe.virtual else ''}{probe.kind} at USB {probe.usb_path}",
+        serial=probe.serial,
+        port=OpenOcdPort(gdb, live="memory while running" in able),
+        console=open_console(setup, board, console_url) if console_url else None,
+        services=(probe, openocd),
+    )
+
+
+WAY = Way(
+    name="usb",
+    rank=10,
+    serves=lambda board: board.physical is not None,
+    find=_find,
+    tell=lambda board: ("openocd", str(board.openocd_config)),
+    refusal="can only be plugged in: no such one is here",
+)
