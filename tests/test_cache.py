@@ -79,13 +79,6 @@ def test_what_a_killed_writer_left_goes_with_the_next_one(tmp_path: Path) -> Non
     assert sorted(path.name for path in cache.directory.iterdir()) == ["k", "l"]
 
 
-def test_discarded_entries_are_made_again(tmp_path: Path) -> None:
-    cache = Cache("things", tmp_path)
-    cache.fetch("k", fill)
-    cache.discard("k")
-    assert cache.find("k") is None
-
-
 def test_a_cache_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="the cache cannot be written") as caught:

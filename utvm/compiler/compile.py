@@ -46,15 +46,8 @@ def compile_model(
     if executor not in ("aot", "graph"):
         raise ConfigError(f"there is no executor {executor!r}", "use aot or graph")
     symbol = library_name(name or model.name)
-    cache = Cache("libraries")
     memory = memory or Memory()
     key = content_key(model.digest, symbol, repr(target), memory.text, executor, *_tools())
-    entry = cache.find(key)
-    if entry:
-        try:
-            return from_json((entry / _FILE).read_text(encoding="utf-8"))
-        except (OSError, ValueError, KeyError, TypeError):
-            cache.discard(key)
 
     def make(directory: Path) -> None:
         # TVM takes seconds to import, and is needed only here.
@@ -63,7 +56,7 @@ def compile_model(
         library = build_library(model, symbol, target, memory, executor)
         (directory / _FILE).write_text(to_json(library), encoding="utf-8")
 
-    return from_json((cache.fetch(key, make) / _FILE).read_text(encoding="utf-8"))
+    return from_json((Cache("libraries").fetch(key, make) / _FILE).read_text(encoding="utf-8"))
 
 
 def _tools() -> list[str]:

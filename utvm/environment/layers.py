@@ -6,6 +6,7 @@ same; when it does not, that is an error: the promise of the whole environment i
 
 import dataclasses
 import json
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import platformdirs
 
 import utvm
-from utvm.cache import content_key, file_digest
+from utvm.cache import content_key, is_sealed, seal, settle
 from utvm.environment import python_layer, rootfs
 from utvm.environment.debian import DebianPackage
 from utvm.environment.drafts import draft
@@ -24,6 +25,7 @@ from utvm.environment.rootfs import Shape
 from utvm.environment.store import Progress, Store
 from utvm.errors import ProvisionError
 
+_log = logging.getLogger(__name__)
 _LAYER = "layer.tar"
 _FACTS = "layer.json"
 
@@ -135,18 +137,21 @@ def _kept_layer(kept: Path, name: str, make: Callable[[Path], Layer], anew: bool
         made.path.rename(ready / _LAYER)
         facts = {"sha256": made.sha256, "size": made.size, "unpacked": made.unpacked}
         (ready / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
+        seal(ready, name)
         if entry.exists():
             entry.rename(folder / "earlier")
         # Another build may have put the same layer there meanwhile; it is as good.
         if not entry.exists():
-            ready.rename(entry)
+            settle(ready, entry)
     return dataclasses.replace(made, path=entry / _LAYER)
 
 
 def _read_layer(entry: Path) -> Layer | None:
     """Return a kept layer, hashed again, or None: there is none, or it is damaged."""
-    path = entry / _LAYER
-    if not path.is_file():
+    if not entry.exists():
+        return None
+    if not is_sealed(entry, entry.name):
+        _log.warning("%s: damaged, not used; it is made again", entry)
         return None
     facts = json.loads((entry / _FACTS).read_text(encoding="utf-8"))
-    return Layer(path, **facts) if file_digest(path) == facts["sha256"] else None
+    return Layer(entry / _LAYER, **facts)

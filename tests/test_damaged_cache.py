@@ -1,0 +1,236 @@
+"""What a cache hands out is what was put into it, whatever became of it on the disk; the rest is made again."""
+
+import json
+import os
+import random
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hil_tests.operator_cases import OPERATOR_CASES
+from hil_tests.programs import handwritten
+from utvm import boards
+from utvm.cache import Cache
+from utvm.compiler import compile_model
+from utvm.environment.layer import Layer
+from utvm.environment.layers import _kept_layer
+from utvm.errors import ConfigError
+from utvm.firmware import build
+from utvm.virtual.cortex_m.counter import load_counter
+
+sys.path.insert(0, str(Path(__file__).parent / "cli"))
+from running import inv
+
+DIGITS = Path(__file__).parents[1] / "models" / "digits" / "digits.onnx"
+_SAMPLES = 25  # flipped bytes of each real entry; all of them at night
+
+
+def fill(folder: Path) -> None:
+    (folder / "text").write_text("0.5 1.5\n")
+    (folder / "empty").write_bytes(b"")
+    (folder / "deeper").mkdir()
+    (folder / "deeper" / "program").write_bytes(b"\x7fELF" + bytes(12))
+    (folder / "deeper" / "program").chmod(0o755)
+
+
+def fill_otherwise(folder: Path) -> None:
+    (folder / "text").write_text("0.5 2.5\n")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def flip(path: Path, place: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(place)
+        (byte,) = file.read(1)
+        file.seek(place)
+        file.write(bytes((byte ^ random.Random(place).randrange(1, 256),)))
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[Cache]:
+    kept = Cache("things", tmp_path)
+    kept.fetch("k", fill)
+    kept.fetch("other", fill_otherwise)
+    yield kept
+
+
+def each_flip(cache: Cache, key: str, samples: int | None = None) -> int:
+    """Flip the bytes of an entry one at a time, and return in how many cases it was not believed."""
+    entry = cache.directory / key
+    whole = files(entry)
+    places = [(name, place) for name, content in whole.items() for place in range(len(content))]
+    for name, place in random.Random(1).sample(places, samples) if samples else places:
+        flip(entry / name, place)
+        assert cache.find(key) is None, f"{cache.directory.name}: {name}, byte {place}"
+        aside = entry.with_name(f"{key}.damaged")
+        (aside / name).write_bytes(whole[name])
+        aside.rename(entry)
+    assert cache.find(key) == entry
+    return samples or len(places)
+
+
+def test_each_flipped_byte_of_each_file_is_seen(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
+    flipped = each_flip(cache, "k")
+    assert len(caplog.records) == flipped > 250
+    assert "k: damaged, not used; it is set aside as k.damaged and made again" in caplog.messages[0]
+
+
+def _swap(one: Path, two: Path) -> None:
+    one.rename(one.with_name("meanwhile"))
+    two.rename(one)
+    one.with_name("meanwhile").rename(two)
+
+
+def _replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _replace_by_link(path: Path) -> None:
+    path.rename(path.parent.parent / "elsewhere")
+    path.symlink_to(path.parent.parent / "elsewhere")
+
+
+def _replace_by_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("a file")
+
+
+_DAMAGES: dict[str, Callable[[Path], object]] = {
+    "truncated": lambda entry: os.truncate(entry / "text", 3),
+    "emptied": lambda entry: os.truncate(entry / "text", 0),
+    "grown": lambda entry: os.truncate(entry / "empty", 1),
+    "missing": lambda entry: (entry / "empty").unlink(),
+    "one too many": lambda entry: (entry / "more.h").write_text(""),
+    "a folder too many": lambda entry: (entry / "more").mkdir(),
+    "swapped files": lambda entry: _swap(entry / "text", entry / "empty"),
+    "another entry's file": lambda entry: _swap(entry / "text", entry.with_name("other") / "text"),
+    "another entry": lambda entry: _swap(entry, entry.with_name("other")),
+    "no program any more": lambda entry: (entry / "deeper" / "program").chmod(0o644),
+    "a folder in a file's place": lambda entry: _replace_by_folder(entry / "text"),
+    "a link in a file's place": lambda entry: _replace_by_link(entry / "text"),
+    "a pipe in a file's place": lambda entry: ((entry / "text").unlink(), os.mkfifo(entry / "text")),
+    "no seal": lambda entry: (entry / "seal").unlink(),
+    "an empty seal": lambda entry: os.truncate(entry / "seal", 0),
+    "half a seal": lambda entry: os.truncate(entry / "seal", 70),
+    "emptied everywhere": lambda entry: [path.write_bytes(b"") for path in entry.rglob("*") if path.is_file()],
+    "an empty folder": lambda entry: (shutil.rmtree(entry), entry.mkdir()),
+    "a file in its place": _replace_by_file,
+}
+
+
+@pytest.mark.parametrize("damage", _DAMAGES)
+def test_whatever_else_happens_to_an_entry_is_seen(
+    cache: Cache, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = files(cache.directory / "k")
+    _DAMAGES[damage](cache.directory / "k")
+    assert files(cache.fetch("k", fill)) == whole
+    assert len(caplog.records) == 1
+    assert files(cache.fetch("other", fill_otherwise))["text"] == b"0.5 2.5\n"
+    # Twice in one place is no trouble.
+    shutil.rmtree(cache.directory / "k" / "deeper")
+    assert files(cache.fetch("k", fill)) == whole
+
+
+def test_a_whole_entry_is_used_without_a_word(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
+    assert cache.find("k") == cache.directory / "k"
+    assert not caplog.records
+
+
+def test_what_somebody_else_made_whole_meanwhile_is_not_set_aside(cache: Cache, tmp_path: Path) -> None:
+    def overtaken(folder: Path) -> None:
+        fill(folder)
+        Cache("things", tmp_path).fetch("k", fill)
+
+    flip(cache.directory / "k" / "text", 0)
+    entry = cache.fetch("k", overtaken)
+    assert files(entry)["text"] == b"0.5 1.5\n"
+    assert sorted(path.name for path in cache.directory.iterdir()) == ["k", "k.damaged", "other"]
+
+
+def test_a_damaged_entry_that_cannot_be_replaced_is_one_clear_error(cache: Cache) -> None:
+    # The name of what is set aside is longer than a file system takes.
+    key = "k" * 250
+    flip(cache.fetch(key, fill) / "text", 0)
+    with pytest.raises(ConfigError, match="damaged, and cannot be replaced") as caught:
+        cache.fetch(key, fill)
+    assert "XDG_CACHE_HOME" in caught.value.hint
+
+
+def test_a_damaged_layer_of_the_environment_is_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def make(folder: Path) -> Layer:
+        (folder / "made").write_bytes(b"a tar")
+        return Layer(folder / "made", "its SHA-256", 5, 3)
+
+    first = _kept_layer(tmp_path, "python-1", make, anew=False)
+    entry = tmp_path / "python-1"
+    whole = files(entry)
+    places = [("layer.json", place) for place in range(len(whole["layer.json"]))]
+    for name, place in (*places, ("layer.tar", 0), ("seal", 0)):
+        flip(entry / name, place)
+        assert _kept_layer(tmp_path, "python-1", make, anew=False) == first, f"{name}, byte {place}"
+        assert files(entry) == whole
+    assert len(caplog.records) == len(places) + 2
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "utvm"
+
+
+def _entries(own_cache: Path) -> list[Path]:
+    return sorted(path for path in own_cache.glob("*/*") if path.is_dir() and not path.name.endswith(".damaged"))
+
+
+def _fill_with_real_ones(own_cache: Path) -> list[Path]:
+    board = boards.load("stm32f746")
+    compile_model(OPERATOR_CASES[0].model())
+    build(board, [handwritten("doubler", "  for (int i = 0; i < 4; i++) { y[i] = 2 * x[i]; }\n  return 0;")])
+    load_counter()
+    made = _entries(own_cache)
+    assert [entry.parent.name for entry in made] == ["firmware", "libraries", "virtual"]
+    return made
+
+
+def test_flipped_bytes_of_libraries_firmware_and_counter_are_seen(own_cache: Path) -> None:
+    for entry in _fill_with_real_ones(own_cache):
+        each_flip(Cache(entry.parent.name), entry.name, _SAMPLES)
+
+
+@pytest.mark.nightly
+def test_all_flipped_bytes_of_libraries_firmware_and_counter_are_seen(own_cache: Path) -> None:
+    for entry in _fill_with_real_ones(own_cache):
+        each_flip(Cache(entry.parent.name), entry.name)
+
+
+@pytest.mark.slow
+def test_a_run_with_a_damaged_cache_gives_the_same_and_says_what_it_made_again(
+    own_cache: Path, tmp_path: Path
+) -> None:
+    given = tmp_path / "x.npy"
+    np.save(given, np.arange(64, dtype=np.float32).reshape(1, 1, 8, 8) / 4)
+    words = ("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--input", given)
+    first = inv(*words, "--json", tmp_path / "first.json")
+    assert first.returncode == 0, first.stdout + first.stderr
+    damaged = _entries(own_cache)
+    for entry in damaged:
+        for path in entry.rglob("*"):
+            flip(path, path.stat().st_size // 2)
+    second = inv(*words, "--json", tmp_path / "second.json")
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert json.loads((tmp_path / "second.json").read_text()) == json.loads((tmp_path / "first.json").read_text())
+    # What the model's process says is in its log.
+    said = [line for line in second.stderr.splitlines() if "damaged" in line]
+    assert len(said) == len({entry for entry in damaged if entry.parent.name != "virtual"}) == 2
+    assert _entries(own_cache) == damaged
