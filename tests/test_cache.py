@@ -1,7 +1,9 @@
 """The cache: whole entries or none."""
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,7 @@ def test_the_first_of_two_writers_wins(tmp_path: Path) -> None:
 
 _HALF = """
 import sys, time
+from collections.abc import Callable
 from pathlib import Path
 from utvm.cache import Cache
 
@@ -101,3 +104,24 @@ def test_tree_digest_sees_names_and_contents_but_no_bytecode(tmp_path: Path) -> 
     renamed = tree_digest(tmp_path)
     (tmp_path / "b.py").write_text("2")
     assert len({first, renamed, tree_digest(tmp_path)}) == 3
+
+
+def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+
+    def watched(handle: int, really: Callable[[int], None] = os.fsync) -> None:
+        written.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        really(handle)
+
+    def more(directory: Path) -> None:
+        fill(directory)
+        (directory / "deeper").mkdir()
+        (directory / "deeper" / "b").write_text("2")
+
+    monkeypatch.setattr(os, "fsync", watched)
+    Cache("things", tmp_path).fetch("k", more)
+    # Files and folders under the draft's name, then the folder that knows the entry's.
+    *before, after = (Path(place).relative_to(tmp_path / "things") for place in written)
+    assert {path.parts[0][:7] for path in before} == {".draft-"}
+    assert {str(Path(*path.parts[1:])) for path in before} == {"a", "deeper", "deeper/b", "seal", "."}
+    assert after == Path()
