@@ -18,11 +18,11 @@ from typing import Any
 
 from utvm.bench import attach
 from utvm.boards import Board
-from utvm.cli.board_docs import MEASUREMENTS, MeasuredBoard, MeasuredModel, Measurements
+from utvm.choice import Wish
+from utvm.cli.docs_boards import MEASUREMENTS, MeasuredBoard, MeasuredModel, Measurements
 from utvm.errors import ExitCode
 from utvm.hil import nightly
 from utvm.hil.results import unit_of
-from utvm.probe.choice import Wish
 
 _MEANS = {
     "kind": "VIRTUAL boards are software, PHYSICAL ones are not, a PROCESS is a program on the computer",

@@ -20,8 +20,10 @@ from pydantic import Field
 from utvm import process
 from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError, ToolchainError
+from utvm.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
+__all__ = ["DIRECTORY", "ROOT", "Cpu", "Objects", "Toolchain", "ToolchainFile"]
+
 DIRECTORY = ROOT / "toolchains"
 
 

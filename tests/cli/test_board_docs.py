@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from utvm import boards
-from utvm.cli.board_docs import MEASUREMENTS, PAGE, page
+from utvm.cli.docs_boards import MEASUREMENTS, PAGE, page
 from utvm.errors import ConfigError
 
 

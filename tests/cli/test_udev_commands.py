@@ -9,7 +9,7 @@ from running import inv
 
 from tests.probe.fake_usb import plug_in, use
 from utvm import boards
-from utvm.cli.doctor import examine
+from utvm.cli.root_doctor import examine
 from utvm.probe import udev
 
 

@@ -47,7 +47,7 @@ def test_a_board_folder_is_looked_for_from_where_the_list_is(
     shutil.copytree(boards.load("host").directory, tmp_path / "mine" / "host")
     monkeypatch.chdir("/")
     (turn,) = nightly.load(_list(tmp_path, _boards("board: ./mine/host")))
-    assert turn.where == str(tmp_path / "mine" / "host")
+    assert turn.choice.board == str(tmp_path / "mine" / "host")
     assert turn.label == "host"
 
 

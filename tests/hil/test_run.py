@@ -13,11 +13,12 @@ import pytest
 from hil_tests.operator_cases import OPERATOR_CASES
 from tests.hil.running import Runner
 from utvm import hil
+from utvm.choice import BoardChoice
 from utvm.errors import ConfigError
 from utvm.hil import suites
 
 _ROOT = Path(__file__).parents[2]
-_RUN = "import sys; from pathlib import Path; from utvm import hil; sys.exit(hil.run({}))"
+_RUN = "import sys; from utvm import hil; from utvm.choice import BoardChoice, ReportChoice; sys.exit(hil.run({}))"
 _INTERRUPTED = (
     "import contextlib, signal; from utvm.process import end_in_order_on_signals\n"
     "end_in_order_on_signals()\n"
@@ -80,20 +81,20 @@ def test_the_operator_suite_has_enough_of_both_kinds() -> None:
 
 def test_a_suite_that_does_not_exist_is_refused_with_the_names_of_those_that_do() -> None:
     with pytest.raises(ConfigError) as caught:
-        hil.run("stm32f746", "virtual", suites=["flesh"])
+        hil.run(BoardChoice("stm32f746", "virtual"), suites=["flesh"])
     assert "flesh" in caught.value.message
     assert "flash" in caught.value.hint
 
 
 def test_wrong_use_ends_with_exit_code_2_and_one_message() -> None:
-    done = _run("'no-such-board', 'virtual'")
+    done = _run("BoardChoice('no-such-board', 'virtual')")
     assert done.returncode == 2
     assert "no-such-board" in done.stderr
     assert "Traceback" not in done.stderr + done.stdout
 
 
 def test_a_program_that_was_interrupted_earlier_can_run_suites(tmp_path: Path) -> None:
-    arguments = f"'host', suites=['health'], report_root=Path({str(tmp_path / 'reports')!r})"
+    arguments = f"BoardChoice('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=['health']"
     done = _run(arguments, before=_INTERRUPTED)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("PASSED")
@@ -102,7 +103,9 @@ def test_a_program_that_was_interrupted_earlier_can_run_suites(tmp_path: Path) -
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_orphans")
 def test_the_flash_suite_on_the_virtual_board(tmp_path: Path) -> None:
-    done = _run(f"'stm32f746', 'virtual', suites=['flash'], report_root=Path({str(tmp_path / 'reports')!r})")
+    done = _run(
+        f"BoardChoice('stm32f746', 'virtual'), ReportChoice({str(tmp_path / 'reports')!r}), suites=['flash']"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("VIRTUAL stm32f746, run 2")

@@ -9,7 +9,7 @@ from utvm import boards
 from utvm.boards import Board
 from utvm.errors import ConfigError, ProbeError
 from utvm.probe import choice
-from utvm.probe.choice import find_probe, wish
+from utvm.probe.choice import find_probe
 from utvm.probe.usb import Detection, Probe
 
 NUCLEO = Probe("st-link", 0x0483, 0x374B, "066BFF303430", "1-2.1", 1, 5, "STM32 STLink", False, "")
@@ -62,8 +62,6 @@ def test_a_probe_without_readable_serial_is_not_guessed_at(board: Board, plug: P
 
 def test_wishes_that_exclude_each_other_are_refused(board: Board, plug: Plug) -> None:
     plug(NUCLEO)
-    with pytest.raises(ConfigError):
-        wish(physical=True, virtual=True)
     with pytest.raises(ConfigError, match="is that of a physical board"):
         find_probe(board, "virtual", NUCLEO.serial)
 

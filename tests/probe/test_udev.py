@@ -9,7 +9,7 @@ import pytest
 
 from tests.probe.device_tree import judge, missing, plug_in
 from utvm import boards
-from utvm.cli.udev import rules_for_boards
+from utvm.cli.board_udev import rules_for_boards
 from utvm.errors import ConfigError, ProvisionError
 from utvm.probe import udev
 

@@ -12,8 +12,8 @@ from utvm.bench import ways
 from utvm.bench.bench import Bench
 from utvm.bench.way import Asked, Found, Say, Way
 from utvm.boards import Board
+from utvm.choice import Wish
 from utvm.errors import ConfigError
-from utvm.probe.choice import Wish
 
 GROUP = "utvm.ways"
 """The group of entry points under which an installed package brings further ways."""

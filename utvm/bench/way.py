@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from utvm.bench.bench import Bench
 from utvm.boards import Board, Kind
+from utvm.choice import Wish
 from utvm.config import Record, checked
-from utvm.probe.choice import Wish
 
 _BlockT = TypeVar("_BlockT", bound=Record)
 

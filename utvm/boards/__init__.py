@@ -5,7 +5,7 @@ lists the boards that can be named: the project's, and those in the folders of :
 """
 
 from utvm.boards.board import Board
-from utvm.boards.loader import alternatives, chips, load, load_chip, names, probed, project_names, split_name
+from utvm.boards.loader import alternatives, chips, load, load_chip, names, probed, project_names
 from utvm.boards.parts import (
     Emulator,
     Identity,
@@ -45,5 +45,4 @@ __all__ = [
     "probed",
     "project_names",
     "search_also",
-    "split_name",
 ]

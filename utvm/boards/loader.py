@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 
 from utvm.boards.board import Board
 from utvm.boards.places import PROJECT, folders
+from utvm.choice import split_name
 from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError
 from utvm.toolchain import Toolchain
@@ -104,12 +105,6 @@ def load(name: str) -> Board:
     if name not in known:
         raise ConfigError(f"there is no board {name!r}", f"boards: {', '.join(known)}")
     return _read(known[name], wanted)
-
-
-def split_name(name: str) -> tuple[str, str]:
-    """Take what :func:`load` takes apart: a name or a path, and the settings behind it with their colon."""
-    head, _, tail = name.rpartition(":")
-    return (head, f":{tail}") if head and "=" in tail else (name, "")
 
 
 def _settings(name: str, text: str) -> dict[str, str]:

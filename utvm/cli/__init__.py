@@ -1,53 +1,78 @@
 """What ``./inv`` prints: the command line's words, kept out of the rooms that do the work.
 
-``tasks.py`` lists the commands; each calls one function of this room. :func:`task` makes an Invoke task of a
-function and turns the project's errors into one message, a hint and an exit code.
+Each namespace of commands is a module of this room, as the table in ``tasks.py`` says: it holds the tasks and what
+they print. What would make it too long stands in modules whose names begin as its own. :func:`task` makes an
+Invoke task of a function and turns the project's errors into one message, a hint and an exit code.
+
+``./inv --list`` imports all of these modules: what takes long to import is imported where it is used.
 """
 
+import dataclasses
 import functools
 import inspect
 import sys
 import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
 
 from invoke.exceptions import Exit
 from invoke.tasks import task as invoke_task
 
+from utvm import options
+from utvm.choice import BoardFolders
 from utvm.errors import ExitCode, UtvmError
 from utvm.process import interrupted
 
-_BOARD_PATH = "board_path"
-_BOARD_PATH_HELP = (
-    "folders with boards of your own, with colons between them (default: the environment's UTVM_BOARD_PATH)"
-)
+FunctionT = TypeVar("FunctionT", bound=Callable[..., int | None])
 
 
-def task(*positional: Callable[..., int | None], knows_boards: bool = False, **options: Any) -> Any:
+def task(
+    *,
+    knows_boards: bool = False,
+    help: Mapping[str, str] = MappingProxyType({}),  # noqa: A002  Invoke's word
+    **settings: Any,
+) -> Callable[[FunctionT], FunctionT]:
     """Make an Invoke task of a function that returns an exit code, or None for success.
 
-    Used as ``@task`` or, with Invoke's own options, as ``@task(name=..., help=...)``. An error of the project
+    Takes Invoke's own settings, such as ``name`` and ``help``. An error of the project
     becomes one message with its hint, without a traceback unless ``--debug`` is given. Ctrl-C and SIGTERM end
     with the exit code for infrastructure: there is no verdict.
 
-    A command with an option ``--board`` has ``--board-path`` too.
+    A parameter whose type is a dataclass of options (see :mod:`utvm.options`) stands for all of them. A command
+    with an option ``--board`` has ``--board-path`` too.
 
     Args:
         knows_boards: whether the command has ``--board-path`` although it has no ``--board``.
     """
 
-    def decorate(function: Callable[..., int | None]) -> Any:
+    def decorate(function: FunctionT) -> FunctionT:
         signature = inspect.signature(function)
-        searches = knows_boards or "board" in signature.parameters
+        choices: dict[str, type] = {
+            name: parameter.annotation
+            for name, parameter in signature.parameters.items()
+            if isinstance(parameter.annotation, type) and dataclasses.is_dataclass(parameter.annotation)
+        }
+        given: list[inspect.Parameter] = []
+        for name, parameter in signature.parameters.items():
+            given += options.parameters(choices[name]) if name in choices else [parameter]
+        searches = knows_boards or "board" in {parameter.name for parameter in given}
+        read = [*choices.values(), *([BoardFolders] if searches else [])]
+        if searches:
+            given += options.parameters(BoardFolders)
 
         @functools.wraps(function)
         def body(*args: Any, **kwargs: Any) -> None:
             try:
-                if path := kwargs.pop(_BOARD_PATH, ""):
+                if searches and (path := options.made(BoardFolders, kwargs).board_path):
                     from utvm.boards import search_also
 
                     search_also(path)
-                code = function(*args, **kwargs)
+                own = {name: value for name, value in kwargs.items() if name in signature.parameters}
+                # A record may be called as one of its fields is.
+                code = function(
+                    *args, **own | {name: options.made(each, kwargs) for name, each in choices.items()}
+                )
             except UtvmError as error:
                 if "--debug" in sys.argv or "-d" in sys.argv:
                     traceback.print_exc()
@@ -65,10 +90,13 @@ def task(*positional: Callable[..., int | None], knows_boards: bool = False, **o
             if code:
                 raise Exit(code=int(code))
 
-        if searches:
-            option = inspect.Parameter(_BOARD_PATH, inspect.Parameter.KEYWORD_ONLY, default="")
-            body.__dict__["__signature__"] = signature.replace(parameters=[*signature.parameters.values(), option])
-            options["help"] = {**options.get("help", {}), _BOARD_PATH: _BOARD_PATH_HELP}
-        return invoke_task(body, **options)
+        context, *others = given
+        body.__dict__["__signature__"] = signature.replace(
+            parameters=[context, *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in others)]
+        )
+        helps = {name: text for choice in read for name, text in options.helps(choice).items()}
+        optional = [name for choice in read for name in options.optional(choice)]
+        made = invoke_task(body, **settings, help={**helps, **help}, optional=optional)
+        return cast(FunctionT, made)
 
-    return decorate(*positional) if positional else decorate
+    return decorate

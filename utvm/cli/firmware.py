@@ -1,41 +1,81 @@
-"""What ``firmware.build`` does and prints."""
+"""The commands ``firmware.*``, and what they print."""
 
 from pathlib import Path
 
+from invoke.context import Context
 from rich.markup import escape
+from rich.table import Table
 
-from utvm import boards, compiler, firmware
-from utvm.cli.model import check_named, check_places, note_input, print_use, read_inputs, write_whole
+from utvm.choice import BOARD
+from utvm.cli import task
+from utvm.cli.choices import IN_RAM, ModelChoice
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
 
 
-def build_firmware(model: Path, board_name: str, input_path: str, output_path: str) -> None:
-    """Build a model's firmware that stands alone, and write it as an ELF file and as one block of bytes.
+@task(
+    help={
+        "board": BOARD,
+        "input": "input to store in the image, as for model.run; without it, seeded random values",
+        "output": "the ELF file to write (default: the model's name and .elf); a .bin file comes beside it",
+    },
+)
+def build(
+    _: Context,
+    asked: ModelChoice,
+    board: str = "",
+    input: str = "",  # noqa: A002  the option's name
+    output: str = "",
+) -> None:
+    """Build firmware that needs no host: it runs the model on a stored input and prints the result."""
+    from utvm import boards, compiler, firmware
+    from utvm.cli.files import check_places, write_whole
+    from utvm.cli.model_library import check_named
+    from utvm.cli.model_run import note_input, print_use, read_inputs
 
-    Raises:
-        UtvmError: whatever went wrong on the way; DoesNotFitError if it is too big.
-    """
-    board = boards.load_chip(board_name)
-    check_named(model)
-    elf = Path(output_path or f"{model.stem}.elf")
+    chip = boards.load_chip(board)
+    model = check_named(asked.model)
+    elf = Path(output or f"{model.stem}.elf")
     if elf.suffix != ".elf":
         raise ConfigError(
             f"{elf}: is no name for an ELF file", "it ends in .elf; a .bin file is written beside it"
         )
     check_places(str(elf))
-    library = compiler.compile_model(compiler.load(model), target=board.target)
-    image = firmware.build(board, [library], "standing_alone", read_inputs(library, input_path))
+    library = compiler.compile_model(compiler.load(model), target=chip.target)
+    image = firmware.build(chip, [library], "standing_alone", read_inputs(library, input))
     address, contents = image.binary
     block = elf.with_suffix(".bin")
     write_whole(elf, image.elf.read_bytes())
     write_whole(block, contents)
-    note_input(library, input_path)
+    note_input(library, input)
     OUT.print(f"wrote {escape(str(elf))}, and {escape(str(block))} for address {address:#010x}")
     shares = image.shares
     OUT.print(
         f"code and constants: model {shares.model:,}, stored input {shares.stored:,}, "
         f"board {shares.board:,}, runtime {shares.runtime:,} bytes"
     )
-    print_use(board, image)
-    OUT.print(f"console: {board.console.name}, {board.console.baud} baud")
+    print_use(chip, image)
+    OUT.print(f"console: {chip.console.name}, {chip.console.baud} baud")
+
+
+@task(help={"board": BOARD, "in_ram": f"link it {IN_RAM}"})
+def size(_: Context, asked: ModelChoice, board: str = "", in_ram: bool = False) -> None:
+    """Build a model's firmware and print flash and RAM by section, against what the board has."""
+    from utvm import boards, compiler, firmware
+    from utvm.cli.model_library import check_named
+    from utvm.cli.model_run import print_use
+
+    chip = boards.load_chip(board)
+    model = check_named(asked.model)
+    library = compiler.compile_model(compiler.load(model), target=chip.target)
+    image = firmware.build(chip, [library], in_ram=in_ram)
+    table = Table("section", "in", "address", "bytes", box=None)
+    for section in image.sections:
+        table.add_row(
+            section.name,
+            "+".join(image.parts(section.address, section.size)) or "?",
+            f"{section.address:#010x}",
+            f"{section.size:,}",
+        )
+    OUT.print(table)
+    print_use(chip, image)

@@ -1,245 +1,96 @@
-"""What ``model.run`` and ``firmware.size`` do and print."""
+"""The commands ``model.*``; what they print is in ``model_run``, ``_eval``, ``_profile`` and ``_library``."""
 
-import hashlib
-import json
-import os
-import tempfile
-import zipfile
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-from rich.table import Table
+from invoke.context import Context
 
-from utvm import boards, compiler, firmware
-from utvm.bench import Bench
-from utvm.boards import Board
-from utvm.cli.library import executor_of
-from utvm.cli.opening import Where, image_for
-from utvm.cli.output import LOGS, OUT
-from utvm.compiler import Library, Tensor
-from utvm.errors import ConfigError
-from utvm.firmware import Firmware
-from utvm.firmware.inputs import as_bytes
-from utvm.hil import provenance
-from utvm.session import RunResult, StandingAlone
-from utvm.session.opening import open_session
-
-_SEED = 0
+from utvm.choice import BoardChoice
+from utvm.cli import task
+from utvm.cli.choices import IN_RAM, MODEL, CompileChoice, InputChoice
+from utvm.errors import ExitCode
+from utvm.options import option
 
 
-def run_model(
-    model: Path,
-    board_name: str,
-    input_path: str,
-    output_path: str,
-    json_path: str,
-    executor: str,
-    standing_alone: bool,
-    in_ram: bool,
-    physical: bool,
-    virtual: bool,
-    serial: str,
+@task(
+    help={
+        "output": "where to write the output: .npy, or .npz for several",
+        "json": "where to write figures and the SHA-256 of the outputs",
+        "standing_alone": "the board runs it by itself: flashed with its input, switched off and on, listened to",
+        "in_ram": f"load it {IN_RAM}",
+    },
+)
+def run(
+    _: Context,
+    model: InputChoice,
+    *,
+    output: str = "",
+    json: str = "",
+    standing_alone: bool = False,
+    in_ram: bool = False,
+    where: BoardChoice,
 ) -> None:
-    """Compile a model, run it once on a board, and print and write what came out.
+    """Run a model of your own on a board: outputs, instructions or cycles, flash and RAM."""
+    from utvm.cli.model_run import run_model
 
-    Args:
-        standing_alone: whether the board runs it by itself, on an input in its flash, and says the result.
-        in_ram: whether it is loaded into RAM alone.
+    run_model(model, where, output, json, standing_alone, in_ram)
 
-    Raises:
-        UtvmError: whatever went wrong on the way.
-    """
-    if standing_alone and in_ram:
-        raise ConfigError("--standing-alone and --in-ram exclude each other: RAM does not last", "give one")
-    where = Where(board_name, physical, virtual, serial)
-    if standing_alone or in_ram:
-        boards.load_chip(board_name)
-    found = where.find()
-    check_named(model)
-    library = compiler.compile_model(
-        compiler.load(model), target=found.board.target, executor=executor_of(executor)
+
+@dataclass(frozen=True)
+class SampleChoice:
+    """A model and what it is tried on."""
+
+    model: str = option("", f"cifar10_cnn, digits, digits_int8 or resnet18, the project's own; or {MODEL}")
+    samples: int = option(0, "how many samples (default: 10, or all that --inputs holds)")
+    weights: str = option(
+        "", "a file of weights for cifar10_cnn, as its README.md says (default: seeded random ones)"
     )
-    inputs = read_inputs(library, input_path)
-    _check_destinations(library, output_path, json_path)
-    as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
-    logs = LOGS / f"model.run-{os.getpid()}"
-    if standing_alone:
-        image = firmware.build(found.board, [library], "standing_alone", inputs)
-        with found.opened(logs, say) as bench:
-            say(bench.describe())
-            result = _listen(bench, image)
-    else:
-        image = image_for(found, [library], in_ram=in_ram)
-        with open_session(found, image, logs, say) as session:
-            result = session.run(library.name, inputs)
-    note_input(library, input_path)
-    for tensor, array in zip(library.outputs, result.outputs, strict=True):
-        OUT.print(f"output {tensor.name}: {tensor.dtype} {list(tensor.shape)}")
-        OUT.print(np.array2string(array, threshold=50), markup=False)
-    figures = _figures(image, result)
-    OUT.print("  ".join(f"{name} {value:,}" for name, value in figures.items() if isinstance(value, int)))
-    OUT.print(f"outputs_sha256 {figures['outputs_sha256']}")
-    _write_outputs(library, result, output_path)
-    if json_path:
-        content = {**figures, "environment": provenance.digest()}
-        write_whole(Path(json_path), (json.dumps(content, indent=2) + "\n").encode())
+    inputs: str = option(
+        "", ".npy or .npz of samples; for cifar10_cnn, uint8 images (default: the model's own, or random)"
+    )
+    seed: int = option(0, "of what is random: weights and samples")
 
 
-def say(line: str) -> None:
-    """Print a line as it is."""
-    OUT.print(line, markup=False)
+@task(
+    name="eval",
+    help={
+        "validate_against": "a board that runs the same: exit code 1 if an output differs in a bit",
+        "json": "where to write every prediction, its count and outputs, and what differs",
+    },
+)
+def eval_(
+    _: Context, asked: SampleChoice, *, validate_against: str = "", json: str = "", where: BoardChoice
+) -> ExitCode:
+    """Run a model on samples on a board, print each prediction, and compare with another board bit for bit."""
+    from models.catalogue import CATALOGUE
+    from utvm.cli.model_eval import evaluate
+
+    return evaluate(CATALOGUE, asked, where, validate_against, json)
 
 
-def _listen(bench: Bench, image: Firmware) -> RunResult:
-    alone = StandingAlone(bench, image)
-    if bench.has_power_switch:
-        OUT.print("programmed, switched off and on, and listened to")
-        result = alone.power_cycle()
-    else:
-        OUT.print("programmed, reset and listened to: this board's power cannot be switched from here")
-        result = alone.reset()
-    OUT.print(f"cause of the reset, as the board has it: {alone.reset_cause}")
-    bench.reset(halt=False)  # from now on it is left alone
-    return result
+@task(help={"output": "folder for the profile's folder (default: build)"})
+def profile(_: Context, model: InputChoice, where: BoardChoice, output: str = "") -> None:
+    """Run a model on a board and show what each of its operators takes, as a table and a picture."""
+    from utvm.cli.model_profile import profile_model
+
+    profile_model(where, model, output)
 
 
-def print_size(model: Path, board_name: str, in_ram: bool) -> None:
-    """Build a model's firmware and print its sections against the board's memory.
+@task(help={"output": "the archive to write (default: the model's name and .tar)"})
+def package(_: Context, asked: CompileChoice, output: str = "") -> None:
+    """Compile a model into an archive for other people's builds: CMake, Zephyr, Arduino, any C99 compiler."""
+    from utvm.cli import model_library
 
-    Args:
-        in_ram: whether it is for RAM alone.
-
-    Raises:
-        UtvmError: whatever went wrong on the way; DoesNotFitError if it is too big.
-    """
-    board = boards.load_chip(board_name)
-    check_named(model)
-    library = compiler.compile_model(compiler.load(model), target=board.target)
-    image = firmware.build(board, [library], in_ram=in_ram)
-    table = Table("section", "in", "address", "bytes", box=None)
-    for section in image.sections:
-        table.add_row(
-            section.name,
-            "+".join(image.parts(section.address, section.size)) or "?",
-            f"{section.address:#010x}",
-            f"{section.size:,}",
-        )
-    OUT.print(table)
-    print_use(board, image)
+    model_library.package(asked, output)
 
 
-def print_use(board: Board, image: Firmware) -> None:
-    """Print how much of the board's memory an image takes."""
-    for name, used in image.region_use().items():
-        room = board.region(name).size
-        OUT.print(f"{name}: {used:,} of {room:,} bytes, {100 * used / room:.1f} %")
+@task(
+    help={
+        "output": "folder for the report's folder (default: build)",
+        "misra": "count what cppcheck finds of MISRA C:2012; takes minutes",
+    },
+)
+def report(_: Context, asked: CompileChoice, output: str = "", misra: bool = False) -> None:
+    """Compile a model and show its operators, what stayed in float and why, and the memory plan."""
+    from utvm.cli import model_library
 
-
-def note_input(library: Library, path: str) -> None:
-    """Say so where the inputs are not the user's."""
-    if not path and library.inputs:
-        OUT.print(f"input: random values, seed {_SEED} (give your own with --input)")
-
-
-def check_named(model: Path) -> None:
-    """Refuse a command without a model."""
-    if model == Path():
-        raise ConfigError("no model is named", "give one with --model FILE")
-
-
-def _figures(image: Firmware, result: RunResult) -> dict[str, int | str]:
-    digest = hashlib.sha256(b"".join(array.tobytes() for array in result.outputs)).hexdigest()
-    # A process has its code and data where its computer puts them.
-    taken = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes} if image.board.memory else {}
-    return {result.unit: result.count, **taken, "outputs_sha256": digest}
-
-
-def read_inputs(library: Library, path: str) -> list[npt.NDArray[np.generic]]:
-    """Read the inputs, or make them: uniform in [-1, 1) for floats, over the whole range for integers."""
-    if not path:
-        return random_inputs(library, np.random.default_rng(_SEED))
-    arrays = read_arrays(path)
-    if "" in arrays:
-        return [arrays[""]]
-    missing = [tensor.name for tensor in library.inputs if tensor.name not in arrays]
-    if missing:
-        raise ConfigError(f"{path}: has no array {', '.join(missing)}", f"it has: {', '.join(arrays)}")
-    return [arrays[tensor.name] for tensor in library.inputs]
-
-
-def random_inputs(library: Library, generator: np.random.Generator) -> list[npt.NDArray[np.generic]]:
-    """Draw what a library takes, as :func:`read_inputs` does."""
-    return [_random(generator, tensor) for tensor in library.inputs]
-
-
-def read_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
-    """Read the arrays of an .npz file by their names, or that of a .npy file, whose name is empty.
-
-    Raises:
-        ConfigError: it cannot be read, or is something else.
-    """
-    try:
-        with Path(path).open("rb") as file:
-            content = np.load(file, allow_pickle=False)
-            return {"": content} if isinstance(content, np.ndarray) else dict(content)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ConfigError(
-            f"{path}: is not a .npy or .npz file", "numpy.save and numpy.savez write them"
-        ) from error
-
-
-def _random(generator: np.random.Generator, tensor: Tensor) -> npt.NDArray[np.generic]:
-    dtype = np.dtype(tensor.dtype)
-    if dtype.kind == "f":
-        return np.asarray(generator.uniform(-1.0, 1.0, tensor.shape), dtype=dtype)
-    if dtype.kind == "b":
-        return np.asarray(generator.integers(0, 2, tensor.shape), dtype=dtype)
-    limits = np.iinfo(dtype)
-    return np.asarray(generator.integers(limits.min, limits.max, tensor.shape, dtype, endpoint=True))
-
-
-def _check_destinations(library: Library, output_path: str, json_path: str) -> None:
-    """Refuse what could not be written before the board is made to work for it."""
-    if output_path and len(library.outputs) > 1 and not output_path.endswith(".npz"):
-        raise ConfigError(
-            f"{output_path}: the model has {len(library.outputs)} outputs", "give --output a .npz file"
-        )
-    check_places(output_path, json_path)
-
-
-def check_places(*paths: str) -> None:
-    """Refuse files that could not be written; an empty path is none."""
-    for path in paths:
-        if path and not Path(path).resolve().parent.is_dir():
-            raise ConfigError(f"{path}: its folder does not exist")
-        if path and Path(path).is_dir():
-            raise ConfigError(f"{path}: is a folder")
-
-
-def _write_outputs(library: Library, result: RunResult, path: str) -> None:
-    if not path:
-        return
-    with tempfile.TemporaryFile() as file:
-        if path.endswith(".npz"):
-            names: Sequence[str] = [tensor.name for tensor in library.outputs]
-            np.savez(file, allow_pickle=False, **dict(zip(names, result.outputs, strict=True)))
-        else:
-            np.save(file, result.outputs[0])
-        file.seek(0)
-        write_whole(Path(path), file.read())
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
-    draft = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        draft.write_bytes(data)
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from error
+    model_library.report(asked, output, misra)

@@ -7,51 +7,28 @@ from pathlib import Path
 
 from utvm import boards, compiler, firmware
 from utvm.bench import Asked, Found, choose
-from utvm.boards import Board
-from utvm.cli.library import executor_of
+from utvm.choice import BoardChoice
+from utvm.cli.choices import ExecutorChoice
+from utvm.cli.model_library import check_named, executor_of
 from utvm.compiler import Library
-from utvm.errors import ConfigError
 from utvm.firmware import Firmware
-from utvm.probe.choice import wish
 from utvm.runtime import Executor
 from utvm.session.opening import executor_for
 from utvm.session.rpc_board import RpcBoard, on_bench
 
 
-@dataclass(frozen=True)
-class Where:
-    """What the options say of the board: its name, and which one of those there are."""
+def asked_of(where: BoardChoice) -> Asked:
+    """Return what is wished for, where there are several of a board."""
+    return Asked(where.kind, where.serial)
 
-    board: str
-    physical: bool = False
-    virtual: bool = False
-    serial: str = ""
 
-    @property
-    def asked(self) -> Asked:
-        """What is wished for.
+def find(where: BoardChoice) -> Found:
+    """Decide which one of the board is meant; nothing is started.
 
-        Raises:
-            ConfigError: the options do not go together.
-        """
-        return Asked(wish(self.physical, self.virtual), self.serial)
-
-    def load(self) -> Board:
-        """Read the board's data.
-
-        Raises:
-            ConfigError: there is no such board.
-        """
-        return boards.load(self.board)
-
-    def find(self) -> Found:
-        """Decide which one of the board is meant; nothing is started.
-
-        Raises:
-            UtvmError: as :meth:`load`, :attr:`asked` and :func:`utvm.bench.choose`.
-        """
-        asked = self.asked
-        return choose(self.load(), asked)
+    Raises:
+        UtvmError: there is no such board, or not as it is wished for.
+    """
+    return choose(boards.load(where.board), asked_of(where))
 
 
 def image_for(
@@ -89,23 +66,21 @@ class Opened:
 
 @contextlib.contextmanager
 def opened(
-    where: Where, model: Path, executor: str, logs: Path, log: Callable[[str], None], transport: str = ""
+    where: BoardChoice, asked: ExecutorChoice, logs: Path, log: Callable[[str], None], transport: str = ""
 ) -> Iterator[Opened]:
     """Compile a model and put it with the RPC server on a board, for the length of a ``with`` block.
 
     Args:
-        executor: ``aot`` or ``graph``.
         log: receives what the board logs.
         transport: what RPC goes through; by default the console, or a process's streams.
 
     Raises:
         UtvmError: whatever went wrong on the way.
     """
-    found = where.find()
-    if model == Path():
-        raise ConfigError("no model is named", "give one with --model FILE")
+    found = find(where)
+    model = compiler.load(check_named(asked.model))
     target = found.board.target
-    library = compiler.compile_model(compiler.load(model), target=target, executor=executor_of(executor))
+    library = compiler.compile_model(model, target=target, executor=executor_of(asked.executor))
     image = image_for(found, [library], "rpc", transport)
     with found.opened(logs, log) as bench, on_bench(bench, image, log) as ready:
         yield Opened(ready, library, found.board.clock_hz)

@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 LOGS = ROOT / "build" / "logs"
 OUT = Console(highlight=False, soft_wrap=True)

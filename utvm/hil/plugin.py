@@ -22,9 +22,10 @@ from pathlib import Path
 
 import pytest
 
-from utvm import boards
+from utvm import boards, options
 from utvm.bench import Asked, Bench, capabilities_of
 from utvm.boards import Board
+from utvm.choice import BoardChoice, BoardFolders, ReportChoice
 from utvm.compiler import Library, compile_model
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
@@ -33,7 +34,6 @@ from utvm.hil.display import Display, standard_output
 from utvm.hil.figures import summarise
 from utvm.hil.report import logs_beside, new_run_id
 from utvm.hil.results import ModelResult, Statistics
-from utvm.probe import choice
 from utvm.process import end_in_order_on_signals
 from utvm.session import RunResult, Session
 from utvm.session.keeper import Keeper
@@ -46,17 +46,16 @@ _BOARD = pytest.StashKey[Board]()
 _COURSE = pytest.StashKey[Course]()
 
 
+def report_root(choice: ReportChoice) -> Path:
+    """Return the directory of all reports."""
+    return Path(choice.report_dir).resolve() if choice.report_dir else REPORT_ROOT
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that say which board."""
     group = parser.getgroup("utvm", "utvm: suites on a board")
-    group.addoption("--board", help="a board's name, or the path of a board folder")
-    group.addoption("--board-path", default="", help="folders with boards of your own, with colons between them")
-    group.addoption("--virtual", action="store_true", help="use the virtual board")
-    group.addoption("--physical", action="store_true", help="insist on a board that is plugged in")
-    group.addoption("--serial", default="", help="serial number of the probe, where several are plugged in")
-    group.addoption(
-        "--report-dir", type=Path, default=REPORT_ROOT, help="directory of all reports (default: %(default)s)"
-    )
+    for choice in (BoardChoice, BoardFolders, ReportChoice):
+        options.add_to_pytest(group.addoption, choice)
     group.addoption(
         "--latency-us", type=int, default=0, help="microseconds that each command of a virtual probe takes"
     )
@@ -67,12 +66,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Read the board's data and take over what pytest prints."""
     option = config.option
     try:
-        if option.board_path:
-            boards.search_also(option.board_path)
-        if not option.board:
+        if folders := options.made(BoardFolders, vars(option)).board_path:
+            boards.search_also(folders)
+        choice = options.made(BoardChoice, vars(option))
+        if not choice.board:
             raise ConfigError("--board is missing", f"boards: {', '.join(boards.names())}")
-        board = boards.load(option.board)
-        wish = choice.wish(option.physical, option.virtual)
+        board = boards.load(choice.board)
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from error
     config.stash[_BOARD] = board
@@ -84,11 +83,12 @@ def pytest_configure(config: pytest.Config) -> None:
     option.continue_on_collection_errors = True
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = new_run_id(started)
-    logs = logs_beside(option.report_dir) / run_id
+    reports = report_root(options.made(ReportChoice, vars(option)))
+    logs = logs_beside(reports) / run_id
     display = Display(standard_output())
-    asked = Asked(wish, option.serial, option.latency_us)
+    asked = Asked(choice.kind, choice.serial, option.latency_us)
     keeper = Keeper(board, asked, logs, display.line)
-    course = Course(keeper, display, run_id=run_id, started=started, report_root=option.report_dir)
+    course = Course(keeper, display, run_id=run_id, started=started, report_root=reports)
     config.stash[_COURSE] = course
     config.pluginmanager.register(course, "utvm-course")
     config.pluginmanager.unregister(name="terminalreporter")

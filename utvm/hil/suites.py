@@ -1,13 +1,13 @@
 """Runs the suites of ``hil_tests/`` on a board."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
+from utvm.choice import BoardChoice, ReportChoice
 from utvm.errors import ConfigError, ExitCode
 from utvm.hil import plugin
-from utvm.probe.choice import Wish
+from utvm.options import words
 from utvm.process import interrupted
 from utvm.toolchain import ROOT
 
@@ -40,22 +40,16 @@ def check_names(suites: Sequence[str]) -> None:
 
 
 def run(
-    board: str,
-    wish: Wish = "auto",
+    choice: BoardChoice,
+    reports: ReportChoice = ReportChoice(),
     *,
-    serial: str = "",
     suites: Sequence[str] = (),
-    report_root: Path = plugin.REPORT_ROOT,
     latency_us: int = 0,
 ) -> ExitCode:
     """Run suites on a board, print progress and verdict, and write the report.
 
     Args:
-        board: name of a board, or path of a board folder.
-        wish: ``physical``, ``virtual``, or ``auto``: physical if one is plugged in.
-        serial: serial number of the probe, where several are plugged in.
         suites: names of suites; none means all.
-        report_root: directory of all reports.
         latency_us: microseconds that each command of a virtual probe takes.
 
     Raises:
@@ -69,11 +63,9 @@ def run(
         # What is set there is for the project's own tests.
         "--override-ini=addopts=",
         "-pno:cacheprovider",
-        f"--board={board}",
-        f"--serial={serial}",
-        f"--report-dir={report_root}",
+        *words(choice),
+        *words(reports),
         f"--latency-us={latency_us}",
-        *([f"--{wish}"] if wish != "auto" else []),
         *([str(DIRECTORY / f"test_{suite}.py") for suite in suites] or [str(DIRECTORY)]),
     ]
     ended = pytest.ExitCode(pytest.main(arguments, plugins=[plugin]))

@@ -2,25 +2,12 @@
 
 import contextlib
 from collections.abc import Callable
-from typing import Literal
 
 from utvm.boards import Board, ProbeMatch
+from utvm.choice import Wish
 from utvm.errors import ConfigError, ProbeError
 from utvm.lock import hold
 from utvm.probe.usb import Probe, ProbeId, detect
-
-Wish = Literal["auto", "virtual", "physical"]
-
-
-def wish(physical: bool, virtual: bool) -> Wish:
-    """Turn the two switches of the command line into one wish.
-
-    Raises:
-        ConfigError: both are given.
-    """
-    if physical and virtual:
-        raise ConfigError("--physical and --virtual exclude each other", "give one, or neither")
-    return "physical" if physical else "virtual" if virtual else "auto"
 
 
 def ids_of(board: Board) -> list[ProbeId]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from utvm.boards import Board
-from utvm.probe.choice import Wish
+from utvm.choice import Wish
 from utvm.probe.virtual import UsbKind
 
 

@@ -1,19 +1,22 @@
 """The course of one board's turn: its health check, then its suites, each as ``./inv hil`` in its own process."""
 
 import contextlib
+import dataclasses
 import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jsonschema
 
+from utvm.choice import BoardChoice, ReportChoice, Wish
 from utvm.errors import ProbeError
 from utvm.hil.nightly.plan import Turn
 from utvm.hil.nightly.results import BoardResult, BoardVerdict
 from utvm.hil.report import check
+from utvm.options import words
 from utvm.process import Job
 from utvm.toolchain import ROOT
 
@@ -39,7 +42,7 @@ class Course:
         self._step_began = self._began
         self._late = False
         self._healthy: Mapping[str, Any] | None = None
-        self._job = self._start(HEALTH, self._wish(turn.entry.kind, turn.entry.serial), [HEALTH])
+        self._job = self._start(HEALTH, turn.choice, [HEALTH])
 
     def poll(self) -> BoardResult | None:
         """Go on where the board has got to; return the result once there is one."""
@@ -78,24 +81,23 @@ class Course:
         phase = "its suites" if self._healthy is not None else "its health check"
         return self._result(BoardVerdict.INTERRUPTED, f"interrupted during {phase}", ended.content, ended.source)
 
-    def _wish(self, kind: str, serial: str) -> list[str]:
-        return [
-            *([f"--{kind}"] if kind in ("physical", "virtual") else []),
-            *([f"--serial={serial}"] if serial else []),
-        ]
-
     def _begin_suites(self, health: BoardResult) -> None:
         """Start the suites on the very board that was healthy: one that vanishes is not replaced by another."""
         # That of a virtual board on USB is the one that was asked for.
         serial = health.serial if health.kind == "physical" else self.turn.entry.serial
         self._step_began = time.monotonic()
-        self._job = self._start("suites", self._wish(health.kind, serial), self.turn.entry.suites or ())
+        kind = "auto" if health.kind == "process" else cast(Wish, health.kind)
+        choice = dataclasses.replace(self.turn.choice, kind=kind, serial=serial)
+        self._job = self._start("suites", choice, self.turn.entry.suites or ())
 
-    def _start(self, step: str, wish: Sequence[str], suites: Sequence[str]) -> Job:
+    def _start(self, step: str, choice: BoardChoice, suites: Sequence[str]) -> Job:
         folder = self._folder / step
-        command = [sys.executable, "-m", "utvm.cli", "hil", f"--board={self.turn.where}", *wish]
+        command = [sys.executable, "-m", "utvm.cli", "hil", *words(choice)]
         command += [f"--in={self.turn.entry.place}"]
-        command += [f"--report-dir={folder / 'reports'}", *([f"--suite={','.join(suites)}"] if suites else [])]
+        command += [
+            *words(ReportChoice(str(folder / "reports"))),
+            *([f"--suite={','.join(suites)}"] if suites else []),
+        ]
         job = Job(f"the {step} run", command, log=folder / "output.txt", error=ProbeError, cwd=ROOT)
         return self._stack.enter_context(job)
 

@@ -1,6 +1,7 @@
 """What a nightly run is to do: ``nightly.yaml``, checked before anything is started."""
 
 import contextlib
+import dataclasses
 import itertools
 import re
 from collections.abc import Sequence
@@ -13,11 +14,12 @@ from pydantic import Field, field_validator
 from utvm import boards
 from utvm.bench import Asked, choose
 from utvm.boards import Board
+from utvm.choice import BoardChoice
 from utvm.config import Record, load_yaml
 from utvm.environment.places.here import Kind, kind_here
 from utvm.errors import ConfigError, ProbeError
 from utvm.hil import suites
-from utvm.probe.choice import Wish
+from utvm.options import taken
 from utvm.toolchain import ROOT
 
 PROJECT_LIST = ROOT / "nightly.yaml"
@@ -25,16 +27,14 @@ PROJECT_LIST = ROOT / "nightly.yaml"
 _HINT = "docs/nightly.md says what a list of boards holds"
 
 
-class Entry(Record):
+class Entry(Record, BoardChoice):  # type: ignore[misc]  # mypy cannot see that records are frozen
     """One board of the list.
 
     ``board`` is a name, or the path of a board folder, from where the list is. ``minutes`` is what the health
     check and the suites may each take: a board that hangs must not hold up the night.
     """
 
-    board: Annotated[str, Field(min_length=1)]
-    kind: Wish = "auto"
-    serial: str = ""
+    board: Annotated[str, Field(min_length=1)] = Field()
     suites: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     place: Kind = Field(default_factory=kind_here)
     minutes: Annotated[float, Field(gt=0)] = 60.0
@@ -60,14 +60,14 @@ class Turn:
     """One board's turn.
 
     Attributes:
-        where: the board as ``hil`` takes it: a name, or the absolute path of a folder.
+        choice: what ``hil`` is told of it; its folder by the absolute path.
         label: what its part of the report is called; no other board of the list has the same.
         kind: what it is before it was reached: ``auto`` where that is yet to be seen.
     """
 
     entry: Entry
     board: Board
-    where: str
+    choice: BoardChoice
     label: str
     kind: str
 
@@ -83,6 +83,7 @@ def load(path: Path) -> tuple[Turn, ...]:
     for number, entry in enumerate(load_yaml(path, _List, _HINT).boards):
         where = str((path.parent / entry.board).resolve()) if "/" in entry.board else entry.board
         try:
+            choice = dataclasses.replace(taken(BoardChoice, entry), board=where)
             board = boards.load(where)
             # Whether a physical board is there now is its health check's business.
             kind: str = entry.kind
@@ -98,7 +99,7 @@ def load(path: Path) -> tuple[Turn, ...]:
             entry.serial or ("" if entry.kind == "auto" else entry.kind),
             "" if entry.place == "host" else entry.place,
         )
-        turns.append(Turn(entry, board, where, "-".join(part for part in parts if part), kind))
+        turns.append(Turn(entry, board, choice, "-".join(part for part in parts if part), kind))
     for (i, one), (j, other) in itertools.combinations(enumerate(turns), 2):
         if _may_be_one(one, other):
             raise ConfigError(

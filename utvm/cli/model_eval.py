@@ -12,8 +12,12 @@ import numpy as np
 
 from utvm import compiler
 from utvm.boards import Board
-from utvm.cli.model import check_named, check_places, random_inputs, read_arrays, say, write_whole
-from utvm.cli.opening import Where, image_for
+from utvm.choice import BoardChoice
+from utvm.cli.files import check_places, write_whole
+from utvm.cli.model import SampleChoice
+from utvm.cli.model_library import check_named
+from utvm.cli.model_run import random_inputs, read_arrays, say
+from utvm.cli.opening import find, image_for
 from utvm.cli.output import LOGS, OUT
 from utvm.compiler import Library
 from utvm.compiler.named_model import NamedModel, Sample
@@ -28,25 +32,6 @@ _SAMPLES = 10
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the options say of the model and what it is tried on.
-
-    Attributes:
-        model: a name in the catalogue, or the path of a model file.
-        samples: how many; 0 for what there are in the file of inputs, or ten.
-        weights: a file of weights for a model of the catalogue, or empty.
-        inputs: a .npy or .npz file, or empty.
-        seed: of weights and samples that come from no file.
-    """
-
-    model: str
-    samples: int
-    weights: str
-    inputs: str
-    seed: int
-
-
-@dataclass(frozen=True)
 class _Runs:
     """All samples on one board; ``description`` is what it says of itself."""
 
@@ -56,7 +41,11 @@ class _Runs:
 
 
 def evaluate(
-    catalogue: Mapping[str, NamedModel], asked: Asked, where: Where, validate_against: str, json_path: str
+    catalogue: Mapping[str, NamedModel],
+    asked: SampleChoice,
+    where: BoardChoice,
+    validate_against: str,
+    json_path: str,
 ) -> ExitCode:
     """Run a model on samples, print each prediction, and compare with another board.
 
@@ -70,10 +59,10 @@ def evaluate(
     Raises:
         UtvmError: whatever went wrong on the way.
     """
-    board = where.find().board
-    other = Where(validate_against) if validate_against else None
+    board = find(where).board
+    other = BoardChoice(validate_against) if validate_against else None
     if other:
-        other.find()  # a wrong name is refused before the first board works for nothing
+        find(other)  # a wrong name is refused before the first board works for nothing
     check_places(json_path)
     library, samples = _prepare(catalogue, asked, board)
     runs = _run(where, library, samples, show=True)
@@ -90,7 +79,9 @@ def evaluate(
     return ExitCode.FAILED if mismatches else ExitCode.PASSED
 
 
-def _prepare(catalogue: Mapping[str, NamedModel], asked: Asked, board: Board) -> tuple[Library, list[Sample]]:
+def _prepare(
+    catalogue: Mapping[str, NamedModel], asked: SampleChoice, board: Board
+) -> tuple[Library, list[Sample]]:
     """Make or load the model, compile it for the board, and make or read the samples."""
     if asked.samples < 0 or asked.seed < 0:
         raise ConfigError("--samples and --seed are numbers from 0")
@@ -116,9 +107,10 @@ def _prepare(catalogue: Mapping[str, NamedModel], asked: Asked, board: Board) ->
     return library, _enough(made.samples(asked.samples or _SAMPLES), asked, asked.model)
 
 
-def _prepare_file(catalogue: Mapping[str, NamedModel], asked: Asked, board: Board) -> tuple[Library, list[Sample]]:
-    path = Path(asked.model)
-    check_named(path)
+def _prepare_file(
+    catalogue: Mapping[str, NamedModel], asked: SampleChoice, board: Board
+) -> tuple[Library, list[Sample]]:
+    path = check_named(asked.model)
     if not path.exists():
         names = ", ".join(catalogue)
         raise ConfigError(f"there is no model {asked.model!r}", f"name a model file, or one of: {names}")
@@ -133,13 +125,13 @@ def _prepare_file(catalogue: Mapping[str, NamedModel], asked: Asked, board: Boar
     return library, [random_inputs(library, generator) for _ in range(asked.samples or _SAMPLES)]
 
 
-def _chosen(asked: Asked, library: Library, arrays: Mapping[str, Any]) -> list[Sample]:
+def _chosen(asked: SampleChoice, library: Library, arrays: Mapping[str, Any]) -> list[Sample]:
     """Take as many samples of a file as are wanted."""
     samples = _enough(as_samples(arrays, library.inputs), asked, asked.inputs)
     return samples[: asked.samples or None]
 
 
-def _enough(samples: list[Sample], asked: Asked, whose: str) -> list[Sample]:
+def _enough(samples: list[Sample], asked: SampleChoice, whose: str) -> list[Sample]:
     """Refuse to run fewer samples than were asked for."""
     least = max(asked.samples, 1)
     if len(samples) < least:
@@ -147,9 +139,9 @@ def _enough(samples: list[Sample], asked: Asked, whose: str) -> list[Sample]:
     return samples
 
 
-def _run(where: Where, library: Library, samples: list[Sample], show: bool) -> _Runs:
+def _run(where: BoardChoice, library: Library, samples: list[Sample], show: bool) -> _Runs:
     """Run all samples on a board, and print each if that is wanted."""
-    found = where.find()
+    found = find(where)
     for sample in samples:
         as_bytes(sample, library.inputs)  # refused here, before the board is made to work for it
     image = image_for(found, [library])
@@ -203,7 +195,7 @@ def _print_verdict(runs: _Runs, reference: _Runs, mismatches: list[Mismatch]) ->
 
 
 def _content(
-    asked: Asked, library: Library, runs: _Runs, reference: _Runs | None, mismatches: list[Mismatch]
+    asked: SampleChoice, library: Library, runs: _Runs, reference: _Runs | None, mismatches: list[Mismatch]
 ) -> dict[str, Any]:
     """Return what the JSON file holds."""
 

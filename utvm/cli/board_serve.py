@@ -2,12 +2,13 @@
 
 import contextlib
 import os
-from pathlib import Path
 
 from rich.markup import escape
 
 from utvm import runtime
-from utvm.cli.opening import Where, opened
+from utvm.choice import BoardChoice
+from utvm.cli.choices import ExecutorChoice
+from utvm.cli.opening import opened
 from utvm.cli.output import LOGS, OUT
 from utvm.errors import ConfigError
 from utvm.session.bridge import Bridge
@@ -16,7 +17,7 @@ _LAST_PORT = 65535
 
 
 def serve_board(
-    place: Where, model: Path, executor: str, transport: str, listen: str, port: int, tracker: str, key: str
+    choice: BoardChoice, asked: ExecutorChoice, transport: str, listen: str, port: int, tracker: str, key: str
 ) -> None:
     """Compile a model, put it on a board and serve the board to TVM RPC clients until Ctrl-C.
 
@@ -33,11 +34,11 @@ def serve_board(
     if not 0 <= port <= _LAST_PORT:
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")
     where = _address(tracker) if tracker else None
-    with opened(place, model, executor, LOGS / f"board.serve-{os.getpid()}", _log, transport) as ready:
+    with opened(choice, asked, LOGS / f"board.serve-{os.getpid()}", _log, transport) as ready:
         bridge = Bridge(
             ready.board.connect,
             ready.board.restart,
-            key=key or place.board,
+            key=key or choice.board,
             packet_limit=runtime.RPC_PACKET_BYTES,
             host=listen,
             port=port,

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from utvm import boards, process
+from utvm.cli.board_udev import rules_for_boards
 from utvm.cli.output import OUT
-from utvm.cli.udev import rules_for_boards
 from utvm.environment.recipe import load_recipe
 from utvm.errors import ExitCode, ProvisionError, ToolchainError
 from utvm.probe import udev

@@ -8,8 +8,10 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from utvm.cli.model import check_named, read_inputs
-from utvm.cli.opening import Where, opened
+from utvm.choice import BoardChoice
+from utvm.cli.choices import InputChoice
+from utvm.cli.model_run import read_inputs
+from utvm.cli.opening import opened
 from utvm.cli.output import LOGS, OUT
 from utvm.errors import ConfigError
 from utvm.session.profile import Profile, Step, profile_of
@@ -43,19 +45,17 @@ class Bar:
     hint: str
 
 
-def profile_model(where: Where, model: Path, executor: str, input_path: str, output: str) -> None:
+def profile_model(where: BoardChoice, asked: InputChoice, output: str) -> None:
     """Run a model on a board once, step by step, and print and write what each step took.
 
     Args:
-        input_path: a file of inputs; without one, seeded random values.
         output: folder in which the profile's folder is made.
 
     Raises:
         UtvmError: whatever went wrong on the way.
     """
-    check_named(model)
-    with opened(where, model, executor, LOGS / f"model.profile-{os.getpid()}", _log) as ready:
-        inputs = read_inputs(ready.library, input_path)
+    with opened(where, asked, LOGS / f"model.profile-{os.getpid()}", _log) as ready:
+        inputs = read_inputs(ready.library, asked.input)
         OUT.print(escape(ready.board.description))
         with RpcSession(ready.board, [ready.library]) as session:
             plain = session.run(ready.library.name, inputs)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from utvm import boards
 from utvm.boards import Board, Emulator, Kind, MemoryRegion, Physical
-from utvm.cli.model import write_whole
+from utvm.cli.files import write_whole
 from utvm.cli.output import OUT
 from utvm.config import Record, load_yaml
 from utvm.hil.html import spoken_bytes

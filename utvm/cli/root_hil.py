@@ -8,29 +8,30 @@ from typing import get_args
 
 from rich.markup import escape
 
-from utvm import hil
+from utvm import boards, hil
 from utvm.bench import choose
-from utvm.boards import PATH_VARIABLE, split_name
-from utvm.cli.opening import Where
+from utvm.boards import PATH_VARIABLE
+from utvm.choice import BoardChoice, BoardFolders, ReportChoice
+from utvm.cli.opening import asked_of
 from utvm.cli.output import OUT
 from utvm.environment.places.errand import Errand, Place, Target
 from utvm.environment.places.here import checked, kind_here
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import nightly
-from utvm.hil.plugin import REPORT_ROOT
+from utvm.hil.plugin import REPORT_ROOT, report_root
 from utvm.hil.report import logs_beside
 from utvm.hil.suites import check_names
+from utvm.options import parts
 from utvm.probe.virtual import UsbKind
 
 NIGHTLY_ROOT = REPORT_ROOT / "nightly"
 
 
-def run_suites(where: Where, suites: str, report_dir: str, place: str, usb: str) -> ExitCode:
+def run_suites(where: BoardChoice, suites: str, reports: ReportChoice, place: str, usb: str) -> ExitCode:
     """Run suites on a board.
 
     Args:
         suites: names of suites, separated by commas; empty for all.
-        report_dir: directory of all reports; empty for ``build/reports``.
         place: where to run; empty for here.
         usb: the virtual board's probe that is to be on that place's USB; empty for none.
 
@@ -40,21 +41,19 @@ def run_suites(where: Where, suites: str, report_dir: str, place: str, usb: str)
         ProvisionError: the place cannot be had, or what ran there came to no end of its own.
         KeyboardInterrupt: interrupted before the run had begun, or in another place.
     """
-    asked = where.asked
     # Wrong words on the command line are answered before a run begins and a report is written.
-    board = where.load()
+    board = boards.load(where.board)
     names = _words(suites)
     check_names(names)
-    root = Path(report_dir).resolve() if report_dir else REPORT_ROOT
     other = _other_place(place)
-    target = Target(board, asked.wish, where.serial)
+    target = Target(board, where.kind, where.serial)
     if usb:
         target = _on_usb(target, usb, other)
     elif other is None or not other.own_usb or not where.serial:
-        choose(board, asked)
+        choose(board, asked_of(where))
     if other is None:
-        return hil.run(where.board, asked.wish, serial=where.serial, suites=names, report_root=root)
-    code = other.run(_errand(where, target, names, root))
+        return hil.run(where, reports, suites=names)
+    code = other.run(_errand(where, target, names, reports))
     try:
         return ExitCode(code)
     except ValueError:
@@ -89,29 +88,19 @@ def _other_place(place: str) -> Place | None:
     return elsewhere(kind, lambda what: OUT.print(f"[dim]{escape(what)}[/]"))
 
 
-def _errand(where: Where, target: Target, suites: Sequence[str], report_root: Path) -> Errand:
-    name, settings = split_name(where.board)
-    board = (Path(name).resolve(), settings) if "/" in name else (where.board,)
-    folders = [Path(folder).resolve() for folder in os.environ.get(PATH_VARIABLE, "").split(":") if folder]
+def _errand(where: BoardChoice, target: Target, suites: Sequence[str], reports: ReportChoice) -> Errand:
+    root = report_root(reports)
     return Errand(
         words=(
             ("hil",),
-            ("--board=", *board),
-            *((("--physical",),) if where.physical else ()),
-            *((("--virtual",),) if where.virtual else ()),
-            *(((f"--serial={target.serial}",),) if target.serial else ()),
+            *parts(dataclasses.replace(where, serial=target.serial)),
             *(((f"--suite={','.join(suites)}",),) if suites else ()),
-            *((("--board-path=", *_between(":", folders)),) if folders else ()),
-            ("--report-dir=", report_root),
+            *parts(BoardFolders(os.environ.get(PATH_VARIABLE, ""))),
+            *parts(ReportChoice(str(root))),
         ),
         target=target,
-        fills=(report_root, logs_beside(report_root)),
+        fills=(root, logs_beside(root)),
     )
-
-
-def _between(mark: str, folders: Sequence[Path]) -> list[str | Path]:
-    """Return folders with a mark between them."""
-    return [part for folder in folders for part in (mark, folder)][1:]
 
 
 def run_nightly(config: str, only: str, jobs: int, report_dir: str) -> ExitCode:

@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from utvm import boards, compiler
+from utvm.cli.choices import CompileChoice
 from utvm.cli.output import OUT
 from utvm.compiler import Library
 from utvm.compiler.memory.regions import Memory, Region
@@ -22,7 +23,7 @@ _UNITS = {"K": 1024, "M": 1024 * 1024}
 
 
 @dataclass(frozen=True)
-class Wanted:
+class _Wanted:
     """What the options of ``model.*`` commands ask of the compiler.
 
     Attributes:
@@ -48,22 +49,20 @@ class Wanted:
         )
 
 
-def wanted(model: str, board: str, executor: str, memory: str, pin: str) -> Wanted:
-    """Read the options.
+def _wanted(asked: CompileChoice) -> _Wanted:
+    """Read the options: regions as ``fast=16K,slow``, names, the fastest first, each with its size or no limit."""
+    model = check_named(asked.model)
+    target = boards.load(asked.board).target if asked.board else compiler.Target()
+    regions = tuple(_region(item) for item in asked.memory.split(",") if item) or Memory().regions
+    pins = dict(_pair(item, "--pin TENSOR=REGION") for item in asked.pin.split(",") if item)
+    return _Wanted(model, target, executor_of(asked.executor), Memory(regions, pins))
 
-    Args:
-        memory: regions as ``fast=16K,slow``: names, the fastest first, each with its size or without a limit.
-        pin: ``TENSOR=REGION``, comma-separated.
 
-    Raises:
-        ConfigError: one of them makes no sense.
-    """
+def check_named(model: str) -> Path:
+    """Return the path of the model's file, and refuse a command without one."""
     if not model:
         raise ConfigError("no model is named", "give one with --model FILE")
-    target = boards.load(board).target if board else compiler.Target()
-    regions = tuple(_region(item) for item in memory.split(",") if item) or Memory().regions
-    pins = dict(_pair(item, "--pin TENSOR=REGION") for item in pin.split(",") if item)
-    return Wanted(Path(model), target, executor_of(executor), Memory(regions, pins))
+    return Path(model)
 
 
 def executor_of(name: str) -> Executor:
@@ -77,18 +76,19 @@ def executor_of(name: str) -> Executor:
     return cast(Executor, name)
 
 
-def package(asked: Wanted, output: str) -> None:
+def package(asked: CompileChoice, output: str) -> None:
     """Write a model's library as one archive.
 
     Raises:
         UtvmError: the model cannot be compiled, or the archive not be written.
     """
-    path = Path(output or f"{asked.model.stem}.tar")
-    package_model(asked.model, path, target=asked.target, executor=asked.executor, memory=asked.memory)
+    wanted = _wanted(asked)
+    path = Path(output or f"{wanted.model.stem}.tar")
+    package_model(wanted.model, path, target=wanted.target, executor=wanted.executor, memory=wanted.memory)
     OUT.print(f"wrote {escape(str(path))}, {path.stat().st_size:,} bytes; its README.md says how it is used")
 
 
-def report(asked: Wanted, output: str, misra: bool) -> None:
+def report(asked: CompileChoice, output: str, misra: bool) -> None:
     """Print what the compiler made of a model, and write it as a page.
 
     Args:
@@ -97,7 +97,7 @@ def report(asked: Wanted, output: str, misra: bool) -> None:
     Raises:
         UtvmError: the model cannot be compiled, or the report not be written.
     """
-    library = asked.library()
+    library = _wanted(asked).library()
     _print_operators(library)
     for arena in library.arenas:
         OUT.print(f"{arena.region}: {arena.size_bytes:,} bytes, inputs and outputs counted")

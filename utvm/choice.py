@@ -1,0 +1,69 @@
+"""What is asked of a run: which board, where boards of one's own are, where reports go.
+
+Each is an option of a command, and more besides: see :mod:`utvm.options`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from utvm.options import Parts, option, switches
+
+Wish = Literal["auto", "virtual", "physical"]
+
+BOARD = "name of a board (see board.list) or path of its folder; NAME:SETTING=VALUE chooses (see board.show)"
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Take what names a board apart: a name or a path, and the settings behind it with their colon."""
+    head, _, tail = name.rpartition(":")
+    return (head, f":{tail}") if head and "=" in tail else (name, "")
+
+
+def _board(name: str) -> Parts:
+    head, settings = split_name(name)
+    return (Path(head).resolve(), settings) if "/" in head else (name,)
+
+
+def _folder(path: str) -> Parts:
+    return (Path(path).resolve(),)
+
+
+def _folders(paths: str) -> Parts:
+    return tuple(part for path in paths.split(":") if path for part in (":", Path(path).resolve()))[1:]
+
+
+@dataclass(frozen=True)
+class BoardChoice:
+    """Which board is meant, and which one of those there are.
+
+    Attributes:
+        kind: one that is plugged in, the virtual one, or what there is.
+        serial: of the probe; empty where any will do.
+    """
+
+    board: str = option("", BOARD, spelled=_board)
+    kind: Wish = switches(
+        "auto",
+        physical="insist on a board that is plugged in",
+        virtual="use the virtual board even if a physical one is plugged in",
+    )
+    serial: str = option("", "serial number of the probe, where several are plugged in (see board.detect)")
+
+
+@dataclass(frozen=True)
+class BoardFolders:
+    """Where boards are looked for that are not the project's."""
+
+    board_path: str = option(
+        "",
+        "folders with boards of your own, with colons between them (default: the environment's UTVM_BOARD_PATH)",
+        spelled=_folders,
+    )
+
+
+@dataclass(frozen=True)
+class ReportChoice:
+    """Where reports are written."""
+
+    report_dir: str = option("", "folder of all reports (default: build/reports)", spelled=_folder)

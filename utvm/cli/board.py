@@ -1,0 +1,99 @@
+"""The commands ``board.*``; what they print is in ``board_show``, ``board_serve`` and ``board_udev``."""
+
+from invoke.context import Context
+
+from utvm.choice import BOARD, BoardChoice
+from utvm.cli import task
+from utvm.cli.choices import ExecutorChoice
+
+
+@task(name="list", knows_boards=True)
+def list_(_: Context) -> None:
+    """List the boards: the project's, and your own."""
+    from utvm.cli.board_show import list_boards
+
+    list_boards()
+
+
+@task(knows_boards=True, positional=["name"], help={"name": BOARD})
+def show(_: Context, name: str) -> None:
+    """Print one board's memory map, probe, toolchain and console."""
+    from utvm.cli.board_show import show_board
+
+    show_board(name)
+
+
+@task(knows_boards=True)
+def detect(_: Context) -> None:
+    """List the debug probes on USB with serial numbers and USB paths."""
+    from utvm.cli.board_show import detect_boards
+
+    detect_boards()
+
+
+@task(
+    knows_boards=True,
+    # -d is --debug.
+    auto_shortflags=False,
+    help={
+        "output": "only write the file, into this folder: for another machine",
+        "dry_run": "only print the rules and what would be done",
+    },
+)
+def install_udev(_: Context, output: str = "", dry_run: bool = False) -> None:
+    """Install udev rules that let you use the probes of all boards; root's part goes through sudo."""
+    from utvm.cli import board_udev
+
+    board_udev.install_udev(output, dry_run)
+
+
+@task(
+    help={
+        "board": BOARD,
+        "port": "TCP port for OpenOCD's st-link backend (its default, 7184; with --usb any free one)",
+        "latency": "microseconds that each command of a probe takes (a real ST-Link: about 2000)",
+        "usb": "a probe on USB as well: st-link or cmsis-dap, served over usbredir",
+        "listen": "where it is plugged in: unix:PATH, or a TCP port of 127.0.0.1",
+        "serial": "its serial number",
+    },
+)
+def virtual(
+    _: Context,
+    board: str = "",
+    port: str = "",
+    latency: int = 0,
+    usb: str = "",
+    listen: str = "",
+    serial: str = "",
+) -> None:
+    """Keep a virtual board running for your own OpenOCD or debugger, until Ctrl-C."""
+    from utvm.cli.board_show import serve_virtual
+
+    serve_virtual(board, port, latency, usb=usb, listen=listen, serial=serial)
+
+
+@task(
+    help={
+        "board": f"{BOARD}; host is a process on this computer",
+        "listen": "address to listen on (default: 127.0.0.1, this computer only; the protocol has no passwords)",
+        "port": "TCP port (default: 9090; 0 takes any free one)",
+        "tracker": "HOST:PORT of a TVM RPC tracker to register with",
+        "key": "RPC key of the board (default: its name)",
+        "transport": "console (default), rtt or semihosting; for host: stdio (default) or tcp",
+    },
+)
+def serve(
+    _: Context,
+    model: ExecutorChoice,
+    *,
+    listen: str = "127.0.0.1",
+    port: int = 9090,
+    tracker: str = "",
+    key: str = "",
+    transport: str = "",
+    where: BoardChoice,
+) -> None:
+    """Put a model on a board and serve the board to TVM's RPC clients, until Ctrl-C."""
+    from utvm.cli.board_serve import serve_board
+
+    serve_board(where, model, transport, listen, port, tracker, key)

@@ -1,0 +1,61 @@
+"""Options that more than one command has, beside those of :mod:`utvm.choice`."""
+
+from dataclasses import dataclass
+
+from utvm.options import option
+
+MODEL = "an ONNX, TensorFlow Lite, PyTorch (.pt2) or Relax (.py, .json) file"
+IN_RAM = "into RAM alone, for the debug port: flash stays as it is, and where things lie is chosen for you"
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """Which model is meant."""
+
+    model: str = option("", MODEL)
+
+
+@dataclass(frozen=True)
+class ExecutorChoice(ModelChoice):
+    """Which model is meant, and what calls its operators."""
+
+    executor: str = option(
+        "aot",
+        "aot (default) calls the operators one after another, graph reads a graph description; same results",
+    )
+
+
+@dataclass(frozen=True)
+class InputChoice(ExecutorChoice):
+    """Which model is meant, and what it is given."""
+
+    input: str = option(
+        "", "input as .npy, or .npz with an array for each input; without it, seeded random values"
+    )
+
+
+@dataclass(frozen=True)
+class CompileChoice(ExecutorChoice):
+    """What is asked of the compiler."""
+
+    board: str = option("", "compile for what this board's CPU has; without it, for any C99 compiler")
+    memory: str = option("", "memory regions, the fastest first: fast=16K,slow (default: one, arena)")
+    pin: str = option("", "tensors that must lie in a region: TENSOR=REGION, comma-separated")
+
+
+@dataclass(frozen=True)
+class MirrorChoice:
+    """Where Debian's packages are fetched."""
+
+    mirror: str = option(
+        "", "URL of a Debian mirror; {archive} stands for debian and debian-security (default: apt's own)"
+    )
+
+
+@dataclass(frozen=True)
+class ImageChoice(MirrorChoice):
+    """How what the environment is realised as is made."""
+
+    no_cache: bool = option(False, "make every layer anew, and compare it with the one that was kept")
+    json: str = option("", "where to write the digest, sizes and times")
+    archive: str = option("", "take the package files from this archive (see env.archive), not from the network")

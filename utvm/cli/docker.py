@@ -1,0 +1,109 @@
+"""The commands ``docker.*``, and what they print."""
+
+import contextlib
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from invoke.context import Context
+from rich.markup import escape
+
+from utvm.cli import task
+from utvm.cli.choices import ImageChoice
+from utvm.cli.output import OUT
+from utvm.errors import ConfigError
+from utvm.paths import ROOT
+
+if TYPE_CHECKING:
+    from utvm.environment.build import Built
+    from utvm.environment.container import Extra
+    from utvm.environment.locked import Locked
+
+_OUTPUT = ROOT / "build" / "environment"
+_MB = 1_000_000
+
+_PROBE = {
+    "board": "with this board's probes, on this computer's USB; without this or --probe there is no USB in it",
+    "probe": "with the probe of this serial number",
+}
+
+
+@task(help={"export_only": "leave the Docker engine alone: only write the image into build/environment"})
+def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
+    """Make the environment's container image from the locks, as an OCI layout and in the Docker engine."""
+    from utvm.environment import engine
+    from utvm.environment.build import build as build_image
+    from utvm.environment.layers import Layers
+    from utvm.environment.locked import fetch, load_locked
+    from utvm.environment.store import Store
+
+    locked, store = load_locked(), Store()
+    with contextlib.ExitStack() as open_things:
+        # Asked first: minutes later would be too late to hear that there is no engine.
+        client = None if export_only else open_things.enter_context(engine.connected())
+        status = open_things.enter_context(OUT.status("fetching"))
+        fetch(locked, store, Path(image.archive) if image.archive else None, image.mirror, status.update)
+        made = build_image(locked, Layers(locked, store, anew=image.no_cache, progress=status.update), _OUTPUT)
+        if client is not None and (image.no_cache or not engine.has_image(client, made.image)):
+            status.update("handing it to the engine")
+            engine.load_image(client, made.image)
+    OUT.print(f"image        {made.image.digest}")
+    OUT.print(f"environment  {locked.digest}")
+    OUT.print(f"unpacked     {made.image.unpacked // _MB} MB")
+    OUT.print(f"written to   {escape(str(made.folder))}")
+    if client is not None:
+        OUT.print(f"the engine has it as {' and '.join(made.image.tags)}")
+    if image.json:
+        Path(image.json).write_text(_figures(locked, made), encoding="utf-8")
+
+
+def _figures(locked: "Locked", made: "Built") -> str:
+    figures = {
+        "digest": made.image.digest,
+        "environment": locked.digest,
+        "tags": made.image.tags,
+        "bytes": {"layers": made.image.size, "unpacked": made.image.unpacked},
+        "seconds": rounded(made.seconds),
+    }
+    return json.dumps(figures, indent=1) + "\n"
+
+
+def rounded(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Return how long each step took, as it is written into a file."""
+    return {step: round(spent, 3) for step, spent in seconds.items()}
+
+
+@task(help=_PROBE)
+def shell(_: Context, board: str = "", probe: str = "") -> int:
+    """Open a shell in a container of the environment, in the checkout, as yourself."""
+    from utvm.environment import container, engine
+    from utvm.environment.build import tags
+    from utvm.environment.locked import load_locked
+
+    extra = _extra(board, probe)
+    with engine.connected() as client:
+        return container.shell(client, tags(load_locked())[0], extra)
+
+
+@task(positional=["command"], help=_PROBE | {"command": "one argument: a program and its arguments"})
+def run(_: Context, command: str, board: str = "", probe: str = "") -> int:
+    """Run a command in a container of the environment, in the checkout, as yourself; its exit code is ours."""
+    from utvm.environment import container, engine
+    from utvm.environment.build import tags
+    from utvm.environment.locked import load_locked
+
+    words = shlex.split(command)
+    if not words:
+        raise ConfigError("no command to run", "./inv docker.run './inv hil --board host'")
+    extra = _extra(board, probe)
+    with engine.connected() as client:
+        return container.run(client, tags(load_locked())[0], words, extra)
+
+
+def _extra(board: str, probe: str) -> "Extra | None":
+    from utvm import boards
+    from utvm.environment.usb import extra_for
+
+    return extra_for(boards.load_chip(board) if board else None, probe) if board or probe else None

@@ -1,0 +1,97 @@
+"""The commands ``env.*``, and what they print."""
+
+import shutil
+from pathlib import Path
+
+from invoke.context import Context
+from rich.markup import escape
+
+from utvm.cli import task
+from utvm.cli.choices import MirrorChoice
+from utvm.cli.output import OUT
+from utvm.paths import ROOT
+
+_MB = 1_000_000
+
+
+@task()
+def lock(_: Context, source: MirrorChoice) -> None:
+    """Resolve what the environment is made of into debian.lock, python.lock and wheels.lock (needs uv)."""
+    from utvm.cli.files import write_whole
+    from utvm.cli.lock import lock_python_packages
+    from utvm.environment import debian, python_lock
+    from utvm.environment.drafts import draft
+    from utvm.environment.locked import load_locked
+    from utvm.environment.recipe import PROVISION, load_recipe
+
+    with draft(ROOT / "build") as folder:
+        # All in a copy: the locks change when they are complete and belong together, and else not at all.
+        copy = Path(shutil.copytree(PROVISION, folder / "provision"))
+        recipe = load_recipe(copy)
+        with OUT.status("resolving Debian packages"):
+            packages = debian.resolve(recipe, debian.mirrors(recipe.debian, source.mirror))
+        with OUT.status("resolving Python packages"):
+            lock_python_packages(copy / python_lock.PYTHON_LOCK.name)
+            pinned = python_lock.pins(copy / python_lock.PYTHON_LOCK.name, recipe.python)
+            wheels = python_lock.resolve(recipe, pinned)
+        debian.write_lock(packages, copy / debian.LOCK.name)
+        python_lock.write_lock(wheels, copy / python_lock.LOCK.name)
+        locked = load_locked(copy)
+        for path in (debian.LOCK, python_lock.PYTHON_LOCK, python_lock.LOCK):
+            write_whole(path, (copy / path.name).read_bytes())
+    OUT.print(f"{len(packages.packages)} Debian packages, {len(wheels.wheels)} Python packages")
+    OUT.print(f"environment {locked.digest}")
+    OUT.print("./inv env.diff HEAD provision shows what changed")
+
+
+@task()
+def verify(_: Context, source: MirrorChoice) -> None:
+    """Check the locks against the lists, and every package file against the locks."""
+    from utvm.environment.locked import fetch, load_locked
+    from utvm.environment.store import Store
+
+    locked = load_locked()
+    OUT.print("environment.yaml, debian.txt, python.in and their locks belong together")
+    store = Store()
+    with OUT.status("hashing") as status:
+        fetch(locked, store, None, source.mirror, status.update, machine=True)
+        size = sum(store.verified(package).stat().st_size for package in locked.machine_packages)
+    OUT.print(
+        f"{len(locked.machine_packages)} package files, {size // _MB} MB, have the SHA-256 that the locks say"
+    )
+    OUT.print(f"environment {locked.digest}")
+
+
+@task(
+    positional=["old", "new"],
+    help={"old": "a folder with the locks, or a Git revision", "new": "the same"},
+)
+def diff(_: Context, old: str, new: str) -> None:
+    """Print what changed between two states of the locks, such as HEAD~1 and provision."""
+    from utvm.environment import difference
+
+    lines = difference.describe(old, new)
+    for line in lines:
+        OUT.print(escape(line))
+    OUT.print(f"{len(lines)} differences" if lines else "no difference")
+
+
+@task(help={"output": "the folder; it may hold other environments already"})
+def archive(_: Context, source: MirrorChoice, output: str = "build/archive") -> None:
+    """Save every package file, by its hash, into a folder that rebuilds with the network off."""
+    from utvm.environment.locked import fetch, load_locked
+    from utvm.environment.store import Store
+
+    locked = load_locked()
+    store, target = Store(), Store(Path(output))
+    with OUT.status("fetching") as status:
+        fetch(locked, store, None, source.mirror, status.update, machine=True)
+        status.update("copying")
+        new = store.copy(locked.machine_packages, target)
+    folder = Path(output) / "environments" / locked.digest
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in locked.files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content, encoding="utf-8")
+    OUT.print(f"{escape(output)}: {new} new files; the lists and locks are in {escape(str(folder))}")
+    OUT.print(f"rebuild without a network: ./inv docker.build --archive {escape(output)}")

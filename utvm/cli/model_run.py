@@ -1,0 +1,183 @@
+"""What ``model.run`` does and prints."""
+
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from utvm import boards, compiler, firmware
+from utvm.bench import Bench
+from utvm.boards import Board
+from utvm.choice import BoardChoice
+from utvm.cli.choices import InputChoice
+from utvm.cli.files import check_places, write_whole
+from utvm.cli.model_library import check_named, executor_of
+from utvm.cli.opening import find, image_for
+from utvm.cli.output import LOGS, OUT
+from utvm.compiler import Library, Tensor
+from utvm.errors import ConfigError
+from utvm.firmware import Firmware
+from utvm.firmware.inputs import as_bytes
+from utvm.hil import provenance
+from utvm.session import RunResult, StandingAlone
+from utvm.session.opening import open_session
+
+_SEED = 0
+
+
+def run_model(
+    asked: InputChoice, where: BoardChoice, output_path: str, json_path: str, standing_alone: bool, in_ram: bool
+) -> None:
+    """Compile a model, run it once on a board, and print and write what came out.
+
+    Args:
+        standing_alone: whether the board runs it by itself, on an input in its flash, and says the result.
+        in_ram: whether it is loaded into RAM alone.
+
+    Raises:
+        UtvmError: whatever went wrong on the way.
+    """
+    if standing_alone and in_ram:
+        raise ConfigError("--standing-alone and --in-ram exclude each other: RAM does not last", "give one")
+    if standing_alone or in_ram:
+        boards.load_chip(where.board)
+    found = find(where)
+    model = compiler.load(check_named(asked.model))
+    library = compiler.compile_model(model, target=found.board.target, executor=executor_of(asked.executor))
+    inputs = read_inputs(library, asked.input)
+    _check_destinations(library, output_path, json_path)
+    as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
+    logs = LOGS / f"model.run-{os.getpid()}"
+    if standing_alone:
+        image = firmware.build(found.board, [library], "standing_alone", inputs)
+        with found.opened(logs, say) as bench:
+            say(bench.describe())
+            result = _listen(bench, image)
+    else:
+        image = image_for(found, [library], in_ram=in_ram)
+        with open_session(found, image, logs, say) as session:
+            result = session.run(library.name, inputs)
+    note_input(library, asked.input)
+    for tensor, array in zip(library.outputs, result.outputs, strict=True):
+        OUT.print(f"output {tensor.name}: {tensor.dtype} {list(tensor.shape)}")
+        OUT.print(np.array2string(array, threshold=50), markup=False)
+    figures = _figures(image, result)
+    OUT.print("  ".join(f"{name} {value:,}" for name, value in figures.items() if isinstance(value, int)))
+    OUT.print(f"outputs_sha256 {figures['outputs_sha256']}")
+    _write_outputs(library, result, output_path)
+    if json_path:
+        content = {**figures, "environment": provenance.digest()}
+        write_whole(Path(json_path), (json.dumps(content, indent=2) + "\n").encode())
+
+
+def say(line: str) -> None:
+    """Print a line as it is."""
+    OUT.print(line, markup=False)
+
+
+def _listen(bench: Bench, image: Firmware) -> RunResult:
+    alone = StandingAlone(bench, image)
+    if bench.has_power_switch:
+        OUT.print("programmed, switched off and on, and listened to")
+        result = alone.power_cycle()
+    else:
+        OUT.print("programmed, reset and listened to: this board's power cannot be switched from here")
+        result = alone.reset()
+    OUT.print(f"cause of the reset, as the board has it: {alone.reset_cause}")
+    bench.reset(halt=False)  # from now on it is left alone
+    return result
+
+
+def print_use(board: Board, image: Firmware) -> None:
+    """Print how much of the board's memory an image takes."""
+    for name, used in image.region_use().items():
+        room = board.region(name).size
+        OUT.print(f"{name}: {used:,} of {room:,} bytes, {100 * used / room:.1f} %")
+
+
+def note_input(library: Library, path: str) -> None:
+    """Say so where the inputs are not the user's."""
+    if not path and library.inputs:
+        OUT.print(f"input: random values, seed {_SEED} (give your own with --input)")
+
+
+def _figures(image: Firmware, result: RunResult) -> dict[str, int | str]:
+    digest = hashlib.sha256(b"".join(array.tobytes() for array in result.outputs)).hexdigest()
+    # A process has its code and data where its computer puts them.
+    taken = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes} if image.board.memory else {}
+    return {result.unit: result.count, **taken, "outputs_sha256": digest}
+
+
+def read_inputs(library: Library, path: str) -> list[npt.NDArray[np.generic]]:
+    """Read the inputs, or make them: uniform in [-1, 1) for floats, over the whole range for integers."""
+    if not path:
+        return random_inputs(library, np.random.default_rng(_SEED))
+    arrays = read_arrays(path)
+    if "" in arrays:
+        return [arrays[""]]
+    missing = [tensor.name for tensor in library.inputs if tensor.name not in arrays]
+    if missing:
+        raise ConfigError(f"{path}: has no array {', '.join(missing)}", f"it has: {', '.join(arrays)}")
+    return [arrays[tensor.name] for tensor in library.inputs]
+
+
+def random_inputs(library: Library, generator: np.random.Generator) -> list[npt.NDArray[np.generic]]:
+    """Draw what a library takes, as :func:`read_inputs` does."""
+    return [_random(generator, tensor) for tensor in library.inputs]
+
+
+def read_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
+    """Read the arrays of an .npz file by their names, or that of a .npy file, whose name is empty.
+
+    Raises:
+        ConfigError: it cannot be read, or is something else.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            content = np.load(file, allow_pickle=False)
+            return {"": content} if isinstance(content, np.ndarray) else dict(content)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ConfigError(
+            f"{path}: is not a .npy or .npz file", "numpy.save and numpy.savez write them"
+        ) from error
+
+
+def _random(generator: np.random.Generator, tensor: Tensor) -> npt.NDArray[np.generic]:
+    dtype = np.dtype(tensor.dtype)
+    if dtype.kind == "f":
+        return np.asarray(generator.uniform(-1.0, 1.0, tensor.shape), dtype=dtype)
+    if dtype.kind == "b":
+        return np.asarray(generator.integers(0, 2, tensor.shape), dtype=dtype)
+    limits = np.iinfo(dtype)
+    return np.asarray(generator.integers(limits.min, limits.max, tensor.shape, dtype, endpoint=True))
+
+
+def _check_destinations(library: Library, output_path: str, json_path: str) -> None:
+    """Refuse what could not be written before the board is made to work for it."""
+    if output_path and len(library.outputs) > 1 and not output_path.endswith(".npz"):
+        raise ConfigError(
+            f"{output_path}: the model has {len(library.outputs)} outputs", "give --output a .npz file"
+        )
+    check_places(output_path, json_path)
+
+
+def _write_outputs(library: Library, result: RunResult, path: str) -> None:
+    if not path:
+        return
+    with tempfile.TemporaryFile() as file:
+        if path.endswith(".npz"):
+            names: Sequence[str] = [tensor.name for tensor in library.outputs]
+            np.savez(file, allow_pickle=False, **dict(zip(names, result.outputs, strict=True)))
+        else:
+            np.save(file, result.outputs[0])
+        file.seek(0)
+        write_whole(Path(path), file.read())

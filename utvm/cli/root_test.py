@@ -1,0 +1,33 @@
+"""What ``test`` does."""
+
+import os
+
+import pytest
+
+from utvm.errors import ConfigError, ExitCode
+from utvm.toolchain import ROOT
+
+_MARKS = {"quick": "not slow and not nightly", "usual": "not nightly", "nightly": ""}
+
+# One process a core, up to where the virtual boards of many would get into each other's way. The tests of one file
+# stay together: they share what is made once for all of them.
+_SPREAD = ("-n", "logical", "--maxprocesses", "4", "--dist", "loadfile")
+
+_EXIT_CODES = {
+    pytest.ExitCode.OK: ExitCode.PASSED,
+    pytest.ExitCode.TESTS_FAILED: ExitCode.FAILED,
+    pytest.ExitCode.NO_TESTS_COLLECTED: ExitCode.FAILED,
+}
+
+
+def run_tests(quick: bool, nightly: bool) -> ExitCode:
+    """Run the project's own tests with pytest.
+
+    Raises:
+        ConfigError: both less and more is asked for.
+    """
+    if quick and nightly:
+        raise ConfigError("--quick and --nightly exclude each other", "give one, or neither")
+    marks = _MARKS["quick" if quick else "nightly" if nightly else "usual"]
+    os.chdir(ROOT)
+    return _EXIT_CODES.get(pytest.ExitCode(pytest.main(["-m", marks, *_SPREAD])), ExitCode.INFRASTRUCTURE)

@@ -1,0 +1,198 @@
+"""The commands ``vm.*``, and what they print."""
+
+import json
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from invoke.context import Context
+from rich.markup import escape
+from rich.table import Table
+
+from utvm.cli import task
+from utvm.cli.choices import ImageChoice
+from utvm.cli.docker import rounded
+from utvm.cli.output import OUT
+from utvm.errors import ConfigError
+from utvm.paths import ROOT
+
+if TYPE_CHECKING:
+    from utvm.environment.machine.machine import Machine
+
+_BOX_OUTPUT = ROOT / "build" / "box"
+_MB = 1_000_000
+
+
+@task()
+def box(_: Context, image: ImageChoice) -> None:
+    """Make the environment's virtual machine from the locks, as a Vagrant box with its catalogue."""
+    from utvm.environment.box.box import BOX, CATALOGUE, box_name, build_box
+    from utvm.environment.layers import Layers
+    from utvm.environment.locked import fetch, load_locked
+    from utvm.environment.store import Store
+
+    locked, store = load_locked(), Store()
+    with OUT.status("fetching") as status:
+        fetch(
+            locked,
+            store,
+            Path(image.archive) if image.archive else None,
+            image.mirror,
+            status.update,
+            machine=True,
+        )
+        layers = Layers(locked, store, anew=image.no_cache, progress=status.update)
+        made = build_box(locked, layers, _BOX_OUTPUT, status.update)
+    OUT.print(f"box          sha256:{made.digest}")
+    OUT.print(f"environment  {locked.digest}")
+    OUT.print(f"size         {made.size // _MB} MB")
+    OUT.print(f"written to   {escape(str(made.folder))}: {BOX}, and {CATALOGUE} for {box_name(locked)}")
+    if image.json:
+        figures = {
+            "digest": f"sha256:{made.digest}",
+            "environment": locked.digest,
+            "name": box_name(locked),
+            "bytes": made.size,
+            "seconds": rounded(made.seconds),
+        }
+        Path(image.json).write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+@task(
+    help={
+        "box": "path or URL of a box's catalogue, for a machine that is yet to be made (default: vm.box's)",
+        "fresh": "set the machine back to what it was when it was made; what is on its disk is lost",
+    },
+)
+def up(_: Context, box: str = "", fresh: bool = False) -> None:
+    """Have the environment's virtual machine running, with the checkout in it."""
+    begin = time.monotonic()
+    with _telling() as machine:
+        machine.up(box, fresh)
+    OUT.print(f"the machine {machine.records.name} runs, after {time.monotonic() - begin:.0f} s")
+    OUT.print("./inv vm.run './inv hil --board host'; ./inv vm.ssh; ./inv vm.suspend or vm.halt when you are done")
+
+
+@task()
+def ssh(_: Context) -> int:
+    """Open a shell in the virtual machine, in the checkout."""
+    from utvm.environment.machine.machine import Machine
+
+    return Machine().shell()
+
+
+@task(positional=["command"], help={"command": "one argument: a program and its arguments"})
+def run(_: Context, command: str) -> int:
+    """Run a command in the virtual machine, in the checkout; its exit code is ours."""
+    from utvm.environment.machine.machine import Machine
+
+    words = shlex.split(command)
+    if not words:
+        raise ConfigError("no command to run", "./inv vm.run './inv hil --board host'")
+    return Machine().run(words)
+
+
+@task()
+def halt(_: Context) -> None:
+    """Shut the virtual machine down; its disk stays."""
+    with _telling() as machine:
+        machine.halt()
+    OUT.print("the machine is off; its disk stays")
+
+
+@task()
+def suspend(_: Context) -> None:
+    """Write the virtual machine's memory to the disk and end it; vm.up goes on where it was."""
+    with _telling() as machine:
+        machine.suspend()
+    OUT.print("the machine is suspended to the disk; ./inv vm.resume or vm.up goes on")
+
+
+@task()
+def resume(_: Context) -> None:
+    """Go on with a suspended virtual machine, without copying the checkout."""
+    with _telling() as machine:
+        machine.resume()
+    OUT.print("the machine runs")
+
+
+@task(
+    help={
+        "save": "keep the machine as it is now, under this name",
+        "restore": "have it as it was then; what it is now is lost",
+        "delete": "forget that state",
+    },
+)
+def snapshot(_: Context, save: str = "", restore: str = "", delete: str = "") -> None:
+    """List the states of the virtual machine that are kept, or keep, restore or forget one."""
+    from utvm.environment.machine.machine import READY
+
+    if sum(map(bool, (save, restore, delete))) > 1:
+        raise ConfigError("--save, --restore and --delete exclude one another")
+    with _telling() as machine:
+        if save:
+            machine.save(save)
+            OUT.print(f"kept: ./inv vm.snapshot --restore {escape(save)} brings it back")
+        elif restore:
+            machine.restore(restore)
+            OUT.print(f"the machine is as it was when {escape(restore)} was kept")
+        elif delete:
+            machine.delete(delete)
+            OUT.print(f"{escape(delete)} is forgotten")
+        else:
+            for name, state in machine.snapshots().items():
+                OUT.print(f"{escape(name)}  ({state}{', what a new machine is' if name == READY else ''})")
+
+
+@task()
+def status(_: Context) -> None:
+    """Print what the virtual machine does, what it is made of, and what is left over."""
+    from utvm.environment.machine.vagrant import vagrant_home
+
+    with _telling() as machine:
+        found = machine.status()
+    table = Table(box=None, show_header=False)
+    made = found.made or {}
+    state = "none; ./inv vm.up makes one"
+    if found.domain:
+        state = found.domain.state.value if found.made else "half made; ./inv vm.up makes it anew"
+    table.add_row("machine", f"{found.records.name}: {state}")
+    if made:
+        table.add_row("made of", f"{made['box']} {made['version']}")
+        table.add_row("runs with", f"{made['runs']}: {escape(made['why'])}")
+        table.add_row("USB plugs", made["plugs"].replace(",", ", "))
+        table.add_row("as new", "no: commands have run in it" if found.records.used else "yes")
+        table.add_row("ssh", f"ssh -F {escape(str(found.records.ssh_config))} {found.records.name}")
+    if found.snapshots:
+        table.add_row("snapshots", escape(", ".join(found.snapshots)))
+    if found.daemons:
+        daemons = ", ".join(f"{name} (process {pid})" for name, pid in found.daemons.items())
+        table.add_row("started by us", f"{daemons}")
+    kept = sorted((vagrant_home() / "boxes").glob("*/*/*/box.img"))
+    for box in kept:
+        name = box.relative_to(vagrant_home() / "boxes").parts[0].replace("-VAGRANTSLASH-", "/")
+        table.add_row("box", f"{name}, {box.stat().st_size // 1_000_000} MB; rm -r {escape(str(box.parents[2]))}")
+    for what in found.left_over:
+        table.add_row("left over", f"{escape(what)}; ./inv vm.destroy removes it")
+    OUT.print(table)
+
+
+@task()
+def destroy(_: Context) -> None:
+    """Remove the virtual machine with its disk, its snapshots and its network, whole or half made."""
+    with _telling() as machine:
+        removed = machine.destroy()
+    for what in removed:
+        OUT.print(f"removed: {escape(what)}")
+    OUT.print("nothing is left but the boxes that Vagrant keeps" if removed else "there was nothing to remove")
+
+
+@contextmanager
+def _telling() -> Iterator["Machine"]:
+    """Print what the machine does: one line a step, so that a log has it too."""
+    from utvm.environment.machine.machine import Machine
+
+    yield Machine(say=lambda what: OUT.print(f"[dim]{escape(what)}[/]"))
