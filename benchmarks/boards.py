@@ -22,7 +22,8 @@ from utvm.choice import Wish
 from utvm.cli.docs_boards import MEASUREMENTS, MeasuredBoard, MeasuredModel, Measurements
 from utvm.errors import ExitCode
 from utvm.hil import nightly
-from utvm.hil.results import unit_of
+from utvm.hil.figures import shown
+from utvm.hil.reading import read
 
 _MEANS = {
     "kind": "VIRTUAL boards are software, PHYSICAL ones are not, a PROCESS is a program on the computer",
@@ -32,11 +33,6 @@ _MEANS = {
     "memory writes": "the best of several through the debug port, by the computer's wall clock; a virtual probe "
     "and an emulator take no time of their own: it is what the way to them allows, and says nothing of a chip; "
     "memory_writes.py measures behind a probe as slow as a real one",
-    "instructions": "counted exactly by a virtual board, the median over the samples; neither cycles nor time",
-    "cycles": "of a chip's core clock, the median over the samples",
-    "ns": "nanoseconds by the computer's clock, of a process only, the median over the samples",
-    "flash, RAM": "of the whole image: runtime, model, buffers and stacks; a process's are its program's, 16 MiB "
-    "for tensors of clients included",
 }
 _MOST_WRITTEN = 128 * 1024
 _TRIES = 5  # the best counts: other programs on the machine only ever make it slower
@@ -70,7 +66,7 @@ def main() -> int:
 def measure(turn: nightly.Turn, result: dict[str, Any], reports: Path, logs: Path) -> MeasuredBoard:
     """Return the figures of one board: from its report, and from writing its memory."""
     board = turn.board
-    own = json.loads((reports / result["report"]).read_text(encoding="utf-8"))
+    own = read(reports / result["report"])
     has_port = "debug port" in board.capabilities
     return MeasuredBoard(
         kind=result["kind"],
@@ -82,10 +78,7 @@ def measure(turn: nightly.Turn, result: dict[str, Any], reports: Path, logs: Pat
             MeasuredModel(
                 name=model["name"],
                 executor=model["executor"],
-                count=model[unit_of(model)],
-                unit=unit_of(model),
-                flash_bytes=model["flash_bytes"],
-                ram_bytes=model["ram_bytes"],
+                figures={figure.name: model[figure.name] for figure in shown([model])},
             )
             for model in result["models"]
         ),

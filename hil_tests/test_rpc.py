@@ -1,5 +1,6 @@
 """The board answers RPC through each of its pipes: with the reference's results, and a fault told in words."""
 
+import struct
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
@@ -13,6 +14,7 @@ from utvm import runtime
 from utvm.compiler import Library, Tensor, load
 from utvm.hil.plugin import board_of
 from utvm.session.fault import DeviceFault
+from utvm.session.minrpc import Code, TypeIndex
 from utvm.session.rpc import RpcError, RpcSession
 from utvm.session.rpc_board import RpcBoard
 
@@ -69,9 +71,30 @@ def test_rpc_gives_what_the_reference_gives(
     )
     assert sum(counts) > 0
     assert told["runs"] == len(inputs)
-    assert told["cycles"] > 0
+    assert told[remote.board.unit] > 0
     assert told["crc_errors"] == 0
     assert told["memory_bytes"] == told["memory_bytes_at_most"] > len(data)
+
+
+def test_time_evaluator_tells_no_time_that_is_none(remote: RpcSession, digits: Library) -> None:
+    plain = remote.run(digits.name, [np.zeros((1, 8, 8, 1), np.int8)])
+    assert remote.link is not None
+    function, nothing = b"utvm.run", struct.pack("<i", TypeIndex.NONE)
+    arguments = [
+        *(nothing, struct.pack("<iQ", TypeIndex.RAW_STRING, len(function)) + function, nothing, nothing),
+        *(struct.pack("<iq", TypeIndex.INTEGER, number) for number in (1, 2, 0)),  # number, repeat, least time
+        *([nothing] * 4),
+        struct.pack("<iQ", TypeIndex.RAW_STRING, 0),
+    ]
+    made = remote.call("runtime.RPCTimeEvaluator", *arguments)
+    handle = made[-8:]
+    answer = remote.link.request(struct.pack("<i", Code.CALL) + handle + struct.pack("<i", 0), 60)
+    seconds = struct.unpack("<2d", answer[-16:])
+    if plain.unit == "instructions":
+        # Calling the function costs something, too.
+        assert all(plain.count <= each < 2 * plain.count and each == int(each) for each in seconds)
+    else:
+        assert all(0 < each < 10 for each in seconds)
 
 
 def test_an_error_code_reaches_the_host(remote: RpcSession) -> None:

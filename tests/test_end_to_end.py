@@ -13,6 +13,7 @@ import jsonschema
 import psutil
 import pytest
 
+from utvm.hil.schemas import REPORT
 from utvm.toolchain import ROOT
 
 pytestmark = pytest.mark.slow
@@ -42,7 +43,7 @@ def test_the_main_command_gives_a_verdict_that_can_be_repeated(tmp_path: Path) -
     assert "VIRTUAL" in lines[0]
     assert re.match(r"PASSED on a VIRTUAL stm32f746: \d+ passed; exit code 0", lines[-1])
     report = _latest(reports)
-    jsonschema.validate(report, json.loads((ROOT / "docs" / "report.schema.json").read_text()))
+    jsonschema.validate(report, json.loads(REPORT.read_text()))
     models = report["models"]
     cifar10, digits = models[:2], models[2:]
     assert [model["name"] for model in cifar10] == ["cifar10_cnn", "cifar10_cnn_graph"]

@@ -57,14 +57,8 @@ def test_a_board_that_has_not_been_measured_is_there_and_says_so(tmp_path: Path)
 
 
 def test_figures_are_never_under_another_name(tmp_path: Path) -> None:
-    model = {
-        "name": "tiny",
-        "executor": "e",
-        "count": 1234567,
-        "unit": "instructions",
-        "flash_bytes": 1,
-        "ram_bytes": 2,
-    }
+    figures = {"instructions": 1234567, "flash_bytes": 1, "ram_bytes": 2}
+    model = {"name": "tiny", "executor": "e", "figures": figures}
     board = {
         "kind": "virtual",
         "passed": 7,
@@ -76,8 +70,11 @@ def test_figures_are_never_under_another_name(tmp_path: Path) -> None:
     }
     path = _changed(tmp_path, boards={"stm32f746": board}, means={"suites": "seconds of the computer's"})
     text = page(path)
-    assert "| tiny | `stm32f746` | e | 1,234,567 instructions | 1 B | 2 B |" in text
+    assert "| tiny | `stm32f746` | e | 1,234,567 | 1 B | 2 B |" in text
+    assert "| model | board | executor | instructions per sample | flash | RAM |" in text
     assert "| `stm32f746` | VIRTUAL | 7 | 1 | 61 s of the computer's | 1,234 KiB/s of the computer's |" in text
     assert "- **suites**: seconds of the computer's" in text
-    with pytest.raises(ConfigError, match=r"boards\.json: .*unit"):
-        page(_changed(tmp_path, boards={"stm32f746": {**board, "models": [{**model, "unit": "ms"}]}}))
+    for name in ("ms", "cycles"):
+        wrong = {**board, "models": [{**model, "figures": {name: 1}}]}
+        with pytest.raises(ConfigError, match=f"a virtual board has no figure '{name}'"):
+            page(_changed(tmp_path, boards={"stm32f746": wrong}))

@@ -1,19 +1,14 @@
 """Reading reports of ``hil``, and what two of them are compared by."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-
-from utvm.hil.report import SCHEMA
+from utvm.hil.reading import read
 
 
 def read_report(reports: Path) -> dict[str, Any]:
     """The latest report below a folder, which is what its schema says."""
-    content = dict(json.loads((reports / "latest" / "report.json").read_text()))
-    jsonschema.validate(content, json.loads(SCHEMA.read_text()))
-    return content
+    return read(reports / "latest" / "report.json")
 
 
 def without_time_and_place(report: dict[str, Any]) -> dict[str, Any]:

@@ -145,8 +145,8 @@ def test_boards_of_one_s_own_are_taken_along(run: Callable[..., Path], tmp_path:
         (folder / "board.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     words = ("--suite", "health", "--in", "docker", "--board-path", others)
     by_path = _report(run("--board", f"{mine}:core=rv64", "--virtual", *words))
-    assert by_path["board"]["name"] == "mine:core=rv64"
-    assert _report(run("--board", "process", *words))["board"]["name"] == "process"
+    assert by_path["board"]["id"] == "mine:core=rv64"
+    assert _report(run("--board", "process", *words))["board"]["id"] == "process"
 
 
 def test_the_exit_code_is_the_run_s(engine: str, built: dict[str, Any], tmp_path: Path) -> None:

@@ -18,16 +18,20 @@ def _run(count: int, *logits: float) -> RunResult:
 def test_figures(small_firmware: Firmware) -> None:
     runs = [_run(30, 0, 1), _run(10, 5, 2), _run(20, 0, 3)]
     result = summarise("m", small_firmware, runs, executor="host-driven", labels=[1, 0, 0])
-    assert result.samples == 3
-    assert result.accuracy == pytest.approx(2 / 3)
+    assert result.figures == {
+        "samples": 3,
+        "accuracy": pytest.approx(2 / 3),
+        "instructions": 20,
+        "flash_bytes": small_firmware.flash_bytes,
+        "ram_bytes": small_firmware.ram_bytes,
+    }
     assert result.confusion == ((1, 1), (0, 1))
-    assert (result.count, result.unit) == (20, "instructions")
     assert result.outputs_sha256 == hashlib.sha256(struct.pack("<6f", 0, 1, 5, 2, 0, 3)).hexdigest()
 
 
 def test_without_labels_there_is_no_accuracy(small_firmware: Firmware) -> None:
     result = summarise("m", small_firmware, [_run(7, 1, 2)], executor="host-driven")
-    assert result.accuracy is None
+    assert result.figures["accuracy"] is None
     assert result.confusion == ()
 
 

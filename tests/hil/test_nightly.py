@@ -113,7 +113,7 @@ def test_boards_that_are_well_pass_and_are_all_in_one_report(tmp_path: Path) -> 
         own = json.loads((night.reports / "latest" / entry["report"]).read_text())
         assert own["verdict"] == entry["verdict"] == "passed"
         assert sum(test["outcome"] == "passed" for test in own["tests"]) == entry["counts"]["passed"]
-    tested = {test["id"].split("::")[0].rpartition("/")[2] for test in own["tests"]}
+    tested = {test["node"].split("::")[0].rpartition("/")[2] for test in own["tests"]}
     assert tested == {"test_health.py", "test_debug.py"}
 
 

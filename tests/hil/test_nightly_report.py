@@ -13,15 +13,19 @@ import jsonschema
 import pytest
 
 from tests.hil.page import Page
+from utvm.bench import BoardIdentity
+from utvm.environment.checkout import Checkout
 from utvm.hil import report as single
+from utvm.hil import schemas
 from utvm.hil.nightly import report
 from utvm.hil.nightly.display import last_line
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
-from utvm.hil.results import BoardIdentity, CaseResult, Environment, Outcome, Place, RunReport, Verdict, decide
+from utvm.hil.results import CaseResult, Environment, Outcome, Place, RunReport, Verdict, decide
 
-_SCHEMA = json.loads(report.SCHEMA.read_text())
+_SCHEMA = json.loads(schemas.NIGHTLY.read_text())
 _HOSTILE = '<script>alert("x")</script> & \x00\x1b[31m \ud800 ]]> {{ 7*7 }}'
 _TOOLS = ("python", "tvm", "openocd", "gcc", "unicorn", "utvm")
+_CHECKOUT = Checkout("12" * 20, False, "bench-3")
 _RUN = "20261120T134513.482Z-3f9a"
 
 
@@ -35,8 +39,11 @@ def _result(folder: Path, label: str, *outcomes: Outcome, **changes: Any) -> Boa
     run = RunReport(
         run_id=_RUN,
         started="2026-11-20T13:45:13Z",
+        checkout=_CHECKOUT,
         board=BoardIdentity(label, "virtual", "virtual ST-Link", ""),
-        environment=Environment("ab" * 32, Place("host", "", "ef" * 32, dict.fromkeys(_TOOLS, "1.0"))),
+        environment=Environment(
+            "ab" * 32, "0c" * 32, Place("host", "", "ef" * 32, "bench-3", dict.fromkeys(_TOOLS, "1.0"))
+        ),
         cases=cases,
         models=(),
         verdict=verdict,
@@ -64,7 +71,7 @@ def _not_run(label: str) -> BoardResult:
 
 
 def _whole(*results: BoardResult, interrupted: bool = False) -> NightlyReport:
-    return NightlyReport(_RUN, "2026-11-20T13:45:13Z", 2, 100.0, results, interrupted)
+    return NightlyReport(_RUN, "2026-11-20T13:45:13Z", _CHECKOUT, 2, 100.0, results, interrupted)
 
 
 def _passed(folder: Path) -> BoardResult:

@@ -17,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.hil.page import Page
+from utvm.bench import BoardIdentity
+from utvm.environment.checkout import Checkout
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware, Section
-from utvm.hil import html, junit, pictures, report
+from utvm.hil import html, junit, pictures, report, schemas
 from utvm.hil.results import (
-    BoardIdentity,
     CaseResult,
     Environment,
     ModelResult,
@@ -32,8 +33,9 @@ from utvm.hil.results import (
     Verdict,
 )
 
-_SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())
+_SCHEMA = json.loads(schemas.REPORT.read_text())
 _TOOLS = ("python", "tvm", "openocd", "gcc", "unicorn", "utvm")
+_FIGURES = {"samples": 100, "accuracy": 0.98, "instructions": 1234, "flash_bytes": 1536, "ram_bytes": 768}
 _HOSTILE = '<script>alert("x")</script> & \x00\x1b[31m \ud800 ]]> {{ 7*7 }}'
 
 
@@ -43,19 +45,18 @@ def summary(small_firmware: Firmware) -> RunReport:
     return RunReport(
         run_id=report.new_run_id(datetime.datetime.now(datetime.timezone.utc)),
         started="2026-11-20T13:45:13Z",
-        board=BoardIdentity("stm32f746", "virtual", "virtual ST-Link", "V-1"),
-        environment=Environment("ab" * 32, Place("host", "", "ef" * 32, dict.fromkeys(_TOOLS, "1.0"))),
+        checkout=Checkout("12" * 20, True, "bench-3"),
+        board=BoardIdentity("pynq-z1:memory=ddr", "virtual", "virtual ST-Link", "V-1"),
+        environment=Environment(
+            "ab" * 32, "0c" * 32, Place("host", "", "ef" * 32, "bench-3", dict.fromkeys(_TOOLS, "1.0"))
+        ),
         cases=(
             CaseResult("hil_tests/test_flash.py::test_a", Outcome.PASSED, 0.5),
             CaseResult("hil_tests/test_flash.py::test_b[x-1]", Outcome.FAILED, 0.25, "not equal", "a trace"),
             CaseResult("hil_tests/test_memory.py::test_c", Outcome.SKIPPED, 0.0, "not here"),
             CaseResult("hil_tests/test_memory.py::test_d", Outcome.INFRASTRUCTURE, 0.0, "OpenOCD died"),
         ),
-        models=(
-            ModelResult(
-                "twice", "host-driven", "cd" * 32, 100, 0.98, 1234, "instructions", small_firmware, confusion
-            ),
-        ),
+        models=(ModelResult("9a" * 32, "twice", "host-driven", "cd" * 32, _FIGURES, small_firmware, confusion),),
         verdict=Verdict.INFRASTRUCTURE,
         trouble="OpenOCD died",
         statistics=(Statistics("twice over RPC", {"runs": 2, "reset_cause": "power"}),),
@@ -74,14 +75,24 @@ def test_a_report_is_written_and_found_by_latest(summary: RunReport, tmp_path: P
 def test_report_json_holds_the_contract(summary: RunReport, tmp_path: Path, small_firmware: Firmware) -> None:
     content = json.loads((report.write(summary, tmp_path) / "report.json").read_text())
     assert content == {
-        "schema_version": 1,
+        "schema_version": 2,
         "run_id": summary.run_id,
         "started": "2026-11-20T13:45:13Z",
-        "board": {"name": "stm32f746", "kind": "virtual", "probe": "virtual ST-Link", "serial": "V-1"},
+        "source": {"commit": "12" * 20, "dirty": True},
+        "board": {
+            "id": "pynq-z1:memory=ddr",
+            "name": "pynq-z1",
+            "settings": {"memory": "ddr"},
+            "kind": "virtual",
+            "probe": "virtual ST-Link",
+            "serial": "V-1",
+        },
         "environment": {
             "digest": "ab" * 32,
+            "lock": "0c" * 32,
             "place": {
                 "kind": "host",
+                "hostname": "bench-3",
                 "frozen": False,
                 "environment": "",
                 "installed": "ef" * 32,
@@ -90,25 +101,29 @@ def test_report_json_holds_the_contract(summary: RunReport, tmp_path: Path, smal
         },
         "tests": [
             {
-                "id": "hil_tests/test_flash.py::test_a",
+                "id": "flash::test_a",
+                "node": "hil_tests/test_flash.py::test_a",
                 "outcome": "passed",
                 "duration_s": 0.5,
                 "message": "",
             },
             {
-                "id": "hil_tests/test_flash.py::test_b[x-1]",
+                "id": "flash::test_b[x-1]",
+                "node": "hil_tests/test_flash.py::test_b[x-1]",
                 "outcome": "failed",
                 "duration_s": 0.25,
                 "message": "not equal",
             },
             {
-                "id": "hil_tests/test_memory.py::test_c",
+                "id": "memory::test_c",
+                "node": "hil_tests/test_memory.py::test_c",
                 "outcome": "skipped",
                 "duration_s": 0.0,
                 "message": "not here",
             },
             {
-                "id": "hil_tests/test_memory.py::test_d",
+                "id": "memory::test_d",
+                "node": "hil_tests/test_memory.py::test_d",
                 "outcome": "infrastructure",
                 "duration_s": 0.0,
                 "message": "OpenOCD died",
@@ -116,6 +131,7 @@ def test_report_json_holds_the_contract(summary: RunReport, tmp_path: Path, smal
         ],
         "models": [
             {
+                "id": "9a" * 32,
                 "name": "twice",
                 "executor": "host-driven",
                 "outputs_sha256": "cd" * 32,
@@ -123,8 +139,8 @@ def test_report_json_holds_the_contract(summary: RunReport, tmp_path: Path, smal
                 "accuracy": 0.98,
                 "instructions": 1234,
                 "image_sha256": hashlib.sha256(small_firmware.elf.read_bytes()).hexdigest(),
-                "flash_bytes": small_firmware.flash_bytes,
-                "ram_bytes": small_firmware.ram_bytes,
+                "flash_bytes": 1536,
+                "ram_bytes": 768,
             }
         ],
         "statistics": [{"name": "twice over RPC", "values": {"runs": 2, "reset_cause": "power"}}],
@@ -157,7 +173,10 @@ def _spoil_empty_pass(content: dict[str, Any]) -> None:
         lambda content: content["models"][0].update(cycles=1),
         lambda content: content["models"][0].pop("instructions"),
         lambda content: content["models"][0].update(accuracy=98),
+        lambda content: content["models"][0].update(extra=98),
         lambda content: content["environment"].update(digest="?"),
+        lambda content: content["statistics"][0]["values"].update(cycles=1),
+        lambda content: content["source"].update(commit="main"),
         lambda content: content["environment"]["place"].update(kind="cloud"),
         lambda content: content["environment"]["place"].update(frozen=True),
         lambda content: content["environment"]["place"].update(environment="ab" * 32),
@@ -242,6 +261,9 @@ def test_junit_tells_trouble_from_failure(summary: RunReport) -> None:
     assert properties["verdict"] == "infrastructure"
     assert (properties["environment"], properties["place"]) == ("ab" * 32, "host")
     assert (properties["frozen"], properties["installed"]) == ("false", "ef" * 32)
+    assert (properties["commit"], properties["dirty"]) == ("12" * 20, "true")
+    assert properties["twice, host-driven: instructions"] == "1234"
+    assert suite.get("hostname") == "bench-3"
 
 
 def test_the_page_says_what_a_reader_asks_first(summary: RunReport, small_firmware: Firmware) -> None:
@@ -259,6 +281,9 @@ def test_the_page_says_what_a_reader_asks_first(summary: RunReport, small_firmwa
         "virtual ST-Link",
         "ab" * 32,
         "host, not frozen",
+        f"commit {'12' * 20}, with changes",
+        "bench-3",
+        "0c" * 32,
         "ef" * 32,
         hashlib.sha256(small_firmware.elf.read_bytes()).hexdigest()[:16],
     ):
@@ -268,7 +293,7 @@ def test_the_page_says_what_a_reader_asks_first(summary: RunReport, small_firmwa
 
 def test_the_page_says_which_environment_a_frozen_place_is(summary: RunReport) -> None:
     place = dataclasses.replace(summary.environment.place, kind="docker", environment="cd" * 32)
-    page = Page(html.render(dataclasses.replace(summary, environment=Environment("ab" * 32, place))))
+    page = Page(html.render(dataclasses.replace(summary, environment=Environment("ab" * 32, "0c" * 32, place))))
     assert f"docker, frozen: what the lock says and nothing else, {'cd' * 32}" in re.sub(r"\s+", " ", page.text)
 
 

@@ -47,9 +47,7 @@ def serve_board(
         )
         OUT.print(escape(ready.board.description))
         if ready.board.unit == "instructions":
-            OUT.print(
-                f"time_evaluator divides instructions by {ready.clock_hz:,} Hz here: a VIRTUAL board has no time"
-            )
+            OUT.print("a VIRTUAL board has no time: time_evaluator tells clients a second for each instruction")
         # From the line on that promises it, not only while it serves.
         with contextlib.suppress(KeyboardInterrupt):
             OUT.print(f"serving on {listen}:{bridge.port}, key {escape(bridge.key)}; Ctrl-C ends it")

@@ -1,4 +1,4 @@
-"""The commands ``docs.*``; the page is made in ``docs_boards``."""
+"""The commands ``docs.*``: they write what is made of data. A test compares each."""
 
 from invoke.context import Context
 
@@ -11,3 +11,11 @@ def boards(_: Context) -> None:
     from utvm.cli.docs_boards import write_page
 
     write_page()
+
+
+@task()
+def schemas(_: Context) -> None:
+    """Write the figures of utvm/hil/figures.py into docs/report.schema.json and docs/nightly.schema.json."""
+    from utvm.hil.schemas import write_schemas
+
+    write_schemas()

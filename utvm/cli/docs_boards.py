@@ -4,15 +4,16 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from utvm import boards
 from utvm.boards import Board, Emulator, Kind, MemoryRegion, Physical
 from utvm.cli.files import write_whole
 from utvm.cli.output import OUT
 from utvm.config import Record, load_yaml
+from utvm.hil.figures import FIGURES, shown
 from utvm.hil.html import spoken_bytes
 from utvm.templates import templates_of
 from utvm.toolchain import ROOT
@@ -22,14 +23,11 @@ PAGE = ROOT / "docs" / "boards.md"
 
 
 class MeasuredModel(Record):
-    """A model that the suites ran on a board; ``count`` is the median of one inference, of ``unit``."""
+    """A model that the suites ran on a board; ``figures`` are those of its report."""
 
     name: str
     executor: str
-    count: int
-    unit: Literal["instructions", "cycles", "ns"]
-    flash_bytes: int
-    ram_bytes: int
+    figures: Mapping[str, Any]
 
 
 class MeasuredBoard(Record):
@@ -46,6 +44,15 @@ class MeasuredBoard(Record):
     memory_write_kib_s: float | None
     models: tuple[MeasuredModel, ...]
     tools: Mapping[str, str]
+
+    @model_validator(mode="after")
+    def _figures_are_those_of_the_kind(self) -> "MeasuredBoard":
+        known = {figure.name for figure in FIGURES if figure.only in ("", self.kind)}
+        for model in self.models:
+            for name in model.figures:
+                if name not in known:
+                    raise ValueError(f"a {self.kind} board has no figure {name!r}: {', '.join(sorted(known))}")
+        return self
 
 
 class Measurements(Record):
@@ -99,7 +106,11 @@ def page(measurements: Path) -> str:
     environment = templates_of("utvm.cli")
     environment.filters |= {"bytes": spoken_bytes, "hex": lambda value: f"{value:#010x}"}
     return environment.get_template("boards.md.j2").render(
-        measured=measured, measured_of=of, boards=[_describe(board, known) for board in every], models=models
+        figures=shown(model.figures for rows in models.values() for _, model in rows),
+        measured=measured,
+        measured_of=of,
+        boards=[_describe(board, known) for board in every],
+        models=models,
     )
 
 

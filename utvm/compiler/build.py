@@ -65,7 +65,7 @@ def build_library(
     arguments = _arguments(graph, lowered)
     library = emit(name, graph, plan, operators, kinds, arguments, executor)
     leftovers = tuple(Leftover(each.operator, each.tensor, each.reason) for each in integerized.leftovers)
-    return replace(library, leftovers=leftovers, target=target)
+    return replace(library, leftovers=leftovers, target=target, model=model.digest)
 
 
 def _scaled(graph: Graph, imported: Imported) -> Graph:

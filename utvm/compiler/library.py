@@ -206,6 +206,7 @@ class Library:
         target: what the library was made for.
         executor: ``aot`` or ``graph``.
         entry_points: its operators, each once.
+        model: :attr:`utvm.compiler.Model.digest` of what it was made from; empty where that was no model.
     """
 
     name: str
@@ -223,6 +224,7 @@ class Library:
     target: Target = ANY
     executor: str = "aot"
     entry_points: tuple[EntryPoint, ...] = ()
+    model: str = ""
 
     @property
     def arena_bytes(self) -> int:
@@ -236,8 +238,9 @@ class Library:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything in the library, in hexadecimal."""
-        return hashlib.sha256(to_json(self).encode()).hexdigest()
+        """SHA-256 of everything in the library, in hexadecimal; two files may give the same library."""
+        content = {key: value for key, value in json.loads(to_json(self)).items() if key != "model"}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def to_json(library: Library) -> str:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from utvm.environment import checkout
 from utvm.errors import ConfigError, UtvmError
 from utvm.hil import provenance, report
 from utvm.hil.display import Display
+from utvm.hil.figures import in_words
 from utvm.hil.recorder import Recorder, collection_failure
 from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Statistics, Verdict, decide
 from utvm.process import stop_if_interrupted
@@ -45,6 +47,8 @@ class Course:
         self._report_root = report_root
         self._run_id = run_id
         self._started = started
+        # Before anything has run: whoever goes on working meanwhile does not change what ran.
+        self._checkout = checkout.look()
         self._environment: Environment | None = None
         self._session: pytest.Session | None = None
         self._recorder = Recorder()
@@ -55,10 +59,7 @@ class Course:
     def record(self, model: ModelResult) -> None:
         """Take a model's figures into the report."""
         self.models.append(model)
-        accuracy = "" if model.accuracy is None else f", accuracy {100 * model.accuracy:.2f} %"
-        self._display.line(
-            f"{model.name}: {model.samples} samples{accuracy}, {model.count:,} {model.unit} per sample"
-        )
+        self._display.line(f"{model.name}: {in_words(model.figures)}")
 
     def keep(self, statistics: Statistics) -> None:
         """Take a board's statistics into the report."""
@@ -159,7 +160,7 @@ class Course:
         self._display.line(", ".join(filter(None, (f"{identity.spoken}{why}", where, f"run {self._run_id}"))))
 
     def _after_trouble(self, case: CaseResult) -> str:
-        self._trouble = self._trouble or f"infrastructure trouble in {case.id}: {case.message.splitlines()[0]}"
+        self._trouble = self._trouble or f"infrastructure trouble in {case.node}: {case.message.splitlines()[0]}"
         if self.keeper.attached > 1:
             outcome = "the board had been attached once more already; the run stops"
         else:
@@ -187,7 +188,7 @@ class Course:
     def _finish(self, items: list[pytest.Item]) -> int:
         self._display.end()
         verdict, trouble = decide(self._cases, trouble=self._trouble, interrupted=self._interrupted)
-        done = {case.id for case in self._cases}
+        done = {case.node for case in self._cases}
         reason = f"not run: {trouble.splitlines()[0]}" if trouble else "not run: the run stopped before it"
         missing = (
             CaseResult(item.nodeid, Outcome.SKIPPED, 0.0, reason) for item in items if item.nodeid not in done
@@ -195,6 +196,7 @@ class Course:
         summary = RunReport(
             run_id=self._run_id,
             started=f"{self._started:%Y-%m-%dT%H:%M:%SZ}",
+            checkout=self._checkout,
             board=self.keeper.identity,
             environment=self._made_with,
             cases=(*self._cases, *missing),

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from utvm.environment.places.here import outside
+from utvm.hil.figures import shown
 from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict
 
 _STYLES = {
@@ -83,7 +84,7 @@ class Display:
         style = _STYLES[case.outcome]
         self._console.print(
             f"\\[{self._done:{width}}/{self._total}] [{style}]{case.outcome.value}[/] "
-            f"{escape(case.id)}  [dim]{case.duration_s:.2f} s[/]",
+            f"{escape(case.node)}  [dim]{case.duration_s:.2f} s[/]",
             soft_wrap=True,
         )
         if case.outcome in (Outcome.FAILED, Outcome.INFRASTRUCTURE):
@@ -155,20 +156,13 @@ def _suites(report: RunReport) -> Table:
 
 
 def _models(report: RunReport) -> Table:
-    unit = report.models[0].unit
     table = Table("model", "executor", title=f"Models on a {report.board.spoken}", title_justify="left")
-    for heading in ("samples", "accuracy", f"{unit} per sample", "flash", "RAM"):
-        table.add_column(heading, justify="right")
+    figures = shown(model.figures for model in report.models)
+    for figure in figures:
+        table.add_column(figure.title, justify="right")
     for model in report.models:
-        table.add_row(
-            escape(model.name),
-            escape(model.executor),
-            f"{model.samples:,}",
-            "-" if model.accuracy is None else f"{100 * model.accuracy:.2f} %",
-            f"{model.count:,}",
-            f"{model.firmware.flash_bytes:,} B",
-            f"{model.firmware.ram_bytes:,} B",
-        )
+        said = (figure.say(model.figures.get(figure.name)) for figure in figures)
+        table.add_row(escape(model.name), escape(model.executor), *said)
     return table
 
 

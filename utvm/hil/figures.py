@@ -1,13 +1,160 @@
-"""From the runs of a model on a board to the figures that are reported of it."""
+"""The figures that are reported of a model: one row each, of which all that shows figures is made.
+
+``report.json`` and its schema, ``index.html``, ``junit.xml``, the lines and tables of a run, the report on a
+nightly run and docs/boards.md go through :data:`FIGURES`. A new figure is a row there.
+"""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
 from utvm.firmware import Firmware
 from utvm.hil.results import ModelResult
 from utvm.session import RunResult
+
+Schema = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the figures of a model come from: the image that it ran in, its runs, one a sample, and the labels."""
+
+    firmware: Firmware
+    runs: Sequence[RunResult]
+    labels: Sequence[int] | None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a model.
+
+    Attributes:
+        name: its key in ``report.json``.
+        title: the heading of its column; behind its value, what a line says.
+        means: what it is, for the schema and for pages.
+        schema: the JSON schema of its value.
+        find: where it comes from. None is for a model that has none.
+        spoken: its value for readers.
+        only: the kind of board that has it; the reports of others may not. Empty for a figure that all have.
+    """
+
+    name: str
+    title: str
+    means: str
+    schema: Schema
+    find: Callable[[Measured], Any]
+    spoken: Callable[[Any], str]
+    only: Literal["", "virtual", "physical", "process"] = ""
+
+    def say(self, value: Any) -> str:
+        """Return a value for readers."""
+        return "-" if value is None else self.spoken(value)
+
+
+def _thousands(value: int) -> str:
+    return f"{value:,}"
+
+
+def _bytes(value: int) -> str:
+    return f"{value:,} B"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.2f} %"
+
+
+def _accuracy(measured: Measured) -> float | None:
+    if measured.labels is None:
+        return None
+    return float(np.mean(np.array(measured.labels) == np.array(_predictions(measured.runs))))
+
+
+def _median_count(measured: Measured) -> int:
+    # A count that was observed, not an average of two.
+    return sorted(run.count for run in measured.runs)[len(measured.runs) // 2]
+
+
+_NATURAL: Schema = {"type": "integer", "minimum": 0}
+
+FIGURES: tuple[Figure, ...] = (
+    Figure(
+        "samples",
+        "samples",
+        "Inputs that were run.",
+        {"type": "integer", "minimum": 1},
+        lambda measured: len(measured.runs),
+        _thousands,
+    ),
+    Figure(
+        "accuracy",
+        "accuracy",
+        "Share of samples classified as labelled; null without labels.",
+        {"type": ["number", "null"], "minimum": 0, "maximum": 1},
+        _accuracy,
+        _percent,
+    ),
+    Figure(
+        "instructions",
+        "instructions per sample",
+        "Virtual boards only: counted exactly, the median over the samples; neither cycles nor time.",
+        _NATURAL,
+        _median_count,
+        _thousands,
+        only="virtual",
+    ),
+    Figure(
+        "cycles",
+        "cycles per sample",
+        "Physical boards only: of the chip's core clock, the median over the samples.",
+        _NATURAL,
+        _median_count,
+        _thousands,
+        only="physical",
+    ),
+    Figure(
+        "ns",
+        "ns per sample",
+        "Processes only: nanoseconds by the computer's clock, the median over the samples.",
+        _NATURAL,
+        _median_count,
+        _thousands,
+        only="process",
+    ),
+    Figure(
+        "flash_bytes",
+        "flash",
+        "The whole image's: runtime, model, constants.",
+        _NATURAL,
+        lambda measured: measured.firmware.flash_bytes,
+        _bytes,
+    ),
+    Figure(
+        "ram_bytes",
+        "RAM",
+        "The whole image's, buffers and stacks included; of a process, 16 MiB for tensors of clients, too.",
+        _NATURAL,
+        lambda measured: measured.firmware.ram_bytes,
+        _bytes,
+    ),
+)
+
+
+def shown(models: Iterable[Mapping[str, Any]]) -> tuple[Figure, ...]:
+    """Return the figures that at least one of some models has, in order: the columns of a table."""
+    known = {name for model in models for name in model}
+    return tuple(figure for figure in FIGURES if figure.name in known)
+
+
+def in_words(figures: Mapping[str, Any]) -> str:
+    """Return a model's figures as a line says them, those that it has not left out."""
+    return ", ".join(
+        f"{figure.say(figures[figure.name])} {figure.title}"
+        for figure in FIGURES
+        if figures.get(figure.name) is not None
+    )
 
 
 def summarise(
@@ -21,6 +168,7 @@ def summarise(
     """Sum up what a model did on a board, one run a sample.
 
     Args:
+        name: that of its library in the firmware.
         firmware: the image that it ran in.
         executor: how it was run, for example ``host-driven``.
         labels: the right class of every sample; the model's class is the largest element of its first output.
@@ -36,24 +184,25 @@ def summarise(
     for run in runs:
         for output in run.outputs:
             outputs.update(np.ascontiguousarray(output).tobytes())
-    accuracy: float | None = None
+    measured = Measured(firmware, runs, labels)
+    # The unit of a run is the name of a figure that one kind of board has.
+    kind = next(figure.only for figure in FIGURES if figure.name == runs[0].unit)
     confusion: tuple[tuple[int, ...], ...] = ()
     if labels is not None:
-        predictions = [int(np.argmax(run.outputs[0])) for run in runs]
-        accuracy = float(np.mean(np.array(labels) == np.array(predictions)))
-        confusion = _confusion(labels, predictions, classes=runs[0].outputs[0].size)
+        confusion = _confusion(labels, _predictions(runs), classes=runs[0].outputs[0].size)
     return ModelResult(
+        id=next((library.model for library in firmware.libraries if library.name == name), "") or None,
         name=name,
         executor=executor,
         outputs_sha256=outputs.hexdigest(),
-        samples=len(runs),
-        accuracy=accuracy,
-        # A count that was observed, not an average of two.
-        count=sorted(run.count for run in runs)[len(runs) // 2],
-        unit=runs[0].unit,
+        figures={figure.name: figure.find(measured) for figure in FIGURES if figure.only in ("", kind)},
         firmware=firmware,
         confusion=confusion,
     )
+
+
+def _predictions(runs: Sequence[RunResult]) -> list[int]:
+    return [int(np.argmax(run.outputs[0])) for run in runs]
 
 
 def _confusion(labels: Sequence[int], predictions: Sequence[int], classes: int) -> tuple[tuple[int, ...], ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import jinja2
 
 from utvm.hil import pictures
+from utvm.hil.figures import shown
 from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict
 from utvm.templates import templates_of
 
@@ -34,6 +35,7 @@ def render(report: RunReport) -> str:
         memory_map=pictures.memory_map,
         confusion_cells=pictures.confusion_cells,
         section_names=pictures.section_names,
+        figures=shown(model.figures for model in report.models),
     )
 
 

@@ -1,8 +1,10 @@
 """JUnit XML, as CI servers read it: a failed test is a ``failure``, infrastructure trouble an ``error``."""
 
+import json
 import re
 import xml.etree.ElementTree as ET
 
+from utvm.hil.figures import shown
 from utvm.hil.results import CaseResult, Outcome, RunReport
 
 # XML 1.0, section 2.2: what a document may not hold, even escaped.
@@ -24,20 +26,29 @@ def render(report: RunReport) -> str:
         skipped=str(report.count(Outcome.SKIPPED)),
         time=f"{sum(case.duration_s for case in report.cases):.3f}",
         timestamp=report.started,
+        hostname=legal(report.environment.place.hostname),
     )
     properties = ET.SubElement(suite, "properties")
     for name, value in {
         "run_id": report.run_id,
+        "commit": report.checkout.commit or "",
+        "dirty": json.dumps(report.checkout.dirty),
         "board": report.board.name,
         "kind": report.board.kind,
         "probe": report.board.probe,
         "serial": report.board.serial,
         "environment": report.environment.digest,
+        "lock": report.environment.lock,
         "place": report.environment.place.kind,
         "frozen": str(report.environment.place.frozen).lower(),
         "installed": report.environment.place.installed,
         "verdict": report.verdict.value,
         "trouble": report.trouble,
+        **{
+            f"{model.name}, {model.executor}: {figure.name}": json.dumps(model.figures[figure.name])
+            for model in report.models
+            for figure in shown([model.figures])
+        },
     }.items():
         ET.SubElement(properties, "property", name=name, value=legal(value))
     for case in report.cases:

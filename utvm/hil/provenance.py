@@ -10,6 +10,7 @@ import utvm
 from utvm import process
 from utvm.boards import Board
 from utvm.cache import content_key, tree_digest
+from utvm.environment import checkout
 from utvm.environment.locked import environment_digest
 from utvm.environment.places import here
 from utvm.environment.recipe import PROVISION
@@ -50,7 +51,8 @@ def describe(board: Board) -> Environment:
     if emulator and (shutil.which(emulator.program) or not board.physical):
         tools["qemu"] = _qemu_version(emulator.program)
     seen = here.look()
-    return Environment(digest(), Place(seen.kind, seen.environment, seen.installed, tools))
+    place = Place(seen.kind, seen.environment, seen.installed, checkout.look().hostname, tools)
+    return Environment(digest(), environment_digest(), place)
 
 
 def _openocd_version() -> str:

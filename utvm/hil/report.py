@@ -6,7 +6,6 @@ report.
 
 import contextlib
 import datetime
-import functools
 import json
 import os
 import secrets
@@ -15,14 +14,11 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import jsonschema
-
 from utvm.errors import ConfigError
 from utvm.hil import html, junit
 from utvm.hil.results import RunReport
-from utvm.toolchain import ROOT
+from utvm.hil.schemas import REPORT, check
 
-SCHEMA = ROOT / "docs" / "report.schema.json"
 FILES = ("report.json", "junit.xml", "index.html")
 
 
@@ -49,22 +45,13 @@ def write(report: RunReport, root: Path) -> Path:
         jsonschema.ValidationError: the report is not what its schema says, which is an error of this project.
     """
     content = report.as_json()
-    check(content)
+    check(content, REPORT)
     texts = {
         "report.json": json.dumps(content, indent=2, ensure_ascii=False) + "\n",
         "junit.xml": junit.render(report),
         "index.html": html.render(report),
     }
     return publish(root, report.run_id, lambda draft: write_texts(draft, texts))
-
-
-def check(content: Mapping[str, object]) -> None:
-    """Hold what a ``report.json`` says against its schema.
-
-    Raises:
-        jsonschema.ValidationError: it is not a report.
-    """
-    jsonschema.validate(content, _schema())
 
 
 def write_texts(directory: Path, texts: Mapping[str, str]) -> None:
@@ -108,9 +95,3 @@ def _switch_latest(root: Path, run_id: str) -> None:
         draft.unlink()
     draft.symlink_to(run_id)
     draft.replace(latest)
-
-
-@functools.cache
-def _schema() -> dict[str, object]:
-    schema: dict[str, object] = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    return schema

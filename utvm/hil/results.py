@@ -3,15 +3,14 @@
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from utvm.bench import BoardIdentity
+from utvm.environment.checkout import Checkout
 from utvm.errors import ExitCode
 from utvm.firmware import Firmware
 
-SCHEMA_VERSION = 1
-
-UNITS = ("instructions", "cycles", "ns")
-"""What a model's count can be of: on a virtual board, on a physical one, in a process."""
+SCHEMA_VERSION = 2
 
 
 class Outcome(str, enum.Enum):
@@ -45,27 +44,32 @@ class Verdict(str, enum.Enum):
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One test of a suite: its pytest node id, how it ended, and why.
+    """One test of a suite: pytest's node id, how it ended, and why.
 
     ``message`` is the reason in a few lines; ``details`` is what a developer wants beyond it: a traceback, or
     captured output.
     """
 
-    id: str
+    node: str
     outcome: Outcome
     duration_s: float
     message: str = ""
     details: str = ""
 
     @property
+    def id(self) -> str:
+        """What the test is called in all reports."""
+        return id_of_test(self.node)
+
+    @property
     def suite(self) -> str:
         """The suite's file name."""
-        return self.id.partition("::")[0].rpartition("/")[2]
+        return self.node.partition("::")[0].rpartition("/")[2]
 
     @property
     def name(self) -> str:
         """The test's name inside its suite."""
-        return self.id.partition("::")[2] or self.suite
+        return self.node.partition("::")[2] or self.suite
 
 
 @dataclass(frozen=True)
@@ -73,23 +77,19 @@ class ModelResult:
     """A model that a suite ran on the board.
 
     Attributes:
+        id: :attr:`utvm.compiler.Model.digest`, the same whatever compiles it; None for what was no model file.
         executor: how it was run, for example ``host-driven``.
         outputs_sha256: over the bytes of all outputs of all samples, in order, in hexadecimal.
-        samples: inputs that were run.
-        accuracy: share of the samples that were classified as labelled, 0 to 1, or None without labels.
-        count: the median over the samples, of ``unit``.
-        unit: ``instructions`` on a virtual board, ``cycles`` on a physical one, ``ns`` where it is a process.
+        figures: values by name, as :data:`utvm.hil.figures.FIGURES` has them.
         firmware: the image that it ran in.
         confusion: ``confusion[label][prediction]`` in samples; empty without labels.
     """
 
+    id: str | None
     name: str
     executor: str
     outputs_sha256: str
-    samples: int
-    accuracy: float | None
-    count: int
-    unit: str
+    figures: Mapping[str, Any]
     firmware: Firmware
     confusion: tuple[tuple[int, ...], ...] = ()
 
@@ -115,6 +115,7 @@ class Place:
         kind: ``host``, or how else :data:`utvm.environment.places.here.Kind` calls it.
         environment: the digest of the checkout's locks where what is installed is that and nothing else: the place
             is *frozen*. An empty string elsewhere.
+        hostname: of the computer at which the command was given.
         installed: SHA-256 over all installed packages.
         tools: versions that a reader asks for.
     """
@@ -122,6 +123,7 @@ class Place:
     kind: str
     environment: str
     installed: str
+    hostname: str
     tools: dict[str, str]
 
     @property
@@ -141,10 +143,12 @@ class Place:
 class Environment:
     """What the run was asked to be made with, the same in all places, and where that was.
 
-    ``digest`` is a SHA-256 over what says so in the checkout: the locks, and the sources that make firmware.
+    ``digest`` is a SHA-256 over what says so in the checkout: the locks, and the sources that make firmware;
+    ``lock`` is over the locks alone.
     """
 
     digest: str
+    lock: str
     place: Place
 
 
@@ -158,6 +162,7 @@ class RunReport:
 
     run_id: str
     started: str
+    checkout: Checkout
     board: BoardIdentity
     environment: Environment
     cases: tuple[CaseResult, ...]
@@ -177,16 +182,19 @@ class RunReport:
             "schema_version": SCHEMA_VERSION,
             "run_id": self.run_id,
             "started": self.started,
+            "source": {"commit": self.checkout.commit, "dirty": self.checkout.dirty},
             "board": {
-                "name": self.board.name,
+                **board_entry(self.board.name),
                 "kind": self.board.kind,
                 "probe": self.board.probe,
                 "serial": self.board.serial,
             },
             "environment": {
                 "digest": self.environment.digest,
+                "lock": self.environment.lock,
                 "place": {
                     "kind": place.kind,
+                    "hostname": place.hostname,
                     "frozen": place.frozen,
                     "environment": place.environment,
                     "installed": place.installed,
@@ -196,6 +204,7 @@ class RunReport:
             "tests": [
                 {
                     "id": case.id,
+                    "node": case.node,
                     "outcome": case.outcome.value,
                     "duration_s": round(case.duration_s, 3),
                     "message": case.message,
@@ -204,15 +213,12 @@ class RunReport:
             ],
             "models": [
                 {
+                    "id": model.id,
                     "name": model.name,
                     "executor": model.executor,
                     "outputs_sha256": model.outputs_sha256,
-                    "samples": model.samples,
-                    "accuracy": model.accuracy,
-                    model.unit: model.count,
                     "image_sha256": model.firmware.digest,
-                    "flash_bytes": model.firmware.flash_bytes,
-                    "ram_bytes": model.firmware.ram_bytes,
+                    **model.figures,
                 }
                 for model in self.models
             ],
@@ -223,9 +229,21 @@ class RunReport:
         }
 
 
-def unit_of(model: Mapping[str, object]) -> str:
-    """Return the unit of the count that a model's entry in ``report.json`` has."""
-    return next(unit for unit in UNITS if unit in model)
+def id_of_test(node: str) -> str:
+    """Return what a test is called in all reports: ``SUITE::TEST[PARAMETERS]``.
+
+    The suite is its file's name without folders, ``test_`` and ``.py``: pytest's node id has the path, which
+    depends on where pytest was started.
+    """
+    file, separator, name = node.partition("::")
+    return file.rpartition("/")[2].removeprefix("test_").removesuffix(".py") + separator + name
+
+
+def board_entry(spoken: str) -> dict[str, object]:
+    """Return which board it was, of its name with its settings, as a report has it."""
+    name, _, chosen = spoken.partition(":")
+    settings = dict(pair.split("=", 1) for pair in chosen.split(",") if pair)
+    return {"id": spoken, "name": name, "settings": settings}
 
 
 def decide(cases: Iterable[CaseResult], *, trouble: str, interrupted: bool) -> tuple[Verdict, str]:

@@ -40,12 +40,23 @@ RPC_PROTOCOL = "0.8.0"
 RPC_PACKET_BYTES = 2048
 """Bytes of the server's longest request and answer."""
 
+RPC_EVALUATOR_HANDLE = 0x10000
+"""The handle of the first of the server's time evaluators."""
+
+RPC_EVALUATORS = 4
+"""How many time evaluators there are at once."""
+
 
 def defines(executor: Executor) -> tuple[str, ...]:
     """Return the C macros, ``NAME=value``, that an executor's sources need."""
     if executor != "rpc":
         return ()
-    return (f'UTVM_RPC_PROTOCOL="{RPC_PROTOCOL}"', f"UTVM_RPC_PACKET_BYTES={RPC_PACKET_BYTES}u")
+    return (
+        f'UTVM_RPC_PROTOCOL="{RPC_PROTOCOL}"',
+        f"UTVM_RPC_PACKET_BYTES={RPC_PACKET_BYTES}u",
+        f"UTVM_EVALUATOR_HANDLE={RPC_EVALUATOR_HANDLE:#x}u",
+        f"UTVM_EVALUATORS={RPC_EVALUATORS}u",
+    )
 
 
 def _folders(architecture: str) -> tuple[Path, ...]:

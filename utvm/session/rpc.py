@@ -102,7 +102,7 @@ class RpcSession:
         """
         library = self._ready(model, inputs)
         self.call("utvm.profile", timeout=self._timeout)
-        result = self._result(library, self.stats()["cycles"])
+        result = self._result(library, self.stats()[self.board.unit])
         steps = len(library.calls)
         counts: list[int] = []
         while len(counts) < steps:

@@ -11,6 +11,7 @@ from utvm.session.fault import RECORD_SIZE, FaultRecord
 from utvm.session.link import BoardFaulted, Link
 from utvm.session.pipes import open_pipe
 from utvm.session.transport import Transport
+from utvm.session.units import Units
 
 
 @dataclass(frozen=True)
@@ -31,16 +32,19 @@ class RpcBoard:
 
 
 class _FirmwareLink(Link):
-    """A link whose faults are explained by what is known of the firmware."""
+    """A link whose faults and counts are explained by what is known of the firmware and of the board it is on."""
 
-    def __init__(self, transport: Transport, on_log: Callable[[str], None] | None, firmware: Firmware) -> None:
+    def __init__(
+        self, transport: Transport, on_log: Callable[[str], None] | None, firmware: Firmware, unit: str
+    ) -> None:
         timeouts = firmware.board.timeouts
         super().__init__(transport, start_timeout=timeouts.start, resend_after=timeouts.resend, on_log=on_log)
         self._firmware = firmware
+        self._units = Units(unit, firmware.board.clock_hz, on_log)
 
     def request(self, packet: bytes, timeout: float) -> bytes:
         try:
-            return super().request(packet, timeout)
+            return self._units.answer(packet, super().request(packet, timeout))
         except BoardFaulted as fault:
             record = FaultRecord.parse(fault.record_bytes, self._firmware.board.architecture)
             if record is None:
@@ -63,7 +67,7 @@ def on_bench(bench: Bench, firmware: Firmware, on_log: Callable[[str], None] | N
         bench.program(firmware)
 
         def connect() -> Link:
-            link = _FirmwareLink(wire.transport, on_log, firmware)
+            link = _FirmwareLink(wire.transport, on_log, firmware, bench.count_unit)
             link.start()
             return link
 

@@ -19,6 +19,7 @@ from typing import Literal, get_args
 
 from utvm import process
 from utvm.cache import content_key
+from utvm.environment import checkout
 from utvm.environment.locked import environment_digest, load_locked
 from utvm.errors import ConfigError, ProvisionError
 
@@ -90,12 +91,13 @@ def look() -> Here:
 
 
 def told_where(kind: Kind, folders: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that tell a process in another place where it is.
+    """Return the variables that tell a process in another place where it is, and what it was started from.
 
     Args:
         folders: folders of the host, and what they are called there.
     """
-    return {_PLACE: kind, _OUTSIDE: json.dumps({inside: host for host, inside in folders.items()})}
+    inside_out = {inside: host for host, inside in folders.items()}
+    return {_PLACE: kind, _OUTSIDE: json.dumps(inside_out), **checkout.told()}
 
 
 def outside(path: Path) -> Path:

@@ -2,20 +2,17 @@
 
 import contextlib
 import dataclasses
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import jsonschema
-
 from utvm.choice import BoardChoice, ReportChoice, Wish
-from utvm.errors import ProbeError
+from utvm.errors import ConfigError, ProbeError
 from utvm.hil.nightly.plan import Turn
 from utvm.hil.nightly.results import BoardResult, BoardVerdict
-from utvm.hil.report import check
+from utvm.hil.reading import read
 from utvm.options import words
 from utvm.process import Job
 from utvm.toolchain import ROOT
@@ -105,11 +102,9 @@ class Course:
         """Return what the process that has ended left: its verdict, or why there is none."""
         code = self._job.exit_code
         source = self._job.log.parent / "reports" / "latest"
-        try:
-            content = json.loads((source / "report.json").read_text(encoding="utf-8"))
-            check(content)
-        except (OSError, ValueError, jsonschema.ValidationError):
-            content = None
+        content = None
+        with contextlib.suppress(ConfigError):
+            content = read(source / "report.json")
         verdict, reason = BoardVerdict.INFRASTRUCTURE, ""
         if self._late:
             reason = f"took longer than {self.turn.entry.minutes:g} minutes and was ended"
@@ -173,6 +168,6 @@ def _first_trouble(content: Mapping[str, Any]) -> str:
     for outcome in ("infrastructure", "failed"):
         for test in content["tests"]:
             if test["outcome"] == outcome:
-                name = str(test["id"]).rpartition("/")[2]
+                name = str(test["node"]).rpartition("/")[2]
                 return f"{name}: {str(test['message']).partition(chr(10))[0]}"
     return ""

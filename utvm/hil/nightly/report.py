@@ -3,23 +3,19 @@
 Its directory appears by one rename, as that of a single run does, and sorts by when the run began.
 """
 
-import functools
 import json
 import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-import jsonschema
-
 from utvm.errors import ExitCode
+from utvm.hil.figures import shown
 from utvm.hil.html import HEADLINES, page_templates
 from utvm.hil.junit import document, legal
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
 from utvm.hil.report import FILES, publish, write_texts
-from utvm.hil.results import Outcome, unit_of
-from utvm.toolchain import ROOT
-
-SCHEMA = ROOT / "docs" / "nightly.schema.json"
+from utvm.hil.results import Outcome
+from utvm.hil.schemas import NIGHTLY, check
 
 
 def write(report: NightlyReport, root: Path) -> Path:
@@ -30,7 +26,7 @@ def write(report: NightlyReport, root: Path) -> Path:
         jsonschema.ValidationError: the report is not what its schema says, which is an error of this project.
     """
     content = report.as_json()
-    jsonschema.validate(content, _schema())
+    check(content, NIGHTLY)
 
     def fill(draft: Path) -> None:
         for result in report.boards:
@@ -65,7 +61,7 @@ def render_html(report: NightlyReport) -> str:
             verdicts=BoardVerdict,
             outcomes=Outcome,
             models=models,
-            unit_of=unit_of,
+            figures=shown(model for result in report.boards for model in result.models),
         )
     )
 
@@ -95,9 +91,3 @@ def _suite(result: BoardResult) -> ET.Element:
         for counter in ("tests", f"{kind}s"):
             suite.set(counter, str(int(suite.get(counter, "0")) + 1))
     return suite
-
-
-@functools.cache
-def _schema() -> dict[str, object]:
-    schema: dict[str, object] = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    return schema

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from utvm.environment.checkout import Checkout
 from utvm.errors import ExitCode
-from utvm.hil.results import Outcome, Verdict
+from utvm.hil.results import Outcome, Verdict, board_entry
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class BoardVerdict(str, enum.Enum):
@@ -76,7 +77,7 @@ class BoardResult:
         """Return its entry in ``nightly.json``."""
         return {
             "label": self.label,
-            "board": self.board,
+            **board_entry(self.board),
             "kind": self.kind,
             "serial": self.serial,
             "place": self.place,
@@ -99,6 +100,7 @@ class NightlyReport:
 
     run_id: str
     started: str
+    checkout: Checkout
     jobs: int
     duration_s: float
     boards: tuple[BoardResult, ...]
@@ -124,6 +126,8 @@ class NightlyReport:
             "schema_version": SCHEMA_VERSION,
             "run_id": self.run_id,
             "started": self.started,
+            "source": {"commit": self.checkout.commit, "dirty": self.checkout.dirty},
+            "hostname": self.checkout.hostname,
             "jobs": self.jobs,
             "duration_s": round(self.duration_s, 1),
             "boards": [result.as_json() for result in self.boards],

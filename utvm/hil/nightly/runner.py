@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from utvm.environment import checkout
 from utvm.errors import ConfigError, ExitCode
 from utvm.hil.display import standard_output
 from utvm.hil.nightly import report
@@ -55,12 +56,13 @@ def run(turns: Sequence[Turn], *, jobs: int, report_root: Path) -> ExitCode:
         ) from error
     display = NightlyDisplay(standard_output())
     display.begin(run_id, turns, jobs)
-    began = time.monotonic()
+    began, sources = time.monotonic(), checkout.look()
     results: dict[str, BoardResult] = {}
     interrupted = _run_all(turns, jobs, folder, results, display)
     whole = NightlyReport(
         run_id=run_id,
         started=f"{started:%Y-%m-%dT%H:%M:%SZ}",
+        checkout=sources,
         jobs=jobs,
         duration_s=time.monotonic() - began,
         boards=tuple(results[turn.label] for turn in turns),

@@ -9,7 +9,6 @@
 #include "server.h"
 #include "utvm.h"
 
-#define EVALUATORS 4u
 #define ARGUMENTS 12u
 #define MOST_REPEATS ((UTVM_RPC_PACKET_BYTES - 64u) / 8u)
 #define MOST_RUNS 1000000u /* of one call: a client's slip must not keep the board busy for days */
@@ -23,7 +22,7 @@ typedef struct {
   uint64_t least_cycles;
 } evaluator_t;
 
-static evaluator_t evaluators[EVALUATORS];
+static evaluator_t evaluators[UTVM_EVALUATORS];
 
 void utvm_evaluators_reset(void) {
   (void)memset(evaluators, 0, sizeof evaluators);
@@ -36,7 +35,7 @@ bool utvm_make_evaluator(const utvm_call_t *call) {
               utvm_is_number(&values[5]) && utvm_is_number(&values[6]) && (values[4].number >= 1u) &&
               (values[4].number <= MOST_RUNS) && (values[5].number >= 1u) && (values[5].number <= MOST_REPEATS) &&
               ((values[4].number * values[5].number) <= MOST_RUNS) && (values[6].number <= UINT32_MAX);
-  for (uint32_t index = 0u; index < EVALUATORS; index++) {
+  for (uint32_t index = 0u; index < UTVM_EVALUATORS; index++) {
     if (evaluators[index].function == 0u) {
       free_one = &evaluators[index];
     }
@@ -102,7 +101,7 @@ bool utvm_evaluate(uint64_t handle, const utvm_call_t *call) {
 
 uint64_t utvm_evaluator_function(uint64_t handle) {
   uint64_t function = 0u;
-  if ((handle >= UTVM_EVALUATOR_HANDLE) && ((handle - UTVM_EVALUATOR_HANDLE) < EVALUATORS)) {
+  if ((handle >= UTVM_EVALUATOR_HANDLE) && ((handle - UTVM_EVALUATOR_HANDLE) < UTVM_EVALUATORS)) {
     function = evaluators[handle - UTVM_EVALUATOR_HANDLE].function;
   }
   return function;

@@ -1,13 +1,10 @@
 /**
- * Handles of time evaluators.
+ * Handles of time evaluators. UTVM_EVALUATOR_HANDLE and UTVM_EVALUATORS, the first and how many, come from the build.
  */
 #ifndef UTVM_EVALUATORS_H
 #define UTVM_EVALUATORS_H
 
 #include "functions.h"
-
-/** Evaluators have handles from here on. */
-#define UTVM_EVALUATOR_HANDLE 0x10000u
 
 /** Forget all. */
 void utvm_evaluators_reset(void);

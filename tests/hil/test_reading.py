@@ -1,0 +1,126 @@
+"""Reports of every version that there was: as they were written, against their schemas, through one reader."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from utvm.errors import ConfigError
+from utvm.hil import schemas
+from utvm.hil.reading import read
+from utvm.hil.results import id_of_test
+from utvm.toolchain import ROOT
+
+# Written by runs, of version 1 in several of its shapes; names of people and computers were replaced.
+SAMPLES = Path(__file__).parent / "samples"
+_REPORTS = sorted(SAMPLES.glob("report-*.json"))
+
+
+def _shape(value: Any) -> Any:
+    """The keys of a report, all the way down; of a list, those of its first entry."""
+    if isinstance(value, dict):
+        return {key: _shape(each) for key, each in value.items() if key not in ("tools", "values", "settings")}
+    return [_shape(value[0])] if isinstance(value, list) and value else None
+
+
+@pytest.mark.parametrize("sample", sorted(SAMPLES.iterdir()), ids=lambda path: str(path.stem))
+def test_a_report_is_what_the_schema_of_its_version_says(sample: Path) -> None:
+    content = json.loads(sample.read_text())
+    kind, version = sample.stem.split("-")[:2]
+    assert content["schema_version"] == int(version)
+    present = ROOT / "docs" / f"{kind}.schema.json"
+    earlier = present.with_suffix(f".{version}.json")
+    schema = json.loads((earlier if earlier.exists() else present).read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(content, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**content, "schema_version": int(version) + 1}, schema)
+
+
+def test_every_version_has_samples() -> None:
+    for kind in ("report", "nightly"):
+        versions = {path.stem.split("-")[1] for path in SAMPLES.glob(f"{kind}-*")}
+        schema = json.loads((ROOT / "docs" / f"{kind}.schema.json").read_text())
+        assert versions == {str(n + 1) for n in range(schema["properties"]["schema_version"]["const"])}
+
+
+def test_every_report_is_read_into_one_shape() -> None:
+    (present,) = (path for path in _REPORTS if path.stem == "report-2-virtual")
+    shape = _shape(read(present))
+    for sample in _REPORTS:
+        content = read(sample)
+        found = _shape(content)
+        assert set(found) == set(shape), sample
+        for part in ("source", "board", "environment", "tests"):
+            assert found[part] == shape[part], (sample, part)
+        own = {"instructions", "cycles", "ns"}
+        for model in content["models"]:
+            assert set(model) - own == set(shape["models"][0]) - own, sample
+
+
+def test_what_version_1_did_not_say_is_not_made_up() -> None:
+    content = read(SAMPLES / "report-1-virtual.json")
+    assert content["schema_version"] == 1
+    assert content["source"] == {"commit": None, "dirty": None}
+    assert (content["environment"]["lock"], content["environment"]["place"]["hostname"]) == (None, None)
+    assert {model["id"] for model in content["models"]} == {None}
+    earliest = read(SAMPLES / "report-1-earliest-process.json")
+    assert earliest["environment"]["place"]["frozen"] is None
+    assert earliest["environment"]["place"]["tools"]["unicorn"]
+    assert earliest["trouble"] == ""
+
+
+def test_a_test_has_one_name_in_both_versions() -> None:
+    known = {test["id"] for test in read(SAMPLES / "report-2-virtual.json")["tests"]}
+    # The suites rpc and digits, both times.
+    assert {test["id"] for test in read(SAMPLES / "report-1-virtual.json")["tests"]} == known
+    assert "digits::test_two_runs_agree_to_the_instruction[int8-graph]" in known
+
+
+@pytest.mark.parametrize(
+    ("node", "name"),
+    [
+        ("hil_tests/test_digits.py::test_a[float]", "digits::test_a[float]"),
+        ("../../elsewhere/test_digits.py::test_a[float]", "digits::test_a[float]"),
+        ("test_digits.py::TestB::test_a[x/y::z]", "digits::TestB::test_a[x/y::z]"),
+        ("hil_tests/test_broken.py", "broken"),
+    ],
+)
+def test_a_test_is_called_the_same_wherever_pytest_was_started(node: str, name: str) -> None:
+    assert id_of_test(node) == name
+
+
+def test_counts_of_a_virtual_board_are_never_cycles() -> None:
+    for sample in _REPORTS:
+        content = read(sample)
+        kind = content["board"]["kind"]
+        unit = {"virtual": "instructions", "process": "ns"}[kind]
+        for each in content["statistics"]:
+            assert "cycles" not in each["values"], sample
+            assert unit in each["values"] or "of each operator" in each["name"], sample
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "is no report"),
+        ("[]", "is no report"),
+        ("{}", "is no report"),
+        ('{"schema_version": 3}', "is a report of version 3, and this utvm knows 1, 2"),
+        ('{"schema_version": 2, "run_id": 7}', r"\$.*required"),
+    ],
+)
+def test_what_is_no_report_is_refused_in_words(content: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    file.write_text(content)
+    with pytest.raises(ConfigError, match=words):
+        read(file)
+    with pytest.raises(ConfigError, match="No such file"):
+        read(tmp_path / "none.json")
+
+
+def test_the_schemas_hold_the_present_figures() -> None:
+    for path in (schemas.REPORT, schemas.NIGHTLY):
+        assert path.read_text() == schemas.text(path), "run ./inv docs.schemas"

@@ -1,0 +1,57 @@
+"""Which state of the sources this is, and on which computer: what a report is looked up by later.
+
+In a container or a machine there may be no git, and the computer has another name; whoever starts a command there
+tells it by a variable.
+"""
+
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from utvm import process
+from utvm.errors import UtvmError
+from utvm.toolchain import ROOT
+
+_TOLD = "UTVM_CHECKOUT"
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """The sources that run.
+
+    Attributes:
+        commit: the commit that is checked out, in hexadecimal; None where this is no checkout, or without git.
+        dirty: whether a file differs from it, or is new and not ignored; None where that is not known.
+        hostname: of the computer at which the command was given.
+    """
+
+    commit: str | None
+    dirty: bool | None
+    hostname: str
+
+
+def look(root: Path = ROOT) -> Checkout:
+    """Look at the sources."""
+    said = os.environ.get(_TOLD)
+    if said:
+        return Checkout(**json.loads(said))
+    # Named: it may belong to the user who called sudo, and a copy of it in somebody else's repository is none.
+    git = [
+        "git",
+        "--no-optional-locks",
+        *("-c", f"safe.directory={root}"),
+        *(f"--git-dir={root / '.git'}", f"--work-tree={root}"),
+    ]
+    try:
+        commit = process.run([*git, "rev-parse", "--verify", "HEAD"], cwd=root, timeout=30).strip()
+        changed = process.run([*git, "status", "--porcelain"], cwd=root, timeout=60)
+    except UtvmError:
+        return Checkout(None, None, platform.node())
+    return Checkout(commit, bool(changed.strip()), platform.node())
+
+
+def told() -> dict[str, str]:
+    """Return the variable that tells a command in another place."""
+    return {_TOLD: json.dumps(asdict(look()))}

@@ -1,0 +1,78 @@
+"""Reads a ``report.json`` of any version that there was; docs/report.md has the changes."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from utvm.errors import ConfigError
+from utvm.hil.figures import FIGURES
+from utvm.hil.results import SCHEMA_VERSION, board_entry, id_of_test
+from utvm.hil.schemas import REPORT, REPORT_1, check
+
+_SCHEMAS = {1: REPORT_1, SCHEMA_VERSION: REPORT}
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return what a report says, with the keys of the present version, whatever it was written as.
+
+    What its version did not say is None; ``schema_version`` stays that of the file.
+
+    Raises:
+        ConfigError: it cannot be read, is of a version that this does not know, or not what its schema says.
+    """
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        version = content["schema_version"]
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}", "give the report.json of a run") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path}: is no report", "give the report.json of a run") from error
+    if version not in _SCHEMAS:
+        known = ", ".join(map(str, _SCHEMAS))
+        raise ConfigError(
+            f"{path}: is a report of version {version!r}, and this utvm knows {known}", "take a newer utvm"
+        )
+    try:
+        check(content, _SCHEMAS[version])
+    except jsonschema.ValidationError as error:
+        raise ConfigError(
+            f"{path}: {error.json_path}: {error.message}", f"{_SCHEMAS[version].name} says what a report holds"
+        ) from error
+    return _UPGRADES[version](content)
+
+
+def _from_1(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Bring a report of version 1, of each of its shapes, into the present one."""
+    board, environment = content["board"], content["environment"]
+    place = environment.get("place", {"tools": environment.get("tools")})
+    # Counters had the name of a chip's, whoever counted.
+    unit = next(figure.name for figure in FIGURES if figure.only == board["kind"])
+    return {
+        **content,
+        "source": {"commit": None, "dirty": None},
+        "board": {**board, **board_entry(board["name"])},
+        "environment": {
+            "digest": environment["digest"],
+            "lock": None,
+            "place": {
+                **dict.fromkeys(("kind", "hostname", "frozen", "environment", "installed")),
+                **place,
+            },
+        },
+        "tests": [{**test, "node": test["id"], "id": id_of_test(test["id"])} for test in content["tests"]],
+        "models": [{"id": None, "image_sha256": None, **model} for model in content["models"]],
+        "statistics": [
+            {
+                "name": each["name"],
+                "values": {unit if name == "cycles" else name: value for name, value in each["values"].items()},
+            }
+            for each in content.get("statistics", ())
+        ],
+        "trouble": content.get("trouble", ""),
+    }
+
+
+_UPGRADES: Mapping[int, Callable[[Mapping[str, Any]], dict[str, Any]]] = {1: _from_1, SCHEMA_VERSION: dict}
