@@ -1,8 +1,10 @@
 """The house's own rules: imports, types, style, size, and a docstring for every room."""
 
 import ast
+import re
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ PYTHON = sorted(
     ]
 )
 C = sorted(path for suffix in ("*.c", "*.h", "*.S") for path in (ROOT / "utvm").rglob(suffix))
+PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
 def _run(*command: str) -> None:
@@ -39,6 +42,43 @@ def test_types() -> None:
 
 def test_imports_run_one_way() -> None:
     _run(str(Path(sys.executable).parent / "lint-imports"), "--no-cache")
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """Counts what is imported inside functions too, which hides a circle from Python and not from a reader."""
+    modules = {_module(path): path for path in (ROOT / "utvm").rglob("*.py")}
+    imports = {module: _imported(path, modules) for module, path in modules.items()}
+    waiting = dict(imports)
+    while free := [module for module, wanted in waiting.items() if not wanted & waiting.keys()]:
+        for module in free:
+            del waiting[module]
+    assert not waiting, {module: sorted(wanted & waiting.keys()) for module, wanted in waiting.items()}
+
+
+def _module(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _imported(path: Path, modules: Collection[str]) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{each.name}" for each in node.names]
+            found |= {name if name in modules else str(node.module) for name in names}
+        elif isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+    return found & set(modules) - {_module(path)}
+
+
+def test_the_guide_s_table_of_the_compiler_is_its_folders() -> None:
+    guide = (ROOT / "docs" / "compiler.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|", guide.partition("## Quantised")[0], re.MULTILINE)
+    folders = [path.parent.name for path in (ROOT / "utvm" / "compiler").glob("*/__init__.py")]
+    assert sorted(rows) == sorted(folders)
+    # In the order in which a model passes: each imports only what comes before it.
+    layers = re.search(r'containers = \["utvm.compiler"\]\nlayers = \[(.*?)\]', PYPROJECT, re.DOTALL)
+    assert layers
+    assert rows == [name for name in re.findall(r'"(\w+)"', layers[1])[::-1] if name in folders]
 
 
 @pytest.mark.parametrize("path", PYTHON + C, ids=lambda path: str(path.relative_to(ROOT)))

@@ -251,3 +251,27 @@ def test_regions_that_cannot_be_told_apart_are_refused() -> None:
         Memory(())
     with pytest.raises(ConfigError, match="-1 bytes"):
         Region("fast", -1)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.sampled_from(["int8", "int16", "float32", "float64"])), min_size=2),
+    st.integers(0, 7),
+)
+def test_everything_begins_where_its_elements_may(shapes: list[tuple[int, str]], workspace: int) -> None:
+    # Each step reads all tensors before it: all of them are alive at the end, one behind the other.
+    tensors = [Tensor(f"t{number}", (count,), dtype) for number, (count, dtype) in enumerate(shapes)]
+    places = [Location("input", 0), *(Location("buffer", number) for number in range(len(shapes) - 2))]
+    places.append(Location("output", 0))
+    steps = tuple(
+        Step(f"f{number}", tuple(places[:number]), (places[number],)) for number in range(1, len(places))
+    )
+    graph = Graph((tensors[0],), tuple(tensors[1:-1]), (), steps, (tensors[-1],), {})
+    plan = plan_memory(graph, {step.function: workspace for step in steps}, {})
+    for (kind, number), block in plan.blocks.items():
+        if kind == "workspace":
+            assert block.offset % 8 == 0
+            continue
+        tensor = {"input": graph.inputs, "buffer": graph.buffers, "output": graph.outputs}[kind][number]
+        # Four bytes at least: narrow elements are loaded four at once.
+        assert block.offset % max(4, tensor.size_bytes // tensor.shape[0]) == 0

@@ -59,3 +59,18 @@ class ImageChoice(MirrorChoice):
     no_cache: bool = option(False, "make every layer anew, and compare it with the one that was kept")
     json: str = option("", "where to write the digest, sizes and times")
     archive: str = option("", "take the package files from this archive (see env.archive), not from the network")
+
+
+@dataclass(frozen=True)
+class SampleChoice:
+    """A model and what it is tried on."""
+
+    model: str = option("", f"cifar10_cnn, digits, digits_int8 or resnet18, the project's own; or {MODEL}")
+    samples: int = option(0, "how many samples (default: 10, or all that --inputs holds)")
+    weights: str = option(
+        "", "a file of weights for cifar10_cnn, as its README.md says (default: seeded random ones)"
+    )
+    inputs: str = option(
+        "", ".npy or .npz of samples; for cifar10_cnn, uint8 images (default: the model's own, or random)"
+    )
+    seed: int = option(0, "of what is random: weights and samples")

@@ -41,7 +41,7 @@ def build(
             f"{elf}: is no name for an ELF file", "it ends in .elf; a .bin file is written beside it"
         )
     check_places(str(elf))
-    library = compiler.compile_model(compiler.load(model), target=chip.target)
+    library = firmware.compile_for(chip, compiler.load(model))
     image = firmware.build(chip, [library], "standing_alone", read_inputs(library, input))
     address, contents = image.binary
     block = elf.with_suffix(".bin")
@@ -67,7 +67,7 @@ def size(_: Context, asked: ModelChoice, board: str = "", in_ram: bool = False) 
 
     chip = boards.load_chip(board)
     model = check_named(asked.model)
-    library = compiler.compile_model(compiler.load(model), target=chip.target)
+    library = firmware.compile_for(chip, compiler.load(model), in_ram=in_ram)
     image = firmware.build(chip, [library], in_ram=in_ram)
     table = Table("section", "in", "address", "bytes", box=None)
     for section in image.sections:

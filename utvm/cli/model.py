@@ -1,14 +1,11 @@
 """The commands ``model.*``; what they print is in ``model_run``, ``_eval``, ``_profile`` and ``_library``."""
 
-from dataclasses import dataclass
-
 from invoke.context import Context
 
 from utvm.choice import BoardChoice
 from utvm.cli import task
-from utvm.cli.choices import IN_RAM, MODEL, CompileChoice, InputChoice
+from utvm.cli.choices import IN_RAM, CompileChoice, InputChoice, SampleChoice
 from utvm.errors import ExitCode
-from utvm.options import option
 
 
 @task(
@@ -33,21 +30,6 @@ def run(
     from utvm.cli.model_run import run_model
 
     run_model(model, where, output, json, standing_alone, in_ram)
-
-
-@dataclass(frozen=True)
-class SampleChoice:
-    """A model and what it is tried on."""
-
-    model: str = option("", f"cifar10_cnn, digits, digits_int8 or resnet18, the project's own; or {MODEL}")
-    samples: int = option(0, "how many samples (default: 10, or all that --inputs holds)")
-    weights: str = option(
-        "", "a file of weights for cifar10_cnn, as its README.md says (default: seeded random ones)"
-    )
-    inputs: str = option(
-        "", ".npy or .npz of samples; for cifar10_cnn, uint8 images (default: the model's own, or random)"
-    )
-    seed: int = option(0, "of what is random: weights and samples")
 
 
 @task(

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from utvm import compiler
+from utvm import compiler, firmware
 from utvm.boards import Board
 from utvm.choice import BoardChoice
+from utvm.cli.choices import SampleChoice
 from utvm.cli.files import check_places, write_whole
-from utvm.cli.model import SampleChoice
 from utvm.cli.model_library import check_named
 from utvm.cli.model_run import random_inputs, read_arrays, say
 from utvm.cli.opening import find, image_for
@@ -97,7 +97,7 @@ def _prepare(
         if len(arrays) != 1:
             raise ConfigError(f"{asked.inputs}: holds {len(arrays)} arrays", "give one, with all samples in it")
         arrays = {"": made.read(*arrays.values())}
-    library = compiler.compile_model(made.model, target=board.target)
+    library = firmware.compile_for(board, made.model)
     if recipe.random and not asked.weights:
         give = " (give a file with --weights)" if recipe.takes_weights else ""
         OUT.print(f"weights: random, seed {asked.seed}{give}")
@@ -117,7 +117,7 @@ def _prepare_file(
     if asked.weights:
         raise ConfigError(f"{path}: a model file has its own weights", "leave --weights out")
     arrays = read_arrays(asked.inputs) if asked.inputs else None
-    library = compiler.compile_model(compiler.load(path), target=board.target)
+    library = firmware.compile_for(board, compiler.load(path))
     if arrays is not None:
         return library, _chosen(asked, library, arrays)
     OUT.print(f"samples: random values, seed {asked.seed} (give yours with --inputs)")

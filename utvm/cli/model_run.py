@@ -50,7 +50,8 @@ def run_model(
         boards.load_chip(where.board)
     found = find(where)
     model = compiler.load(check_named(asked.model))
-    library = compiler.compile_model(model, target=found.board.target, executor=executor_of(asked.executor))
+    executor = executor_of(asked.executor)
+    library = firmware.compile_for(found.board, model, executor=executor, in_ram=in_ram)
     inputs = read_inputs(library, asked.input)
     _check_destinations(library, output_path, json_path)
     as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it

@@ -79,8 +79,7 @@ def opened(
     """
     found = find(where)
     model = compiler.load(check_named(asked.model))
-    target = found.board.target
-    library = compiler.compile_model(model, target=target, executor=executor_of(asked.executor))
+    library = firmware.compile_for(found.board, model, executor=executor_of(asked.executor))
     image = image_for(found, [library], "rpc", transport)
     with found.opened(logs, log) as bench, on_bench(bench, image, log) as ready:
         yield Opened(ready, library, found.board.clock_hz)

@@ -10,6 +10,7 @@ from utvm.compiler.c.emit import Kind, emit
 from utvm.compiler.c.printer import print_function
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Imported
+from utvm.compiler.frontend.weights import least_bytes
 from utvm.compiler.integer import integerize
 from utvm.compiler.library import Leftover, Library, Scaling, Tensor, item_bytes
 from utvm.compiler.memory.graph import extract
@@ -19,6 +20,7 @@ from utvm.compiler.memory.regions import Memory
 from utvm.compiler.memory.steps import Graph
 from utvm.compiler.model import Model
 from utvm.compiler.names import Scope
+from utvm.compiler.room import Room
 from utvm.compiler.schedule.legalize import legalize
 from utvm.compiler.schedule.lower import lower
 from utvm.compiler.target import ANY, Target
@@ -32,6 +34,7 @@ def build_library(
     target: Target = ANY,
     memory: Memory | None = None,
     executor: str = "aot",
+    room: Room | None = None,
 ) -> Library:
     """Compile a model.
 
@@ -41,17 +44,22 @@ def build_library(
         memory: regions and pins; by default one region, as large as it must be.
         executor: ``aot`` for a function that calls one operator after the other, ``graph`` for a description of
             the graph and an executor that reads it.
+        room: where the weights are to be stored; by default, anywhere.
 
     Raises:
         CompileError: the model cannot be compiled.
-        DoesNotFitError: the memory is too small.
+        DoesNotFitError: the memory or the room is too small.
     """
     imported = import_model(model)
     with tvm_errors(model.origin, "compile the model"):
+        if room:
+            room.check(least_bytes(imported.module, room.size_bytes))
         integerized = integerize(imported.module, target)
         graph = _scaled(
             extract(legalize(integerized.module), imported.input_names, imported.output_names), imported
         )
+        if room:
+            room.check(sum(constant.nbytes for constant in graph.constants))
         lowered = {function: with_overlaps(body) for function, body in lower(graph.functions).items()}
         overlaps = {function: overlaps_of(body) for function, body in lowered.items()}
         kinds = {function: _kind(function, body) for function, body in graph.functions.items()}

@@ -9,11 +9,12 @@ import numpy.typing as npt
 
 from utvm import runtime
 from utvm import toolchain as toolchain_room
-from utvm.boards import Board, MemoryRegion, alternatives
+from utvm.boards import Board
 from utvm.cache import Cache, content_key, tree_digest
 from utvm.compiler import Library
 from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
 from utvm.firmware import ram
+from utvm.firmware.compiling import roomier
 from utvm.firmware.image import GENERATED, Firmware
 from utvm.firmware.script import by_address, by_region
 from utvm.firmware.sources import generate
@@ -196,16 +197,5 @@ def _too_big(board: Board, said: str) -> DoesNotFitError | None:
     return DoesNotFitError(
         f"section {name} does not fit: region {region.name} of {board.spoken} has {region.size} bytes, "
         f"the firmware needs {need} ({overflow[2]} too many)",
-        _roomier(board, region) or "use a smaller model, or a board with more memory (./inv board.list)",
+        roomier(board, region),
     )
-
-
-def _roomier(board: Board, full: MemoryRegion) -> str:
-    """Name the settings of a board that give more room to what a region is for."""
-    roles = [role for role, name in enumerate(board.layout.regions) if name == full.name]
-    offers = []
-    for other in alternatives(board):
-        room = min(other.region(other.layout.regions[role]).size for role in roles)
-        if room > full.size:
-            offers.append(f"--board {other.spoken} has {room // 1024} KiB there instead of {full.size // 1024}")
-    return "; ".join(offers)

@@ -26,9 +26,9 @@ from utvm import boards, options
 from utvm.bench import Asked, Bench, capabilities_of
 from utvm.boards import Board
 from utvm.choice import BoardChoice, BoardFolders, ReportChoice
-from utvm.compiler import Library, compile_model
+from utvm.compiler import Library
 from utvm.errors import ConfigError
-from utvm.firmware import Firmware
+from utvm.firmware import Firmware, compile_for
 from utvm.hil.course import Course
 from utvm.hil.display import Display, standard_output
 from utvm.hil.figures import summarise
@@ -121,8 +121,8 @@ def board(request: pytest.FixtureRequest) -> Bench:
 
 @pytest.fixture(scope="session")
 def compile_for_board(request: pytest.FixtureRequest) -> Callable[..., Library]:
-    """Compiles a model, as :func:`utvm.compiler.compile_model` does, for what the board's CPU has."""
-    return functools.partial(compile_model, target=request.config.stash[_BOARD].target)
+    """Compiles a model, as :func:`utvm.firmware.compile_for` does, for the board."""
+    return functools.partial(compile_for, request.config.stash[_BOARD])
 
 
 @pytest.fixture(scope="session")

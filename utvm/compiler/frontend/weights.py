@@ -1,0 +1,110 @@
+"""How many bytes a model's weights need at least: known as soon as it is read, before anything is compiled."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+import tvm_ffi
+
+from utvm.compiler.tvm_types import dtype_of
+
+# What multiplies a tensor by all of its weights; a result that is needed needs each of them.
+_WEIGHTED = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d", "relax.nn.conv2d_transpose", "relax.matmul")
+# A constant goes through these with all its elements, whenever they are computed.
+_KEEPING = (
+    "relax.astype",
+    "relax.dequantize",
+    "relax.expand_dims",
+    "relax.permute_dims",
+    "relax.reshape",
+    "relax.squeeze",
+)
+# Their results do not depend on the operand's elements, so what computes those may be left out.
+_SHAPE_ONLY = ("relax.full_like", "relax.ones_like", "relax.shape_of", "relax.zeros_like")
+
+
+def least_bytes(module: Any, enough: int) -> int:
+    """Return a lower bound of what any library of a model stores; the exact one is known late.
+
+    Counted are the weights of convolutions and matrix products that an output depends on, where the other operand
+    is no constant: each in the narrowest type in which it may be stored. Weights that might become equal, and be
+    stored once, count once, whatever order, shape or zero point they have.
+
+    Args:
+        module: a Relax module, as a frontend gives it.
+        enough: a bound that nobody needs to be exact about: what is not more is returned with equal ones counted.
+    """
+    main = module["main"]
+    bound = {hash(each.var): each.value for block in main.body.blocks for each in block.bindings}
+    stored = [
+        weights
+        for value in _needed(main.body.body, bound)
+        if _operator(value) in _WEIGHTED and _varies(value.args[0], bound)
+        for weights in _constant(value.args[1], bound)
+    ]
+    total = sum(array.size * size for array, size in stored)
+    if total <= enough:
+        return total
+    return sum({_likeness(array): array.size * size for array, size in stored}.values())
+
+
+def _operator(value: Any) -> str:
+    return str(getattr(getattr(value, "op", None), "name", ""))
+
+
+def _variables(expression: Any) -> list[Any]:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(expression, (tvm.ir.Var, found.append), order="pre")
+    return found
+
+
+def _needed(result: Any, bound: dict[int, Any]) -> Iterable[Any]:
+    """Yield what variables are bound to that a result is computed from."""
+    waiting, seen = _variables(result), set()
+    while waiting:
+        key = hash(waiting.pop())
+        if key in seen or key not in bound:
+            continue
+        seen.add(key)
+        yield bound[key]
+        if _operator(bound[key]) not in _SHAPE_ONLY:
+            waiting.extend(_variables(bound[key]))
+
+
+def _varies(expression: Any, bound: dict[int, Any]) -> bool:
+    """Return whether a tensor depends on the elements of an input."""
+    waiting, seen = _variables(expression), set()
+    while waiting:
+        key = hash(waiting.pop())
+        if key in seen:
+            continue
+        seen.add(key)
+        if key not in bound:
+            return True
+        if _operator(bound[key]) not in _SHAPE_ONLY:
+            waiting.extend(_variables(bound[key]))
+    return False
+
+
+def _constant(expression: Any, bound: dict[int, Any]) -> list[tuple[npt.NDArray[Any], int]]:
+    """Return a constant and the narrowest size of its elements on the way here; nothing if it is none."""
+    narrowest = 8
+    while not isinstance(expression, tvm.ir.GenericConst):
+        value = bound.get(hash(expression), expression)
+        if isinstance(value, tvm.ir.GenericConst):
+            break
+        if _operator(value) not in _KEEPING:
+            return []
+        narrowest = min(narrowest, np.dtype(dtype_of(value.ty) or "int8").itemsize)
+        expression = value.args[0]
+    array = bound.get(hash(expression), expression).value.numpy()
+    return [(array, min(narrowest, array.itemsize))]
+
+
+def _likeness(array: npt.NDArray[Any]) -> bytes:
+    """Return the same for arrays that have the same elements in any order, or all of them moved by one number."""
+    ordered = np.sort(array, axis=None)
+    moved = ordered.astype(np.int64) - int(ordered[0]) if ordered.dtype.kind in "iu" else ordered
+    return moved.astype(np.float64).tobytes()

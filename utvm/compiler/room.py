@@ -1,0 +1,33 @@
+"""The room that a board has for a model's weights."""
+
+from dataclasses import dataclass
+
+from utvm.errors import DoesNotFitError
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where weights are stored.
+
+    Attributes:
+        name: what messages call it.
+        size_bytes: all of it, code counted.
+        hint: what to do where it is too small.
+    """
+
+    name: str
+    size_bytes: int
+    hint: str
+
+    def check(self, need: int) -> None:
+        """Check bytes that must be stored there.
+
+        Raises:
+            DoesNotFitError: they are more than there are.
+        """
+        if need > self.size_bytes:
+            raise DoesNotFitError(
+                f"the weights do not fit: {self.name} has {self.size_bytes} bytes, the weights alone need {need} "
+                f"({need - self.size_bytes} too many)",
+                self.hint,
+            )

@@ -1,0 +1,54 @@
+"""Compiling a model for a board: its CPU chooses kernels, its memory says what is too large."""
+
+from typing import Literal
+
+from utvm.boards import Board, MemoryRegion, alternatives
+from utvm.compiler import Library, Memory, Model, compile_model
+from utvm.compiler.room import Room
+
+
+def compile_for(
+    board: Board,
+    model: Model,
+    *,
+    name: str | None = None,
+    memory: Memory | None = None,
+    executor: Literal["aot", "graph"] = "aot",
+    in_ram: bool = False,
+) -> Library:
+    """Compile a model into a library for a board.
+
+    Args:
+        in_ram: the image is to lie in RAM alone.
+
+    Others are those of :func:`utvm.compiler.compile_model`.
+
+    Raises:
+        CompileError: the model holds something that cannot be compiled.
+        DoesNotFitError: its weights alone are larger than what the board stores them in; mostly known before
+            anything is compiled.
+    """
+    return compile_model(
+        model, name=name, target=board.target, memory=memory, executor=executor, room=_room(board, in_ram)
+    )
+
+
+def _room(board: Board, in_ram: bool) -> Room | None:
+    if not board.memory:
+        return None
+    if in_ram:
+        size = sum(region.size for region in board.memory if region.kind == "ram")
+        return Room(f"all RAM of {board.spoken}", size, "use a smaller model, or leave --in-ram out")
+    region = board.region(board.layout.code)
+    return Room(f"region {region.name} of {board.spoken}", region.size, roomier(board, region))
+
+
+def roomier(board: Board, full: MemoryRegion) -> str:
+    """Say what has more room than a region has: other settings of its board, or other boards."""
+    roles = [role for role, name in enumerate(board.layout.regions) if name == full.name]
+    offers = []
+    for other in alternatives(board):
+        room = min(other.region(other.layout.regions[role]).size for role in roles)
+        if room > full.size:
+            offers.append(f"--board {other.spoken} has {room // 1024} KiB there instead of {full.size // 1024}")
+    return "; ".join(offers) or "use a smaller model, or a board with more memory (./inv board.list)"
