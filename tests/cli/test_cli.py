@@ -223,6 +223,14 @@ def test_arrays_of_the_other_byte_order_mean_the_same(tmp_path: Path) -> None:
     assert len(digests) == 1
 
 
+def test_an_array_that_is_no_input_of_the_model_is_refused(tmp_path: Path) -> None:
+    given = tmp_path / "x.npz"
+    np.savez(given, image=np.zeros((1, 1, 8, 8), np.float32), y=np.zeros(3, np.float32))
+    done = inv("model.run", "--model", DIGITS, "--board", "host", "--input", given)
+    assert done.returncode == 2
+    assert "has an array y, which is no input\n  hint: inputs: image" in done.stderr
+
+
 def test_a_damaged_archive_of_inputs_is_refused(tmp_path: Path) -> None:
     given = tmp_path / "x.npz"
     np.savez(given, image=np.zeros((1, 1, 8, 8), np.float32))

@@ -10,6 +10,7 @@ from rich.markup import escape
 from utvm import boards
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
+from utvm.files import write_whole
 from utvm.probe import udev
 
 
@@ -47,10 +48,7 @@ def install_udev(output: str, dry_run: bool) -> None:
         return
     if output:
         path = Path(output) / udev.NAME
-        try:
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be written: {error.strerror}", "--output takes a folder") from error
+        write_whole(path, text.encode())
         OUT.print(f"{escape(str(path))}: written; nothing else was changed")
         return
     udev.install(text)

@@ -66,7 +66,7 @@ class SampleChoice:
     """A model and what it is tried on."""
 
     model: str = option("", f"cifar10_cnn, digits, digits_int8 or resnet18, the project's own; or {MODEL}")
-    samples: int = option(0, "how many samples (default: 10, or all that --inputs holds)")
+    samples: int | None = option(None, "how many samples (default: 10, or all that --inputs holds)")
     weights: str = option(
         "", "a file of weights for cifar10_cnn, as its README.md says (default: seeded random ones)"
     )

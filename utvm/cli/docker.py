@@ -14,6 +14,7 @@ from utvm.cli import task
 from utvm.cli.choices import ImageChoice
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
+from utvm.files import check_places, write_whole
 from utvm.paths import ROOT
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
     from utvm.environment.locked import fetch, load_locked
     from utvm.environment.store import Store
 
+    check_places(image.json)
     locked, store = load_locked(), Store()
     with contextlib.ExitStack() as open_things:
         # Asked first: minutes later would be too late to hear that there is no engine.
@@ -56,7 +58,7 @@ def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
     if client is not None:
         OUT.print(f"the engine has it as {' and '.join(made.image.tags)}")
     if image.json:
-        Path(image.json).write_text(_figures(locked, made), encoding="utf-8")
+        write_whole(Path(image.json), _figures(locked, made).encode())
 
 
 def _figures(locked: "Locked", made: "Built") -> str:

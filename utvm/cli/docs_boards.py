@@ -10,9 +10,9 @@ from pydantic import Field, model_validator
 
 from utvm import boards
 from utvm.boards import Board, Emulator, Kind, MemoryRegion, Physical
-from utvm.cli.files import write_whole
 from utvm.cli.output import OUT
 from utvm.config import Record, load_yaml
+from utvm.files import write_whole
 from utvm.hil.figures import FIGURES, shown
 from utvm.hil.html import spoken_bytes
 from utvm.templates import templates_of

@@ -9,6 +9,7 @@ from rich.markup import escape
 from utvm.cli import task
 from utvm.cli.choices import MirrorChoice
 from utvm.cli.output import OUT
+from utvm.files import check_folder, write_whole
 from utvm.paths import ROOT
 
 _MB = 1_000_000
@@ -17,7 +18,6 @@ _MB = 1_000_000
 @task()
 def lock(_: Context, source: MirrorChoice) -> None:
     """Resolve what the environment is made of into debian.lock, python.lock and wheels.lock (needs uv)."""
-    from utvm.cli.files import write_whole
     from utvm.cli.lock import lock_python_packages
     from utvm.environment import debian, python_lock
     from utvm.environment.drafts import draft
@@ -82,6 +82,7 @@ def archive(_: Context, source: MirrorChoice, output: str = "build/archive") -> 
     from utvm.environment.locked import fetch, load_locked
     from utvm.environment.store import Store
 
+    check_folder(output)
     locked = load_locked()
     store, target = Store(), Store(Path(output))
     with OUT.status("fetching") as status:

@@ -29,9 +29,9 @@ def build(
 ) -> None:
     """Build firmware that needs no host: it runs the model on a stored input and prints the result."""
     from utvm import boards, compiler, firmware
-    from utvm.cli.files import check_places, write_whole
     from utvm.cli.model_library import check_named
     from utvm.cli.model_run import note_input, print_use, read_inputs
+    from utvm.files import check_places, write_whole
 
     chip = boards.load_chip(board)
     model = check_named(asked.model)
@@ -40,11 +40,11 @@ def build(
         raise ConfigError(
             f"{elf}: is no name for an ELF file", "it ends in .elf; a .bin file is written beside it"
         )
-    check_places(str(elf))
+    block = elf.with_suffix(".bin")
+    check_places(elf, block)
     library = firmware.compile_for(chip, compiler.load(model))
     image = firmware.build(chip, [library], "standing_alone", read_inputs(library, input))
     address, contents = image.binary
-    block = elf.with_suffix(".bin")
     write_whole(elf, image.elf.read_bytes())
     write_whole(block, contents)
     note_input(library, input)

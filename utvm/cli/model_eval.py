@@ -14,7 +14,6 @@ from utvm import compiler, firmware
 from utvm.boards import Board
 from utvm.choice import BoardChoice
 from utvm.cli.choices import SampleChoice
-from utvm.cli.files import check_places, write_whole
 from utvm.cli.model_library import check_named
 from utvm.cli.model_run import random_inputs, read_arrays, say
 from utvm.cli.opening import find, image_for
@@ -22,6 +21,7 @@ from utvm.cli.output import LOGS, OUT
 from utvm.compiler import Library
 from utvm.compiler.named_model import NamedModel, Sample
 from utvm.errors import ConfigError, ExitCode
+from utvm.files import check_places, write_whole
 from utvm.firmware.inputs import as_bytes
 from utvm.hil import provenance
 from utvm.session import RunResult
@@ -59,11 +59,11 @@ def evaluate(
     Raises:
         UtvmError: whatever went wrong on the way.
     """
+    check_places(json_path)
     board = find(where).board
     other = BoardChoice(validate_against) if validate_against else None
     if other:
         find(other)  # a wrong name is refused before the first board works for nothing
-    check_places(json_path)
     library, samples = _prepare(catalogue, asked, board)
     runs = _run(where, library, samples, show=True)
     mismatches: list[Mismatch] = []
@@ -83,8 +83,10 @@ def _prepare(
     catalogue: Mapping[str, NamedModel], asked: SampleChoice, board: Board
 ) -> tuple[Library, list[Sample]]:
     """Make or load the model, compile it for the board, and make or read the samples."""
-    if asked.samples < 0 or asked.seed < 0:
-        raise ConfigError("--samples and --seed are numbers from 0")
+    if asked.seed < 0 or (asked.samples is not None and asked.samples < 1):
+        raise ConfigError(
+            "--samples is a number from 1, --seed one from 0", "without --samples: 10, or all that --inputs holds"
+        )
     if asked.model not in catalogue:
         return _prepare_file(catalogue, asked, board)
     recipe = catalogue[asked.model]
@@ -128,12 +130,12 @@ def _prepare_file(
 def _chosen(asked: SampleChoice, library: Library, arrays: Mapping[str, Any]) -> list[Sample]:
     """Take as many samples of a file as are wanted."""
     samples = _enough(as_samples(arrays, library.inputs), asked, asked.inputs)
-    return samples[: asked.samples or None]
+    return samples[: asked.samples]
 
 
 def _enough(samples: list[Sample], asked: SampleChoice, whose: str) -> list[Sample]:
     """Refuse to run fewer samples than were asked for."""
-    least = max(asked.samples, 1)
+    least = asked.samples or 1
     if len(samples) < least:
         raise ConfigError(f"{whose}: holds {len(samples)} samples, not {least}")
     return samples

@@ -16,6 +16,7 @@ from utvm.compiler.package import package_model
 from utvm.compiler.package.misra import library_counts, reasons, runtime_counts, total
 from utvm.compiler.report.page import RuleCount, write_report
 from utvm.errors import ConfigError
+from utvm.files import check_folder, check_places
 
 Executor = Literal["aot", "graph"]
 
@@ -84,6 +85,7 @@ def package(asked: CompileChoice, output: str) -> None:
     """
     wanted = _wanted(asked)
     path = Path(output or f"{wanted.model.stem}.tar")
+    check_places(path)
     package_model(wanted.model, path, target=wanted.target, executor=wanted.executor, memory=wanted.memory)
     OUT.print(f"wrote {escape(str(path))}, {path.stat().st_size:,} bytes; its README.md says how it is used")
 
@@ -97,6 +99,7 @@ def report(asked: CompileChoice, output: str, misra: bool) -> None:
     Raises:
         UtvmError: the model cannot be compiled, or the report not be written.
     """
+    check_folder(output or "build")
     library = _wanted(asked).library()
     _print_operators(library)
     for arena in library.arenas:

@@ -14,6 +14,7 @@ from utvm.cli.model_run import read_inputs
 from utvm.cli.opening import opened
 from utvm.cli.output import LOGS, OUT
 from utvm.errors import ConfigError
+from utvm.files import check_folder, write_whole
 from utvm.session.profile import Profile, Step, profile_of
 from utvm.session.rpc import RpcSession
 from utvm.templates import templates_of
@@ -54,6 +55,7 @@ def profile_model(where: BoardChoice, asked: InputChoice, output: str) -> None:
     Raises:
         UtvmError: whatever went wrong on the way.
     """
+    check_folder(output or "build")
     with opened(where, asked, LOGS / f"model.profile-{os.getpid()}", _log) as ready:
         inputs = read_inputs(ready.library, asked.input)
         OUT.print(escape(ready.board.description))
@@ -66,11 +68,11 @@ def profile_model(where: BoardChoice, asked: InputChoice, output: str) -> None:
     folder = Path(output or "build") / f"{profile.model}-profile"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "profile.json").write_text(profile.as_json(), encoding="utf-8")
-        (folder / "profile.folded").write_text(profile.folded(), encoding="utf-8")
-        (folder / "profile.html").write_text(render(profile), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be written: {error.strerror or error}") from error
+    texts = {"json": profile.as_json(), "folded": profile.folded(), "html": render(profile)}
+    for suffix, text in texts.items():
+        write_whole(folder / f"profile.{suffix}", text.encode())
     OUT.print(f"profile: {escape(str(folder / 'profile.html'))}; profile.json, profile.folded beside it")
 
 

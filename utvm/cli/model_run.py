@@ -17,12 +17,12 @@ from utvm.bench import Bench
 from utvm.boards import Board
 from utvm.choice import BoardChoice
 from utvm.cli.choices import InputChoice
-from utvm.cli.files import check_places, write_whole
 from utvm.cli.model_library import check_named, executor_of
 from utvm.cli.opening import find, image_for
 from utvm.cli.output import LOGS, OUT
 from utvm.compiler import Library, Tensor
 from utvm.errors import ConfigError
+from utvm.files import check_places, write_whole
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes
 from utvm.hil import provenance
@@ -46,6 +46,7 @@ def run_model(
     """
     if standing_alone and in_ram:
         raise ConfigError("--standing-alone and --in-ram exclude each other: RAM does not last", "give one")
+    check_places(output_path, json_path)
     if standing_alone or in_ram:
         boards.load_chip(where.board)
     found = find(where)
@@ -53,7 +54,7 @@ def run_model(
     executor = executor_of(asked.executor)
     library = firmware.compile_for(found.board, model, executor=executor, in_ram=in_ram)
     inputs = read_inputs(library, asked.input)
-    _check_destinations(library, output_path, json_path)
+    _check_output(library, output_path)
     as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
     logs = LOGS / f"model.run-{os.getpid()}"
     if standing_alone:
@@ -126,7 +127,10 @@ def read_inputs(library: Library, path: str) -> list[npt.NDArray[np.generic]]:
     missing = [tensor.name for tensor in library.inputs if tensor.name not in arrays]
     if missing:
         raise ConfigError(f"{path}: has no array {', '.join(missing)}", f"it has: {', '.join(arrays)}")
-    return [arrays[tensor.name] for tensor in library.inputs]
+    names = [tensor.name for tensor in library.inputs]
+    if unknown := [name for name in arrays if name not in names]:
+        raise ConfigError(f"{path}: has an array {unknown[0]}, which is no input", f"inputs: {', '.join(names)}")
+    return [arrays[name] for name in names]
 
 
 def random_inputs(library: Library, generator: np.random.Generator) -> list[npt.NDArray[np.generic]]:
@@ -162,13 +166,12 @@ def _random(generator: np.random.Generator, tensor: Tensor) -> npt.NDArray[np.ge
     return np.asarray(generator.integers(limits.min, limits.max, tensor.shape, dtype, endpoint=True))
 
 
-def _check_destinations(library: Library, output_path: str, json_path: str) -> None:
-    """Refuse what could not be written before the board is made to work for it."""
+def _check_output(library: Library, output_path: str) -> None:
+    """Refuse a file that cannot hold all outputs before the board is made to work for it."""
     if output_path and len(library.outputs) > 1 and not output_path.endswith(".npz"):
         raise ConfigError(
             f"{output_path}: the model has {len(library.outputs)} outputs", "give --output a .npz file"
         )
-    check_places(output_path, json_path)
 
 
 def _write_outputs(library: Library, result: RunResult, path: str) -> None:

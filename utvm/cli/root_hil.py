@@ -17,6 +17,7 @@ from utvm.cli.output import OUT
 from utvm.environment.places.errand import Errand, Place, Target
 from utvm.environment.places.here import checked, kind_here
 from utvm.errors import ConfigError, ExitCode, ProvisionError
+from utvm.files import check_folder
 from utvm.hil import nightly
 from utvm.hil.plugin import REPORT_ROOT, report_root
 from utvm.hil.report import logs_beside
@@ -45,6 +46,7 @@ def run_suites(where: BoardChoice, suites: str, reports: ReportChoice, place: st
     board = boards.load(where.board)
     names = _words(suites)
     check_names(names)
+    check_folder(report_root(reports))
     other = _other_place(place)
     target = Target(board, where.kind, where.serial)
     if usb:

@@ -17,6 +17,7 @@ from utvm.cli.choices import ImageChoice
 from utvm.cli.docker import rounded
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
+from utvm.files import check_places, write_whole
 from utvm.paths import ROOT
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def box(_: Context, image: ImageChoice) -> None:
     from utvm.environment.locked import fetch, load_locked
     from utvm.environment.store import Store
 
+    check_places(image.json)
     locked, store = load_locked(), Store()
     with OUT.status("fetching") as status:
         fetch(
@@ -58,7 +60,7 @@ def box(_: Context, image: ImageChoice) -> None:
             "bytes": made.size,
             "seconds": rounded(made.seconds),
         }
-        Path(image.json).write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        write_whole(Path(image.json), (json.dumps(figures, indent=1) + "\n").encode())
 
 
 @task(

@@ -70,8 +70,14 @@ def as_samples(arrays: Mapping[str, npt.NDArray[Any]], tensors: Sequence[Tensor]
             is one sample.
 
     Raises:
-        ConfigError: an array is missing, is of another shape or element type, or they are not of one length.
+        ConfigError: an array is missing, is that of no input, or is of another shape or element type; or they are
+            not of one length.
     """
+    if unknown := [name for name in arrays if name and name not in {tensor.name for tensor in tensors}]:
+        raise ConfigError(
+            f"the inputs hold an array {unknown[0]!r}, which is no input",
+            f"the model's inputs: {', '.join(tensor.name for tensor in tensors)}",
+        )
     columns = []
     for tensor in tensors:
         array = arrays.get(tensor.name, arrays.get("") if len(tensors) == 1 else None)

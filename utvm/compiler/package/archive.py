@@ -5,7 +5,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from utvm.errors import ConfigError
+from utvm.files import write_whole
 
 
 def write_archive(path: Path, files: Mapping[str, bytes], time: int) -> None:
@@ -29,7 +29,4 @@ def write_archive(path: Path, files: Mapping[str, bytes], time: int) -> None:
             member.mtime = time
             member.mode = 0o644
             archive.addfile(member, io.BytesIO(files[name]))
-    try:
-        path.write_bytes(stream.getvalue())
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error
+    write_whole(path, stream.getvalue())

@@ -19,7 +19,7 @@ def load(path: Path) -> Model:
     ``torch.export``.
 
     Raises:
-        ConfigError: there is no such file, or it is not a whole model of one of these formats.
+        ConfigError: there is no such file, it is a folder, or it is not a whole model of one of these formats.
         CompileError: it is a model, but not one that can run on a board.
     """
     content = _read(path)
@@ -37,6 +37,8 @@ def load(path: Path) -> Model:
 
 
 def _read(path: Path) -> bytes:
+    if path.is_dir():
+        raise ConfigError(f"{path}: is a folder", "name the model's file in it")
     if not path.is_file():
         raise ConfigError(f"{path}: there is no such file", "name a model file")
     try:

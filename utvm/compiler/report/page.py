@@ -11,6 +11,7 @@ import jinja2
 from utvm.compiler.library import Library
 from utvm.compiler.report.picture import plots
 from utvm.errors import ConfigError
+from utvm.files import write_whole
 from utvm.templates import templates_of
 
 FILES = ("compile.json", "compile.html")
@@ -44,15 +45,14 @@ def write_report(library: Library, directory: Path, misra: Sequence[RuleCount] |
     json_path, html_path = (directory / name for name in FILES)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        json_path.write_text(
-            json.dumps(as_json(library, misra), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-        html_path.write_text(render(library, misra), encoding="utf-8")
     except OSError as error:
         raise ConfigError(
             f"{directory}: the compile report cannot be written: {error.strerror or error}",
             "choose a directory that can be written",
         ) from error
+    content = json.dumps(as_json(library, misra), indent=2, ensure_ascii=False) + "\n"
+    write_whole(json_path, content.encode())
+    write_whole(html_path, render(library, misra).encode())
     return json_path, html_path
 
 

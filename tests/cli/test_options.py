@@ -1,0 +1,155 @@
+"""Options: written once as a field, and then everywhere; and ``invoke`` itself, which hands over to ``./inv``."""
+
+import argparse
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import invoke
+import pytest
+
+from utvm import options
+from utvm.choice import BoardChoice, BoardFolders
+from utvm.errors import ConfigError
+from utvm.options import option
+from utvm.toolchain import ROOT
+
+# In a process of its own: what has been imported already knows the field that there is not.
+_ONE_MORE_FIELD = """
+import dataclasses, pathlib, sys
+from utvm import choice, options
+
+@dataclasses.dataclass(frozen=True)
+class BoardChoice(choice.BoardChoice):
+    colour: str = options.option("", "colour of the board")
+
+choice.BoardChoice = BoardChoice
+
+from utvm.environment.places import elsewhere
+
+class Told:
+    own_usb = False
+    def run(self, errand):
+        print("errand:", *errand.spelled({folder: folder.name for folder in errand.folders}))
+        return 0
+
+elsewhere.elsewhere = lambda kind, say: Told()
+from utvm.hil import nightly
+turn, = nightly.load(pathlib.Path(sys.argv[1]))
+print("nightly:", *options.words(turn.choice))
+import pytest
+
+class Reads:
+    def pytest_collection_finish(self, session):
+        print("pytest:", options.made(choice.BoardChoice, vars(session.config.option)).colour)
+
+words = ["-putvm.hil.plugin", "--collect-only", "--board=host", "--colour=blue", sys.argv[2]]
+pytest.main(words, plugins=[Reads()])
+from utvm.cli.__main__ import main
+sys.argv = ["inv", "hil", "--board=host", "--colour=red", "--in=docker", "--report-dir", sys.argv[2]]
+main()
+"""
+
+
+def test_an_option_that_is_one_more_field_is_one_of_the_command_the_errand_pytest_and_the_nightly_list(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "reports").mkdir()
+    listed = tmp_path / "list.yaml"
+    listed.write_text("boards:\n  - {board: host, colour: green}\n")
+    done = subprocess.run(
+        [sys.executable, "-c", _ONE_MORE_FIELD, listed, tmp_path / "reports"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert "nightly: --board=host --colour=green" in lines
+    assert "errand: hil --board=host --colour=red --report-dir=reports" in lines
+    assert "pytest: blue" in lines
+
+
+@dataclasses.dataclass(frozen=True)
+class _Choice:
+    name: str = option("", "a name")
+    often: int | None = option(None, "how often")
+    wait: float = option(0.0, "how long", bare=60.0)
+    loud: bool = option(False, "whether to")
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        _Choice(),
+        _Choice(name="two words", loud=True),
+        _Choice(often=0, wait=60.0),
+        BoardChoice("stm32f746", "virtual", "A1"),
+        BoardFolders("/one:/two"),
+    ],
+)
+def test_a_command_line_says_what_the_record_has(choice: object) -> None:
+    # pytest reads its options with it.
+    parser = argparse.ArgumentParser()
+    options.add_to_pytest(parser.add_argument, type(choice))
+    assert options.made(type(choice), vars(parser.parse_args(options.words(choice)))) == choice
+
+
+def test_a_value_that_may_be_left_out_has_another_meaning_then() -> None:
+    assert options.made(_Choice, {"wait": True}).wait == 60.0
+    assert options.made(_Choice, {"wait": "2.5"}).wait == 2.5
+    assert options.made(_Choice, {"wait": None}).wait == 0.0
+
+
+def test_what_is_no_number_and_what_excludes_another_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--often 'twice' is no number"):
+        options.made(_Choice, {"often": "twice"})
+    with pytest.raises(ConfigError, match="--physical and --virtual exclude each other"):
+        options.made(BoardChoice, {"physical": True, "virtual": True})
+
+
+def test_a_folder_is_a_part_of_its_own_for_a_place_that_calls_it_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert options.parts(BoardChoice("./mine:memory=ddr")) == (("--board=", tmp_path / "mine", ":memory=ddr"),)
+    assert options.parts(BoardFolders("one:two")) == (("--board-path=", tmp_path / "one", ":", tmp_path / "two"),)
+
+
+def _plain_invoke(tmp_path: Path, *, inside: bool) -> tuple[list[str], dict[str, str]]:
+    """Return how Invoke's own program is called: with .venv's packages, or with Invoke as the only one."""
+    if inside:
+        return [str(Path(sys.executable).parent / "invoke")], dict(os.environ)
+    package = Path(invoke.__file__).parent
+    for each in (package, *package.parent.glob("invoke-*.dist-info")):
+        (tmp_path / each.name).symlink_to(each)
+    return [sys.executable, "-S", "-m", "invoke"], {**os.environ, "PYTHONPATH": str(tmp_path)}
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["inside .venv", "outside"])
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["board.list"], 0, "stm32f746"),
+        (["hil", "--nonsense"], 2, "--nonsense"),
+        (["no-such-command"], 2, "no-such-command"),
+    ],
+)
+def test_plain_invoke_hands_over_to_inv(
+    tmp_path: Path, inside: bool, words: list[str], code: int, said: str
+) -> None:
+    command, environment = _plain_invoke(tmp_path, inside=inside)
+    done = subprocess.run(
+        [*command, *words],
+        cwd=ROOT / "docs",
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert said in done.stdout + done.stderr

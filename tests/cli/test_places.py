@@ -1,0 +1,117 @@
+"""Files that a command writes where the user says: looked at before the work, and written whole or not at all."""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from invoke.context import Context
+from invoke.exceptions import Exit
+
+from utvm import compiler, hil
+from utvm.cli import docker, env, firmware, model, root, vm
+from utvm.compiler.package.archive import write_archive
+from utvm.environment import locked
+from utvm.errors import ConfigError
+from utvm.files import check_folder, check_places, write_whole
+from utvm.toolchain import ROOT
+
+_MODEL = {"model": str(ROOT / "models" / "digits" / "digits.onnx"), "board": "stm32f746"}
+_FILES = [
+    pytest.param(docker.build, {}, "json", id="docker.build --json"),
+    pytest.param(vm.box, {}, "json", id="vm.box --json"),
+    pytest.param(model.run, _MODEL, "output", id="model.run --output"),
+    pytest.param(model.run, _MODEL, "json", id="model.run --json"),
+    pytest.param(model.eval_, _MODEL, "json", id="model.eval --json"),
+    pytest.param(model.package, _MODEL, "output", id="model.package --output"),
+    pytest.param(firmware.build, _MODEL, "output", id="firmware.build --output"),
+]
+_FOLDERS = [
+    pytest.param(model.report, _MODEL, "output", id="model.report --output"),
+    pytest.param(model.profile, _MODEL, "output", id="model.profile --output"),
+    pytest.param(env.archive, {}, "output", id="env.archive --output"),
+    pytest.param(root.hil, {"board": "host"}, "report_dir", id="hil --report-dir"),
+]
+
+
+@pytest.fixture(autouse=True)
+def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail where any work begins."""
+
+    def work(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("work has begun")
+
+    for module, name in ((compiler, "load"), (locked, "load_locked"), (hil, "run")):
+        monkeypatch.setattr(module, name, work)
+
+
+def _refused(command: Any, options: dict[str, str]) -> str:
+    with pytest.raises(Exit) as caught:
+        command(Context(), **options)
+    assert caught.value.code == 2
+    return str(caught.value.message)
+
+
+@pytest.mark.parametrize(("command", "options", "name"), _FILES)
+def test_a_file_that_cannot_be_written_is_refused_at_once(
+    command: Any, options: dict[str, str], name: str, tmp_path: Path
+) -> None:
+    nowhere, nobody = tmp_path / "nowhere" / "x.elf", Path("/proc/x.elf")
+    assert f"{nowhere}: its folder does not exist" in _refused(command, {**options, name: str(nowhere)})
+    assert f"{nobody}: cannot be written" in _refused(command, {**options, name: str(nobody)})
+
+
+@pytest.mark.parametrize(("command", "options", "name"), _FOLDERS)
+def test_a_folder_that_cannot_be_written_is_refused_at_once(
+    command: Any, options: dict[str, str], name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    within = str(tmp_path / "file" / "folder")
+    assert f"{within}: {tmp_path / 'file'} is a file" in _refused(command, {**options, name: within})
+    assert "/proc/x: cannot be written" in _refused(command, {**options, name: "/proc/x"})
+
+
+def test_looking_leaves_nothing_behind(tmp_path: Path) -> None:
+    check_places(tmp_path / "file", "")
+    check_folder(tmp_path / "one" / "two")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_file_is_not_replaced_by_one() -> None:
+    with pytest.raises(ConfigError, match="/dev/null: is no file"):
+        check_places("/dev/null")
+
+
+@contextmanager
+def _full_disk() -> Iterator[None]:
+    """Let no file grow past 4 KiB, as on a disk that is full then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_leaves_no_half_archive_and_keeps_the_last_one(tmp_path: Path) -> None:
+    path = tmp_path / "model.tar"
+    for before in (None, b"the last one"):
+        if before is not None:
+            path.write_bytes(before)
+        with _full_disk(), pytest.raises(ConfigError, match="cannot be written: File too large"):
+            write_archive(path, {"weights.c": bytes(100_000)}, 0)
+        assert [each.read_bytes() for each in tmp_path.iterdir()] == ([] if before is None else [before])
+
+
+def test_what_is_written_is_there_whole(tmp_path: Path) -> None:
+    write_whole(tmp_path / "file", bytes(10_000))
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == [bytes(10_000)]
+
+
+def test_a_folder_is_no_model(tmp_path: Path) -> None:
+    from utvm.compiler.read.model_file import load
+
+    with pytest.raises(ConfigError, match="is a folder"):
+        load(tmp_path)
