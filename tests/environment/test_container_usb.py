@@ -25,9 +25,10 @@ from utvm.environment import container
 from utvm.environment import usb as passthrough
 from utvm.environment.container import LABEL, Extra
 from utvm.environment.engine import connected
-from utvm.environment.usb import UsbFilter, extra_for, filters_for
+from utvm.environment.usb import UsbFilter, extra_of, filter_of
 from utvm.errors import ConfigError, ProbeError, ProvisionError
 from utvm.probe import usb as usb_module
+from utvm.probe.choice import probes_for
 
 _USB = 189
 _ACM = 166
@@ -69,50 +70,49 @@ def test_of_two_alike_the_one_that_was_named(bus: Path) -> None:
     board = boards.load("stm32f746")
     left = UsbFilter("0x0483", "0x374b", "LEFT", 1, 5)
     right = UsbFilter("0x0483", "0x374b", "RIGHT", 1, 6)
-    assert filters_for(board, "") == (left, right)
-    assert filters_for(board, "RIGHT") == filters_for(None, "RIGHT") == (right,)
+    assert [filter_of(probe) for probe in probes_for(board, "")] == [left, right]
+    assert [filter_of(probe) for probe in probes_for(board, "RIGHT")] == [right]
+    assert [filter_of(probe) for probe in probes_for(None, "RIGHT")] == [right]
 
 
-def test_a_board_that_is_not_plugged_in_is_known_by_its_numbers(bus: Path) -> None:
-    found = filters_for(boards.load("stm32f746"), "ABSENT")
-    assert found == (UsbFilter("0x0483", "0x374b", "ABSENT"), UsbFilter("0x0483", "0x3752", "ABSENT"))
-    assert filters_for(boards.load("pynq-z1"), "") == (UsbFilter("0x0403", "0x6010", ""),)
+def _extra(board: str, serial: str) -> Extra:
+    return extra_of(probes_for(boards.load(board) if board else None, serial))
 
 
 def test_a_container_gets_the_serial_port_of_that_probe_alone(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ports = [_Port("/dev/ttyACM0", "LEFT", "1-1:1.2"), _Port("/dev/ttyACM1", "RIGHT", "1-2:1.2")]
     monkeypatch.setattr(usb_module.list_ports, "comports", lambda: ports)
-    assert extra_for(None, "RIGHT").devices == ("/dev/ttyACM1",)
-    assert extra_for(boards.load("stm32f746"), "").devices == ("/dev/ttyACM0", "/dev/ttyACM1")
+    assert _extra("", "RIGHT").devices == ("/dev/ttyACM1",)
+    assert _extra("stm32f746", "").devices == ("/dev/ttyACM0", "/dev/ttyACM1")
 
 
 def test_a_container_gets_no_group_that_the_user_is_not_in(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = bus / "001" / "005"
     monkeypatch.setattr(os, "getgroups", lambda: [node.stat().st_gid, 4242])
-    assert extra_for(None, "LEFT").groups == (node.stat().st_gid,)
+    assert _extra("", "LEFT").groups == (node.stat().st_gid,)
     monkeypatch.setattr(os, "getgroups", lambda: [4242])
-    assert extra_for(None, "LEFT").groups == ()
+    assert _extra("", "LEFT").groups == ()
 
 
 def test_a_probe_that_is_not_there_is_said(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProbeError, match="there is no probe ABSENT: none is plugged in"):
-        extra_for(None, "ABSENT")
+        _extra("", "ABSENT")
     with pytest.raises(ProbeError, match="there is no probe for pynq-z1"):
-        extra_for(boards.load("pynq-z1"), "")
+        _extra("pynq-z1", "")
     with pytest.raises(ConfigError, match="mps2-an500 is emulated: it has no probe"):
-        extra_for(boards.load("mps2-an500"), "")
-    monkeypatch.setattr(passthrough, "NODES", bus / "absent")
-    with pytest.raises(ProbeError, match="no USB that a container could be given"):
-        extra_for(None, "LEFT")
+        _extra("mps2-an500", "")
+    monkeypatch.setattr(usb_module, "NODES", bus / "absent")
+    with pytest.raises(ProbeError, match="there is no probe LEFT: this machine has no USB"):
+        _extra("", "LEFT")
 
 
 def test_a_probe_that_the_user_may_not_open_is_said(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Root may open everything.
     monkeypatch.setattr(os, "access", lambda path, mode: path == bus / "001" / "006")
     with pytest.raises(ProbeError, match="the st-link LEFT at USB 1-1 cannot be used") as caught:
-        extra_for(None, "LEFT")
+        _extra("", "LEFT")
     assert "udev" in caught.value.hint
-    extra_for(None, "RIGHT")
+    _extra("", "RIGHT")
 
 
 class InContainer:
@@ -144,7 +144,7 @@ def test_a_probe_opens_and_nothing_else_does(inside: InContainer, bus: Path) -> 
     _node(bus / "mem", 1, 1)
     _node(bus / "kmsg", 1, 11)
     _node(bus / "acm", _ACM, 0)
-    extra = extra_for(None, "LEFT")
+    extra = _extra("", "LEFT")
     assert _AT_DRIVER in inside("cat /dev/bus/usb/001/005", extra)
     assert _AT_DRIVER in inside("exec 3<>/dev/bus/usb/001/005", extra)
     for other in ("mem", "kmsg", "acm"):
@@ -169,7 +169,7 @@ def test_one_that_is_plugged_in_again_is_there_again(inside: InContainer, bus: P
     outside = threading.Thread(target=replug)
     outside.start()
     command = f"touch /dev/bus/usb/up; {wait}; ls /dev/bus/usb/001; cat /dev/bus/usb/001/007"
-    said = inside(command, extra_for(None, "LEFT"))
+    said = inside(command, _extra("", "LEFT"))
     outside.join()
     assert said.split("\n")[:2] == ["006", "007"]
     assert _AT_DRIVER in said
@@ -182,9 +182,9 @@ def test_a_node_s_group_lets_a_user_in_who_is_in_it(
     """As udev's rules have it: the node is another user's, and its group may."""
     _node(bus / "001" / "005", _USB, 4, mode=0o060, owner=(12345, 4242))
     monkeypatch.setattr(os, "getgroups", lambda: [0, 4242])
-    assert _AT_DRIVER in inside("cat /dev/bus/usb/001/005", extra_for(None, "LEFT"))
+    assert _AT_DRIVER in inside("cat /dev/bus/usb/001/005", _extra("", "LEFT"))
     monkeypatch.setattr(os, "getgroups", lambda: [0])
-    assert _NOT_HIS in inside("cat /dev/bus/usb/001/005", extra_for(None, "LEFT"))
+    assert _NOT_HIS in inside("cat /dev/bus/usb/001/005", _extra("", "LEFT"))
 
 
 @pytest.mark.slow
@@ -194,7 +194,7 @@ def test_its_serial_port_opens_and_no_other(
     port = _node(tmp_path / "ttyACM0", _ACM, 0)
     _node(bus / "ttyACM1", _ACM, 1)
     monkeypatch.setattr(usb_module.list_ports, "comports", lambda: [_Port(str(port), "LEFT", "1-1:1.2")])
-    extra = extra_for(None, "LEFT")
+    extra = _extra("", "LEFT")
     assert _AT_DRIVER in inside(f"cat {port}", extra)
     assert _FORBIDDEN in inside("cat /dev/bus/usb/ttyACM1", extra)
 
@@ -202,7 +202,7 @@ def test_its_serial_port_opens_and_no_other(
 @pytest.mark.slow
 def test_a_container_with_a_probe_is_not_privileged(inside: InContainer, bus: Path) -> None:
     _node(bus / "001" / "005", _USB, 4)
-    said = inside("grep -E 'Cap(Eff|Prm|Bnd|Amb)|NoNewPrivs' /proc/self/status", extra_for(None, "LEFT"))
+    said = inside("grep -E 'Cap(Eff|Prm|Bnd|Amb)|NoNewPrivs' /proc/self/status", _extra("", "LEFT"))
     values = dict(line.split(":\t") for line in said.splitlines())
     assert values.pop("NoNewPrivs") == "1"
     assert list(values.values()) == ["0" * 16] * 4
@@ -215,10 +215,10 @@ def test_a_lock_on_a_probe_is_seen_from_in_there(inside: InContainer, bus: Path)
     try:
         with outside.open("w"):
             command = f"flock --nonblock /run/lock/{name} echo free"
-            assert inside(command, extra_for(None, "LEFT")) == "free\n"
+            assert inside(command, _extra("", "LEFT")) == "free\n"
             with outside.open() as held:
                 fcntl.flock(held, fcntl.LOCK_EX)
-                assert inside(command, extra_for(None, "LEFT")) == ""
+                assert inside(command, _extra("", "LEFT")) == ""
     finally:
         outside.unlink()
 
@@ -238,9 +238,9 @@ def test_a_node_that_is_gone_before_the_start_leaves_no_container(
         (
             ("--probe=ANY",),
             3,
-            "no USB that a container could be given (/dev/bus/usb is missing)",
+            "there is no probe ANY: this machine has no USB",
         ),
-        (("--board=stm32f746",), 3, "this computer has no USB"),
+        (("--board=stm32f746",), 3, "this machine has no USB"),
         (("--board=mps2-an500",), 2, "mps2-an500 is emulated: it has no probe"),
         (("--board=host",), 2, "host is a process on this computer"),
     ],

@@ -11,6 +11,8 @@ TARGET_XML = (
     b'<target><feature name="m"><reg name="r0" bitsize="32"/><reg name="pc" bitsize="32"/></feature></target>'
 )
 
+_INTERRUPT = b"\x03"  # It is no packet.
+
 Answer = Callable[[bytes], "list[bytes] | None"]
 
 
@@ -52,11 +54,14 @@ class FakeGdbServer:
         reader = PacketReader()
         try:
             while data := client.recv(65536):
-                reader.feed(data)
+                reader.feed(data.removesuffix(_INTERRUPT))
                 while (request := reader.next_packet()) is not None:
                     self.requests.append(request)
                     replies = self._answer(request)
                     for raw in _default(request) if replies is None else replies:
+                        client.sendall(raw)
+                if data.endswith(_INTERRUPT):
+                    for raw in self._answer(_INTERRUPT) or ():
                         client.sendall(raw)
         except OSError:
             return

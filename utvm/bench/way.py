@@ -10,6 +10,7 @@ from utvm.bench.bench import Bench
 from utvm.boards import Board, Kind
 from utvm.choice import Wish
 from utvm.config import Record, checked
+from utvm.probe.usb import Probe
 
 _BlockT = TypeVar("_BlockT", bound=Record)
 
@@ -73,8 +74,8 @@ class Found:
         capabilities: what suites may need and it has.
         driver: the tool that drives it: a key of a report's ``tools``, or nothing that is listed there.
         start: puts it on the bench.
-        probe: the kind of its probe on USB.
-        serial: of its probe.
+        probe: the probe on this computer's USB that drives it.
+        serial: of its probe, there or not.
     """
 
     board: Board
@@ -82,13 +83,13 @@ class Found:
     capabilities: frozenset[str]
     driver: str
     start: Callable[[Setup], Bench]
-    probe: str = ""
+    probe: Probe | None = None
     serial: str = ""
 
     @property
     def identity(self) -> BoardIdentity:
         """Which board it is."""
-        return BoardIdentity(self.board.spoken, self.kind, self.probe, self.serial)
+        return BoardIdentity(self.board.spoken, self.kind, self.probe.kind if self.probe else "", self.serial)
 
     @contextlib.contextmanager
     def opened(self, log_directory: Path, say: Say = lambda _: None) -> Iterator[Bench]:

@@ -106,6 +106,9 @@ def run(_: Context, command: str, board: str = "", probe: str = "") -> int:
 
 def _extra(board: str, probe: str) -> "Extra | None":
     from utvm import boards
-    from utvm.environment.usb import extra_for
+    from utvm.environment.usb import extra_of
+    from utvm.probe.choice import probes_for
 
-    return extra_for(boards.load_chip(board) if board else None, probe) if board or probe else None
+    if not board and not probe:
+        return None
+    return extra_of(probes_for(boards.load_chip(board) if board else None, probe))

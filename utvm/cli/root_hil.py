@@ -9,7 +9,7 @@ from typing import get_args
 from rich.markup import escape
 
 from utvm import boards, hil
-from utvm.bench import choose
+from utvm.bench import Asked, choose
 from utvm.boards import PATH_VARIABLE
 from utvm.choice import BoardChoice, BoardFolders, ReportChoice
 from utvm.cli.opening import asked_of
@@ -23,6 +23,7 @@ from utvm.hil.plugin import REPORT_ROOT, report_root
 from utvm.hil.report import logs_beside
 from utvm.hil.suites import check_names
 from utvm.options import parts
+from utvm.probe.choice import NotPluggedIn
 from utvm.probe.virtual import UsbKind
 
 NIGHTLY_ROOT = REPORT_ROOT / "nightly"
@@ -48,11 +49,9 @@ def run_suites(where: BoardChoice, suites: str, reports: ReportChoice, place: st
     check_names(names)
     check_folder(report_root(reports))
     other = _other_place(place)
-    target = Target(board, where.kind, where.serial)
-    if usb:
-        target = _on_usb(target, usb, other)
-    elif other is None or not other.own_usb or not where.serial:
-        choose(board, asked_of(where))
+    asked = asked_of(where)
+    target = Target(board, asked.wish, asked.serial, wait=asked.wait)
+    target = _on_usb(target, usb, other) if usb else _chosen(target, asked, other)
     if other is None:
         return hil.run(where, reports, suites=names)
     code = other.run(_errand(where, target, names, reports))
@@ -60,6 +59,17 @@ def run_suites(where: BoardChoice, suites: str, reports: ReportChoice, place: st
         return ExitCode(code)
     except ValueError:
         raise ProvisionError(f"the run in {place} came to no end of its own: exit code {code}") from None
+
+
+def _chosen(target: Target, asked: Asked, place: Place | None) -> Target:
+    """Return the target with the probe on this computer's USB that drives it, where one does."""
+    try:
+        found = choose(target.board, asked)
+    except NotPluggedIn:
+        if place is None or not place.own_usb or not target.serial:
+            raise
+        return target  # it may be on the place's own USB
+    return dataclasses.replace(target, probe=found.probe, serial=found.serial if found.probe else target.serial)
 
 
 def _on_usb(target: Target, usb: str, place: Place | None) -> Target:

@@ -1,13 +1,18 @@
-"""Choosing the board that is meant: one that is plugged in, or a virtual one, on USB or not."""
+"""Choosing the probe that is meant, for whoever drives it: here, in a container, or in a virtual machine."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from utvm import boards
 from utvm.boards import Board, ProbeMatch
 from utvm.choice import Wish
 from utvm.errors import ConfigError, ProbeError
 from utvm.lock import hold
 from utvm.probe.usb import Probe, ProbeId, detect
+
+
+class NotPluggedIn(ProbeError):
+    """The probe that was asked for is not on this computer's USB."""
 
 
 def ids_of(board: Board) -> list[ProbeId]:
@@ -20,6 +25,31 @@ def match_of(board: Board, probe: Probe) -> ProbeMatch | None:
     numbers = (probe.vendor, probe.product)
     of_its_kind = board.virtual_probes if probe.virtual else board.probes
     return next((match for match in of_its_kind if (match.vendor, match.product) == numbers), None)
+
+
+def probes_for(board: Board | None, serial: str) -> tuple[Probe, ...]:
+    """Return the probes of a board or a serial number, for whoever is to drive any of them.
+
+    Args:
+        board: whose; None for those of all boards.
+
+    Raises:
+        ConfigError: no probe belongs to that board.
+        ProbeError: there is none, or none that the user may open.
+    """
+    if board is not None and not board.physical:
+        raise ConfigError(f"{board.name} is emulated: it has no probe", "leave out --board")
+    known = (board,) if board else boards.probed()
+    detection = detect([each for one in known for each in ids_of(one)])
+    fitting = [probe for probe in detection.probes if any(match_of(one, probe) for one in known)]
+    problem = detection.problem or next((probe.problem for probe in fitting if not probe.serial), "")
+    found = tuple(probe for probe in fitting if serial in ("", probe.serial))
+    if not found:
+        which = f"probe {serial}" if serial else f"probe for {board.name}" if board else "probe"
+        raise ProbeError(f"there is no {which}: {problem or 'none is plugged in'}", "see ./inv board.detect")
+    if all(each.problem for each in found):
+        raise ProbeError(f"the {found[0].spoken} cannot be used", found[0].problem)
+    return found
 
 
 def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
@@ -54,28 +84,35 @@ def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
     return found[0]
 
 
-def held(probe: Probe, wait: float, say: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
-    """Return the right to a probe, to be entered with ``with``: one process of this computer has it at a time.
+@contextlib.contextmanager
+def taken(board: Board, probe: Probe, wait: float, say: Callable[[str], None]) -> Iterator[Probe]:
+    """Have a probe to oneself for the length of a ``with`` block: one process of this computer has it at a time.
 
     Args:
+        probe: as :func:`find_probe` has chosen it.
         wait: seconds to wait in line for it.
         say: is told who has it, where it is to be waited for.
 
     Raises:
-        BoardError: on entering, when another one has it.
+        BoardError: another one has it.
+        ProbeError: it has been unplugged meanwhile.
     """
     name = f"{probe.kind} {probe.serial}"
-    return hold(name, patience=wait, waiting=lambda holder: say(f"waiting for {name}: {holder}"))
+    with hold(name, patience=wait, waiting=lambda holder: say(f"waiting for {name}, {holder}")):
+        # While we waited in line for it, it may have been plugged in anew.
+        now = find_probe(board, "virtual" if probe.virtual else "physical", probe.serial)
+        assert now
+        yield now
 
 
-def _not_there(board: Board, serial: str, problem: str, known: list[Probe]) -> ProbeError:
+def _not_there(board: Board, serial: str, problem: str, known: list[Probe]) -> NotPluggedIn:
     reason = problem or "none is plugged in"
     if serial and known:
         reason = f"plugged in: {', '.join(each.spoken for each in known)}"
     elif known:
         reason = f"what is plugged in is virtual: {', '.join(each.spoken for each in known)}"
     which = f"probe {serial}" if serial else f"probe for {board.name}"
-    return ProbeError(f"there is no {which}: {reason}", "see ./inv board.detect, or use --virtual")
+    return NotPluggedIn(f"there is no {which}: {reason}", "see ./inv board.detect, or use --virtual")
 
 
 def _check_usable(probe: Probe, wish: Wish, known: list[Probe]) -> None:

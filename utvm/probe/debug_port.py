@@ -4,7 +4,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
-from utvm.errors import ProbeError
+from utvm.errors import BoardError, ProbeError
 from utvm.probe.gdb import GdbClient
 
 _HALT_TIMEOUT = 5.0  # Seconds.
@@ -38,7 +38,13 @@ class DebugPort(ABC):
     def access(self) -> Iterator[None]:
         """Reach memory and breakpoints for the length of a ``with`` block; a core stands still if it must."""
         running = not self._live and self.halt()
-        yield
+        try:
+            yield
+        except BoardError:
+            # A refusal is an answer: the core goes on as after any other. One that is not answered has no link.
+            if running:
+                self.gdb.resume()
+            raise
         if running:
             self.gdb.resume()
 
@@ -75,8 +81,10 @@ class QemuPort(DebugPort):
     def write_word(self, address: int, value: int) -> None:
         """Write 32 bits as a core does: what the stub writes otherwise does not reach peripherals."""
         self.gdb.set_mode("Qqemu.PhyMemMode:1")
-        super().write_word(address, value)
-        self.gdb.set_mode("Qqemu.PhyMemMode:0")
+        try:
+            super().write_word(address, value)
+        finally:
+            self.gdb.set_mode("Qqemu.PhyMemMode:0")
 
     def reset(self, *, halt: bool) -> None:
         """Reset the machine; its memory stays as it is."""

@@ -1,13 +1,12 @@
 """A board on this computer's USB, behind a probe that OpenOCD drives."""
 
-import dataclasses
 from typing import Literal
 
 from utvm.bench.bench import Bench
 from utvm.bench.openocd import check_identity, open_console, start_openocd
 from utvm.bench.way import Asked, Found, Setup, Way
 from utvm.boards import Board
-from utvm.probe.choice import find_probe, held, match_of
+from utvm.probe.choice import find_probe, match_of, taken
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.probe.usb import Probe, serial_ports
 
@@ -17,31 +16,23 @@ def _find(board: Board, asked: Asked) -> Found | None:
     if probe is None:
         return None
     kind = _kind(probe)
-    again = dataclasses.replace(asked, wish=kind, serial=probe.serial)
-    return Found(
-        board,
-        kind,
-        board.capabilities_of(kind, match_of(board, probe)),
-        "openocd",
-        lambda setup: _start(board, probe, again, setup),
-        probe.kind,
-        probe.serial,
-    )
+    able = board.capabilities_of(kind, match_of(board, probe))
+
+    def start(setup: Setup) -> Bench:
+        return _start(board, setup.stack.enter_context(taken(board, probe, asked.wait, setup.say)), setup)
+
+    return Found(board, kind, able, "openocd", start, probe, probe.serial)
 
 
 def _kind(probe: Probe) -> Literal["virtual", "physical"]:
     return "virtual" if probe.virtual else "physical"
 
 
-def _start(board: Board, chosen: Probe, asked: Asked, setup: Setup) -> Bench:
+def _start(board: Board, probe: Probe, setup: Setup) -> Bench:
     """Start OpenOCD on a probe: that of a physical board, or one of a virtual board that says so."""
-    setup.stack.enter_context(held(chosen, asked.wait, setup.say))
-    # While we waited in line for it, it may have been plugged in anew.
-    probe = find_probe(board, asked.wish, asked.serial)
     physical = board.physical
-    assert physical and probe
     match = match_of(board, probe)
-    assert match
+    assert physical and match
     kind = _kind(probe)
     able = board.capabilities_of(kind, match)
     openocd, gdb = start_openocd(setup, board, [physical.select_serial.format(serial=probe.serial)], match.openocd)

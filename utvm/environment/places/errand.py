@@ -7,6 +7,7 @@ from typing import Protocol
 
 from utvm.boards import Board
 from utvm.choice import Wish
+from utvm.probe.usb import Probe
 from utvm.probe.virtual import UsbKind
 
 
@@ -16,13 +17,17 @@ class Target:
 
     Attributes:
         serial: of its probe; empty where any will do.
+        probe: the one on this computer's USB that was chosen; None where that is none.
         usb: the virtual board stays on this computer, and this probe of it is on the place's USB.
+        wait: seconds to wait in line for that probe.
     """
 
     board: Board
     wish: Wish
     serial: str
+    probe: Probe | None = None
     usb: UsbKind | None = None
+    wait: float = 0.0
 
 
 @dataclass(frozen=True)

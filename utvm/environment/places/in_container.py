@@ -8,11 +8,10 @@ from utvm.environment import container, engine
 from utvm.environment.build import tags
 from utvm.environment.container import Extra
 from utvm.environment.locked import load_locked
-from utvm.environment.places.errand import Errand, Target
+from utvm.environment.places.errand import Errand
 from utvm.environment.python_layer import CHECKOUT
-from utvm.environment.usb import extra_for
+from utvm.environment.usb import extra_of
 from utvm.errors import ConfigError
-from utvm.probe.choice import find_probe
 from utvm.toolchain import ROOT
 
 _OTHERS = PurePosixPath("/mnt")
@@ -28,7 +27,6 @@ class InContainer:
 
         Raises:
             ConfigError: a folder to be written cannot be made; the locks are wrong.
-            ProbeError: the probe that it would drive cannot be used.
             ProvisionError: no engine answers, or it has no image for the checkout's locks.
             KeyboardInterrupt: interrupted.
         """
@@ -42,19 +40,11 @@ class InContainer:
                 ) from error
         places = _called(errand.folders)
         more = {str(path): name for path, name in places.items() if ROOT not in path.parents}
-        devices = _devices(errand.target)
+        # Whoever drives the probe in there locks it for all of this computer.
+        devices = extra_of([errand.target.probe]) if errand.target.probe else Extra()
         extra = dataclasses.replace(devices, folders={**devices.folders, **more})
         with engine.connected() as client:
             return container.run(client, tags(load_locked())[0], ["./inv", *errand.spelled(places)], extra)
-
-
-def _devices(target: Target) -> Extra:
-    """Return what drives the board that is plugged in here, where one is meant."""
-    if target.board.physical:
-        probe = find_probe(target.board, target.wish, target.serial)
-        if probe is not None:
-            return extra_for(target.board, probe.serial)
-    return Extra()
 
 
 def _called(folders: Sequence[Path]) -> dict[Path, str]:

@@ -15,8 +15,9 @@ from utvm.environment.machine.settings import Plug
 from utvm.environment.places.errand import Errand, Target
 from utvm.environment.places.here import told_where
 from utvm.environment.python_layer import CHECKOUT
-from utvm.environment.usb import filters_for
+from utvm.environment.usb import filter_of
 from utvm.errors import ConfigError, ProbeError, ProvisionError
+from utvm.probe.choice import taken
 from utvm.probe.virtual import UsbProbe, start_virtual
 from utvm.toolchain import ROOT
 
@@ -40,6 +41,7 @@ class InMachine:
     own_usb = True
 
     def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
         self._machine = Machine(say=say)
 
     def run(self, errand: Errand) -> int:
@@ -47,6 +49,7 @@ class InMachine:
 
         Raises:
             ConfigError: a board that has no probe is to be plugged in by one.
+            BoardError: another process uses the probe that it would be lent.
             ProbeError: the machine does not see the probe that was plugged in.
             ProvisionError: the machine cannot be had, or the connection broke.
             KeyboardInterrupt: interrupted.
@@ -82,20 +85,16 @@ class InMachine:
     @contextlib.contextmanager
     def _plugged_in(self, target: Target) -> Iterator[None]:
         """Have the probe that is meant on the machine's USB."""
-        board = target.board
-        if not board.physical or (target.wish == "virtual" and not target.serial):
-            yield
-            return
         with contextlib.ExitStack() as stack:
+            serials = []
             if target.usb:
-                stack.enter_context(self._virtual(board, target))
+                stack.enter_context(self._virtual(target.board, target))
                 serials = [target.serial]
-            else:
+            elif target.probe:
                 # One that is not here may be in the machine all the same: whoever listens at its plugs.
-                here = [each for each in filters_for(board, target.serial) if each.bus is not None]
-                for each in here:
-                    stack.enter_context(libvirt.lent(self._machine.records.name, each))
-                serials = [each.serial for each in here]
+                probe = stack.enter_context(taken(target.board, target.probe, target.wait, self._say))
+                stack.enter_context(libvirt.lent(self._machine.records.name, filter_of(probe)))
+                serials = [probe.serial]
             for serial in serials:
                 if self._machine.guest.run(["sh", "-c", _SEEN, "sh", serial]) != 0:
                     raise ProbeError(

@@ -1,0 +1,93 @@
+"""The table of ways: a further one, in one file, is found by every command with nothing else changed."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from models.digits import quantize
+from tests.cli.running import inv
+from utvm import boards
+from utvm.bench import choose, serving, table
+from utvm.bench.way import Asked
+from utvm.errors import ConfigError
+
+Inv = Callable[..., str]
+
+
+def _on_shelf(folder: Path, **shelf: object) -> Path:
+    """Return the folder of a board whose file knows of the further way."""
+    target = folder / "shelved"
+    shutil.copytree(boards.load("mps2-an500").directory, target)
+    content = yaml.safe_load((target / "board.yaml").read_text())
+    content |= {"name": "shelved", "ways": {"shelf": {"place": 3, **shelf}}}
+    (target / "board.yaml").write_text(yaml.safe_dump(content))
+    return target
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Inv:
+    """Runs a command where a package with the way is installed; returns what it said."""
+    packages = tmp_path / "packages"
+    described = packages / "shelf-1.dist-info"
+    described.mkdir(parents=True)
+    shutil.copy(Path(__file__).with_name("shelf.py"), packages / "utvm_shelf.py")
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf\nVersion: 1\n")
+    (described / "entry_points.txt").write_text("[utvm.ways]\nshelf = utvm_shelf:WAY\n")
+
+    def run(*words: object, code: int = 0) -> str:
+        done = inv(*map(str, words), PYTHONPATH=str(packages))
+        said = done.stdout + done.stderr
+        assert done.returncode == code, said
+        return said
+
+    return run
+
+
+def test_the_folder_is_the_table_and_says_who_goes_first() -> None:
+    assert [way.name for way in table()] == ["usb", "model", "spike", "qemu", "process"]
+    reached = {name: [way.name for way in serving(boards.load(name))] for name in boards.project_names()}
+    assert reached["stm32f746"] == ["usb", "model"]
+    assert reached["pynq-z1"] == ["usb", "qemu"]
+    assert reached["riscv-spike"] == ["spike", "qemu"]
+    assert reached["host"] == ["process"]
+
+
+def test_a_way_that_is_not_installed_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"board\.yaml: ways\.shelf: there is no such way to a board") as caught:
+        choose(boards.load(str(_on_shelf(tmp_path))), Asked())
+    assert "qemu" in caught.value.hint
+
+
+def test_a_further_way_is_shown_and_reads_its_own_data(installed: Inv, tmp_path: Path) -> None:
+    good, bad = _on_shelf(tmp_path / "good"), _on_shelf(tmp_path / "bad", colour="red")
+    assert "on a shelf  in place 3" in installed("board.show", good)
+    (line,) = [
+        each for each in installed("board.list", f"--board-path={good.parent}").splitlines() if "shelved" in each
+    ]
+    assert "shelf, qemu" in line
+    said = installed("model.run", f"--model={quantize.MODEL}", f"--board={bad}", code=2)
+    assert "ways.shelf: colour: Extra inputs are not permitted" in said
+
+
+@pytest.mark.slow
+def test_a_further_way_drives_suites_and_models(installed: Inv, tmp_path: Path) -> None:
+    board = _on_shelf(tmp_path)
+    for command, *more in (
+        ("model.run",),
+        ("model.run", "--standing-alone"),
+        ("model.eval", "--samples=1"),
+        ("model.profile", f"--output={tmp_path}"),
+    ):
+        said = installed(command, f"--model={quantize.MODEL}", f"--board={board}", *more)
+        assert "VIRTUAL board on shelf 3" in " ".join(said.split()), command
+    said = installed("hil", f"--board={board}", "--suite=health", f"--report-dir={tmp_path / 'reports'}")
+    assert "VIRTUAL board on shelf 3" in said
+    assert '"serial": "SHELF-3"' in (tmp_path / "reports" / "latest" / "report.json").read_text()
+    boards_of_the_night = tmp_path / "nightly.yaml"
+    boards_of_the_night.write_text(f"boards:\n  - {{board: {board}, suites: [health], serial: SHELF-3}}\n")
+    assert "SHELF-3" in installed(
+        "nightly", f"--config={boards_of_the_night}", f"--report-dir={tmp_path / 'nights'}"
+    )

@@ -1,0 +1,90 @@
+"""A probe that is lent to the virtual machine: the one that a run here would take, and nobody else's meanwhile."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.probe.fake_usb import plug_in, use
+from utvm import boards, lock
+from utvm.bench import Asked, attach, choose
+from utvm.environment.places import in_machine
+from utvm.environment.places.errand import Errand, Target
+from utvm.environment.places.in_machine import InMachine
+from utvm.errors import BoardError
+
+
+class _Guest:
+    """A machine's inside that does as it is told."""
+
+    def run(self, _words: Sequence[str]) -> int:
+        return 0
+
+
+class _Machine:
+    """A machine that runs; what runs in it is a function here."""
+
+    class records:  # noqa: N801  a record with one field
+        name = "utvm-one"
+
+    guest = _Guest()
+    work: Callable[[], None]
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        pass
+
+    def up(self, patience: float) -> None:
+        pass
+
+    def run(self, _words: Sequence[str]) -> int:
+        type(self).work()
+        return 0
+
+
+@pytest.fixture
+def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One probe on a bus that is a stand-in; locks of a test's own; a virsh that lends what it is told to."""
+    use(tmp_path / "usb", monkeypatch.setattr)
+    plug_in(tmp_path / "usb", "1", "LENT-1")
+    monkeypatch.setattr(lock, "_SYSTEM_DIRECTORY", tmp_path)
+    monkeypatch.setattr(in_machine, "Machine", _Machine)
+    return tmp_path
+
+
+def _lend(calls: Path, fake: Callable[[str, str], None]) -> list[str]:
+    fake("virsh", f'echo "$4" >>{calls}; exit 0')
+    board = boards.load("stm32f746")
+    found = choose(board, Asked("physical"))
+    assert found.probe
+    target = Target(board, "physical", found.serial, found.probe)
+    assert InMachine(lambda _: None).run(Errand((("hil",),), target)) == 0
+    return calls.read_text().splitlines()
+
+
+def test_a_probe_that_is_lent_to_the_machine_is_busy_here(
+    bus: Path, tmp_path: Path, fake: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board, calls, worked = boards.load("stm32f746"), tmp_path / "calls", list[str]()
+
+    def work() -> None:
+        worked.extend(calls.read_text().splitlines())
+        with (
+            pytest.raises(BoardError, match="st-link LENT-1 is busy, held by"),
+            attach(board, "physical", log_directory=tmp_path),
+        ):
+            pass
+
+    monkeypatch.setattr(_Machine, "work", work, raising=False)
+    assert _lend(calls, fake) == ["attach-device", "detach-device"]
+    assert worked == ["attach-device"]
+    with lock.hold("st-link LENT-1"):
+        pass
+
+
+def test_one_that_a_run_here_uses_is_not_lent(
+    bus: Path, tmp_path: Path, fake: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Machine, "work", lambda: pytest.fail("the machine was set to work"), raising=False)
+    with lock.hold("st-link LENT-1"), pytest.raises(BoardError, match="st-link LENT-1 is busy"):
+        _lend(tmp_path / "calls", fake)
+    assert not (tmp_path / "calls").exists()
