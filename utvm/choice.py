@@ -3,6 +3,7 @@
 Each is an option of a command, and more besides: see :mod:`utvm.options`.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -40,6 +41,7 @@ class BoardChoice:
     Attributes:
         kind: one that is plugged in, the virtual one, or what there is.
         serial: of the probe; empty where any will do.
+        wait: seconds to wait in line for a physical one that somebody else uses.
     """
 
     board: str = option("", BOARD, spelled=_board)
@@ -49,6 +51,11 @@ class BoardChoice:
         virtual="use the virtual board even if a physical one is plugged in",
     )
     serial: str = option("", "serial number of the probe, where several are plugged in (see board.detect)")
+    wait: float = option(
+        0.0,
+        "wait in line for a physical board that is busy: for so many seconds, or until it is free",
+        bare=math.inf,
+    )
 
 
 @dataclass(frozen=True)

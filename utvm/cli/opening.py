@@ -19,7 +19,7 @@ from utvm.session.rpc_board import RpcBoard, on_bench
 
 def asked_of(where: BoardChoice) -> Asked:
     """Return what is wished for, where there are several of a board."""
-    return Asked(where.kind, where.serial)
+    return Asked(where.kind, where.serial, wait=where.wait)
 
 
 def find(where: BoardChoice) -> Found:

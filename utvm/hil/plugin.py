@@ -86,7 +86,7 @@ def pytest_configure(config: pytest.Config) -> None:
     reports = report_root(options.made(ReportChoice, vars(option)))
     logs = logs_beside(reports) / run_id
     display = Display(standard_output())
-    asked = Asked(choice.kind, choice.serial, option.latency_us)
+    asked = Asked(choice.kind, choice.serial, option.latency_us, choice.wait)
     keeper = Keeper(board, asked, logs, display.line)
     course = Course(keeper, display, run_id=run_id, started=started, report_root=reports)
     config.stash[_COURSE] = course
