@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "builtins.h"
 #include "link.h"
 #include "pipe.h"
 #include "server.h"
@@ -95,6 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size == 0u) {
     return 0;
   }
+  utvm_builtins_init();
   utvm_link_init();
   if ((data[0] & 1u) == 0u) {
     for (size_t index = 1u; index < size; index++) {

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "binary64.h"
-#include "builtins.h"
-#include "server.h"
+#include "clock.h"
+#include "functions.h"
 #include "utvm.h"
 
 #define ARGUMENTS 12u
@@ -72,7 +72,7 @@ static bool evaluate_once(evaluator_t *evaluator, const utvm_call_t *call, uint6
   while (good && (!enough)) {
     const uint64_t begin = utvm_cycles();
     for (uint32_t run = 0u; good && (run < evaluator->number); run++) {
-      good = utvm_function_call_plain(evaluator->function, call);
+      good = utvm_function_call(evaluator->function, call);
     }
     passed = utvm_cycles() - begin;
     enough = (passed >= evaluator->least_cycles) || (evaluator->number > (MOST_RUNS / 2u));
@@ -84,8 +84,7 @@ static bool evaluate_once(evaluator_t *evaluator, const utvm_call_t *call, uint6
   return good;
 }
 
-bool utvm_evaluate(uint64_t handle, const utvm_call_t *call) {
-  evaluator_t *evaluator = &evaluators[handle - UTVM_EVALUATOR_HANDLE];
+static bool evaluate(evaluator_t *evaluator, const utvm_call_t *call) {
   static uint8_t measured[MOST_REPEATS * SECONDS_BYTES];
   bool good = true;
   for (uint32_t repeat = 0u; good && (repeat < evaluator->repeats); repeat++) {
@@ -99,14 +98,27 @@ bool utvm_evaluate(uint64_t handle, const utvm_call_t *call) {
   return good;
 }
 
-uint64_t utvm_evaluator_function(uint64_t handle) {
-  uint64_t function = 0u;
-  if ((handle >= UTVM_EVALUATOR_HANDLE) && ((handle - UTVM_EVALUATOR_HANDLE) < UTVM_EVALUATORS)) {
-    function = evaluators[handle - UTVM_EVALUATOR_HANDLE].function;
+/* The evaluator that a handle is of; NULL where it is that of none. */
+static evaluator_t *evaluator_of(uint64_t handle) {
+  evaluator_t *found = NULL;
+  if ((handle >= UTVM_EVALUATOR_HANDLE) && ((handle - UTVM_EVALUATOR_HANDLE) < UTVM_EVALUATORS) &&
+      (evaluators[handle - UTVM_EVALUATOR_HANDLE].function != 0u)) {
+    found = &evaluators[handle - UTVM_EVALUATOR_HANDLE];
   }
-  return function;
+  return found;
 }
 
-void utvm_evaluator_free(uint64_t handle) {
-  evaluators[handle - UTVM_EVALUATOR_HANDLE].function = 0u;
+bool utvm_handle_free(uint64_t handle) {
+  evaluator_t *evaluator = evaluator_of(handle);
+  uint64_t function = handle;
+  if (evaluator != NULL) {
+    function = evaluator->function;
+    evaluator->function = 0u;
+  }
+  return utvm_function_free(function);
+}
+
+bool utvm_handle_call(uint64_t handle, const utvm_call_t *call) {
+  evaluator_t *evaluator = evaluator_of(handle);
+  return (evaluator != NULL) ? evaluate(evaluator, call) : utvm_function_call(handle, call);
 }

@@ -1,5 +1,5 @@
 /**
- * The functions that a client can call.
+ * The functions that a client can call: a list that is handed in, and the operators of the models.
  */
 #ifndef UTVM_FUNCTIONS_H
 #define UTVM_FUNCTIONS_H
@@ -7,18 +7,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "packet.h"
-#include "text.h"
+#include "call.h"
 
-/** A call. */
+/** A function and its name. */
 typedef struct {
-  const utvm_value_t *values; /**< its arguments */
-  uint32_t count;             /**< of them */
-  utvm_writer_t *reply;       /**< takes the result */
-  utvm_text_t *error;         /**< takes what is wrong */
-} utvm_call_t;
+  const char *name;
+  utvm_function_t run;
+} utvm_builtin_t;
 
-/** Forget everything that belongs to a client: handles, evaluators, the chosen program. */
+/**
+ * Take the list of built-in functions over, once, before anything else.
+ *
+ * @param uses  room for as many counts: how many handles of each are in use
+ */
+void utvm_functions_list(const utvm_builtin_t *list, uint32_t *uses, uint32_t count);
+
+/** Forget all handles. */
 void utvm_functions_reset(void);
 
 /** Return the handle of a function, or 0 where there is none of that name. Each is to be given back. */
@@ -30,15 +34,10 @@ bool utvm_function_free(uint64_t handle);
 /** Call a function; returns false where the error tells what is wrong. */
 bool utvm_function_call(uint64_t handle, const utvm_call_t *call);
 
-/**
- * Find a tensor's bytes.
- *
- * @param bytes  how many are needed
- * @return NULL, and the error says why, where they do not lie in one block of memory
- */
-uint8_t *utvm_tensor_bytes(const utvm_tensor_t *tensor, uint64_t bytes, utvm_text_t *error);
+/** ffi.SystemLib(): the module that all functions are in. */
+bool utvm_tell_library(const utvm_call_t *call);
 
-/** How many calls have been made since reset, those that failed counted. */
-uint32_t utvm_function_calls(void);
+/** tvm.rpc.server.ModuleGetFunction(module, name, ...): a function of it. */
+bool utvm_get_from_library(const utvm_call_t *call);
 
 #endif

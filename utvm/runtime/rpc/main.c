@@ -1,4 +1,5 @@
 /* The RPC executor: a host asks, over whatever stream of bytes, and the board answers. */
+#include "builtins.h"
 #include "link.h"
 #include "pipe.h"
 #include "utvm.h"
@@ -7,6 +8,7 @@ void utvm_main(void) {
   static const char words[] = "utvm: " UTVM_BOARD_NAME " is up";
   utvm_port_init();
   utvm_cycles_start();
+  utvm_builtins_init();
   utvm_link_init();
   utvm_link_log(words, (uint32_t)sizeof words - 1u);
   for (;;) {

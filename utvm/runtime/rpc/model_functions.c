@@ -1,10 +1,10 @@
-/* What a client does with models and with their operators. */
+/* What a client does with models. */
+#include "model_functions.h"
+
 #include <stddef.h>
 #include <string.h>
 
-#include "builtins.h"
-#include "memory.h"
-#include "stats.h"
+#include "clock.h"
 #include "utvm.h"
 
 #define MOST_STEPS 64u /* in one answer */
@@ -37,18 +37,6 @@ static void describe(utvm_text_t *text, uint8_t code, uint8_t bits, const int64_
     utvm_text_add_number(text, (shape != NULL) ? shape[index] : (int64_t)extents[index]);
   }
   utvm_text_add(text, "]");
-}
-
-uint8_t *utvm_tensor_bytes(const utvm_tensor_t *tensor, uint64_t bytes, utvm_text_t *error) {
-  uint8_t *address = NULL;
-  if (tensor->address <= UINTPTR_MAX) {
-    address = (uint8_t *)(uintptr_t)tensor->address;
-  }
-  if ((bytes > 0u) && (utvm_memory_room(address) < bytes)) {
-    utvm_text_add(error, "the tensor is not in the board's memory, or has been freed");
-    address = NULL;
-  }
-  return address;
 }
 
 /* Find the bytes of an input or output in a call (index, tensor), and of the tensor. */
@@ -216,40 +204,4 @@ bool utvm_limit_time(const utvm_call_t *call) {
     utvm_write_result(call->reply, UTVM_TYPE_NONE, 0u);
   }
   return good || utvm_refuse(call, "the argument is a number of milliseconds, 0 for no limit");
-}
-
-bool utvm_tell_stats(const utvm_call_t *call) {
-  utvm_text_t text;
-  utvm_stats_write(&text);
-  utvm_write_result_bytes(call->reply, UTVM_TYPE_TEXT, text.bytes, text.length);
-  return true;
-}
-
-bool utvm_run_operator(const utvm_operator_t *operation, const utvm_call_t *call) {
-  void *tensors[UTVM_ARGUMENTS];
-  bool good = (call->count == operation->count) && (call->count <= (uint32_t)UTVM_ARGUMENTS);
-  if (!good) {
-    (void)utvm_refuse(call, "the operator takes another number of tensors: ");
-    utvm_text_add_number(call->error, (int64_t)operation->count);
-  }
-  for (uint32_t index = 0u; good && (index < call->count); index++) {
-    const utvm_tensor_t *tensor = &call->values[index].tensor;
-    good = (call->values[index].type == UTVM_TYPE_TENSOR) && (tensor->bytes == operation->bytes[index]);
-    if (!good) {
-      (void)utvm_refuse(call, "the operator needs a tensor of ");
-      utvm_text_add_number(call->error, (int64_t)operation->bytes[index]);
-      utvm_text_add(call->error, " bytes as argument ");
-      utvm_text_add_number(call->error, (int64_t)index);
-    } else {
-      tensors[index] = utvm_tensor_bytes(tensor, tensor->bytes, call->error);
-      good = tensors[index] != NULL;
-    }
-  }
-  if (good) {
-    utvm_run_begins(utvm_program_count, (uint32_t)(operation - utvm_operators));
-    operation->run(tensors);
-    utvm_run_ends();
-    utvm_write_result(call->reply, UTVM_TYPE_NONE, 0u);
-  }
-  return good;
 }

@@ -4,18 +4,27 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "evaluators.h"
 #include "functions.h"
 #include "memory.h"
+#include "model_functions.h"
 #include "packet.h"
 #include "text.h"
 #include "utvm.h"
 
 static utvm_value_t values[UTVM_ARGUMENTS];
 static utvm_text_t error;
+static uint32_t calls_made;
 
 void utvm_server_reset(void) {
   utvm_memory_init(utvm_heap_start, (uint32_t)(utvm_heap_end - utvm_heap_start));
   utvm_functions_reset();
+  utvm_evaluators_reset();
+  utvm_models_reset();
+}
+
+uint32_t utvm_server_calls(void) {
+  return calls_made;
 }
 
 static bool starts_session(utvm_reader_t *reader, utvm_writer_t *reply) {
@@ -45,7 +54,8 @@ static bool calls(utvm_reader_t *reader, utvm_writer_t *reply) {
   if (reader->failed) {
     utvm_text_add(&error, "the call has more than 16 arguments, one of a type that boards do not know, or is broken");
   } else {
-    good = utvm_function_call(handle, &call);
+    calls_made++;
+    good = utvm_handle_call(handle, &call);
   }
   return good;
 }
@@ -145,7 +155,7 @@ static bool gets_function(uint32_t count, utvm_writer_t *reply) {
 }
 
 static bool frees_handle(uint64_t handle, utvm_writer_t *reply) {
-  const bool good = utvm_function_free(handle);
+  const bool good = utvm_handle_free(handle);
   if (good) {
     utvm_write_answer(reply, UTVM_TYPE_NONE, 0u);
   } else {

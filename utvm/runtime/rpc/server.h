@@ -19,4 +19,7 @@ void utvm_server_reset(void);
  */
 uint32_t utvm_server_answer(const uint8_t *request, uint32_t bytes, uint8_t *reply);
 
+/** How many calls have been made since reset, those that failed counted. */
+uint32_t utvm_server_calls(void);
+
 #endif

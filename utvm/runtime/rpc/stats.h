@@ -4,9 +4,9 @@
 #ifndef UTVM_STATS_H
 #define UTVM_STATS_H
 
-#include "text.h"
+#include "call.h"
 
-/** Write all counters as one JSON object; docs/rpc.md has its fields. */
-void utvm_stats_write(utvm_text_t *text);
+/** utvm.stats(): all counters as one JSON object; docs/rpc.md has its fields. */
+bool utvm_tell_stats(const utvm_call_t *call);
 
 #endif

@@ -1,0 +1,47 @@
+"""The files of the RPC executor stand one above the other: no two of them need each other."""
+
+import graphlib
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.conftest import FLAGS
+from utvm.process import run
+from utvm.runtime import DIRECTORY
+
+_RPC = DIRECTORY / "rpc"
+_INCLUDE = re.compile(r'^#include "(\w+)\.h"', re.MULTILINE)
+_MACROS = ['-DUTVM_BOARD_NAME="layers"', "-DUTVM_CLOCK_HZ=1000000u"]
+
+
+def _symbols(compiled: Path) -> tuple[set[str], set[str]]:
+    """Return what an object file defines and what it needs."""
+    defined, needed = set(), set()
+    for line in run(["nm", "-P", "-g", compiled]).splitlines():
+        name, kind, *_ = line.split()
+        (needed if kind == "U" else defined).add(name)
+    return defined, needed
+
+
+def test_no_circle_of_files(tmp_path: Path) -> None:
+    files = sorted(_RPC.glob("*.c"))
+    names = {path.stem for path in files}
+    symbols = {}
+    for path in files:
+        compiled = tmp_path / f"{path.stem}.o"
+        run(["gcc", *FLAGS, *_MACROS, "-c", "-o", compiled, path])
+        symbols[path.stem] = _symbols(compiled)
+    definer = {symbol: name for name, (defined, _) in symbols.items() for symbol in defined}
+    needs = {
+        name: {definer[symbol] for symbol in needed & definer.keys()} for name, (_, needed) in symbols.items()
+    }
+    for path in _RPC.glob("*.[ch]"):
+        included = set(_INCLUDE.findall(path.read_text(encoding="utf-8")))
+        needs.setdefault(path.stem, set()).update(included & (names) - {path.stem})
+    try:
+        order = list(graphlib.TopologicalSorter(needs).static_order())
+    except graphlib.CycleError as circle:
+        pytest.fail(f"these need each other: {' -> '.join(circle.args[1])}")
+    # The test has looked at something: what is called is found below what calls it.
+    assert order.index("text") < order.index("functions") < order.index("server") < order.index("main")
