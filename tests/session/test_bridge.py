@@ -91,6 +91,23 @@ def test_a_wrong_key_is_refused(client: StockClient, bridge: Bridge) -> None:
     client.connect(bridge, KEY)
 
 
+def test_without_a_key_any_client_is_welcome(client: StockClient, bench: Bench) -> None:
+    with serving(make_bridge(bench, key="")) as bridge:
+        for key in ("", KEY):
+            client.connect(bridge, key)
+            assert client("add_one(1)") == 2
+            client.leave()
+            assert eventually(lambda: free(bench))
+        client(f"plain = rpc.connect('127.0.0.1', {bridge.port})")
+        assert client("plain.get_function('test.add_one')(2)") == 3
+        client("plain = None")
+
+
+def test_a_client_without_a_key_is_refused_where_there_is_one(client: StockClient, bridge: Bridge) -> None:
+    with pytest.raises(ClientError, match="cannot find server that matches key"):
+        client(f"rpc.connect('127.0.0.1', {bridge.port})")
+
+
 def test_a_key_has_no_white_space(bench: Bench) -> None:
     with pytest.raises(ConfigError, match="white space"):
         make_bridge(bench, key="two words")

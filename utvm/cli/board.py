@@ -78,7 +78,7 @@ def virtual(
         "listen": "address to listen on (default: 127.0.0.1, this computer only; the protocol has no passwords)",
         "port": "TCP port (default: 9090; 0 takes any free one)",
         "tracker": "HOST:PORT of a TVM RPC tracker to register with",
-        "key": "RPC key of the board (default: its name)",
+        "key": "RPC key that a client must give (default: any client is welcome; at a tracker, the board's name)",
         "transport": "console (default), rtt or semihosting; for host: stdio (default) or tcp",
     },
 )

@@ -26,7 +26,7 @@ def serve_board(
         listen: address of the interface to listen on.
         port: TCP port, 0 for any free one.
         tracker: ``HOST:PORT`` of a TVM RPC tracker, or an empty string.
-        key: the board's RPC key, by default its name.
+        key: the board's RPC key; empty for none, and at a tracker for its name.
 
     Raises:
         UtvmError: whatever went wrong on the way.
@@ -38,7 +38,7 @@ def serve_board(
         bridge = Bridge(
             ready.board.connect,
             ready.board.restart,
-            key=key or choice.board,
+            key=key or (choice.board if where else ""),
             packet_limit=runtime.RPC_PACKET_BYTES,
             host=listen,
             port=port,
@@ -50,7 +50,8 @@ def serve_board(
             OUT.print("a VIRTUAL board has no time: time_evaluator tells clients a second for each instruction")
         # From the line on that promises it, not only while it serves.
         with contextlib.suppress(KeyboardInterrupt):
-            OUT.print(f"serving on {listen}:{bridge.port}, key {escape(bridge.key)}; Ctrl-C ends it")
+            whom = f"key {escape(bridge.key)}" if bridge.key else "any client"
+            OUT.print(f"serving on {listen}:{bridge.port}, {whom}; Ctrl-C ends it")
             bridge.serve()
 
 

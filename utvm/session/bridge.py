@@ -44,7 +44,8 @@ class Bridge:
     Args:
         connect: returns a link with a new session; called for each client.
         restart: resets the board and returns a link with a new session; called after trouble.
-        key: the board's RPC key. Without a tracker, a client must give it to ``rpc.connect``.
+        key: what a client must give to ``rpc.connect``, or with a tracker, what it asks the tracker for; empty,
+            without a tracker: any client is welcome.
         packet_limit: bytes of the longest packet that the board takes, without its length field.
         host: name or address of the interface to listen on.
         port: TCP port, 0 for any free one.
@@ -177,7 +178,7 @@ class Bridge:
         """Be a client's thread, from its handshake to its end."""
         try:
             key, timeout = connection.read_key(_HANDSHAKE_TIMEOUT)
-            if not (self._tracker.take(key) if self._tracker else key == self.key):
+            if not (self._tracker.take(key) if self._tracker else self.key in ("", key)):
                 self._log(f"{connection.name}: turned away, its key is {key!r}")
                 connection.refuse()
                 connection.say_farewell()
