@@ -134,6 +134,16 @@ def end_in_order_on_signals() -> None:
         signal.signal(number, interrupt)
 
 
+def end_undisturbed() -> None:
+    """Ignore Ctrl-C and SIGTERM from here on: how the run, or the process, ends is decided.
+
+    Without this, Python gives its handlers back while it ends, and a signal then ends it with an exit code of its
+    own; what it does to an ignored signal is nothing. :func:`end_in_order_on_signals` undoes it.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def interrupted() -> bool:
     """Whether such a signal has come since :func:`end_in_order_on_signals`.
 

@@ -129,6 +129,21 @@ def test_an_interruption_is_no_verdict_wherever_it_comes(comes: str, said: str) 
     assert (done.returncode, done.stderr) == (3, said)
 
 
+def test_an_interruption_after_a_command_does_not_change_how_it_ended() -> None:
+    code = (
+        "import os, signal, sys; sys.argv = ['inv', 'board.list']\n"
+        "class Last:\n"
+        "    def __del__(self, kill=os.kill, process=os.getpid(), number=signal.SIGINT):\n"
+        "        kill(process, number)\n"
+        # Python takes this away when it has given its handlers back.
+        "sys.last = Last()\n"
+        "from utvm.cli.__main__ import main; main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "stm32f746" in done.stdout
+
+
 @pytest.mark.parametrize(
     "words",
     [

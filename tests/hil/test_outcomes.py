@@ -275,6 +275,24 @@ def test_ctrl_c_lets_go_of_the_board_and_leaves_a_whole_report(run_suite: Runner
     assert not [path for path in done.reports.iterdir() if path.name.startswith(".")]
 
 
+# Interrupts while pytest puts its things away, while Python does, and when Python has given its handlers back.
+_AFTERWARDS = (
+    "import atexit, os, signal, sys\n"
+    "class Last:\n"
+    "    def __del__(self, kill=os.kill, process=os.getpid(), number={number}):\n        kill(process, number)\n"
+    "sys.last = Last()\n"
+    "atexit.register(Last.__del__, None)\n"
+    "def pytest_unconfigure():\n    Last.__del__(None)\n"
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_after_the_verdict_changes_nothing(run_suite: Runner, number: signal.Signals) -> None:
+    done = run_suite(_PASSING, files={"conftest.py": _AFTERWARDS.format(number=int(number))})
+    assert done.lines[-1].startswith("PASSED on a VIRTUAL stm32f746")
+    assert (done.exit_code, done.report["verdict"], done.stderr) == (0, "passed", "")
+
+
 _LOST = (
     "import os, signal\n"
     "class Field:\n    def __set_name__(self, owner, name): os.kill(os.getpid(), signal.SIGTERM)\n"

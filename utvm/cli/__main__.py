@@ -8,7 +8,7 @@ from invoke.program import Program
 
 import utvm
 from utvm.errors import ExitCode
-from utvm.process import end_in_order_on_signals
+from utvm.process import end_in_order_on_signals, end_undisturbed
 
 
 class _Inv(Program):
@@ -37,10 +37,13 @@ def main() -> None:
     program = _Inv(name="inv", binary="inv", namespace=tasks.namespace, version=utvm.__version__)
     end_in_order_on_signals()
     try:
-        program.run()
-    except SystemExit as end:
+        try:
+            program.run()
+        finally:
+            end_undisturbed()
+    except (SystemExit, KeyboardInterrupt) as end:
         # Invoke turns an interruption outside of a task into exit code 1, which here means that a test failed.
-        if isinstance(end.__context__, KeyboardInterrupt):
+        if isinstance(end, KeyboardInterrupt) or isinstance(end.__context__, KeyboardInterrupt):
             print("interrupted", file=sys.stderr)
             sys.exit(int(ExitCode.INFRASTRUCTURE))
         raise

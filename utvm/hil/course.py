@@ -14,7 +14,7 @@ from utvm.hil.display import Display
 from utvm.hil.figures import in_words
 from utvm.hil.recorder import Recorder, collection_failure
 from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Statistics, Verdict, decide
-from utvm.process import stop_if_interrupted
+from utvm.process import end_undisturbed, stop_if_interrupted
 from utvm.session.keeper import Keeper
 
 
@@ -187,6 +187,8 @@ class Course:
 
     def _finish(self, items: list[pytest.Item]) -> int:
         self._display.end()
+        # The report, the last line and the exit code are to say one thing.
+        end_undisturbed()
         verdict, trouble = decide(self._cases, trouble=self._trouble, interrupted=self._interrupted)
         done = {case.node for case in self._cases}
         reason = f"not run: {trouble.splitlines()[0]}" if trouble else "not run: the run stopped before it"

@@ -48,6 +48,9 @@ def run(
 ) -> ExitCode:
     """Run suites on a board, print progress and verdict, and write the report.
 
+    From the verdict on, Ctrl-C and SIGTERM are ignored: a program that goes on afterwards and is to be interrupted
+    calls :func:`utvm.process.end_in_order_on_signals`.
+
     Args:
         suites: names of suites; none means all.
         latency_us: microseconds that each command of a virtual probe takes.

@@ -18,6 +18,7 @@ from utvm.hil.nightly.display import NightlyDisplay
 from utvm.hil.nightly.plan import Turn
 from utvm.hil.nightly.results import BoardResult, NightlyReport
 from utvm.hil.report import new_run_id
+from utvm.process import end_undisturbed
 
 # What one run of all suites takes at most with what it starts, TVM and the emulator included, rounded up.
 _BYTES_A_BOARD = 2**30
@@ -59,6 +60,7 @@ def run(turns: Sequence[Turn], *, jobs: int, report_root: Path) -> ExitCode:
     began, sources = time.monotonic(), checkout.look()
     results: dict[str, BoardResult] = {}
     interrupted = _run_all(turns, jobs, folder, results, display)
+    end_undisturbed()
     whole = NightlyReport(
         run_id=run_id,
         started=f"{started:%Y-%m-%dT%H:%M:%SZ}",
