@@ -1,5 +1,6 @@
 """Files that are written where a user says: refused at once if that cannot be, and else written whole."""
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -59,5 +60,6 @@ def write_whole(path: Path, data: bytes) -> None:
         draft.write_bytes(data)
         draft.replace(path)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink()
         raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error

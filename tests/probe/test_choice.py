@@ -53,6 +53,18 @@ def test_two_boards_with_one_vendor_and_product_are_told_apart_by_serial(board: 
         find_probe(board, "auto", "123")
 
 
+def test_a_part_of_a_serial_number_names_no_probe(board: Board, plug: Plug) -> None:
+    longer = dataclasses.replace(ANOTHER, serial=f"{NUCLEO.serial}7")
+    plug(longer)
+    for part in (NUCLEO.serial, longer.serial[1:], longer.serial[:1], longer.serial.lower()):
+        with pytest.raises(ProbeError, match=f"no probe {part}: plugged in"):
+            find_probe(board, "auto", part)
+    for order in ((longer, NUCLEO), (NUCLEO, longer)):
+        plug(*order)
+        assert find_probe(board, "physical", NUCLEO.serial) == NUCLEO
+        assert find_probe(board, "physical", longer.serial) == longer
+
+
 def test_a_probe_without_readable_serial_is_not_guessed_at(board: Board, plug: Plug) -> None:
     plug(dataclasses.replace(NUCLEO, serial="", problem="you may not open it: udev rules"))
     with pytest.raises(ProbeError, match="no serial number") as caught:

@@ -205,6 +205,17 @@ def test_a_console_can_be_read_as_text_and_as_bytes(line: tuple[Console, int]) -
         console.read_until(b"x", 0.1)
 
 
+def test_a_console_that_is_cleared_forgets_what_came_with_a_text_too(line: tuple[Console, int]) -> None:
+    console, other = line
+    os.write(other, b"ready\nold")
+    assert console.read_until(b"ready\n", 60.0) == b"ready\n"
+    while console.received != b"old":  # It may have come in two parts.
+        console.received += console.read(60.0)
+    console.clear()
+    os.write(other, b"new")
+    assert read_all(console, 3) == b"new"
+
+
 @pytest.mark.parametrize(("asked", "wires"), [("none", 0), ("rts-cts", termios.CRTSCTS)])
 def test_a_console_controls_the_flow_as_asked(asked: FlowControl, wires: int) -> None:
     ours, theirs = pty.openpty()
