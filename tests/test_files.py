@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from utvm.files import write_whole
 from utvm.errors import ConfigError
+from utvm.files import write_whole
 
 
 @pytest.mark.parametrize("place", ["no-such-folder/file", "a-folder", "a-file/file"])

@@ -21,7 +21,7 @@ import platformdirs
 from utvm.drafts import draft, remove_tree
 from utvm.errors import ConfigError
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("utvm.cache")
 _SEAL = "seal"
 
 
@@ -107,6 +107,7 @@ class Cache:
         """
         entry = self.directory / key
         if is_sealed(entry, key):
+            _log.info("%s %s: was made before", self.directory.name, key[:12])
             return entry
         if not os.path.lexists(entry):
             return None
@@ -140,6 +141,7 @@ class Cache:
 
     def _made(self, key: str, make: Callable[[Path], None]) -> Path | None:
         """Make an entry and return its directory; None if somebody else's is there, and damaged."""
+        _log.info("%s %s: is not there, and is made", self.directory.name, key[:12])
         with contextlib.ExitStack() as open_things:
             try:
                 folder = open_things.enter_context(draft(self.directory))

@@ -9,8 +9,10 @@ killed outright, the kernel ends the service (``PR_SET_PDEATHSIG``).
 
 import contextlib
 import ctypes
+import logging
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -23,6 +25,7 @@ from utvm.errors import UtvmError
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_LOG = logging.getLogger("utvm.process")
 
 
 def die_with_parent() -> None:
@@ -55,6 +58,16 @@ def last_lines(log: Path, lines: int = 12) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
+class _Spoken:
+    """A command line as one would type it, worked out when it is written."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
+
+    def __str__(self) -> str:
+        return shlex.join(self._words)
+
+
 def run(
     command: Sequence[str | Path],
     *,
@@ -74,6 +87,7 @@ def run(
         error: with the tool's own last words.
     """
     words = [str(word) for word in command]
+    _LOG.debug("running %s", _Spoken(words))
     try:
         done = subprocess.run(
             words, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=timeout, check=False
@@ -83,6 +97,7 @@ def run(
     except subprocess.TimeoutExpired as cause:
         raise error(f"{words[0]} did not end within {timeout:g} s", hint) from cause
     if done.returncode != 0:
+        _LOG.info("%s ended with exit code %d", words[0], done.returncode)
         words_said = (done.stderr or done.stdout).strip()
         raise error(f"{Path(words[0]).name} failed with exit code {done.returncode}:\n{words_said}", hint)
     return done.stdout
@@ -211,7 +226,10 @@ class _Owned:
     def stop(self) -> None:
         """End the process and everything it started. Safe to call again."""
         if self._process is not None:
+            by_itself = not self.running
             end(self._process, self._stop_timeout)
+            how = "had ended" if by_itself else "was ended"
+            _LOG.info("%s, process %d, %s: %d", self.name, self.pid, how, self._process.returncode)
 
     def _start(self, stdin: int) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -231,6 +249,7 @@ class _Owned:
             raise self._error(
                 f"{self._command[0]} is not installed", "run ./inv doctor to see what is missing"
             ) from cause
+        _LOG.info("%s is process %d: %s", self.name, self.pid, _Spoken(self._command))
 
 
 class Job(_Owned):
@@ -290,6 +309,7 @@ class Service(_Owned):
         start_timeout: seconds until the health line must have appeared.
         stop_timeout: seconds between SIGTERM and SIGKILL.
         stdin: text handed to it on standard input.
+        says: the branch of our log that gets its lines as well, whenever it is looked after; by default none.
 
     Raises:
         error: on entering, when the process ends or stays silent instead of becoming ready; with the log's
@@ -308,8 +328,11 @@ class Service(_Owned):
         start_timeout: float = 60.0,
         stop_timeout: float = 2.0,
         stdin: str | None = None,
+        says: str = "",
     ) -> None:
         super().__init__(name, command, log, error, stop_timeout)
+        self._says = logging.getLogger(says) if says else None
+        self._lines_told = 0
         self._health = re.compile(health)
         self._hint = hint
         self._start_timeout = start_timeout
@@ -324,7 +347,13 @@ class Service(_Owned):
         except BaseException:
             self.stop()
             raise
+        self._tell()
         return self
+
+    def stop(self) -> None:
+        """End the process and everything it started. Safe to call again."""
+        super().stop()
+        self._tell()
 
     def ask(self, number: signal.Signals, answer: str, timeout: float = 60.0) -> None:
         """Send a signal and wait for what the process says to it.
@@ -352,6 +381,7 @@ class Service(_Owned):
 
     def check(self) -> None:
         """Raise the service's error if it has ended."""
+        self._tell()
         if not self.running:
             code = self._process.returncode if self._process else None
             raise self._error(
@@ -363,6 +393,14 @@ class Service(_Owned):
     def _lines(self) -> list[str]:
         """Return the log's lines; the last one only once it is complete."""
         return self.log.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+
+    def _tell(self) -> None:
+        """Hand on to our log what the process has said meanwhile."""
+        if self._says is not None and self._says.isEnabledFor(logging.DEBUG):
+            lines = self._lines() if self.log.exists() else []
+            for line in lines[self._lines_told :]:
+                self._says.debug("%s", line)
+            self._lines_told = len(lines)
 
     def _hand_over_stdin(self) -> None:
         if self._stdin is None or self._process is None or self._process.stdin is None:

@@ -166,6 +166,28 @@ def test_a_command_that_ctrl_c_ends_ends_so_as_soon_as_it_says_so(words: list[ob
     assert "Ctrl-C ends it" in done.stdout
 
 
+def test_the_log_goes_where_it_is_wanted(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    before = inv("--log-level", "process=info", "board.list")
+    after = inv("board.list", f"--log-file={file}")
+    assert re.fullmatch(r".* INFO    utvm\.process: this is process \d+: .*board\.list\n", before.stderr)
+    assert (after.stderr, before.stdout) == ("", after.stdout)
+    assert "utvm.process: this is process" in file.read_text()
+
+
+def test_a_log_that_cannot_be_is_wrong_usage(tmp_path: Path) -> None:
+    for words, said in (
+        (
+            ["--log-level=loud"],
+            "error: --log-level: 'loud' is no level\n  hint: use debug, info, warning, error\n",
+        ),
+        ([f"--log-file={tmp_path}"], f"error: {tmp_path}: the log cannot be written: Is a directory\n"),
+    ):
+        done = inv("board.list", *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(said)
+
+
 def test_debug_shows_where_an_error_comes_from() -> None:
     done = inv("--debug", "board.show", "no-such-board")
     assert "Traceback" in done.stderr

@@ -293,6 +293,17 @@ def test_an_interruption_after_the_verdict_changes_nothing(run_suite: Runner, nu
     assert (done.exit_code, done.report["verdict"], done.stderr) == (0, "passed", "")
 
 
+def test_a_run_keeps_its_log_and_pytest_s_own_options_see_it_too(run_suite: Runner) -> None:
+    suite = (
+        "import logging\ndef test_it(board):\n    logging.getLogger('utvm.probe.gdb').debug('-> m%x,%x', 16, 4)\n"
+    )
+    done = run_suite(suite, options=("--board=stm32f746", "--virtual", "--log-file=own", "--log-file-level=debug"))
+    (kept,) = (done.reports.parent / "logs").glob("*/utvm.log")
+    assert done.exit_code == 0
+    assert " DEBUG   utvm.probe.gdb: -> m10,4\n" in kept.read_text()
+    assert "-> m10,4" in (done.reports.parent.parent / "own").read_text()
+
+
 _LOST = (
     "import os, signal\n"
     "class Field:\n    def __set_name__(self, owner, name): os.kill(os.getpid(), signal.SIGTERM)\n"

@@ -4,15 +4,31 @@ import sys
 from pathlib import Path
 
 from invoke.exceptions import Exit, ParseError
+from invoke.parser.argument import Argument
 from invoke.program import Program
 
 import utvm
-from utvm.errors import ExitCode
+from utvm import log
+from utvm.errors import ConfigError, ExitCode
 from utvm.process import end_in_order_on_signals, end_undisturbed
 
 
 class _Inv(Program):
     """Invoke's program; a command line that cannot be understood ends with the exit code for wrong usage."""
+
+    def core_args(self) -> list[Argument]:
+        return [
+            *super().core_args(),
+            Argument(names=("log-level",), help=f"Log {log.LEVELS}; default: the environment's {log.VARIABLE}."),
+            Argument(names=("log-file",), help="Log into this file, all unless --log-level says less."),
+        ]
+
+    def execute(self) -> None:
+        try:
+            log.begin(self.args["log-level"].value or "", self.args["log-file"].value or "")
+        except ConfigError as error:
+            raise Exit(f"error: {error}", int(error.exit_code)) from None
+        super().execute()
 
     def parse_core(self, argv: list[str] | None) -> None:
         try:

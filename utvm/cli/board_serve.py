@@ -11,6 +11,7 @@ from utvm.cli.choices import ExecutorChoice
 from utvm.cli.opening import opened
 from utvm.cli.output import LOGS, OUT
 from utvm.errors import ConfigError
+from utvm.log import printable
 from utvm.session.bridge import Bridge
 
 _LAST_PORT = 65535
@@ -63,4 +64,4 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _log(line: str) -> None:
-    OUT.print(escape(line), highlight=False)
+    OUT.print(escape(printable(line)), highlight=False)

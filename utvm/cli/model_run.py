@@ -26,6 +26,7 @@ from utvm.files import check_places, write_whole
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes
 from utvm.hil import provenance
+from utvm.log import kept_in
 from utvm.session import RunResult, StandingAlone
 from utvm.session.opening import open_session
 
@@ -59,7 +60,7 @@ def run_model(
     logs = LOGS / f"model.run-{os.getpid()}"
     if standing_alone:
         image = firmware.build(found.board, [library], "standing_alone", inputs)
-        with found.opened(logs, say) as bench:
+        with kept_in(logs), found.opened(logs, say) as bench:
             say(bench.describe())
             result = _listen(bench, image)
     else:

@@ -12,6 +12,7 @@ from utvm.cli.choices import ExecutorChoice
 from utvm.cli.model_library import check_named, executor_of
 from utvm.compiler import Library
 from utvm.firmware import Firmware
+from utvm.log import kept_in
 from utvm.runtime import Executor
 from utvm.session.opening import executor_for
 from utvm.session.rpc_board import RpcBoard, on_bench
@@ -79,7 +80,8 @@ def opened(
     """
     found = find(where)
     model = compiler.load(check_named(asked.model))
-    library = firmware.compile_for(found.board, model, executor=executor_of(asked.executor))
-    image = image_for(found, [library], "rpc", transport)
-    with found.opened(logs, log) as bench, on_bench(bench, image, log) as ready:
-        yield Opened(ready, library, found.board.clock_hz)
+    with kept_in(logs):
+        library = firmware.compile_for(found.board, model, executor=executor_of(asked.executor))
+        image = image_for(found, [library], "rpc", transport)
+        with found.opened(logs, log) as bench, on_bench(bench, image, log) as ready:
+            yield Opened(ready, library, found.board.clock_hz)

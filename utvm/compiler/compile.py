@@ -1,6 +1,7 @@
 """Compiling with a memory: a model that was compiled before is not compiled again."""
 
 import importlib.metadata
+import logging
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ from utvm.compiler.room import Room
 from utvm.compiler.target import ANY, Target
 from utvm.errors import ConfigError
 
+_LOG = logging.getLogger("utvm.compiler")
 _FILE = "library.json"
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "jinja2", "numpy", "onnx", "tflite")
 
@@ -50,7 +52,10 @@ def compile_model(
         raise ConfigError(f"there is no executor {executor!r}", "use aot or graph")
     symbol = library_name(name or model.name)
     memory = memory or Memory()
-    key = content_key(model.digest, symbol, repr(target), memory.text, executor, *_tools())
+    parts = (model.digest, symbol, repr(target), memory.text, executor, *_tools())
+    key = content_key(*parts)
+    # Of two logs, the part that differs is why the one run compiled what the other had.
+    _LOG.info("%s is library %s, by %s", symbol, key[:12], parts)
 
     def make(directory: Path) -> None:
         # TVM takes seconds to import, and is needed only here.

@@ -25,7 +25,7 @@ from utvm.environment.rootfs import Shape
 from utvm.environment.store import Progress, Store
 from utvm.errors import ProvisionError
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("utvm.environment")
 _LAYER = "layer.tar"
 _FACTS = "layer.json"
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from utvm import boards, options
+from utvm import boards, log, options
 from utvm.bench import Asked, Bench, capabilities_of
 from utvm.boards import Board
 from utvm.choice import BoardChoice, BoardFolders, ReportChoice
@@ -85,6 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
     run_id = new_run_id(started)
     reports = report_root(options.made(ReportChoice, vars(option)))
     logs = logs_beside(reports) / run_id
+    _begin_log(config, logs)
     display = Display(standard_output())
     asked = Asked(choice.kind, choice.serial, option.latency_us, choice.wait)
     keeper = Keeper(board, asked, logs, display.line)
@@ -92,6 +93,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_COURSE] = course
     config.pluginmanager.register(course, "utvm-course")
     config.pluginmanager.unregister(name="terminalreporter")
+
+
+def _begin_log(config: pytest.Config, folder: Path) -> None:
+    """Keep the run's log, and show what the environment asks for. Pytest's own options for logs see it too."""
+    kept = contextlib.ExitStack()
+    try:
+        log.begin("", "")
+        kept.enter_context(log.kept_in(folder))
+    except ConfigError as error:
+        raise pytest.UsageError(str(error)) from error
+    config.add_cleanup(kept.close)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -66,6 +66,8 @@ def run(
         # What is set there is for the project's own tests.
         "--override-ini=addopts=",
         "-pno:cacheprovider",
+        # It would keep every packet for a report that we do not show; the run has a log of its own.
+        "-pno:logging",
         *words(choice),
         *words(reports),
         f"--latency-us={latency_us}",

@@ -1,12 +1,15 @@
 """A connection to a GDB server: requests out, replies in, every wait with a timeout."""
 
+import logging
 import socket
 import time
 
 from utvm.errors import ProbeError
+from utvm.log import Shown
 from utvm.probe.packets import PacketError, PacketReader, encode
 
 _BREAK = b"\x03"
+_LOG = logging.getLogger("utvm.probe.gdb")
 
 
 class GdbLink:
@@ -32,6 +35,7 @@ class GdbLink:
             self._socket = socket.create_connection((host, port), timeout)
         except OSError as error:
             raise ProbeError(f"no GDB server at {self._peer}: {error}", self._advice) from error
+        _LOG.info("connected to %s", self._peer)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def close(self) -> None:
@@ -40,10 +44,13 @@ class GdbLink:
 
     def send(self, payload: bytes, timeout: float) -> None:
         """Send a packet; binary data in it is escaped already."""
+        if _LOG.isEnabledFor(logging.DEBUG):
+            _LOG.debug("-> %s", Shown(payload))
         self._transmit(encode(payload), timeout)
 
     def send_break(self) -> None:
         """Send the interrupt byte, which halts a running target."""
+        _LOG.debug("-> (interrupt)")
         self._transmit(_BREAK, 1.0)
 
     def receive(self, timeout: float) -> bytes | None:
@@ -55,6 +62,8 @@ class GdbLink:
             except PacketError as error:
                 raise ProbeError(f"the GDB server at {self._peer} sent garbage: {error}", self._advice) from error
             if payload is not None:
+                if _LOG.isEnabledFor(logging.DEBUG):
+                    _LOG.debug("<- %s", Shown(payload))
                 if self._acknowledging:
                     self._transmit(b"+", 1.0)
                 return payload

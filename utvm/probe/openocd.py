@@ -145,6 +145,7 @@ class OpenOcd:
             health=re.escape(_READY),
             error=ProbeError,
             start_timeout=self._start_timeout,
+            says="utvm.probe.openocd",
         )
 
     def _read_log(self) -> str:

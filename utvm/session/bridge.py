@@ -8,6 +8,7 @@ owner that stays. Clients are read in threads of their own; what they want done 
 """
 
 import contextlib
+import logging
 import socket
 import threading
 import time
@@ -26,6 +27,8 @@ from utvm.session.tracker import Registration
 from utvm.session.worker import BoardLink, BoardWorker
 
 __all__ = ["BoardLink", "Bridge"]
+
+_LOG = logging.getLogger("utvm.session.serve")
 
 _HANDSHAKE_TIMEOUT = 5.0  # Seconds.
 _FIRST_PACKET = 10.0  # Seconds from a client's handshake to its first packet: it holds the board meanwhile.
@@ -81,10 +84,10 @@ class Bridge:
         if len(key.split()) > 1 or key.strip() != key:
             raise ConfigError(f"the RPC key {key!r} holds white space", "clients could not name it")
         self.key = key
-        self._board = BoardWorker(connect, restart, call_timeout, log or (lambda _line: None))
+        self._say = log
+        self._board = BoardWorker(connect, restart, call_timeout, self._log)
         self._packet_limit = packet_limit
         self._stall_timeout = stall_timeout
-        self._log = log or (lambda _line: None)
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             self._listener = socket.create_server((host, port), family=family)
@@ -134,6 +137,11 @@ class Bridge:
         self._listener.close()
         if self._tracker:
             self._tracker.stop()
+
+    def _log(self, line: str) -> None:
+        _LOG.info("%s", line)
+        if self._say:
+            self._say(line)
 
     def _join(self, threads: Iterable[threading.Thread]) -> None:
         for thread in threads:

@@ -5,6 +5,7 @@ earlier session left on the wire is never taken for an answer. Requests are numb
 number once and repeats its answer when asked again, so that a request may be sent until its answer arrives.
 """
 
+import logging
 import random
 import struct
 import threading
@@ -15,11 +16,14 @@ from enum import IntEnum
 from typing import TypeVar
 
 from utvm.errors import BoardError, TransportError
+from utvm.log import Shown
 from utvm.session.framing import Deframer, encode
 from utvm.session.minrpc import name_of
 from utvm.session.transport import Transport
 
 _T = TypeVar("_T")
+_FRAMES = logging.getLogger("utvm.session.rpc")
+_BOARD = logging.getLogger("utvm.session.board")
 
 _HEADER = struct.Struct("<HB")  # session id, type
 _NUMBERED = struct.Struct("<BQ")  # number, length of the MinRPC packet that follows
@@ -221,6 +225,8 @@ class Link:
         return len(data)
 
     def _send(self, session: int, kind: _Type, body: bytes, *, after_reset: bool = False) -> None:
+        if _FRAMES.isEnabledFor(logging.DEBUG):
+            _FRAMES.debug("-> %04x %s, %d bytes: %s", session, kind.name, len(body), Shown(body))
         data = encode(_HEADER.pack(session, kind) + body, after_reset=after_reset)
         self._transport.write(data)
         self.bytes_sent += len(data)
@@ -249,9 +255,15 @@ class Link:
             return None
         found, kind = _HEADER.unpack_from(payload)
         body = payload[_HEADER.size :]
+        if _FRAMES.isEnabledFor(logging.DEBUG):
+            name = _Type(kind).name if kind in _Type.__members__.values() else f"type {kind}"
+            _FRAMES.debug("<- %04x %s, %d bytes: %s", found, name, len(body), Shown(body))
         if kind == _Type.LOG:
-            if self._on_log and found in (0, session):
-                self._on_log(body.decode(errors="replace"))
+            if found in (0, session):
+                said = body.decode(errors="replace")
+                _BOARD.info("%s", said)
+                if self._on_log:
+                    self._on_log(said)
             return None
         if kind == _Type.FAULT and found in (0, session):
             raise BoardFaulted(body)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from utvm.bench import Bench, Found
 from utvm.firmware import Firmware
+from utvm.log import kept_in
 from utvm.runtime import Executor
 from utvm.session.host_driven import HostDriven
 from utvm.session.rpc import RpcSession
@@ -43,7 +44,7 @@ def open_session(found: Found, firmware: Firmware, logs: Path, say: Callable[[st
     Raises:
         UtvmError: whatever went wrong on the way.
     """
-    with found.opened(logs, say) as bench:
+    with kept_in(logs), found.opened(logs, say) as bench:
         say(bench.describe())
         with session_on(bench, firmware) as session:
             yield session

@@ -1,0 +1,201 @@
+"""The log: who says what where, how much of it, and what becomes of a stranger's words."""
+
+import logging
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import utvm
+from tests.probe.fake_gdb_server import FakeGdbServer
+from utvm import log
+from utvm.cache import Cache
+from utvm.errors import ConfigError, ProbeError
+from utvm.probe.link import GdbLink
+from utvm.process import Service
+
+_PACKAGE = Path(utvm.__file__).parent
+
+
+def _kept(folder: Path) -> str:
+    return (folder / log.FILE).read_text(encoding="utf-8")
+
+
+def test_every_branch_is_used_and_every_logger_is_one() -> None:
+    named = re.compile(r'(?:getLogger\(|says=)"(utvm\.[\w.]+)"')
+    # A virtual board is a process of its own, with a log of its own.
+    used = {name for path in _PACKAGE.rglob("*.py") for name in named.findall(path.read_text(encoding="utf-8"))}
+    assert used == set(log.BRANCHES)
+
+
+def test_packets_to_and_from_a_gdb_server(tmp_path: Path) -> None:
+    with FakeGdbServer() as server, log.kept_in(tmp_path):
+        link = GdbLink("127.0.0.1", server.port, 5.0, "")
+        link.send(b"qSupported", 5.0)
+        assert link.receive(5.0)
+        link.send(b"X0,1000:" + bytes(4096), 5.0)
+        link.close()
+    said = _kept(tmp_path)
+    assert "utvm.probe.gdb: -> qSupported\n" in said
+    assert "utvm.probe.gdb: <- PacketSize=4000;qXfer" in said
+    # As much of a large one as tells what it is.
+    assert re.search(r"-> X0,1000:(\\x00)+ \.\.\. \(4104 bytes\)\n", said)
+
+
+def test_what_openocd_says_is_in_the_log_of_whoever_runs_it(tmp_path: Path) -> None:
+    code = "print('Info : hello', flush=True); print('ready', flush=True); import time; time.sleep(60)"
+    with log.kept_in(tmp_path):
+        service = Service(
+            "OpenOCD",
+            [sys.executable, "-c", code],
+            log=tmp_path / "openocd.log",
+            health="ready",
+            error=ProbeError,
+            says="utvm.probe.openocd",
+        )
+        with service:
+            assert "utvm.probe.openocd: Info : hello\n" in _kept(tmp_path)
+            pid = service.pid
+    said = _kept(tmp_path)
+    assert said.count("openocd: Info : hello") == 1
+    assert f"utvm.process: OpenOCD is process {pid}: " in said
+    assert f"utvm.process: OpenOCD, process {pid}, was ended: -15\n" in said
+
+
+@pytest.mark.parametrize(
+    "words", ["\x1b[2J\x07", "one\ntwo: a line of its own?", "\r\x00\x7f", "\u202e\u2028", "\x9b31m"]
+)
+def test_a_stranger_cannot_write_on_our_terminal_nor_lines_of_its_own(tmp_path: Path, words: str) -> None:
+    with log.kept_in(tmp_path):
+        logging.getLogger("utvm.session.board").info("%s", f"<{words}>")
+    (line,) = [line for line in _kept(tmp_path).split("\n") if "session.board" in line]
+    assert line.isprintable()
+    assert line.endswith(f"utvm.session.board: <{words.encode('unicode_escape').decode()}>")
+
+
+def test_a_stranger_cannot_do_it_in_another_program_s_log_either(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("utvm.session.board").warning("%s", "\x1b[2J")
+    assert caplog.messages == ["\\x1b[2J"]
+
+
+def test_a_program_that_logs_does_not_get_every_packet_of_a_run(tmp_path: Path) -> None:
+    code = (
+        "import logging, pathlib, sys; from utvm import log; logging.basicConfig(level=logging.INFO)\n"
+        "with log.kept_in(pathlib.Path(sys.argv[1])): logging.getLogger('utvm.probe.gdb').debug('-> m0,4')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert "-> m0,4" in _kept(tmp_path)
+
+
+def test_what_was_made_before_and_what_was_not(tmp_path: Path) -> None:
+    cache = Cache("things", tmp_path)
+    with log.kept_in(tmp_path):
+        for _ in range(2):
+            cache.fetch("0123456789abcdef", lambda folder: (folder / "a").touch())
+        (tmp_path / "things" / "0123456789abcdef" / "a").write_text("spoilt")
+        cache.find("0123456789abcdef")
+    told = re.findall(r"utvm\.cache: (.*)", _kept(tmp_path))
+    assert told == [
+        "things 0123456789ab: is not there, and is made",
+        "things 0123456789ab: was made before",
+        f"{tmp_path}/things/0123456789abcdef: damaged, not used; "
+        "it is set aside as 0123456789abcdef.damaged and made again",
+    ]
+
+
+class _Untouchable(bytes):
+    """Bytes that nobody may look at."""
+
+    def __getitem__(self, _: object) -> bytes:  # type: ignore[override]
+        raise AssertionError("a packet was worked out that nobody wants to see")
+
+
+def test_where_nobody_listens_no_packet_is_worked_out(tmp_path: Path) -> None:
+    with FakeGdbServer() as server:
+        link = GdbLink("127.0.0.1", server.port, 5.0, "")
+        link.send(_Untouchable(b"c"), 5.0)
+        with log.kept_in(tmp_path), pytest.raises(AssertionError, match="worked out"):
+            str(log.Shown(_Untouchable(b"c")))
+        assert not logging.getLogger("utvm.probe.gdb").isEnabledFor(logging.INFO)
+        link.send(_Untouchable(b"c"), 5.0)
+        link.close()
+
+
+def test_a_log_that_cannot_be_written_any_more_ends_no_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / log.FILE).symlink_to("/dev/full")
+    with log.kept_in(tmp_path):
+        for _ in range(3):
+            logging.getLogger("utvm.cache").info("anything")
+    assert capsys.readouterr().err.splitlines() == [
+        f"the log {tmp_path / log.FILE} ends here: [Errno 28] No space left on device"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("levels", "said"),
+    [
+        ("loud", "--log-level: 'loud' is no level"),
+        ("utvm.probe.gdb=", "--log-level: '' is no level"),
+        ("utvm.probe.gbd=debug", "--log-level: there is no branch 'utvm.probe.gbd'"),
+        ("pro=debug", "there is no branch 'pro'"),
+    ],
+)
+def test_a_wish_that_cannot_be_understood_is_refused(levels: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        log.begin(levels, "")
+
+
+_SPEAKING = (
+    "import logging, sys; from utvm import log\n"
+    "log.begin(*sys.argv[1:])\n"
+    "for branch in log.BRANCHES:\n"
+    "    for level in (logging.DEBUG, logging.INFO, logging.WARNING):\n"
+    "        logging.getLogger(branch).log(level, 'x')\n"
+)
+
+
+def _spoken(levels: str, variable: str = "", file: str = "") -> tuple[str, ...]:
+    """Return BRANCH.LEVEL of what is said on standard error, the introduction left out."""
+    done = subprocess.run(
+        [sys.executable, "-c", _SPEAKING, levels, file],
+        env=os.environ | {log.VARIABLE: variable},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return tuple(f"{name} {level}" for level, name in re.findall(r" (\w+) +utvm\.([\w.]+): x\n", done.stderr))
+
+
+@pytest.mark.parametrize(
+    ("levels", "variable", "debug", "info"),
+    [
+        ("", "", set(), set()),
+        ("info", "", set(), set(log.BRANCHES)),
+        ("", "debug", set(log.BRANCHES), set(log.BRANCHES)),
+        ("probe.gdb=debug", "debug", {"utvm.probe.gdb"}, {"utvm.probe.gdb"}),
+        (
+            "utvm.probe=debug,info,cache=error",
+            "",
+            {"utvm.probe.gdb", "utvm.probe.openocd"},
+            set(log.BRANCHES) - {"utvm.cache"},
+        ),
+    ],
+)
+def test_who_speaks_is_chosen_by_branch(levels: str, variable: str, debug: set[str], info: set[str]) -> None:
+    spoken = _spoken(levels, variable)
+    for level, expected in (("DEBUG", debug), ("INFO", info)):
+        assert {f"utvm.{name}" for name, told in map(str.split, spoken) if told == level} == expected
+
+
+def test_a_file_takes_everything_and_warnings_go_to_the_terminal_too(tmp_path: Path) -> None:
+    spoken = _spoken("", file=str(tmp_path / "deep" / "file"))
+    assert spoken == tuple(f"{branch.removeprefix('utvm.')} WARNING" for branch in log.BRANCHES)
+    lines = (tmp_path / "deep" / "file").read_text().splitlines()
+    assert len(lines) == 1 + 3 * len(log.BRANCHES)
+    assert re.fullmatch(r"[\d-]{10} [\d:]{8}\.\d{3} INFO    utvm\.process: this is process \d+: .*", lines[0])
