@@ -72,7 +72,9 @@ def test_figures_are_never_under_another_name(tmp_path: Path) -> None:
     text = page(path)
     assert "| tiny | `stm32f746` | e | 1,234,567 | 1 B | 2 B |" in text
     assert "| model | board | executor | instructions per sample | flash | RAM |" in text
-    assert "| `stm32f746` | VIRTUAL | 7 | 1 | 61 s of the computer's | 1,234 KiB/s of the computer's |" in text
+    assert (
+        "| `stm32f746` | VIRTUAL | none | 7 | 1 | 61 s of the computer's | 1,234 KiB/s of the computer's |" in text
+    )
     assert "- **suites**: seconds of the computer's" in text
     for name in ("ms", "cycles"):
         wrong = {**board, "models": [{**model, "figures": {name: 1}}]}

@@ -281,7 +281,15 @@ def test_terms_are_stated_everywhere(tmp_path: Path) -> None:
 
 
 def test_terms_that_nobody_stated_are_not_invented(package: Path) -> None:
-    assert (package / "LICENSE").read_text().count("SPDX-License-Identifier: NOASSERTION\n") == 2
+    licence = (package / "LICENSE").read_text()
+    assert licence.count("SPDX-License-Identifier: NOASSERTION\n") == 1
+    assert "to settle them with the owner of the model.\n" in licence
+
+
+def test_the_code_comes_with_the_text_of_its_licence(package: Path) -> None:
+    licence = (package / "LICENSE").read_text()
+    assert "All other files\n    SPDX-License-Identifier: Apache-2.0\n" in licence
+    assert licence.endswith((ROOT / "LICENSE").read_text().rstrip("\n") + "\n")
 
 
 @pytest.mark.parametrize(

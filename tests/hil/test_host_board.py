@@ -23,7 +23,14 @@ def test_what_needs_a_debug_port_is_said_not_to_be_on_this_board(tmp_path: Path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASSED on a PROCESS host" in done.stdout
     report = json.loads((tmp_path / "latest" / "report.json").read_text())
-    assert report["board"] == {"name": "host", "kind": "process", "probe": "", "serial": ""}
+    assert report["board"] == {
+        "id": "host",
+        "name": "host",
+        "settings": {},
+        "kind": "process",
+        "probe": "",
+        "serial": "",
+    }
     for test in report["tests"]:
         skipped = test["id"].startswith("flash::")
         assert test["outcome"] == ("skipped" if skipped else "passed"), test

@@ -78,7 +78,9 @@ def test_all_passed(run_suite: Runner) -> None:
     assert "stm32f746" in done.lines[0]
     assert done.lines[-1] == "PASSED on a VIRTUAL stm32f746: 2 passed; exit code 0"
     assert done.report["board"] == {
+        "id": "stm32f746",
         "name": "stm32f746",
+        "settings": {},
         "kind": "virtual",
         "probe": "fake probe",
         "serial": "FAKE-1",

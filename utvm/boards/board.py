@@ -15,6 +15,7 @@ from utvm.boards.parts import (
     MemoryRegion,
     Physical,
     ProbeMatch,
+    SiliconPart,
     Start,
     Timeouts,
     Virtual,
@@ -30,7 +31,7 @@ _SMALLEST_STACK = 512
 
 
 _OF_A_CHIP = ("interrupts", "memory", "layout", "console")
-_NOT_OF_A_PROCESS = (*_OF_A_CHIP, "cycle_counter", "start", "physical", "virtual", "settings")
+_NOT_OF_A_PROCESS = (*_OF_A_CHIP, "cycle_counter", "start", "physical", "virtual", "settings", "silicon")
 
 
 class Board(Record):
@@ -42,8 +43,9 @@ class Board(Record):
     ``cpu`` is a row of its toolchain's file; ``clock_hz`` is what its cycle counter counts in a second: for a chip
     the core clock that its port sets up. ``interrupts`` is the number of lines of its interrupt controller.
     ``cycle_counter`` says who counts: the architecture's own unit, or the board's port. ``ways`` holds, by name,
-    what further ways to reach it need to know; each reads its own part. ``choices`` are the settings that its file
-    offers, each with its values; ``settings`` says what was chosen.
+    what further ways to reach it need to know; each reads its own part. ``silicon`` says of each part that has met
+    a chip which one that was, and in which run. ``choices`` are the settings that its file offers, each with its
+    values; ``settings`` says what was chosen.
     """
 
     kind: Literal["chip", "process"] = "chip"
@@ -62,6 +64,7 @@ class Board(Record):
     physical: Physical | None = None
     virtual: Virtual = NOTHING_VIRTUAL
     ways: dict[str, dict[str, Any]] = Field({})
+    silicon: dict[SiliconPart, Annotated[str, Field(min_length=1)]] = Field({})
     directory: Path = Field(exclude=True)
     choices: dict[str, tuple[str, ...]] = Field({}, exclude=True)
     settings: dict[str, str] = Field({}, exclude=True)

@@ -11,6 +11,9 @@ from utvm.virtual.spec import Peripheral
 Kind = Literal["virtual", "physical", "process"]
 """What a board may be in the end."""
 
+SiliconPart = Literal["probe", "memory", "flash", "debugging", "clock", "console", "faults", "models"]
+"""The parts of a board that software can be wrong about; docs/bring-up.md says which suites show each."""
+
 _UNITS = {"K": 1024, "M": 1024 * 1024}
 
 

@@ -4,12 +4,13 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
 from utvm import boards
 from utvm.boards import Board, Emulator, Kind, MemoryRegion, Physical
+from utvm.boards.parts import SiliconPart
 from utvm.cli.output import OUT
 from utvm.config import Record, load_yaml
 from utvm.files import write_whole
@@ -139,12 +140,20 @@ def _describe(board: Board, known: frozenset[str]) -> _Described:
             for name, values in board.choices.items()
         ),
     ]
+    rows += _met(board)
     if board.physical:
         rows += [("physical", _probes(board.physical)), *_abilities(board, "physical", known)]
     emulator = board.virtual.emulator
     model = "[a software model of ours](virtual-boards.md) of the chip and its probe, driven by OpenOCD"
     rows += [("virtual", _emulation(emulator) if emulator else model), *_abilities(board, "virtual", known)]
     return _Described(board, tuple(rows), board.memory)
+
+
+def _met(board: Board) -> list[tuple[str, str]]:
+    """Return which of its parts have met a chip, each with which, and which have not."""
+    never = ", ".join(part for part in get_args(SiliconPart) if part not in board.silicon)
+    met = [(f"{part}: met a chip", words) for part, words in board.silicon.items()]
+    return [*met, *([("never met a chip", f"{never} ([bring-up.md](bring-up.md))")] if never else [])]
 
 
 def _probes(physical: Physical) -> str:

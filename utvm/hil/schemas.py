@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema
 
-from utvm.errors import ConfigError
+from utvm.files import write_whole
 from utvm.hil.figures import FIGURES
 from utvm.toolchain import ROOT
 
@@ -67,10 +67,7 @@ def write_schemas() -> None:
         ConfigError: one cannot be written.
     """
     for path in (REPORT, NIGHTLY):
-        try:
-            path.write_text(text(path), encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be written: {error.strerror}", "make it writable") from error
+        write_whole(path, text(path).encode())
 
 
 def _definitions() -> dict[str, object]:

