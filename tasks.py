@@ -13,10 +13,10 @@ NAMESPACES = {
     "model": "model",
     "firmware": "firmware",
     "docs": "docs",
-    "lock": "lock",
     "env": "env",
     "docker": "docker",
     "vm": "vm",
+    "cache": "cache",
 }
 
 # Invoke's own program, which knows neither this checkout's Python nor its exit codes.

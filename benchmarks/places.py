@@ -31,10 +31,10 @@ from utvm.toolchain import ROOT
 _BASE = "utvm-benchmark-base"
 _DOCKERFILE = f"""FROM {_BASE}
 COPY sources.list /etc/apt/sources.list
-COPY python.lock certificates /tmp/
+COPY requirements.txt certificates /tmp/
 RUN apt-get update && apt-get install --yes --no-install-recommends {{packages}}
 RUN python3 -m venv /opt/utvm && /opt/utvm/bin/pip install --cert /tmp/certificates --no-deps --require-hashes \\
-    -r /tmp/python.lock
+    -r /tmp/requirements.txt
 """
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 _SUITE = ("hil", "--board=stm32f746", "--suite=digits")
@@ -62,7 +62,8 @@ def _plain_builds(client: docker.DockerClient, folder: Path) -> list[_Plain]:
     bases = mirrors(locked.recipe.debian)
     sources = [f"deb {bases[archive]} {suite} main" for suite, archive in locked.recipe.debian.suites.items()]
     (folder / "sources.list").write_text("\n".join(sources) + "\n")
-    shutil.copyfile(ROOT / "provision" / "python.lock", folder / "python.lock")
+    lines = (f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n" for wheel in locked.wheels)
+    (folder / "requirements.txt").write_text("".join(lines))
     # A proxy of this computer's network may have a certificate of its own.
     shutil.copyfile(ssl.get_default_verify_paths().cafile or _CERTIFICATES, folder / "certificates")
     names = sorted({*locked.recipe.debian_packages, "python3-venv"})

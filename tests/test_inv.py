@@ -1,13 +1,19 @@
 """``./inv`` itself: what a machine that lacks something is told, and that a second start is a short one."""
 
+import contextlib
 import os
+import re
 import shutil
 import stat
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+import tasks
+from tests.environment.lock_maker import pylock
 from utvm.toolchain import ROOT
 
 
@@ -15,6 +21,7 @@ from utvm.toolchain import ROOT
 def checkout(tmp_path: Path) -> Path:
     """A checkout without .venv: what inv reads before it starts Python."""
     shutil.copy(ROOT / "inv", tmp_path / "inv")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path / "pyproject.toml")
     shutil.copytree(ROOT / "provision", tmp_path / "provision")
     return tmp_path
 
@@ -30,9 +37,9 @@ def _pretend(checkout: Path, **commands: str) -> dict[str, str]:
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
 
 
-def _inv(checkout: Path, env: dict[str, str], command: str = "--list") -> subprocess.CompletedProcess[str]:
+def _inv(checkout: Path, env: dict[str, str], words: Sequence[str] = ("hil",)) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [checkout / "inv", command],
+        [checkout / "inv", *words],
         env=env,
         capture_output=True,
         text=True,
@@ -56,7 +63,7 @@ def test_an_engine_is_found_where_a_user_s_path_does_not_go(checkout: Path) -> N
     env = _pretend(checkout, dpkg_query='[ "$3" = openocd ] || echo installed', id="echo 1000", sudo="exit 1")
     # As Debian's /etc/profile has it for users.
     env["PATH"] = f"{checkout / 'bin'}:/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games"
-    done = _inv(checkout, {key: value for key, value in env.items() if key != "DOCKER_HOST"}, "docker.build")
+    done = _inv(checkout, {key: value for key, value in env.items() if key != "DOCKER_HOST"}, ["docker.build"])
     assert done.returncode == 3
     assert "docker.io" not in done.stderr
     assert "openocd: drives debug probes" in done.stderr
@@ -74,8 +81,7 @@ def test_a_failing_apt_is_quoted_and_leaves_nothing_half_done(checkout: Path) ->
 
 @pytest.mark.slow
 def test_a_failing_pip_is_quoted_and_tried_again_next_time(checkout: Path) -> None:
-    lock = checkout / "provision" / "python.lock"
-    lock.write_text("six==1.17.0 --hash=sha256:" + "0" * 64 + "\n")
+    (checkout / "provision" / "pylock.toml").write_text(pylock(("six-1.17.0-py3-none-any.whl", "")))
     env = _pretend(checkout, dpkg_query="echo installed")
     done = _inv(checkout, env)
     assert done.returncode == 3
@@ -86,11 +92,96 @@ def test_a_failing_pip_is_quoted_and_tried_again_next_time(checkout: Path) -> No
 def test_a_system_without_dpkg_is_told_what_to_do(checkout: Path) -> None:
     folder = checkout / "bin"
     folder.mkdir()
-    for name in ("sh", "dirname", "mkdir", "cmp", "sed", "flock", "python3", "cat", "rm", "cp"):
-        (folder / name).symlink_to(shutil.which(name) or "")
+    for name in ("sh", "dirname", "mkdir", "cmp", "sed", "flock", "python3", "cat", "rm", "cp", "id"):
+        (folder / name).symlink_to(sys.executable if name == "python3" else shutil.which(name) or "")
     done = _inv(checkout, {**os.environ, "PATH": str(folder)})
     assert done.returncode == 3
     assert "not a Debian system" in done.stderr
+
+
+_LACKS_OPENOCD = '[ "$3" = openocd ] || echo installed'
+_APT = "echo apt-get $1 >>apt-was-here; exit 100"
+
+
+def test_a_python_that_is_not_supported_is_refused_before_anything_is_installed(checkout: Path) -> None:
+    python = "case $1 in --version) echo Python 3.9.2 ;; *) exit 1 ;; esac"
+    done = _inv(checkout, _pretend(checkout, dpkg_query="exit 1", id="echo 0", apt_get=_APT, python3=python))
+    assert done.returncode == 3
+    assert "Python 3.9.2 is not one of Python 3.10 to 3.14" in done.stderr
+    assert not (checkout / "apt-was-here").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "variable", "installs"),
+    [
+        (["hil"], None, True),
+        (["hil"], "yes", True),
+        (["hil"], "no", False),
+        (["--no-install", "hil"], "yes", False),
+        (["hil", "--board", "host", "--yes"], "no", True),
+        (["--list"], "yes", False),
+        (["hil", "--help"], "yes", False),
+        (["vm.status"], "yes", False),
+        (["env.diff", "a", "b"], "yes", False),
+        (["vm.snapshot"], None, False),
+        (["doctor"], None, False),
+        ([], None, False),
+    ],
+)
+def test_nothing_is_installed_that_was_not_allowed(
+    checkout: Path, words: list[str], variable: str | None, installs: bool
+) -> None:
+    env = _pretend(checkout, dpkg_query=_LACKS_OPENOCD, id="echo 0", apt_get=_APT, sudo="exit 1")
+    env.pop("UTVM_INSTALL", None)
+    done = _inv(checkout, env | ({"UTVM_INSTALL": variable} if variable else {}), words)
+    assert done.returncode == 3
+    assert "openocd: drives debug probes" in done.stderr
+    assert (checkout / "apt-was-here").exists() == installs
+    assert not (checkout / ".venv").exists()
+
+
+def test_what_may_be_installed_is_one_of_three_words(checkout: Path) -> None:
+    done = _inv(checkout, {**os.environ, "UTVM_INSTALL": "perhaps"})
+    assert done.returncode == 2
+    assert "it is ask, yes or no" in done.stderr
+
+
+@pytest.mark.parametrize(("answer", "installs"), [("", True), ("y", True), ("n", False), ("what?", False)])
+def test_on_a_terminal_it_asks(checkout: Path, answer: str, installs: bool) -> None:
+    env = _pretend(checkout, dpkg_query=_LACKS_OPENOCD, id="echo 0", apt_get=_APT, sudo="exit 1")
+    env.pop("UTVM_INSTALL", None)
+    ours, theirs = os.openpty()
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    with subprocess.Popen([checkout / "inv", "hil"], env=env, **streams) as process:
+        os.close(theirs)
+        os.write(ours, f"{answer}\n".encode())
+        said = b""
+        # A terminal whose other end is closed is an error to Linux.
+        with contextlib.suppress(OSError):
+            while more := os.read(ours, 4096):
+                said += more
+    os.close(ours)
+    assert process.returncode == 3
+    assert b"install that? [Y/n]" in said
+    assert (checkout / "apt-was-here").exists() == installs
+
+
+def test_a_command_that_only_prints_does_with_what_there_is(checkout: Path) -> None:
+    """With a .venv that is of other lists: it is neither made anew, nor are packages looked for."""
+    python = checkout / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "it was started: $*"\n')
+    python.chmod(0o755)
+    env = _pretend(checkout, dpkg_query="exit 1", apt_get=_APT)
+    done = _inv(checkout, env, ["vm.status"])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.rstrip().endswith("main() vm.status")
+
+
+def test_what_only_prints_is_a_command() -> None:
+    (line,) = re.findall(r"^ *(\*\.board\.list .*)\) return 0 ;;$", (ROOT / "inv").read_text(), re.M)
+    commands = set(tasks.namespace.task_names)
+    assert {word.removeprefix("*.") for word in line.split(" | ")} | {"vm.snapshot"} <= commands
 
 
 def test_a_second_start_does_not_install_again() -> None:

@@ -16,10 +16,9 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import platformdirs
-
 from utvm.drafts import draft, remove_tree
 from utvm.errors import ConfigError
+from utvm.kept import cache_root, use
 
 _log = logging.getLogger("utvm.cache")
 _SEAL = "seal"
@@ -97,7 +96,7 @@ class Cache:
     """
 
     def __init__(self, kind: str, root: Path | None = None) -> None:
-        self.directory = (root or Path(platformdirs.user_cache_dir("utvm"))) / kind
+        self.directory = (root or cache_root()) / kind
 
     def find(self, key: str) -> Path | None:
         """Return the entry's directory, or None if there is none; one that is not as it was made is set aside.
@@ -106,6 +105,7 @@ class Cache:
             ConfigError: there is a damaged one that cannot be set aside.
         """
         entry = self.directory / key
+        use(entry)
         if is_sealed(entry, key):
             _log.info("%s %s: was made before", self.directory.name, key[:12])
             return entry

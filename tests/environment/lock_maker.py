@@ -5,7 +5,7 @@ import hashlib
 from pathlib import Path
 
 from utvm.environment.debian import DebianLock, DebianPackage
-from utvm.environment.python_lock import Wheel, WheelLock
+from utvm.environment.python_lock import Wheel
 
 
 def deb(name: str, version: str = "1.0-1", content: bytes = b"", **other: str) -> DebianPackage:
@@ -28,12 +28,24 @@ def debian_lock(*packages: DebianPackage, day: int = 1) -> DebianLock:
 
 
 def wheel(name: str, version: str = "1.0") -> Wheel:
-    sha256 = hashlib.sha256(f"{name} {version}".encode()).hexdigest()
-    return Wheel(name=name, version=version, file=f"{name}-{version}-py3-none-any.whl", sha256=sha256)
+    """A wheel whose file has its name and version as content."""
+    content = f"{name} {version}".encode()
+    file = f"{name}-{version}-py3-none-any.whl"
+    return Wheel(
+        name=name, version=version, file=file, size=len(content), sha256=hashlib.sha256(content).hexdigest()
+    )
 
 
-def wheel_lock(*wheels: Wheel) -> WheelLock:
-    return WheelLock(wheels=wheels)
+def pylock(*files: tuple[str, str]) -> str:
+    """The text of a ``pylock.toml``: a package for each wheel that is named, with the marker beside it."""
+    parts = ['lock-version = "1.0"', 'created-by = "a test"']
+    for file, marker in files:
+        name, version, *_ = file.split("-")
+        sha256 = hashlib.sha256(file.encode()).hexdigest()
+        row = f'{{ path = "wheels/{file}", size = 1, hashes = {{ sha256 = "{sha256}" }} }}'
+        parts += ["[[packages]]", f'name = "{name}"', f'version = "{version}"', f"wheels = [{row}]"]
+        parts += [f'marker = "{marker}"'] if marker else []
+    return "\n".join(parts) + "\n"
 
 
 def files_in(folder: Path) -> list[str]:

@@ -19,7 +19,7 @@ import pytest
 
 from tests.environment.lock_maker import files_in
 from tests.processes import gone, may_make_mounts
-from utvm.environment import debian, python_lock
+from utvm.environment import debian
 from utvm.environment.locked import fetch, load_locked
 from utvm.environment.recipe import PROVISION, load_recipe
 from utvm.environment.store import Store
@@ -67,14 +67,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     head, _, rest = text.partition("  without:\n")
     (folder / "environment.yaml").write_text(head + "  without: {}\n  # Below" + rest.partition("\n  # Below")[2])
     (folder / "python.in").write_text("idna\n")
-    pins = (PROVISION / "python.lock").read_text().replace("\\\n", "\0").splitlines()
-    (folder / "python.lock").write_text(
-        next(pin for pin in pins if pin.startswith("idna==")).replace("\0", "\\\n")
-    )
+    head, *packages = (PROVISION / "pylock.toml").read_text().split("[[packages]]")
+    (idna,) = (package for package in packages if 'name = "idna"' in package)
+    (folder / "pylock.toml").write_text(f"{head}[[packages]]{idna}")
     recipe = load_recipe(folder)
     debian.write_lock(debian.resolve(recipe, debian.mirrors(recipe.debian)), folder / "debian.lock")
-    pinned = python_lock.pins(folder / "python.lock", recipe.python)
-    python_lock.write_lock(python_lock.resolve(recipe, pinned), folder / "wheels.lock")
     fetch(load_locked(folder), Store(folder.parent / "store"), None, "", machine=True)
     return folder
 

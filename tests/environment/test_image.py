@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.environment.lock_maker import deb, debian_lock, wheel, wheel_lock
+from tests.environment.lock_maker import deb, debian_lock, wheel
 from utvm.environment.image import Image, write_archive, write_image
 from utvm.environment.layer import Layer
 from utvm.environment.sbom import bill_of_materials
@@ -84,7 +84,7 @@ def test_older_engines_find_the_same_image(image: Image) -> None:
 
 def test_a_bill_names_every_package_by_its_hash() -> None:
     lock = debian_lock(deb("libstdc++6", "12.2.0-14+deb12u1"), deb("perl", "5:1~rc1"))
-    wheels = wheel_lock(wheel("idna", "3.20"))
+    wheels = [wheel("idna", "3.20")]
     bill = json.loads(bill_of_materials(lock, wheels, "d" * 64))
     assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.5", 1)
     assert bill["metadata"]["timestamp"] == "2026-01-01T12:00:00Z"
@@ -93,7 +93,7 @@ def test_a_bill_names_every_package_by_its_hash() -> None:
     assert parts["libstdc++6"]["purl"] == "pkg:deb/debian/libstdc%2B%2B6@12.2.0-14%2Bdeb12u1?arch=amd64"
     assert parts["perl"]["purl"] == "pkg:deb/debian/perl@5%3A1~rc1?arch=amd64"
     assert parts["idna"]["purl"] == "pkg:pypi/idna@3.20"
-    for package in (*lock.packages, *wheels.wheels):
+    for package in (*lock.packages, *wheels):
         assert parts[package.name]["hashes"] == [{"alg": "SHA-256", "content": package.sha256}]
     assert bill["dependencies"][0]["dependsOn"] == [part["bom-ref"] for part in bill["components"]]
     assert bill == json.loads(bill_of_materials(lock, wheels, "d" * 64))

@@ -1,6 +1,6 @@
 """The lists and locks in ``provision/``: that they belong together, and what is said when they do not."""
 
-import json
+import os
 import re
 import shutil
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.environment.lock_maker import deb, debian_lock, wheel, wheel_lock
+from tests.environment.lock_maker import deb, debian_lock, pylock
 from utvm.environment import debian, difference, python_lock
 from utvm.environment.locked import load_locked
 from utvm.environment.recipe import PROVISION, dpkg_filters, load_recipe
@@ -41,14 +41,21 @@ def _edit(path: Path, old: str, new: str) -> None:
         ("debian.txt", "openocd ", "openocd-next ", "it lacks openocd-next"),
         ("debian.txt", "cppcheck ", "apt ", "apt is in debian.txt too"),
         ("environment.yaml", "    clang: ", "    clang-99: ", "clang-99 is not in debian.txt"),
-        ("environment.yaml", "    mypy: ", "    mypi: ", "mypi is not in python.lock"),
+        ("environment.yaml", "    mypy: ", "    mypi: ", "mypi is not in pylock.toml"),
         ("environment.yaml", "architecture: amd64", "architecture: vax", "debian.architecture"),
-        ("python.in", "pyserial\n", "pyserial>=999\n", "python.in asks for pyserial>=999, python.lock has"),
-        ("python.in", "pyserial\n", "snowflake\n", "asks for snowflake, python.lock does not have it"),
+        ("python.in", "pyserial\n", "pyserial>=999\n", "python.in asks for pyserial>=999, pylock.toml has"),
+        ("python.in", "pyserial\n", "snowflake\n", "asks for snowflake, pylock.toml does not have it"),
         ("debian.lock", '"name": "apt"', '"nome": "apt"', "packages"),
         ("debian.lock", '"sha256": "', '"sha256": "x', "sha256"),
-        ("wheels.lock", '"wheels"', '"wheels', "is not valid YAML"),
-        ("python.lock", "annotated-types==", "annotated-types>=", "has no version or no hash"),
+        ("pylock.toml", '"annotated-types"', '"annotated-types', "pylock.toml: is no lock for Python 3.11"),
+        (
+            "pylock.toml",
+            "hashes = { sha256",
+            "hashes = { sha1",
+            "pylock.toml: is no lock for Python 3.11: 'sha256'",
+        ),
+        ("pylock.toml", "path = ", "place = ", "pylock.toml: is no lock for Python 3.11: .*path"),
+        ("pylock.toml", "0-py3-none-any.whl", "0-py2-none-any.whl", "pylock.toml: is no lock"),
     ],
 )
 def test_a_file_changed_by_hand_is_named(provision: Path, file: str, old: str, new: str, said: str) -> None:
@@ -57,53 +64,92 @@ def test_a_file_changed_by_hand_is_named(provision: Path, file: str, old: str, n
         load_locked(provision)
 
 
-def test_a_wheel_that_the_python_lock_does_not_allow_is_refused(provision: Path) -> None:
-    wheels = json.loads((provision / "wheels.lock").read_text())
-    digest = wheels["wheels"][0]["sha256"]
-    _edit(provision / "wheels.lock", digest, "0" * 64)
-    with pytest.raises(ConfigError, match="is not a file that"):
-        load_locked(provision)
-
-
 @pytest.mark.parametrize(
     "file",
     [
-        *("environment.yaml", "debian.txt", "debian.lock", "python.lock", "wheels.lock"),
+        *("environment.yaml", "debian.txt", "debian.lock", "python.in", "pylock.toml"),
         *("machine/configure.sh", "machine/root/etc/hostname"),
     ],
 )
 def test_the_digest_is_over_every_file(provision: Path, file: str) -> None:
     before = load_locked(provision).digest
     assert before == load_locked(provision).digest
-    if file.endswith(("lock", "yaml", "txt")) and file not in ("debian.lock", "wheels.lock"):
-        (provision / file).write_text((provision / file).read_text() + "# a word\n")
-    else:
-        (provision / file).write_text((provision / file).read_text() + "\n")
+    (provision / file).write_text((provision / file).read_text() + "\n")
     assert load_locked(provision).digest != before
 
 
-def test_markers_choose_among_a_release_s_versions(tmp_path: Path) -> None:
-    lock = tmp_path / "python.lock"
+def test_the_environment_takes_one_file_of_each_package(tmp_path: Path) -> None:
+    """By the system's markers, and of what fits the nearest, as PEP 751 and the tags of wheels have it."""
+    lock = tmp_path / "pylock.toml"
     lock.write_text(
-        "One==1.0 ; python_full_version < '3.11' \\\n    --hash=sha256:" + "1" * 64 + "\n"
-        "One==2.0 ; python_full_version >= '3.11' \\\n    --hash=sha256:" + "2" * 64 + " \\\n"
-        "    --hash=sha256:" + "3" * 64 + "\n"
-        "winter==1.0 ; sys_platform == 'win32' \\\n    --hash=sha256:" + "4" * 64 + "\n"
+        pylock(
+            ("one-1.0-py3-none-any.whl", "python_full_version < '3.11'"),
+            ("one-2.0-py3-none-any.whl", "python_full_version >= '3.11'"),
+            ("winter-1.0-py3-none-any.whl", "sys_platform == 'win32'"),
+        ).replace(
+            'wheels = [{ path = "wheels/one-2.0',
+            'wheels = [{ path = "wheels/one-2.0-cp311-cp311-manylinux_2_17_x86_64.whl", size = 7, '
+            f'hashes = {{ sha256 = "{"3" * 64}" }} }}, '
+            '{ path = "wheels/one-2.0-cp311-cp311-manylinux_2_99_x86_64.whl", size = 7, '
+            f'hashes = {{ sha256 = "{"4" * 64}" }} }}, '
+            '{ path = "wheels/one-2.0',
+        )
     )
-    python = load_recipe().python.model_copy(update={"without": {}})
-    found = python_lock.pins(lock, python)
-    assert list(found) == ["one"]
-    assert found["one"].version == "2.0"
-    assert found["one"].hashes == {"2" * 64, "3" * 64}
+    (found,) = python_lock.load_wheels(lock, load_recipe().python)
+    assert (found.name, found.version, found.sha256) == ("one", "2.0", "3" * 64)
+
+
+def test_the_lock_names_no_place_and_has_wheels_for_every_python() -> None:
+    text = python_lock.LOCK.read_text()
+    assert "://" not in text
+    python = load_recipe().python
+    names = {}
+    for minor in range(10, 15):
+        wheels = python_lock.load_wheels(python_lock.LOCK, python.model_copy(update={"version": f"3.{minor}"}))
+        names[minor] = {wheel.name for wheel in wheels}
+        (ffi,) = (wheel.file for wheel in wheels if wheel.name == "apache-tvm-ffi")
+        assert f"cp3{minor}-" in ffi
+    assert names[14] == names[11] == names[10] - {"exceptiongroup", "tomli"} | {"narwhals"}
+    with pytest.raises(ConfigError, match=r"Python 3\.15"):
+        python_lock.load_wheels(python_lock.LOCK, python.model_copy(update={"version": "3.15"}))
+
+
+_UV = """#!/bin/sh
+for word; do case $word in --output-file=*) cp {answer} "${{word#*=}}"; esac; done
+"""
+
+
+def _resolve(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> str:
+    """Write the lock from what a stand-in for uv answers."""
+    (folder / "answer").write_text(text)
+    uv = folder / "uv"
+    uv.write_text(_UV.format(answer=folder / "answer"))
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    python_lock.resolve(folder, load_recipe().python)
+    return (folder / "pylock.toml").read_text()
+
+
+def test_of_what_uv_finds_the_lock_has_what_our_systems_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = ("one-1.0-py3-none-any.whl", "python_full_version >= '3.10'"), ("two-1.0-py3-none-win32.whl", "")
+    winter = ("winter-1.0-py3-none-any.whl", "sys_platform == 'win32'")
+    address = "https://index.example/a/b/"
+    text = pylock(files[0], winter).replace('path = "wheels/', f'url = "{address}')
+    written = _resolve(tmp_path, monkeypatch, text)
+    assert "index.example" not in written
+    assert 'path = "wheels/one-1.0-py3-none-any.whl"' in written
+    assert "winter" not in written
+    assert "marker" not in written
+    with pytest.raises(ProvisionError, match=r"no lock for Python 3\.10"):
+        _resolve(tmp_path, monkeypatch, pylock(*files))
 
 
 def test_a_lock_reads_back_as_it_was_written(tmp_path: Path) -> None:
     lock = debian_lock(deb("one", "3.134"), deb("two", "1:2~rc1+b3"))
     debian.write_lock(lock, tmp_path / "debian.lock")
     assert debian.load_lock(tmp_path / "debian.lock") == lock
-    wheels = wheel_lock(wheel("one"), wheel("two", "1e3"))
-    python_lock.write_lock(wheels, tmp_path / "wheels.lock")
-    assert python_lock.load_lock(tmp_path / "wheels.lock") == wheels
 
 
 def test_the_multilibs_kept_are_those_that_boards_link() -> None:
@@ -141,10 +187,10 @@ def _states(folder: Path) -> tuple[str, str]:
     old = debian_lock(deb("gone"), deb("same"), deb("up", "1.0"), deb("odd", content=b"1"))
     up = deb("up", "1.1", archive="debian-security")
     new = debian_lock(deb("same"), up, deb("odd", content=b"2"), deb("here"), day=2)
-    for name, lock, wheels in (("old", old, wheel("a", "1")), ("new", new, wheel("a", "2"))):
+    for name, lock, version in (("old", old, "1"), ("new", new, "2")):
         (folder / name).mkdir()
         debian.write_lock(lock, folder / name / "debian.lock")
-        python_lock.write_lock(wheel_lock(wheels), folder / name / "wheels.lock")
+        (folder / name / "pylock.toml").write_text(pylock((f"a-{version}-py3-none-any.whl", "")))
     return str(folder / "old"), str(folder / "new")
 
 

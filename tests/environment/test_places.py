@@ -21,6 +21,7 @@ from tests.cli.running import inv
 from tests.environment.reports import read_report, without_time_and_place
 from utvm import boards
 from utvm.environment.container import LABEL
+from utvm.environment.locked import load_locked
 from utvm.toolchain import ROOT
 
 pytestmark = pytest.mark.slow
@@ -62,11 +63,6 @@ def _report(folder: Path) -> dict[str, Any]:
     return read_report(folder / "reports")
 
 
-def _locked(name: str, kind: str) -> dict[str, str]:
-    lock = json.loads((ROOT / "provision" / name).read_text())
-    return {package["name"]: package["version"] for package in lock[kind]}
-
-
 def _unlike_the_lock() -> list[str]:
     """What this computer has in another version than the lock, of what firmware and its figures come from."""
     command = ["dpkg-query", "--show", "--showformat", "${Package} ${Version}\n", *_PACKAGES]
@@ -74,7 +70,7 @@ def _unlike_the_lock() -> list[str]:
     code = f"import importlib.metadata as m; [print(name, m.version(name)) for name in {_WHEELS!r}]"
     said += subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     here = dict(line.split() for line in said.splitlines())
-    locked = _locked("debian.lock", "packages") | _locked("wheels.lock", "wheels")
+    locked = {package.name: package.version for package in load_locked().packages}
     return [
         f"{name} {here.get(name, 'missing')}, not {locked[name]}"
         for name in (*_PACKAGES, *_WHEELS)

@@ -24,7 +24,7 @@ def test_two_looks_at_one_machine_agree() -> None:
     assert "arm-none-eabi" in tools["gcc"]
 
 
-@pytest.mark.parametrize("name", ["debian.lock", "python.lock", "wheels.lock", "environment.yaml"])
+@pytest.mark.parametrize("name", ["debian.lock", "pylock.toml", "environment.yaml"])
 def test_another_lock_is_another_environment(name: str, tmp_path: Path) -> None:
     other = tmp_path / "provision"
     shutil.copytree(PROVISION, other)

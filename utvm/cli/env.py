@@ -1,5 +1,6 @@
 """The commands ``env.*``, and what they print."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,37 +10,38 @@ from rich.markup import escape
 from utvm.cli import task
 from utvm.cli.choices import MirrorChoice
 from utvm.cli.output import OUT
+from utvm.errors import ConfigError
 from utvm.files import check_folder, write_whole
 from utvm.paths import ROOT
 
 _MB = 1_000_000
 
 
-@task()
-def lock(_: Context, source: MirrorChoice) -> None:
-    """Resolve what the environment is made of into debian.lock, python.lock and wheels.lock (needs uv)."""
-    from utvm.cli.lock import lock_python_packages
+@task(help={"only": "debian or python: resolve that half, and leave the other as it is"})
+def lock(_: Context, source: MirrorChoice, only: str = "") -> None:
+    """Resolve what the environment is made of into debian.lock and pylock.toml (needs uv)."""
     from utvm.environment import debian, python_lock
     from utvm.environment.drafts import draft
     from utvm.environment.locked import load_locked
     from utvm.environment.recipe import PROVISION, load_recipe
 
+    if only not in ("", "debian", "python"):
+        raise ConfigError(f"--only {only} is no half of the lock", "give debian or python, or leave it out")
     with draft(ROOT / "build") as folder:
         # All in a copy: the locks change when they are complete and belong together, and else not at all.
         copy = Path(shutil.copytree(PROVISION, folder / "provision"))
         recipe = load_recipe(copy)
-        with OUT.status("resolving Debian packages"):
-            packages = debian.resolve(recipe, debian.mirrors(recipe.debian, source.mirror))
-        with OUT.status("resolving Python packages"):
-            lock_python_packages(copy / python_lock.PYTHON_LOCK.name)
-            pinned = python_lock.pins(copy / python_lock.PYTHON_LOCK.name, recipe.python)
-            wheels = python_lock.resolve(recipe, pinned)
-        debian.write_lock(packages, copy / debian.LOCK.name)
-        python_lock.write_lock(wheels, copy / python_lock.LOCK.name)
+        if only != "python":
+            with OUT.status("resolving Debian packages"):
+                packages = debian.resolve(recipe, debian.mirrors(recipe.debian, source.mirror))
+            debian.write_lock(packages, copy / debian.LOCK.name)
+        if only != "debian":
+            with OUT.status("resolving Python packages"):
+                python_lock.resolve(copy, recipe.python)
         locked = load_locked(copy)
-        for path in (debian.LOCK, python_lock.PYTHON_LOCK, python_lock.LOCK):
+        for path in (debian.LOCK, python_lock.LOCK):
             write_whole(path, (copy / path.name).read_bytes())
-    OUT.print(f"{len(packages.packages)} Debian packages, {len(wheels.wheels)} Python packages")
+    OUT.print(f"{len(locked.debian.packages)} Debian packages, {len(locked.wheels)} Python packages")
     OUT.print(f"environment {locked.digest}")
     OUT.print("./inv env.diff HEAD provision shows what changed")
 
@@ -80,6 +82,7 @@ def diff(_: Context, old: str, new: str) -> None:
 def archive(_: Context, source: MirrorChoice, output: str = "build/archive") -> None:
     """Save every package file, by its hash, into a folder that rebuilds with the network off."""
     from utvm.environment.locked import fetch, load_locked
+    from utvm.environment.python_lock import FOLDER
     from utvm.environment.store import Store
 
     check_folder(output)
@@ -94,5 +97,11 @@ def archive(_: Context, source: MirrorChoice, output: str = "build/archive") -> 
     for name, content in locked.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content, encoding="utf-8")
+    for wheel in locked.wheels:
+        # Where pylock.toml says that they are: so it can be given to any installer that knows such locks.
+        named = folder / FOLDER / wheel.file
+        named.parent.mkdir(exist_ok=True)
+        named.unlink(missing_ok=True)
+        named.symlink_to(os.path.relpath(target.path(wheel.sha256), named.parent.resolve()))
     OUT.print(f"{escape(output)}: {new} new files; the lists and locks are in {escape(str(folder))}")
     OUT.print(f"rebuild without a network: ./inv docker.build --archive {escape(output)}")

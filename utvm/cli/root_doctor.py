@@ -3,7 +3,6 @@
 import importlib.metadata
 import os
 import platform
-import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from rich.table import Table
 from utvm import boards, process
 from utvm.cli.board_udev import rules_for_boards
 from utvm.cli.output import OUT
+from utvm.environment.python_lock import LOCK, load_wheels
 from utvm.environment.recipe import load_recipe
 from utvm.errors import ExitCode, ProvisionError, ToolchainError
 from utvm.probe import udev
@@ -93,11 +93,11 @@ def _simulators() -> Iterator[_Finding]:
 
 def _python() -> Iterator[_Finding]:
     yield _Finding("Python", platform.python_version())
-    pins = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", (ROOT / "provision" / "python.lock").read_text(), re.M))
+    locked = {wheel.name: wheel.version for wheel in load_wheels(LOCK, load_recipe().python)}
     for name in ("apache-tvm", "apache-tvm-ffi", "unicorn"):
         found = importlib.metadata.version(name)
-        right = found if found == pins[name] else ""
-        yield _Finding(f"{name} as locked ({pins[name]})", right, "rm -r .venv, then start ./inv again")
+        right = found if found == locked[name] else ""
+        yield _Finding(f"{name} as locked ({locked[name]})", right, "rm -r .venv, then start ./inv again")
 
 
 def _usb() -> Iterator[_Finding]:

@@ -38,7 +38,7 @@ def build(locked: Locked, layers: Layers, output: Path) -> Built:
         whole = folder / "image"
         whole.mkdir()
         image = write_image(
-            [("Debian packages, from debian.lock", below), ("Python packages, from wheels.lock", above)],
+            [("Debian packages, from debian.lock", below), ("Python packages, from pylock.toml", above)],
             whole / "oci",
             created=locked.debian.date.strftime("%Y-%m-%dT%H:%M:%SZ"),
             labels=locked.labels,

@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from utvm import process
-from utvm.config import RecordT, load_yaml
-from utvm.environment.debian import DebianLock
+from utvm.environment.debian import load_lock
 from utvm.environment.drafts import draft
-from utvm.environment.python_lock import WheelLock
+from utvm.environment.python_lock import load_wheels
+from utvm.environment.recipe import load_recipe
 from utvm.errors import ConfigError
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
-_DEBIAN, _WHEELS = "debian.lock", "wheels.lock"
+_DEBIAN, _PYTHON = "debian.lock", "pylock.toml"
+_HINT = "give a folder with debian.lock and pylock.toml, or a revision such as HEAD~1"
 
 
 class _Package(Protocol):
@@ -33,16 +34,19 @@ def describe(old: str, new: str) -> list[str]:
     """Return a line for each difference between two states of ``provision/``; none when there is none.
 
     Args:
-        old, new: a folder with ``debian.lock`` and ``wheels.lock``, or a revision of the checkout's history.
+        old, new: a folder with ``debian.lock`` and ``pylock.toml``, or a revision of the checkout's history.
 
     Raises:
         ConfigError: one is neither, or its locks are wrong.
     """
-    debian = [_load(place, _DEBIAN, DebianLock) for place in (old, new)]
-    wheels = [_load(place, _WHEELS, WheelLock) for place in (old, new)]
+    python = load_recipe().python
+    with draft(ROOT / "build") as folder:
+        places = [_at_hand(place, folder / str(number)) for number, place in enumerate((old, new))]
+        debian = [load_lock(place / _DEBIAN) for place in places]
+        wheels = [load_wheels(place / _PYTHON, python) for place in places]
     lines = list(_changes("Debian", *({package.name: package for package in lock.packages} for lock in debian)))
     lines += _changes("Machine", *({package.name: package for package in lock.machine} for lock in debian))
-    lines += _changes("Python", *({wheel.name: wheel for wheel in lock.wheels} for lock in wheels))
+    lines += _changes("Python", *({wheel.name: wheel for wheel in lock} for lock in wheels))
     if debian[0].date != debian[1].date:
         lines.append(
             f"Debian's indices: of {debian[0].date:%Y-%m-%d %H:%M}, now of {debian[1].date:%Y-%m-%d %H:%M}"
@@ -65,11 +69,14 @@ def _changes(kind: str, old: Mapping[str, _PackageT], new: Mapping[str, _Package
                 yield f"{kind}: {name} {after.version} has another file, though its version is the same"
 
 
-def _load(place: str, name: str, record: type[RecordT]) -> RecordT:
-    hint = "give a folder with debian.lock and wheels.lock, or a revision such as HEAD~1"
+def _at_hand(place: str, folder: Path) -> Path:
+    """Return a folder with the locks of a place: it, or a new one into which a revision's are written."""
     if Path(place).is_dir():
-        return load_yaml(Path(place) / name, record, hint)
-    text = process.run(["git", "-C", ROOT, "show", f"{place}:provision/{name}"], error=ConfigError, hint=hint)
-    with draft(ROOT / "build") as folder:
+        if lacking := [name for name in (_DEBIAN, _PYTHON) if not (Path(place) / name).is_file()]:
+            raise ConfigError(f"{place} has no {' and no '.join(lacking)}", _HINT)
+        return Path(place)
+    folder.mkdir()
+    for name in (_DEBIAN, _PYTHON):
+        text = process.run(["git", "-C", ROOT, "show", f"{place}:provision/{name}"], error=ConfigError, hint=_HINT)
         (folder / name).write_text(text, encoding="utf-8")
-        return load_yaml(folder / name, record, hint)
+    return folder

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import platformdirs
-
 import utvm
 from utvm.cache import content_key, is_sealed, seal, settle
 from utvm.environment import python_layer, rootfs
@@ -24,6 +22,7 @@ from utvm.environment.recipe import dpkg_filters
 from utvm.environment.rootfs import Shape
 from utvm.environment.store import Progress, Store
 from utvm.errors import ProvisionError
+from utvm.kept import cache_root, use
 
 _log = logging.getLogger("utvm.environment")
 _LAYER = "layer.tar"
@@ -53,7 +52,7 @@ class Layers:
     ) -> None:
         self._locked = locked
         self._store = store
-        self._folder = folder or Path(platformdirs.user_cache_dir("utvm")) / "layers"
+        self._folder = folder or cache_root() / "layers"
         self._anew = anew
         self._say = progress or (lambda _: None)
         self.seconds: dict[str, float] = {}
@@ -78,7 +77,7 @@ class Layers:
             "environment.json": json.dumps(locked.labels, indent=1) + "\n",
             "sbom.cdx.json": locked.bill,
             "debian.stamp": locked.files["debian.txt"],
-            "python.stamp": locked.files["python.lock"],
+            "python.stamp": locked.files["pylock.toml"],
         }
         return self._made(
             "python",
@@ -121,6 +120,7 @@ def _program(name: str) -> bytes:
 
 def _kept_layer(kept: Path, name: str, make: Callable[[Path], Layer], anew: bool) -> Layer:
     entry = kept / name
+    use(entry)
     before = _read_layer(entry)
     if before is not None and not anew:
         return before

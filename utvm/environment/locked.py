@@ -9,13 +9,13 @@ import utvm
 from utvm.cache import content_key
 from utvm.environment import debian, python_lock
 from utvm.environment.debian import DebianLock, DebianPackage
-from utvm.environment.python_lock import Wheel, WheelLock
+from utvm.environment.python_lock import Wheel
 from utvm.environment.recipe import PROVISION, Recipe, load_recipe
 from utvm.environment.sbom import bill_of_materials
 from utvm.environment.store import Progress, Store
 from utvm.errors import ConfigError
 
-_FILES = ("environment.yaml", "debian.txt", "debian.lock", "python.in", "python.lock", "wheels.lock")
+_FILES = ("environment.yaml", "debian.txt", "debian.lock", "python.in", "pylock.toml")
 MACHINE = "machine/"
 """What begins so among the files makes a machine of the packages: ``provision/machine``."""
 
@@ -26,19 +26,19 @@ class Locked:
 
     recipe: Recipe
     debian: DebianLock
-    wheels: WheelLock
+    wheels: tuple[Wheel, ...]
     digest: str
     files: Mapping[str, str]
 
     @property
     def packages(self) -> tuple[DebianPackage | Wheel, ...]:
         """All packages of the container image."""
-        return (*self.debian.packages, *self.wheels.wheels)
+        return (*self.debian.packages, *self.wheels)
 
     @property
     def machine_packages(self) -> tuple[DebianPackage | Wheel, ...]:
         """All packages of the virtual machine; those of the image are among them."""
-        return (*self.debian.packages, *self.debian.machine, *self.wheels.wheels)
+        return (*self.debian.packages, *self.debian.machine, *self.wheels)
 
     @property
     def bill(self) -> str:
@@ -55,7 +55,7 @@ class Locked:
             "utvm.environment": self.digest,
             **{
                 f"utvm.{name}": hashlib.sha256(self.files[name].encode()).hexdigest()
-                for name in ("debian.lock", "python.lock", "wheels.lock")
+                for name in ("debian.lock", "pylock.toml")
             },
         }
 
@@ -69,8 +69,7 @@ def load_locked(folder: Path = PROVISION) -> Locked:
     recipe = load_recipe(folder)
     packages = debian.load_lock(folder / "debian.lock")
     debian.check_current(packages, recipe)
-    wheels = python_lock.load_lock(folder / "wheels.lock")
-    python_lock.check_current(wheels, python_lock.pins(folder / "python.lock", recipe.python), recipe)
+    wheels = python_lock.taken(python_lock.load_wheels(folder / "pylock.toml", recipe.python), recipe)
     files = _read(folder)
     return Locked(recipe, packages, wheels, _digest(files), files)
 
@@ -126,4 +125,4 @@ def fetch(
     packages = (*locked.debian.packages, *(locked.debian.machine if machine else ()))
     if not all(map(store.has, packages)):
         store.fetch_debian(packages, debian.mirrors(locked.recipe.debian, mirror), progress)
-    store.fetch_wheels(locked.wheels.wheels, locked.recipe.python, progress)
+    store.fetch_wheels(locked.wheels, locked.recipe.python, progress)

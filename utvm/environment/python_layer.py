@@ -5,7 +5,7 @@ The interpreter is Debian's, of the layer below. Nothing is compiled to bytecode
 
 import fnmatch
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from installer import install
@@ -13,7 +13,7 @@ from installer.destinations import SchemeDictionaryDestination
 from installer.sources import WheelFile
 
 from utvm.environment.layer import Layer, compose, members_of_tree
-from utvm.environment.python_lock import WheelLock
+from utvm.environment.python_lock import Wheel
 from utvm.environment.recipe import PythonPart
 from utvm.environment.store import Store
 
@@ -24,7 +24,7 @@ CHECKOUT = "/utvm"
 
 
 def make_python_layer(
-    python: PythonPart, lock: WheelLock, store: Store, folder: Path, epoch: int, files: Mapping[str, str]
+    python: PythonPart, wheels: Sequence[Wheel], store: Store, folder: Path, epoch: int, files: Mapping[str, str]
 ) -> Layer:
     """Lay the packages out and write the layer, ``python.tar``, into a folder.
 
@@ -43,7 +43,7 @@ def make_python_layer(
     (tree / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n", encoding="utf-8")
     # The checkout that a container has is importable from everywhere, without being installed.
     (packages / "utvm.pth").write_text(f"{CHECKOUT}\n", encoding="utf-8")
-    for wheel in lock.wheels:
+    for wheel in wheels:
         # The name says what a wheel is for; in the store it is called after its hash.
         named = folder / wheel.file
         named.symlink_to(store.verified(wheel))

@@ -1,32 +1,44 @@
-"""The Python half of the lock: of the files that ``python.lock`` allows, those that the environment takes.
+"""The Python half of the lock: ``pylock.toml`` (PEP 751), and of its files those that the environment takes.
 
-``python.lock`` is for every system that utvm runs on, with the hashes of all files of a release. The environment
-is one system, and ``wheels.lock`` names its one file of each: an installer elsewhere cannot choose another.
+The lock is for every Linux and every Python that utvm runs on. The environment is one system, and takes one file
+of each package: which one follows from the lock alone, by the format's own rules.
+
+The format wants each file's URL or path. Where files come from is each machine's own business, so it is a path:
+what the file is called in a folder beside the lock. An archive that ``env.archive`` makes has that folder.
 """
 
 import json
-import re
+import shutil
 import sys
-import tempfile
-import urllib.parse
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
-from packaging.markers import Marker
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
+from packaging.markers import Environment, Marker
+from packaging.pylock import PackageWheel, Pylock, PylockSelectError, PylockValidationError
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import canonicalize_name, parse_wheel_filename
 from pydantic import Field
 
 from utvm import process
-from utvm.config import Record, load_yaml
+from utvm.config import Record
 from utvm.environment.recipe import PROVISION, PythonPart, Recipe
 from utvm.errors import ConfigError, ProvisionError
+from utvm.paths import ROOT
 
-PYTHON_LOCK = PROVISION / "python.lock"
-LOCK = PROVISION / "wheels.lock"
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+LOCK = PROVISION / "pylock.toml"
+FOLDER = "wheels"
+"""The folder beside a lock that its paths name."""
 _REMAKE = "./inv env.lock makes it"
 _OLDEST_GLIBC = 5  # 2.5, of the first manylinux.
+_LINUX = "sys_platform == 'linux'"
 
 
 class Wheel(Record):
@@ -35,155 +47,184 @@ class Wheel(Record):
     name: str
     version: str
     file: str
+    size: int = Field(gt=0)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class WheelLock(Record):
-    """All wheels, sorted by name."""
-
-    wheels: tuple[Wheel, ...] = Field(min_length=1)
-
-
-@dataclass(frozen=True)
-class Pin:
-    """A line of ``python.lock`` that holds for the environment."""
-
-    name: str
-    version: str
-    hashes: frozenset[str]
-
-
-def load_lock(path: Path = LOCK) -> WheelLock:
-    """Read a lock.
+def load_wheels(lock: Path, python: PythonPart) -> tuple[Wheel, ...]:
+    """Return the wheels that a lock has for a Python, sorted by name: one of each package.
 
     Raises:
-        ConfigError: it is missing or wrong.
-    """
-    return load_yaml(path, WheelLock, _REMAKE)
-
-
-def write_lock(lock: WheelLock, path: Path) -> None:
-    """Write a lock: JSON, a wheel a line, so that version control shows which ones change."""
-    wheels = ",\n".join(f"  {json.dumps(wheel.model_dump())}" for wheel in lock.wheels)
-    path.write_text(f'{{\n "wheels": [\n{wheels}\n ]\n}}\n', encoding="utf-8")
-
-
-def pins(path: Path, python: PythonPart) -> dict[str, Pin]:
-    """Return what ``python.lock`` pins for the environment's Python, by name, and the recipe does not leave out.
-
-    Raises:
-        ConfigError: it cannot be read, a line is none that uv writes, or the recipe leaves out what it lacks.
+        ConfigError: the lock is missing or wrong, or has no wheel for it.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        return wheels_of(lock.read_text(encoding="utf-8"), python)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}", _REMAKE) from error
-    found = {pin.name: pin for pin in _parse(path, text, python)}
-    unknown = sorted(python.without.keys() - found.keys())
+        raise ConfigError(f"{lock}: cannot be read: {error.strerror}", _REMAKE) from error
+    except ConfigError as error:
+        raise ConfigError(f"{lock}: {error.message}", error.hint) from error
+
+
+def wheels_of(text: str, python: PythonPart) -> tuple[Wheel, ...]:
+    """Return the wheels that a lock's text has, as :func:`load_wheels` does."""
+    try:
+        lock = Pylock.from_dict(tomllib.loads(text))
+        chosen = list(lock.select(environment=cast(Environment, _system(python.version)), tags=_tags(python)))
+        found = [
+            Wheel(
+                name=package.name,
+                version=str(package.version),
+                file=file.filename,
+                size=file.size or 0,
+                sha256=file.hashes["sha256"],
+            )
+            for package, file in chosen
+            if isinstance(file, PackageWheel)
+        ]
+    except (tomllib.TOMLDecodeError, PylockValidationError, PylockSelectError, KeyError, ValueError) as error:
+        raise ConfigError(
+            f"is no lock for Python {python.version}: {' '.join(str(error).split())}", _REMAKE
+        ) from error
+    return tuple(sorted(found, key=lambda wheel: wheel.name))
+
+
+def taken(wheels: tuple[Wheel, ...], recipe: Recipe) -> tuple[Wheel, ...]:
+    """Return the wheels that the recipe does not leave out, once they are seen to be what ``python.in`` asks for.
+
+    Raises:
+        ConfigError: the list, the lock and what is left out do not belong together.
+    """
+    versions = {wheel.name: wheel.version for wheel in wheels}
+    unknown = sorted(recipe.python.without.keys() - versions.keys())
     if unknown:
         raise ConfigError(
-            f"environment.yaml: python.without: {', '.join(unknown)} is not in python.lock", "remove it there too"
+            f"environment.yaml: python.without: {', '.join(unknown)} is not in pylock.toml", "remove it there too"
         )
-    return {name: pin for name, pin in found.items() if name not in python.without}
-
-
-def check_current(lock: WheelLock, pinned: dict[str, Pin], recipe: Recipe) -> None:
-    """Check that the wheels are those that ``python.lock`` allows, and that this has what ``python.in`` asks for.
-
-    Raises:
-        ConfigError: one of them was changed without the others.
-    """
     for line in recipe.requirements:
         asked = Requirement(line)
-        if canonicalize_name(asked.name) in recipe.python.without:
+        if asked.marker and not asked.marker.evaluate(_system(recipe.python.version)):
             continue
-        pin = pinned.get(canonicalize_name(asked.name))
-        if pin is None or pin.version not in asked.specifier:
-            found = f"has {pin.version}" if pin else "does not have it"
-            raise ConfigError(f"python.in asks for {asked}, python.lock {found}", _REMAKE)
-    wheels = {wheel.name: wheel for wheel in lock.wheels}
-    for name in sorted(wheels.keys() ^ pinned.keys()):
-        where = "wheels.lock but not in python.lock" if name in wheels else "python.lock but not in wheels.lock"
-        raise ConfigError(f"{name} is in {where}", _REMAKE)
-    for name, wheel in wheels.items():
-        if wheel.version != pinned[name].version or wheel.sha256 not in pinned[name].hashes:
-            raise ConfigError(f"wheels.lock: {wheel.file} is not a file that python.lock allows", _REMAKE)
+        version = versions.get(canonicalize_name(asked.name))
+        if version is None or version not in asked.specifier:
+            found = f"has {version}" if version else "does not have it"
+            raise ConfigError(f"python.in asks for {asked}, pylock.toml {found}", _REMAKE)
+    return tuple(wheel for wheel in wheels if wheel.name not in recipe.python.without)
 
 
-def resolve(recipe: Recipe, pinned: dict[str, Pin]) -> WheelLock:
-    """Choose a wheel for every pin: the one that pip would install with the environment's Python.
+def resolve(folder: Path, python: PythonPart) -> None:
+    """Write the lock of ``python.in`` in a folder; versions of the lock that is there are kept where they can be.
 
     Raises:
-        ProvisionError: the index cannot be reached, has no such wheel, or has one with another hash.
+        ProvisionError: uv is missing or finds no solution, or a package has no wheel for a Python of ours.
     """
-    with tempfile.TemporaryDirectory(prefix="utvm-pip-") as folder:
-        report = Path(folder) / "report.json"
-        process.run(
-            [
-                *pip("install", recipe.python),
-                "--dry-run",
-                "--ignore-installed",
-                f"--target={folder}",
-                f"--report={report}",
-                *(f"{pin.name}=={pin.version}" for pin in pinned.values()),
-            ],
-            error=ProvisionError,
-            hint="is the package index reachable, and does it have wheels for this Python?",
-        )
-        chosen = json.loads(report.read_text(encoding="utf-8"))["install"]
-    wheels = sorted((_wheel(entry, pinned) for entry in chosen), key=lambda wheel: wheel.name)
-    return WheelLock(wheels=tuple(wheels))
+    uv = shutil.which("uv")
+    if uv is None:
+        raise ProvisionError("uv is not installed", "pip install uv, then start again")
+    lock, asked = folder / LOCK.name, _requires_python()
+    supported = [f"3.{minor}" for minor in range(100) if f"3.{minor}.0" in asked]
+    process.run(
+        [
+            *(uv, "pip", "compile", "--quiet", "--universal", f"--python-version={supported[0]}"),
+            *("--format=pylock.toml", "--only-binary=:all:", "--no-header", "--no-annotate"),
+            *(f"--output-file={lock}", folder / "python.in"),
+        ],
+        error=ProvisionError,
+    )
+    content = tomllib.loads(lock.read_text(encoding="utf-8"))
+    text = _written(content["packages"], asked, supported)
+    for version in supported:
+        try:
+            wheels_of(text, python.model_copy(update={"version": version}))
+        except ConfigError as error:
+            raise ProvisionError(f"pylock.toml {error.message}") from error
+    lock.write_text(text, encoding="utf-8")
 
 
 def pip(command: str, python: PythonPart) -> list[str]:
     """Return pip's command line, up to the requirements, for wheels that suit the environment, and no others."""
-    newest = int(python.glibc.partition(".")[2])
     return [
         *(sys.executable, "-m", "pip", command),
         *("--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--only-binary=:all:"),
         *("--implementation=cp", f"--python-version={python.version}"),
         *(f"--abi={abi}" for abi in (f"cp{python.version.replace('.', '')}", "abi3", "none")),
-        *(f"--platform=manylinux_2_{minor}_x86_64" for minor in range(newest, _OLDEST_GLIBC - 1, -1)),
-        *(f"--platform=manylinux{name}_x86_64" for name in ("2014", "2010", "1")),
+        *(f"--platform={platform}" for platform in _platforms(python)),
     ]
 
 
-def _parse(path: Path, text: str, python: PythonPart) -> Iterator[Pin]:
-    system = {
-        "python_version": python.version,
-        "python_full_version": f"{python.version}.0",
+def _requires_python() -> SpecifierSet:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return SpecifierSet(project["requires-python"])
+
+
+def _written(packages: list[dict[str, Any]], asked: SpecifierSet, supported: list[str]) -> str:
+    """Return a lock as text, of the packages that some Linux and Python of ours takes; without any address."""
+    exact = [f"cp{version.replace('.', '')}" for version in supported]
+    parts = [
+        "# ./inv env.lock makes this of python.in. The format is PEP 751's; its paths say no more than a name.",
+        'lock-version = "1.0"',
+        f"environments = [{json.dumps(_LINUX)}]",
+        f"requires-python = {json.dumps(str(asked))}",
+        'created-by = "utvm"',
+    ]
+    for package in packages:
+        marker = package.get("marker", "")
+        if marker == f"python_full_version >= '{supported[0]}'":
+            marker = ""  # uv says of many what the lock says of all.
+        if marker and not any(Marker(marker).evaluate(_system(version)) for version in supported):
+            continue
+        parts += ["", "[[packages]]", *(f"{key} = {json.dumps(package[key])}" for key in ("name", "version"))]
+        parts += [f"marker = {json.dumps(marker)}"] if marker else []
+        parts += ["wheels = [", *_rows(package["wheels"], exact), "]"]
+    return "\n".join(parts) + "\n"
+
+
+def _rows(wheels: list[dict[str, Any]], exact: list[str]) -> Iterator[str]:
+    for wheel in wheels:
+        file = (wheel.get("url") or wheel["path"]).rpartition("/")[2]
+        if any(_suits(tag, exact) for tag in parse_wheel_filename(file)[3]):
+            path, digest = json.dumps(f"{FOLDER}/{file}"), json.dumps(wheel["hashes"]["sha256"])
+            yield f"  {{ path = {path}, size = {wheel['size']}, hashes = {{ sha256 = {digest} }} }},"
+
+
+def _suits(tag: Tag, exact: list[str]) -> bool:
+    """Return whether any Linux of one of these Pythons may take a wheel of that tag."""
+    return (tag.platform == "any" or "linux" in tag.platform) and (
+        tag.abi == "abi3" or (tag.interpreter in ("py3", *exact) and tag.abi in ("none", *exact))
+    )
+
+
+def _tags(python: PythonPart) -> list[Tag]:
+    """Return what wheels may be for, the best first."""
+    version, platforms = tuple(map(int, python.version.split("."))), _platforms(python)
+    name = f"cp{python.version.replace('.', '')}"
+    return [
+        *cpython_tags(version, platforms=platforms),
+        *compatible_tags(version, interpreter=name, platforms=platforms),
+    ]
+
+
+def _platforms(python: PythonPart) -> list[str]:
+    older = {17: "2014", 12: "2010", 5: "1"}
+    newest = int(python.glibc.partition(".")[2])
+    found = []
+    for minor in range(newest, _OLDEST_GLIBC - 1, -1):
+        found.append(f"manylinux_2_{minor}_x86_64")
+        found += [f"manylinux{older[minor]}_x86_64"] if minor in older else []
+    return found
+
+
+def _system(version: str) -> dict[str, str]:
+    """Return what markers are asked about on Linux, with CPython of a version."""
+    return {
+        "python_version": version,
+        "python_full_version": f"{version}.0",
         "sys_platform": "linux",
         "platform_system": "Linux",
         "os_name": "posix",
         "platform_machine": "x86_64",
         "implementation_name": "cpython",
         "platform_python_implementation": "CPython",
+        "implementation_version": f"{version}.0",
+        "platform_release": "",
+        "platform_version": "",
     }
-    for line in text.replace("\\\n", " ").splitlines():
-        said = line.partition("--hash")[0].strip()
-        if not said or said.startswith("#"):
-            continue
-        try:
-            requirement = Requirement(said)
-        except InvalidRequirement as error:
-            raise ConfigError(f"{path}: {said!r} is no requirement: {error}", _REMAKE) from error
-        hashes = frozenset(re.findall(r"--hash=sha256:([0-9a-f]{64})\b", line))
-        versions = [one.version for one in requirement.specifier if one.operator == "=="]
-        if not hashes or len(versions) != 1:
-            raise ConfigError(f"{path}: {said!r} has no version or no hash", _REMAKE)
-        marker: Marker | None = requirement.marker
-        if marker is None or marker.evaluate(system):
-            yield Pin(canonicalize_name(requirement.name), versions[0], hashes)
-
-
-def _wheel(entry: dict[str, dict[str, object]], pinned: dict[str, Pin]) -> Wheel:
-    """Read what pip's report says of one file; its format is pip's documented one."""
-    metadata, place = entry["metadata"], entry["download_info"]
-    name = canonicalize_name(str(metadata["name"]))
-    archive = place["archive_info"]
-    assert isinstance(archive, dict)
-    sha256 = archive["hashes"]["sha256"]
-    file = urllib.parse.unquote(str(place["url"]).rpartition("/")[2])
-    if sha256 not in pinned[name].hashes:
-        raise ProvisionError(f"{file}: the package index has one that python.lock does not allow", "do not use it")
-    return Wheel(name=name, version=pinned[name].version, file=file, sha256=sha256)

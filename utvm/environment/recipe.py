@@ -1,7 +1,7 @@
 """What goes into the environment: ``provision/environment.yaml`` with the two lists that it stands beside.
 
-``debian.txt`` and ``python.in`` also make the checkout's own ``.venv``, by ``./inv`` and ``lock.python``, so they
-stay the one place for what the work itself needs.
+``debian.txt`` and ``python.in`` also make the checkout's own ``.venv``, by ``./inv``, so they stay the one place
+for what the work itself needs.
 """
 
 from collections.abc import Mapping

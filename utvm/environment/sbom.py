@@ -6,21 +6,22 @@ It is made from the lock, so it is known before anything is built, and says noth
 import json
 import urllib.parse
 import uuid
+from collections.abc import Sequence
 
 import utvm
 from utvm.environment.debian import DebianLock, DebianPackage
-from utvm.environment.python_lock import Wheel, WheelLock
+from utvm.environment.python_lock import Wheel
 
 _SPECIFICATION = "1.5"
 
 
-def bill_of_materials(debian: DebianLock, wheels: WheelLock, digest: str) -> str:
+def bill_of_materials(debian: DebianLock, wheels: Sequence[Wheel], digest: str) -> str:
     """Return the bill of materials as JSON.
 
     Args:
         digest: the environment's; the bill's serial number follows from it.
     """
-    parts = [*map(_debian_component, debian.packages), *map(_wheel_component, wheels.wheels)]
+    parts = [*map(_debian_component, debian.packages), *map(_wheel_component, wheels)]
     bill = {
         "bomFormat": "CycloneDX",
         "specVersion": _SPECIFICATION,

@@ -10,8 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-import platformdirs
-
 from utvm import process
 from utvm.cache import file_digest
 from utvm.environment.debian import DebianPackage
@@ -19,6 +17,7 @@ from utvm.environment.drafts import disk_full, draft
 from utvm.environment.python_lock import Wheel, pip
 from utvm.environment.recipe import PythonPart
 from utvm.errors import ProvisionError
+from utvm.kept import cache_root, use
 
 _APT_HELPER = "/usr/lib/apt/apt-helper"
 _AT_ONCE = 40  # Files that one start of apt fetches: what came is kept when the next does not.
@@ -37,7 +36,7 @@ class Store:
     """
 
     def __init__(self, directory: Path | None = None) -> None:
-        self.directory = (directory or Path(platformdirs.user_cache_dir("utvm")) / "packages").resolve()
+        self.directory = (directory or cache_root() / "packages").resolve()
 
     def path(self, sha256: str) -> Path:
         """Return where the file of that hash is, if it is there."""
@@ -54,6 +53,7 @@ class Store:
             ProvisionError: it is not there, or is damaged; a damaged one is removed.
         """
         path = self.path(package.sha256)
+        use(path)
         try:
             found = file_digest(path)
         except OSError as error:

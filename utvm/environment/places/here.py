@@ -83,9 +83,7 @@ def look() -> Here:
         locked = load_locked()
         image = {f"{each.name}:{each.architecture}": each.version for each in locked.debian.packages}
         more = {f"{each.name}:{each.architecture}": each.version for each in locked.debian.machine}
-        frozen = debian in (image, image | more) and python == {
-            each.name: each.version for each in locked.wheels.wheels
-        }
+        frozen = debian in (image, image | more) and python == {each.name: each.version for each in locked.wheels}
     listed = (f"{name} {version}" for packages in (debian, python) for name, version in sorted(packages.items()))
     return Here(kind_here(), digest if frozen else "", content_key(str(len(debian)), *listed))
 

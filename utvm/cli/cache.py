@@ -1,0 +1,63 @@
+"""The commands ``cache.*``: what is kept under the user's cache directory, and what of it goes."""
+
+import time
+from collections.abc import Iterable
+
+from invoke.context import Context
+from rich.markup import escape
+from rich.table import Table
+
+from utvm import kept
+from utvm.cli import task
+from utvm.cli.output import OUT
+from utvm.errors import ConfigError
+from utvm.kept import Entry, cache_root
+
+_KINDS = {
+    "firmware": "images for boards",
+    "layers": "layers of the container image and the box",
+    "libraries": "compiled models",
+    "packages": "Debian and Python package files",
+    "virtual": "instruction counters of virtual boards",
+}
+_DAY = 86_400
+_MB = 1_000_000
+
+
+@task()
+def size(_: Context) -> None:
+    """Print what is kept under the user's cache directory, by kind."""
+    found = list(kept.entries())
+    table = Table("kind", "what", "entries", "MB", "oldest", box=None)
+    now = time.time()
+    for kind in sorted({entry.kind for entry in found}):
+        these = [entry for entry in found if entry.kind == kind]
+        days = (now - min(entry.used for entry in these)) / _DAY
+        table.add_row(kind, _KINDS.get(kind, ""), str(len(these)), _megabytes(these), f"{max(0, days):.0f} days")
+    OUT.print(table)
+    OUT.print(f"{_megabytes(found)} MB in {escape(str(cache_root()))}; ./inv cache.prune removes what is old")
+
+
+@task(
+    help={
+        "older_than": "what was not used for so many days (default: 30)",
+        "dry_run": "remove nothing, only say what would be",
+    },
+)
+def prune(_: Context, older_than: int = 30, dry_run: bool = False) -> None:
+    """Remove what was not used for long; what a running command uses stays."""
+    if older_than < 0:
+        raise ConfigError(f"--older-than is {older_than}", "give days: 0 or more")
+    try:
+        gone = list(kept.prune(older_than * _DAY, dry_run))
+    except OSError as error:
+        raise ConfigError(f"{cache_root()}: the cache cannot be written: {error.strerror}") from error
+    for kind in sorted({entry.kind for entry in gone}):
+        these = [entry for entry in gone if entry.kind == kind]
+        OUT.print(f"{kind}: {len(these)} entries, {_megabytes(these)} MB")
+    said = "would be removed" if dry_run else "removed"
+    OUT.print(f"{_megabytes(gone)} MB {said}: what was not used for {older_than} days and is not in use")
+
+
+def _megabytes(found: Iterable[Entry]) -> str:
+    return f"{sum(entry.size for entry in found) / _MB:.1f}"
