@@ -15,7 +15,7 @@ from utvm.cli.opening import opened
 from utvm.cli.output import LOGS, OUT
 from utvm.errors import ConfigError
 from utvm.files import check_folder, write_whole
-from utvm.session.profile import Profile, Step, profile_of
+from utvm.session.profile import MeasuredStep, Profile, profile_of
 from utvm.session.rpc import RpcSession
 from utvm.templates import templates_of
 
@@ -130,7 +130,7 @@ def _bars(profile: Profile) -> list[Bar]:
     unit = _WIDTH / max(profile.total, 1)
     begins = itertools.accumulate((step.count for step in profile.steps), initial=0)
 
-    def bar(begin: int, step: Step) -> Bar:
+    def bar(begin: int, step: MeasuredStep) -> Bar:
         height = 100 * step.live_bytes / max(profile.arena_bytes, 1)
         hint = f"step {step.number}: {step.live_bytes:,} B"
         return Bar(round(begin * unit, 2), round(step.count * unit, 2), round(height, 2), hint)

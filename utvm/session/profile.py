@@ -8,7 +8,7 @@ from utvm.compiler import Library
 
 
 @dataclass(frozen=True)
-class Step:
+class MeasuredStep:
     """One step of a run.
 
     Attributes:
@@ -42,7 +42,7 @@ class Profile:
     executor: str
     board: str
     unit: str
-    steps: tuple[Step, ...]
+    steps: tuple[MeasuredStep, ...]
     arena_bytes: int
 
     @property
@@ -50,7 +50,7 @@ class Profile:
         """What all steps took together."""
         return sum(step.count for step in self.steps)
 
-    def share(self, step: Step) -> float:
+    def share(self, step: MeasuredStep) -> float:
         """Return a step's part of the whole, 0 to 1."""
         return step.count / self.total if self.total else 0.0
 
@@ -71,7 +71,7 @@ def profile_of(library: Library, board: str, unit: str, counts: Sequence[int]) -
         counts: for each step of the library, what it took.
     """
     steps = tuple(
-        Step(
+        MeasuredStep(
             number,
             call.function.removeprefix(f"{library.name}_"),
             call.kind,

@@ -30,7 +30,7 @@ def component_id(offset: int, part: int, component_class: int = _GENERIC, upper:
     return words.get(offset, 0)
 
 
-class Identity(Device):
+class ConstantPage(Device):
     """A page of constant words; writes are ignored."""
 
     size = 0x1000
@@ -45,18 +45,18 @@ class Identity(Device):
         pass
 
 
-def rom_tables() -> dict[int, Identity]:
+def rom_tables() -> dict[int, ConstantPage]:
     """Return the ROM tables of an STM32F74x and its trace port, which takes nothing, by address."""
     ppb = [0xFFF0F000, 0xFFF02000, 0xFFF03000, 0xFFF01000]  # from there to SCS, DWT, FPB and ITM
     identity = range(0xFD0, 0x1000, 4)
     st = {0xFE0: 0x49, 0xFE4: 0x04, 0xFE8: 0x0A, 0xFF0: 0x0D, 0xFF4: _ROM_TABLE, 0xFF8: 0x05, 0xFFC: 0xB1}
     return {
-        0xE0000000: Identity({offset: component_id(offset, ITM) for offset in identity}),
-        0xE00FD000: Identity(_entries([0x1000]) | st),
-        0xE00FE000: Identity(
+        0xE0000000: ConstantPage({offset: component_id(offset, ITM) for offset in identity}),
+        0xE00FD000: ConstantPage(_entries([0x1000]) | st),
+        0xE00FE000: ConstantPage(
             _entries([0x1000]) | {offset: component_id(offset, 0xC8, _ROM_TABLE, 0xB4) for offset in identity}
         ),
-        0xE00FF000: Identity(
+        0xE00FF000: ConstantPage(
             _entries(ppb) | {offset: component_id(offset, 0xC7, _ROM_TABLE, 0xB4) for offset in identity}
         ),
     }

@@ -9,7 +9,7 @@ from utvm.virtual.cmsis_dap import PACKET_BYTES, CmsisDap
 from utvm.virtual.pacing import wait_until
 from utvm.virtual.stlink import TargetBoard
 from utvm.virtual.usb import MAKER
-from utvm.virtual.usb.descriptors import Endpoint, Identity, Interface, Speed, Transfer
+from utvm.virtual.usb.descriptors import DeviceDescriptors, Endpoint, Interface, Speed, Transfer
 from utvm.virtual.usb.device import Cable, UsbDevice
 
 _IN = 0x81
@@ -31,7 +31,7 @@ class CmsisDapProbe(UsbDevice):
         # The order matters: commands go to the first endpoint, responses come from the second.
         ends = tuple(Endpoint(address, Transfer.BULK, PACKET_BYTES) for address in (_OUT, _IN))
         super().__init__(
-            Identity(
+            DeviceDescriptors(
                 speed=Speed.HIGH,
                 vendor=0x0D28,
                 product=0x0204,

@@ -73,7 +73,7 @@ class Interface:
 
 
 @dataclass(frozen=True)
-class Identity:
+class DeviceDescriptors:
     """A device, with one configuration.
 
     Attributes:

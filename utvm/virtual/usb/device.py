@@ -4,7 +4,7 @@ import threading
 from dataclasses import dataclass
 from typing import Protocol
 
-from utvm.virtual.usb.descriptors import CONFIGURATION_VALUE, IN, Identity
+from utvm.virtual.usb.descriptors import CONFIGURATION_VALUE, IN, DeviceDescriptors
 
 # Request types (table 9-2)
 _KIND = 0x60
@@ -57,7 +57,7 @@ class UsbDevice:
         wires: held while something goes on between probe and board.
     """
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: DeviceDescriptors) -> None:
         self.identity = identity
         self.wires = threading.Lock()
         self.reset()

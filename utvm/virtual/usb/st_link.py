@@ -13,7 +13,7 @@ from utvm.virtual.console import Backlog
 from utvm.virtual.pacing import wait_until
 from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, StLink, TargetBoard
 from utvm.virtual.usb import MAKER
-from utvm.virtual.usb.descriptors import Endpoint, Identity, Interface, Speed, Transfer
+from utvm.virtual.usb.descriptors import DeviceDescriptors, Endpoint, Interface, Speed, Transfer
 from utvm.virtual.usb.device import Cable, Setup, UsbDevice
 from utvm.virtual.usb.serial_port import SerialPort
 
@@ -67,7 +67,7 @@ class StLinkProbe(UsbDevice):
             tuple(Endpoint(address, Transfer.BULK, _PACKET) for address in (_DEBUG_IN, _DEBUG_OUT, _TRACE_IN)),
         )
         super().__init__(
-            Identity(
+            DeviceDescriptors(
                 speed=Speed.FULL,
                 vendor=0x0483,
                 product=0x374B,

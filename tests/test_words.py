@@ -1,0 +1,20 @@
+"""The page of words says where each thing is; the page of the log, what each branch says."""
+
+import re
+
+from utvm.log import BRANCHES
+from utvm.toolchain import ROOT
+
+
+def test_each_word_is_where_the_page_says() -> None:
+    rows = re.findall(r"^\| ([\w -]+) \| .* \| (`.*`) \|$", (ROOT / "docs" / "words.md").read_text(), re.MULTILINE)
+    words = [word for word, _ in rows]
+    assert words == sorted(set(words))
+    assert [
+        word for word, places in rows for place in re.findall("`(.*?)`", places) if not (ROOT / place).exists()
+    ] == []
+
+
+def test_the_page_of_the_log_has_every_branch() -> None:
+    named = re.findall(r"^\| `(utvm\.[\w.]+)` \|", (ROOT / "docs" / "log.md").read_text(), re.MULTILINE)
+    assert named == list(BRANCHES)
