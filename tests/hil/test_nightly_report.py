@@ -98,6 +98,7 @@ def test_the_worst_decides_and_no_verdict_is_worse_than_a_failure(tmp_path: Path
     for results, verdict, code in (
         ((good,), Verdict.PASSED, 0),
         ((good, wrong), Verdict.FAILED, 1),
+        ((wrong, _result(tmp_path, "empty", Outcome.SKIPPED)), Verdict.ERROR, 2),
         ((wrong, bad, good), Verdict.INFRASTRUCTURE, 3),
         ((good, _not_run("late")), Verdict.INFRASTRUCTURE, 3),
     ):
@@ -127,7 +128,13 @@ def test_a_report_is_written_with_each_boards_own_below_it(tmp_path: Path) -> No
     content = json.loads((directory / "nightly.json").read_text())
     jsonschema.validate(content, _SCHEMA)
     assert [entry["verdict"] for entry in content["boards"]] == ["passed", "bad", "not run"]
-    assert content["boards"][0]["counts"] == {"passed": 1, "failed": 0, "skipped": 1, "infrastructure": 0}
+    assert content["boards"][0]["counts"] == {
+        "passed": 1,
+        "failed": 0,
+        "skipped": 1,
+        "error": 0,
+        "infrastructure": 0,
+    }
     for entry in content["boards"]:
         assert (entry["report"] == "") == (entry["label"] == "late")
         assert not entry["report"] or (directory / entry["report"]).is_file()
@@ -160,7 +167,7 @@ def test_junit_has_one_suite_a_board_and_shows_each_that_is_not_well(tmp_path: P
         "good": ["skipped"],
         "wrong": ["failure"],
         "silent": ["error", "skipped"],
-        "empty": ["failure", "skipped"],
+        "empty": ["error", "skipped"],
         "late": ["error"],
     }
 

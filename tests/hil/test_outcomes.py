@@ -16,7 +16,7 @@ def test_two(board):
 
 _MIXED = """
 import pytest
-from utvm.errors import BoardError, ConfigError, ProbeError, TransportError
+from utvm.errors import BoardError
 from utvm.session import DeviceFault, FaultRecord
 from utvm.session.fault import ARCHITECTURES
 from utvm.session.fault.meaning import Meaning
@@ -43,8 +43,22 @@ def test_faults(board):
 def test_board_says_no(board):
     raise BoardError("address refused", "look at the memory map")
 
-def test_wrong_use(board):
-    raise ConfigError("no such model")
+def test_calls_it_failed(board):
+    pytest.fail("not as it should be")
+
+"""
+
+_ERRORS = """
+import subprocess
+import pytest
+from utvm.errors import BoardError, CompileError, ConfigError
+from utvm.firmware import Firmware
+
+def test_passes(board):
+    pass
+
+def test_fails(board):
+    assert 6 * 7 == 41
 
 @pytest.fixture
 def broken():
@@ -52,6 +66,58 @@ def broken():
 
 def test_with_broken_setup(board, broken):
     pass
+
+def test_with_a_slip(board):
+    None + 1
+
+def test_whom_numpy_refuses(board):
+    import numpy
+    numpy.zeros((2, 3)) @ numpy.zeros((2, 3))
+
+def test_that_asks_for_nothing_there_is(board, no_such_fixture):
+    pass
+"""
+
+_ENVIRONMENT = """
+import errno, pytest, subprocess
+from utvm.errors import ConfigError
+from utvm.compiler import from_onnx
+from utvm.firmware.image import Firmware
+
+@pytest.fixture(scope="module")
+def image():
+    try:
+        raise OSError(errno.ENOSPC, "No space left on device", "/cache/.draft-1")
+    except OSError as error:
+        raise ConfigError("/cache: cannot be written") from error
+
+def test_before(board):
+    pass
+
+def test_fails(board):
+    assert False
+
+def test_one(board, image):
+    pass
+
+def test_two(board, image):
+    pass
+
+def test_three(board):
+    raise OSError(errno.ENOSPC, "No space left on device", "/cache/.draft-2")
+
+def test_memory(board):
+    raise MemoryError
+
+def test_module(board):
+    import no_such_module
+
+def test_tool(board):
+    subprocess.run(["false"], check=True)
+
+def test_ours(board):
+    # A slip in our own code, as whoever calls it sees it.
+    Firmware.binary.fget(None)
 """
 
 _TROUBLE = """
@@ -96,7 +162,7 @@ def mixed(run_suite: Runner) -> Finished:
 def test_a_failure_fails_the_run(mixed: Finished) -> None:
     assert mixed.exit_code == 1
     assert mixed.report["verdict"] == "failed"
-    assert mixed.lines[-1] == "FAILED on a VIRTUAL stm32f746: 1 passed, 5 failed, 2 skipped; exit code 1"
+    assert mixed.lines[-1] == "FAILED on a VIRTUAL stm32f746: 1 passed, 4 failed, 2 skipped; exit code 1"
 
 
 def test_each_outcome_and_its_reason(mixed: Finished) -> None:
@@ -107,8 +173,7 @@ def test_each_outcome_and_its_reason(mixed: Finished) -> None:
         "test_expected_to_fail": "skipped",
         "test_faults": "failed",
         "test_board_says_no": "failed",
-        "test_wrong_use": "failed",
-        "test_with_broken_setup": "failed",
+        "test_calls_it_failed": "failed",
     }
     assert "6 * 7" in mixed.messages["test_fails"]
     assert mixed.messages["test_skips"] == "not for this board"
@@ -116,13 +181,56 @@ def test_each_outcome_and_its_reason(mixed: Finished) -> None:
     assert "BusFault" in mixed.messages["test_faults"]
     assert "poke.c:3" in mixed.messages["test_faults"]
     assert mixed.messages["test_board_says_no"] == "address refused\n  hint: look at the memory map"
-    assert mixed.messages["test_with_broken_setup"] == "in setup: ValueError: set-up went wrong"
+
+
+def test_an_error_in_the_test_is_neither_failed_nor_infrastructure(run_suite: Runner) -> None:
+    done = run_suite(_ERRORS)
+    wrong = ("with_broken_setup", "with_a_slip", "whom_numpy_refuses", "that_asks_for_nothing_there_is")
+    assert done.outcomes == {
+        "test_passes": "passed",
+        "test_fails": "failed",
+        **{f"test_{name}": "error" for name in wrong},
+    }
+    assert done.messages["test_with_broken_setup"] == "error in the test: in setup: ValueError: set-up went wrong"
+    assert "fixture 'no_such_fixture' not found" in done.messages["test_that_asks_for_nothing_there_is"]
+    assert done.exit_code == 2
+    assert done.report["verdict"] == "error"
+    assert done.lines[-1].startswith(
+        "NO VERDICT (error in the suite) on a VIRTUAL stm32f746: 1 passed, 1 failed, 4 error; "
+        "test_suite.py::test_with_broken_setup: error in the test: in setup: ValueError"
+    )
+    assert (done.junit.get("failures"), done.junit.get("errors")) == ("1", "4")
+    # The board is not to blame: nobody takes it again.
+    assert done.bench_log == ("attached", "released")
+
+
+def test_trouble_with_the_computer_is_named_once_and_leaves_the_board_alone(run_suite: Runner) -> None:
+    done = run_suite(_ENVIRONMENT)
+    assert done.outcomes == {
+        "test_before": "passed",
+        "test_fails": "failed",
+        **{
+            f"test_{name}": "infrastructure"
+            for name in ("one", "two", "three", "memory", "module", "tool", "ours")
+        },
+    }
+    assert done.messages["test_one"] == "in setup: /cache: cannot be written"
+    for name in ("test_two", "test_three"):
+        assert done.messages[name] == "the same trouble as in test_suite.py::test_one"
+    assert (
+        done.stdout.count("cannot be written") == 3
+    )  # where it happened, in what comes of it, and in the verdict
+    assert "no_such_module" in done.messages["test_module"]
+    assert "AttributeError" in done.messages["test_ours"]
+    assert done.exit_code == 3
+    assert "infrastructure trouble in test_suite.py::test_one: in setup: /cache: cannot be" in done.lines[-1]
+    assert done.bench_log == ("attached", "released")
 
 
 def test_junit_knows_failures_from_skips(mixed: Finished) -> None:
     assert {name: mixed.junit.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
-        "tests": "8",
-        "failures": "5",
+        "tests": "7",
+        "failures": "4",
         "errors": "0",
         "skipped": "2",
     }
@@ -244,20 +352,33 @@ def test_without_a_board_nothing_runs_and_nothing_passes(run_suite: Runner, mann
         pytest.param("import pytest\ndef test_a():\n    pytest.skip('x')\n", (), marks=pytest.mark.slow),
     ],
 )
-def test_no_test_that_ran_is_a_failure(run_suite: Runner, suite: str, options: tuple[str, ...]) -> None:
+def test_no_test_that_ran_is_an_error_in_the_suite(
+    run_suite: Runner, suite: str, options: tuple[str, ...]
+) -> None:
     done = run_suite(suite, options=("--board=stm32f746", "--virtual", *options))
-    assert done.exit_code == 1
-    assert done.report["verdict"] == "failed"
+    assert done.exit_code == 2
+    assert done.report["verdict"] == "error"
     assert "no test ran" in done.lines[-1]
     assert "VIRTUAL" in done.lines[-1]
 
 
 @pytest.mark.slow
-def test_a_suite_that_cannot_be_loaded_fails_and_does_not_hide_the_others(run_suite: Runner) -> None:
-    done = run_suite(_PASSING, files={"test_broken.py": "import no_such_module\n"})
-    assert done.exit_code == 1
-    assert sorted(done.outcomes.values()) == ["failed", "passed", "passed"]
-    assert "no_such_module" in done.messages["test_broken.py"]
+@pytest.mark.parametrize(
+    ("text", "outcome", "code"),
+    [
+        ("import no_such_module\n", "infrastructure", 3),
+        ("import ctypes\nctypes.CDLL('/dev/null')\n", "infrastructure", 3),
+        ("def test_it(:\n", "error", 2),
+        ("assert 6 * 7 == 41\n", "error", 2),
+    ],
+)
+def test_a_suite_that_cannot_be_loaded_does_not_hide_the_others(
+    run_suite: Runner, text: str, outcome: str, code: int
+) -> None:
+    done = run_suite(_PASSING, files={"test_broken.py": text})
+    assert done.outcomes == {"test_one": "passed", "test_two": "passed", "broken": outcome}
+    assert done.exit_code == code
+    assert "cannot be loaded" in done.messages["broken"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
@@ -349,9 +470,8 @@ def test_wrong_use_touches_nothing(run_suite: Runner, options: tuple[str, ...], 
     assert not done.reports.exists()
 
 
-@pytest.mark.slow
-def test_a_report_that_cannot_be_written_is_no_pass(run_suite: Runner) -> None:
+def test_without_room_for_what_it_writes_a_run_does_not_begin(run_suite: Runner) -> None:
     done = run_suite(_PASSING, block_reports=True)
     assert done.exit_code == 3
     assert "cannot be written" in done.lines[-1]
-    assert done.bench_log == ("attached", "released")
+    assert done.bench_log == ()

@@ -169,7 +169,7 @@ def _spoil_empty_pass(content: dict[str, Any]) -> None:
         lambda content: content.update(extra=1),
         lambda content: content.update(exit_code=0),
         lambda content: content["board"].update(kind="simulated"),
-        lambda content: content["tests"][0].update(outcome="error"),
+        lambda content: content["tests"][0].update(outcome="broken"),
         lambda content: content["models"][0].update(cycles=1),
         lambda content: content["models"][0].pop("instructions"),
         lambda content: content["models"][0].update(accuracy=98),

@@ -29,11 +29,26 @@ def test_a_test_without_an_answer_leaves_no_verdict(outcomes: list[Outcome]) -> 
     assert verdict is Verdict.INFRASTRUCTURE
 
 
+@given(_OUTCOMES)
+def test_an_error_in_a_test_is_no_word_of_the_board(outcomes: list[Outcome]) -> None:
+    verdict, why = decide(_cases([*outcomes, Outcome.ERROR]), trouble="", interrupted=False)
+    assert verdict is (Verdict.INFRASTRUCTURE if Outcome.INFRASTRUCTURE in outcomes else Verdict.ERROR)
+    assert why
+
+
+@given(_OUTCOMES)
+def test_failed_takes_an_answer_of_the_board(outcomes: list[Outcome]) -> None:
+    verdict, _ = decide(_cases(outcomes), trouble="", interrupted=False)
+    answers = {Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED}
+    assert (verdict is Verdict.FAILED) == (Outcome.FAILED in outcomes and set(outcomes) <= answers)
+
+
 @pytest.mark.parametrize(
     ("verdict", "code"),
     [
         (Verdict.PASSED, ExitCode.PASSED),
         (Verdict.FAILED, ExitCode.FAILED),
+        (Verdict.ERROR, ExitCode.USAGE),
         (Verdict.INFRASTRUCTURE, ExitCode.INFRASTRUCTURE),
         (Verdict.INTERRUPTED, ExitCode.INFRASTRUCTURE),
     ],
@@ -43,4 +58,4 @@ def test_exit_codes(verdict: Verdict, code: ExitCode) -> None:
 
 
 def test_nothing_that_ran_is_said_to_be_the_reason() -> None:
-    assert decide(_cases([Outcome.SKIPPED]), trouble="", interrupted=False) == (Verdict.FAILED, "no test ran")
+    assert decide(_cases([Outcome.SKIPPED]), trouble="", interrupted=False) == (Verdict.ERROR, "no test ran")

@@ -7,28 +7,34 @@ from pathlib import Path
 
 import pytest
 
+from utvm.cache import cache_root
 from utvm.environment import checkout
-from utvm.errors import ConfigError, UtvmError
+from utvm.errors import ConfigError, ExitCode, UtvmError
 from utvm.hil import provenance, report
 from utvm.hil.display import Display
 from utvm.hil.figures import in_words
-from utvm.hil.recorder import Recorder, collection_failure
+from utvm.hil.judge import judge, judge_loading
+from utvm.hil.recorder import Recorder, loading_failure
 from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Statistics, Verdict, decide
 from utvm.process import end_undisturbed, stop_if_interrupted
+from utvm.room import require_room
 from utvm.session.keeper import Keeper
 
 
 class Course:
     """A pytest plugin object that lives as long as one run.
 
-    Infrastructure trouble ends the test in which it shows up, with that outcome. The board is then attached once
-    more so that the other tests still get their answer; the second time, or when that does not work, the run
-    stops. Either way there is no verdict on the tests: what has no answer has not passed.
+    Infrastructure trouble ends the test in which it shows up, with that outcome. A board that is lost is then
+    attached once more so that the other tests still get their answer; the second time, or when that does not work,
+    the run stops. Either way there is no verdict on the tests: what has no answer has not passed.
 
     Args:
         run_id: the run's name, from :func:`utvm.hil.report.new_run_id`.
         started: when the run began, UTC.
         report_root: directory of all reports.
+
+    Attributes:
+        exit_code: what the run ends with, once there is a verdict.
     """
 
     def __init__(
@@ -54,7 +60,9 @@ class Course:
         self._recorder = Recorder()
         self._cases: list[CaseResult] = []
         self._trouble = ""
+        self._lost = False
         self._interrupted = False
+        self.exit_code: ExitCode | None = None
 
     def record(self, model: ModelResult) -> None:
         """Take a model's figures into the report."""
@@ -71,6 +79,7 @@ class Course:
         try:
             self._environment = provenance.describe(self.keeper.board)
             self.keeper.choose()
+            require_room((cache_root(), self.keeper.log_directory, self._report_root))
         except ConfigError as error:
             raise pytest.UsageError(str(error)) from error
         except UtvmError as error:
@@ -79,11 +88,20 @@ class Course:
             self._trouble = str(error)
         self._say_which_board()
 
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Count a suite that cannot be loaded as a failed test."""
+    def pytest_exception_interact(
+        self,
+        node: pytest.Item | pytest.Collector,
+        call: pytest.CallInfo[object],
+        report: pytest.CollectReport | pytest.TestReport,
+    ) -> None:
+        """Count a suite that cannot be loaded as a test that gave no answer."""
         stop_if_interrupted()
-        if report.failed:
-            self._cases.append(collection_failure(report))
+        if isinstance(report, pytest.CollectReport) and call.excinfo is not None:
+            self._cases.append(loading_failure(report, judge_loading(call.excinfo.value, node.path)))
+
+    def pytest_collectreport(self) -> None:
+        """Stop where an import has swallowed an interruption."""
+        stop_if_interrupted()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -109,23 +127,29 @@ class Course:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
-        self, call: pytest.CallInfo[None]
+        self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Tell a failed test from infrastructure trouble while the board can still be asked."""
+        """Tell a failed test from trouble while the board can still be asked."""
         made = yield
         stop_if_interrupted()
         error = call.excinfo.value if call.excinfo is not None else None
-        trouble = self.keeper.trouble_behind(error) if error is not None and made.failed else ""
-        self._recorder.add(made, error, trouble)
+        if not made.failed:
+            self._recorder.add(made, Outcome(made.outcome), error)
+        elif trouble := self.keeper.trouble_behind(error) if error is not None else "":
+            self._lost = True
+            self._recorder.add(made, Outcome.INFRASTRUCTURE, error, trouble)
+        else:
+            self._recorder.add(made, judge(error, item.path), error)
         return made
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Take a test's result; after infrastructure trouble, see whether the board comes back."""
+        """Take a test's result; after trouble with the board, see whether it comes back."""
         case = self._recorder.take(nodeid)
         if case.outcome is not Outcome.PASSED:
             self.keeper.distrust()
-        if case.outcome is Outcome.INFRASTRUCTURE:
-            case = dataclasses.replace(case, message=f"{case.message}\n{self._after_trouble(case)}")
+        if self._lost:
+            self._lost = False
+            case = dataclasses.replace(case, message=f"{case.message}\n{self._board_again()}")
         self._cases.append(case)
         self._display.finished(case)
 
@@ -148,7 +172,8 @@ class Course:
         finally:
             self._release()
             if exitstatus != pytest.ExitCode.USAGE_ERROR:
-                session.exitstatus = self._finish(session.items)
+                self.exit_code = self._finish(session.items)
+                session.exitstatus = int(self.exit_code)
 
     def _say_which_board(self) -> None:
         identity = self.keeper.identity
@@ -159,8 +184,7 @@ class Course:
         where = self._environment.place.spoken if self._environment else ""
         self._display.line(", ".join(filter(None, (f"{identity.spoken}{why}", where, f"run {self._run_id}"))))
 
-    def _after_trouble(self, case: CaseResult) -> str:
-        self._trouble = self._trouble or f"infrastructure trouble in {case.node}: {case.message.splitlines()[0]}"
+    def _board_again(self) -> str:
         if self.keeper.attached > 1:
             outcome = "the board had been attached once more already; the run stops"
         else:
@@ -185,7 +209,7 @@ class Course:
         assert self._environment is not None
         return self._environment
 
-    def _finish(self, items: list[pytest.Item]) -> int:
+    def _finish(self, items: list[pytest.Item]) -> ExitCode:
         self._display.end()
         # The report, the last line and the exit code are to say one thing.
         end_undisturbed()
@@ -214,4 +238,4 @@ class Course:
             # Without its report a run has not been completed.
             summary = dataclasses.replace(summary, verdict=Verdict.INFRASTRUCTURE, trouble=str(error))
         self._display.close(summary, directory)
-        return int(summary.verdict.exit_code)
+        return summary.verdict.exit_code

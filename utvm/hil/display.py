@@ -19,11 +19,13 @@ _STYLES = {
     Outcome.PASSED: "green",
     Outcome.FAILED: "bold red",
     Outcome.SKIPPED: "dim",
+    Outcome.ERROR: "bold magenta",
     Outcome.INFRASTRUCTURE: "bold yellow",
 }
 VERDICTS = {
     Verdict.PASSED: ("PASSED", "bold green"),
     Verdict.FAILED: ("FAILED", "bold red"),
+    Verdict.ERROR: ("NO VERDICT (error in the suite)", "bold magenta"),
     Verdict.INFRASTRUCTURE: ("NO VERDICT (infrastructure trouble)", "bold yellow"),
     Verdict.INTERRUPTED: ("NO VERDICT (interrupted)", "bold yellow"),
 }
@@ -87,7 +89,7 @@ class Display:
             f"{escape(case.node)}  [dim]{case.duration_s:.2f} s[/]",
             soft_wrap=True,
         )
-        if case.outcome in (Outcome.FAILED, Outcome.INFRASTRUCTURE):
+        if case.outcome not in (Outcome.PASSED, Outcome.SKIPPED):
             # A traceback ends with the message; an error of ours has no traceback.
             if case.message.partition("\n")[0] not in case.details:
                 self.line(_indented(case.message))

@@ -13,6 +13,7 @@ from utvm.templates import templates_of
 HEADLINES = {
     Verdict.PASSED: "Passed",
     Verdict.FAILED: "Failed",
+    Verdict.ERROR: "No verdict: an error in the suite",
     Verdict.INFRASTRUCTURE: "No verdict: infrastructure trouble",
     Verdict.INTERRUPTED: "No verdict: interrupted",
 }
@@ -29,7 +30,7 @@ def render(report: RunReport) -> str:
         headline=HEADLINES[report.verdict],
         outcomes=Outcome,
         suites=suites,
-        troubled=[case for case in report.cases if case.outcome in (Outcome.FAILED, Outcome.INFRASTRUCTURE)],
+        troubled=[case for case in report.cases if case.outcome not in (Outcome.PASSED, Outcome.SKIPPED)],
         # Of several models in one image, one map is enough.
         maps={model.firmware.digest: model for model in report.models}.values(),
         memory_map=pictures.memory_map,

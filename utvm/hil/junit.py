@@ -1,4 +1,4 @@
-"""JUnit XML, as CI servers read it: a failed test is a ``failure``, infrastructure trouble an ``error``."""
+"""JUnit XML, as CI servers read it: a failed test is a ``failure``, one without an answer an ``error``."""
 
 import json
 import re
@@ -10,7 +10,12 @@ from utvm.hil.results import CaseResult, Outcome, RunReport
 # XML 1.0, section 2.2: what a document may not hold, even escaped.
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
-_ELEMENTS = {Outcome.FAILED: "failure", Outcome.INFRASTRUCTURE: "error", Outcome.SKIPPED: "skipped"}
+_ELEMENTS = {
+    Outcome.FAILED: "failure",
+    Outcome.ERROR: "error",
+    Outcome.INFRASTRUCTURE: "error",
+    Outcome.SKIPPED: "skipped",
+}
 
 
 def render(report: RunReport) -> str:
@@ -22,7 +27,7 @@ def render(report: RunReport) -> str:
         name=f"hil {report.board.spoken}",
         tests=str(len(report.cases)),
         failures=str(report.count(Outcome.FAILED)),
-        errors=str(report.count(Outcome.INFRASTRUCTURE)),
+        errors=str(report.count(Outcome.INFRASTRUCTURE) + report.count(Outcome.ERROR)),
         skipped=str(report.count(Outcome.SKIPPED)),
         time=f"{sum(case.duration_s for case in report.cases):.3f}",
         timestamp=report.started,

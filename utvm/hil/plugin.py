@@ -27,7 +27,7 @@ from utvm.bench import Asked, Bench, capabilities_of
 from utvm.boards import Board
 from utvm.choice import BoardChoice, BoardFolders, ReportChoice
 from utvm.compiler import Library
-from utvm.errors import ConfigError
+from utvm.errors import ConfigError, ExitCode
 from utvm.firmware import Firmware, compile_for
 from utvm.hil.course import Course
 from utvm.hil.display import Display, standard_output
@@ -118,6 +118,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(
                     pytest.mark.skip(reason=f"not on this board: it has no {mark.args[0]}"), append=False
                 )
+
+
+def exit_code_of(config: pytest.Config) -> ExitCode | None:
+    """Return what the run ends with, or None where it ended before it could have a verdict."""
+    course = config.stash.get(_COURSE, None)
+    return course.exit_code if course else None
 
 
 def board_of(config: pytest.Config) -> Board:

@@ -16,13 +16,15 @@ SCHEMA_VERSION = 2
 class Outcome(str, enum.Enum):
     """How one test ended.
 
-    ``INFRASTRUCTURE`` is no answer at all: the probe, OpenOCD or the board went away. It says nothing of what
-    was tested.
+    ``FAILED`` is an answer of the board, and a wrong one. ``ERROR`` is a mistake in the test itself.
+    ``INFRASTRUCTURE`` is no answer at all: the probe, OpenOCD or the board went away, or the machine has no room.
+    These two say nothing of what was tested.
     """
 
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
+    ERROR = "error"
     INFRASTRUCTURE = "infrastructure"
 
 
@@ -31,15 +33,22 @@ class Verdict(str, enum.Enum):
 
     PASSED = "passed"
     FAILED = "failed"
+    ERROR = "error"
     INFRASTRUCTURE = "infrastructure"
     INTERRUPTED = "interrupted"
 
     @property
     def exit_code(self) -> ExitCode:
         """What the command ends with. A run that was not completed has no verdict on the tests: 3."""
-        if self is Verdict.PASSED:
-            return ExitCode.PASSED
-        return ExitCode.FAILED if self is Verdict.FAILED else ExitCode.INFRASTRUCTURE
+        return _EXIT_CODES.get(self, ExitCode.INFRASTRUCTURE)
+
+
+_EXIT_CODES = {
+    Verdict.PASSED: ExitCode.PASSED,
+    Verdict.FAILED: ExitCode.FAILED,
+    # As wrong usage is: the suite asks for what cannot be answered.
+    Verdict.ERROR: ExitCode.USAGE,
+}
 
 
 @dataclass(frozen=True)
@@ -249,20 +258,29 @@ def board_entry(spoken: str) -> dict[str, object]:
 def decide(cases: Iterable[CaseResult], *, trouble: str, interrupted: bool) -> tuple[Verdict, str]:
     """Return the verdict on a run, and the reason where the tests alone do not give it.
 
-    A run that was not completed comes first, whatever the tests said: what did not run might have failed.
-    No test that ran is a failure, never a pass.
+    A run that was not completed comes first, whatever the tests said: what gave no answer might have failed. A
+    test that made a mistake of its own gave none either. No test that ran is such a mistake, never a pass.
 
     Args:
-        trouble: what went wrong with probe or board, or an empty string.
+        trouble: what went wrong with probe, board or machine outside of the tests, or an empty string.
         interrupted: somebody stopped the run.
     """
-    outcomes = [case.outcome for case in cases]
+    first = {case.outcome: case for case in reversed(list(cases))}
     if interrupted:
         return Verdict.INTERRUPTED, "interrupted before the end"
-    if trouble or Outcome.INFRASTRUCTURE in outcomes:
+    if Outcome.INFRASTRUCTURE in first:
+        trouble = f"infrastructure trouble in {_brief(first[Outcome.INFRASTRUCTURE])}"
+    if trouble:
         return Verdict.INFRASTRUCTURE, trouble
-    if Outcome.FAILED in outcomes:
+    if Outcome.ERROR in first:
+        return Verdict.ERROR, _brief(first[Outcome.ERROR])
+    if Outcome.FAILED in first:
         return Verdict.FAILED, ""
-    if Outcome.PASSED not in outcomes:
-        return Verdict.FAILED, "no test ran"
+    if Outcome.PASSED not in first:
+        return Verdict.ERROR, "no test ran"
     return Verdict.PASSED, ""
+
+
+def _brief(case: CaseResult) -> str:
+    first = case.message.partition("\n")[0]
+    return f"{case.node}: {first}"

@@ -13,14 +13,15 @@ from utvm.toolchain import ROOT
 
 DIRECTORY = ROOT / "hil_tests"
 
-# Beyond what the plugin decides, pytest may end before a run has begun.
-_EXIT_CODES = {
-    pytest.ExitCode.OK: ExitCode.PASSED,
-    pytest.ExitCode.TESTS_FAILED: ExitCode.FAILED,
-    pytest.ExitCode.INTERNAL_ERROR: ExitCode.INFRASTRUCTURE,
-    pytest.ExitCode.USAGE_ERROR: ExitCode.USAGE,
-    pytest.ExitCode.NO_TESTS_COLLECTED: ExitCode.FAILED,
-}
+
+class _Ending:
+    """A pytest plugin object that keeps the run's own exit code: pytest has other meanings for some numbers."""
+
+    exit_code: ExitCode | None = None
+
+    def pytest_unconfigure(self, config: pytest.Config) -> None:
+        """Ask for it before pytest forgets."""
+        self.exit_code = plugin.exit_code_of(config)
 
 
 def names() -> tuple[str, ...]:
@@ -73,8 +74,12 @@ def run(
         f"--latency-us={latency_us}",
         *([str(DIRECTORY / f"test_{suite}.py") for suite in suites] or [str(DIRECTORY)]),
     ]
-    ended = pytest.ExitCode(pytest.main(arguments, plugins=[plugin]))
-    # What pytest calls wrong usage may be its configuration, interrupted while it was imported.
-    if ended is pytest.ExitCode.INTERRUPTED or (ended is pytest.ExitCode.USAGE_ERROR and interrupted()):
+    ending = _Ending()
+    ended = pytest.main(arguments, plugins=[plugin, ending])
+    if ending.exit_code is not None:
+        return ending.exit_code
+    # It ended before a run had begun. What pytest calls wrong usage may be its configuration, interrupted while it
+    # was imported.
+    if ended == pytest.ExitCode.INTERRUPTED or interrupted():
         raise KeyboardInterrupt
-    return _EXIT_CODES[ended]
+    return ExitCode.USAGE if ended == pytest.ExitCode.USAGE_ERROR else ExitCode.INFRASTRUCTURE

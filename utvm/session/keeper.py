@@ -8,7 +8,7 @@ from pathlib import Path
 from utvm.bench import Asked, Bench, BoardIdentity, Found, choose
 from utvm.boards import Board
 from utvm.compiler import Library
-from utvm.errors import ProbeError, ProvisionError, ToolchainError, TransportError, UtvmError
+from utvm.errors import ProbeError, TransportError, UtvmError
 from utvm.firmware import Firmware, build
 from utvm.session.fault import DeviceFault
 from utvm.session.opening import executor_for, session_on
@@ -164,14 +164,14 @@ class Keeper:
             self._running.close()
 
     def trouble_behind(self, error: BaseException) -> str:
-        """Tell infrastructure trouble from an answer of the board.
+        """Tell trouble with the board from an answer of it.
 
-        A probe, a transport or a tool that broke is trouble; a fault that the device reported is an answer.
-        Anything else, an assertion as well, is the test's own business as long as the board still answers: when
-        OpenOCD has died under a test, how the test noticed does not matter.
+        A probe or a transport that broke is trouble; a fault that the device reported is an answer. Anything else,
+        an assertion as well, is of no concern here as long as the board still answers: when OpenOCD has died under
+        a test, how the test noticed does not matter.
 
         Returns:
-            what is wrong with the infrastructure, or an empty string.
+            why the board cannot be used any more, or an empty string.
         """
         if isinstance(error, DeviceFault):
             return ""
@@ -181,7 +181,7 @@ class Keeper:
                 self._bench.check()
             except UtvmError as cause:
                 return str(cause)
-        if isinstance(error, ProbeError | TransportError | ToolchainError | ProvisionError):
+        if isinstance(error, ProbeError | TransportError):
             return str(error)
         if self._bench is None or not self._bench.has_debug_port:
             return ""

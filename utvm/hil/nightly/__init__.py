@@ -10,7 +10,8 @@ verdict of the whole, the first that applies:
 ========================  =========  ==============================================================
 interrupted               exit 3     Ctrl-C or SIGTERM
 infrastructure            exit 3     a board without a verdict on its tests, whatever the others said
-failed                    exit 1     a test failed on a board, or no test ran there
+error                     exit 2     a test has an error of its own, or no test ran on a board
+failed                    exit 1     a test failed on a board
 passed                    exit 0     all boards passed
 ========================  =========  ==============================================================
 """

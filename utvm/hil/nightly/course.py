@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from utvm.choice import BoardChoice, ReportChoice, Wish
-from utvm.errors import ConfigError, ProbeError
+from utvm.errors import ConfigError, ExitCode, ProbeError
 from utvm.hil.nightly.plan import Turn
 from utvm.hil.nightly.results import BoardResult, BoardVerdict
 from utvm.hil.reading import read
@@ -73,7 +73,7 @@ class Course:
         self._job.stop()
         # It may have ended by itself a moment before.
         ended = self._ended()
-        if self._healthy is not None and ended.verdict in (BoardVerdict.PASSED, BoardVerdict.FAILED):
+        if self._healthy is not None and ended.verdict.exit_code is not ExitCode.INFRASTRUCTURE:
             return ended
         phase = "its suites" if self._healthy is not None else "its health check"
         return self._result(BoardVerdict.INTERRUPTED, f"interrupted during {phase}", ended.content, ended.source)
@@ -165,7 +165,7 @@ def not_run(turn: Turn, reason: str) -> BoardResult:
 
 def _first_trouble(content: Mapping[str, Any]) -> str:
     """Return the first test that did not pass, in one line; nothing where all did."""
-    for outcome in ("infrastructure", "failed"):
+    for outcome in ("infrastructure", "error", "failed"):
         for test in content["tests"]:
             if test["outcome"] == outcome:
                 name = str(test["node"]).rpartition("/")[2]

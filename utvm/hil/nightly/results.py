@@ -18,6 +18,7 @@ class BoardVerdict(str, enum.Enum):
 
     PASSED = "passed"
     FAILED = "failed"
+    ERROR = "error"
     INFRASTRUCTURE = "infrastructure"
     BAD = "bad"
     INTERRUPTED = "interrupted"
@@ -26,9 +27,9 @@ class BoardVerdict(str, enum.Enum):
     @property
     def exit_code(self) -> ExitCode:
         """What it counts as: a board without a verdict on its tests is infrastructure trouble."""
-        if self is BoardVerdict.PASSED:
-            return ExitCode.PASSED
-        return ExitCode.FAILED if self is BoardVerdict.FAILED else ExitCode.INFRASTRUCTURE
+        if self in (BoardVerdict.PASSED, BoardVerdict.FAILED, BoardVerdict.ERROR):
+            return Verdict(self.value).exit_code
+        return ExitCode.INFRASTRUCTURE
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,8 @@ class NightlyReport:
             return Verdict.INTERRUPTED
         if ExitCode.INFRASTRUCTURE in codes:
             return Verdict.INFRASTRUCTURE
+        if ExitCode.USAGE in codes:
+            return Verdict.ERROR
         return Verdict.FAILED if ExitCode.FAILED in codes else Verdict.PASSED
 
     def count(self, verdict: BoardVerdict) -> int:
