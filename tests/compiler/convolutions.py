@@ -12,7 +12,7 @@ import numpy.typing as npt
 from utvm.compiler import Target
 from utvm.compiler.c.helpers import helper_definitions
 from utvm.compiler.c.printer import CFunction, print_function
-from utvm.compiler.integer.convolution import make
+from utvm.compiler.integer.operators.convolution import make
 from utvm.compiler.integer.records import Convolution, Operator, Rescale, Residual
 from utvm.compiler.schedule.lower import lower
 from utvm.process import run

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from utvm.compiler.integer.elementwise import Addition
 from utvm.compiler.integer.nodes import Native, Node, Value, needed
+from utvm.compiler.integer.operators.addition import Addition
 from utvm.compiler.integer.records import Convolution, Residual
 
 

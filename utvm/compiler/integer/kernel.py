@@ -1,12 +1,15 @@
 """What the makers of operators share: expressions of integer arithmetic, and how a function is finished."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvm import s_tir, tirx
+import numpy as np
+from tvm import s_tir, te, tirx
 
-from utvm.compiler.integer.records import Rescale
+from utvm.compiler.integer.records import Operator, Rescale
+
+Shape = tuple[int, ...]
 
 _OPAQUE = 8  # TVM's pattern kind for a function that must not be fused with others.
 
@@ -82,3 +85,32 @@ def with_sum_in_place(function: Any, unrolled: int = 0) -> Any:
 def elements(shape: Sequence[int]) -> int:
     """Return how many elements a shape has."""
     return math.prod(shape)
+
+
+def binary(operator: str, shapes: tuple[Shape, Shape], compute: Callable[[Any, Any], Any]) -> Operator:
+    """Make an operator that computes each number from one of each operand, which are broadcast.
+
+    Args:
+        operator: what the report calls it.
+        shapes: of the operands.
+        compute: the int8 result of two int32 expressions.
+    """
+    inputs = [te.placeholder(shape, "int8", name) for shape, name in zip(shapes, ("a", "b"), strict=True)]
+    shape = tuple(np.broadcast_shapes(*shapes))
+
+    def element(*at: Any) -> Any:
+        return compute(*(_broadcast(tensor, at).astype("int32") for tensor in inputs))
+
+    output = te.compute(shape, element, "output")
+    function = te.create_prim_func([*inputs, output])
+    overlap = tuple(0 if each == shape else None for each in shapes)
+    if overlap == (0, 0):
+        function = with_one_loop(function)
+    return Operator(described(function, operator, overlap), (), overlap)
+
+
+def _broadcast(tensor: Any, at: tuple[Any, ...]) -> Any:
+    own = at[len(at) - len(tensor.shape) :]
+    return tensor[
+        tuple(constant(0) if int(extent) == 1 else place for place, extent in zip(own, tensor.shape, strict=True))
+    ]

@@ -8,22 +8,10 @@ import numpy.typing as npt
 import tvm
 from tvm import relax, tirx
 
-from utvm.compiler.integer import convolution, elementwise, pool, softmax
-from utvm.compiler.integer.records import Convolution, Operator
+from utvm.compiler.int8_operator import int8_operators
+from utvm.compiler.integer.records import Operator, Record
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import shape_of
-
-Record = (
-    Convolution
-    | elementwise.Addition
-    | elementwise.Product
-    | elementwise.Lookup
-    | elementwise.Shift
-    | elementwise.Quantisation
-    | pool.Pool
-    | pool.Reduction
-    | softmax.Softmax
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,25 +56,6 @@ class Node:
     work: Record | Native
     inputs: tuple[Value, ...]
     output: Value
-
-
-def make(record: Record, target: Target) -> Operator:
-    """Make the operator of a record."""
-    if isinstance(record, Convolution):
-        return convolution.make(record, target)
-    return _MAKERS[type(record)](record)
-
-
-_MAKERS: dict[type, Callable[[Any], Operator]] = {
-    elementwise.Addition: elementwise.make_addition,
-    elementwise.Product: elementwise.make_product,
-    elementwise.Lookup: elementwise.make_lookup,
-    elementwise.Shift: elementwise.make_shift,
-    elementwise.Quantisation: elementwise.make_quantisation,
-    pool.Pool: pool.make_pool,
-    pool.Reduction: pool.make_reduction,
-    softmax.Softmax: softmax.make,
-}
 
 
 def tensor_type(shape: Sequence[int], dtype: str) -> Any:
@@ -142,6 +111,7 @@ class _Writer:
     def __init__(self, builder: Any, target: Target) -> None:
         self._builder = builder
         self._target = target
+        self._makers = {operator.record: operator.make for operator in int8_operators()}
         self.expressions: dict[int, Any] = {}
         self._unshaped: dict[int, Any] = {}
 
@@ -152,7 +122,8 @@ class _Writer:
             if node.work.operator == "relax.reshape":
                 self._unshaped[hash(written)] = self._unshaped.get(hash(inputs[0]), inputs[0])
         else:
-            written = self._operator(make(node.work, self._target), inputs, node.output.shape)
+            operator = self._makers[type(node.work)](node.work, self._target)
+            written = self._operator(operator, inputs, node.output.shape)
         self.expressions[id(node.output)] = written
 
     def nested(self, item: Any) -> Any:

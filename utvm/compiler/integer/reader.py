@@ -11,9 +11,10 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from utvm.compiler.integer.elementwise import Shift
-from utvm.compiler.integer.nodes import Native, Node, Record, Value, tensor_type
+from utvm.compiler.integer.nodes import Native, Node, Value, tensor_type
+from utvm.compiler.integer.operators.shift import Shift
 from utvm.compiler.integer.quantities import Constants, Quantity, Real, View, dequantised, signed
+from utvm.compiler.integer.records import Record
 from utvm.compiler.tvm_types import dtype_of, shape_of
 
 _EIGHT_BITS = ("int8", "uint8")
@@ -119,6 +120,20 @@ class Reader:
                 )
         return self._made[key]
 
+    def operands(self, call: Any) -> tuple[Real, Real] | None:
+        """Return the integers behind both operands of a call, if there are integers behind both."""
+        first, second = (self.real(item) for item in call.args[:2])
+        return None if first is None or second is None else (first, second)
+
+    def aligned(self, views: Sequence[View]) -> tuple[list[Value], tuple[int, ...] | None]:
+        """Return tensors in one layout, and what that is: that of those which have one of their own."""
+        orders = {view.order for view in views if view.order is not None}
+        if len(orders) != 1 or any(len(view.shape) != len(views[0].shape) for view in views):
+            return [self.arranged(view) for view in views], None
+        (order,) = orders
+        back = tuple(int(axis) for axis in np.argsort(order))
+        return [self.arranged(view, back) for view in views], order
+
     # New nodes.
 
     def add(
@@ -219,6 +234,11 @@ class Reader:
             return None if second is None else first * second
         reshaped: npt.NDArray[Any] = first.reshape(shape_of(expression.ty))
         return reshaped
+
+
+def operator_name(call: Any) -> str:
+    """Return Relax's name of the operator that a call calls; empty for what is no call of one."""
+    return str(getattr(getattr(call, "op", None), "name", ""))
 
 
 def quantity_of(scales: npt.NDArray[Any], zeros: npt.NDArray[Any], dtype: str) -> Quantity | None:

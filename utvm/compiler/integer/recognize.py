@@ -4,17 +4,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax
 
-from utvm.compiler.integer import fixed_point, linear, pointwise, pooling, softmax
-from utvm.compiler.integer.elementwise import Addition, Lookup, Product, Quantisation
-from utvm.compiler.integer.linear import Goal
+from utvm.compiler.int8_operator import int8_operators
+from utvm.compiler.integer import fixed_point
+from utvm.compiler.integer.goal import Goal
 from utvm.compiler.integer.nodes import Native, Value
+from utvm.compiler.integer.operators import lookup, pooling
+from utvm.compiler.integer.operators.quantisation import Rounding
 from utvm.compiler.integer.quantities import Quantity, Real, View
-from utvm.compiler.integer.reader import Reader, composed, quantity_of
-from utvm.compiler.integer.records import Int8
+from utvm.compiler.integer.reader import Reader, composed, operator_name, quantity_of
 from utvm.compiler.integer.unfit import Unfit
 from utvm.compiler.tvm_types import dtype_of, shape_of
 
@@ -31,8 +31,6 @@ _MOVEMENTS = (
     "relax.flip",
     "relax.image.resize2d",
 )
-_POOLS = ("relax.nn.max_pool2d", "relax.nn.avg_pool2d")
-_SOFTMAX_8, _SOFTMAX_16 = Quantity(1 / 256, -128), 1 / 65536
 
 
 class Recognizer:
@@ -49,6 +47,11 @@ class Recognizer:
         self._reader = reader
         self._rounding = rounding
         self.reasons: dict[int, str] = {}
+        self._operators: dict[str, list[Callable[..., View | None]]] = {}
+        for operator in int8_operators():
+            if operator.recognise:
+                for name in operator.relax:
+                    self._operators.setdefault(name, []).append(operator.recognise)
 
     def bind(self, variable: Any, call: Any) -> None:
         """Read one binding."""
@@ -103,14 +106,8 @@ class Recognizer:
                 if getattr(work, "residual", None) is None:
                     self._reader.replace_record(view.base, replace(work, **limits))
             else:
-                view = self._looked_up(view, pointwise.clamp(low, high), "clip", str(variable.name))
+                view = lookup.looked_up(self._reader, view, lookup.clamp(low, high), "clip", str(variable.name))
         self._reader.set_view(variable, view)
-
-    def _looked_up(self, view: View, table: Int8, operator: str, name: str) -> View:
-        shape = view.base.shape
-        return replace(
-            view, base=self._reader.add(Lookup(shape or (1,), table, operator), [view.base], name, shape)
-        )
 
     # Float tensors that are nothing but integers.
 
@@ -222,7 +219,7 @@ class Recognizer:
             self._explain(call.args[0], unfit.reason)
             source = self._reader.value(call.args[0])
             zero = target.zero + (128 if dtype == "uint8" else 0)
-            record = Quantisation(source.shape or (1,), target.scale, zero, dtype, self._rounding)
+            record = Rounding(source.shape or (1,), target.scale, zero, dtype, self._rounding)
             value = self._reader.add(record, [source], str(variable.name), source.shape, dtype)
             self._reader.set_value(variable, value)
             return
@@ -249,34 +246,35 @@ class Recognizer:
         """
         real = self._reader.real(expression)
         if real is not None:
-            return self._requantized(real, target, name)
+            return lookup.requantized(self._reader, real, target, name)
         core, low, high = self._without_limits(expression, target)
-        call = self._reader.call(core)
-        operator = operator_name(call)
-        limits = Goal(target, low, high)
+        goal = Goal(target, low, high)
         if (real := self._reader.real(core)) is not None:
-            table = pointwise.requantisation(real.quantity, target, low, high)
-            return self._looked_up(real.view, table, "requantize", name)
-        handler: Callable[[Any, Goal, str], View | None] | None = {
-            "relax.nn.conv2d": self._linear,
-            "relax.matmul": self._linear,
-            "relax.add": self._sum,
-            "relax.subtract": self._sum,
-            "relax.multiply": self._product,
-        }.get(operator)
-        view = handler(core, limits, name) if handler is not None else None
-        if view is None and (low, high) == (-128, 127):
-            view = self._unlimited(core, call, operator, target, name)
+            table = lookup.requantisation(real.quantity, target, low, high)
+            return lookup.looked_up(self._reader, real.view, table, "requantize", name)
+        view = self._recognised(core, goal, name)
         if view is None:
-            view = self._tabulated(expression, target, name)
+            view = lookup.tabulated(self._reader, expression, target, name, self._rounding)
         if view is None:
             raise Unfit("no integer form of it is known")
         return view
 
-    def _requantized(self, real: Real, target: Quantity, name: str) -> View:
-        if real.quantity == target:
-            return real.view
-        return self._looked_up(real.view, pointwise.requantisation(real.quantity, target), "requantize", name)
+    def _recognised(self, core: Any, goal: Goal, name: str) -> View | None:
+        """Ask the operators whose it may be."""
+        operator = operator_name(self._reader.call(core))
+        if operator == "relax.concat" and not goal.is_limited:
+            return self._concatenate(core, goal.quantity, name)
+        for recognise in self._operators.get(operator, ()):
+            view: View | None = recognise(self._reader, core, goal, name)
+            if view is not None:
+                return view
+        return None
+
+    def _concatenate(self, core: Any, target: Quantity, name: str) -> View | None:
+        call = self._reader.call(core)
+        reals = [self._reader.real(field) for field in call.args[0].fields]
+        views = [lookup.requantized(self._reader, real, target, name) for real in reals if real is not None]
+        return self._concatenated(views, int(call.attrs.axis), name) if len(views) == len(reals) else None
 
     def _without_limits(self, expression: Any, target: Quantity) -> tuple[Any, int, int]:
         """Return what activations limit, and the limits in numbers of the target."""
@@ -298,142 +296,6 @@ class Recognizer:
             else:
                 return expression, low, high
             expression = call.args[0]
-
-    def _linear(self, core: Any, target: Goal, name: str, bias: Any = None) -> View | None:
-        call = self._reader.call(core)
-        make = linear.convolution if operator_name(call) == "relax.nn.conv2d" else linear.dense
-        return make(self._reader, call, bias, target, name)
-
-    def _sum(self, core: Any, target: Goal, name: str) -> View | None:
-        call = self._reader.call(core)
-        operator = operator_name(call)
-        if operator == "relax.add":
-            for product, bias in (call.args[:2], call.args[1::-1]):
-                if operator_name(self._reader.call(product)) in ("relax.nn.conv2d", "relax.matmul"):
-                    return self._linear(product, target, name, bias)
-        reals = self._operands(call)
-        if reals is None:
-            return None
-        first, second = reals
-        common = 2 * max(first.quantity.scale, second.quantity.scale)
-        views, order = self._aligned([first.view, second.view])
-        record = Addition(
-            (views[0].shape or (1,), views[1].shape or (1,)),
-            (first.quantity.zero, second.quantity.zero),
-            (
-                fixed_point.rescale([first.quantity.scale / common]),
-                fixed_point.rescale([second.quantity.scale / common]),
-            ),
-            operator == "relax.subtract",
-            fixed_point.rescale([common / (2**20 * target.quantity.scale)]),
-            target.quantity.zero,
-            target.low,
-            target.high,
-        )
-        return View(self._reader.add(record, views, name, record.output_shape), order)
-
-    def _product(self, core: Any, target: Goal, name: str) -> View | None:
-        reals = self._operands(self._reader.call(core))
-        if reals is None:
-            return None
-        first, second = reals
-        views, order = self._aligned([first.view, second.view])
-        record = Product(
-            (views[0].shape or (1,), views[1].shape or (1,)),
-            (first.quantity.zero, second.quantity.zero),
-            fixed_point.rescale([first.quantity.scale * second.quantity.scale / target.quantity.scale]),
-            target.quantity.zero,
-            target.low,
-            target.high,
-        )
-        return View(self._reader.add(record, views, name, record.output_shape), order)
-
-    def _operands(self, call: Any) -> tuple[Real, Real] | None:
-        first, second = (self._reader.real(item) for item in call.args[:2])
-        return None if first is None or second is None else (first, second)
-
-    def _aligned(self, views: Sequence[View]) -> tuple[list[Value], tuple[int, ...] | None]:
-        """Return tensors in one layout, and what that is: that of those which have one of their own."""
-        orders = {view.order for view in views if view.order is not None}
-        if len(orders) != 1 or any(len(view.shape) != len(views[0].shape) for view in views):
-            return [self._reader.arranged(view) for view in views], None
-        (order,) = orders
-        back = tuple(int(axis) for axis in np.argsort(order))
-        return [self._reader.arranged(view, back) for view in views], order
-
-    def _unlimited(self, core: Any, call: Any, operator: str, target: Quantity, name: str) -> View | None:
-        """Add the nodes of operators that no activation is fused with."""
-        if operator == "relax.concat":
-            reals = [self._reader.real(field) for field in call.args[0].fields]
-            views = [self._requantized(real, target, name) for real in reals if real is not None]
-            return self._concatenated(views, int(call.attrs.axis), name) if len(views) == len(reals) else None
-        if operator == "relax.nn.softmax":
-            return self._softmax(call, target, name)
-        real = self._reader.real(call.args[0]) if operator else None
-        if real is None:
-            return None
-        reduce = {
-            "relax.mean": pooling.reduction,
-            "relax.sum": pooling.reduction,
-            "relax.nn.adaptive_avg_pool2d": pooling.global_average,
-        }.get(operator)
-        if reduce is not None:
-            return reduce(self._reader, call, real, target, shape_of(core.ty), name)
-        if operator == "relax.nn.avg_pool2d":
-            view = pooling.pool(self._reader, call, real.view, shape_of(core.ty), name)
-            return self._requantized(Real(view, real.quantity), target, name)
-        return None
-
-    def _softmax(self, call: Any, target: Quantity, name: str) -> View:
-        source, beta = call.args[0], 1.0
-        product = self._reader.call(source)
-        if operator_name(product) == "relax.multiply":
-            factor = self._reader.array(product.args[1])
-            if factor is not None and factor.size == 1 and float(factor.ravel()[0]) > 0:
-                source, beta = product.args[0], float(factor.ravel()[0])
-        real = self._reader.real(source)
-        if real is None:
-            raise Unfit("its input is not a dequantised tensor with one scale")
-        data = self._reader.arranged(real.view)
-        if int(call.attrs.axis) % len(data.shape) != len(data.shape) - 1:
-            raise Unfit("softmax is supported in integers over the last dimension only")
-        if target != _SOFTMAX_8:
-            raise Unfit("softmax is supported in integers with the scale 1/256 and the lowest number as 0 only")
-        record = softmax.Softmax(data.shape, softmax.exponentials(beta * real.quantity.scale))
-        return View(self._reader.add(record, [data], name, data.shape))
-
-    def _tabulated(self, expression: Any, target: Quantity, name: str) -> View | None:
-        """Add the node of a function of one number."""
-        leaves = pointwise.leaves(self._reader, expression)
-        if len(leaves) != 1:
-            return None
-        (leaf,) = leaves
-        real = self._reader.real(leaf)
-        if real is None or shape_of(expression.ty) != real.view.shape:
-            return None
-        table, operator = self._table(expression, leaf, real.quantity, target)
-        return None if table is None else self._looked_up(real.view, table, operator, name)
-
-    def _table(self, expression: Any, leaf: Any, source: Quantity, target: Quantity) -> tuple[Int8 | None, str]:
-        call = self._reader.call(expression)
-        operator = operator_name(call)
-        table = None
-        if operator == "relax.sigmoid" and call.args[0].same_as(leaf):
-            table = pointwise.logistic(source, target)
-        elif operator == "relax.tanh" and call.args[0].same_as(leaf):
-            table = pointwise.tanh(source, target)
-        elif operator == "relax.nn.leakyrelu" and call.args[0].same_as(leaf):
-            table = pointwise.leaky_relu(source, target, float(call.attrs.alpha))
-        elif (x := pointwise.is_hard_swish(self._reader, expression)) is not None and x.same_as(leaf):
-            table, operator = pointwise.hard_swish(source, target), "relax.hard_swish"
-        if table is None:
-            table = pointwise.evaluated(self._reader, expression, source, target, self._rounding)
-        return table, operator.rpartition(".")[2]
-
-
-def operator_name(call: Any) -> str:
-    """Return Relax's name of the operator that a call calls; empty for what is no call of one."""
-    return str(getattr(getattr(call, "op", None), "name", ""))
 
 
 def _transposed(view: View, variable: Any, call: Any) -> View:

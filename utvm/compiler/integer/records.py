@@ -14,6 +14,10 @@ Int8 = npt.NDArray[np.int8]
 Int32 = npt.NDArray[np.int32]
 
 
+class Record:
+    """What an int8 operator computes; each operator has its own."""
+
+
 @dataclass(frozen=True)
 class Rescale:
     """A product with fixed-point numbers: ``value * multiplier / 2**31 * 2**shift``, rounded as TFLite does.
@@ -52,7 +56,7 @@ class Residual:
 
 
 @dataclass(frozen=True)
-class Convolution:
+class Convolution(Record):
     """An int8 convolution, depthwise convolution, or dense layer (1x1 on a 1x1 image), TFLite's semantics.
 
     Attributes:

@@ -8,8 +8,8 @@ import tvm
 
 from utvm.compiler.integer.fuse import fuse
 from utvm.compiler.integer.nodes import Native, Node, Value, needed, to_module
-from utvm.compiler.integer.reader import Reader
-from utvm.compiler.integer.recognize import Recognizer, operator_name
+from utvm.compiler.integer.reader import Reader, operator_name
+from utvm.compiler.integer.recognize import Recognizer
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import dtype_of
 

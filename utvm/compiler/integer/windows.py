@@ -31,3 +31,17 @@ def distance(record: Convolution, pixels: int, *, reads_again: bool = False) -> 
         # What a tile writes must not meet what later tiles read.
         starts, ends = starts[1:], ends[:-1]
     return int(max([0, *(ends * outputs - lowest[starts]).tolist()]))
+
+
+def overlap_of(reads: list[int]) -> int:
+    """Return the overlap of a function that writes its output in order.
+
+    Args:
+        reads: for each output number, the lowest offset that it is made of.
+    """
+    overlap, lowest = 0, reads[-1]
+    for number in range(len(reads) - 1, 0, -1):
+        # When all output numbers before this one are written, this one and those behind it are still to be read.
+        lowest = min(lowest, reads[number])
+        overlap = max(overlap, number - lowest)
+    return overlap

@@ -8,8 +8,8 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 
+from utvm.compiler.integer.dsp.packing import folded_bias, geometry, packed_depthwise_weights, settle
 from utvm.compiler.integer.kernel import described
-from utvm.compiler.integer.packing import folded_bias, geometry, packed_depthwise_weights, settle
 from utvm.compiler.integer.records import Convolution, Operator
 from utvm.compiler.integer.windows import distance
 
@@ -18,7 +18,7 @@ def make_depthwise_with_dsp(record: Convolution) -> Operator | None:
     """Make the operator, or None where the kernels do not hold for it.
 
     They hold for one output channel per input channel, channels in fours, no residual, and sums that
-    :func:`utvm.compiler.integer.packing.settle` can bound.
+    :func:`utvm.compiler.integer.dsp.packing.settle` can bound.
 
     Args:
         record: depthwise.

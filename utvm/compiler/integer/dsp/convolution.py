@@ -13,15 +13,15 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 
-from utvm.compiler.integer.dot import (
+from utvm.compiler.integer.dsp.dot import (
     PIXELS,
     accumulate_columns,
     accumulate_vector,
     tensorize_columns,
     tensorize_vector,
 )
+from utvm.compiler.integer.dsp.packing import folded_bias, geometry, packed_weights, residual_table, settle
 from utvm.compiler.integer.kernel import described
-from utvm.compiler.integer.packing import folded_bias, geometry, packed_weights, residual_table, settle
 from utvm.compiler.integer.records import Convolution, Operator
 from utvm.compiler.integer.windows import distance
 

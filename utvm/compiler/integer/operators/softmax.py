@@ -7,16 +7,23 @@ import numpy as np
 import numpy.typing as npt
 from tvm import s_tir, te, tirx
 
+from utvm.compiler.int8_operator import Int8Operator
 from utvm.compiler.integer import fixed_point
+from utvm.compiler.integer.goal import Goal
 from utvm.compiler.integer.kernel import constant, described
-from utvm.compiler.integer.records import Int32, Operator
+from utvm.compiler.integer.quantities import Quantity, View
+from utvm.compiler.integer.reader import Reader, operator_name
+from utvm.compiler.integer.records import Int32, Operator, Record
+from utvm.compiler.integer.unfit import Unfit
+from utvm.compiler.target import Target
 
 _INTEGER_BITS = 5  # Of a scaled difference: exp(-32) is as good as nothing.
+_SOFTMAX_8 = Quantity(1 / 256, -128)
 _SUM_BITS = 12  # Integer bits of the sum of exponentials.
 
 
 @dataclass(frozen=True)
-class Softmax:
+class Softmax(Record):
     """Softmax over the last dimension, TensorFlow Lite's int8 arithmetic.
 
     Attributes:
@@ -31,6 +38,28 @@ class Softmax:
     target: str = "int8"
 
 
+def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
+    if goal.is_limited:
+        return None
+    call = reader.call(core)
+    source, beta = call.args[0], 1.0
+    product = reader.call(source)
+    if operator_name(product) == "relax.multiply":
+        factor = reader.array(product.args[1])
+        if factor is not None and factor.size == 1 and float(factor.ravel()[0]) > 0:
+            source, beta = product.args[0], float(factor.ravel()[0])
+    real = reader.real(source)
+    if real is None:
+        raise Unfit("its input is not a dequantised tensor with one scale")
+    data = reader.arranged(real.view)
+    if int(call.attrs.axis) % len(data.shape) != len(data.shape) - 1:
+        raise Unfit("softmax is supported in integers over the last dimension only")
+    if goal.quantity != _SOFTMAX_8:
+        raise Unfit("softmax is supported in integers with the scale 1/256 and the lowest number as 0 only")
+    record = Softmax(data.shape, exponentials(beta * real.quantity.scale))
+    return View(reader.add(record, [data], name, data.shape))
+
+
 def exponentials(scale: float) -> npt.NDArray[np.int32]:
     """Return the table of exponentials for int8 numbers of a scale, softmax's beta included."""
     real = min(scale * 2 ** (31 - _INTEGER_BITS), 2**31 - 1.0)
@@ -40,7 +69,7 @@ def exponentials(scale: float) -> npt.NDArray[np.int32]:
     return np.array([*(fixed_point.exp_of_negative(value, _INTEGER_BITS) for value in differences), 0], np.int32)
 
 
-def make(record: Softmax) -> Operator:
+def _make(record: Softmax, _: Target) -> Operator:
     """Make the operator of a softmax."""
     *outer, depth = record.shape
     info = np.iinfo(record.target)
@@ -98,3 +127,6 @@ def _scheduled(function: Any, outer: int) -> Any:
         block = plan.get_sblock(name)
         plan.decompose_reduction(block, plan.get_loops(block)[-1])
     return plan.mod["main"]
+
+
+OPERATOR = Int8Operator(Softmax, _make, ("relax.nn.softmax",), _recognise)

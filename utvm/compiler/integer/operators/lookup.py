@@ -1,17 +1,23 @@
-"""Functions of one number, as tables of 256 results."""
+"""Functions of one int8 number, as tables of 256 results."""
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tvm
+from tvm import te
 
+from utvm.compiler.int8_operator import Int8Operator
 from utvm.compiler.integer import fixed_point
-from utvm.compiler.integer.quantities import Quantity
-from utvm.compiler.integer.reader import Reader
-from utvm.compiler.integer.records import Int8
+from utvm.compiler.integer.kernel import Shape, described, with_one_loop
+from utvm.compiler.integer.quantities import Quantity, Real, View
+from utvm.compiler.integer.reader import Reader, operator_name
+from utvm.compiler.integer.records import Int8, Operator, Record
+from utvm.compiler.target import Target
+from utvm.compiler.tvm_types import shape_of
 
 Floats = npt.NDArray[np.float32]
 
@@ -49,6 +55,70 @@ _BINARY: dict[str, Callable[[Floats, Floats], Any]] = {
     "relax.minimum": np.minimum,
     "relax.power": np.power,
 }
+
+
+@dataclass(frozen=True)
+class Lookup(Record):
+    """A function of one int8 number, tabulated.
+
+    Attributes:
+        shape: of input and output.
+        table: 256 results, that of -128 first.
+        name: what the report calls it.
+    """
+
+    shape: Shape
+    table: Int8
+    name: str
+
+
+def looked_up(reader: Reader, view: View, table: Int8, operator: str, name: str) -> View:
+    """Add the node of a tabulated function; return its result as the model has it."""
+    shape = view.base.shape
+    return replace(view, base=reader.add(Lookup(shape or (1,), table, operator), [view.base], name, shape))
+
+
+def requantized(reader: Reader, real: Real, target: Quantity, name: str) -> View:
+    """Return a dequantised tensor's integers with another scale and zero point."""
+    if real.quantity == target:
+        return real.view
+    return looked_up(reader, real.view, requantisation(real.quantity, target), "requantize", name)
+
+
+def tabulated(reader: Reader, expression: Any, target: Quantity, name: str, rounding: str) -> View | None:
+    """Add the node of any function of one number; None if an expression is no such function.
+
+    Args:
+        rounding: ``roundf`` takes halves away from zero, ``rintf`` to even.
+    """
+    found = leaves(reader, expression)
+    if len(found) != 1:
+        return None
+    (leaf,) = found
+    real = reader.real(leaf)
+    if real is None or shape_of(expression.ty) != real.view.shape:
+        return None
+    table, operator = _table(reader, expression, leaf, real.quantity, target, rounding)
+    return None if table is None else looked_up(reader, real.view, table, operator, name)
+
+
+def _table(
+    reader: Reader, expression: Any, leaf: Any, source: Quantity, target: Quantity, rounding: str
+) -> tuple[Int8 | None, str]:
+    call = reader.call(expression)
+    operator = operator_name(call)
+    table = None
+    if operator == "relax.sigmoid" and call.args[0].same_as(leaf):
+        table = logistic(source, target)
+    elif operator == "relax.tanh" and call.args[0].same_as(leaf):
+        table = tanh(source, target)
+    elif operator == "relax.nn.leakyrelu" and call.args[0].same_as(leaf):
+        table = leaky_relu(source, target, float(call.attrs.alpha))
+    elif (x := is_hard_swish(reader, expression)) is not None and x.same_as(leaf):
+        table, operator = hard_swish(source, target), "relax.hard_swish"
+    if table is None:
+        table = evaluated(reader, expression, source, target, rounding)
+    return table, operator.rpartition(".")[2]
 
 
 def requantisation(source: Quantity, target: Quantity, low: int = -128, high: int = 127) -> Int8:
@@ -221,3 +291,14 @@ def _multiplier_of_16_bits(real: float) -> tuple[int, int]:
 
 def _int16(value: int) -> int:
     return max(-(2**15), min(2**15 - 1, value))
+
+
+def _make(record: Lookup, _: Target) -> Operator:
+    data = te.placeholder(record.shape, "int8", "data")
+    table = te.placeholder((256,), "int8", "table")
+    output = te.compute(record.shape, lambda *at: table[data[at].astype("int32") + 128], "output")
+    function = with_one_loop(te.create_prim_func([data, table, output]))
+    return Operator(described(function, f"{record.name}_int8", [0]), (record.table,), (0,))
+
+
+OPERATOR = Int8Operator(Lookup, _make)

@@ -1,19 +1,27 @@
-"""Pooling and reductions of int8 numbers."""
+"""Poolings of int8 images: TensorFlow Lite's MAX_POOL_2D and AVERAGE_POOL_2D."""
 
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from tvm import te, tirx
 
-from utvm.compiler.integer.kernel import clamped, constant, described, elements, requantized, with_sum_in_place
-from utvm.compiler.integer.records import Operator, Rescale
+from utvm.compiler.int8_operator import Int8Operator
+from utvm.compiler.integer.goal import Goal
+from utvm.compiler.integer.kernel import clamped, constant, described, with_sum_in_place
+from utvm.compiler.integer.operators.lookup import requantized
+from utvm.compiler.integer.quantities import Real, View
+from utvm.compiler.integer.reader import Reader
+from utvm.compiler.integer.records import Operator, Record
+from utvm.compiler.integer.unfit import Unfit
+from utvm.compiler.integer.windows import overlap_of
+from utvm.compiler.target import Target
+from utvm.compiler.tvm_types import shape_of
 
 _UNROLLED = 16  # Elements of a window whose loads are written out one by one.
 
 
 @dataclass(frozen=True)
-class Pool:
+class Pool(Record):
     """The average or the largest of the numbers in a window that lie inside the image.
 
     Attributes:
@@ -45,31 +53,51 @@ class Pool:
         )
 
 
-@dataclass(frozen=True)
-class Reduction:
-    """The sum over some dimensions, rescaled: TensorFlow Lite's MEAN and SUM.
+def pool(reader: Reader, call: Any, view: View, shape: tuple[int, ...], name: str) -> View:
+    """Add the node of a ``max_pool2d`` or ``avg_pool2d``; return its result as the model has it.
 
-    Attributes:
-        shape: of the input.
-        axes: dimensions that are summed over, each once, in ascending order.
-        bias: added to the sum.
-        factor: rescaling of the sum.
-        output_zero: zero point of the output.
+    Args:
+        view: what is pooled.
+        shape: of the result, as the model has it.
+
+    Raises:
+        Unfit: it has no integer form here.
     """
+    attributes = call.attrs
+    layout = str(attributes.layout)
+    if sorted(layout) != sorted("NHWC") or str(attributes.out_layout) != layout:
+        raise Unfit(f"the data layout {layout} is not supported in integers")
+    data = reader.arranged(view, [layout.index(letter) for letter in "NHWC"])
+    batch, height, width, channels = data.shape
+    average = str(call.op.name) == "relax.nn.avg_pool2d"
+    padding = [int(each) for each in attributes.padding]
+    if average and any(padding) and bool(attributes.count_include_pad):
+        raise Unfit("an average that counts what is padded is not supported in integers")
+    top, left, bottom, right = padding
+    rows, columns = (int(each) for each in attributes.pool_size)
+    down, across = (int(each) for each in attributes.strides)
+    record = Pool((height, width, channels), (rows, columns), (down, across), (top, left, bottom, right), average)
+    order = tuple("NHWC".index(letter) for letter in layout)
+    output_shape = (1, *record.output_shape)
+    if (
+        batch != 1
+        or any(int(each) != 1 for each in attributes.dilation)
+        or shape != tuple(output_shape[axis] for axis in order)
+    ):
+        raise Unfit("pooling of several images, with gaps, or beyond the image is not supported in integers")
+    return View(reader.add(record, [data], name, output_shape), None if layout == "NHWC" else order)
 
-    shape: tuple[int, ...]
-    axes: tuple[int, ...]
-    bias: int
-    factor: Rescale
-    output_zero: int
 
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """The input's shape with 1 where it is summed over."""
-        return tuple(1 if axis in self.axes else extent for axis, extent in enumerate(self.shape))
+def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
+    call = reader.call(core)
+    real = reader.real(call.args[0])
+    if real is None or goal.is_limited:
+        return None
+    view = pool(reader, call, real.view, shape_of(core.ty), name)
+    return requantized(reader, Real(view, real.quantity), goal.quantity, name)
 
 
-def make_pool(record: Pool) -> Operator:
+def _make(record: Pool, _: Target) -> Operator:
     """Make the operator of a pooling. Its tensors are ``int8[1, H, W, C]``."""
     height, width, channels = record.input_shape
     data = te.placeholder((1, height, width, channels), "int8", "data")
@@ -112,7 +140,7 @@ def make_pool(record: Pool) -> Operator:
     output = te.compute(shape, result, "output")
     function = with_sum_in_place(te.create_prim_func([data, output]), _UNROLLED)
     name = "avg_pool2d_int8" if record.average else "max_pool2d_int8"
-    overlap = (pool_overlap(record),)
+    overlap = (_overlap(record),)
     return Operator(described(function, name, overlap), (), overlap)
 
 
@@ -122,35 +150,13 @@ def _nearest(index: Any, extent: int, before: int, after: int) -> Any:
     return tirx.max(index, constant(0)) if before else index
 
 
-def make_reduction(record: Reduction) -> Operator:
-    """Make the operator of a sum or mean."""
-    data = te.placeholder(record.shape, "int8", "data")
-    axes = {axis: te.reduce_axis((0, record.shape[axis]), f"k{axis}") for axis in record.axes}
-
-    def total(*at: Any) -> Any:
-        place = tuple(axes.get(axis, index) for axis, index in enumerate(at))
-        return te.sum(data[place].astype("int32"), axis=list(axes.values()))
-
-    accumulator = te.compute(record.output_shape, total, "accumulator")
-    output = te.compute(
-        record.output_shape,
-        lambda *at: clamped(
-            requantized(accumulator[at] + record.bias, record.factor) + record.output_zero, -128, 127
-        ),
-        "output",
-    )
-    function = with_sum_in_place(te.create_prim_func([data, output]))
-    overlap = (_overlap_of(_reduction_reads(record)),)
-    return Operator(described(function, "reduce_int8", overlap), (), overlap)
-
-
-def pool_overlap(record: Pool) -> int:
+def _overlap(record: Pool) -> int:
     """Return how many bytes before its input a pooling's output must begin for no number to be lost.
 
     The operator writes in ascending order. Before each pixel's first number is written, all numbers before it are
     written; what may still be read begins with the first number of this or a later window.
     """
-    return _overlap_of(_pool_reads(record))
+    return overlap_of(_pool_reads(record))
 
 
 def _pool_reads(record: Pool) -> list[int]:
@@ -166,26 +172,6 @@ def _pool_reads(record: Pool) -> list[int]:
     ]
 
 
-def _reduction_reads(record: Reduction) -> list[int]:
-    offsets = np.arange(elements(record.shape)).reshape(record.shape)
-    first = tuple(slice(0, 1) if axis in record.axes else slice(None) for axis in range(len(record.shape)))
-    return [int(offset) for offset in offsets[first].ravel()]
-
-
-def _overlap_of(reads: list[int]) -> int:
-    """Return the overlap of a function that writes its output in order.
-
-    Args:
-        reads: for each output number, the lowest offset that it is made of.
-    """
-    overlap, lowest = 0, reads[-1]
-    for number in range(len(reads) - 1, 0, -1):
-        # When all output numbers before this one are written, this one and those behind it are still to be read.
-        lowest = min(lowest, reads[number])
-        overlap = max(overlap, number - lowest)
-    return overlap
-
-
 def _count(record: Pool, y: Any, x: Any) -> Any:
     """Return how many numbers of a window lie inside the image."""
     sides = []
@@ -199,3 +185,6 @@ def _count(record: Pool, y: Any, x: Any) -> Any:
         first = index * stride - before
         sides.append(tirx.min(first + size, constant(extent)) - tirx.max(first, constant(0)))
     return sides[0] * sides[1]
+
+
+OPERATOR = Int8Operator(Pool, _make, ("relax.nn.avg_pool2d",), _recognise)

@@ -1,0 +1,1 @@
+"""Kernels of int8 convolutions for cores with Arm's DSP extension."""
