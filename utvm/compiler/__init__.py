@@ -20,9 +20,10 @@ from utvm.compiler.read.onnx_file import from_onnx
 from utvm.compiler.read.relax_file import from_module as from_relax
 from utvm.compiler.read.tflite_file import from_tflite
 from utvm.compiler.read.torch_file import from_torch
-from utvm.compiler.target import Target
+from utvm.compiler.target import ANY, Target
 
 __all__ = [
+    "ANY",
     "Library",
     "Memory",
     "Model",

@@ -23,8 +23,8 @@ class Int8Operator:
             :class:`utvm.compiler.integer.goal.Goal` and a name, adds the nodes and returns a
             :class:`utvm.compiler.integer.quantities.View`; None if it is another operator's, or Unfit with a
             reason to stay in float.
-        tflite: TensorFlow Lite operators that TVM's importer lacks, or custom ones: name to the function that
-            makes the float expression of the operands' ones.
+        tflite: TensorFlow Lite operators that TVM's importer lacks, custom ones too: name to the function that
+            makes one Relax expression of the operands', all of them in floats.
     """
 
     record: type

@@ -4,6 +4,7 @@ Quantised operators become *dequantise, operator on floats, quantise*. What only
 integers.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, TensorW
 
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.tflite_view import BufferView, ModelView, OperatorView, TensorView
+from utvm.compiler.int8_operator import int8_operators
 from utvm.compiler.library import Scaling
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
@@ -93,6 +95,9 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         self._real = False
         for name in _RESHAPES:
             self.convert_map[name] = self._reshape_as_declared
+        registered = [item for operator in int8_operators() for item in operator.tflite.items()]
+        self.convert_map.update({name: functools.partial(self._registered, make) for name, make in registered})
+        self._as_float = {*_AS_FLOAT, *(name for name, _ in registered)}
 
     def check_unsupported_ops(self) -> None:
         """Do nothing: it is known before TVM is asked."""
@@ -202,7 +207,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         quantised = self._wrap(op.record.outputs[0]).qnn_params is not None
         # The importer averages integers with int8 in mind, and so does what turns it into integers again.
         average = op.record.name == "AVERAGE_POOL_2D" and self._dtype(op.record.outputs[0]) != "int8"
-        if not quantised or not (average or op.record.name in _AS_FLOAT):
+        if not quantised or not (average or op.record.name in self._as_float):
             return convert
 
         def converted(op: OperatorView) -> Any:
@@ -214,6 +219,9 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             return self.quantize(result, self._wrap(op.record.outputs[0]))
 
         return converted
+
+    def _registered(self, make: Callable[..., Any], op: OperatorView) -> Any:
+        return make(*(self.get_expr(number) for number in op.record.inputs))
 
     def _dtype(self, number: int) -> str:
         return str(self.subgraph.record.tensors[number].dtype)

@@ -1,0 +1,62 @@
+"""An int8 operator is one file: the one that CONTRIBUTING.md shows is compiled, and nothing else is changed."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from host_library import HostLibrary
+
+from hil_tests.int8_cases import Quantised, operator_model
+from utvm.compiler import ANY, from_tflite
+from utvm.compiler.build import build_library
+from utvm.compiler.integer import operators
+from utvm.errors import CompileError
+from utvm.toolchain import ROOT
+
+_SHAPE = (1, 4, 5, 3)
+_SAME = Quantised(_SHAPE, 0.05, 3)
+_OUTPUT = Quantised(_SHAPE, 0.05, -100)
+
+
+@pytest.fixture
+def one_file_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    shown = re.findall(r"^```python\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL | re.MULTILINE)
+    (text,) = (each for each in shown if "OPERATOR = " in each)
+    (tmp_path / "distance.py").write_text(text)
+    # As if it lay there: the checkout that other tests look at at the same time stays as it is.
+    monkeypatch.setattr(operators, "__path__", [*operators.__path__, str(tmp_path)])
+    yield
+    sys.modules.pop(f"{operators.__name__}.distance", None)
+    vars(operators).pop("distance", None)
+
+
+def model(second: Quantised = _SAME) -> bytes:
+    return operator_model("AbsoluteDifference", [_SAME, second], _OUTPUT)
+
+
+def test_without_the_file_the_operator_is_not_known() -> None:
+    with pytest.raises(CompileError, match=r"operators that are not supported: AbsoluteDifference \(at y\)"):
+        from_tflite(model(), "distance")
+
+
+@pytest.mark.usefixtures("one_file_more")
+def test_an_operator_in_a_file_of_its_own_is_read_recognised_and_made(tmp_path: Path) -> None:
+    library = build_library(from_tflite(model(), "distance"), "distance", ANY)
+    assert [call.kind for call in library.calls] == ["distance_int8"]
+    assert not library.leftovers
+    run = HostLibrary(library, tmp_path)
+    generator = np.random.default_rng(4)
+    for _ in range(3):
+        a, b = (generator.integers(-128, 128, _SHAPE, np.int8) for _ in range(2))
+        golden = np.clip(np.abs(a.astype(int) - b.astype(int)) - 100, -128, 127).astype(np.int8)
+        np.testing.assert_array_equal(run(a, b)[0], golden)
+
+
+@pytest.mark.usefixtures("one_file_more")
+def test_what_it_does_not_fit_stays_in_float_and_says_why() -> None:
+    content = model(Quantised(_SHAPE, 0.1, 3))
+    library = build_library(from_tflite(content, "distance"), "distance", ANY)
+    assert "distances are supported in integers with one scale only" in {each.reason for each in library.leftovers}
