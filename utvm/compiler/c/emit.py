@@ -3,7 +3,7 @@
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jinja2
@@ -69,79 +69,81 @@ def emit(
         arguments: TIRx function name to what it reads and writes, workspaces left out.
         executor: ``aot`` or ``graph``.
     """
-    calls = _Calls(name, graph, plan, operators)
-    lines = [
-        line
-        for index, step in enumerate(graph.steps)
-        for line in (f"UTVM_STEP({index}u)", *calls.step(index, step))
-    ]
-    helpers = set().union(*(operator.helpers for operator in operators.values()))
-    text = "\n".join(lines)
-    arenas = tuple(Arena(region, size) for region, size in plan.region_bytes.items())
-    regions = [arena.region for arena in arenas]
-    input_places = tuple(plan.placement("input", number) for number in range(len(graph.inputs)))
-    output_places = tuple(plan.placement("output", number) for number in range(len(graph.outputs)))
-    values: dict[str, Any] = {
-        "name": name,
-        "inputs": graph.inputs,
-        "outputs": graph.outputs,
-        "arenas": arenas,
-        "input_places": input_places,
-        "output_places": output_places,
-        "parameters": ", ".join(
-            ["const void *const *inputs", "void *const *outputs", *(f"uint8_t *{region}" for region in regions)]
-        ),
-        "executor": executor,
-        "alignment": ALIGNMENT,
-        "operators": list(operators.values()),
-        "helpers": helper_definitions(helpers),
-        "constants": [_constant(name, number, array) for number, array in enumerate(graph.constants)],
-        "lines": lines,
-        "unused": [word for word in ("inputs", "outputs", *regions) if not re.search(rf"\b{word}\b", text)],
-    }
-    with_workspaces = {
-        function: [*arguments[function], *_workspace(operator)] for function, operator in operators.items()
-    }
-    extra = {}
-    if executor == "graph":
-        description = describe(graph, plan, with_workspaces)
-        values |= {
-            "description": list(description.content),
-            "wrappers": [_wrapper(operator, with_workspaces[key]) for key, operator in operators.items()],
-            "argument_limit": max([2, *map(len, with_workspaces.values())]),
-        }
-        extra = _executor_files(name) | {f"{name}_graph.json": description.text}
-    files = {
-        f"{name}.h": "library.h",
-        f"{name}.c": "library_graph.c" if executor == "graph" else "library.c",
-        f"{name}_operators.h": "operators.h",
-        f"{name}_operators.c": "operators.c",
-    }
-    environment = _environment()
-    return Library(
+    used = {function: [*arguments[function], *_workspace(operator)] for function, operator in operators.items()}
+    library = Library(
         name=name,
-        sources={
-            file: environment.get_template(template).render(guard=_guard(file), **values)
-            for file, template in files.items()
-        }
-        | extra,
+        sources={},
         inputs=graph.inputs,
         outputs=graph.outputs,
-        arenas=arenas,
-        input_places=input_places,
-        output_places=output_places,
+        arenas=tuple(Arena(region, size) for region, size in plan.region_bytes.items()),
+        input_places=tuple(plan.placement("input", number) for number in range(len(graph.inputs))),
+        output_places=tuple(plan.placement("output", number) for number in range(len(graph.outputs))),
         calls=tuple(_call(graph, step, operators, kinds) for step in graph.steps),
         weights_bytes=sum(array.nbytes for array in graph.constants),
         blocks=tuple(plan.blocks.values()),
         lower_bound_bytes=plan.lower_bound_bytes,
         executor=executor,
         entry_points=tuple(
-            EntryPoint(
-                operator.name, _parameter_types(operator), tuple(each.bytes for each in with_workspaces[function])
-            )
+            EntryPoint(operator.name, _parameter_types(operator), tuple(each.bytes for each in used[function]))
             for function, operator in operators.items()
         ),
     )
+    values = _values(library, graph, plan, operators)
+    if executor == "aot":
+        return replace(library, sources=_rendered(library, values))
+    description = describe(graph, plan, used)
+    values |= {
+        "description": list(description.content),
+        "wrappers": [_wrapper(operator, used[key]) for key, operator in operators.items()],
+        "argument_limit": max([2, *map(len, used.values())]),
+    }
+    more = _executor_files(name) | {f"{name}_graph.json": description.text}
+    return replace(library, sources=_rendered(library, values) | more)
+
+
+def _values(library: Library, graph: Graph, plan: Plan, operators: Mapping[str, CFunction]) -> dict[str, object]:
+    """Return what the templates are filled in with."""
+    calls = _Calls(library.name, graph, plan, operators)
+    lines = [
+        line
+        for index, step in enumerate(graph.steps)
+        for line in (f"UTVM_STEP({index}u)", *calls.step(index, step))
+    ]
+    text = "\n".join(lines)
+    helpers = set().union(*(operator.helpers for operator in operators.values()))
+    regions = [arena.region for arena in library.arenas]
+    return {
+        "name": library.name,
+        "inputs": library.inputs,
+        "outputs": library.outputs,
+        "arenas": library.arenas,
+        "input_places": library.input_places,
+        "output_places": library.output_places,
+        "parameters": ", ".join(
+            ["const void *const *inputs", "void *const *outputs", *(f"uint8_t *{region}" for region in regions)]
+        ),
+        "executor": library.executor,
+        "alignment": ALIGNMENT,
+        "operators": list(operators.values()),
+        "helpers": helper_definitions(helpers),
+        "constants": [_constant(library.name, number, array) for number, array in enumerate(graph.constants)],
+        "lines": lines,
+        "unused": [word for word in ("inputs", "outputs", *regions) if not re.search(rf"\b{word}\b", text)],
+    }
+
+
+def _rendered(library: Library, values: Mapping[str, object]) -> dict[str, str]:
+    files = {
+        f"{library.name}.h": "library.h",
+        f"{library.name}.c": "library_graph.c" if library.executor == "graph" else "library.c",
+        f"{library.name}_operators.h": "operators.h",
+        f"{library.name}_operators.c": "operators.c",
+    }
+    environment = _environment()
+    return {
+        file: environment.get_template(template).render(guard=_guard(file), **values)
+        for file, template in files.items()
+    }
 
 
 def _call(graph: Graph, step: Step, operators: Mapping[str, CFunction], kinds: Mapping[str, Kind]) -> Call:
