@@ -1,6 +1,6 @@
 """Where things go in memory that is in several pieces.
 
-What must lie in one piece is a :class:`Block`, a piece of memory a :class:`Place`. The planner knows neither
+What must lie in one piece is a :class:`Chunk`, a piece of memory a :class:`Stretch`. The planner knows neither
 boards nor files.
 """
 
@@ -21,7 +21,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Block:
+class Chunk:
     """Sections that lie one behind the other; ``executable`` is whether there is code among them."""
 
     sections: tuple[Section, ...]
@@ -49,7 +49,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Place:
+class Stretch:
     """A piece of memory; ``executable`` is whether code runs in it."""
 
     name: str
@@ -69,59 +69,59 @@ class Place:
 
 
 class NoRoom(Exception):
-    """A block that does not fit.
+    """A chunk that does not fit.
 
     Attributes:
-        block: which one.
-        place: the place with the most room for it, or None where no code runs anywhere.
+        chunk: which one.
+        stretch: the stretch with the most room for it, or None where no code runs anywhere.
         need: bytes that it would take there.
         room: bytes that are left there, from the first address that suits it.
     """
 
-    def __init__(self, block: Block, place: Place | None, need: int, room: int) -> None:
-        super().__init__(f"{block.name} needs {need} bytes, {room} are left")
-        self.block = block
-        self.place = place
+    def __init__(self, chunk: Chunk, stretch: Stretch | None, need: int, room: int) -> None:
+        super().__init__(f"{chunk.name} needs {need} bytes, {room} are left")
+        self.chunk = chunk
+        self.stretch = stretch
         self.need = need
         self.room = room
 
 
-def plan(places: Sequence[Place], first: tuple[str, Block], blocks: Collection[Block]) -> dict[str, int]:
-    """Return the address of every section. The same blocks get the same addresses, in whatever order they come.
+def plan(stretches: Sequence[Stretch], first: tuple[str, Chunk], chunks: Collection[Chunk]) -> dict[str, int]:
+    """Return the address of every section. The same chunks get the same addresses, in whatever order they come.
 
     Code is placed first, then what is largest, each where it leaves the least room: what is small fills best what
     is left over.
 
     Args:
-        first: the name of a place, and what lies at its very beginning.
+        first: the name of a stretch, and what lies at its very beginning.
 
     Raises:
         NoRoom: something does not fit beside what was placed before it.
     """
-    ends = {place.name: place.start for place in places}
+    ends = {stretch.name: stretch.start for stretch in stretches}
     addresses: dict[str, int] = {}
 
-    def put(block: Block, able: Sequence[Place]) -> None:
-        fitting = [place for place in able if block.end(ends[place.name]) <= place.end]
+    def put(chunk: Chunk, able: Sequence[Stretch]) -> None:
+        fitting = [stretch for stretch in able if chunk.end(ends[stretch.name]) <= stretch.end]
         if not fitting:
-            raise _no_room(block, able, ends)
-        chosen = min(fitting, key=lambda place: (place.end - block.end(ends[place.name]), place.address))
-        for section in block.sections:
+            raise _no_room(chunk, able, ends)
+        chosen = min(fitting, key=lambda stretch: (stretch.end - chunk.end(ends[stretch.name]), stretch.address))
+        for section in chunk.sections:
             addresses[section.name] = _aligned(ends[chosen.name], section.alignment)
             ends[chosen.name] = addresses[section.name] + section.size
 
-    put(first[1], [place for place in places if place.name == first[0]])
-    for block in sorted(blocks, key=lambda block: (not block.executable, -block.size, block.name)):
-        put(block, [place for place in places if place.executable or not block.executable])
+    put(first[1], [stretch for stretch in stretches if stretch.name == first[0]])
+    for chunk in sorted(chunks, key=lambda chunk: (not chunk.executable, -chunk.size, chunk.name)):
+        put(chunk, [stretch for stretch in stretches if stretch.executable or not chunk.executable])
     return addresses
 
 
-def _no_room(block: Block, able: Sequence[Place], ends: Mapping[str, int]) -> NoRoom:
+def _no_room(chunk: Chunk, able: Sequence[Stretch], ends: Mapping[str, int]) -> NoRoom:
     if not able:
-        return NoRoom(block, None, block.size, 0)
-    starts = {place: block.start(ends[place.name]) for place in able}
-    widest = max(able, key=lambda place: place.end - starts[place])
-    return NoRoom(block, widest, block.end(starts[widest]) - starts[widest], max(0, widest.end - starts[widest]))
+        return NoRoom(chunk, None, chunk.size, 0)
+    starts = {stretch: chunk.start(ends[stretch.name]) for stretch in able}
+    widest = max(able, key=lambda stretch: stretch.end - starts[stretch])
+    return NoRoom(chunk, widest, chunk.end(starts[widest]) - starts[widest], max(0, widest.end - starts[widest]))
 
 
 def _aligned(address: int, alignment: int) -> int:

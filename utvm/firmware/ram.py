@@ -12,7 +12,7 @@ from elftools.elf.elffile import ELFFile
 from utvm.boards import Board
 from utvm.errors import DoesNotFitError, ToolchainError
 from utvm.firmware.image import is_of_a_thread
-from utvm.firmware.planner import Block, NoRoom, Place, Section, plan
+from utvm.firmware.planner import Chunk, NoRoom, Section, Stretch, plan
 from utvm.firmware.script import by_address
 from utvm.toolchain import Objects
 
@@ -26,20 +26,22 @@ _STACK = ".stack"
 _MOST_LINKS = 5
 
 
-def places_of(board: Board) -> tuple[Place, ...]:
+def stretches_of(board: Board) -> tuple[Stretch, ...]:
     """Return the board's RAM: each region, or several where one continues the other."""
-    places: list[Place] = []
+    stretches: list[Stretch] = []
     for region in sorted(board.memory, key=lambda region: region.address):
         if region.kind != "ram":
             continue
         if region.continues:
-            before = places.pop()
-            places.append(
-                Place(f"{before.name}+{region.name}", before.address, before.size + region.size, before.executable)
+            before = stretches.pop()
+            stretches.append(
+                Stretch(
+                    f"{before.name}+{region.name}", before.address, before.size + region.size, before.executable
+                )
             )
         else:
-            places.append(Place(region.name, region.address, region.size, region.executable))
-    return tuple(places)
+            stretches.append(Stretch(region.name, region.address, region.size, region.executable))
+    return tuple(stretches)
 
 
 def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Path) -> None:
@@ -77,28 +79,28 @@ def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Pa
 
 def _place(board: Board, sections: dict[str, Section]) -> dict[str, int]:
     """Choose addresses for all sections."""
-    stack = Block((sections[_STACK],))
-    code = Block(tuple(sections[name] for name in _TOGETHER if name in sections), executable=True)
-    others = [Block((section,)) for name, section in sections.items() if name not in (*_TOGETHER, _STACK)]
-    places = places_of(board)
-    (bottom,) = (place for place in places if board.layout.stack in place.name.split("+"))
+    stack = Chunk((sections[_STACK],))
+    code = Chunk(tuple(sections[name] for name in _TOGETHER if name in sections), executable=True)
+    others = [Chunk((section,)) for name, section in sections.items() if name not in (*_TOGETHER, _STACK)]
+    stretches = stretches_of(board)
+    (bottom,) = (stretch for stretch in stretches if board.layout.stack in stretch.name.split("+"))
     try:
-        return plan(places, (bottom.name, stack), [code, *others])
+        return plan(stretches, (bottom.name, stack), [code, *others])
     except NoRoom as error:
-        raise _does_not_fit(board, places, error, sum(section.size for section in sections.values())) from None
+        raise _does_not_fit(board, stretches, error, sum(section.size for section in sections.values())) from None
 
 
-def _does_not_fit(board: Board, places: tuple[Place, ...], error: NoRoom, total: int) -> DoesNotFitError:
+def _does_not_fit(board: Board, stretches: tuple[Stretch, ...], error: NoRoom, total: int) -> DoesNotFitError:
     room = "no code can run in any of it"
-    if error.place is not None:
-        room = f"the most that is left in one piece is {error.room} ({error.place.name})"
+    if error.stretch is not None:
+        room = f"the most that is left in one piece is {error.room} ({error.stretch.name})"
     advice = "use a smaller model, or a board with more memory (./inv board.list)"
     code = board.region(board.layout.code)
     if code.kind == "flash":
         advice = f"leave out --in-ram: for code and constants, region {code.name} has {code.size} bytes"
     return DoesNotFitError(
-        f"section {error.block.name} does not fit into RAM: it needs {error.need} bytes and {room}; "
-        f"{board.name} has {sum(place.size for place in places)} bytes of RAM, the whole image needs {total}",
+        f"section {error.chunk.name} does not fit into RAM: it needs {error.need} bytes and {room}; "
+        f"{board.name} has {sum(each.size for each in stretches)} bytes of RAM, the whole image needs {total}",
         advice,
     )
 

@@ -9,7 +9,6 @@ import hashlib
 import importlib.metadata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import utvm
 from utvm.compiler.library import Library, Placement, Tensor
@@ -27,7 +26,7 @@ _TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy")
 
 def metadata(
     library: Library, model: Model, terms: Terms, *, time: int, misra: Mapping[str, int] | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return what ``metadata.json`` holds.
 
     Args:
@@ -53,13 +52,13 @@ def metadata(
     }
 
 
-def _memory(library: Library) -> dict[str, Any]:
+def _memory(library: Library) -> dict[str, object]:
     workspaces = {call.function: 0 for call in library.calls if call.function != "memcpy"}
     for block in library.blocks:
         if block.kind == "workspace" and library.calls[block.first].function in workspaces:
             function = library.calls[block.first].function
             workspaces[function] = max(workspaces[function], block.size)
-    memory: dict[str, Any] = {
+    memory: dict[str, object] = {
         "functions": {
             "main": [
                 {
@@ -83,15 +82,15 @@ def _memory(library: Library) -> dict[str, Any]:
     return memory
 
 
-def _by_name(tensors: Iterable[Tensor]) -> dict[str, Any]:
-    named: dict[str, Any] = {}
+def _by_name(tensors: Iterable[Tensor]) -> dict[str, object]:
+    named: dict[str, object] = {}
     for number, tensor in enumerate(tensors):
         name = tensor.name if tensor.name not in named else f"{tensor.name}#{number}"
         named[name] = {"dtype": tensor.dtype, "size": tensor.size_bytes}
     return named
 
 
-def _storage(library: Library) -> list[dict[str, Any]]:
+def _storage(library: Library) -> list[dict[str, object]]:
     """Return Model Library Format's list of storage of the graph executor, one entry for a block of the plan."""
     return [
         {"storage_id": number, "size_bytes": block.size}
@@ -100,8 +99,8 @@ def _storage(library: Library) -> list[dict[str, Any]]:
     ]
 
 
-def _own(library: Library, model: Model, terms: Terms, misra: Mapping[str, int] | None) -> dict[str, Any]:
-    own: dict[str, Any] = {
+def _own(library: Library, model: Model, terms: Terms, misra: Mapping[str, int] | None) -> dict[str, object]:
+    own: dict[str, object] = {
         "version": _OWN_VERSION,
         "generator": {
             "utvm": utvm.__version__,
@@ -133,7 +132,7 @@ def _own(library: Library, model: Model, terms: Terms, misra: Mapping[str, int] 
     return own
 
 
-def _placed(tensors: Sequence[Tensor], places: Sequence[Placement]) -> list[dict[str, Any]]:
+def _placed(tensors: Sequence[Tensor], places: Sequence[Placement]) -> list[dict[str, object]]:
     return [
         {
             "name": tensor.name,

@@ -67,7 +67,7 @@ def texts(library: Library, terms: Terms, example: Sequence[npt.NDArray[Any]] | 
         "examples/plain/main.c": "examples/main.c",
         f"examples/{library.name}_once/{library.name}_once.ino": "examples/once.ino",
     }
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "name": library.name,
         "target": f"{library.name}_model" if library.name in _CMAKE_TAKEN else library.name,
         "macro": library.name.upper(),

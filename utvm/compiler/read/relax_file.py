@@ -135,7 +135,7 @@ def _check_structure(content: bytes, origin: str) -> None:
         ) from error
 
 
-def _check_node(number: int, node: Any) -> None:
+def _check_node(number: int, node: dict[str, object]) -> None:
     """Check one node: a reference to itself or to a later one would be a cycle."""
     kind, data = node["type"], node.get("data")
     if not isinstance(kind, str):

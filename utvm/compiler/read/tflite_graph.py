@@ -3,8 +3,9 @@
 Field numbers are those of ``tensorflow/lite/schema/schema.fbs``, in the order of its tables.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -135,7 +136,7 @@ def _data(buffer: Table, number: int, origin: str) -> npt.NDArray[np.uint8] | No
     return cast("npt.NDArray[np.uint8]", data) if data.size else None
 
 
-def _tensor(table: Table, buffers: list[Any], origin: str) -> TfliteTensor:
+def _tensor(table: Table, buffers: Sequence[npt.NDArray[np.uint8] | None], origin: str) -> TfliteTensor:
     name = table.text(3)
     shape = _shape(table, 0, name, origin)
     number = table.integer(2, "<I")
