@@ -12,7 +12,7 @@ from utvm.environment.locked import environment_digest, load_locked
 from utvm.environment.places.here import look
 
 _LOCKED = load_locked()
-_PYTHON = {wheel.name: wheel.version for wheel in _LOCKED.wheels.wheels}
+_PYTHON = {wheel.name: wheel.version for wheel in _LOCKED.wheels}
 _DEBIAN = {f"{each.name}:{each.architecture}": each.version for each in _LOCKED.debian.packages}
 
 
