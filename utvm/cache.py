@@ -87,11 +87,6 @@ def settle(folder: Path, place: Path) -> None:
     _flush(place.parent)
 
 
-def cache_root() -> Path:
-    """Return the user's cache directory, which holds all kinds."""
-    return Path(platformdirs.user_cache_dir("utvm"))
-
-
 class Cache:
     """The entries of one kind.
 

@@ -89,19 +89,19 @@ def _prepare(
         )
     if asked.model not in catalogue:
         return _prepare_file(catalogue, asked, board)
-    recipe = catalogue[asked.model]
-    if asked.weights and not recipe.takes_weights:
+    named = catalogue[asked.model]
+    if asked.weights and not named.takes_weights:
         takers = ", ".join(name for name, other in catalogue.items() if other.takes_weights)
         raise ConfigError(f"{asked.model} takes no file of weights", f"these do: {takers}")
     arrays = read_arrays(asked.inputs) if asked.inputs else None
-    made = recipe.make(asked.seed, Path(asked.weights) if asked.weights else None)
+    made = named.make(asked.seed, Path(asked.weights) if asked.weights else None)
     if arrays is not None and made.read:
         if len(arrays) != 1:
             raise ConfigError(f"{asked.inputs}: holds {len(arrays)} arrays", "give one, with all samples in it")
         arrays = {"": made.read(*arrays.values())}
     library = firmware.compile_for(board, made.model)
-    if recipe.random and not asked.weights:
-        give = " (give a file with --weights)" if recipe.takes_weights else ""
+    if named.random and not asked.weights:
+        give = " (give a file with --weights)" if named.takes_weights else ""
         OUT.print(f"weights: random, seed {asked.seed}{give}")
     if arrays is not None:
         return library, _chosen(asked, library, arrays)
