@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from utvm.cache import cache_root
 from utvm.environment import checkout
 from utvm.errors import ConfigError, ExitCode, UtvmError
 from utvm.hil import provenance, report
@@ -16,6 +15,7 @@ from utvm.hil.figures import in_words
 from utvm.hil.judge import judge, judge_loading
 from utvm.hil.recorder import Recorder, loading_failure
 from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Statistics, Verdict, decide
+from utvm.kept import cache_root
 from utvm.process import end_undisturbed, stop_if_interrupted
 from utvm.room import require_room
 from utvm.session.keeper import Keeper
