@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from benchmarks import seen
 from models.digits import quantize
 from models.digits.data import held_out
 from utvm import boards, compiler, firmware
@@ -25,12 +26,13 @@ def main() -> None:
     """Measure both models on the same images."""
     board = boards.load("stm32f746")
     images = held_out()[0][:10]
-    measure(board, ROOT / "models" / "digits" / "digits.onnx", images)
-    measure(board, quantize.MODEL, quantize.quantized_images(images))
+    floats = measure(board, ROOT / "models" / "digits" / "digits.onnx", images)
+    integers = measure(board, quantize.MODEL, quantize.quantized_images(images))
+    seen.keep("digits", {"float": floats, "int8": integers})
 
 
-def measure(board: Board, model: Path, images: npt.NDArray[Any]) -> None:
-    """Print exact counts; a second run of the same input shows that they repeat."""
+def measure(board: Board, model: Path, images: npt.NDArray[Any]) -> dict[str, int]:
+    """Print and return exact counts; a second run of the same input shows that they repeat."""
     library = compiler.compile_model(compiler.load(model), target=board.target)
     image = firmware.build(board, [library])
     with (
@@ -47,6 +49,7 @@ def measure(board: Board, model: Path, images: npt.NDArray[Any]) -> None:
         print(f"{section.name:<13} {section.size:>7,} bytes in {image.region_of(section.address)}")
     print(f"flash {image.flash_bytes:,} bytes, of these weights {library.weights_bytes:,}")
     print(f"RAM {image.ram_bytes:,} bytes, of these arena {library.arena_bytes:,}")
+    return {"instructions": counts[0], "flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes}
 
 
 if __name__ == "__main__":

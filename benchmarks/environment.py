@@ -23,6 +23,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import seen
 from utvm.toolchain import ROOT
 
 _LARGEST = 1_500_000_000
@@ -76,7 +77,7 @@ def main() -> int:
         there = _clone(other, user)
         # It installs Python packages first.
         subprocess.run([*there, "--list"], stdout=subprocess.DEVNULL, check=True)
-        seen = {
+        builds = {
             "cold": cold,
             "elsewhere": _build(
                 other, there, f"--archive={packages}", umask=0o077, TZ="Asia/Tokyo", LC_ALL="de_DE.UTF-8"
@@ -85,19 +86,29 @@ def main() -> int:
         }
     console = Console(soft_wrap=True)
     for what in _COMMANDS:
-        steps = list(seen["cold"][what]["seconds"])
+        steps = list(builds["cold"][what]["seconds"])
         table = Table(what, "whole, s", *(f"{step}, s" for step in steps), box=None)
-        for build, made in seen.items():
+        for build, made in builds.items():
             spent = (made[what]["whole"], *(made[what]["seconds"][step] for step in steps))
             table.add_row(build, *(f"{value:.0f}" for value in spent))
         console.print(table)
-        for build, made in seen.items():
+        for build, made in builds.items():
             console.print(f"{build}: {made[what]['digest']}")
-    unpacked = seen["cold"]["image"]["bytes"]["unpacked"]
+    unpacked = builds["cold"]["image"]["bytes"]["unpacked"]
     console.print(
         f"unpacked, the image takes {unpacked / 1e6:.0f} MB; the box {seen['cold']['box']['bytes'] / 1e6:.0f} MB"
     )
-    same = all(len({made[what]["digest"] for made in seen.values()}) == 1 for what in _COMMANDS)
+    seconds = {
+        what: {f"{build}_s": round(made[what]["whole"]) for build, made in builds.items()} for what in _COMMANDS
+    }
+    seen.keep(
+        "environment",
+        {
+            "image": {**seconds["image"], "mb": round(unpacked / 1e6)},
+            "box": {**seconds["box"], "mb": round(builds["cold"]["box"]["bytes"] / 1e6)},
+        },
+    )
+    same = all(len({made[what]["digest"] for made in builds.values()}) == 1 for what in _COMMANDS)
     return 0 if same and unpacked < _LARGEST else 1
 
 

@@ -1,13 +1,12 @@
 """Int8 networks: instructions, flash and working memory, each run also compared bit for bit with TFLite Micro.
 
-    UTVM_MODEL_CACHE=FOLDER .venv/bin/python benchmarks/int8.py [--json FILE] [--samples N]
+    UTVM_MODEL_CACHE=FOLDER .venv/bin/python benchmarks/int8.py [--samples N]
 
 Instructions are counted in one run on the emulated MPS2 AN500 (QEMU) and on the virtual STM32F746; they are not
 time.
 """
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import yardstick
+from benchmarks import seen, yardstick
 from benchmarks.networks import Network, networks
 from models.tflite_reference import Arrays, tflite_micro
 from utvm import boards, compiler, firmware
@@ -33,14 +32,12 @@ from utvm.session import HostDriven
 def main() -> None:
     """Measure the networks and print a table."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    options.add_argument("--json", type=Path, help="where to write the figures as JSON")
     options.add_argument("--samples", type=int, default=20, help="random inputs for each network (default: 20)")
     chosen = options.parse_args()
     board = boards.load("stm32f746")
     figures = [measure(board, network, chosen.samples) for network in networks()]
     print_table(board, figures)
-    if chosen.json:
-        chosen.json.write_text(json.dumps(figures, indent=2) + "\n")
+    seen.keep("int8", figures)
 
 
 def measure(board: Board, network: Network, count: int) -> dict[str, Any]:

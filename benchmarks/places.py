@@ -24,6 +24,7 @@ import docker
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import seen
 from utvm.environment.debian import mirrors
 from utvm.environment.locked import load_locked
 from utvm.toolchain import ROOT
@@ -37,6 +38,19 @@ RUN python3 -m venv /opt/utvm && /opt/utvm/bin/pip install --cert /tmp/certifica
     -r /tmp/requirements.txt
 """
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+_STATES = {
+    "anew": "made anew",
+    "running": "running",
+    "suspended": "suspended",
+    "fresh": "from the snapshot, --fresh",
+    "unused": "off and never used",
+}
+_PLACES = {
+    "here": ("here", ("--virtual",)),
+    "docker": ("--in docker", ("--virtual", "--in=docker")),
+    "vm_usb": ("--in vm --usb st-link", ("--in=vm", "--usb=st-link")),
+    "vm": ("--in vm", ("--virtual", "--in=vm")),
+}
 _SUITE = ("hil", "--board=stm32f746", "--suite=digits")
 
 
@@ -100,7 +114,7 @@ def _machine() -> list[tuple[str, float]]:
     rows = [("vm.up, made anew", _seconds("vm.up")), ("vm.up, running", _seconds("vm.up"))]
     rows.append(("vm.suspend", _seconds("vm.suspend")))
     rows.append(("vm.up, suspended", _seconds("vm.up")))
-    rows.append(("vm.up --fresh, from the snapshot", _seconds("vm.up", "--fresh")))
+    rows.append(("vm.up, from the snapshot, --fresh", _seconds("vm.up", "--fresh")))
     rows.append(("vm.halt", _seconds("vm.halt")))
     rows.append(("vm.up, off and never used", _seconds("vm.up")))
     rows.append(("vm.run true", _seconds("vm.run", "true")))
@@ -108,16 +122,10 @@ def _machine() -> list[tuple[str, float]]:
 
 
 def _suites() -> list[tuple[str, float]]:
-    places = {
-        "here": ("--virtual",),
-        "--in docker": ("--virtual", "--in=docker"),
-        "--in vm --usb st-link": ("--in=vm", "--usb=st-link"),
-        "--in vm": ("--virtual", "--in=vm"),
-    }
     with tempfile.TemporaryDirectory() as reports:
         return [
             (f"hil --suite digits {place}", _seconds(*_SUITE, *words, f"--report-dir={reports}"))
-            for place, words in places.items()
+            for place, words in _PLACES.values()
         ]
 
 
@@ -130,10 +138,23 @@ def main() -> int:
     for number, one in enumerate(plain, 1):
         table.add_row(f"plain docker build {number}", f"{one.spent:.0f}")
     try:
-        for what, spent in [*_machine(), *_suites()]:
+        machine, suites = dict(_machine()), dict(_suites())
+        for what, spent in (machine | suites).items():
             table.add_row(what, f"{spent:.1f}")
     finally:
         _seconds("vm.destroy")
+    ups = {name: f"vm.up, {words}" for name, words in _STATES.items()}
+    seen.keep(
+        "places",
+        {
+            "docker_build_s": [round(one.spent) for one in plain],
+            "docker_build_mb": round(plain[0].size / 1e6),
+            "vm_up_s": {name: round(machine[what], 1) for name, what in ups.items()},
+            "vm_suspend_s": round(machine["vm.suspend"], 1),
+            "vm_halt_s": round(machine["vm.halt"], 1),
+            "digits_s": dict(zip(_PLACES, map(round, suites.values()), strict=True)),
+        },
+    )
     console = Console(soft_wrap=True)
     console.print(table)
     same = "the same image" if plain[0].image == plain[1].image else "two different images"

@@ -13,7 +13,6 @@ Run: ``.venv/bin/python benchmarks/rpc.py``. Ends with 1 if a target is missed.
 """
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -27,6 +26,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import seen
 from hil_tests.programs import handwritten
 from models.digits import quantize
 from models.digits.data import held_out
@@ -119,29 +119,33 @@ def compare_with_the_debug_port(board: Board, folder: Path) -> dict[str, float]:
     }
 
 
+def measure_ways(board: Board, folder: Path) -> list[Way]:
+    """Time each pipe of the process and of the virtual board."""
+    host, ways = boards.load("host"), []
+    for pipe in runtime.pipes("host"):
+        program = firmware.build(host, [_IDLE], "rpc", pipe=pipe)
+        with (
+            attach(host, log_directory=folder) as ready,
+            on_bench(ready, program) as served,
+            RpcSession(served, [_IDLE]) as session,
+        ):
+            ways.append(measure_way(f"host: {pipe}", session))
+    with bench(board, folder) as ready:
+        for pipe in runtime.pipes("cortex_m"):
+            image = firmware.build(board, [_IDLE], "rpc", pipe=pipe)
+            with on_bench(ready, image) as served, RpcSession(served, [_IDLE]) as session:
+                ways.append(measure_way(f"VIRTUAL stm32f746: {pipe}", session))
+    return ways
+
+
 def main() -> int:
     """Measure, print, and compare with the targets."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="where to write the figures as well")
-    options = parser.parse_args()
-    board, host = boards.load("stm32f746"), boards.load("host")
-    ways = []
+    parser.parse_args()
+    board = boards.load("stm32f746")
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for pipe in runtime.pipes("host"):
-            program = firmware.build(host, [_IDLE], "rpc", pipe=pipe)
-            with (
-                attach(host, log_directory=folder) as ready,
-                on_bench(ready, program) as served,
-                RpcSession(served, [_IDLE]) as session,
-            ):
-                ways.append(measure_way(f"host: {pipe}", session))
-        with bench(board, folder) as ready:
-            for pipe in runtime.pipes("cortex_m"):
-                image = firmware.build(board, [_IDLE], "rpc", pipe=pipe)
-                with on_bench(ready, image) as served, RpcSession(served, [_IDLE]) as session:
-                    ways.append(measure_way(f"VIRTUAL stm32f746: {pipe}", session))
-        compared = compare_with_the_debug_port(board, folder)
+        ways = measure_ways(board, Path(name))
+        compared = compare_with_the_debug_port(board, Path(name))
     rpc = firmware.build(board, [_IDLE], "rpc").shares
     zeros = [np.zeros(tensor.shape, tensor.dtype) for tensor in _IDLE.inputs]
     alone = firmware.build(board, [_IDLE], "standing_alone", zeros).shares
@@ -163,14 +167,16 @@ def main() -> int:
             f"flash without a model, {name}: runtime and C library {shares.runtime:,} B, "
             f"the board's port and interrupt table {shares.board:,} B"
         )
-    if options.json:
-        figures = {
-            "pipes": [asdict(way) for way in ways],
-            "sample": compared,
-            "rpc": asdict(rpc),
-            "standing_alone": asdict(alone),
-        }
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    seen.keep(
+        "rpc",
+        {
+            "round_trip_ms": {
+                way.name.removeprefix("VIRTUAL stm32f746: "): round(way.round_trip_ms, 2) for way in ways
+            },
+            "sample": {name: round(value, 1) for name, value in compared.items()},
+            "flash": {"rpc": asdict(rpc), "standing_alone": asdict(alone)},
+        },
+    )
     missed = [
         words
         for words, met in {

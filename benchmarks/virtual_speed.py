@@ -15,6 +15,7 @@ import unicorn
 from unicorn import arm_const, unicorn_const
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks import seen
 from tests.virtual.bench import FLASH, Bench
 
 TARGET_MIPS = 150
@@ -53,6 +54,7 @@ PROGRAM = """
 def main() -> int:
     """Print a line a loop and return the exit code."""
     best = 0.0
+    found: dict[str, list[tuple[float, float]]] = {"integer": [], "float": []}
     print("million instructions a second   board   bare Unicorn   share")
     for name, size, body in LOOPS:
         rounds = ROUNDS // size
@@ -65,7 +67,18 @@ def main() -> int:
             image = bench.machine.read(FLASH, 0x1000)
             bare = size * rounds / _bare_seconds(image, bench.symbols) / 1e6
         best = max(best, board)
+        found["float" if name == "float" else "integer"].append((board, board / bare))
         print(f"{name:<28} {board:>8.0f}   {bare:>12.0f}   {board / bare:>4.0%}")
+    integer, floating = found["integer"], found["float"]
+    seen.keep(
+        "virtual_speed",
+        {
+            "integer_mips": [round(edge(mips for mips, _ in integer)) for edge in (min, max)],
+            "float_mips": [round(edge(mips for mips, _ in floating)) for edge in (min, max)],
+            "integer_share": [round(edge(share for _, share in integer), 2) for edge in (min, max)],
+            "float_share": round(floating[0][1], 2),
+        },
+    )
     print(f"target {TARGET_MIPS}: {'reached' if best >= TARGET_MIPS else 'MISSED'}")
     return 0 if best >= TARGET_MIPS else 1
 

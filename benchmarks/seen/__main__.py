@@ -1,0 +1,5 @@
+"""Writes benchmarks/README.md."""
+
+from benchmarks.seen import write_page
+
+write_page()

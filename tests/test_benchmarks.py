@@ -1,0 +1,27 @@
+"""benchmarks/README.md has no figure of its own: it is what the benchmarks have written."""
+
+import json
+import re
+
+from benchmarks import seen
+
+
+def test_the_page_is_made_of_what_was_seen() -> None:
+    assert seen.PAGE.read_text(encoding="utf-8") == seen.page(), "run .venv/bin/python -m benchmarks.seen"
+
+
+def test_every_benchmark_that_keeps_figures_has_them_and_is_on_the_page() -> None:
+    kept = set()
+    for path in seen.PAGE.parent.glob("*.py"):
+        if found := re.search(r"seen\.keep\(\s*\"(\w+)\"", path.read_text(encoding="utf-8")):
+            assert found[1] == path.stem
+            kept.add(found[1])
+            assert f"| `{path.name}` |" in seen.page()
+    assert kept == {path.stem for path in seen.FOLDER.glob("*.json")}
+
+
+def test_the_digits_are_those_of_the_boards() -> None:
+    digits = json.loads((seen.FOLDER / "digits.json").read_text())["figures"]
+    models = json.loads((seen.PAGE.parent / "boards.json").read_text())["boards"]["stm32f746"]["models"]
+    by_name = {model["name"]: model["figures"] for model in models}
+    assert (digits["float"], digits["int8"]) == (by_name["digits"], by_name["digits_int8"])
