@@ -92,6 +92,19 @@ def _lock(name: str) -> dict[str, Any]:
     return dict(json.loads((ROOT / "provision" / name).read_text()))
 
 
+def test_an_image_that_the_engine_lacks_is_made(engine: str, built: dict[str, Any]) -> None:
+    """Its layers are kept. The second command finds it, and says nothing."""
+    with contextlib.closing(docker.DockerClient(base_url=engine)) as client:
+        for tag in built["tags"]:
+            client.images.remove(tag)
+        done = _run(engine, "echo here")
+        assert done.returncode == 0, done.stderr
+        assert "there is no container image of the checkout's locks: making it, in 2 minutes" in done.stdout
+        assert done.stdout.endswith("here\n")
+        assert client.images.get(built["tags"][0])
+    assert _run(engine, "echo here").stdout == "here\n"
+
+
 def test_a_board_s_suite_passes_in_it(engine: str, built: dict[str, Any]) -> None:
     """On the virtual board: the cross compiler, OpenOCD, TVM and the CPU emulator are all the image's own."""
     done = _run(engine, "./inv hil --board stm32f746 --virtual --suite memory")

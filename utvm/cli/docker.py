@@ -12,17 +12,15 @@ from rich.markup import escape
 
 from utvm.cli import task
 from utvm.cli.choices import ImageChoice
-from utvm.cli.output import OUT
+from utvm.cli.output import OUT, tell
 from utvm.errors import ConfigError
 from utvm.files import check_places, write_whole
-from utvm.paths import ROOT
 
 if TYPE_CHECKING:
     from utvm.environment.build import Built
     from utvm.environment.container import Extra
     from utvm.environment.locked import Locked
 
-_OUTPUT = ROOT / "build" / "environment"
 _MB = 1_000_000
 
 _PROBE = {
@@ -35,19 +33,17 @@ _PROBE = {
 def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
     """Make the environment's container image from the locks, as an OCI layout and in the Docker engine."""
     from utvm.environment import engine
-    from utvm.environment.build import build as build_image
-    from utvm.environment.layers import Layers
-    from utvm.environment.locked import fetch, load_locked
-    from utvm.environment.store import Store
+    from utvm.environment.locked import load_locked
+    from utvm.environment.making import make_image
 
     check_places(image.json)
-    locked, store = load_locked(), Store()
+    locked = load_locked()
     with contextlib.ExitStack() as open_things:
         # Asked first: minutes later would be too late to hear that there is no engine.
         client = None if export_only else open_things.enter_context(engine.connected())
         status = open_things.enter_context(OUT.status("fetching"))
-        fetch(locked, store, Path(image.archive) if image.archive else None, image.mirror, status.update)
-        made = build_image(locked, Layers(locked, store, anew=image.no_cache, progress=status.update), _OUTPUT)
+        archive = Path(image.archive) if image.archive else None
+        made = make_image(locked, status.update, archive, image.mirror, image.no_cache)
         if client is not None and (image.no_cache or not engine.has_image(client, made.image)):
             status.update("handing it to the engine")
             engine.load_image(client, made.image)
@@ -81,27 +77,25 @@ def rounded(seconds: Mapping[str, float]) -> dict[str, float]:
 def shell(_: Context, board: str = "", probe: str = "") -> int:
     """Open a shell in a container of the environment, in the checkout, as yourself."""
     from utvm.environment import container, engine
-    from utvm.environment.build import tags
-    from utvm.environment.locked import load_locked
+    from utvm.environment.making import image_in
 
     extra = _extra(board, probe)
     with engine.connected() as client:
-        return container.shell(client, tags(load_locked())[0], extra)
+        return container.shell(client, image_in(client, tell), extra)
 
 
 @task(positional=["command"], help=_PROBE | {"command": "one argument: a program and its arguments"})
 def run(_: Context, command: str, board: str = "", probe: str = "") -> int:
     """Run a command in a container of the environment, in the checkout, as yourself; its exit code is ours."""
     from utvm.environment import container, engine
-    from utvm.environment.build import tags
-    from utvm.environment.locked import load_locked
+    from utvm.environment.making import image_in
 
     words = shlex.split(command)
     if not words:
         raise ConfigError("no command to run", "./inv docker.run './inv hil --board host'")
     extra = _extra(board, probe)
     with engine.connected() as client:
-        return container.run(client, tags(load_locked())[0], words, extra)
+        return container.run(client, image_in(client, tell), words, extra)
 
 
 def _extra(board: str, probe: str) -> "Extra | None":

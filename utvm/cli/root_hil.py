@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from rich.markup import escape
-
 from utvm import boards, hil
 from utvm.bench import Asked, choose
 from utvm.boards import PATH_VARIABLE
 from utvm.choice import BoardChoice, BoardFolders, ReportChoice
 from utvm.cli.opening import asked_of
-from utvm.cli.output import OUT
+from utvm.cli.output import tell
 from utvm.environment.places.errand import Errand, Place, Target
 from utvm.environment.places.here import checked, kind_here
 from utvm.errors import ConfigError, ExitCode, ProvisionError
@@ -97,7 +95,7 @@ def _other_place(place: str) -> Place | None:
     # What Docker and Vagrant are driven by is not needed here, and looks for their programs.
     from utvm.environment.places.elsewhere import elsewhere
 
-    return elsewhere(kind, lambda what: OUT.print(f"[dim]{escape(what)}[/]"))
+    return elsewhere(kind, tell)
 
 
 def _errand(where: BoardChoice, target: Target, suites: Sequence[str], reports: ReportChoice) -> Errand:

@@ -15,39 +15,28 @@ from rich.table import Table
 from utvm.cli import task
 from utvm.cli.choices import ImageChoice
 from utvm.cli.docker import rounded
-from utvm.cli.output import OUT
+from utvm.cli.output import OUT, tell
 from utvm.errors import ConfigError
 from utvm.files import check_places, write_whole
-from utvm.paths import ROOT
 
 if TYPE_CHECKING:
     from utvm.environment.machine.machine import Machine
 
-_BOX_OUTPUT = ROOT / "build" / "box"
 _MB = 1_000_000
 
 
 @task()
 def box(_: Context, image: ImageChoice) -> None:
     """Make the environment's virtual machine from the locks, as a Vagrant box with its catalogue."""
-    from utvm.environment.box.box import BOX, CATALOGUE, box_name, build_box
-    from utvm.environment.layers import Layers
-    from utvm.environment.locked import fetch, load_locked
-    from utvm.environment.store import Store
+    from utvm.environment.box.box import BOX, CATALOGUE, box_name
+    from utvm.environment.locked import load_locked
+    from utvm.environment.making import make_box
 
     check_places(image.json)
-    locked, store = load_locked(), Store()
+    locked = load_locked()
     with OUT.status("fetching") as status:
-        fetch(
-            locked,
-            store,
-            Path(image.archive) if image.archive else None,
-            image.mirror,
-            status.update,
-            machine=True,
-        )
-        layers = Layers(locked, store, anew=image.no_cache, progress=status.update)
-        made = build_box(locked, layers, _BOX_OUTPUT, status.update)
+        archive = Path(image.archive) if image.archive else None
+        made = make_box(locked, status.update, archive, image.mirror, image.no_cache)
     OUT.print(f"box          sha256:{made.digest}")
     OUT.print(f"environment  {locked.digest}")
     OUT.print(f"size         {made.size // _MB} MB")
@@ -159,6 +148,8 @@ def status(_: Context) -> None:
     table = Table(box=None, show_header=False)
     made = found.made or {}
     state = "none; ./inv vm.up makes one"
+    if found.problem:
+        state = f"{'not known' if made else 'none'}: {escape(found.problem)}; ./inv vm.up starts it"
     if found.domain:
         state = found.domain.state.value if found.made else "half made; ./inv vm.up makes it anew"
     table.add_row("machine", f"{found.records.name}: {state}")
@@ -197,4 +188,4 @@ def _telling() -> Iterator["Machine"]:
     """Print what the machine does: one line a step, so that a log has it too."""
     from utvm.environment.machine.machine import Machine
 
-    yield Machine(say=lambda what: OUT.print(f"[dim]{escape(what)}[/]"))
+    yield Machine(say=tell)

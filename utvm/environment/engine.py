@@ -45,6 +45,15 @@ def has_image(client: docker.DockerClient, image: Image) -> bool:
     return found.id in (image.digest, image.config)
 
 
+def knows(client: docker.DockerClient, name: str) -> bool:
+    """Return whether the engine has an image of that name."""
+    try:
+        client.images.get(name)
+    except docker.errors.ImageNotFound:
+        return False
+    return True
+
+
 def load_image(client: docker.DockerClient, image: Image) -> None:
     """Hand an image to the engine, which gives it its names.
 

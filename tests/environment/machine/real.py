@@ -1,7 +1,6 @@
 """A real machine for tests, with records, boxes and a state of its own: the developer's machine is not touched."""
 
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -10,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cli.running import inv
-from utvm.environment.locked import load_locked
-from utvm.environment.machine import boxes, daemons, libvirt
+from utvm.environment.machine import daemons, libvirt
 from utvm.environment.machine.libvirt import State
 from utvm.environment.machine.machine import Machine
 from utvm.environment.machine.records import Records, records_of
@@ -50,7 +48,7 @@ class Real:
 
     def inv(self, *words: object) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        return inv(*words, timeout=1200, **self.own)
+        return inv(*words, timeout=2400, **self.own)
 
     def do(self, *words: object) -> subprocess.CompletedProcess[str]:
         """Run a command that must work."""
@@ -91,12 +89,8 @@ class Real:
 
 @contextlib.contextmanager
 def real_machine(folder: Path) -> Iterator[Real]:
-    """Have the box made, and what is needed for a machine of it; it is gone in the end."""
-    # The box is made once for a lock, and kept in the checkout as it is for users.
-    wanted = boxes.box_of(load_locked()).name
-    if not (boxes.CATALOGUE.exists() and json.loads(boxes.CATALOGUE.read_text())["name"] == wanted):
-        made = inv("vm.box", timeout=2400)
-        assert made.returncode == 0, made.stdout + made.stderr
+    """Have what is needed for a machine; it is gone in the end."""
+    # vm.up makes the box, once for a lock: it is kept in the checkout as it is for users.
     own = {"XDG_STATE_HOME": str(folder / "state"), "XDG_DATA_HOME": str(folder / "data")}
     records = records_of(state=folder / "state" / "utvm")
     real = Real(records, Machine(records), own)

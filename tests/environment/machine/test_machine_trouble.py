@@ -30,6 +30,10 @@ _NOBODY = (
 )
 
 
+def _never() -> None:
+    raise AssertionError("nobody asked for a box to be made")
+
+
 def _up(records: Records) -> UtvmError:
     with pytest.raises(UtvmError) as caught:
         Machine(records).up()
@@ -72,15 +76,59 @@ def test_without_vagrant_that_is_said(fake: Fake, records: Records) -> None:
     assert _up(records).message == "vagrant is not installed"
 
 
-def test_without_a_box_it_says_how_to_make_one(
+@pytest.mark.parametrize("there", ["none", "another"])
+def test_a_box_that_is_not_there_is_made(
+    there: str, fake: Fake, records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where there is one of other locks. The box is an empty file; who makes it is a stand-in."""
+    catalogue = tmp_path / "utvm.json"
+    box = boxes.box_of(load_locked())
+
+    def write(name: str) -> None:
+        provider = {"name": "libvirt", "url": "utvm.box", "checksum_type": "sha256", "checksum": "0" * 64}
+        versions = [{"version": box.version, "providers": [provider]}]
+        catalogue.write_text(json.dumps({"name": name, "versions": versions}))
+
+    fake("vagrant", f'case "$*" in *"box add"*) cp "$3" {tmp_path}/added; mkdir -p {box.folder};; esac')
+    monkeypatch.setattr(boxes, "CATALOGUE", catalogue)
+    if there == "another":
+        write("utvm/another")
+    made = []
+    assert boxes.have(box, Vagrant(records), "", lambda: made.append(write(box.name)))
+    assert len(made) == 1
+    assert json.loads((tmp_path / "added").read_text())["name"] == box.name
+    with pytest.raises(ConfigError, match="there is no box"):
+        boxes.have(box, Vagrant(records), str(tmp_path / "nowhere.json"), _never)
+
+
+def test_how_long_a_box_takes_is_said_first(
     fake: Fake, records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Nothing is in the cache, and apt knows no mirror: it ends there, and nothing is left."""
     fake("virsh", _EMPTY)
     fake("vagrant", "exit 0")
+    fake("apt-get", "exit 0")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(boxes, "CATALOGUE", tmp_path / "none.json")
-    problem = _up(records)
-    assert f"{tmp_path / 'none.json'} does not exist" in problem.message
-    assert "./inv vm.box" in problem.hint
+    said: list[str] = []
+    with pytest.raises(ProvisionError, match="apt has no source"):
+        Machine(records, said.append).up()
+    size = sum(package.size for package in load_locked().machine_packages) // 1_000_000
+    assert any(f"making it, in 3 minutes on two idle cores, with {size} MB to fetch" in line for line in said)
+
+
+def test_looking_starts_nothing(fake: Fake, records: Records, tmp_path: Path) -> None:
+    fake("virsh", _NOBODY)
+    for daemon in ("virtlogd", "libvirtd"):
+        fake(daemon, f"touch {tmp_path}/started")
+    status = Machine(records).status()
+    assert (status.domain, "does not answer" in status.problem) == (None, True)
+    records.begin()
+    records.finish({"box": "utvm/x"})
+    with pytest.raises(ProvisionError, match="does not answer") as caught:
+        Machine(records).snapshots()
+    assert "vm.up" in caught.value.hint
+    assert not (tmp_path / "started").exists()
 
 
 def test_a_machine_of_that_name_which_is_not_ours_is_left_alone(
@@ -174,7 +222,7 @@ def test_a_box_that_vagrant_has_is_not_added_again(
     )
     monkeypatch.setattr(boxes, "CATALOGUE", tmp_path / "none.json")
     records.begin()
-    assert not boxes.have(box, Vagrant(records), "")
+    assert not boxes.have(box, Vagrant(records), "", _never)
 
 
 @pytest.fixture
@@ -208,13 +256,13 @@ def test_a_box_is_taken_from_any_web_folder(
     )
     records.begin()
     (folder / "utvm.json").write_text(_catalogue(box.name, box.version))
-    assert boxes.have(box, Vagrant(records), f"{url}/utvm.json")
+    assert boxes.have(box, Vagrant(records), f"{url}/utvm.json", _never)
     (version,) = json.loads(added.read_text())["versions"]
     assert version["providers"][0]["url"] == f"{url}/utvm.box"
     # It is there now; other bytes under the same name take its place.
-    assert not boxes.have(box, Vagrant(records), f"{url}/utvm.json")
+    assert not boxes.have(box, Vagrant(records), f"{url}/utvm.json", _never)
     (folder / "utvm.json").write_text(_catalogue(box.name, box.version).replace("0" * 64, "1" * 64))
-    assert boxes.have(box, Vagrant(records), f"{url}/utvm.json")
+    assert boxes.have(box, Vagrant(records), f"{url}/utvm.json", _never)
 
 
 def test_another_environment_s_box_is_refused(fake: Fake, records: Records, web_folder: tuple[Path, str]) -> None:
@@ -223,7 +271,7 @@ def test_another_environment_s_box_is_refused(fake: Fake, records: Records, web_
     records.begin()
     (folder / "utvm.json").write_text(_catalogue("utvm/000000000000", "2020.01.01"))
     with pytest.raises(ConfigError, match="has the box utvm/000000000000, the checkout's locks ask for utvm/"):
-        boxes.have(boxes.box_of(load_locked()), Vagrant(records), f"{url}/utvm.json")
+        boxes.have(boxes.box_of(load_locked()), Vagrant(records), f"{url}/utvm.json", _never)
 
 
 @pytest.mark.parametrize(("content", "problem"), [("<html>", "is no catalogue"), ("[]", "is no catalogue")])
@@ -235,7 +283,7 @@ def test_what_is_no_catalogue_is_refused(
     records.begin()
     (folder / "utvm.json").write_text(content)
     with pytest.raises(ConfigError, match=problem):
-        boxes.have(boxes.box_of(load_locked()), Vagrant(records), f"{url}/utvm.json")
+        boxes.have(boxes.box_of(load_locked()), Vagrant(records), f"{url}/utvm.json", _never)
 
 
 def test_a_catalogue_that_is_not_there_says_where(
@@ -244,7 +292,7 @@ def test_a_catalogue_that_is_not_there_says_where(
     fake("vagrant", "exit 0")
     records.begin()
     with pytest.raises(ProvisionError, match=r"/none\.json: cannot be fetched: File not found"):
-        boxes.have(boxes.box_of(load_locked()), Vagrant(records), f"{web_folder[1]}/none.json")
+        boxes.have(boxes.box_of(load_locked()), Vagrant(records), f"{web_folder[1]}/none.json", _never)
 
 
 @pytest.mark.parametrize("call", ["halt", "suspend", "resume", "snapshots", "shell", "sync"])

@@ -4,6 +4,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from utvm.environment.box import box as written
 from utvm.environment.drafts import draft
 from utvm.environment.locked import Locked
 from utvm.environment.machine.vagrant import PROVIDER, Vagrant, vagrant_home
-from utvm.errors import ConfigError, ProvisionError
+from utvm.errors import ConfigError, ProvisionError, UtvmError
 from utvm.toolchain import ROOT
 
 CATALOGUE = ROOT / "build" / "box" / written.CATALOGUE
@@ -57,7 +58,7 @@ def box_of(locked: Locked) -> Box:
     return Box(written.box_name(locked), written.box_version(locked))
 
 
-def have(box: Box, vagrant: Vagrant, where: str) -> bool:
+def have(box: Box, vagrant: Vagrant, where: str, make: Callable[[], None]) -> bool:
     """Have Vagrant have the box; return whether it had to be added.
 
     A box is made by more than the locks, so a catalogue may come to have other bytes under the same name and
@@ -65,14 +66,17 @@ def have(box: Box, vagrant: Vagrant, where: str) -> bool:
 
     Args:
         where: path or URL of a catalogue; empty for the one that ``./inv vm.box`` wrote.
+        make: makes the box as ``./inv vm.box`` does, for when it did not yet, or from other locks.
 
     Raises:
-        ConfigError: there is no catalogue, or it is of another box.
+        ConfigError: there is no catalogue where it was said to be, or it is of another box.
         ProvisionError: the box cannot be had, or is not what the catalogue says.
     """
     has_it = (box.name, box.version) in vagrant.boxes()
-    if has_it and not where and not CATALOGUE.exists():
-        return False
+    if not where and not _is_made(box):
+        if has_it:
+            return False
+        make()
     url = _as_url(where)
     provider = _provider(_read(url), box, where or str(CATALOGUE))
     if has_it and box.checksum.exists() and box.checksum.read_text(encoding="utf-8") == provider["checksum"]:
@@ -85,6 +89,15 @@ def have(box: Box, vagrant: Vagrant, where: str) -> bool:
         catalogue.write_text(json.dumps(only), encoding="utf-8")
         vagrant.add_box(catalogue)
     box.checksum.write_text(provider["checksum"], encoding="utf-8")
+    return True
+
+
+def _is_made(box: Box) -> bool:
+    """Return whether ``./inv vm.box`` made this box last."""
+    try:
+        _provider(_read(CATALOGUE.as_uri()), box, "")
+    except UtvmError:
+        return False
     return True
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm import process
-from utvm.environment.locked import load_locked
+from utvm.environment.locked import Locked, load_locked
 from utvm.environment.machine import boxes, daemons, kvm, libvirt
 from utvm.environment.machine.boxes import Box
 from utvm.environment.machine.guest import Guest
@@ -19,6 +19,7 @@ from utvm.environment.machine.libvirt import Domain, State
 from utvm.environment.machine.records import Records, records_of
 from utvm.environment.machine.settings import Plug, Settings
 from utvm.environment.machine.vagrant import Vagrant
+from utvm.environment.making import make_missing_box
 from utvm.errors import BoardError, ConfigError, ProvisionError
 from utvm.lock import hold
 
@@ -31,7 +32,10 @@ _TURN = 900.0  # Seconds that other checkouts' machines may be in the making.
 
 @dataclass(frozen=True)
 class Status:
-    """What there is: the machine, its snapshots, the daemons that we started, and what nobody needs any more."""
+    """What there is: the machine, its snapshots, the daemons that we started, and what nobody needs any more.
+
+    ``problem`` says why libvirt could not be asked.
+    """
 
     records: Records
     domain: Domain | None
@@ -39,6 +43,7 @@ class Status:
     snapshots: dict[str, str]
     daemons: dict[str, int]
     left_over: list[str]
+    problem: str
 
 
 class Machine:
@@ -66,10 +71,11 @@ class Machine:
             UtvmError: it cannot be; the message says what to do.
         """
         with self._alone(patience):
-            wanted = boxes.box_of(load_locked())
+            locked = load_locked()
+            wanted = boxes.box_of(locked)
             found = self._ours()
             if self.records.made is None:
-                self._make(wanted, box)
+                self._make(locked, wanted, box)
                 return
             self._check_made_of(wanted)
             if found is None:
@@ -167,9 +173,11 @@ class Machine:
             self.guest.prove()
 
     def snapshots(self) -> dict[str, str]:
-        """Return the snapshots by name, each with the state that it is of."""
-        with daemons.answering(self._say):
-            return libvirt.snapshots(self._need_ours().name)
+        """Return the snapshots by name, each with the state that it is of. It starts nothing, not even libvirt."""
+        self._need_made()
+        if problem := libvirt.problem():
+            raise ProvisionError(problem.message, "./inv vm.up starts it")
+        return libvirt.snapshots(self._need_ours().name)
 
     def save(self, name: str) -> None:
         """Keep the machine as it is, under a name."""
@@ -206,26 +214,21 @@ class Machine:
             return self._remove() + self._sweep()
 
     def status(self) -> Status:
-        """Look at everything; change nothing but that libvirt answers."""
-        with daemons.answering(self._say):
-            found = libvirt.domain(self.records.name)
-            return Status(
-                self.records,
-                found,
-                self.records.made,
-                libvirt.snapshots(found.name) if found else {},
-                daemons.running(),
-                self._left_over(),
-            )
+        """Look at everything; start nothing, not even libvirt."""
+        if problem := libvirt.problem():
+            return Status(self.records, None, self.records.made, {}, daemons.running(), [], problem.message)
+        found = libvirt.domain(self.records.name)
+        snapshots = libvirt.snapshots(found.name) if found else {}
+        return Status(self.records, found, self.records.made, snapshots, daemons.running(), self._left_over(), "")
 
     # --- making it ---------------------------------------------------------------------------------------------
 
-    def _make(self, wanted: Box, where: str) -> None:
+    def _make(self, locked: Locked, wanted: Box, where: str) -> None:
         with self._making():
             if self._remove_half_made():
                 self._say("an earlier start was interrupted: what it left is removed")
             try:
-                self._make_anew(wanted, where)
+                self._make_anew(locked, wanted, where)
             except BaseException:
                 self._remove_half_made()
                 raise
@@ -236,11 +239,11 @@ class Machine:
         self._remove_unused()
         return bool(removed)
 
-    def _make_anew(self, wanted: Box, where: str) -> None:
+    def _make_anew(self, locked: Locked, wanted: Box, where: str) -> None:
         self.records.begin()
         vagrant = self._vagrant()
         self._say("looking for the box")
-        if boxes.have(wanted, vagrant, where):
+        if boxes.have(wanted, vagrant, where, lambda: make_missing_box(locked, self._say)):
             self._say("Vagrant has it now")
         self._say("finding out whether KVM works")
         settings = Settings(

@@ -14,5 +14,5 @@ def elsewhere(kind: Kind, say: Callable[[str], None]) -> Place:
     Args:
         say: is told what is being done before a command runs there.
     """
-    places: dict[Kind, Callable[[], Place]] = {"docker": InContainer, "vm": lambda: InMachine(say)}
+    places: dict[Kind, Callable[[], Place]] = {"docker": lambda: InContainer(say), "vm": lambda: InMachine(say)}
     return places[kind]()

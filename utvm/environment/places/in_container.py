@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from utvm.environment import container, engine
-from utvm.environment.build import tags
 from utvm.environment.container import Extra
-from utvm.environment.locked import load_locked
+from utvm.environment.making import image_in
 from utvm.environment.places.errand import Errand
 from utvm.environment.python_layer import CHECKOUT
+from utvm.environment.store import Progress
 from utvm.environment.usb import extra_of
 from utvm.errors import ConfigError
 from utvm.toolchain import ROOT
@@ -18,16 +18,23 @@ _OTHERS = PurePosixPath("/mnt")
 
 
 class InContainer:
-    """A container of the image for the checkout's locks, as a :class:`utvm.environment.places.errand.Place`."""
+    """A container of the image for the checkout's locks, as a :class:`utvm.environment.places.errand.Place`.
+
+    Args:
+        say: is told what is being done.
+    """
 
     own_usb = False
+
+    def __init__(self, say: Progress) -> None:
+        self._say = say
 
     def run(self, errand: Errand) -> int:
         """Run a command in it.
 
         Raises:
             ConfigError: a folder to be written cannot be made; the locks are wrong.
-            ProvisionError: no engine answers, or it has no image for the checkout's locks.
+            ProvisionError: no engine answers, or the image for the checkout's locks cannot be made.
             KeyboardInterrupt: interrupted.
         """
         # The engine would make them as root.
@@ -44,7 +51,7 @@ class InContainer:
         devices = extra_of([errand.target.probe]) if errand.target.probe else Extra()
         extra = dataclasses.replace(devices, folders={**devices.folders, **more})
         with engine.connected() as client:
-            return container.run(client, tags(load_locked())[0], ["./inv", *errand.spelled(places)], extra)
+            return container.run(client, image_in(client, self._say), ["./inv", *errand.spelled(places)], extra)
 
 
 def _called(folders: Sequence[Path]) -> dict[Path, str]:
