@@ -16,9 +16,9 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from utvm.drafts import draft, remove_tree
 from utvm.errors import ConfigError
 from utvm.kept import cache_root, use
+from utvm.scratch import remove_tree, scratch_folder
 
 _log = logging.getLogger("utvm.cache")
 _SEAL = "seal"
@@ -144,7 +144,7 @@ class Cache:
         _log.info("%s %s: is not there, and is made", self.directory.name, key[:12])
         with contextlib.ExitStack() as open_things:
             try:
-                folder = open_things.enter_context(draft(self.directory))
+                folder = open_things.enter_context(scratch_folder(self.directory))
             except OSError as error:
                 raise self._unwritable(error) from error
             make(folder)

@@ -16,7 +16,7 @@ from typing import IO
 
 import platformdirs
 
-from utvm.drafts import draft
+from utvm.scratch import scratch_folder
 
 # Packages are files, in folders by the first letters of their names.
 _DEEPER = {"packages": "sha256/*/*"}
@@ -81,7 +81,7 @@ def prune(older_than: float, dry_run: bool = False) -> Iterator[Entry]:
                 continue
             if not dry_run:
                 # Gone by one rename: nobody sees half of it, and a killed pruning leaves a draft.
-                trash = open_things.enter_context(draft(root / entry.kind))
+                trash = open_things.enter_context(scratch_folder(root / entry.kind))
                 entry.path.rename(trash / entry.path.name)
             yield entry
 

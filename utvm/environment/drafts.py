@@ -1,4 +1,4 @@
-"""Drafts of what may be a root file system, and what is said when there is no room for one."""
+"""Drafts: scratch folders for what may be a root file system, and what is said when there is no room for one."""
 
 import contextlib
 import errno
@@ -7,19 +7,19 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from utvm import drafts
+from utvm import scratch
 from utvm.errors import ProvisionError
 
 
 @contextlib.contextmanager
 def draft(parent: Path) -> Iterator[Path]:
-    """Make an empty folder as :func:`utvm.drafts.draft` does.
+    """Make an empty folder as :func:`utvm.scratch.scratch_folder` does.
 
     Raises:
         ProvisionError: it cannot be made or removed, or the disk became full in the ``with`` block.
     """
     try:
-        with drafts.draft(parent, _remove) as folder:
+        with scratch.scratch_folder(parent, _remove) as folder:
             try:
                 yield folder
             except OSError as error:
@@ -30,7 +30,7 @@ def draft(parent: Path) -> Iterator[Path]:
 
 
 def _remove(folder: Path) -> None:
-    drafts.remove_tree(folder)
+    scratch.remove_tree(folder)
     if folder.exists() and shutil.which("mmdebstrap"):
         # Files of a root file system belong to user numbers that only a user namespace gives us the right to.
         subprocess.run(["mmdebstrap", "--unshare-helper", "rm", "-rf", folder], capture_output=True, check=False)

@@ -1,7 +1,7 @@
 """Folders for what is being made: gone when that is done or fails; after a kill -9, when the next one is made.
 
-A draft is locked by the kernel as long as its maker lives, so that what a dead one left can be told from the work
-of a living one.
+Such a folder is locked by the kernel as long as its maker lives, so that what a dead one left can be told from the
+work of a living one.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ def remove_tree(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def draft(parent: Path, remove: Callable[[Path], None] = remove_tree) -> Iterator[Path]:
+def scratch_folder(parent: Path, remove: Callable[[Path], None] = remove_tree) -> Iterator[Path]:
     """Make an empty folder in ``parent``, and remove it in the end, whatever happened.
 
     Its path is absolute. It may be renamed meanwhile: then it stays.
@@ -46,7 +46,7 @@ def draft(parent: Path, remove: Callable[[Path], None] = remove_tree) -> Iterato
 
 
 def _made(parent: Path) -> tuple[Path, int]:
-    """Make a draft and lock it."""
+    """Make one and lock it."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         with contextlib.suppress(FileNotFoundError):
@@ -61,7 +61,7 @@ def _made(parent: Path) -> tuple[Path, int]:
 
 
 def _sweep(parent: Path, remove: Callable[[Path], None]) -> None:
-    """Remove the drafts whose makers were killed; leave alone what cannot be told to be one."""
+    """Remove those whose makers were killed; leave alone what cannot be told to be one."""
     for folder in parent.glob(f"{_PREFIX}*"):
         try:
             handle = os.open(folder, os.O_RDONLY)

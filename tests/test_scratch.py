@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from utvm import drafts
-from utvm.drafts import draft
+from utvm import scratch
+from utvm.scratch import scratch_folder
 
 
 def test_one_that_is_renamed_stays(tmp_path: Path) -> None:
-    with draft(tmp_path / "new") as folder:
+    with scratch_folder(tmp_path / "new") as folder:
         (folder / "a").write_text("1")
         folder.rename(tmp_path / "done")
     assert (tmp_path / "done" / "a").read_text() == "1"
@@ -32,7 +32,7 @@ def test_one_that_is_swept_at_birth_is_made_again(
     def another_sweeps() -> None:
         if not swept:
             swept.append(True)
-            with draft(tmp_path):
+            with scratch_folder(tmp_path):
                 pass
 
     def overtaken_make(**options: Any) -> str:
@@ -47,7 +47,7 @@ def test_one_that_is_swept_at_birth_is_made_again(
 
     monkeypatch.setattr(tempfile, "mkdtemp", overtaken_make)
     monkeypatch.setattr(fcntl, "flock", overtaken_lock)
-    with draft(tmp_path) as folder:
+    with scratch_folder(tmp_path) as folder:
         assert folder.is_dir()
         assert str(folder) != made[0]
     assert list(tmp_path.iterdir()) == []
@@ -60,14 +60,14 @@ def test_without_locks_nothing_is_swept(tmp_path: Path, monkeypatch: pytest.Monk
         raise OSError(errno.EBADF, "Bad file descriptor")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with draft(tmp_path) as first, draft(tmp_path) as second:
+    with scratch_folder(tmp_path) as first, scratch_folder(tmp_path) as second:
         assert first.is_dir()
         assert second.is_dir()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_another_user_s_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = Path(tempfile.mkdtemp(prefix=drafts._PREFIX, dir=tmp_path))
+    theirs = Path(tempfile.mkdtemp(prefix=scratch._PREFIX, dir=tmp_path))
     opened = os.open
 
     def refuse(path: Path, flags: int, **options: Any) -> int:
@@ -77,6 +77,6 @@ def test_another_user_s_is_left_alone(tmp_path: Path, monkeypatch: pytest.Monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refuse)
-        with draft(tmp_path) as folder:
+        with scratch_folder(tmp_path) as folder:
             assert folder.is_dir()
     assert list(tmp_path.iterdir()) == [theirs]
