@@ -91,3 +91,9 @@ def test_a_file_is_a_thought(path: Path) -> None:
 )
 def test_every_module_says_what_it_is_for(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def test_the_table_of_contents_is_short_and_lists_the_commands_without_what_does_their_work() -> None:
+    assert len((ROOT / "tasks.py").read_text(encoding="utf-8").splitlines()) <= 60
+    heavy = "{'docker', 'numpy', 'pydantic', 'pytest', 'tvm'}"
+    _run(sys.executable, "-c", f"import sys, tasks; sys.exit(' '.join({heavy} & set(sys.modules)) or 0)")
