@@ -74,3 +74,35 @@ class ReportChoice:
     """Where reports are written."""
 
     report_dir: str = option("", "folder of all reports (default: build/reports)", spelled=_folder)
+
+
+@dataclass(frozen=True)
+class SuiteChoice:
+    """Which suites are run."""
+
+    suite: str = option(
+        "",
+        "only these suites, comma-separated: health, flash, memory, debug, counter, operators, int8, "
+        "digits, cifar10, faults, ram, rpc, rpc_faults, standing_alone",
+    )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names; none where all are meant."""
+        return tuple(filter(None, map(str.strip, self.suite.split(","))))
+
+
+@dataclass(frozen=True)
+class PlaceChoice:
+    """Where a run is made; ``in_`` is empty for here."""
+
+    in_: str = option(
+        "",
+        "where to run: host, this computer as it is; docker, a container of the locked environment (see "
+        "docker.build); vm, its virtual machine (see vm.box); default: here",
+    )
+    usb: str = option(
+        "",
+        "with --in vm: st-link or cmsis-dap, the probe of a virtual board that stays on this computer, "
+        "plugged into the machine's USB",
+    )

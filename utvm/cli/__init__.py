@@ -35,9 +35,9 @@ def task(
 ) -> Callable[[FunctionT], FunctionT]:
     """Make an Invoke task of a function that returns an exit code, or None for success.
 
-    Takes Invoke's own settings, such as ``name`` and ``help``. An error of the project
-    becomes one message with its hint, without a traceback unless ``--debug`` is given. Ctrl-C and SIGTERM end
-    with the exit code for infrastructure: there is no verdict.
+    Takes Invoke's own settings, such as ``name`` and ``help``. An error of the project becomes one message with
+    its hint, without a traceback unless ``--debug`` is given. Ctrl-C and SIGTERM end with the exit code for
+    infrastructure: there is no verdict.
 
     A parameter whose type is a dataclass of options (see :mod:`utvm.options`) stands for all of them. A command
     with an option ``--board`` has ``--board-path`` too.
@@ -56,10 +56,9 @@ def task(
         given: list[inspect.Parameter] = []
         for name, parameter in signature.parameters.items():
             given += options.parameters(choices[name]) if name in choices else [parameter]
-        searches = knows_boards or "board" in {parameter.name for parameter in given}
-        read = [*choices.values(), *([BoardFolders] if searches else [])]
-        if searches:
+        if searches := knows_boards or "board" in {parameter.name for parameter in given}:
             given += options.parameters(BoardFolders)
+        read = [*choices.values(), *([BoardFolders] if searches else [])]
 
         @functools.wraps(function)
         def body(*args: Any, **kwargs: Any) -> None:
@@ -73,20 +72,8 @@ def task(
                 code = function(
                     *args, **own | {name: options.made(each, kwargs) for name, each in choices.items()}
                 )
-            except UtvmError as error:
-                if "--debug" in sys.argv or "-d" in sys.argv:
-                    traceback.print_exc()
-                # An interruption may be what is behind it.
-                ends = ExitCode.INFRASTRUCTURE if interrupted() else error.exit_code
-                raise Exit(f"error: {error}", int(ends)) from None
-            except KeyboardInterrupt:
-                raise Exit("interrupted", int(ExitCode.INFRASTRUCTURE)) from None
-            except Exception:
-                if interrupted():
-                    raise Exit("interrupted", int(ExitCode.INFRASTRUCTURE)) from None
-                # A fault of ours: Python's own exit code for it would say that a test failed.
-                traceback.print_exc()
-                raise Exit("internal error, please report it", int(ExitCode.INFRASTRUCTURE)) from None
+            except (Exception, KeyboardInterrupt) as error:
+                raise _end_of(error) from None
             if code:
                 raise Exit(code=int(code))
 
@@ -96,7 +83,21 @@ def task(
         )
         helps = {name: text for choice in read for name, text in options.helps(choice).items()}
         optional = [name for choice in read for name in options.optional(choice)]
-        made = invoke_task(body, **settings, help={**helps, **help}, optional=optional)
-        return cast(FunctionT, made)
+        return cast(FunctionT, invoke_task(body, **settings, help={**helps, **help}, optional=optional))
 
     return decorate
+
+
+def _end_of(error: BaseException) -> Exit:
+    """Return how a command ends that ended with an error: what is printed, and the exit code."""
+    infrastructure = int(ExitCode.INFRASTRUCTURE)
+    if isinstance(error, UtvmError):
+        if "--debug" in sys.argv or "-d" in sys.argv:
+            traceback.print_exception(error)
+        # An interruption may be what is behind it.
+        return Exit(f"error: {error}", infrastructure if interrupted() else int(error.exit_code))
+    if isinstance(error, KeyboardInterrupt) or interrupted():
+        return Exit("interrupted", infrastructure)
+    # A fault of ours: Python's own exit code for it would say that a test failed.
+    traceback.print_exception(error)
+    return Exit("internal error, please report it", infrastructure)

@@ -2,28 +2,19 @@
 
 from invoke.context import Context
 
-from utvm.choice import BoardChoice, ReportChoice
+from utvm.choice import BoardChoice, PlaceChoice, ReportChoice, SuiteChoice
 from utvm.cli import task
 from utvm.errors import ExitCode
 
 
-@task(
-    help={
-        "suite": "only these suites, comma-separated: health, flash, memory, debug, counter, operators, int8, "
-        "digits, cifar10, faults, ram, rpc, rpc_faults, standing_alone",
-        "in": "where to run: host, this computer as it is; docker, a container of the locked environment (see "
-        "docker.build); vm, its virtual machine (see vm.box); default: here",
-        "usb": "with --in vm: st-link or cmsis-dap, the probe of a virtual board that stays on this computer, "
-        "plugged into the machine's USB",
-    },
-)
+@task()
 def hil(
-    _: Context, where: BoardChoice, *, suite: str = "", reports: ReportChoice, in_: str = "", usb: str = ""
+    _: Context, where: BoardChoice, suites: SuiteChoice, reports: ReportChoice, place: PlaceChoice
 ) -> ExitCode:
     """Run the hardware-in-the-loop suites on a board and report the verdict."""
     from utvm.cli.root_hil import run_suites
 
-    return run_suites(where, suite, reports, in_, usb)
+    return run_suites(where, suites, reports, place)
 
 
 @task(

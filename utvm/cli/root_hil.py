@@ -9,7 +9,7 @@ from typing import get_args
 from utvm import boards, hil
 from utvm.bench import Asked, choose
 from utvm.boards import PATH_VARIABLE
-from utvm.choice import BoardChoice, BoardFolders, ReportChoice
+from utvm.choice import BoardChoice, BoardFolders, PlaceChoice, ReportChoice, SuiteChoice
 from utvm.cli.opening import asked_of
 from utvm.cli.output import tell
 from utvm.environment.places.errand import Errand, Place, Target
@@ -27,13 +27,8 @@ from utvm.probe.virtual import UsbKind
 NIGHTLY_ROOT = REPORT_ROOT / "nightly"
 
 
-def run_suites(where: BoardChoice, suites: str, reports: ReportChoice, place: str, usb: str) -> ExitCode:
+def run_suites(where: BoardChoice, suites: SuiteChoice, reports: ReportChoice, place: PlaceChoice) -> ExitCode:
     """Run suites on a board.
-
-    Args:
-        suites: names of suites, separated by commas; empty for all.
-        place: where to run; empty for here.
-        usb: the virtual board's probe that is to be on that place's USB; empty for none.
 
     Raises:
         ConfigError: no such board, suite or place, or switches that exclude each other.
@@ -43,20 +38,19 @@ def run_suites(where: BoardChoice, suites: str, reports: ReportChoice, place: st
     """
     # Wrong words on the command line are answered before a run begins and a report is written.
     board = boards.load(where.board)
-    names = _words(suites)
-    check_names(names)
+    check_names(suites.names)
     check_folder(report_root(reports))
-    other = _other_place(place)
+    other = _other_place(place.in_)
     asked = asked_of(where)
     target = Target(board, asked.wish, asked.serial, wait=asked.wait)
-    target = _on_usb(target, usb, other) if usb else _chosen(target, asked, other)
+    target = _on_usb(target, place.usb, other) if place.usb else _chosen(target, asked, other)
     if other is None:
-        return hil.run(where, reports, suites=names)
-    code = other.run(_errand(where, target, names, reports))
+        return hil.run(where, reports, suites=suites.names)
+    code = other.run(_errand(where, target, suites, reports))
     try:
         return ExitCode(code)
     except ValueError:
-        raise ProvisionError(f"the run in {place} came to no end of its own: exit code {code}") from None
+        raise ProvisionError(f"the run in {place.in_} came to no end of its own: exit code {code}") from None
 
 
 def _chosen(target: Target, asked: Asked, place: Place | None) -> Target:
@@ -98,13 +92,13 @@ def _other_place(place: str) -> Place | None:
     return elsewhere(kind, tell)
 
 
-def _errand(where: BoardChoice, target: Target, suites: Sequence[str], reports: ReportChoice) -> Errand:
+def _errand(where: BoardChoice, target: Target, suites: SuiteChoice, reports: ReportChoice) -> Errand:
     root = report_root(reports)
     return Errand(
         words=(
             ("hil",),
             *parts(dataclasses.replace(where, serial=target.serial)),
-            *(((f"--suite={','.join(suites)}",),) if suites else ()),
+            *parts(SuiteChoice(",".join(suites.names))),
             *parts(BoardFolders(os.environ.get(PATH_VARIABLE, ""))),
             *parts(ReportChoice(str(root))),
         ),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from utvm.choice import BoardChoice, ReportChoice, Wish
+from utvm.choice import BoardChoice, PlaceChoice, ReportChoice, SuiteChoice, Wish
 from utvm.errors import ConfigError, ExitCode, ProbeError
 from utvm.hil.nightly.plan import Turn
 from utvm.hil.nightly.results import BoardResult, BoardVerdict
@@ -89,12 +89,15 @@ class Course:
 
     def _start(self, step: str, choice: BoardChoice, suites: Sequence[str]) -> Job:
         folder = self._folder / step
-        command = [sys.executable, "-m", "utvm.cli", "hil", *words(choice)]
-        command += [f"--in={self.turn.entry.place}"]
-        command += [
-            *words(ReportChoice(str(folder / "reports"))),
-            *([f"--suite={','.join(suites)}"] if suites else []),
+        command = [
+            sys.executable,
+            "-m",
+            "utvm.cli",
+            "hil",
+            *words(choice),
+            *words(PlaceChoice(self.turn.entry.place)),
         ]
+        command += [*words(ReportChoice(str(folder / "reports"))), *words(SuiteChoice(",".join(suites)))]
         job = Job(f"the {step} run", command, log=folder / "output.txt", error=ProbeError, cwd=ROOT)
         return self._stack.enter_context(job)
 
