@@ -16,7 +16,7 @@ from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.errors import BoardError, ProbeError
 from utvm.probe import choice
-from utvm.probe import usb as usb_module
+from utvm.probe.sources import sysfs
 from utvm.probe.usb import Detection, Probe
 from utvm.probe.virtual import start_virtual
 from utvm.session import HostDriven
@@ -33,7 +33,7 @@ def plug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Plug:
 
     def put(probe: Probe) -> None:
         monkeypatch.setattr(choice, "detect", lambda known: Detection((probe,), ""))
-        monkeypatch.setattr(usb_module, "_DEVICES", tmp_path)
+        monkeypatch.setattr(sysfs, "DEVICES", tmp_path)
         (tmp_path / probe.usb_path).mkdir()
         (tmp_path / probe.usb_path / "devnum").write_text(f"{probe.address}\n")
 

@@ -5,16 +5,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from utvm.probe import usb
+from utvm.probe.sources import sysfs
 
 REAL_MAKER = "STMicroelectronics"
 
 
 def use(bus: Path, set_attribute: Callable[[Any, str, Any], None] = setattr) -> None:
     """Have probes looked for on such a bus."""
-    for name, folder in {"_DEVICES": bus / "devices", "NODES": bus / "nodes"}.items():
+    for name, folder in {"DEVICES": bus / "devices", "NODES": bus / "nodes"}.items():
         folder.mkdir(parents=True, exist_ok=True)
-        set_attribute(usb, name, folder)
+        set_attribute(sysfs, name, folder)
 
 
 def plug_in(

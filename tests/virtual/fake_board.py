@@ -10,15 +10,20 @@ DCRDR = 0xE000EDF8
 
 
 class FakeBoard:
-    """RAM, a core's register transfer registers, and a reset pin. Everything else is a bus error."""
+    """RAM, a core's register transfer registers, a reset pin and a supply. Everything else is a bus error."""
 
-    def __init__(self) -> None:
+    def __init__(self, volts: float = 3.3) -> None:
+        self.volts = volts
         self.ram = bytearray(RAM_SIZE)
         self.accesses: list[tuple[str, int, int]] = []
         self.registers = {number: 0x1000 + number for number in range(0x80)}
         self.reset_held = False
         self.resets = 0
         self._transfer = 0
+
+    @property
+    def powered(self) -> bool:
+        return self.volts > 1.7
 
     def read(self, address: int, size: int) -> bytes:
         self.accesses.append(("read", address, size))

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from utvm.environment.container import Extra
 from utvm.lock import shared_directory
-from utvm.probe.usb import NODES, Probe, serial_ports
+from utvm.probe.sources.sysfs import NODES
+from utvm.probe.usb import Probe, serial_ports
 
 _USB_MAJOR = 189  # Linux, Documentation/admin-guide/devices.txt
 

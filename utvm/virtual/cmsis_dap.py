@@ -207,7 +207,7 @@ class CmsisDap:
     def _transfer(self, command: _Command) -> bytes:
         command.byte()
         wanted = command.byte()
-        done, ack, written, data = 0, _ACK_OK if self._connected else _ACK_NONE, False, bytearray()
+        done, ack, written, data = 0, self._first_ack(), False, bytearray()
         while done < wanted and ack == _ACK_OK:
             request = command.byte()
             written = not request & _READ
@@ -230,7 +230,7 @@ class CmsisDap:
     def _transfer_block(self, command: _Command) -> bytes:
         command.byte()
         wanted, request = command.half(), command.byte()
-        done, ack, data = 0, _ACK_OK if self._connected else _ACK_NONE, bytearray()
+        done, ack, data = 0, self._first_ack(), bytearray()
         if request & _READ and 4 * wanted + _RESPONSE_HEAD > PACKET_BYTES:
             raise _BadCommand
         while done < wanted and ack == _ACK_OK:
@@ -243,6 +243,9 @@ class CmsisDap:
         if not request & _READ and ack == _ACK_OK:
             ack = self._outcome()
         return struct.pack("<HB", done, ack) + data
+
+    def _first_ack(self) -> int:
+        return _ACK_OK if self._connected and self._board.powered else _ACK_NONE
 
     def _outcome(self) -> int:
         """Return how the last write went: it is posted, and a fault of it shows in what comes after it."""

@@ -10,7 +10,7 @@ from utvm.errors import ConfigError
 from utvm.virtual.bus import Bus, BusError, Device, ResetCause
 from utvm.virtual.cortex_m.cpu import CortexM7
 from utvm.virtual.cortex_m.debug import DFSR_HALTED
-from utvm.virtual.spec import MachineSpec, Peripheral
+from utvm.virtual.spec import NOMINAL_VOLTS, MachineSpec, Peripheral
 from utvm.virtual.stm32 import MODELS, Surroundings
 from utvm.virtual.stm32.tim import Timer
 from utvm.virtual.stm32.usart import Usart
@@ -20,6 +20,7 @@ __all__ = ["BusError", "Machine"]
 _log = logging.getLogger(__name__)
 _ERASED = 0xFF
 _FAIR_SHARE = 2000  # instructions that the core executes between two visits, however many queue
+_LOWEST_SUPPLY = 1.7  # volts; VDD in the general operating conditions of ST's data sheet, STM32F746xx
 _DOZE = 0.005  # seconds: an idle board's clock runs many times faster than a real one's all the same
 CONSTANTS = "constants"
 
@@ -33,13 +34,17 @@ class Machine:
     Attributes:
         on_console_output: receives what the board prints. Called from the core's thread: it must not block.
 
+    Args:
+        volts: its supply. With too little of it the core stands still, and its debug port is dead.
+
     Raises:
         ConfigError: the specification names an unknown model, or models do not fit the memory map.
         ToolchainError: the C part of the core cannot be compiled.
     """
 
-    def __init__(self, spec: MachineSpec) -> None:
+    def __init__(self, spec: MachineSpec, *, volts: float = NOMINAL_VOLTS) -> None:
         self.spec = spec
+        self.volts = volts
         self.on_console_output: Callable[[bytes], None] = lambda data: None
         self._condition = threading.Condition()
         self._gate = threading.Lock()  # of the number of visitors
@@ -61,9 +66,15 @@ class Machine:
             self._add(peripheral)
         self._reset(ResetCause.POWER)
 
+    @property
+    def powered(self) -> bool:
+        """Whether the supply is enough to work with."""
+        return self.volts >= _LOWEST_SUPPLY
+
     def start(self) -> None:
         """Power the board: the core comes out of reset and runs."""
-        self._thread.start()
+        if self.powered:
+            self._thread.start()
 
     def close(self) -> None:
         """Stop the core for good. Safe to call again."""

@@ -42,8 +42,7 @@ BAD_AP = 0x1D
 _FIRMWARE = 2 << 12 | 40 << 6 | 27  # V2 J40 M27
 _USB_VENDOR = 0x0483
 _USB_PRODUCT = 0x374B
-_ADC_REFERENCE = 1500  # counts at 1.2 V
-_ADC_TARGET = 2062  # counts at half the target's voltage: 3.3 V
+_ADC_REFERENCE = 1500  # counts at 1.2 V; of the target's voltage the converter sees one half
 
 _MODE_MASS_STORAGE = 1
 _MODE_DEBUG = 2
@@ -69,7 +68,15 @@ _MISC_ACCESS_PORT = 5
 
 
 class TargetBoard(DebugMemory, Protocol):
-    """What the probe's wires reach: the debug port's memory and the reset pin."""
+    """What the probe's wires reach: the debug port's memory, the reset pin and the supply."""
+
+    @property
+    def volts(self) -> float:
+        """The supply, as a probe measures it."""
+
+    @property
+    def powered(self) -> bool:
+        """Whether the supply is enough for a debug port to answer."""
 
     def hold_reset(self) -> None:
         """Pull nRST low."""
@@ -151,7 +158,8 @@ class StLink:
         if group == 0xF5:
             return bytes([self._mode])
         if group == 0xF7:
-            return struct.pack("<II", _ADC_REFERENCE, _ADC_TARGET)
+            half = round(self._board.volts / 2 / 1.2 * _ADC_REFERENCE)
+            return struct.pack("<II", _ADC_REFERENCE, half)
         _log.warning("unknown command %s", command.hex())
         self._status = FAULT
         return bytes([FAULT])
@@ -161,6 +169,8 @@ class StLink:
     def _enter(self, command: bytes, _data: bytes, _size: int) -> bytes:
         if command[2] != _ENTER_SWD:
             _log.warning("only SWD is wired to this board, asked for mode 0x%02x", command[2])
+            return bytes([JTAG_GET_IDCODE_ERROR])
+        if not self._board.powered:
             return bytes([JTAG_GET_IDCODE_ERROR])
         self._mode = _MODE_DEBUG
         self._port.write(DP_ABORT, STKERRCLR)

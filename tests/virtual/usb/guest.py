@@ -5,8 +5,8 @@ kernel has no business among the packages that the host boots from. OpenOCD is t
 """
 
 import contextlib
-import gzip
 import itertools
+import json
 import os
 import re
 import shutil
@@ -16,6 +16,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import pytest
 
@@ -141,8 +142,8 @@ def initramfs(files: Path, extra: dict[str, bytes]) -> bytes:
         if script.is_file():
             archive.add(str(script).lstrip("/"), script.read_bytes(), 0o644)
     for name, content in extra.items():
-        archive.add(name, content, 0o644)
-    return gzip.compress(archive.finish(), compresslevel=1)
+        archive.add(name, content, 0o755)
+    return archive.finish()
 
 
 class Guest:
@@ -172,7 +173,7 @@ class Guest:
             "-initrd",
             image,
         ]
-        command += ["-append", "console=ttyS0 quiet panic=-1", "-device", "qemu-xhci"]
+        command += ["-append", "console=ttyS0 quiet panic=-1 no_timer_check", "-device", "qemu-xhci,p2=8"]
         command += ["-chardev", f"socket,id=serial,path={directory}/serial", "-serial", "chardev:serial"]
         for number, path in enumerate(usb):
             command += ["-chardev", f"socket,id=usb{number},path={path},reconnect=1"]
@@ -207,6 +208,16 @@ class Guest:
         text, code = self._hear(rf"(.*){mark} (\d+)\n".encode()).groups()
         assert fails != (code == b"0"), f"{command}: exit code {code.decode()}:\n{text.decode(errors='replace')}"
         return text.decode(errors="replace")
+
+    def start_answering(self, program: str) -> None:
+        """Start what :meth:`ask` asks: it reads an order a line, and writes an answer a line."""
+        self.run(f"mkfifo orders answers; ({program} < orders > answers 2> errors &); exec 3> orders 4< answers")
+
+    def ask(self, order: str) -> Any:
+        """Return what the program answers, which is JSON."""
+        said = self.run(f"echo '{order}' >&3; read -r answer <&4; echo \"$answer\"")
+        assert said.strip(), self.run("cat errors")
+        return json.loads(said)
 
     def _hear(self, wanted: bytes) -> re.Match[bytes]:
         said = b""

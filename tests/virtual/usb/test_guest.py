@@ -5,8 +5,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,13 +16,20 @@ import pytest
 
 from hil_tests.programs import handwritten
 from tests.probe.virtual_rig import FLASH, SRAM, assemble
+from tests.virtual.fake_board import FakeBoard
 from tests.virtual.usb.guest import Guest, guest_files, initramfs
+from tests.virtual.usb.guest_python import python_files
+from tests.virtual.usb.hung import HangingStLink
 from utvm import boards, firmware
 from utvm.firmware import Firmware
 from utvm.probe.virtual import UsbProbe, start_virtual
 from utvm.process import Service
 from utvm.session.reports import Report, ReportReader
 from utvm.session.standing_alone import judge
+from utvm.virtual.console import Backlog
+from utvm.virtual.usb.device import UsbDevice
+from utvm.virtual.usb.server import UsbServer
+from utvm.virtual.usb.st_link import StLinkProbe
 
 pytestmark = pytest.mark.slow
 
@@ -65,11 +73,20 @@ COUNTS = f"echo counts=[read_memory {SRAM:#x} 32 2]"
 X = np.array([1, -2, 3, 70000], np.int32)
 
 
+V2_1 = {"firmware": "V2J40M27", "volts": pytest.approx(3.3, abs=0.01), "left_out": ""}
+
+
 class Bench(NamedTuple):
-    """Three boards on one guest's USB: two probes of one kind, and one of the other."""
+    """Three boards on one guest's USB: two probes of one kind, and one of the other. Two more probes have none.
+
+    Attributes:
+        boards: the processes of the boards, by the serial numbers of their probes.
+        hanging: the probe HUNG-4. DARK-5 is an ST-Link at a board without power.
+    """
 
     guest: Guest
     boards: dict[str, Service]
+    hanging: HangingStLink
     doubler: Firmware
     directory: Path
 
@@ -111,7 +128,10 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     kernel, files = guest_files(directory / "packages")
     library = handwritten("doubler", "  for (int i = 0; i < 4; i++) { y[i] = 2 * x[i]; }\n  return 0;")
     doubler = firmware.build(boards.load("stm32f746"), [library], "standing_alone", (X,))
+    modules, python = python_files("utvm.probe.vitals")
     extra = {
+        **modules,
+        "root/ask_probes.py": (Path(__file__).parent / "ask_probes.py").read_bytes(),
         "root/doubler.elf": doubler.elf.read_bytes(),
         "root/echo.elf": assemble(ECHO, directory).elf.read_bytes(),
         **{f"root/{kind}.cfg": (text + TARGET).encode() for kind, text in CONFIGS.items()},
@@ -123,11 +143,30 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
             usb = UsbProbe(probe.kind, f"unix:{directory}/{serial}")
             board = start_virtual(boards.load("stm32f746"), directory / f"{serial}-logs", serial=serial, usb=usb)
             running[serial] = stack.enter_context(board)
-        guest = Guest(directory, kernel, initramfs(files, extra), [directory / serial for serial in running])
+        hanging = HangingStLink("HUNG-4")
+        dark = StLinkProbe(FakeBoard(volts=0.2), serial="DARK-5", backlog=Backlog(), type_in=lambda data: None)
+        for serial, device in (("HUNG-4", hanging), ("DARK-5", dark)):
+            stack.enter_context(_served(device, directory / serial))
+        serials = [*running, "HUNG-4", "DARK-5"]
+        guest = Guest(directory, kernel, initramfs(files, extra), [directory / serial for serial in serials])
         stack.enter_context(guest)
-        for serial in running:
+        guest.start_answering(f"{python} ask_probes.py")
+        for serial in serials:
             guest.wait_for(f"grep -qs {serial} /sys/bus/usb/devices/*/serial")
-        yield Bench(guest, running, doubler, directory)
+        yield Bench(guest, running, hanging, doubler, directory)
+
+
+@contextmanager
+def _served(device: UsbDevice, path: Path) -> Iterator[None]:
+    """Have a probe of this process at the end of a socket."""
+    server = UsbServer(device, f"unix:{path}")
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.close()
+        thread.join()
 
 
 def test_the_kernel_takes_them_for_what_they_are(bench: Bench) -> None:
@@ -138,10 +177,91 @@ def test_the_kernel_takes_them_for_what_they_are(bench: Bench) -> None:
         "0483:374b RIGHT-2 12 utvm virtual board",
         "0d28:0204 DAP-3 480 utvm virtual board",
     } <= {line.strip() for line in found.split("\n")}
-    assert bench.guest.run("ls /dev/ttyACM*").split() == ["/dev/ttyACM0", "/dev/ttyACM1"]
+    assert bench.guest.run("ls /dev/ttyACM*").split() == [f"/dev/ttyACM{number}" for number in range(4)]
     assert not re.search(
         r"usb.*(error|fail|invalid|unable|warn|no interface)", bench.guest.run("dmesg"), re.IGNORECASE
     )
+
+
+def test_linux_and_libusb_say_the_same_of_what_is_plugged_in(bench: Bench) -> None:
+    (by_linux, numbers), (by_libusb, same_numbers) = bench.guest.ask("both")
+    assert by_libusb == by_linux
+    assert same_numbers == numbers == [each["address"] for each in by_linux]
+    assert {each["serial"] for each in by_linux} == {"LEFT-1", "RIGHT-2", "DAP-3", "HUNG-4", "DARK-5"}
+    assert {(each["manufacturer"], each["problem"]) for each in by_linux} == {("utvm virtual board", "")}
+
+
+def test_who_may_not_open_them_still_hears_where_they_are_and_what_to_do(bench: Bench) -> None:
+    found = bench.guest.ask("as_nobody")
+    assert len(found) == 5
+    for each in found:
+        assert each["serial"] == "" and re.fullmatch(r"1-\d", each["usb_path"]) and "udev" in each["problem"]
+
+
+def test_without_sys_probes_are_found_by_libusb(bench: Bench) -> None:
+    usual = bench.guest.ask("detect")
+    bench.guest.run("umount /sys")
+    bench.guest.ask("afresh")
+    try:
+        found = bench.guest.ask("detect")
+        vitals = bench.guest.ask("examine LEFT-1")
+    finally:
+        bench.guest.run("mount -t sysfs sysfs /sys")
+        bench.guest.ask("afresh")
+    # Linux says to nobody then which ports they are plugged into.
+    expected = [each | {"usb_path": f"{each['bus']}:{each['address']}"} for each in usual["probes"]]
+    assert found == {"probes": expected, "problem": ""}
+    assert vitals == V2_1
+
+
+def test_a_probe_tells_its_firmware_and_its_board_s_voltage(bench: Bench) -> None:
+    assert bench.guest.ask("examine LEFT-1") == V2_1
+    assert bench.guest.ask("examine DAP-3") == {"firmware": "CMSIS-DAP 2.1.0", "volts": None, "left_out": ""}
+    dark = bench.guest.ask("examine DARK-5")
+    assert dark == {"firmware": "V2J40M27", "volts": pytest.approx(0.2, abs=0.01), "left_out": ""}
+
+
+def test_a_board_without_power_is_called_so_before_openocd_is_started(bench: Bench) -> None:
+    kind, message, code = bench.guest.ask("make_ready DARK-5")
+    assert (kind, code) == ("BoardError", 3)
+    assert re.search(r"the board has no power: the virtual st-link DARK-5 at USB 1-\d measures 0.20 V", message)
+
+
+def test_an_openocd_at_work_is_left_alone_and_the_next_one_finds_the_probe_free(bench: Bench) -> None:
+    bench.guest.run("rm -f log code stop")
+    work = f"init; echo working; while {{![file exists stop]}} {{read_memory {SRAM:#x} 32 64}}; echo {{all read}}"
+    words = f"openocd -f st-link.cfg -c 'adapter serial LEFT-1' -c '{work}' -c shutdown"
+    bench.guest.run(f"({words} > log 2>&1; echo $? > code) & true")
+    bench.guest.wait_for("grep -qs working log")
+    busy = bench.guest.ask("examine LEFT-1")
+    assert busy["left_out"].startswith("another program uses the virtual st-link LEFT-1")
+    assert bench.guest.ask("make_ready LEFT-1")["vitals"] == busy
+    bench.guest.run("touch stop")
+    bench.guest.wait_for("test -s code")
+    assert bench.guest.run("cat code") == "0\n", bench.guest.run("cat log")
+    assert bench.guest.ask("make_ready LEFT-1")["vitals"] == V2_1
+    # The program that asked runs on, and has let go of it.
+    assert "all read" in _openocd(bench.guest, "st-link", "LEFT-1", "init; echo {all read}")
+
+
+def test_a_probe_that_hangs_is_reset_once_and_answers(bench: Bench) -> None:
+    bench.hanging.hung = True
+    silent = bench.guest.ask("examine HUNG-4")
+    assert (silent["volts"], bench.hanging.hung) == (None, True)
+    assert "HUNG-4 at USB" in silent["left_out"] and "does not answer" in silent["left_out"]
+    awake = bench.guest.ask("make_ready HUNG-4")
+    assert (awake["was_reset"], awake["vitals"]) == (True, V2_1)
+    assert bench.guest.ask("make_ready HUNG-4")["was_reset"] is False
+
+
+def test_a_probe_that_a_reset_does_not_wake_is_trouble(bench: Bench) -> None:
+    bench.hanging.hung = bench.hanging.for_good = True
+    try:
+        kind, message, code = bench.guest.ask("make_ready HUNG-4")
+    finally:
+        bench.hanging.hung = bench.hanging.for_good = False
+    assert (kind, code) == ("ProbeError", 3)
+    assert "does not answer" in message and "after a reset on USB either" in message and "replug" in message
 
 
 def test_of_two_alike_the_one_that_was_named_is_programmed(bench: Bench) -> None:

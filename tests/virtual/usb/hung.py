@@ -1,0 +1,33 @@
+"""An ST-Link whose firmware can hang: it takes what it is sent, and does not answer."""
+
+from tests.virtual.fake_board import FakeBoard
+from utvm.virtual.console import Backlog
+from utvm.virtual.usb.device import Cable
+from utvm.virtual.usb.st_link import StLinkProbe
+
+
+class HangingStLink(StLinkProbe):
+    """A virtual ST-Link that a reset of the bus brings to its senses, or not even that.
+
+    Attributes:
+        hung: whether it is silent now.
+        for_good: whether a reset does not help.
+        packets_left: how many more it takes before it hangs by itself; None for any number.
+    """
+
+    def __init__(self, serial: str) -> None:
+        self.hung = self.for_good = False
+        self.packets_left: int | None = None
+        super().__init__(FakeBoard(), serial=serial, backlog=Backlog(), type_in=lambda data: None)
+
+    def reset(self) -> None:
+        super().reset()
+        self.hung = self.for_good
+        self.packets_left = None
+
+    def take(self, cable: Cable, endpoint: int, data: bytes) -> None:
+        if self.packets_left is not None:
+            self.packets_left -= 1
+            self.hung = self.hung or self.packets_left < 0
+        if not self.hung:
+            super().take(cable, endpoint, data)
