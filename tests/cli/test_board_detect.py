@@ -1,11 +1,21 @@
 """``board.detect`` and ``hil`` on a fake USB bus, as a user calls them."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.cli.running import inv
-from tests.probe.fake_usb import plug_in
+from tests.probe.fake_libusb import Bus, Port
+from tests.probe.fake_usb import plug_in, use
+from tests.virtual.fake_board import FakeBoard
+from utvm.cli.board_show import detect_boards
+from utvm.cli.root_doctor import examine
+from utvm.probe.sources import libusb
 from utvm.toolchain import ROOT
+from utvm.virtual.console import Backlog
 from utvm.virtual.usb import MAKER
+from utvm.virtual.usb.st_link import StLinkProbe
 
 
 def _bus(folder: Path) -> dict[str, str]:
@@ -21,6 +31,33 @@ def test_a_virtual_probe_is_listed_as_one(tmp_path: Path) -> None:
     rows = [line.split() for line in done.stdout.splitlines()]
     assert ["st-link", "0483:374b", "066BFF303430", "1-1", "stm32f746"] in rows
     assert ["VIRTUAL", "st-link", "0483:374b", "066BFF303431", "1-2", "stm32f746"] in rows
+
+
+@pytest.fixture
+def shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[[Callable[[], object], float], str]:
+    """Return what gives what a command prints of an ST-Link, whose board has that supply."""
+    monkeypatch.setenv("COLUMNS", "200")
+    use(tmp_path, monkeypatch.setattr)
+    plug_in(tmp_path, "1", "066BFF303430")
+
+    def print_with(command: Callable[[], object], volts: float) -> str:
+        probe = StLinkProbe(FakeBoard(volts), serial="066BFF303430", backlog=Backlog(), type_in=lambda data: None)
+        monkeypatch.setattr(libusb, "_backend", lambda: Bus(Port(probe, address=5)))
+        command()
+        return " ".join(capsys.readouterr().out.split())
+
+    return print_with
+
+
+@pytest.mark.parametrize("command", [detect_boards, examine])
+def test_what_a_probe_says_of_itself_and_its_board_is_shown(
+    shown: Callable[[Callable[[], object], float], str], command: Callable[[], object]
+) -> None:
+    said = shown(command, 3.3)
+    assert "V2J40M27, target 3.30 V" in said and "no power" not in said
+    assert "the board has no power (0.20 V): look after its supply" in shown(command, 0.2)
 
 
 def test_a_physical_board_is_not_to_be_had_of_a_virtual_probe(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ import psutil
 import pytest
 from virtual_rig import FLASH, SRAM, backend, config, rig_on, virtual_board
 
+from utvm import boards
 from utvm.errors import ProbeError, UtvmError
 from utvm.probe import openocd as openocd_module
 from utvm.probe.openocd import OpenOcd
+from utvm.probe.virtual import start_virtual
 from utvm.virtual.bus import BusError
 from utvm.virtual.stlink_tcp import StLinkServer
 
@@ -60,6 +62,14 @@ def test_no_probe_has_that_serial_number(tmp_path: Path) -> None:
         error = trouble(start(tmp_path, [*backend(DAP, board), "adapter serial 066BFF"]))
     assert "serial mismatch" in error.message
     assert "serial number" in error.hint
+
+
+def test_the_board_has_no_power(tmp_path: Path) -> None:
+    """Where the probe could not be asked before, OpenOCD's own look at the voltage has the last word."""
+    with start_virtual(boards.load_chip("stm32f746"), tmp_path / "board", millivolts=200) as board:
+        error = trouble(start(tmp_path, backend(DAP, board)))
+    assert "target voltage may be too low" in error.message
+    assert "is it powered" in error.hint
 
 
 def test_the_probe_is_used_by_another_openocd(tmp_path: Path) -> None:

@@ -59,6 +59,12 @@ def test_only_swd_is_wired(host: Host) -> None:
     assert host.transfer(DP | READ) == (1, OK, [0x5BA02477])
 
 
+def test_a_board_without_power_acknowledges_nothing(host: Host) -> None:
+    host.board.volts = 0.2
+    assert host.transfer(DP | READ) == (0, 0, [])
+    assert host.probe.execute(struct.pack("<BBHB", 0x06, 0, 1, AP | READ | DRW))[1:4] == bytes(3)
+
+
 def test_memory_through_the_access_port(host: Host) -> None:
     host.transfer((AP | TAR, RAM), (AP | DRW, 0x11223344), (AP | DRW, 0x55667788))
     assert host.board.ram[:8] == struct.pack("<II", 0x11223344, 0x55667788)

@@ -213,3 +213,15 @@ def test_no_row_of_commands_brings_the_probe_down(commands: list[tuple[int, byte
     for order, rest, data in commands:
         assert len(host.probe.execute(bytes([0xF2, order]) + rest, data, 64)) == 64
     assert host.send(0xF2, 0x31, reply=12)[0] == OK
+
+
+@pytest.mark.parametrize("volts", [0.0, 0.4, 1.8, 5.0])
+def test_the_target_s_voltage_is_what_the_board_has(volts: float) -> None:
+    reference, target = struct.unpack("<II", StLink(FakeBoard(volts)).execute(b"\xf7".ljust(16, b"\0"), b"", 8))
+    assert 2 * target * 1.2 / reference == pytest.approx(volts, abs=0.01)
+
+
+def test_a_board_without_power_does_not_answer_its_probe() -> None:
+    probe = StLink(FakeBoard(volts=0.2))
+    assert probe.execute(b"\xf2\x30\xa3".ljust(16, b"\0"), b"", 2)[0] == 0x09  # as a probe says that finds no core
+    assert probe.execute(b"\xf5".ljust(16, b"\0"), b"", 2)[0] == 1  # no debug mode

@@ -55,6 +55,7 @@ def install_udev(_: Context, output: str = "", dry_run: bool = False) -> None:
         "usb": "a probe on USB as well: st-link or cmsis-dap, served over usbredir",
         "listen": "where it is plugged in: unix:PATH, or a TCP port of 127.0.0.1",
         "serial": "its serial number",
+        "millivolts": "the board's supply (default: 3300; below 1700 the board has no power)",
     },
 )
 def virtual(
@@ -65,11 +66,12 @@ def virtual(
     usb: str = "",
     listen: str = "",
     serial: str = "",
+    millivolts: int = 3300,
 ) -> None:
     """Keep a virtual board running for your own OpenOCD or debugger, until Ctrl-C."""
     from utvm.cli.board_show import serve_virtual
 
-    serve_virtual(board, port, latency, usb=usb, listen=listen, serial=serial)
+    serve_virtual(board, port, latency, millivolts, usb=usb, listen=listen, serial=serial)
 
 
 @task(

@@ -17,9 +17,12 @@ from utvm.errors import ConfigError
 from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import Probe, detect
 from utvm.probe.virtual import UsbProbe, start_virtual
+from utvm.probe.vitals import examine
+from utvm.process import Service
 from utvm.virtual.spec import SERIAL_NUMBER
 
 _LAST_PORT = 65535
+_MOST_MILLIVOLTS = 5500  # that an ST-Link measures
 _DEFAULT_PORT = 7184  # OpenOCD's default for st-link
 
 
@@ -78,7 +81,8 @@ def detect_boards() -> None:
     if not detection.probes:
         OUT.print("no debug probe found; virtual boards need none: ./inv hil --board stm32f746 --virtual")
         return
-    table = Table("probe", "vendor:product", "serial", "USB path", "boards it may be", box=None)
+    table = Table("probe", "vendor:product", "serial", "USB path", "boards it may be", "it says", box=None)
+    said = {probe: examine(probe) for probe in detection.probes}
     for probe in detection.probes:
         table.add_row(
             f"VIRTUAL {probe.kind}" if probe.virtual else probe.kind,
@@ -86,11 +90,12 @@ def detect_boards() -> None:
             probe.serial or "(unreadable)",
             probe.usb_path,
             ", ".join(_candidates(probe, known)),
+            said[probe].spoken,
         )
     OUT.print(table)
-    for probe in detection.probes:
-        if probe.problem:
-            OUT.print(f"{probe.usb_path}: {probe.problem}")
+    for probe, vitals in said.items():
+        if remark := probe.problem or vitals.remark:
+            OUT.print(f"{probe.usb_path}: {remark}")
     OUT.print("choose one by serial: ./inv hil --board BOARD --serial SERIAL")
 
 
@@ -99,12 +104,20 @@ def _candidates(probe: Probe, known: Sequence[Board]) -> list[str]:
 
 
 def serve_virtual(
-    name: str, port: str, latency_us: int, *, usb: str = "", listen: str = "", serial: str = ""
+    name: str,
+    port: str,
+    latency_us: int,
+    millivolts: int,
+    *,
+    usb: str = "",
+    listen: str = "",
+    serial: str = "",
 ) -> None:
     """Keep a virtual board running until Ctrl-C, and print how to reach it.
 
     Args:
         port: of its ST-Link on TCP; by default OpenOCD's own, or any free one where a probe is on USB.
+        millivolts: of its supply; with too little of it the board is dead, and its probe lives.
         usb: the kind of its probe on USB, or nothing.
         listen: the socket of that probe.
         serial: of its probes; the board's own if empty.
@@ -127,25 +140,33 @@ def serve_virtual(
     tcp_port = int(port) if port else 0 if probe else _DEFAULT_PORT
     if tcp_port > _LAST_PORT or latency_us < 0:
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}, --latency from 0", "port 0 takes any free one")
+    if not 0 <= millivolts <= _MOST_MILLIVOLTS:
+        raise ConfigError(f"--millivolts goes from 0 to {_MOST_MILLIVOLTS}", "a board that works has 3300")
     logs = LOGS / f"board.virtual-{os.getpid()}"
-    with start_virtual(board, logs, port=tcp_port, latency_us=latency_us, serial=serial, usb=probe) as machine:
-        assert machine.health_match
-        stlink, console = machine.health_match["stlink"], machine.health_match["console"]
-        # From the line on that promises it, not only while it waits.
-        with contextlib.suppress(KeyboardInterrupt):
-            OUT.print(f"VIRTUAL {board.name} is running; Ctrl-C ends it")
-            command = board.model.probe.format(port=stlink)
-            OUT.print(f"  debug port: openocd -f {board.openocd_config} -c '{command}'")
-            OUT.print(f"  console:    TCP port {console} of 127.0.0.1")
-            if probe:
-                plug = machine.health_match["usb"]
-                place = plug if plug.startswith("unix:") else f"TCP port {plug} of 127.0.0.1"
-                OUT.print(f"  USB:        {probe.kind} {serial or board.model.serial}, usbredir on {place}")
-                OUT.print(f"  unplug:     kill -USR2 {machine.pid}; whoever connects again plugs in")
-            OUT.print(f"  power off and on: kill -USR1 {machine.pid}")
-            while True:
-                machine.check()
-                time.sleep(0.2)
+    machine = start_virtual(
+        board, logs, port=tcp_port, latency_us=latency_us, serial=serial, millivolts=millivolts, usb=probe
+    )
+    # From the line on that promises it, not only while it waits.
+    with machine, contextlib.suppress(KeyboardInterrupt):
+        _tell_doors(board, machine, probe, serial or board.model.serial)
+        while True:
+            machine.check()
+            time.sleep(0.2)
+
+
+def _tell_doors(board: Board, machine: Service, probe: UsbProbe | None, serial: str) -> None:
+    """Print how to reach a virtual board, and how to switch it."""
+    assert machine.health_match
+    OUT.print(f"VIRTUAL {board.name} is running; Ctrl-C ends it")
+    command = board.model.probe.format(port=machine.health_match["stlink"])
+    OUT.print(f"  debug port: openocd -f {board.openocd_config} -c '{command}'")
+    OUT.print(f"  console:    TCP port {machine.health_match['console']} of 127.0.0.1")
+    if probe:
+        plug = machine.health_match["usb"]
+        place = plug if plug.startswith("unix:") else f"TCP port {plug} of 127.0.0.1"
+        OUT.print(f"  USB:        {probe.kind} {serial}, usbredir on {place}")
+        OUT.print(f"  unplug:     kill -USR2 {machine.pid}; whoever connects again plugs in")
+    OUT.print(f"  power off and on: kill -USR1 {machine.pid}")
 
 
 def _usb_probe(kind: str, listen: str) -> UsbProbe | None:

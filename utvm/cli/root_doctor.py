@@ -20,6 +20,7 @@ from utvm.errors import ExitCode, ProvisionError, ToolchainError
 from utvm.probe import udev
 from utvm.probe.choice import ids_of
 from utvm.probe.usb import detect
+from utvm.probe.vitals import examine as examine_probe
 from utvm.toolchain import DIRECTORY, ROOT, Toolchain
 
 
@@ -107,8 +108,10 @@ def _usb() -> Iterator[_Finding]:
     probes = ", ".join(probe.spoken for probe in detection.probes)
     yield _Finding("debug probes", probes, "plug a board in; virtual boards need none", needed=False)
     for probe in detection.probes:
-        advice = escape(probe.problem)
-        yield _Finding(f"{probe.kind} at {probe.usb_path}", "" if advice else "may be used", advice, needed=False)
+        vitals = examine_probe(probe)
+        advice = escape(probe.problem or ("" if vitals.powered else vitals.remark))
+        says = ", ".join(filter(None, ("may be used", vitals.spoken, vitals.left_out)))
+        yield _Finding(f"{probe.kind} at {probe.usb_path}", "" if advice else says, advice, needed=False)
     yield _Finding("udev rules for probes", *_udev_rules(), needed=False)
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from utvm.boards import Board
 from utvm.errors import ProbeError
 from utvm.process import Service
-from utvm.virtual.spec import NOMINAL_VOLTS
+from utvm.virtual.spec import NOMINAL_MILLIVOLTS
 
 UsbKind = Literal["st-link", "cmsis-dap"]
 
@@ -33,7 +33,7 @@ def start_virtual(
     port: int = 0,
     latency_us: int = 0,
     serial: str = "",
-    volts: float = NOMINAL_VOLTS,
+    millivolts: int = NOMINAL_MILLIVOLTS,
     usb: UsbProbe | None = None,
 ) -> Service:
     """Return the process of a virtual board that is a software model, to be entered with ``with``.
@@ -50,7 +50,7 @@ def start_virtual(
             f"--stlink-port={port}",
             "--console-port=0",
             f"--latency-us={latency_us}",
-            f"--voltage={volts}",
+            f"--millivolts={millivolts}",
             f"--serial={serial or board.model.serial}",
             *([f"--usb={usb.kind}", f"--usb-listen={usb.listen}"] if usb else []),
         ],

@@ -19,6 +19,7 @@ _log = logging.getLogger(__name__)
 
 LOWEST_VOLTS = 1.5
 """Below this a board has no power that a debug port works with: OpenOCD's limit too."""
+_POWER_ADVICE = "look after its supply, its power switch and jumpers, and the wire from its supply to the probe"
 
 _BACK_AFTER_RESET = 5.0  # seconds
 
@@ -58,9 +59,14 @@ class Vitals:
 
     @property
     def spoken(self) -> str:
-        """All that is known, in words; empty if nothing is."""
+        """What is known, in words; empty if nothing is."""
         power = "" if self.volts is None else f"target {self.volts:.2f} V"
-        return ", ".join(filter(None, (self.firmware, power, self.left_out)))
+        return ", ".join(filter(None, (self.firmware, power)))
+
+    @property
+    def remark(self) -> str:
+        """What its user has to know besides: a board without power, or why something is not known."""
+        return self.left_out if self.powered else f"the board has no power ({self.volts:.2f} V): {_POWER_ADVICE}"
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,7 @@ def make_ready(probe: Probe, *, may_reset: bool = True) -> Readiness:
     if not vitals.powered:
         raise BoardError(
             f"the board has no power: the {probe.spoken} measures {vitals.volts:.2f} V at it",
-            "look after its supply, its power switch and jumpers, and the wire from its supply to the probe",
+            _POWER_ADVICE,
         )
     return Readiness(probe, vitals, was_reset)
 

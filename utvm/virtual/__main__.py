@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from utvm.errors import ConfigError, UtvmError
 from utvm.virtual.console import ConsoleServer
 from utvm.virtual.machine import Machine
-from utvm.virtual.spec import NOMINAL_VOLTS, SERIAL_NUMBER, MachineSpec
+from utvm.virtual.spec import NOMINAL_MILLIVOLTS, SERIAL_NUMBER, MachineSpec
 from utvm.virtual.stlink_tcp import StLinkServer
 from utvm.virtual.usb.cmsis_dap import CmsisDapProbe
 from utvm.virtual.usb.device import UsbDevice
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     # Blocked here, for this thread and those it starts, and waited for below: an end in good order.
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_ENDING, _POWER_CYCLE, _UNPLUG})
     try:
-        machine = Machine(spec, volts=options.voltage)
+        machine = Machine(spec, millivolts=options.millivolts)
     except UtvmError as refusal:
         print(refusal, file=sys.stderr)
         return refusal.exit_code
@@ -108,7 +108,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--stlink-port", type=int, default=0, help="TCP port of the ST-Link, 0 for any free one")
     parser.add_argument("--console-port", type=int, default=0, help="TCP port of the console, 0 for any free one")
     parser.add_argument("--latency-us", type=int, default=0, help="time a probe command takes, in microseconds")
-    parser.add_argument("--voltage", type=float, default=NOMINAL_VOLTS, help="the board's supply, in volts")
+    parser.add_argument("--millivolts", type=int, default=NOMINAL_MILLIVOLTS, help="the board's supply")
     parser.add_argument(
         "--serial", type=_serial_number, default="VIRTUAL-0001", help="serial number of its probes"
     )

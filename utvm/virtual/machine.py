@@ -10,7 +10,7 @@ from utvm.errors import ConfigError
 from utvm.virtual.bus import Bus, BusError, Device, ResetCause
 from utvm.virtual.cortex_m.cpu import CortexM7
 from utvm.virtual.cortex_m.debug import DFSR_HALTED
-from utvm.virtual.spec import NOMINAL_VOLTS, MachineSpec, Peripheral
+from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
 from utvm.virtual.stm32 import MODELS, Surroundings
 from utvm.virtual.stm32.tim import Timer
 from utvm.virtual.stm32.usart import Usart
@@ -35,16 +35,16 @@ class Machine:
         on_console_output: receives what the board prints. Called from the core's thread: it must not block.
 
     Args:
-        volts: its supply. With too little of it the core stands still, and its debug port is dead.
+        millivolts: its supply. With too little of it the core stands still, and its debug port is dead.
 
     Raises:
         ConfigError: the specification names an unknown model, or models do not fit the memory map.
         ToolchainError: the C part of the core cannot be compiled.
     """
 
-    def __init__(self, spec: MachineSpec, *, volts: float = NOMINAL_VOLTS) -> None:
+    def __init__(self, spec: MachineSpec, *, millivolts: int = NOMINAL_MILLIVOLTS) -> None:
         self.spec = spec
-        self.volts = volts
+        self.volts = millivolts / 1000
         self.on_console_output: Callable[[bytes], None] = lambda data: None
         self._condition = threading.Condition()
         self._gate = threading.Lock()  # of the number of visitors

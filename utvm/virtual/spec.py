@@ -7,7 +7,7 @@ from pydantic import Field
 
 from utvm.config import Record
 
-NOMINAL_VOLTS = 3.3
+NOMINAL_MILLIVOLTS = 3300
 """The supply of a board that has all that it needs."""
 SERIAL_NUMBER = re.compile(r"[!-~]{1,32}")
 """What a probe's serial number may be: so much can every protocol here carry."""
