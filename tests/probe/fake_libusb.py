@@ -12,7 +12,7 @@ import usb.backend
 import usb.core
 
 from utvm.virtual.usb.descriptors import DEVICE, IN
-from utvm.virtual.usb.device import Setup, UsbDevice
+from utvm.virtual.usb.device import SetupPacket, UsbDevice
 
 _TIMEOUT, _BUSY, _ACCESS = -7, -6, -3  # libusb's own numbers
 
@@ -60,7 +60,7 @@ class Bus(usb.backend.IBackend):  # type: ignore[misc]
         return None
 
     def get_device_descriptor(self, port: Port) -> Any:
-        raw = port.device.identity.descriptor(DEVICE, 0)
+        raw = port.device.descriptors.descriptor(DEVICE, 0)
         assert raw
         names = (
             "bLength bDescriptorType bcdUSB bDeviceClass bDeviceSubClass bDeviceProtocol bMaxPacketSize0 idVendor "
@@ -74,13 +74,13 @@ class Bus(usb.backend.IBackend):  # type: ignore[misc]
         names = ("bLength", "bDescriptorType", "wTotalLength", "iConfiguration", "bmAttributes", "bMaxPower")
         return SimpleNamespace(
             **dict.fromkeys(names, 0),
-            bNumInterfaces=len(port.device.identity.interfaces),
+            bNumInterfaces=len(port.device.descriptors.interfaces),
             bConfigurationValue=1,
             extra_descriptors=[],
         )
 
     def get_interface_descriptor(self, port: Port, number: int, alternate: int, _config: int) -> Any:
-        interfaces = port.device.identity.interfaces
+        interfaces = port.device.descriptors.interfaces
         if alternate or number >= len(interfaces):
             raise IndexError
         names = ("bLength", "bDescriptorType", "bAlternateSetting", "iInterface")
@@ -96,7 +96,7 @@ class Bus(usb.backend.IBackend):  # type: ignore[misc]
     def get_endpoint_descriptor(
         self, port: Port, number: int, interface: int, _alternate: int, _config: int
     ) -> Any:
-        end = port.device.identity.interfaces[interface].endpoints[number]
+        end = port.device.descriptors.interfaces[interface].endpoints[number]
         names = ("bLength", "bDescriptorType", "bInterval", "bRefresh", "bSynchAddress")
         return SimpleNamespace(
             **dict.fromkeys(names, 0),
@@ -143,7 +143,7 @@ class Bus(usb.backend.IBackend):  # type: ignore[misc]
         self, port: Port, kind: int, request: int, value: int, index: int, data: Any, _timeout: int
     ) -> int:
         assert kind & IN
-        answer = port.device.control(Setup(kind, request, value, index, len(data)), b"")
+        answer = port.device.control(SetupPacket(kind, request, value, index, len(data)), b"")
         assert answer is not None
         data[: len(answer)] = array.array("B", answer)
         return len(answer)

@@ -50,7 +50,7 @@ class Scripted(StLinkProbe):
 
     def __init__(self, product: int, answers: dict[int, bytes]) -> None:
         super().__init__(FakeBoard(), serial="066BFF", backlog=Backlog(), type_in=lambda data: None)
-        object.__setattr__(self.identity, "product", product)
+        object.__setattr__(self.descriptors, "product", product)
         self.answers = answers
 
     def take(self, cable: Cable, _endpoint: int, data: bytes) -> None:

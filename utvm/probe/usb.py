@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from serial.tools import list_ports
 
 from utvm.errors import ProbeError
-from utvm.probe.sources import Device, Source, libusb, sysfs
+from utvm.probe.sources import PluggedIn, Source, libusb, sysfs
 from utvm.virtual.usb import MAKER
 
 
@@ -94,7 +94,7 @@ def _source() -> Source:
     return sysfs if sysfs.DEVICES.is_dir() else libusb
 
 
-def _probe(device: Device, kind: str) -> Probe:
+def _probe(device: PluggedIn, kind: str) -> Probe:
     return Probe(
         kind,
         device.vendor,

@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True)
-class Device:
+class PluggedIn:
     """What is plugged in, as its source tells it.
 
     Attributes:
@@ -44,7 +44,7 @@ class Source(Protocol):
     def missing(self) -> str:
         """Return why nothing can be asked here; an empty string where it can."""
 
-    def devices(self, wanted: Collection[tuple[int, int]]) -> list[Device]:
+    def devices(self, wanted: Collection[tuple[int, int]]) -> list[PluggedIn]:
         """Return the devices with one of these vendors and products."""
 
     def address(self, usb_path: str) -> int:

@@ -16,7 +16,7 @@ import usb.backend.libusb1
 import usb.core
 import usb.util
 
-from utvm.probe.sources import Device, sysfs
+from utvm.probe.sources import PluggedIn, sysfs
 from utvm.probe.udev import ACCESS_HINT
 
 _ENGLISH = 0x0409
@@ -32,7 +32,7 @@ def missing() -> str:
     return ""
 
 
-def devices(wanted: Collection[tuple[int, int]]) -> list[Device]:
+def devices(wanted: Collection[tuple[int, int]]) -> list[PluggedIn]:
     """Return the devices with one of these vendors and products."""
     found = [each for each in _all() if (each.idVendor, each.idProduct) in wanted]
     return sorted(map(_describe, found), key=lambda device: device.usb_path)
@@ -78,7 +78,7 @@ def _path_of(device: Any) -> str:
     return f"{device.bus}-{'.'.join(map(str, ports))}" if ports else f"{device.bus}:{device.address}"
 
 
-def _describe(device: Any) -> Device:
+def _describe(device: Any) -> PluggedIn:
     maker, name, serial, problem = "", "", "", ""
     try:
         maker, name, serial = (_read(device, getattr(device, number)) for number in _STRINGS)
@@ -87,7 +87,7 @@ def _describe(device: Any) -> Device:
     finally:
         usb.util.dispose_resources(device)
     place = _path_of(device), int(device.bus), int(device.address)
-    return Device(int(device.idVendor), int(device.idProduct), maker, name, serial, *place, problem)
+    return PluggedIn(int(device.idVendor), int(device.idProduct), maker, name, serial, *place, problem)
 
 
 def _read(device: Any, number: int) -> str:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from utvm.probe.sources import Device
+from utvm.probe.sources import PluggedIn
 from utvm.probe.udev import ACCESS_HINT
 
 NODES = Path("/dev/bus/usb")
@@ -20,7 +20,7 @@ def missing() -> str:
     return next((f"{folder} is missing" for folder in (DEVICES, NODES) if not folder.is_dir()), "")
 
 
-def devices(wanted: Collection[tuple[int, int]]) -> list[Device]:
+def devices(wanted: Collection[tuple[int, int]]) -> list[PluggedIn]:
     """Return the devices with one of these vendors and products."""
     found = []
     for folder in sorted(DEVICES.iterdir()):
@@ -36,9 +36,9 @@ def address(usb_path: str) -> int:
     return _number(DEVICES / usb_path, "devnum")
 
 
-def _describe(folder: Path, vendor: int, product: int) -> Device:
+def _describe(folder: Path, vendor: int, product: int) -> PluggedIn:
     bus, place = _number(folder, "busnum"), _number(folder, "devnum")
-    return Device(
+    return PluggedIn(
         vendor,
         product,
         _text(folder, "manufacturer"),

@@ -26,7 +26,7 @@ _ENDPOINT_HALT = 0
 
 
 @dataclass(frozen=True)
-class Setup:
+class SetupPacket:
     """The eight bytes that begin a control transfer (table 9-2)."""
 
     request_type: int
@@ -52,13 +52,13 @@ class UsbDevice:
     The methods are called by one thread, that of the connection.
 
     Attributes:
-        identity: what its descriptors say.
+        descriptors: what it says of itself.
         configuration: the one that the host has chosen, 0 for none.
         wires: held while something goes on between probe and board.
     """
 
-    def __init__(self, identity: DeviceDescriptors) -> None:
-        self.identity = identity
+    def __init__(self, descriptors: DeviceDescriptors) -> None:
+        self.descriptors = descriptors
         self.wires = threading.Lock()
         self.reset()
 
@@ -80,7 +80,7 @@ class UsbDevice:
         self.configuration = value
         return True
 
-    def control(self, setup: Setup, data: bytes) -> bytes | None:
+    def control(self, setup: SetupPacket, data: bytes) -> bytes | None:
         """Answer a control transfer; None refuses it (a stall). What is longer than asked for is cut."""
         if setup.request_type & _KIND == _STANDARD:
             answer = self._standard(setup)
@@ -88,7 +88,7 @@ class UsbDevice:
             answer = self.own_request(setup, data)
         return answer[: setup.length] if answer is not None and setup.request_type & IN else answer
 
-    def own_request(self, setup: Setup, data: bytes) -> bytes | None:
+    def own_request(self, setup: SetupPacket, data: bytes) -> bytes | None:
         """Answer a request of a class or of the vendor."""
         return None
 
@@ -98,29 +98,29 @@ class UsbDevice:
     def lose_target(self) -> None:
         """Follow a power cycle of the board behind the probe."""
 
-    def _standard(self, setup: Setup) -> bytes | None:
+    def _standard(self, setup: SetupPacket) -> bytes | None:
         recipient = setup.request_type & _RECIPIENT
         if recipient == _TO_DEVICE:
             return self._of_device(setup)
-        if recipient == _TO_INTERFACE and setup.index < len(self.identity.interfaces):
+        if recipient == _TO_INTERFACE and setup.index < len(self.descriptors.interfaces):
             # None has an alternate setting.
             answers = {_GET_STATUS: b"\0\0", _GET_INTERFACE: b"\0"}
             return b"" if (setup.request, setup.value) == (_SET_INTERFACE, 0) else answers.get(setup.request)
         if recipient == _TO_ENDPOINT and setup.index & ~IN & 0xFFFF == 0 and setup.request == _GET_STATUS:
             return b"\0\0"
-        if recipient == _TO_ENDPOINT and setup.index in self.identity.endpoints:
+        if recipient == _TO_ENDPOINT and setup.index in self.descriptors.endpoints:
             return self._of_endpoint(setup)
         return None
 
-    def _of_device(self, setup: Setup) -> bytes | None:
+    def _of_device(self, setup: SetupPacket) -> bytes | None:
         if setup.request == _GET_DESCRIPTOR:
-            return self.identity.descriptor(setup.value >> 8, setup.value & 0xFF)
+            return self.descriptors.descriptor(setup.value >> 8, setup.value & 0xFF)
         if setup.request == _SET_CONFIGURATION:
             return b"" if self.configure(setup.value) else None
         answers = {_GET_STATUS: b"\0\0", _GET_CONFIGURATION: bytes([self.configuration])}
         return answers.get(setup.request)
 
-    def _of_endpoint(self, setup: Setup) -> bytes | None:
+    def _of_endpoint(self, setup: SetupPacket) -> bytes | None:
         if setup.request == _GET_STATUS:
             return bytes([setup.index in self.halted, 0])
         if setup.value != _ENDPOINT_HALT or setup.request not in (_CLEAR_FEATURE, _SET_FEATURE):

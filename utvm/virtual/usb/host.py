@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from utvm.virtual.usb.descriptors import IN, Transfer
-from utvm.virtual.usb.device import Setup, UsbDevice
+from utvm.virtual.usb.device import SetupPacket, UsbDevice
 from utvm.virtual.usb.usbredir import Kind, Packet, Status, Wire
 
 _VERSION = "utvm virtual probe"
@@ -40,7 +40,7 @@ class UsbHost:
         self._device = device
         self._wire = Wire()
         self._open = True
-        self._outlets = {address: _Outlet() for address in device.identity.endpoints if address & IN}
+        self._outlets = {address: _Outlet() for address in device.descriptors.endpoints if address & IN}
         self._changed = threading.Condition()  # guards the outlets and what is sent
         self._handlers: dict[Kind, Callable[[Packet], None]] = {
             Kind.HELLO: self._introduce,
@@ -98,20 +98,20 @@ class UsbHost:
 
     def _introduce(self, _packet: Packet) -> None:
         self._announce()
-        identity = self._device.identity
-        fields = (identity.speed, *identity.codes, identity.vendor, identity.product, identity.version)
+        said = self._device.descriptors
+        fields = (said.speed, *said.codes, said.vendor, said.product, said.version)
         self._send(Packet(Kind.DEVICE_CONNECT, 0, fields))
 
     def _announce(self) -> None:
         """Say which interfaces and endpoints there are, as has to be done before they are used."""
-        interfaces = self._device.identity.interfaces
+        interfaces = self._device.descriptors.interfaces
         columns = [list(range(len(interfaces)))] + [[each.codes[i] for each in interfaces] for i in range(3)]
         padded = (value for column in columns for value in column + [0] * (_ENDPOINTS - len(column)))
         self._send(Packet(Kind.INTERFACE_INFO, 0, (len(interfaces), *padded)))
         kinds, intervals, owners, sizes = [_NO_ENDPOINT] * _ENDPOINTS, [0] * 32, [0] * 32, [0] * 32
         for number in (0, _ENDPOINTS // 2):  # the control endpoint, in both directions
             kinds[number], sizes[number] = _CONTROL, 64
-        for address, (owner, endpoint) in self._device.identity.endpoints.items():
+        for address, (owner, endpoint) in self._device.descriptors.endpoints.items():
             number = address & 0xF | (_ENDPOINTS // 2 if address & IN else 0)
             kinds[number], intervals[number] = endpoint.transfer, endpoint.interval
             owners[number], sizes[number] = owner, endpoint.packet
@@ -136,14 +136,14 @@ class UsbHost:
 
     def _set_alt_setting(self, packet: Packet) -> None:
         interface, setting = packet.fields
-        there = interface < len(self._device.identity.interfaces) and setting == 0
+        there = interface < len(self._device.descriptors.interfaces) and setting == 0
         if there:
             self._announce()
         status = Status.SUCCESS if there else Status.INVALID
         self._send(Packet(Kind.ALT_SETTING_STATUS, packet.id, (status, interface, 0)))
 
     def _get_alt_setting(self, packet: Packet) -> None:
-        status = Status.SUCCESS if packet.fields[0] < len(self._device.identity.interfaces) else Status.INVALID
+        status = Status.SUCCESS if packet.fields[0] < len(self._device.descriptors.interfaces) else Status.INVALID
         self._send(Packet(Kind.ALT_SETTING_STATUS, packet.id, (status, packet.fields[0], 0)))
 
     def _refuse_iso(self, packet: Packet) -> None:
@@ -154,7 +154,7 @@ class UsbHost:
 
     def _interrupt_receiving(self, packet: Packet) -> None:
         address = packet.fields[0]
-        known = self._device.identity.endpoints.get(address)
+        known = self._device.descriptors.endpoints.get(address)
         there = known is not None and address & IN and known[1].transfer == Transfer.INTERRUPT
         status = Status.SUCCESS if there else Status.INVALID
         self._send(Packet(Kind.INTERRUPT_RECEIVING_STATUS, packet.id, (status, address)))
@@ -172,7 +172,7 @@ class UsbHost:
         endpoint, request, request_type, _status, value, index, length = packet.fields
         answer = None
         if endpoint & IN == request_type & IN:
-            answer = self._device.control(Setup(request_type, request, value, index, length), packet.data)
+            answer = self._device.control(SetupPacket(request_type, request, value, index, length), packet.data)
         status = Status.STALL if answer is None else Status.SUCCESS
         data = answer if answer and endpoint & IN else b""
         size = len(data) if endpoint & IN or answer is None else length
@@ -195,7 +195,7 @@ class UsbHost:
 
     def _refusal(self, address: int) -> Status | None:
         """Return why a bulk transfer cannot be, or None."""
-        known = self._device.identity.endpoints.get(address)
+        known = self._device.descriptors.endpoints.get(address)
         if known is None or known[1].transfer != Transfer.BULK or not self._device.configuration:
             return Status.INVALID
         if address in self._device.halted:

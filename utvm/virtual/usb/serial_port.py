@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from utvm.virtual.console import Backlog
 from utvm.virtual.usb.descriptors import Endpoint, Interface, Transfer
-from utvm.virtual.usb.device import Cable, Setup
+from utvm.virtual.usb.device import Cable, SetupPacket
 
 _COMMUNICATIONS = (0x02, 0x02, 0x01)  # abstract control model, AT commands
 _DATA = (0x0A, 0x00, 0x00)
@@ -84,7 +84,7 @@ class SerialPort:
         """Print to a host until its cable is pulled."""
         threading.Thread(target=self._print_to, args=(cable,), daemon=True, name="virtual COM port").start()
 
-    def request(self, setup: Setup, data: bytes) -> bytes | None:
+    def request(self, setup: SetupPacket, data: bytes) -> bytes | None:
         """Answer a request to the control interface."""
         asked = (setup.request_type, setup.request)
         if asked == _GET_LINE_CODING:

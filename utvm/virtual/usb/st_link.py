@@ -14,7 +14,7 @@ from utvm.virtual.pacing import wait_until
 from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, StLink, TargetBoard
 from utvm.virtual.usb import MAKER
 from utvm.virtual.usb.descriptors import DeviceDescriptors, Endpoint, Interface, Speed, Transfer
-from utvm.virtual.usb.device import Cable, Setup, UsbDevice
+from utvm.virtual.usb.device import Cable, SetupPacket, UsbDevice
 from utvm.virtual.usb.serial_port import SerialPort
 
 _DEBUG_IN = 0x81
@@ -92,7 +92,7 @@ class StLinkProbe(UsbDevice):
         self._data = b""
         self._missing = 0
 
-    def own_request(self, setup: Setup, data: bytes) -> bytes | None:
+    def own_request(self, setup: SetupPacket, data: bytes) -> bytes | None:
         """Answer for the COM port; the debug interface has no requests."""
         return self._port.request(setup, data)
 
