@@ -21,6 +21,7 @@ from utvm.virtual.usb.device import UsbDevice
 from utvm.virtual.usb.st_link import StLinkProbe
 
 SERIAL = "066BFF303430"
+FAILS_ONCE = "if {{![file exists {once}]}} {{ close [open {once} w]; shutdown error }}\n"
 
 Plug = Callable[[UsbDevice], None]
 
@@ -91,7 +92,7 @@ def test_a_probe_that_openocd_finds_hanging_is_reset_once_and_openocd_starts_aga
     hanging.packets_left = 3  # those of the look at it before OpenOCD
     plug(hanging)
     once = tmp_path / "once"
-    board = behind(f"if {{![file exists {once}]}} {{ close [open {once} w]; shutdown error }}\n")
+    board = behind(FAILS_ONCE.format(once=once))
     with attach(board, "physical", log_directory=tmp_path / "logs") as bench:
         assert "was reset" in bench.describe()
 
@@ -102,6 +103,6 @@ def test_where_the_probe_answers_openocd_s_trouble_stays_what_it_is(
     plug(HangingStLink(SERIAL))
     with (
         pytest.raises(ProbeError, match="OpenOCD"),
-        attach(behind("shutdown error\n"), "physical", log_directory=tmp_path / "logs"),
+        attach(behind(FAILS_ONCE.format(once=tmp_path / "once")), "physical", log_directory=tmp_path / "logs"),
     ):
         pass
