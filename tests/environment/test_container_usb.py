@@ -29,6 +29,7 @@ from utvm.environment.usb import UsbFilter, extra_of, filter_of
 from utvm.errors import ConfigError, ProbeError, ProvisionError
 from utvm.probe import usb as usb_module
 from utvm.probe.choice import probes_for
+from utvm.probe.sources import sysfs
 
 _USB = 189
 _ACM = 166
@@ -101,7 +102,7 @@ def test_a_probe_that_is_not_there_is_said(bus: Path, monkeypatch: pytest.Monkey
         _extra("pynq-z1", "")
     with pytest.raises(ConfigError, match="mps2-an500 is emulated: it has no probe"):
         _extra("mps2-an500", "")
-    monkeypatch.setattr(usb_module, "NODES", bus / "absent")
+    monkeypatch.setattr(sysfs, "NODES", bus / "absent")
     with pytest.raises(ProbeError, match="there is no probe LEFT: this machine has no USB"):
         _extra("", "LEFT")
 
