@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.environment.lock_maker import deb, files_in
+from tests.environment.lock_maker import deb, files_in, wheel
 from tests.processes import may_make_mounts
 from utvm.environment.store import Store
 from utvm.errors import ProvisionError
@@ -167,3 +167,14 @@ def test_a_mirror_that_is_gone_is_named(store: Store) -> None:
         store.fetch_debian([deb("one")], {"debian": "http://127.0.0.1:1/debian"})
     assert "--mirror" in caught.value.hint
     assert files_in(store.directory) == []
+
+
+def test_an_archive_may_be_moved_with_its_wheels_by_their_names(tmp_path: Path) -> None:
+    store, one = Store(tmp_path / "archive"), wheel("one")
+    (tmp_path / "file").write_text("one 1.0")
+    store.add(tmp_path / "file", one)
+    # Twice: an archive is added to.
+    for _ in range(2):
+        store.name_wheels([one], tmp_path / "archive" / "wheels")
+    (tmp_path / "archive").rename(tmp_path / "elsewhere")
+    assert (tmp_path / "elsewhere" / "wheels" / one.file).read_text() == "one 1.0"

@@ -1,6 +1,5 @@
 """The commands ``env.*``, and what they print."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -97,11 +96,6 @@ def archive(_: Context, source: MirrorChoice, output: str = "build/archive") -> 
     for name, content in locked.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content, encoding="utf-8")
-    for wheel in locked.wheels:
-        # Where pylock.toml says that they are: so it can be given to any installer that knows such locks.
-        named = folder / FOLDER / wheel.file
-        named.parent.mkdir(exist_ok=True)
-        named.unlink(missing_ok=True)
-        named.symlink_to(os.path.relpath(target.path(wheel.sha256), named.parent.resolve()))
+    target.name_wheels(locked.wheels, folder / FOLDER)
     OUT.print(f"{escape(output)}: {new} new files; the lists and locks are in {escape(str(folder))}")
     OUT.print(f"rebuild without a network: ./inv docker.build --archive {escape(output)}")

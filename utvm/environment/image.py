@@ -82,6 +82,22 @@ def write_image(
         },
     )
     _write(layout / "oci-layout", {"imageLayoutVersion": "1.0.0"})
+    _write_names(layout, manifest, tags)
+    files = [_blob_path(f"sha256:{layer.sha256}") for _, layer in layers]
+    older = {"Config": _blob_path(str(config["digest"])), "RepoTags": list(tags), "Layers": files}
+    _write(layout / "manifest.json", [older])
+    return Image(
+        layout=layout,
+        digest=str(manifest["digest"]),
+        config=str(config["digest"]),
+        tags=tuple(tags),
+        size=sum(layer.size for _, layer in layers),
+        unpacked=sum(layer.unpacked for _, layer in layers),
+    )
+
+
+def _write_names(layout: Path, manifest: Mapping[str, object], tags: Sequence[str]) -> None:
+    """Write what the image is called: the layout's index."""
     names = [
         {
             "mediaType": f"{_OCI}.manifest.v1+json",
@@ -94,24 +110,6 @@ def write_image(
         for tag in tags
     ]
     _write(layout / "index.json", {"schemaVersion": 2, "mediaType": f"{_OCI}.index.v1+json", "manifests": names})
-    _write(
-        layout / "manifest.json",
-        [
-            {
-                "Config": _blob_path(str(config["digest"])),
-                "RepoTags": list(tags),
-                "Layers": [_blob_path(f"sha256:{layer.sha256}") for _, layer in layers],
-            }
-        ],
-    )
-    return Image(
-        layout=layout,
-        digest=str(manifest["digest"]),
-        config=str(config["digest"]),
-        tags=tuple(tags),
-        size=sum(layer.size for _, layer in layers),
-        unpacked=sum(layer.unpacked for _, layer in layers),
-    )
 
 
 def write_archive(layout: Path, output: IO[bytes]) -> None:

@@ -4,6 +4,7 @@ A file is only ever in a store under the hash that it has: it is hashed on its w
 since disks rot. So an archive that was lying around for years is as good as the mirror.
 """
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -148,6 +149,14 @@ class Store:
                 shutil.copyfile(self.verified(package), folder / package.sha256)
                 target.add(folder / package.sha256, package)
         return len(new)
+
+    def name_wheels(self, wheels: Sequence[Wheel], folder: Path) -> None:
+        """Have wheels under their names in a folder, as links: so a lock can be given to any installer."""
+        folder.mkdir(exist_ok=True)
+        for wheel in wheels:
+            named = folder / wheel.file
+            named.unlink(missing_ok=True)
+            named.symlink_to(os.path.relpath(self.path(wheel.sha256), folder.resolve()))
 
     def _batches(self, packages: Sequence[_LockedT]) -> Iterator[tuple[list[_LockedT], int, int]]:
         missing = [package for package in packages if not self.has(package)]
