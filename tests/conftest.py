@@ -38,18 +38,26 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(_STATE, ignore_errors=True)
 
 
-class _OneLibvirt(LoadFileScheduling):
-    """Keeps the tests of one file together; those that have a real machine too, which look for what is left."""
+# Tests that share what takes long to make: the real machine, of which some look for what is left, and the image in
+# an engine.
+_TOGETHER = (
+    ("tests/environment/machine/",),
+    ("tests/environment/test_container", "tests/environment/test_devcontainer", "tests/environment/test_places"),
+)
+
+
+class _Shared(LoadFileScheduling):
+    """Keeps the tests of one file together, and those of files that share something large."""
 
     def _split_scope(self, nodeid: str) -> str:
-        folder = "tests/environment/machine"
-        return folder if nodeid.startswith(f"{folder}/") else super()._split_scope(nodeid)
+        shared = (group[0] for group in _TOGETHER if nodeid.startswith(group))
+        return next(shared, None) or super()._split_scope(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
-    """Where tests run beside each other, there is one libvirt all the same."""
-    return _OneLibvirt(config, log) if config.getvalue("dist") == "loadfile" else None
+    """Where tests run beside each other, there is one libvirt and one image all the same."""
+    return _Shared(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(hookwrapper=True)

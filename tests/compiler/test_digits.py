@@ -78,7 +78,7 @@ def test_quantising_again_gives_the_same_model(tmp_path: Path) -> None:
     assert again.read_bytes() == quantize.MODEL.read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_training_again_gives_the_same_model(tmp_path: Path) -> None:
     again = tmp_path / "digits.onnx"
     subprocess.run([sys.executable, FOLDER / "train.py", again], check=True, capture_output=True, timeout=600)

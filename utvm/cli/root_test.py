@@ -9,9 +9,9 @@ from utvm.toolchain import ROOT
 
 _MARKS = {"quick": "not slow and not nightly", "usual": "not nightly", "nightly": ""}
 
-# One process a core, up to where the virtual boards of many would get into each other's way. The tests of one file
-# stay together: they share what is made once for all of them.
-_SPREAD = ("-n", "logical", "--maxprocesses", "4", "--dist", "loadfile")
+# One process more than there are cores: tests of machines and containers wait for them much of the time. The tests
+# of one file stay together: they share what is made once for all of them.
+_SPREAD = ("-n", str(min((os.cpu_count() or 1) + 1, 5)), "--dist", "loadfile")
 
 _EXIT_CODES = {
     pytest.ExitCode.OK: ExitCode.PASSED,

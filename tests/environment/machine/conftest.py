@@ -9,6 +9,7 @@ import pytest
 from tests.environment.machine.real import Real, missing, real_machine
 from utvm import lock
 from utvm.environment.machine import daemons
+from utvm.environment.machine.libvirt import State
 from utvm.environment.machine.records import Records
 
 Fake = Callable[[str, str], None]
@@ -55,6 +56,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
 
 @pytest.fixture
 def up(machine: Real) -> Real:
-    """The machine, running."""
-    machine.do("vm.up")
+    """The machine, running: as the test before left it, where it left it so."""
+    if not (machine.defined() and machine.state() is State.RUNNING):
+        machine.do("vm.up")
     return machine
