@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from utvm.errors import UtvmError
+from utvm.watch import Watch
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -124,38 +125,48 @@ def free_port() -> int:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM.
+    """Ctrl-C, SIGTERM or SIGHUP.
 
     A class of its own: CPython remembers a plain KeyboardInterrupt that passed through ``exec``, as it does while
     modules are imported, and then ends with the signal whatever exit code was asked for.
     """
 
 
-_signals_taken: list[int] = []
+# Under nohup, a terminal that is closed is of no concern.
+_NOHUP = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+_ENDING = (signal.SIGINT, signal.SIGTERM, *(() if _NOHUP else (signal.SIGHUP,)))
+_ONE_WISH = 1.0  # Seconds.
+_signals_taken: list[float] = []
 
 
 def end_in_order_on_signals() -> None:
-    """Make Ctrl-C and SIGTERM raise :class:`Interrupted`, so that ``with`` blocks clean up.
+    """Make Ctrl-C, SIGTERM and SIGHUP raise :class:`Interrupted`, so that ``with`` blocks clean up.
 
-    What came before is forgotten: a program may run suites again after it was interrupted.
+    Several within a moment are one: a hurried Ctrl-C, a terminal that is closed. So the second does not interrupt
+    what the first has begun. What came before is forgotten: a program may run suites again after it was
+    interrupted.
     """
     _signals_taken.clear()
+    last = float("-inf")
 
-    def interrupt(number: int, _frame: FrameType | None) -> None:
-        _signals_taken.append(number)
-        raise Interrupted
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        nonlocal last
+        before, last = last, time.monotonic()
+        _signals_taken.append(last)
+        if last - before > _ONE_WISH:
+            raise Interrupted
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _ENDING:
         signal.signal(number, interrupt)
 
 
 def end_undisturbed() -> None:
-    """Ignore Ctrl-C and SIGTERM from here on: how the run, or the process, ends is decided.
+    """Ignore Ctrl-C and what else ends us from here on: how the run, or the process, ends is decided.
 
     Without this, Python gives its handlers back while it ends, and a signal then ends it with an exit code of its
     own; what it does to an ignored signal is nothing. :func:`end_in_order_on_signals` undoes it.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
 
 
@@ -310,10 +321,11 @@ class Service(_Owned):
         stop_timeout: seconds between SIGTERM and SIGKILL.
         stdin: text handed to it on standard input.
         says: the branch of our log that gets its lines as well, whenever it is looked after; by default none.
+        restless: it never rests, so that it hangs where it uses no processor time.
 
     Raises:
         error: on entering, when the process ends or stays silent instead of becoming ready; with the log's
-            last lines.
+            last lines. One that hangs is ended: see :class:`utvm.watch.Watch`.
     """
 
     def __init__(
@@ -329,10 +341,13 @@ class Service(_Owned):
         stop_timeout: float = 2.0,
         stdin: str | None = None,
         says: str = "",
+        restless: bool = False,
     ) -> None:
         super().__init__(name, command, log, error, stop_timeout)
         self._says = logging.getLogger(says) if says else None
         self._lines_told = 0
+        self._restless = restless
+        self._watch: Watch | None = None
         self._health = re.compile(health)
         self._hint = hint
         self._start_timeout = start_timeout
@@ -341,7 +356,9 @@ class Service(_Owned):
 
     def __enter__(self) -> "Service":
         self._start(subprocess.PIPE if self._stdin is not None else subprocess.DEVNULL)
+        assert self._process
         try:
+            self._watch = Watch(self._process, restless=self._restless)
             self._hand_over_stdin()
             self._wait_until_healthy()
         except BaseException:
@@ -352,6 +369,8 @@ class Service(_Owned):
 
     def stop(self) -> None:
         """End the process and everything it started. Safe to call again."""
+        if self._watch is not None:
+            self._watch.close()
         super().stop()
         self._tell()
 
@@ -384,8 +403,9 @@ class Service(_Owned):
         self._tell()
         if not self.running:
             code = self._process.returncode if self._process else None
+            hung = self._watch.found if self._watch else ""
             raise self._error(
-                f"{self.name} ended unexpectedly (exit code {code}); its log {self.log} ends with:\n"
+                f"{self.name} ended unexpectedly ({hung or f'exit code {code}'}); its log {self.log} ends with:\n"
                 + self.log_tail(),
                 self._hint,
             )

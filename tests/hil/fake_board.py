@@ -1,11 +1,13 @@
 """A pytest plugin that puts a FakeBench in place of a board, so that what a run makes of trouble can be seen.
 
 The environment variable ``FAKE_ATTACH`` says how each attempt to attach goes, comma-separated: ``ok``, ``gone``
-or ``busy``; the last one goes on for ever. ``FAKE_LOG`` names a file that is told of every attaching and release.
+or ``busy``; the last one goes on for ever. ``FAKE_RELEASE`` says in seconds how long letting go
+takes; ``FAKE_LOG`` names a file that is told of every attaching and release.
 """
 
 import functools
 import os
+import time
 from pathlib import Path
 
 from utvm.bench import Asked, Found, Setup
@@ -67,6 +69,8 @@ def _start(board: Board, setup: Setup) -> FakeBench:
         raise BoardError(f"{board.name} is busy, held by pid 1 (since 2026-01-01)", "wait")
     _log("attached")
     setup.stack.callback(_log, "released")
+    # As ending OpenOCD takes a moment.
+    setup.stack.callback(time.sleep, float(os.environ.get("FAKE_RELEASE", "0")))
     return FakeBench(board, _attempts)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-_ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 _USB_BUS = Path(__file__).parent / "usb_bus"
 
 
@@ -69,6 +69,7 @@ def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
         options: Sequence[str] = ("--board=stm32f746", "--virtual"),
         attach: str = "ok",
         interrupt_with: signal.Signals | None = None,
+        and_again: float | None = None,
         files: dict[str, str] | None = None,
         block_reports: bool = False,
         fake: bool = True,
@@ -91,7 +92,8 @@ def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
             cwd=directory,
             env=os.environ
             | ({"FAKE_USB": str(usb)} if usb else {})
-            | {"PYTHONPATH": f"{_USB_BUS}:{_ROOT}" if usb else str(_ROOT)}
+            | {"PYTHONPATH": f"{_USB_BUS}:{ROOT}" if usb else str(ROOT)}
+            | {"FAKE_RELEASE": "0" if and_again is None else str(2 * and_again)}
             | {"FAKE_ATTACH": attach, "FAKE_LOG": str(log), "COLUMNS": "200"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -105,6 +107,9 @@ def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
                     assert time.monotonic() < deadline, "the suite did not get to its sleep"
                     time.sleep(0.02)
                 process.send_signal(interrupt_with)
+                if and_again is not None:
+                    time.sleep(and_again)
+                    process.send_signal(interrupt_with)
             stdout, stderr = process.communicate(timeout=300)
         finally:
             process.kill()

@@ -381,13 +381,25 @@ def test_a_suite_that_cannot_be_loaded_does_not_hide_the_others(
     assert "cannot be loaded" in done.messages["broken"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_ctrl_c_lets_go_of_the_board_and_leaves_a_whole_report(run_suite: Runner, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "and_again"),
+    [
+        (signal.SIGINT, None),
+        (signal.SIGINT, 0.05),
+        *(pytest.param(signal.SIGINT, seconds, marks=pytest.mark.slow) for seconds in (0.01, 0.15, 0.3, 1.2)),
+        pytest.param(signal.SIGTERM, None, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, None, marks=pytest.mark.slow),
+    ],
+)
+def test_ctrl_c_lets_go_of_the_board_and_leaves_a_whole_report(
+    run_suite: Runner, number: signal.Signals, and_again: float | None
+) -> None:
     done = run_suite(
         "import pathlib, time\ndef test_a(board):\n    pass\n"
         "def test_b(board):\n    pathlib.Path('sleeping').touch()\n    time.sleep(60)\n"
         "def test_c(board):\n    pass\n",
         interrupt_with=number,
+        and_again=and_again,
     )
     assert done.exit_code == 3
     assert done.report["verdict"] == "interrupted"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from utvm.errors import ExitCode
-from utvm.hil.results import CaseResult, Outcome, Verdict, decide
+from utvm.hil.results import CaseResult, Outcome, Verdict, decide, in_brief
 
 _OUTCOMES = st.lists(st.sampled_from(Outcome), max_size=8)
 
@@ -59,3 +59,19 @@ def test_exit_codes(verdict: Verdict, code: ExitCode) -> None:
 
 def test_nothing_that_ran_is_said_to_be_the_reason() -> None:
     assert decide(_cases([Outcome.SKIPPED]), trouble="", interrupted=False) == (Verdict.ERROR, "no test ran")
+
+
+@pytest.mark.parametrize(
+    ("text", "brief"),
+    [
+        ("no such probe\nit says", "no such probe"),
+        (
+            "OpenOCD ended unexpectedly (exit code 1); its log /x/y ends with:\nError: z",
+            "OpenOCD ended unexpectedly (exit code 1)",
+        ),
+        ("gcc failed with exit code 1:\nx.c:1: error", "gcc failed with exit code 1"),
+        ("", ""),
+    ],
+)
+def test_a_log_that_follows_is_left_out_where_there_is_one_line(text: str, brief: str) -> None:
+    assert in_brief(text) == brief

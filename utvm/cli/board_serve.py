@@ -12,6 +12,7 @@ from utvm.cli.opening import opened
 from utvm.cli.output import LOGS, OUT
 from utvm.errors import ConfigError
 from utvm.log import printable
+from utvm.logs import log_folder
 from utvm.session.bridge import Bridge
 
 _LAST_PORT = 65535
@@ -35,7 +36,7 @@ def serve_board(
     if not 0 <= port <= _LAST_PORT:
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")
     where = _address(tracker) if tracker else None
-    with opened(choice, asked, LOGS / f"board.serve-{os.getpid()}", _log, transport) as ready:
+    with opened(choice, asked, log_folder(LOGS / f"board.serve-{os.getpid()}"), _log, transport) as ready:
         bridge = Bridge(
             ready.board.connect,
             ready.board.restart,

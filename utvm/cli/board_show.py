@@ -14,6 +14,7 @@ from utvm.bench import serving
 from utvm.boards import Board
 from utvm.cli.output import LOGS, OUT
 from utvm.errors import ConfigError
+from utvm.logs import log_folder
 from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import Probe, detect
 from utvm.probe.virtual import UsbProbe, start_virtual
@@ -142,7 +143,7 @@ def serve_virtual(
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}, --latency from 0", "port 0 takes any free one")
     if not 0 <= millivolts <= _MOST_MILLIVOLTS:
         raise ConfigError(f"--millivolts goes from 0 to {_MOST_MILLIVOLTS}", "a board that works has 3300")
-    logs = LOGS / f"board.virtual-{os.getpid()}"
+    logs = log_folder(LOGS / f"board.virtual-{os.getpid()}")
     machine = start_virtual(
         board, logs, port=tcp_port, latency_us=latency_us, serial=serial, millivolts=millivolts, usb=probe
     )

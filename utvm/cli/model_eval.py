@@ -24,6 +24,7 @@ from utvm.errors import ConfigError, ExitCode
 from utvm.files import check_places, write_whole
 from utvm.firmware.inputs import as_bytes
 from utvm.hil import provenance
+from utvm.logs import log_folder
 from utvm.session import RunResult
 from utvm.session.evaluation import Mismatch, as_samples, compare, prediction
 from utvm.session.opening import open_session
@@ -153,7 +154,7 @@ def _run(where: BoardChoice, library: Library, samples: list[Sample], show: bool
         lines.append(line)
         say(line)
 
-    logs = LOGS / f"model.eval-{os.getpid()}"
+    logs = log_folder(LOGS / f"model.eval-{os.getpid()}")
     results = []
     with open_session(found, image, logs, describe) as session:
         for number, sample in enumerate(samples):

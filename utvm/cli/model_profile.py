@@ -15,6 +15,7 @@ from utvm.cli.opening import opened
 from utvm.cli.output import LOGS, OUT
 from utvm.errors import ConfigError
 from utvm.files import check_folder, write_whole
+from utvm.logs import log_folder
 from utvm.session.profile import MeasuredStep, Profile, profile_of
 from utvm.session.rpc import RpcSession
 from utvm.templates import templates_of
@@ -56,7 +57,7 @@ def profile_model(where: BoardChoice, asked: InputChoice, output: str) -> None:
         UtvmError: whatever went wrong on the way.
     """
     check_folder(output or "build")
-    with opened(where, asked, LOGS / f"model.profile-{os.getpid()}", _log) as ready:
+    with opened(where, asked, log_folder(LOGS / f"model.profile-{os.getpid()}"), _log) as ready:
         inputs = read_inputs(ready.library, asked.input)
         OUT.print(escape(ready.board.description))
         with RpcSession(ready.board, [ready.library]) as session:

@@ -27,6 +27,7 @@ from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes
 from utvm.hil import provenance
 from utvm.log import kept_in
+from utvm.logs import log_folder
 from utvm.session import RunResult, StandingAlone
 from utvm.session.opening import open_session
 
@@ -57,7 +58,7 @@ def run_model(
     inputs = read_inputs(library, asked.input)
     _check_output(library, output_path)
     as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
-    logs = LOGS / f"model.run-{os.getpid()}"
+    logs = log_folder(LOGS / f"model.run-{os.getpid()}")
     if standing_alone:
         image = firmware.build(found.board, [library], "standing_alone", inputs)
         with kept_in(logs), found.opened(logs, say) as bench:

@@ -14,7 +14,17 @@ from utvm.hil.display import Display
 from utvm.hil.figures import in_words
 from utvm.hil.judge import judge, judge_loading
 from utvm.hil.recorder import Recorder, loading_failure
-from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Statistics, Verdict, decide
+from utvm.hil.results import (
+    CaseResult,
+    Environment,
+    ModelResult,
+    Outcome,
+    RunReport,
+    Statistics,
+    Verdict,
+    decide,
+    in_brief,
+)
 from utvm.kept import cache_root
 from utvm.process import end_undisturbed, stop_if_interrupted
 from utvm.room import require_room
@@ -170,6 +180,8 @@ class Course:
             self._trouble = self._trouble or f"clean-up after the last test failed: {error}"
             return None
         finally:
+            # From here on it is decided: the report, the last line and the exit code are to say one thing.
+            end_undisturbed()
             self._release()
             if exitstatus != pytest.ExitCode.USAGE_ERROR:
                 self.exit_code = self._finish(session.items)
@@ -211,11 +223,9 @@ class Course:
 
     def _finish(self, items: list[pytest.Item]) -> ExitCode:
         self._display.end()
-        # The report, the last line and the exit code are to say one thing.
-        end_undisturbed()
         verdict, trouble = decide(self._cases, trouble=self._trouble, interrupted=self._interrupted)
         done = {case.node for case in self._cases}
-        reason = f"not run: {trouble.splitlines()[0]}" if trouble else "not run: the run stopped before it"
+        reason = f"not run: {in_brief(trouble)}" if trouble else "not run: the run stopped before it"
         missing = (
             CaseResult(item.nodeid, Outcome.SKIPPED, 0.0, reason) for item in items if item.nodeid not in done
         )

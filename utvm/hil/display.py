@@ -4,16 +4,18 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
+from rich.control import Control
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.segment import ControlType
 from rich.table import Table
 
 from utvm.environment.places.here import outside
 from utvm.hil.figures import shown
-from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict
+from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict, in_brief
 
 _STYLES = {
     Outcome.PASSED: "green",
@@ -112,6 +114,9 @@ class Display:
             self.line(report.trouble, "yellow")
         if directory is not None:
             self.line(f"report: {outside(directory / 'index.html')}")
+        if self._console.is_terminal:
+            # A terminal shows what was typed as well: ^C.
+            self._console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
         self.line(last_line(report), VERDICTS[report.verdict][1])
 
 
@@ -120,7 +125,7 @@ def last_line(report: RunReport) -> str:
     counts = [f"{report.count(outcome)} {outcome.value}" for outcome in Outcome if report.count(outcome)]
     said = ", ".join(counts) or "no tests"
     if report.trouble:
-        said += "; " + report.trouble.splitlines()[0]
+        said += "; " + in_brief(report.trouble)
     return (
         f"{VERDICTS[report.verdict][0]} on a {report.board.spoken}: {said}; "
         f"exit code {int(report.verdict.exit_code)}"
@@ -136,7 +141,19 @@ def standard_output() -> TextIO:
         descriptor = os.dup(sys.stdout.fileno())
     except (io.UnsupportedOperation, OSError):
         return sys.stdout
-    return os.fdopen(descriptor, "w", encoding=sys.stdout.encoding, errors="replace", buffering=1)
+    raw = io.BufferedWriter(_Lasting(descriptor, "w"))
+    return io.TextIOWrapper(raw, encoding=sys.stdout.encoding, errors="replace", line_buffering=True)
+
+
+class _Lasting(io.FileIO):
+    """A file that may go away, as a terminal that is closed: the run ends in order all the same."""
+
+    def write(self, data: Any, /) -> int:
+        """Write, or do as if."""
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
 
 
 def _suites(report: RunReport) -> Table:

@@ -34,6 +34,7 @@ from utvm.hil.display import Display, standard_output
 from utvm.hil.figures import summarise
 from utvm.hil.report import logs_beside, new_run_id
 from utvm.hil.results import ModelResult, Statistics
+from utvm.logs import log_folder
 from utvm.process import end_in_order_on_signals
 from utvm.session import RunResult, Session
 from utvm.session.keeper import Keeper
@@ -100,7 +101,7 @@ def _begin_log(config: pytest.Config, folder: Path) -> None:
     kept = contextlib.ExitStack()
     try:
         log.begin("", "")
-        kept.enter_context(log.kept_in(folder))
+        kept.enter_context(log.kept_in(log_folder(folder)))
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from error
     config.add_cleanup(kept.close)

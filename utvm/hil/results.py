@@ -281,6 +281,11 @@ def decide(cases: Iterable[CaseResult], *, trouble: str, interrupted: bool) -> t
     return Verdict.PASSED, ""
 
 
+def in_brief(text: str) -> str:
+    """Return the first line of a text, without an announcement there of lines that follow."""
+    first = text.partition("\n")[0]
+    return first.rpartition("; ")[0] or first[:-1] if first.endswith(":") else first
+
+
 def _brief(case: CaseResult) -> str:
-    first = case.message.partition("\n")[0]
-    return f"{case.node}: {first}"
+    return f"{case.node}: {in_brief(case.message)}"

@@ -353,6 +353,7 @@ class GdbClient:
         while True:
             packet = self._wire.receive(max(0.0, deadline - time.monotonic()))
             if packet is None:
+                self._wire.close()
                 raise ProbeError(f"monitor command '{command}' did not end within {timeout:g} s")
             if packet == b"OK":
                 return output.decode(errors="replace")
@@ -473,6 +474,8 @@ class GdbClient:
         while True:
             packet = self._wire.receive(max(0.0, deadline - time.monotonic()))
             if packet is None:
+                # An answer that comes late would be taken for the next one's; and nobody waits for each in turn.
+                self._wire.close()
                 raise ProbeError(
                     f"the GDB server at {self._host}:{self._port} did not answer within {timeout:g} s",
                     self._advice,

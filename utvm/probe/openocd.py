@@ -146,6 +146,8 @@ class OpenOcd:
             error=ProbeError,
             start_timeout=self._start_timeout,
             says="utvm.probe.openocd",
+            # It looks at its target, and when it does not, whether it should.
+            restless=True,
         )
 
     def _read_log(self) -> str:

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from utvm.errors import TransportError
 from utvm.process import die_with_parent, end, last_lines
+from utvm.watch import Watch
 
 _CHUNK = 1 << 16
 _INBOX_LIMIT = 1 << 20  # Bytes read ahead while a child takes none.
@@ -77,6 +78,7 @@ class ChildProcess:
         self._stop_timeout = stop_timeout
         self._write_timeout = write_timeout
         self._process: subprocess.Popen[bytes] | None = None
+        self._watch: Watch | None = None
         self._stdin = self._stdout = -1
         self._inbox = bytearray()
         self._ended = False
@@ -101,6 +103,7 @@ class ChildProcess:
         self._stdin, self._stdout = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._stdin, False)
         os.set_blocking(self._stdout, False)
+        self._watch = Watch(self._process)
         return self
 
     def __exit__(
@@ -110,6 +113,8 @@ class ChildProcess:
 
     def close(self) -> None:
         """End the process and everything it started. Safe to call again."""
+        if self._watch is not None:
+            self._watch.close()
         if self._process is not None:
             end(self._process, self._stop_timeout)
             self._stdin = self._stdout = -1
@@ -197,12 +202,13 @@ class ChildProcess:
                 self._inbox += data
 
     def _broken(self) -> TransportError:
-        assert self._process
+        assert self._process and self._watch
         try:
             code = self._process.wait(_LAST_MOMENTS)
         except subprocess.TimeoutExpired:
             what = "closed its standard input or output"
         else:
-            what = f"ended with exit code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
+            ended = f"ended with exit code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
+            what = f"was ended: {self._watch.found}" if self._watch.found else ended
         words = last_lines(self.log)
         return TransportError(f"{self.name} {what}" + (f"; its log ends with:\n{words}" if words else ""))

@@ -13,6 +13,7 @@ from utvm.errors import ConfigError, ExitCode, ProbeError
 from utvm.hil.nightly.plan import Turn
 from utvm.hil.nightly.results import BoardResult, BoardVerdict
 from utvm.hil.reading import read
+from utvm.hil.results import in_brief
 from utvm.options import words
 from utvm.process import Job
 from utvm.toolchain import ROOT
@@ -172,5 +173,5 @@ def _first_trouble(content: Mapping[str, Any]) -> str:
         for test in content["tests"]:
             if test["outcome"] == outcome:
                 name = str(test["node"]).rpartition("/")[2]
-                return f"{name}: {str(test['message']).partition(chr(10))[0]}"
+                return f"{name}: {in_brief(str(test['message']))}"
     return ""

@@ -12,7 +12,7 @@ from utvm.hil.display import PLAIN_WIDTH, VERDICTS
 from utvm.hil.html import spoken_seconds
 from utvm.hil.nightly.plan import Turn
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
-from utvm.hil.results import Outcome
+from utvm.hil.results import Outcome, in_brief
 
 _STYLES = {BoardVerdict.PASSED: "green", BoardVerdict.FAILED: "bold red"}
 _NO_VERDICT = "bold yellow"
@@ -40,7 +40,7 @@ class NightlyDisplay:
         self._ended += 1
         width = len(str(self._total))
         style = _STYLES.get(result.verdict, _NO_VERDICT)
-        reason = result.reason.partition("\n")[0]
+        reason = in_brief(result.reason)
         self._console.print(
             f"\\[{self._ended:{width}}/{self._total}] [{style}]{result.verdict.value}[/] "
             f"{escape(f'{result.spoken}: {_counts(result)}')}, {spoken_seconds(result.duration_s)}"

@@ -1,0 +1,67 @@
+"""Folders of logs: the last ones are kept, and what is in use."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from utvm.errors import ConfigError
+from utvm.logs import log_folder
+
+
+def _old(root: Path, count: int) -> None:
+    for number in range(count):
+        folder = root / f"run-{number:02}"
+        folder.mkdir(parents=True)
+        (folder / "openocd.log").write_text("x")
+        os.utime(folder, (number, number))
+
+
+def _names(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir())
+
+
+def test_the_last_fifty_are_kept(tmp_path: Path) -> None:
+    _old(tmp_path, 60)
+    (tmp_path / "a file").write_text("not ours")
+    made = log_folder(tmp_path / "new")
+    assert made.is_dir()
+    assert _names(tmp_path) == ["a file", "new", *(f"run-{number}" for number in range(11, 60))]
+
+
+def test_as_many_are_kept_as_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _old(tmp_path, 5)
+    monkeypatch.setenv("UTVM_KEEP_LOGS", "2")
+    log_folder(tmp_path / "new")
+    assert _names(tmp_path) == ["new", "run-04"]
+    monkeypatch.setenv("UTVM_KEEP_LOGS", "some")
+    with pytest.raises(ConfigError, match="UTVM_KEEP_LOGS=some"):
+        log_folder(tmp_path / "other")
+
+
+_USER = (
+    "import sys, pathlib, utvm.logs; utvm.logs.log_folder(pathlib.Path(sys.argv[1])); print(); sys.stdin.read()"
+)
+
+
+def test_what_another_process_still_writes_into_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UTVM_KEEP_LOGS", "1")
+    words = [sys.executable, "-c", _USER, str(tmp_path / "run-00")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout
+        other.stdout.readline()
+        os.utime(tmp_path / "run-00", (0, 0))
+        log_folder(tmp_path / "new")
+        assert _names(tmp_path) == ["new", "run-00"]
+        other.communicate()
+    log_folder(tmp_path / "newer")
+    # Our own is in use as well.
+    assert _names(tmp_path) == ["new", "newer"]
+
+
+def test_where_logs_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file")
+    with pytest.raises(ConfigError, match="logs cannot be written"):
+        log_folder(tmp_path / "logs" / "run")

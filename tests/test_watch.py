@@ -1,0 +1,134 @@
+"""A process that hangs is noticed, whatever is waited for, and however long that would be waited for."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hil_tests.programs import handwritten
+from tests.processes import gone
+from utvm import boards, firmware
+from utvm.bench import Bench, attach
+from utvm.errors import BoardError, ProbeError, TransportError
+from utvm.process import Service
+from utvm.session import HostDriven
+from utvm.session.transport import ChildProcess
+
+_FOR_EVER = 100_000.0
+
+
+def _service(tmp_path: Path, code: str, *, restless: bool = False) -> Service:
+    words = [sys.executable, "-u", "-c", f"import os, signal, time; {code}"]
+    return Service(
+        "helper",
+        words,
+        log=tmp_path / "log",
+        health="ready",
+        error=ProbeError,
+        restless=restless,
+        start_timeout=_FOR_EVER,
+    )
+
+
+def _dies(needed: Service | Bench) -> str:
+    """Wait until something has ended, and return what is said of that."""
+    while True:
+        try:
+            needed.check()
+        except ProbeError as error:
+            return error.message
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_one_that_hangs_before_it_is_ready_is_noticed(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ProbeError, match=r"helper ended unexpectedly \(it hung: it was stopped by a signal"),
+        _service(tmp_path, "os.kill(os.getpid(), signal.SIGSTOP)"),
+    ):
+        pass
+
+
+def test_one_that_is_stopped_later_is_ended_and_its_name_is_said(tmp_path: Path) -> None:
+    with _service(tmp_path, "print('ready'); time.sleep(1000)") as service:
+        os.kill(service.pid, signal.SIGSTOP)
+        assert "helper ended unexpectedly (it hung: it was stopped by a signal" in _dies(service)
+
+
+@pytest.mark.slow
+def test_one_that_goes_on_soon_is_left_alone(tmp_path: Path) -> None:
+    with _service(tmp_path, "print('ready'); time.sleep(1000)") as service:
+        for _ in range(3):
+            os.kill(service.pid, signal.SIGSTOP)
+            time.sleep(2.5)
+            os.kill(service.pid, signal.SIGCONT)
+            time.sleep(1.5)
+        service.check()
+
+
+@pytest.mark.slow
+def test_a_restless_one_hangs_where_it_does_nothing_and_another_does_not(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with (
+        _service(tmp_path, "print('ready'); time.sleep(1000)") as calm,
+        _service(tmp_path / "a", "print('ready'); time.sleep(1000)", restless=True) as restless,
+    ):
+        assert "it hung: it did nothing" in _dies(restless)
+        calm.check()
+
+
+@pytest.mark.slow
+def test_a_program_in_place_of_a_board_that_hangs_is_noticed(tmp_path: Path) -> None:
+    with ChildProcess("the board", ["sleep", "1000"], log=tmp_path / "log") as child:
+        os.kill(child.pid, signal.SIGSTOP)
+        with pytest.raises(TransportError, match="the board was ended: it hung"):
+            child.read(_FOR_EVER)
+
+
+def _started(word: str) -> int:
+    """Return the process that we have started with this word on its command line."""
+    for task in Path("/proc/self/task").iterdir():
+        for pid in (task / "children").read_text().split():
+            if word in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "):
+                return int(pid)
+    raise AssertionError(f"no {word} is running")
+
+
+@pytest.fixture(params=["openocd", "utvm.virtual", "qemu"])
+def stopped_soon(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Bench, int, threading.Timer]]:
+    """A board, what of it hangs, and what makes it hang in a moment."""
+    board = boards.load("mps2-an500" if request.param == "qemu" else "stm32f746")
+    with attach(board, "virtual", log_directory=tmp_path) as bench:
+        pid = _started(request.param)
+        yield bench, pid, threading.Timer(0.5, os.kill, (pid, signal.SIGSTOP))
+
+
+@pytest.mark.slow
+def test_what_hangs_under_a_run_without_end_is_noticed(
+    stopped_soon: tuple[Bench, int, threading.Timer], tmp_path: Path
+) -> None:
+    bench, pid, soon = stopped_soon
+    image = firmware.build(bench.board, [handwritten("sleeper", "  for (;;) { }")])
+    with pytest.raises((ProbeError, BoardError)), HostDriven(bench, image, timeout=_FOR_EVER) as session:
+        soon.start()
+        session.run("sleeper", [np.ones(4, dtype=np.int32)])
+    assert "ended unexpectedly" in _dies(bench)
+    assert gone(pid)
+
+
+@pytest.mark.slow
+def test_what_hangs_while_memory_is_read_is_noticed(
+    stopped_soon: tuple[Bench, int, threading.Timer],
+) -> None:
+    bench, pid, _ = stopped_soon
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises((ProbeError, BoardError)):
+        bench.read_memory(bench.board.region(bench.board.layout.code).address, 4)
+    assert "ended unexpectedly" in _dies(bench)
+    assert gone(pid)
