@@ -200,3 +200,13 @@ def test_in_another_checkout_it_is_still_its_own(tmp_path: Path) -> None:
         [ROOT / "inv", "--list"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_what_is_left_of_an_interrupted_removal_does_not_pass_for_whole(checkout: Path) -> None:
+    """Back at the lock that it was made of, the stamp alone would say that nothing lacks."""
+    (checkout / ".venv").mkdir()
+    stamp = checkout / ".venv" / "python.stamp"
+    stamp.write_text("of another lock")
+    env = _pretend(checkout, dpkg_query="echo installed", rm='[ "$1" != -rf ] || exit 1\nexec /bin/rm "$@"')
+    assert _inv(checkout, env).returncode != 0
+    assert not stamp.exists()
