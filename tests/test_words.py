@@ -1,6 +1,8 @@
 """The page of words says where each thing is; the page of the log, what each branch says."""
 
+import ast
 import re
+from collections import Counter
 
 from utvm.log import BRANCHES
 from utvm.toolchain import ROOT
@@ -13,6 +15,22 @@ def test_each_word_is_where_the_page_says() -> None:
     assert [
         word for word, places in rows for place in re.findall("`(.*?)`", places) if not (ROOT / place).exists()
     ] == []
+
+
+def test_no_word_is_the_name_of_two_classes() -> None:
+    page = (ROOT / "docs" / "words.md").read_text()
+    words = {
+        word.title().replace(" ", "").replace("-", "")
+        for word in re.findall(r"^\| ([\w -]+) \|", page, re.MULTILINE)
+    }
+    classes = Counter(
+        node.name
+        for path in (ROOT / "utvm").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {"Board", "Errand"} < words & classes.keys()
+    assert [name for name in sorted(words) if classes[name] > 1] == []
 
 
 def test_the_page_of_the_log_has_every_branch() -> None:

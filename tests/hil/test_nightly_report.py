@@ -20,7 +20,7 @@ from utvm.hil import schemas
 from utvm.hil.nightly import report
 from utvm.hil.nightly.display import last_line
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
-from utvm.hil.results import CaseResult, Environment, Outcome, Place, RunReport, Verdict, decide
+from utvm.hil.results import CaseResult, Environment, Outcome, RunReport, Verdict, Whereabouts, decide
 
 _SCHEMA = json.loads(schemas.NIGHTLY.read_text())
 _HOSTILE = '<script>alert("x")</script> & \x00\x1b[31m \ud800 ]]> {{ 7*7 }}'
@@ -42,7 +42,7 @@ def _result(folder: Path, label: str, *outcomes: Outcome, **changes: Any) -> Boa
         checkout=_CHECKOUT,
         board=BoardIdentity(label, "virtual", "virtual ST-Link", ""),
         environment=Environment(
-            "ab" * 32, "0c" * 32, Place("host", "", "ef" * 32, "bench-3", dict.fromkeys(_TOOLS, "1.0"))
+            "ab" * 32, "0c" * 32, Whereabouts("host", "", "ef" * 32, "bench-3", dict.fromkeys(_TOOLS, "1.0"))
         ),
         cases=cases,
         models=(),

@@ -17,7 +17,7 @@ from utvm.hil.display import Display
 from utvm.hil.figures import Figure, summarise
 from utvm.hil.nightly import report as nightly
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
-from utvm.hil.results import CaseResult, Environment, Outcome, Place, RunReport, Verdict
+from utvm.hil.results import CaseResult, Environment, Outcome, RunReport, Verdict, Whereabouts
 from utvm.session import RunResult
 
 _CODE = Figure(
@@ -43,7 +43,7 @@ def run(small_firmware: Firmware, monkeypatch: pytest.MonkeyPatch) -> RunReport:
         checkout=Checkout(None, None, "here"),
         board=BoardIdentity("stm32f746", "virtual", "virtual ST-Link", ""),
         environment=Environment(
-            "ab" * 32, "0c" * 32, Place("host", "", "ef" * 32, "here", dict.fromkeys(_TOOLS, "1.0"))
+            "ab" * 32, "0c" * 32, Whereabouts("host", "", "ef" * 32, "here", dict.fromkeys(_TOOLS, "1.0"))
         ),
         cases=(CaseResult("hil_tests/test_flash.py::test_a", Outcome.PASSED, 0.5),),
         models=(summarise("twice", small_firmware, [one], executor="host-driven"),),

@@ -27,10 +27,10 @@ from utvm.hil.results import (
     Environment,
     ModelResult,
     Outcome,
-    Place,
     RunReport,
     Statistics,
     Verdict,
+    Whereabouts,
 )
 
 _SCHEMA = json.loads(schemas.REPORT.read_text())
@@ -48,7 +48,7 @@ def summary(small_firmware: Firmware) -> RunReport:
         checkout=Checkout("12" * 20, True, "bench-3"),
         board=BoardIdentity("pynq-z1:memory=ddr", "virtual", "virtual ST-Link", "V-1"),
         environment=Environment(
-            "ab" * 32, "0c" * 32, Place("host", "", "ef" * 32, "bench-3", dict.fromkeys(_TOOLS, "1.0"))
+            "ab" * 32, "0c" * 32, Whereabouts("host", "", "ef" * 32, "bench-3", dict.fromkeys(_TOOLS, "1.0"))
         ),
         cases=(
             CaseResult("hil_tests/test_flash.py::test_a", Outcome.PASSED, 0.5),
@@ -325,8 +325,8 @@ def test_every_section_is_drawn_where_it_lies(small_firmware: Firmware) -> None:
     assert list(bars) == [region.name for region in regions if region.name != "flash-itcm"]
     for section in small_firmware.sections:
         (bar,) = (bar for bar in bars.values() if bar.address <= section.address < bar.address + bar.size)
-        assert section.name in {block.name for block in bar.blocks}
-        assert all(block.x + block.width <= 720.01 for block in bar.blocks)
+        assert section.name in {mark.name for mark in bar.marks}
+        assert all(mark.x + mark.width <= 720.01 for mark in bar.marks)
     assert bars["flash"].used == small_firmware.flash_bytes
 
 
@@ -335,9 +335,9 @@ def test_a_section_is_drawn_to_scale_and_in_both_its_places(small_firmware: Firm
     # A quarter of 240 KiB, from the middle on; its initial values at three quarters of the flash.
     vars(image)["sections"] = (Section(".data", 0x20010000 + 120 * 1024, 60 * 1024, 0x080C0000, True),)
     bars = {bar.name: bar for bar in pictures.memory_map(image)}
-    (there,) = bars["sram1"].blocks
+    (there,) = bars["sram1"].marks
     assert (there.x, there.width) == (pytest.approx(360), pytest.approx(180))
-    (stored,) = bars["flash"].blocks
+    (stored,) = bars["flash"].marks
     assert (stored.x, stored.width) == (pytest.approx(540), pytest.approx(720 * 60 / 1024))
     assert stored.colour == there.colour
     assert bars["sram1"].share == pytest.approx(0.25)

@@ -26,7 +26,7 @@ _COLOURS = ("#4269a5", "#3f8a6d", "#b8642b", "#8a5aa3", "#a5475f", "#5f7d2f", "#
 
 
 @dataclass(frozen=True)
-class Box:
+class Flame:
     """A box of the flame picture: where it begins, how wide it is, in which row, and what it says."""
 
     x: float
@@ -38,7 +38,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Bar:
+class StepBar:
     """What a step needs of the arena: as wide as it takes, as high as it uses."""
 
     x: float
@@ -103,7 +103,7 @@ def render(profile: Profile) -> str:
     )
 
 
-def _boxes(profile: Profile) -> list[Box]:
+def _boxes(profile: Profile) -> list[Flame]:
     """Lay out three rows: the model, steps of one kind that follow each other, each step."""
     kinds = list(dict.fromkeys(step.kind for step in profile.steps))
     colours = {kind: _COLOURS[number % len(_COLOURS)] for number, kind in enumerate(kinds)}
@@ -118,23 +118,23 @@ def _boxes(profile: Profile) -> list[Box]:
     return boxes
 
 
-def _box(profile: Profile, row: int, begin: int, count: int, name: str, colour: str) -> Box:
+def _box(profile: Profile, row: int, begin: int, count: int, name: str, colour: str) -> Flame:
     unit = _WIDTH / max(profile.total, 1)
     width = count * unit
     room = int((width - 10) / _CHARACTER)
     label = name if len(name) <= room else name[: room - 1] + "…" if room > 3 else ""
     hint = f"{name}: {count:,} {profile.unit}, {100 * count / max(profile.total, 1):.1f} %"
-    return Box(round(begin * unit, 2), round(width, 2), row, colour, label, hint)
+    return Flame(round(begin * unit, 2), round(width, 2), row, colour, label, hint)
 
 
-def _bars(profile: Profile) -> list[Bar]:
+def _bars(profile: Profile) -> list[StepBar]:
     unit = _WIDTH / max(profile.total, 1)
     begins = itertools.accumulate((step.count for step in profile.steps), initial=0)
 
-    def bar(begin: int, step: MeasuredStep) -> Bar:
+    def bar(begin: int, step: MeasuredStep) -> StepBar:
         height = 100 * step.live_bytes / max(profile.arena_bytes, 1)
         hint = f"step {step.number}: {step.live_bytes:,} B"
-        return Bar(round(begin * unit, 2), round(step.count * unit, 2), round(height, 2), hint)
+        return StepBar(round(begin * unit, 2), round(step.count * unit, 2), round(height, 2), hint)
 
     return [bar(begin, step) for begin, step in zip(begins, profile.steps, strict=False)]
 

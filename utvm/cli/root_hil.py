@@ -12,7 +12,7 @@ from utvm.boards import PATH_VARIABLE
 from utvm.choice import BoardChoice, BoardFolders, PlaceChoice, ReportChoice, SuiteChoice
 from utvm.cli.opening import asked_of
 from utvm.cli.output import tell
-from utvm.environment.places.errand import Errand, Place, Target
+from utvm.environment.places.errand import Errand, Place, Wanted
 from utvm.environment.places.here import checked, kind_here
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.files import check_folder
@@ -42,38 +42,38 @@ def run_suites(where: BoardChoice, suites: SuiteChoice, reports: ReportChoice, p
     check_folder(report_root(reports))
     other = _other_place(place.in_)
     asked = asked_of(where)
-    target = Target(board, asked.wish, asked.serial, wait=asked.wait)
-    target = _on_usb(target, place.usb, other) if place.usb else _chosen(target, asked, other)
+    wanted = Wanted(board, asked.wish, asked.serial, wait=asked.wait)
+    wanted = _on_usb(wanted, place.usb, other) if place.usb else _chosen(wanted, asked, other)
     if other is None:
         return hil.run(where, reports, suites=suites.names)
-    code = other.run(_errand(where, target, suites, reports))
+    code = other.run(_errand(where, wanted, suites, reports))
     try:
         return ExitCode(code)
     except ValueError:
         raise ProvisionError(f"the run in {place.in_} came to no end of its own: exit code {code}") from None
 
 
-def _chosen(target: Target, asked: Asked, place: Place | None) -> Target:
-    """Return the target with the probe on this computer's USB that drives it, where one does."""
+def _chosen(wanted: Wanted, asked: Asked, place: Place | None) -> Wanted:
+    """Return what is wanted with the probe on this computer's USB that drives it, where one does."""
     try:
-        found = choose(target.board, asked)
+        found = choose(wanted.board, asked)
     except NotPluggedIn:
-        if place is None or not place.own_usb or not target.serial:
+        if place is None or not place.own_usb or not wanted.serial:
             raise
-        return target  # it may be on the place's own USB
-    return dataclasses.replace(target, probe=found.probe, serial=found.serial if found.probe else target.serial)
+        return wanted  # it may be on the place's own USB
+    return dataclasses.replace(wanted, probe=found.probe, serial=found.serial if found.probe else wanted.serial)
 
 
-def _on_usb(target: Target, usb: str, place: Place | None) -> Target:
-    """Return the target with a virtual probe on a place's USB, told by its serial number."""
+def _on_usb(wanted: Wanted, usb: str, place: Place | None) -> Wanted:
+    """Return what is wanted with a virtual probe on a place's USB, told by its serial number."""
     known = next((kind for kind in get_args(UsbKind) if kind == usb), None)
     if known is None:
         raise ConfigError(f"--usb {usb} is no probe", f"give one of {', '.join(get_args(UsbKind))}")
     if place is None or not place.own_usb:
         raise ConfigError("--usb plugs a probe into a place that has a USB of its own", "use it with --in vm")
-    if not target.board.virtual.model or target.wish == "physical":
+    if not wanted.board.virtual.model or wanted.wish == "physical":
         raise ConfigError("--usb is the probe of a virtual board that is a software model", "leave it out")
-    return dataclasses.replace(target, usb=known, serial=target.serial or target.board.model.serial)
+    return dataclasses.replace(wanted, usb=known, serial=wanted.serial or wanted.board.model.serial)
 
 
 def _other_place(place: str) -> Place | None:
@@ -92,17 +92,17 @@ def _other_place(place: str) -> Place | None:
     return elsewhere(kind, tell)
 
 
-def _errand(where: BoardChoice, target: Target, suites: SuiteChoice, reports: ReportChoice) -> Errand:
+def _errand(where: BoardChoice, wanted: Wanted, suites: SuiteChoice, reports: ReportChoice) -> Errand:
     root = report_root(reports)
     return Errand(
         words=(
             ("hil",),
-            *parts(dataclasses.replace(where, serial=target.serial)),
+            *parts(dataclasses.replace(where, serial=wanted.serial)),
             *parts(SuiteChoice(",".join(suites.names))),
             *parts(BoardFolders(os.environ.get(PATH_VARIABLE, ""))),
             *parts(ReportChoice(str(root))),
         ),
-        target=target,
+        wanted=wanted,
         fills=(root, logs_beside(root)),
     )
 

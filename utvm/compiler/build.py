@@ -12,7 +12,7 @@ from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.weights import least_bytes
 from utvm.compiler.integer import integerize
-from utvm.compiler.library import Leftover, Library, Scaling, Tensor, item_bytes
+from utvm.compiler.library import Library, Scaling, Tensor, item_bytes
 from utvm.compiler.memory.graph import extract
 from utvm.compiler.memory.overlap import overlaps_of, with_overlaps
 from utvm.compiler.memory.plan import plan_memory
@@ -20,9 +20,9 @@ from utvm.compiler.memory.regions import Memory
 from utvm.compiler.memory.steps import Graph
 from utvm.compiler.model import Model
 from utvm.compiler.names import Scope
-from utvm.compiler.room import Room
 from utvm.compiler.schedule.legalize import legalize
 from utvm.compiler.schedule.lower import lower
+from utvm.compiler.storage import Storage
 from utvm.compiler.target import ANY, Target
 from utvm.compiler.tvm_errors import tvm_errors
 from utvm.compiler.tvm_types import element_type
@@ -34,7 +34,7 @@ def build_library(
     target: Target = ANY,
     memory: Memory | None = None,
     executor: str = "aot",
-    room: Room | None = None,
+    storage: Storage | None = None,
 ) -> Library:
     """Compile a model.
 
@@ -44,22 +44,22 @@ def build_library(
         memory: regions and pins; by default one region, as large as it must be.
         executor: ``aot`` for a function that calls one operator after the other, ``graph`` for a description of
             the graph and an executor that reads it.
-        room: where the weights are to be stored; by default, anywhere.
+        storage: where the weights are to be stored; by default, anywhere.
 
     Raises:
         CompileError: the model cannot be compiled.
-        DoesNotFitError: the memory or the room is too small.
+        DoesNotFitError: the memory or the storage is too small.
     """
     imported = import_model(model)
     with tvm_errors(model.origin, "compile the model"):
-        if room:
-            room.check(least_bytes(imported.module, room.size_bytes))
+        if storage:
+            storage.check(least_bytes(imported.module, storage.size_bytes))
         integerized = integerize(imported.module, target)
         graph = _scaled(
             extract(legalize(integerized.module), imported.input_names, imported.output_names), imported
         )
-        if room:
-            room.check(sum(constant.nbytes for constant in graph.constants))
+        if storage:
+            storage.check(sum(constant.nbytes for constant in graph.constants))
         lowered = {function: with_overlaps(body) for function, body in lower(graph.functions).items()}
         overlaps = {function: overlaps_of(body) for function, body in lowered.items()}
         kinds = {function: _kind(function, body) for function, body in graph.functions.items()}
@@ -72,8 +72,7 @@ def build_library(
     plan = plan_memory(graph, workspaces, overlaps, memory)
     arguments = _arguments(graph, lowered)
     library = emit(name, graph, plan, operators, kinds, arguments, executor)
-    leftovers = tuple(Leftover(each.operator, each.tensor, each.reason) for each in integerized.leftovers)
-    return replace(library, leftovers=leftovers, target=target, model=model.digest)
+    return replace(library, leftovers=integerized.leftovers, target=target, model=model.digest)
 
 
 def _scaled(graph: Graph, imported: Imported) -> Graph:

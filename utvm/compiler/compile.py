@@ -11,7 +11,7 @@ from utvm.compiler.library import Library, from_json, to_json
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
-from utvm.compiler.room import Room
+from utvm.compiler.storage import Storage
 from utvm.compiler.target import ANY, Target
 from utvm.errors import ConfigError
 
@@ -26,7 +26,7 @@ def compile_model(
     name: str | None = None,
     target: Target = ANY,
     memory: Memory | None = None,
-    room: Room | None = None,
+    storage: Storage | None = None,
     executor: Literal["aot", "graph"] = "aot",
 ) -> Library:
     """Compile a model into a library.
@@ -39,13 +39,13 @@ def compile_model(
         target: the CPU that kernels are chosen for; by default, any. The library runs anywhere, and gives the same
             results.
         memory: regions of RAM and what must lie where; by default one region, as large as it must be.
-        room: where the weights are to be stored; by default, anywhere.
+        storage: where the weights are to be stored; by default, anywhere.
         executor: ``aot`` for a ``run`` that calls one operator after the other; ``graph`` for one that reads a
             description of the graph, with the same results.
 
     Raises:
         CompileError: the model holds something that cannot be compiled.
-        DoesNotFitError: the memory or the room is too small.
+        DoesNotFitError: the memory or the storage is too small.
         ConfigError: the cache cannot be written, or there is no such executor.
     """
     if executor not in ("aot", "graph"):
@@ -61,12 +61,12 @@ def compile_model(
         # TVM takes seconds to import, and is needed only here.
         from utvm.compiler.build import build_library
 
-        library = build_library(model, symbol, target, memory, executor, room)
+        library = build_library(model, symbol, target, memory, executor, storage)
         (directory / _FILE).write_text(to_json(library), encoding="utf-8")
 
     library = from_json((Cache("libraries").fetch(key, make) / _FILE).read_text(encoding="utf-8"))
-    if room:
-        room.check(library.weights_bytes)
+    if storage:
+        storage.check(library.weights_bytes)
     return library
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from utvm.boards import Board, MemoryRegion, alternatives
 from utvm.compiler import Library, Memory, Model, compile_model
-from utvm.compiler.room import Room
+from utvm.compiler.storage import Storage
 
 
 def compile_for(
@@ -29,18 +29,18 @@ def compile_for(
             anything is compiled.
     """
     return compile_model(
-        model, name=name, target=board.target, memory=memory, executor=executor, room=_room(board, in_ram)
+        model, name=name, target=board.target, memory=memory, executor=executor, storage=_storage(board, in_ram)
     )
 
 
-def _room(board: Board, in_ram: bool) -> Room | None:
+def _storage(board: Board, in_ram: bool) -> Storage | None:
     if not board.memory:
         return None
     if in_ram:
         size = sum(region.size for region in board.memory if region.kind == "ram")
-        return Room(f"all RAM of {board.spoken}", size, "use a smaller model, or leave --in-ram out")
+        return Storage(f"all RAM of {board.spoken}", size, "use a smaller model, or leave --in-ram out")
     region = board.region(board.layout.code)
-    return Room(f"region {region.name} of {board.spoken}", region.size, roomier(board, region))
+    return Storage(f"region {region.name} of {board.spoken}", region.size, roomier(board, region))
 
 
 def roomier(board: Board, full: MemoryRegion) -> str:

@@ -10,7 +10,7 @@ _NARROWEST = 2.0
 
 
 @dataclass(frozen=True)
-class Block:
+class Mark:
     """A section in a region's bar: offset and width in picture units, and whose colour it has."""
 
     name: str
@@ -30,7 +30,7 @@ class Bar:
     address: int
     size: int
     used: int
-    blocks: tuple[Block, ...]
+    marks: tuple[Mark, ...]
 
     @property
     def share(self) -> float:
@@ -56,8 +56,8 @@ def memory_map(firmware: Firmware) -> tuple[Bar, ...]:
             continue
         scale = _BAR_WIDTH / region.size
         inside = [place for place in places if region.address <= place[1] < region.end]
-        blocks = tuple(
-            Block(
+        marks = tuple(
+            Mark(
                 name,
                 address,
                 size,
@@ -67,8 +67,8 @@ def memory_map(firmware: Firmware) -> tuple[Bar, ...]:
             )
             for name, address, size in sorted(inside, key=lambda place: place[1])
         )
-        used = sum(block.size for block in blocks)
-        bars.append(Bar(region.name, region.kind, region.address, region.size, used, blocks))
+        used = sum(mark.size for mark in marks)
+        bars.append(Bar(region.name, region.kind, region.address, region.size, used, marks))
     return tuple(bars)
 
 

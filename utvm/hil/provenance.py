@@ -15,7 +15,7 @@ from utvm.environment.locked import environment_digest
 from utvm.environment.places import here
 from utvm.environment.recipe import PROVISION
 from utvm.errors import ProvisionError
-from utvm.hil.results import Environment, Place
+from utvm.hil.results import Environment, Whereabouts
 from utvm.toolchain import ROOT, Toolchain
 
 
@@ -51,7 +51,7 @@ def describe(board: Board) -> Environment:
     if emulator and (shutil.which(emulator.program) or not board.physical):
         tools["qemu"] = _qemu_version(emulator.program)
     seen = here.look()
-    place = Place(seen.kind, seen.environment, seen.installed, checkout.look().hostname, tools)
+    place = Whereabouts(seen.kind, seen.environment, seen.installed, checkout.look().hostname, tools)
     return Environment(digest(), environment_digest(), place)
 
 

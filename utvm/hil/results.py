@@ -117,7 +117,7 @@ class Statistics:
 
 
 @dataclass(frozen=True)
-class Place:
+class Whereabouts:
     """Where the run was made, and what is installed there: no two computers need agree on it.
 
     Attributes:
@@ -158,7 +158,7 @@ class Environment:
 
     digest: str
     lock: str
-    place: Place
+    place: Whereabouts
 
 
 @dataclass(frozen=True)

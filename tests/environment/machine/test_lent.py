@@ -9,7 +9,7 @@ from tests.probe.fake_usb import plug_in, use
 from utvm import boards, lock
 from utvm.bench import Asked, attach, choose
 from utvm.environment.places import in_machine
-from utvm.environment.places.errand import Errand, Target
+from utvm.environment.places.errand import Errand, Wanted
 from utvm.environment.places.in_machine import InMachine
 from utvm.errors import BoardError
 
@@ -56,8 +56,8 @@ def _lend(calls: Path, fake: Callable[[str, str], None]) -> list[str]:
     board = boards.load("stm32f746")
     found = choose(board, Asked("physical"))
     assert found.probe
-    target = Target(board, "physical", found.serial, found.probe)
-    assert InMachine(lambda _: None).run(Errand((("hil",),), target)) == 0
+    wanted = Wanted(board, "physical", found.serial, found.probe)
+    assert InMachine(lambda _: None).run(Errand((("hil",),), wanted)) == 0
     return calls.read_text().splitlines()
 
 

@@ -1,5 +1,5 @@
 """Quantised models in integers: from dequantise-compute-quantise to TensorFlow Lite's int8 operators."""
 
-from utvm.compiler.integer.rewrite import Integerized, Leftover, integerize
+from utvm.compiler.integer.rewrite import Integerized, integerize
 
-__all__ = ["Integerized", "Leftover", "integerize"]
+__all__ = ["Integerized", "integerize"]

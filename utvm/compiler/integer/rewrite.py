@@ -10,6 +10,7 @@ from utvm.compiler.integer.fuse import fuse
 from utvm.compiler.integer.nodes import Native, Node, Value, needed, to_module
 from utvm.compiler.integer.reader import Reader, operator_name
 from utvm.compiler.integer.recognize import Recognizer
+from utvm.compiler.library import Leftover
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import dtype_of
 
@@ -17,21 +18,6 @@ ROUNDING = "utvm.rounding"
 """Attribute of ``main``: the C function that rounds floats to be quantised, ``roundf`` or ``rintf`` (default)."""
 
 _BORDERS = ("relax.quantize", "relax.dequantize")
-
-
-@dataclass(frozen=True)
-class Leftover:
-    """An operator of a quantised model that stays in float.
-
-    Attributes:
-        operator: Relax's name of it.
-        tensor: the tensor it makes, as the module calls it.
-        reason: why.
-    """
-
-    operator: str
-    tensor: str
-    reason: str
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from utvm.probe.virtual import UsbKind
 
 
 @dataclass(frozen=True)
-class Target:
+class Wanted:
     """The board that a command drives, as it was asked for.
 
     Attributes:
@@ -37,12 +37,12 @@ class Errand:
     Attributes:
         words: the command and its options, each in parts: a path among them is a folder of this computer, and is
             called as the place calls it.
-        target: the board that it drives.
+        wanted: the board that it drives.
         fills: folders that the command writes into, beside those in ``words`` if need be; made if missing.
     """
 
     words: tuple[tuple[str | Path, ...], ...]
-    target: Target
+    wanted: Wanted
     fills: tuple[Path, ...] = ()
 
     @property

@@ -48,7 +48,7 @@ class InContainer:
         places = _called(errand.folders)
         more = {str(path): name for path, name in places.items() if ROOT not in path.parents}
         # Whoever drives the probe in there locks it for all of this computer.
-        devices = extra_of([errand.target.probe]) if errand.target.probe else Extra()
+        devices = extra_of([errand.wanted.probe]) if errand.wanted.probe else Extra()
         extra = dataclasses.replace(devices, folders={**devices.folders, **more})
         with engine.connected() as client:
             return container.run(client, image_in(client, self._say), ["./inv", *errand.spelled(places)], extra)

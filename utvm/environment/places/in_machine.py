@@ -12,7 +12,7 @@ from utvm.boards import Board
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.machine import Machine
 from utvm.environment.machine.settings import Plug
-from utvm.environment.places.errand import Errand, Target
+from utvm.environment.places.errand import Errand, Wanted
 from utvm.environment.places.here import told_where
 from utvm.environment.python_layer import CHECKOUT
 from utvm.environment.usb import filter_of
@@ -62,7 +62,7 @@ class InMachine:
             for folder in set(errand.folders) - set(errand.fills):
                 if ROOT not in folder.parents:
                     machine.guest.send(folder, places[folder])
-            with self._plugged_in(errand.target):
+            with self._plugged_in(errand.wanted):
                 told = told_where("vm", {str(ROOT): CHECKOUT} | {str(path): name for path, name in places.items()})
                 variables = [f"{name}={value}" for name, value in told.items()]
                 code = machine.run(["env", *variables, "./inv", *errand.spelled(places)])
@@ -83,16 +83,16 @@ class InMachine:
         self._machine.guest.run(["rm", "-rf", str(own)])
 
     @contextlib.contextmanager
-    def _plugged_in(self, target: Target) -> Iterator[None]:
+    def _plugged_in(self, wanted: Wanted) -> Iterator[None]:
         """Have the probe that is meant on the machine's USB."""
         with contextlib.ExitStack() as stack:
             serials = []
-            if target.usb:
-                stack.enter_context(self._virtual(target.board, target))
-                serials = [target.serial]
-            elif target.probe:
+            if wanted.usb:
+                stack.enter_context(self._virtual(wanted.board, wanted))
+                serials = [wanted.serial]
+            elif wanted.probe:
                 # One that is not here may be in the machine all the same: whoever listens at its plugs.
-                probe = stack.enter_context(taken(target.board, target.probe, target.wait, self._say))
+                probe = stack.enter_context(taken(wanted.board, wanted.probe, wanted.wait, self._say))
                 stack.enter_context(libvirt.lent(self._machine.records.name, filter_of(probe)))
                 serials = [probe.serial]
             for serial in serials:
@@ -104,15 +104,15 @@ class InMachine:
             yield
 
     @contextlib.contextmanager
-    def _virtual(self, board: Board, target: Target) -> Iterator[None]:
+    def _virtual(self, board: Board, wanted: Wanted) -> Iterator[None]:
         """Keep the virtual board in a process of this computer, its probe in a plug of the machine."""
-        assert target.usb
+        assert wanted.usb
         plug = next((each for each in self._machine.plugs if _is_free(each)), None)
         if plug is None:
             raise ConfigError("something is in every USB plug of the machine", "./inv vm.status names them")
         with tempfile.TemporaryDirectory(prefix="utvm-plug-") as logs:
-            usb = UsbProbe(target.usb, str(plug.port))
-            with start_virtual(board, Path(logs), serial=target.serial, usb=usb):
+            usb = UsbProbe(wanted.usb, str(plug.port))
+            with start_virtual(board, Path(logs), serial=wanted.serial, usb=usb):
                 yield
 
 

@@ -13,10 +13,10 @@ from utvm.environment import checkout
 from utvm.errors import ConfigError, ExitCode
 from utvm.hil.display import standard_output
 from utvm.hil.nightly import report
-from utvm.hil.nightly.course import PATIENCE, Course, not_run
 from utvm.hil.nightly.display import NightlyDisplay
 from utvm.hil.nightly.plan import Turn
 from utvm.hil.nightly.results import BoardResult, NightlyReport
+from utvm.hil.nightly.running import PATIENCE, RunningTurn, not_run
 from utvm.hil.report import new_run_id
 from utvm.process import end_undisturbed
 
@@ -84,28 +84,28 @@ def _run_all(
         display.ended(result)
 
     interrupted = False
-    waiting, running = list(turns), list[Course]()
+    waiting, running = list(turns), list[RunningTurn]()
     with contextlib.ExitStack() as stack:
         try:
             while waiting or running:
                 while waiting and len(running) < jobs:
-                    running.append(Course(waiting[0], folder / waiting[0].label, stack))
+                    running.append(RunningTurn(waiting[0], folder / waiting[0].label, stack))
                     del waiting[0]
-                for course in list(running):
-                    result = course.poll()
+                for begun in list(running):
+                    result = begun.poll()
                     if result is not None:
-                        running.remove(course)
+                        running.remove(begun)
                         ended(result)
                 time.sleep(_POLL)
         except KeyboardInterrupt:
             interrupted = True
             # All at once first: each takes a while to let go of its board.
-            for course in running:
-                course.interrupt()
+            for begun in running:
+                begun.interrupt()
             deadline = time.monotonic() + PATIENCE
-            for course in running:
-                if course.turn.label not in results:
-                    ended(course.interrupted(deadline))
+            for begun in running:
+                if begun.turn.label not in results:
+                    ended(begun.interrupted(deadline))
     for turn in turns:
         if turn.label not in results:
             ended(not_run(turn, "not run: the nightly run was interrupted before its turn"))

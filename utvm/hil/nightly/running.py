@@ -1,4 +1,4 @@
-"""The course of one board's turn: its health check, then its suites, each as ``./inv hil`` in its own process."""
+"""One board's turn while it runs: its health check, then its suites, each as ``./inv hil`` in its own process."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ HEALTH = "health"
 PATIENCE = 30.0
 
 
-class Course:
+class RunningTurn:
     """One board's turn while it runs; to be asked again and again by :meth:`poll`.
 
     Args:

@@ -1,4 +1,4 @@
-"""The room that a board has for a model's weights."""
+"""Where a board stores a model's weights, and whether there is room."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from utvm.errors import DoesNotFitError
 
 
 @dataclass(frozen=True)
-class Room:
+class Storage:
     """Where weights are stored.
 
     Attributes:
