@@ -18,6 +18,8 @@ LENIENT = ["-O1", "-std=gnu11", "-w"]
 
 # These need the absolute value of a float, which the stock backend refuses to print.
 REFUSED = ("abs", "cast_to_int8", "is_inf")
+# This asks whether indices are in range, which takes a variable that the stock backend does not write.
+CHECKED = "gather"
 
 
 # This has a schedule of the int8 compiler, with storage that the stock backend refuses; the reference kernels of
@@ -32,7 +34,7 @@ WIDENED = ("wrap_then_compare_int8", "wrap_then_shift_uint8")
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "case",
-    [case for case in OPERATOR_CASES if case.name not in (*REFUSED, SCHEDULED, SHORTENED, *WIDENED)],
+    [case for case in OPERATOR_CASES if case.name not in (*REFUSED, CHECKED, SCHEDULED, SHORTENED, *WIDENED)],
     ids=lambda case: case.name,
 )
 def test_operator_is_the_same_bit_for_bit(case: OperatorCase, tmp_path: Path) -> None:

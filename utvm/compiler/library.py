@@ -28,6 +28,9 @@ _ITEM_BYTES = {
 ELEMENT_TYPES = tuple(_ITEM_BYTES)
 """The element types a library can hold, as numpy names."""
 
+INDEX_OUT_OF_RANGE = -16
+"""What a model returns when its inputs select an element of a tensor that has none there."""
+
 MAX_TENSOR_BYTES = 1 << 26
 """No tensor may be larger: several times the memory of a large microcontroller, and safe on any host."""
 

@@ -14,7 +14,7 @@ from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes
 from utvm.session.explain import explain
 from utvm.session.fault import RECORD_SIZE, FaultRecord
-from utvm.session.running import RunResult
+from utvm.session.running import RunResult, refusal
 
 _TURN = "utvm_host_turn"
 _FAULT_STOP = "utvm_fault_stop"
@@ -99,7 +99,7 @@ class HostDriven:
             )
         self._runs = runs
         if status != 0:
-            raise BoardError(f"model {model} returned error code {status}")
+            raise refusal(model, status)
         outputs = tuple(
             self._read_tensor(self.firmware.output_address(library, number), tensor)
             for number, tensor in enumerate(library.outputs)

@@ -7,6 +7,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from utvm.compiler.library import INDEX_OUT_OF_RANGE
+from utvm.errors import BoardError
+
 
 @dataclass(frozen=True)
 class RunResult:
@@ -55,3 +58,9 @@ class Session(Protocol):
 
     def reset(self) -> None:
         """Reset the board and wait until its program can be asked; raises as :meth:`run`."""
+
+
+def refusal(model: str, status: int) -> BoardError:
+    """Return the error for a model that returned a code other than 0."""
+    known = {INDEX_OUT_OF_RANGE: "an index in its inputs is out of range: it selects what a tensor does not have"}
+    return BoardError(f"model {model} returned error code {status}", known.get(status, ""))

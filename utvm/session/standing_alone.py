@@ -11,7 +11,7 @@ from utvm.firmware import Firmware
 from utvm.session.explain import explain
 from utvm.session.fault import RECORD_SIZE, FaultRecord
 from utvm.session.reports import FaultReport, Report, ReportReader, ResultReport
-from utvm.session.running import RunResult
+from utvm.session.running import RunResult, refusal
 from utvm.session.transport import Transport
 
 _PATIENCE = 0.5  # Seconds of silence after which we look whether the board is still there.
@@ -127,7 +127,7 @@ def judge(report: Report, firmware: Firmware, unit: str) -> RunResult:
             "has another firmware been programmed meanwhile?",
         )
     if report.status != 0:
-        raise BoardError(f"model {library.name} returned error code {report.status}")
+        raise refusal(library.name, report.status)
     outputs = tuple(
         np.frombuffer(data, dtype=np.dtype(tensor.dtype)).reshape(tensor.shape)
         for data, tensor in zip(report.outputs, library.outputs, strict=True)

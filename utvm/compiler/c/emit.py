@@ -14,7 +14,7 @@ from utvm.compiler.c.description import Argument, describe
 from utvm.compiler.c.helpers import helper_definitions
 from utvm.compiler.c.literals import C_TYPES, literal
 from utvm.compiler.c.printer import ALIGNMENT, CFunction
-from utvm.compiler.library import Arena, Call, EntryPoint, Library, Tensor
+from utvm.compiler.library import INDEX_OUT_OF_RANGE, Arena, Call, EntryPoint, Library, Tensor
 from utvm.compiler.memory.plan import WORKSPACE_ALIGNMENT, Plan
 from utvm.compiler.memory.steps import Graph, Location, Step
 from utvm.templates import templates_of
@@ -49,6 +49,7 @@ class _Wrapper:
     operator: str
     arguments: tuple[str, ...]
     table: tuple[Argument, ...]
+    checked: bool
 
 
 def emit(
@@ -123,6 +124,7 @@ def _values(library: Library, graph: Graph, plan: Plan, operators: Mapping[str, 
             ["const void *const *inputs", "void *const *outputs", *(f"uint8_t *{region}" for region in regions)]
         ),
         "executor": library.executor,
+        "index_out_of_range": INDEX_OUT_OF_RANGE if any(each.checked for each in operators.values()) else 0,
         "alignment": ALIGNMENT,
         "operators": list(operators.values()),
         "helpers": helper_definitions(helpers),
@@ -169,6 +171,7 @@ def _wrapper(operator: CFunction, table: Sequence[Argument]) -> _Wrapper:
         operator.name,
         tuple(f"({c_type})tensors[{number}]" for number, c_type in enumerate(types)),
         tuple(table),
+        operator.checked,
     )
 
 
@@ -208,11 +211,13 @@ class _Calls:
         if operator.workspace_bytes:
             arguments.append(self._in_arena("workspace", index, 0))
         # Long calls are broken between arguments.
-        head = f"{operator.name}("
-        whole = f"{head}{', '.join(arguments)});"
-        if len(whole) + 4 <= _LINE:
-            return [whole]
-        return [head, *(f"    {argument}," for argument in arguments[:-1]), f"    {arguments[-1]});"]
+        head, tail = f"{operator.name}(", ");"
+        if operator.checked:
+            head, tail = f"if ({head}", ") != 0) {"
+        whole = f"{head}{', '.join(arguments)}{tail}"
+        lines = [head, *(f"    {argument}," for argument in arguments[:-1]), f"    {arguments[-1]}{tail}"]
+        call = [whole] if len(whole) + 4 <= _LINE else lines
+        return [*call, f"    return {self._name.upper()}_INDEX_OUT_OF_RANGE;", "}"] if operator.checked else call
 
     def _in_arena(self, kind: str, number: int, offset: int) -> str:
         placement = self._plan.placement(kind, number)

@@ -6,8 +6,12 @@ from typing import Any
 
 from utvm.compiler.c.helpers import is_helper
 from utvm.compiler.c.literals import C_TYPES, literal
+from utvm.compiler.schedule.bounds import WITHIN
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError
+
+OUTSIDE = "outside"
+"""The variable in which a helper notes that an index was out of range."""
 
 _POSTFIX, _UNARY, _CONDITIONAL = 15, 14, 3
 _ARITHMETIC = {"Mul": ("*", 13), "Div": ("/", 13), "Mod": ("%", 13), "Add": ("+", 12), "Sub": ("-", 12)}
@@ -160,10 +164,13 @@ class ExpressionPrinter:
         if name in ("call_pure_extern", "call_extern"):
             printed = [self.print(argument) for argument in arguments[1:]]
             function = str(arguments[0].value)
+            texts = [item.text for item in printed]
             if is_helper(function):
                 self.helpers.add(function)
+            if function.startswith(f"{WITHIN}_"):
+                texts.append(f"&{OUTSIDE}")
             return Text(
-                f"{function}({', '.join(item.text for item in printed)})",
+                f"{function}({', '.join(texts)})",
                 is_data=any(item.is_data for item in printed),
             )
         if name in _MATH_CALLS:

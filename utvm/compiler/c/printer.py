@@ -2,17 +2,19 @@
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
 from tvm import ir
 
-from utvm.compiler.c.expression import ExpressionPrinter
+from utvm.compiler.c.expression import OUTSIDE, ExpressionPrinter
 from utvm.compiler.c.helpers import is_helper
 from utvm.compiler.c.literals import C_TYPES
 from utvm.compiler.library import item_bytes
 from utvm.compiler.names import Scope
+from utvm.compiler.schedule.bounds import CHECKED
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError
 
@@ -37,6 +39,8 @@ class CFunction:
         workspace_bytes: bytes of scratch memory its last parameter must point to; 0 means there is no such
             parameter.
         helpers: names of the helper functions it calls.
+        checked: whether it returns an ``int32_t``, 1 if an index in its inputs was out of range, else 0; any other
+            returns nothing.
     """
 
     name: str
@@ -44,6 +48,7 @@ class CFunction:
     definition: str
     workspace_bytes: int
     helpers: frozenset[str]
+    checked: bool
 
 
 def print_function(name: str, function: Any) -> CFunction:
@@ -62,8 +67,8 @@ def print_function(name: str, function: Any) -> CFunction:
 class _Names:
     """C names of variables and buffers, which TIRx tells apart by identity and not by name."""
 
-    def __init__(self) -> None:
-        self._scope = Scope([_WORKSPACE])
+    def __init__(self, taken: Sequence[str]) -> None:
+        self._scope = Scope(taken)
         self._given: dict[int, str] = {}
         self._claimed: list[str] = []
 
@@ -94,7 +99,8 @@ class _Names:
 class _FunctionPrinter:
     def __init__(self, function: Any) -> None:
         self._function = function
-        self._names = _Names()
+        self._checked = bool(function.attrs and CHECKED in function.attrs)
+        self._names = _Names([_WORKSPACE, OUTSIDE] if self._checked else [_WORKSPACE])
         self._expressions = ExpressionPrinter(self._names.of, self._touch)
         self._lines: list[str] = []
         self._depth = 1
@@ -120,16 +126,21 @@ class _FunctionPrinter:
         if self._workspace_bytes:
             declared.append(f"uint8_t *restrict {_WORKSPACE}")
         unused = [f"    (void){text};" for text in parameters if text not in self._touched]
-        prototype = f"void {name}({', '.join(declared)})"
+        head = f"{'int32_t' if self._checked else 'void'} {name}("
+        prototype = f"{head}{', '.join(declared)})"
         if len(prototype) > _LINE:
-            prototype = f"void {name}(\n    " + ",\n    ".join(declared) + ")"
-        body = "\n".join(unused + self._lines)
+            prototype = f"{head}\n    " + ",\n    ".join(declared) + ")"
+        lines = unused + self._lines
+        if self._checked:
+            lines = [f"    int32_t {OUTSIDE} = 0;", *lines, f"    return {OUTSIDE};"]
+        body = "\n".join(lines)
         return CFunction(
             name,
             prototype,
             f"{prototype}\n{{\n{body}\n}}\n",
             self._workspace_bytes,
             frozenset(self._expressions.helpers),
+            self._checked,
         )
 
     def _sharing(self) -> list[bool]:

@@ -7,6 +7,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from utvm.compiler.schedule.bounds import with_checked_indices
 from utvm.compiler.schedule.loops import schedule
 from utvm.compiler.tvm_types import element_type
 
@@ -74,8 +75,21 @@ def _reads_elements(expression: Any) -> bool:
     return bool(loads)
 
 
+def _with_whole_tensors(function: Any) -> Any:
+    """Let each tensor begin where its pointer points to: some of TVM's operators leave that open."""
+    offsets = {hash(each.elem_offset) for each in function.params if isinstance(each.elem_offset, tvm.ir.Var)}
+    if not offsets:
+        return function
+
+    def begin(variable: Any) -> Any:
+        return tirx.const(0, element_type(variable)) if hash(variable) in offsets else variable
+
+    return tvm_ffi.structural_map(function, (tvm.ir.Var, begin), order="post")
+
+
 def _arranged(function: Any) -> Any:
     """Schedule a function that does not come scheduled by its maker."""
+    function = _with_whole_tensors(function)
     return function if function.attrs and "utvm.operator" in function.attrs else schedule(function)
 
 
@@ -90,7 +104,7 @@ def lower(functions: Mapping[str, Any]) -> dict[str, Any]:
         of C functions. In the order of the argument.
     """
     scheduled = {
-        name: _arranged(function).with_attr({"global_symbol": name, "target": C_TARGET})
+        name: with_checked_indices(_arranged(function)).with_attr({"global_symbol": name, "target": C_TARGET})
         for name, function in functions.items()
     }
     module = _passes()(tvm.IRModule(scheduled))

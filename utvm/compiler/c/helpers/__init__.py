@@ -34,7 +34,7 @@ _BODIES = {
 def is_helper(name: str) -> bool:
     """Return whether a C function is one of the helpers."""
     operation, _, dtype = name.partition("_")
-    return (operation in _BODIES and dtype in C_TYPES) or name in _files()
+    return (operation in (*_BODIES, "within") and dtype in C_TYPES) or name in _files()
 
 
 def helper_definitions(names: Iterable[str]) -> list[str]:
@@ -66,8 +66,24 @@ def _files() -> dict[str, str]:
 def _typed_definition(name: str) -> str:
     operation, dtype = name.split("_")
     c_type = C_TYPES[dtype]
+    if operation == "within":
+        return _within_definition(name, c_type, dtype in _SIGNED)
     if operation in ("floordiv", "floormod") and dtype not in _SIGNED:
         body = f"return ({c_type})(a {'/' if operation == 'floordiv' else '%'} b);"
     else:
         body = _BODIES[operation].format(t=c_type, u=_UNSIGNED_OF.get(dtype, c_type))
     return f"static inline {c_type} {name}({c_type} a, {c_type} b)\n{{\n    {body}\n}}\n"
+
+
+def _within_definition(name: str, c_type: str, signed: bool) -> str:
+    test = "index < 0 || index >= extent" if signed else "index >= extent"
+    return f"""/* Returns the index, or 0 for one that is out of range, and notes that. */
+static inline {c_type} {name}({c_type} index, {c_type} extent, int32_t *outside)
+{{
+    if ({test}) {{
+        *outside = 1;
+        return 0;
+    }}
+    return index;
+}}
+"""

@@ -34,6 +34,12 @@
 {% endfor %}
 {% endfor %}
 {% endif %}
+{% if index_out_of_range %}
+
+/* What {{ name }}_run returns when an input, or what was computed from it, selects an element of a tensor that has none
+ * there. Nothing outside of the model's memory was touched; the outputs mean nothing. */
+#define {{ name | upper }}_INDEX_OUT_OF_RANGE ({{ index_out_of_range }})
+{% endif %}
 
 #ifdef __cplusplus
 extern "C" {
@@ -47,7 +53,7 @@ extern "C" {
  * {{ arena.region }} points to {{ name | upper }}_{{ arena.region | upper }}_BYTES bytes at a multiple of {{ alignment }}.
 {% endfor %}
  *
- * Returns 0{% if executor == "graph" %}, or a negative code of {{ name }}_graph_executor.h{% endif %}. */
+ * Returns 0{% if index_out_of_range %}{{ "," if executor == "graph" else " or" }} {{ name | upper }}_INDEX_OUT_OF_RANGE{% endif %}{% if executor == "graph" %}, or a negative code of {{ name }}_graph_executor.h{% endif %}. */
 int32_t {{ name }}_run({{ parameters }});
 
 #ifdef __cplusplus

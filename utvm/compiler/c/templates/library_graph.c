@@ -16,9 +16,15 @@ static const {{ constant.c_type }} {{ constant.name }}[{{ constant.elements }}] 
 {% for wrapper in wrappers %}
 static int32_t call_{{ loop.index0 }}(void *const *tensors)
 {
+{% if wrapper.checked %}
+    const int32_t outside = {{ wrapper.operator }}(
+        {{ wrapper.arguments | join(",\n        ") }});
+    return (outside != 0) ? {{ name | upper }}_INDEX_OUT_OF_RANGE : 0;
+{% else %}
     {{ wrapper.operator }}(
         {{ wrapper.arguments | join(",\n        ") }});
     return 0;
+{% endif %}
 }
 
 static const {{ name }}_graph_argument_t arguments_{{ loop.index0 }}[{{ wrapper.table | length }}] = {

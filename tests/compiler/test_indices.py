@@ -1,0 +1,229 @@
+"""An index out of range in a model's input is a defined error, and no memory but the model's is touched.
+
+The address sanitizer watches each tensor, the working memory and the model's constants.
+"""
+
+import struct
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from host_library import FLAGS, write_sources
+from onnx import TensorProto, helper, numpy_helper
+from tvm import relax
+
+from hil_tests.operator_cases import OPERATOR_CASES
+from models.tflite_writer import Builder
+from utvm.compiler import Library, Model, compile_model, from_onnx, from_relax, from_tflite
+from utvm.compiler.library import INDEX_OUT_OF_RANGE
+from utvm.errors import CompileError
+from utvm.process import run
+
+Array = npt.NDArray[Any]
+_KINDS = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "int64": TensorProto.INT64,
+          "int8": TensorProto.INT8}  # fmt: skip
+ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
+BYTES = np.arange(12, dtype=np.int8).reshape(4, 3)
+
+# Runs a model once for each set of inputs on standard input; prints what it returned and its outputs.
+_MAIN = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "m.h"
+
+int main(void)
+{
+    const size_t in[] = {%(inputs)s}, out[] = {%(outputs)s};
+    enum {INPUTS = sizeof in / sizeof *in, OUTPUTS = sizeof out / sizeof *out};
+    for (;;) {
+        void *inputs[INPUTS], *outputs[OUTPUTS];
+        uint8_t *arena = malloc(%(arena)s);
+        for (size_t i = 0; i < INPUTS; i++) {
+            inputs[i] = malloc(in[i]);
+            if (fread(inputs[i], 1, in[i], stdin) != in[i]) return 0;
+        }
+        for (size_t i = 0; i < OUTPUTS; i++) outputs[i] = calloc(1, out[i]);
+        const int32_t status = m_run((const void *const *)inputs, outputs, arena);
+        fwrite(&status, sizeof status, 1, stdout);
+        for (size_t i = 0; i < OUTPUTS; i++) { fwrite(outputs[i], 1, out[i], stdout); free(outputs[i]); }
+        for (size_t i = 0; i < INPUTS; i++) free(inputs[i]);
+        free(arena);
+    }
+}
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model whose second input holds indices; ``golden`` computes it from inputs that are in range."""
+
+    model: Callable[[], Model]
+    inputs: tuple[Array, ...]
+    golden: Callable[..., Array]
+    extent: int
+    negative: bool = True
+
+
+def onnx_model(operator: str, inputs: Sequence[Array], shape: Sequence[int], **attributes: Any) -> Model:
+    names = [f"in{number}" for number in range(len(inputs))]
+    values = [
+        helper.make_tensor_value_info(name, _KINDS[str(array.dtype)], array.shape)
+        for name, array in zip(names, inputs, strict=True)
+    ]
+    result = helper.make_tensor_value_info("out", _KINDS[str(inputs[0].dtype)], shape)
+    node = helper.make_node(operator, names, ["out"], **attributes)
+    graph = helper.make_graph([node], "g", values, [result])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return from_onnx(proto.SerializeToString(), "m")
+
+
+def onnx_case(
+    operator: str, inputs: tuple[Array, ...], golden: Callable[..., Array], extent: int, **attributes: Any
+) -> Case:
+    shape = golden(*inputs).shape
+    return Case(lambda: onnx_model(operator, inputs, shape, **attributes), inputs, golden, extent)
+
+
+def embedded() -> Model:
+    """Make a table of the model's own, selected from by an input, as an embedding is."""
+    value = helper.make_tensor_value_info("i", TensorProto.INT64, [2])
+    first = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])
+    nodes = [helper.make_node("Gather", ["t", "i"], ["g"]), helper.make_node("Add", ["g", "x"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [first, value], [result], [numpy_helper.from_array(ROWS, "t")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return from_onnx(proto.SerializeToString(), "m")
+
+
+def tflite_case(operator: str, x: Array, indices: Array, golden: Callable[..., Array], **options: Any) -> Case:
+    scale = {"scale": 0.05, "zero_point": -3} if x.dtype == np.int8 else {}
+
+    def model() -> Model:
+        builder = Builder()
+        builder.tensor("x", x.shape, str(x.dtype), **scale)
+        builder.tensor("i", indices.shape, "int32")
+        builder.tensor("y", golden(x, indices).shape, str(x.dtype), **scale)
+        builder.operator(operator, ["x", "i"], ["y"], **options)
+        return from_tflite(builder.finish(["x", "i"], ["y"]), "m")
+
+    return Case(model, (x, indices), golden, x.shape[0], negative=False)
+
+
+def relax_case(operator: Callable[..., Any], golden: Callable[..., Array], indices: Array) -> Case:
+    """Make a case of an operator that PyTorch's models are read as."""
+
+    def model() -> Model:
+        builder = relax.BlockBuilder()
+        x = relax.Var("x", relax.TensorType(ROWS.shape, "float32"))
+        i = relax.Var("i", relax.TensorType(indices.shape, str(indices.dtype)))
+        with builder.function("main", [x, i]):
+            with builder.dataflow():
+                result = builder.emit_output(operator(x, i))
+            builder.emit_func_output(result)
+        return from_relax(builder.get(), "m")
+
+    return Case(model, (ROWS, indices), golden, 4, negative=False)
+
+
+def scattered(x: Array, i: Array, updates: Array) -> Array:
+    result = x.copy()
+    result[i[:, 0]] = updates
+    return result
+
+
+I64, I32 = np.array([2, 1]), np.array([3, 0], np.int32)
+CASES = {
+    "gather": onnx_case("Gather", (ROWS, I64), lambda x, i: x[i], 4, axis=0),
+    "gather of columns, int32": onnx_case("Gather", (ROWS, I32 % 3), lambda x, i: x[:, i], 3, axis=1),
+    "gather int8": onnx_case("Gather", (BYTES, I64), lambda x, i: x[i], 4, axis=0),
+    "embedding": Case(embedded, (np.ones((2, 3), np.float32), I64), lambda x, i: ROWS[i] + x, 4),
+    "gather elements": onnx_case("GatherElements", (ROWS, np.array([[0, 1, 3]])),
+                                 lambda x, i: np.take_along_axis(x, i, 0), 4, axis=0),
+    "gather nd": onnx_case("GatherND", (ROWS, np.array([[3, 0], [1, 2]])), lambda x, i: x[i[:, 0], i[:, 1]], 4),
+    "scatter nd": onnx_case("ScatterND", (ROWS, I64.reshape(2, 1), -ROWS[:2]), scattered, 4),
+    "tflite gather": tflite_case("GATHER", ROWS, I32, lambda x, i: x[i], axis=0),
+    "tflite gather int8": tflite_case("GATHER", BYTES, I32, lambda x, i: x[i], axis=0),
+    "relax take": relax_case(lambda x, i: relax.op.take(x, i, axis=0), lambda x, i: x[i], I64),
+    "relax index": relax_case(lambda x, i: relax.op.index_tensor(x, [i]), lambda x, i: x[i], I64),
+    "relax gather": relax_case(lambda x, i: relax.op.gather_elements(x, i, axis=0),
+                               lambda x, i: np.take_along_axis(x, i, 0), np.array([[0, 1, 3]])),
+}  # fmt: skip
+
+
+def hostile(case: Case) -> list[Array]:
+    """Return indices of which one, each time another one, is out of range."""
+    indices = case.inputs[1]
+    limits = np.iinfo(indices.dtype)
+    lowest = -case.extent - 1 if case.negative else -1
+    bad = [case.extent, lowest, limits.max, limits.min, limits.max // 4, 1 << 20, -(1 << 20)]
+    found = []
+    for number, value in enumerate(bad):
+        changed = indices.copy()
+        changed.reshape(-1)[number % (1 if indices.shape[-1] == 2 and indices.ndim == 2 else indices.size)] = value
+        found.append(changed)
+    return found
+
+
+def ran(library: Library, folder: Path, runs: Sequence[Sequence[Array]]) -> list[tuple[int, bytes]]:
+    """Run a library under the sanitizers; return of each run what it returned and the bytes of its output."""
+    sizes = {
+        "inputs": ", ".join(str(tensor.size_bytes) for tensor in library.inputs),
+        "outputs": ", ".join(str(tensor.size_bytes) for tensor in library.outputs),
+        "arena": library.arenas[0].size_bytes,
+    }
+    (folder / "main.c").write_text(_MAIN % sizes, encoding="utf-8")
+    files = write_sources(library, folder)
+    sanitize = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    run(["gcc", *FLAGS, *sanitize, "-o", folder / "m", folder / "main.c", *files, "-lm"])
+    sent = b"".join(array.tobytes() for arrays in runs for array in arrays)
+    # The program ends in the middle of a run.
+    options = {"ASAN_OPTIONS": "detect_leaks=0"}
+    done = subprocess.run([folder / "m"], input=sent, env=options, capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    (output,) = library.outputs
+    each = struct.Struct(f"<i{output.size_bytes}s")
+    assert len(done.stdout) == len(runs) * each.size
+    return list(each.iter_unpack(done.stdout))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_an_index_out_of_range_is_an_error_and_reads_nothing(case: Case, tmp_path: Path) -> None:
+    first, indices, *rest = case.inputs
+    library = compile_model(case.model(), name="m")
+    runs = [(first, each, *rest) for each in (indices, *hostile(case), indices)]
+    good, *bad, again = ran(library, tmp_path, runs)
+    answer = case.golden(*case.inputs)
+    assert good == again == (0, answer.tobytes())
+    assert [status for status, _ in bad] == [INDEX_OUT_OF_RANGE] * len(bad)
+
+
+def test_a_description_of_the_graph_says_it_too(tmp_path: Path) -> None:
+    case = CASES["gather"]
+    library = compile_model(case.model(), name="m", executor="graph")
+    good, bad = ran(library, tmp_path, [case.inputs, (ROWS, np.array([4, 0]))])
+    assert good == (0, case.golden(*case.inputs).tobytes())
+    assert bad[0] == INDEX_OUT_OF_RANGE
+    assert "M_INDEX_OUT_OF_RANGE (-16)" in library.sources["m.h"]
+
+
+def test_operators_without_such_indices_have_no_check() -> None:
+    for case in OPERATOR_CASES:
+        if case.name in ("add_broadcast", "resize_nearest", "pad", "slice", "where", "argmax", "conv2d_int8"):
+            text = "".join(compile_model(case.model(), name="m").sources.values())
+            assert "OUT_OF_RANGE" not in text and "within_" not in text
+
+
+@pytest.mark.parametrize("operator", ["GATHER_ND", "EMBEDDING_LOOKUP"])
+def test_what_tensorflow_lite_selects_by_otherwise_is_refused(operator: str) -> None:
+    with pytest.raises(CompileError, match=f"not supported: {operator}"):
+        compile_model(tflite_case(operator, ROWS, I32, lambda x, i: x[i]).model())
+
+
+def test_a_slice_that_starts_where_an_input_says_is_refused() -> None:
+    with pytest.raises(CompileError, match="not a tensor of known shape"):
+        compile_model(onnx_model("Slice", (ROWS, np.array([1]), np.array([2])), (1, 3)))
