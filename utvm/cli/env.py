@@ -5,11 +5,12 @@ from pathlib import Path
 
 from invoke.context import Context
 from rich.markup import escape
+from rich.table import Table
 
 from utvm.cli import task
 from utvm.cli.choices import MirrorChoice
 from utvm.cli.output import OUT
-from utvm.errors import ConfigError
+from utvm.errors import ConfigError, ExitCode
 from utvm.files import check_folder, write_whole
 from utvm.paths import ROOT
 
@@ -61,6 +62,33 @@ def verify(_: Context, source: MirrorChoice) -> None:
         f"{len(locked.machine_packages)} package files, {size // _MB} MB, have the SHA-256 that the locks say"
     )
     OUT.print(f"environment {locked.digest}")
+
+
+@task(
+    help={
+        "advisories": "a folder with OSV's export (osv) and the Debian security tracker's data (debian.json)",
+        "max_age": "days after which such data are too old (default: 7)",
+    }
+)
+def audit(_: Context, advisories: str, max_age: int = 7) -> ExitCode:
+    """Hold every locked package against advisories at hand; exit code 1 if one applies. Uses no network."""
+    from utvm.environment.advisories.audit import audit as held_against
+    from utvm.environment.locked import load_locked
+
+    if max_age < 0:
+        raise ConfigError(f"--max-age is {max_age}", "give days: 0 or more")
+    with OUT.status("reading advisories"):
+        audited = held_against(load_locked(), Path(advisories), max_age)
+    table = Table("", "package", "version", "advisory", "fixed in", box=None)
+    for each in audited.findings:
+        row = (each.kind, each.package, each.version, each.advisory, each.fixed or "-")
+        table.add_row(*map(escape, row))
+    if audited.findings:
+        OUT.print(table)
+    for line in audited.looked_at:
+        OUT.print(escape(line))
+    OUT.print(f"{len(audited.findings)} known" if audited.findings else "nothing known applies")
+    return ExitCode.FAILED if audited.findings else ExitCode.PASSED
 
 
 @task(

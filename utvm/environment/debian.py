@@ -27,7 +27,10 @@ _REMAKE = "./inv env.lock makes it"
 
 
 class DebianPackage(Record):
-    """One package file: ``file`` is its place in ``archive``, a folder of a Debian mirror."""
+    """One package file: ``file`` is its place in ``archive``, a folder of a Debian mirror.
+
+    ``source`` is the name and version of the source package, where they do not follow from the others.
+    """
 
     name: str
     version: str
@@ -36,6 +39,16 @@ class DebianPackage(Record):
     file: str
     size: int = Field(gt=0)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    source: str = Field(default="", pattern=r"^(\S+ \S+)?$")
+
+    @property
+    def made_from(self) -> tuple[str, str]:
+        """Name and version of the source package."""
+        if self.source:
+            name, _, version = self.source.partition(" ")
+            return name, version
+        # A mirror keeps packages in folders called after their sources; +b is for those that were only built anew.
+        return self.file.split("/")[-2], re.sub(r"\+b\d+$", "", self.version)
 
 
 class DebianLock(Record):
@@ -67,7 +80,9 @@ def load_lock(path: Path = LOCK) -> DebianLock:
 def write_lock(lock: DebianLock, path: Path) -> None:
     """Write a lock: JSON, a package a line, so that version control shows which ones change."""
     lists = "".join(
-        f',\n "{name}": [\n' + ",\n".join(f"  {json.dumps(one.model_dump())}" for one in packages) + "\n ]"
+        f',\n "{name}": [\n'
+        + ",\n".join(f"  {json.dumps(one.model_dump(exclude_defaults=True))}" for one in packages)
+        + "\n ]"
         for name, packages in (("packages", lock.packages), ("machine", lock.machine))
         if packages
     )
@@ -211,13 +226,15 @@ def _places(uris: str, bases: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def _stanzas(shown: str) -> Iterator[tuple[dict[str, str], str]]:
     for block in shown.split("\n\n"):
-        stanza = dict(re.findall(r"^(Package|Version|Architecture|Filename|Size|SHA256): (.*)$", block, re.M))
+        stanza = dict(
+            re.findall(r"^(Package|Source|Version|Architecture|Filename|Size|SHA256): (.*)$", block, re.M)
+        )
         if stanza:
             yield stanza, stanza["Filename"]
 
 
 def _package(stanza: Mapping[str, str], archives: Mapping[str, str]) -> DebianPackage:
-    return DebianPackage(
+    package = DebianPackage(
         name=stanza["Package"],
         version=stanza["Version"],
         architecture=stanza["Architecture"],
@@ -226,6 +243,21 @@ def _package(stanza: Mapping[str, str], archives: Mapping[str, str]) -> DebianPa
         size=int(stanza["Size"]),
         sha256=stanza["SHA256"],
     )
+    return package.model_copy(update={"source": _source(package, stanza.get("Source", package.name))})
+
+
+def _source(package: DebianPackage, said: str) -> str:
+    """Return what a package is made from, where it does not follow from its name and version.
+
+    Args:
+        said: its index's field ``Source``: a name, and a version in brackets where it is another than its own.
+    """
+    name, _, version = said.partition(" ")
+    made_from = name, version.strip("()") or package.version
+    # What is signed (the kernel) is repackaged, with the version of what was signed; faults are its source's.
+    if signed := re.fullmatch(r"(.+)-signed-[^-]+", name):
+        made_from = signed[1], package.version
+    return "" if package.made_from == made_from else " ".join(made_from)
 
 
 def _newest_index(root: Path) -> datetime.datetime:

@@ -91,7 +91,7 @@ class Layers:
         locked = self._locked
         key = content_key(
             locked.debian.date.isoformat(),
-            *(package.model_dump_json() for package in packages),
+            *(package.model_dump_json(exclude={"source"}) for package in packages),
             *dpkg_filters(locked.recipe.debian),
             json.dumps(dataclasses.asdict(shape)),
             _program("layer.py"),
