@@ -36,7 +36,10 @@ def load_yaml(path: Path, record: type[RecordT], hint: str = "", **given: object
         raise ConfigError(f"{path}: is not UTF-8 text", hint) from error
     try:
         content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except RecursionError as error:
+        raise ConfigError(f"{path}: is nested too deeply", hint) from error
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError) as error:
+        # PyYAML lets through what Python says of a date or a number that there is not.
         raise ConfigError(f"{path}: is not valid YAML: {' '.join(str(error).split())}", hint) from error
     if not isinstance(content, dict):
         found = "nothing" if content is None else type(content).__name__

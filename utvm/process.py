@@ -95,6 +95,8 @@ def run(
         )
     except FileNotFoundError as cause:
         raise error(f"{words[0]} is not installed", "run ./inv doctor to see what is missing") from cause
+    except OSError as cause:
+        raise error(f"{words[0]} cannot be started: {cause.strerror or cause}", hint) from cause
     except subprocess.TimeoutExpired as cause:
         raise error(f"{words[0]} did not end within {timeout:g} s", hint) from cause
     if done.returncode != 0:
@@ -260,6 +262,8 @@ class _Owned:
             raise self._error(
                 f"{self._command[0]} is not installed", "run ./inv doctor to see what is missing"
             ) from cause
+        except OSError as cause:
+            raise self._error(f"{self.name} cannot be started: {cause.strerror or cause}") from cause
         _LOG.info("%s is process %d: %s", self.name, self.pid, _Spoken(self._command))
 
 

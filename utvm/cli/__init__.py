@@ -21,6 +21,7 @@ from invoke.tasks import task as invoke_task
 
 from utvm import options
 from utvm.choice import BoardFolders
+from utvm.cli.scarcity import explained
 from utvm.errors import ExitCode, UtvmError
 from utvm.process import interrupted
 
@@ -73,7 +74,7 @@ def task(
                     *args, **own | {name: options.made(each, kwargs) for name, each in choices.items()}
                 )
             except (Exception, KeyboardInterrupt) as error:
-                raise _end_of(error) from None
+                raise end_of(error) from None
             if code:
                 raise Exit(code=int(code))
 
@@ -88,9 +89,11 @@ def task(
     return decorate
 
 
-def _end_of(error: BaseException) -> Exit:
+def end_of(error: BaseException) -> Exit:
     """Return how a command ends that ended with an error: what is printed, and the exit code."""
     infrastructure = int(ExitCode.INFRASTRUCTURE)
+    if not isinstance(error, UtvmError):
+        error = explained(error) or error
     if isinstance(error, UtvmError):
         if "--debug" in sys.argv or "-d" in sys.argv:
             traceback.print_exception(error)

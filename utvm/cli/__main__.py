@@ -9,6 +9,7 @@ from invoke.program import Program
 
 import utvm
 from utvm import log
+from utvm.cli import end_of
 from utvm.errors import ConfigError, ExitCode
 from utvm.process import end_in_order_on_signals, end_undisturbed
 
@@ -47,14 +48,17 @@ def _usage(error: Exception) -> Exit:
     return Exit(f"error: {error}\n  hint: ./inv --list shows the commands", int(ExitCode.USAGE))
 
 
-def main() -> None:
+def _run() -> None:
     sys.path.insert(0, str(Path(utvm.__file__).parent.parent))
     tasks = __import__("tasks")
-    program = _Inv(name="inv", binary="inv", namespace=tasks.namespace, version=utvm.__version__)
+    _Inv(name="inv", binary="inv", namespace=tasks.namespace, version=utvm.__version__).run()
+
+
+def main() -> None:
     end_in_order_on_signals()
     try:
         try:
-            program.run()
+            _run()
         finally:
             end_undisturbed()
     except (SystemExit, KeyboardInterrupt) as end:
@@ -63,6 +67,10 @@ def main() -> None:
             print("interrupted", file=sys.stderr)
             sys.exit(int(ExitCode.INFRASTRUCTURE))
         raise
+    except Exception as error:  # before a command has begun: too few files, too little memory
+        how = end_of(error)
+        print(how.message, file=sys.stderr)
+        sys.exit(how.code)
 
 
 if __name__ == "__main__":

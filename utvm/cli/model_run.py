@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import tempfile
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -152,7 +151,9 @@ def read_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
             return {"": content} if isinstance(content, np.ndarray) else dict(content)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except MemoryError as error:
+        raise ConfigError(f"{path}: says that it holds more than there is memory for") from error
+    except Exception as error:  # whatever numpy, zipfile and zlib make of a header that is none
         raise ConfigError(
             f"{path}: is not a .npy or .npz file", "numpy.save and numpy.savez write them"
         ) from error

@@ -96,6 +96,10 @@ class Course:
             if self._environment is None:
                 pytest.exit(f"error: {error}", returncode=int(error.exit_code))
             self._trouble = str(error)
+        except OSError as error:
+            if self._environment is None:
+                pytest.exit(f"error: a run cannot begin: {error}", returncode=int(ExitCode.INFRASTRUCTURE))
+            self._trouble = f"a run cannot begin: {error}"
         self._say_which_board()
 
     def pytest_exception_interact(

@@ -65,16 +65,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Read the board's data and take over what pytest prints."""
-    option = config.option
     try:
-        if folders := options.made(BoardFolders, vars(option)).board_path:
-            boards.search_also(folders)
-        choice = options.made(BoardChoice, vars(option))
-        if not choice.board:
-            raise ConfigError("--board is missing", f"boards: {', '.join(boards.names())}")
-        board = boards.load(choice.board)
+        _configure(config)
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from error
+    except OSError as error:
+        # Too few files may be open, for example. Nothing has begun.
+        pytest.exit(f"error: a run cannot begin: {error}", returncode=int(ExitCode.INFRASTRUCTURE))
+
+
+def _configure(config: pytest.Config) -> None:
+    option = config.option
+    if folders := options.made(BoardFolders, vars(option)).board_path:
+        boards.search_also(folders)
+    choice = options.made(BoardChoice, vars(option))
+    if not choice.board:
+        raise ConfigError("--board is missing", f"boards: {', '.join(boards.names())}")
+    board = boards.load(choice.board)
     config.stash[_BOARD] = board
     config.addinivalue_line("markers", "needs(capability): what a board must have for the test, or it is skipped")
     if option.collectonly or option.showfixtures or option.show_fixtures_per_test:
@@ -99,11 +106,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def _begin_log(config: pytest.Config, folder: Path) -> None:
     """Keep the run's log, and show what the environment asks for. Pytest's own options for logs see it too."""
     kept = contextlib.ExitStack()
-    try:
-        log.begin("", "")
-        kept.enter_context(log.kept_in(log_folder(folder)))
-    except ConfigError as error:
-        raise pytest.UsageError(str(error)) from error
+    log.begin("", "")
+    kept.enter_context(log.kept_in(log_folder(folder)))
     config.add_cleanup(kept.close)
 
 
