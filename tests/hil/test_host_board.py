@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hil.running import Runner
 from utvm.toolchain import ROOT
 
 
@@ -66,3 +67,31 @@ def test_a_process_is_neither_virtual_nor_plugged_in() -> None:
     )
     assert done.returncode == 2
     assert "host is a process" in done.stderr
+
+
+_STRUCK = """
+import signal
+import threading
+import numpy as np
+import psutil
+from hil_tests.programs import handwritten
+
+def _strike(program):
+    while program.cpu_times().user < 0.1:
+        pass
+    program.send_signal(signal.SIGSEGV)
+
+def test_is_struck(session, firmware):
+    body = "  volatile int32_t go = 1;\\n  while (go) {\\n    y[0] = x[0];\\n  }\\n  return 0;"
+    running = session(firmware([handwritten("endless", body)]))
+    (program,) = psutil.Process().children()
+    threading.Thread(target=_strike, args=(program,)).start()
+    running.run("endless", [np.zeros(4, np.int32)])
+"""
+
+
+@pytest.mark.slow
+def test_a_signal_of_somebody_else_s_is_no_fault_of_the_program(run_suite: Runner) -> None:
+    done = run_suite(_STRUCK, options=("--board=host",), fake=False)
+    assert done.exit_code == 3, done.stdout + done.stderr
+    assert done.outcomes == {"test_is_struck": "infrastructure"}, done.messages

@@ -39,7 +39,12 @@ const uint8_t *utvm_fault_stack(uint32_t *bytes) {
 
 static void take_signal(int number, siginfo_t *information, void *context) {
   const int most = (int)(sizeof places / sizeof places[0]) - 1;
-  (void)information;
+  if ((information->si_code <= 0) && (information->si_pid != getpid())) {
+    /* Somebody else's signal says nothing of the program: it ends the process, as it would any other. */
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
+    return;
+  }
   utvm_fault_begin();
   places[0] = (void *)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
   places_bytes = (uint32_t)(1 + backtrace(&places[1], most)) * (uint32_t)sizeof places[0];
