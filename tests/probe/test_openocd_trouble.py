@@ -127,6 +127,8 @@ def test_openocd_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 class DeadBoard:
     """A board whose debug port answers and whose memory does not."""
 
+    volts = 3.3
+
     def read(self, address: int, size: int) -> bytes:
         raise BusError(address)
 
