@@ -128,6 +128,7 @@ class DeadBoard:
     """A board whose debug port answers and whose memory does not."""
 
     volts = 3.3
+    powered = True
 
     def read(self, address: int, size: int) -> bytes:
         raise BusError(address)
