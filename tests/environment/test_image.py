@@ -12,6 +12,7 @@ import pytest
 from tests.environment.lock_maker import deb, debian_lock, wheel
 from utvm.environment.image import Image, write_archive, write_image
 from utvm.environment.layer import Layer
+from utvm.environment.licences import Terms
 from utvm.environment.sbom import bill_of_materials
 
 
@@ -85,7 +86,10 @@ def test_older_engines_find_the_same_image(image: Image) -> None:
 def test_a_bill_names_every_package_by_its_hash() -> None:
     lock = debian_lock(deb("libstdc++6", "12.2.0-14+deb12u1"), deb("perl", "5:1~rc1"))
     wheels = [wheel("idna", "3.20")]
-    bill = json.loads(bill_of_materials(lock, wheels, "d" * 64))
+    terms = dict.fromkeys((package.sha256 for package in (*lock.packages, *wheels)), Terms("MIT OR Zlib"))
+    terms[lock.packages[0].sha256] = Terms(names=("ad-hoc",), reason="SPDX has no such name")
+    terms[lock.packages[1].sha256] = Terms(reason="it has no copyright file")
+    bill = json.loads(bill_of_materials(lock, wheels, "d" * 64, terms))
     assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.5", 1)
     assert bill["metadata"]["timestamp"] == "2026-01-01T12:00:00Z"
     parts = {part["name"]: part for part in bill["components"]}
@@ -96,4 +100,9 @@ def test_a_bill_names_every_package_by_its_hash() -> None:
     for package in (*lock.packages, *wheels):
         assert parts[package.name]["hashes"] == [{"alg": "SHA-256", "content": package.sha256}]
     assert bill["dependencies"][0]["dependsOn"] == [part["bom-ref"] for part in bill["components"]]
-    assert bill == json.loads(bill_of_materials(lock, wheels, "d" * 64))
+    assert bill == json.loads(bill_of_materials(lock, wheels, "d" * 64, terms))
+    # An expression stands alone; a name is one that SPDX may not have (CycloneDX 1.5, "licenses").
+    assert parts["idna"]["licenses"] == [{"expression": "MIT OR Zlib"}]
+    assert parts["libstdc++6"]["licenses"] == [{"license": {"name": "ad-hoc"}}]
+    assert parts["perl"]["licenses"] == [{"license": {"name": "NOASSERTION"}}]
+    assert [part["value"] for part in parts["perl"]["properties"]] == ["it has no copyright file"]

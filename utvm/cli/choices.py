@@ -59,6 +59,7 @@ class ImageChoice(MirrorChoice):
     no_cache: bool = option(False, "make every layer anew, and compare it with the one that was kept")
     json: str = option("", "where to write the digest, sizes and times")
     archive: str = option("", "take the package files from this archive (see env.archive), not from the network")
+    sign: str = option("", "a secret key of minisign: sign the checksums of what was made")
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,10 @@ def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
     from utvm.environment import engine
     from utvm.environment.locked import load_locked
     from utvm.environment.making import make_image
+    from utvm.environment.signing import check_key, sign
 
     check_places(image.json)
+    check_key(image.sign)
     locked = load_locked()
     with contextlib.ExitStack() as open_things:
         # Asked first: minutes later would be too late to hear that there is no engine.
@@ -53,6 +55,10 @@ def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
     OUT.print(f"written to   {escape(str(made.folder))}")
     if client is not None:
         OUT.print(f"the engine has it as {' and '.join(made.image.tags)}")
+    if image.sign:
+        OUT.print(
+            f"signature    {escape(str(sign(made.folder, image.sign, f'utvm environment {locked.digest}')))}"
+        )
     if image.json:
         write_whole(Path(image.json), _figures(locked, made).encode())
 

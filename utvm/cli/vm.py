@@ -31,8 +31,10 @@ def box(_: Context, image: ImageChoice) -> None:
     from utvm.environment.box.box import BOX, CATALOGUE, box_name
     from utvm.environment.locked import load_locked
     from utvm.environment.making import make_box
+    from utvm.environment.signing import check_key, sign
 
     check_places(image.json)
+    check_key(image.sign)
     locked = load_locked()
     with OUT.status("fetching") as status:
         archive = Path(image.archive) if image.archive else None
@@ -41,6 +43,10 @@ def box(_: Context, image: ImageChoice) -> None:
     OUT.print(f"environment  {locked.digest}")
     OUT.print(f"size         {made.size // _MB} MB")
     OUT.print(f"written to   {escape(str(made.folder))}: {BOX}, and {CATALOGUE} for {box_name(locked)}")
+    if image.sign:
+        OUT.print(
+            f"signature    {escape(str(sign(made.folder, image.sign, f'utvm environment {locked.digest}')))}"
+        )
     if image.json:
         figures = {
             "digest": f"sha256:{made.digest}",

@@ -32,7 +32,8 @@ def build(locked: Locked, layers: Layers, output: Path) -> Built:
     Raises:
         ProvisionError: a file is damaged, a tool fails, the disk is full, or a layer came out differently.
     """
-    below, above = layers.debian(), layers.python()
+    below = layers.debian()
+    above = layers.python(below)
     begin = time.monotonic()
     with draft(output.parent) as folder:
         whole = folder / "image"
@@ -45,7 +46,7 @@ def build(locked: Locked, layers: Layers, output: Path) -> Built:
             place=PLACE,
             tags=tags(locked),
         )
-        (whole / "sbom.cdx.json").write_text(locked.bill, encoding="utf-8")
+        (whole / "sbom.cdx.json").write_text(layers.bill(below), encoding="utf-8")
         write_sums(whole)
         if output.exists():
             output.rename(folder / "earlier")

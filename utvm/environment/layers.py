@@ -13,13 +13,14 @@ from pathlib import Path
 
 import utvm
 from utvm.cache import content_key, is_sealed, seal, settle
-from utvm.environment import python_layer, rootfs
+from utvm.environment import licences, python_layer, rootfs
 from utvm.environment.debian import DebianPackage
 from utvm.environment.drafts import draft
 from utvm.environment.layer import Layer
 from utvm.environment.locked import Locked
 from utvm.environment.recipe import dpkg_filters
 from utvm.environment.rootfs import Shape
+from utvm.environment.sbom import bill_of_materials
 from utvm.environment.store import Progress, Store
 from utvm.errors import ProvisionError
 from utvm.kept import cache_root, use
@@ -27,6 +28,7 @@ from utvm.kept import cache_root, use
 _log = logging.getLogger("utvm.environment")
 _LAYER = "layer.tar"
 _FACTS = "layer.json"
+_PYTHON_PROGRAMS = ("layer.py", "python_layer.py", "licences.py", "sbom.py")
 
 
 class Layers:
@@ -56,6 +58,7 @@ class Layers:
         self._anew = anew
         self._say = progress or (lambda _: None)
         self.seconds: dict[str, float] = {}
+        self._bill = ""
 
     def debian(self) -> Layer:
         """Return the container's Debian packages. Every method raises ProvisionError: a file is damaged, a tool
@@ -69,21 +72,40 @@ class Layers:
         )
         return self._debian(shape, packages)
 
-    def python(self) -> Layer:
-        """Return the Python environment."""
+    def bill(self, below: Layer) -> str:
+        """Return the bill of materials of the image.
+
+        Args:
+            below: a layer with its Debian packages, those of a machine beside them or not.
+        """
+        if self._bill:
+            return self._bill
+        locked = self._locked
+        of_debian = licences.of_debian(below.path, [package.name for package in locked.debian.packages])
+        terms = {package.sha256: of_debian[package.name] for package in locked.debian.packages}
+        terms |= {wheel.sha256: licences.of_wheel(self._store.verified(wheel)) for wheel in locked.wheels}
+        self._bill = bill_of_materials(locked.debian, locked.wheels, locked.digest, terms)
+        return self._bill
+
+    def python(self, below: Layer) -> Layer:
+        """Return the Python environment, with the bill of materials in it, for which there is the layer below."""
         locked = self._locked
         # By the stamps ./inv sees that the environment has what a checkout asks for.
         own_files = {
             "environment.json": json.dumps(locked.labels, indent=1) + "\n",
-            "sbom.cdx.json": locked.bill,
             "debian.stamp": locked.files["debian.txt"],
             "python.stamp": locked.files["pylock.toml"],
         }
         return self._made(
             "python",
-            content_key(locked.digest, utvm.__version__, _program("layer.py"), _program("python_layer.py")),
+            content_key(locked.digest, utvm.__version__, *map(_program, _PYTHON_PROGRAMS)),
             lambda folder: python_layer.make_python_layer(
-                locked.recipe.python, locked.wheels, self._store, folder, locked.debian.epoch, own_files
+                locked.recipe.python,
+                locked.wheels,
+                self._store,
+                folder,
+                locked.debian.epoch,
+                own_files | {"sbom.cdx.json": self.bill(below)},
             ),
         )
 

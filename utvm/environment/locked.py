@@ -11,7 +11,6 @@ from utvm.environment import debian, python_lock
 from utvm.environment.debian import DebianLock, DebianPackage
 from utvm.environment.python_lock import Wheel
 from utvm.environment.recipe import PROVISION, Recipe, load_recipe
-from utvm.environment.sbom import bill_of_materials
 from utvm.environment.store import Progress, Store
 from utvm.errors import ConfigError
 
@@ -39,11 +38,6 @@ class Locked:
     def machine_packages(self) -> tuple[DebianPackage | Wheel, ...]:
         """All packages of the virtual machine; those of the image are among them."""
         return (*self.debian.packages, *self.debian.machine, *self.wheels)
-
-    @property
-    def bill(self) -> str:
-        """The bill of materials."""
-        return bill_of_materials(self.debian, self.wheels, self.digest)
 
     @property
     def labels(self) -> dict[str, str]:

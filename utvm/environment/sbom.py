@@ -1,27 +1,30 @@
-"""The bill of materials: every package of the environment with its hash, in CycloneDX's JSON format.
+"""The bill of materials: every package of the environment with its hash and terms, in CycloneDX's JSON format.
 
-It is made from the lock, so it is known before anything is built, and says nothing that was guessed from files.
+Names and hashes are the lock's, terms what the packages say themselves; nothing is guessed.
 """
 
 import json
 import urllib.parse
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import utvm
 from utvm.environment.debian import DebianLock, DebianPackage
+from utvm.environment.licences import Terms
 from utvm.environment.python_lock import Wheel
 
 _SPECIFICATION = "1.5"
 
 
-def bill_of_materials(debian: DebianLock, wheels: Sequence[Wheel], digest: str) -> str:
+def bill_of_materials(debian: DebianLock, wheels: Sequence[Wheel], digest: str, terms: Mapping[str, Terms]) -> str:
     """Return the bill of materials as JSON.
 
     Args:
         digest: the environment's; the bill's serial number follows from it.
+        terms: of each package, by the SHA-256 of its file.
     """
-    parts = [*map(_debian_component, debian.packages), *map(_wheel_component, wheels)]
+    parts = [_debian_component(each, terms[each.sha256]) for each in debian.packages]
+    parts += [_wheel_component(each, terms[each.sha256]) for each in wheels]
     bill = {
         "bomFormat": "CycloneDX",
         "specVersion": _SPECIFICATION,
@@ -42,18 +45,18 @@ def bill_of_materials(debian: DebianLock, wheels: Sequence[Wheel], digest: str) 
     return json.dumps(bill, indent=1) + "\n"
 
 
-def _debian_component(package: DebianPackage) -> dict[str, object]:
+def _debian_component(package: DebianPackage, terms: Terms) -> dict[str, object]:
     name, version = urllib.parse.quote(package.name, safe=""), urllib.parse.quote(package.version, safe="")
     url = f"pkg:deb/debian/{name}@{version}?arch={package.architecture}"
-    return _component(package.name, package.version, url, package.sha256)
+    return _component(package.name, package.version, url, package.sha256, terms)
 
 
-def _wheel_component(wheel: Wheel) -> dict[str, object]:
+def _wheel_component(wheel: Wheel, terms: Terms) -> dict[str, object]:
     url = f"pkg:pypi/{wheel.name}@{urllib.parse.quote(wheel.version, safe='')}"
-    return _component(wheel.name, wheel.version, url, wheel.sha256)
+    return _component(wheel.name, wheel.version, url, wheel.sha256, terms)
 
 
-def _component(name: str, version: str, url: str, sha256: str) -> dict[str, object]:
+def _component(name: str, version: str, url: str, sha256: str, terms: Terms) -> dict[str, object]:
     return {
         "type": "library",
         "bom-ref": url,
@@ -61,4 +64,14 @@ def _component(name: str, version: str, url: str, sha256: str) -> dict[str, obje
         "version": version,
         "purl": url,
         "hashes": [{"alg": "SHA-256", "content": sha256}],
+        **_licences(terms),
+    }
+
+
+def _licences(terms: Terms) -> dict[str, object]:
+    if terms.expression:
+        return {"licenses": [{"expression": terms.expression}]}
+    return {
+        "licenses": [{"license": {"name": name}} for name in terms.names or ["NOASSERTION"]],
+        "properties": [{"name": "utvm:no-spdx-expression", "value": terms.reason}],
     }

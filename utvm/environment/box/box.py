@@ -60,7 +60,8 @@ def build_box(locked: Locked, layers: Layers, output: Path, progress: Progress |
         ProvisionError: a file is damaged, a tool fails, the disk is full, or a layer came out differently.
     """
     say = progress or (lambda _: None)
-    system, python = layers.machine(system_shape(locked)), layers.python()
+    system = layers.machine(system_shape(locked))
+    python = layers.python(system)
     begin = time.monotonic()
     with draft(output.parent) as folder:
         whole, work = folder / "box", folder / "work"
