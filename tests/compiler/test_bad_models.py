@@ -54,8 +54,8 @@ def test_missing_file(tmp_path: Path) -> None:
 
 def test_directory_and_pipe_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path, tmp_path / "pipe"):
-        with pytest.raises(ConfigError, match="there is no such file"):
+    for path, said in ((tmp_path, "is a folder"), (tmp_path / "pipe", "there is no such file")):
+        with pytest.raises(ConfigError, match=said):
             load(path)
 
 

@@ -233,19 +233,6 @@ def test_an_engine_that_goes_away_is_told_in_one_message(built: dict[str, Any]) 
     assert "docker rm --force utvm-" in said
 
 
-def test_an_engine_without_the_image_says_how_to_get_it(engine: str, client: docker.DockerClient) -> None:
-    tag = client.images.get("utvm:latest").tags[0]
-    image = client.images.get(tag)
-    client.images.remove(tag)
-    try:
-        done = _run(engine, "true")
-    finally:
-        image.tag(*tag.split(":"))
-    assert done.returncode == 3
-    assert f"no image {tag}" in done.stderr
-    assert "docker.build makes it" in done.stderr
-
-
 def test_an_image_of_one_s_own_begins_with_it(client: docker.DockerClient, built: dict[str, Any]) -> None:
     image, _ = client.images.build(path=str(ROOT / "docker"), network_mode="none", rm=True)
     assert image.labels["utvm.environment"] == built["environment"]

@@ -194,19 +194,6 @@ def _processes(word: str) -> list[object]:
     return [each for each in psutil.process_iter(["cmdline"]) if word in " ".join(each.info["cmdline"] or [])]
 
 
-def test_an_engine_without_the_image_says_how_to_get_it(engine: str, client: docker.DockerClient) -> None:
-    image = client.images.get("utvm:latest")
-    (tag,) = [tag for tag in image.tags if not tag.endswith(":latest")]
-    client.images.remove(tag)
-    try:
-        done = inv("hil", "--board", "host", "--in", "docker", DOCKER_HOST=engine)
-    finally:
-        image.tag(*tag.split(":"))
-    assert done.returncode == 3
-    assert f"no image {tag}" in done.stderr
-    assert "./inv docker.build makes it" in done.stderr
-
-
 def test_a_container_has_no_way_to_another_place(engine: str, built: dict[str, Any]) -> None:
     done = inv("docker.run", "./inv hil --board host --in host", DOCKER_HOST=engine)
     assert done.returncode == 2

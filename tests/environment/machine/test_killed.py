@@ -26,7 +26,8 @@ def _killed(
     """Start a command, send it a signal once it has got so far, and return its exit code."""
     command = [sys.executable, "-m", "utvm.cli", *words]
     with subprocess.Popen(command, env=real.environment, stdout=subprocess.DEVNULL) as running:
-        deadline = time.monotonic() + 300
+        # The first start of a checkout makes the box.
+        deadline = time.monotonic() + 2400
         while not when(running):
             assert running.poll() is None, "it ended by itself"
             assert time.monotonic() < deadline, "it did not get so far"
