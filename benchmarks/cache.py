@@ -21,7 +21,7 @@ from rich.table import Table
 from benchmarks import seen
 from models.cifar10_cnn.network import network, random_parameters
 from utvm.cache import Cache
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 _RUNS = 5
 _CHECKS = 20
@@ -44,7 +44,7 @@ def measure(model: Path, folder: Path) -> tuple[int, float, float]:
     def run() -> None:
         words = ("model.run", "--model", str(model), "--board", "stm32f746", "--virtual")
         subprocess.run(
-            [sys.executable, "-m", "utvm.cli", *words],
+            [sys.executable, "-m", "utvm", *words],
             env={**os.environ, "XDG_CACHE_HOME": str(folder)},
             stdout=subprocess.DEVNULL,
             check=True,

@@ -15,8 +15,8 @@ from models.digits.data import held_out
 from utvm import boards, compiler, firmware
 from utvm.bench import attach
 from utvm.boards import Board
+from utvm.paths import ROOT
 from utvm.session import HostDriven
-from utvm.toolchain import ROOT
 
 # Convolutions of 16 and 32 filters on 8x8 and 4x4 positions, and the dense layer: multiply-accumulates.
 _MACS = 8 * 8 * 16 * 9 + 4 * 4 * 32 * 16 * 9 + 128 * 10

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import seen
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 _LARGEST = 1_500_000_000
 _COMMANDS: Mapping[str, Sequence[str]] = {"image": ("docker.build", "--export-only"), "box": ("vm.box",)}
@@ -71,7 +71,7 @@ def main() -> int:
         one, other = folder / "one", folder / "another place"
         one.mkdir()
         other.mkdir()
-        here = (sys.executable, "-m", "utvm.cli")
+        here = (sys.executable, "-m", "utvm")
         packages = one / "caches" / "utvm" / "packages"
         cold = _build(one, here, TZ="UTC", LC_ALL="C")
         there = _clone(other, user)

@@ -27,7 +27,7 @@ from rich.table import Table
 from benchmarks import seen
 from utvm.environment.debian import mirrors
 from utvm.environment.locked import load_locked
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 _BASE = "utvm-benchmark-base"
 _DOCKERFILE = f"""FROM {_BASE}
@@ -57,7 +57,7 @@ _SUITE = ("hil", "--board=stm32f746", "--suite=digits")
 def _seconds(*words: str) -> float:
     """Run one of the project's commands and return how long it took."""
     begin = time.monotonic()
-    subprocess.run([sys.executable, "-m", "utvm.cli", *words], stdout=subprocess.DEVNULL, check=True)
+    subprocess.run([sys.executable, "-m", "utvm", *words], stdout=subprocess.DEVNULL, check=True)
     return time.monotonic() - begin
 
 

@@ -18,8 +18,8 @@ from utvm import compiler
 from utvm.compiler import Library
 from utvm.firmware import Firmware
 from utvm.hil.results import ModelResult
+from utvm.paths import DATA
 from utvm.session import RunResult, Session
-from utvm.toolchain import ROOT
 
 _FEWEST_IMAGES = 200
 # models/digits/README.md promises 98.75 % of 400 for both models.
@@ -37,7 +37,7 @@ class Trained:
 
 
 def _float(compile_for_board: Callable[..., Library]) -> tuple[Library, list[Any], list[Any]]:
-    model = compiler.load(ROOT / "models" / "digits" / "digits.onnx")
+    model = compiler.load(DATA / "models" / "digits" / "digits.onnx")
     reference = compiler.reference(model)
     inputs = [picture[np.newaxis] for picture in held_out()[0]]
     return compile_for_board(model), inputs, [reference([picture])[0] for picture in inputs]

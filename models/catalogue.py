@@ -9,7 +9,7 @@ import numpy.typing as npt
 from utvm import compiler
 from utvm.compiler.named_model import Made, NamedModel, Sample
 from utvm.errors import ConfigError
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 
 def _cifar10_cnn(seed: int, weights: Path | None) -> Made:

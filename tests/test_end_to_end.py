@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from utvm.hil.schemas import REPORT
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 pytestmark = pytest.mark.slow
 

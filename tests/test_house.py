@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 PYTHON = sorted(
     [

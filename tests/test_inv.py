@@ -14,7 +14,7 @@ import pytest
 
 import tasks
 from tests.environment.lock_maker import pylock
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 _WORKFLOW = ROOT / ".github" / "workflows" / "nightly.yaml"
 _UNITS = ROOT / "provision" / "systemd"

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 
 from utvm.log import BRANCHES
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 
 def test_each_word_is_where_the_page_says() -> None:

@@ -20,11 +20,11 @@ from pydantic import Field
 from utvm import process
 from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError, ToolchainError
-from utvm.paths import ROOT
+from utvm.paths import DATA
 
-__all__ = ["DIRECTORY", "ROOT", "Cpu", "Objects", "Toolchain", "ToolchainFile"]
+__all__ = ["DIRECTORY", "Cpu", "Objects", "Toolchain", "ToolchainFile"]
 
-DIRECTORY = ROOT / "toolchains"
+DIRECTORY = DATA / "toolchains"
 
 
 class Cpu(Record):

@@ -17,8 +17,8 @@ from tests.probe.fake_usb import plug_in
 from utvm import boards, lock
 from utvm.choice import BoardChoice
 from utvm.options import made, words
+from utvm.paths import ROOT
 from utvm.probe.virtual import start_virtual
-from utvm.toolchain import ROOT
 
 _BUS = ROOT / "tests" / "hil" / "usb_bus"
 
@@ -70,7 +70,7 @@ class Desk:
         where = (f"--board={self.board}", f"--serial={self.serial}")
         with log.open("wb") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "utvm.cli", *words, *where],
+                [sys.executable, "-m", "utvm", *words, *where],
                 env={**os.environ, "PYTHONPATH": f"{_BUS}:{ROOT}", "FAKE_USB": str(self._folder / "usb")},
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -17,8 +17,9 @@ from utvm.boards.parts import Lack
 from utvm.config import Record
 from utvm.errors import ConfigError
 from utvm.hil import suites
+from utvm.paths import ROOT
 from utvm.runtime import INCLUDE
-from utvm.toolchain import DIRECTORY, ROOT, Cpu
+from utvm.toolchain import DIRECTORY, Cpu
 
 _GUIDE = (ROOT / "docs" / "porting.md").read_text(encoding="utf-8")
 # What stands between backticks, without the blocks of code.
@@ -133,7 +134,7 @@ def test_the_port_without_contents_runs_what_it_says(tmp_path: Path) -> None:
 
     def run(wanted: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "utvm.cli", "hil", "--board", str(folder), "--suite", wanted],
+            [sys.executable, "-m", "utvm", "hil", "--board", str(folder), "--suite", wanted],
             cwd=ROOT,
             capture_output=True,
             text=True,

@@ -12,7 +12,7 @@ from utvm.boards.parts import SiliconPart
 from utvm.cli import docs_boards
 from utvm.errors import ConfigError
 from utvm.hil import suites
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 _GUIDE = (ROOT / "docs" / "bring-up.md").read_text(encoding="utf-8")
 _ROWS = dict(re.findall(r"^\| `(\w+)` \| ([\w,]+) \|", _GUIDE, re.MULTILINE))

@@ -8,7 +8,7 @@ import sys
 def inv(*words: object, timeout: float = 300, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, or for that many seconds."""
     return subprocess.run(
-        [sys.executable, "-m", "utvm.cli", *map(str, words)],
+        [sys.executable, "-m", "utvm", *map(str, words)],
         env={**os.environ, "COLUMNS": "200", **env},
         capture_output=True,
         text=True,

@@ -11,8 +11,8 @@ from tests.probe.fake_usb import plug_in, use
 from tests.virtual.fake_board import FakeBoard
 from utvm.cli.board_show import detect_boards
 from utvm.cli.root_doctor import examine
+from utvm.paths import ROOT
 from utvm.probe.sources import libusb
-from utvm.toolchain import ROOT
 from utvm.virtual.console import Backlog
 from utvm.virtual.usb import MAKER
 from utvm.virtual.usb.st_link import StLinkProbe

@@ -12,7 +12,7 @@ from running import inv
 
 from utvm import boards
 from utvm.boards.places import PATH_VARIABLE
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 _MODEL = ROOT / "models" / "digits" / "digits.onnx"
 _ORIGINAL = "netduinoplus2"

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from running import inv
 
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 DIGITS = ROOT / "models" / "digits" / "digits.onnx"
 _SERVE = ["board.serve", "--model", DIGITS, "--board"]
@@ -123,7 +123,7 @@ def test_an_interruption_is_no_verdict_wherever_it_comes(comes: str, said: str) 
         "import signal, sys; sys.argv = ['inv', 'board.list']\n"
         "from utvm import boards\nfrom utvm.errors import ConfigError\n"
         f"def interrupt(*_): signal.raise_signal(signal.SIGINT)\n{comes}"
-        "from utvm.cli.__main__ import main; main()\n"
+        "from utvm.__main__ import main; main()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (3, said)
@@ -137,7 +137,7 @@ def test_an_interruption_after_a_command_does_not_change_how_it_ended() -> None:
         "        kill(process, number)\n"
         # Python takes this away when it has given its handlers back.
         "sys.last = Last()\n"
-        "from utvm.cli.__main__ import main; main()\n"
+        "from utvm.__main__ import main; main()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -159,7 +159,7 @@ def test_a_command_that_ctrl_c_ends_ends_so_as_soon_as_it_says_so(words: list[ob
         "    write(text)\n"
         "    if 'Ctrl-C ends it' in text: signal.raise_signal(signal.SIGINT)\n"
         "sys.stdout.write = interrupt\n"
-        "from utvm.cli.__main__ import main; main()\n"
+        "from utvm.__main__ import main; main()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from running import inv
 
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
 

@@ -14,7 +14,7 @@ from utvm import options
 from utvm.choice import BoardChoice, BoardFolders
 from utvm.errors import ConfigError
 from utvm.options import option
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 # In a process of its own: what has been imported already knows the field that there is not.
 _ONE_MORE_FIELD = """
@@ -47,7 +47,7 @@ class Reads:
 
 words = ["-putvm.hil.plugin", "--collect-only", "--board=host", "--colour=blue", sys.argv[2]]
 pytest.main(words, plugins=[Reads()])
-from utvm.cli.__main__ import main
+from utvm.__main__ import main
 sys.argv = ["inv", "hil", "--board=host", "--colour=red", "--in=docker", "--report-dir", sys.argv[2]]
 main()
 """

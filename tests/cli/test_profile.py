@@ -7,7 +7,7 @@ import pytest
 from running import inv
 
 from utvm.compiler import compile_model, load
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
 

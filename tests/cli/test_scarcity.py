@@ -107,7 +107,7 @@ def test_what_is_scarce_is_said_in_a_line(command: str, scarce: str, tmp_path: P
     done = subprocess.run(
         [
             *("unshare", "--mount", "sh", "-ec", f'{_SCARCE[scarce]}\nexec "$@"', "sh"),
-            *(sys.executable, "-m", "utvm.cli", *words),
+            *(sys.executable, "-m", "utvm", *words),
         ],
         env={
             **os.environ,

@@ -10,7 +10,7 @@ from elftools.elf.elffile import ELFFile
 from running import inv
 
 from models.tflite_reference import tflite_micro
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
 BOARD = ("--model", MODEL, "--board", "stm32f746")

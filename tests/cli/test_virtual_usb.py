@@ -26,7 +26,7 @@ def test_a_probe_is_there_until_ctrl_c(kind: str, product: int, tmp_path: Path) 
         "--serial",
         "MINE",
     ]
-    command = [sys.executable, "-m", "utvm.cli", *words]
+    command = [sys.executable, "-m", "utvm", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout

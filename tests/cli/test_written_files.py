@@ -16,7 +16,7 @@ from utvm.compiler.package.archive import write_archive
 from utvm.environment import locked
 from utvm.errors import ConfigError
 from utvm.files import check_folder, check_places, write_whole
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 _MODEL = {"model": str(ROOT / "models" / "digits" / "digits.onnx"), "board": "stm32f746"}
 _FILES = [

@@ -9,7 +9,7 @@ from utvm import boards
 from utvm.compiler import compile_model, load
 from utvm.compiler.package.misra import Reasons, misra_counts, misra_findings, reasons, runtime_findings, total
 from utvm.errors import ToolchainError
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 
 def assert_explained(counts: dict[str, int]) -> None:

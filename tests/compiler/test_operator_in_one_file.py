@@ -14,7 +14,7 @@ from utvm.compiler import ANY, from_tflite
 from utvm.compiler.build import build_library
 from utvm.compiler.integer import operators
 from utvm.errors import CompileError
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 _SHAPE = (1, 4, 5, 3)
 _SAME = Quantised(_SHAPE, 0.05, 3)

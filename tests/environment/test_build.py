@@ -23,7 +23,7 @@ from utvm.environment import debian
 from utvm.environment.locked import fetch, load_locked
 from utvm.environment.recipe import PROVISION, load_recipe
 from utvm.environment.store import Store
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 pytestmark = [
     pytest.mark.slow,

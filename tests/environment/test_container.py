@@ -23,7 +23,7 @@ from tests.processes import below
 from utvm.environment.container import LABEL
 from utvm.environment.locked import load_locked
 from utvm.environment.owner import ourselves
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -123,7 +123,7 @@ def test_a_shell_has_the_terminal(engine: str, built: dict[str, Any], client: do
     if pid == 0:
         os.chdir(ROOT)
         os.environ["DOCKER_HOST"] = engine
-        os.execv(sys.executable, [sys.executable, "-m", "utvm.cli", "docker.shell"])
+        os.execv(sys.executable, [sys.executable, "-m", "utvm", "docker.shell"])
     said = _until(terminal, b"$ ", b"# ")
     os.write(terminal, b"echo $((6 * 7)); test -t 0 && exit 5\n")
     said += _until(terminal)
@@ -146,7 +146,7 @@ def _until(terminal: int, *ends: bytes) -> bytes:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda one: str(one.name))
 def test_nothing_stays_however_it_ends(client: docker.DockerClient, engine: str, number: signal.Signals) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "utvm.cli", "docker.run", "sh -c 'echo ready; sleep 1000'"],
+        [sys.executable, "-m", "utvm", "docker.run", "sh -c 'echo ready; sleep 1000'"],
         cwd=ROOT,
         env={**os.environ, "DOCKER_HOST": engine},
         stdout=subprocess.PIPE,
@@ -171,7 +171,7 @@ def _all_gone(client: docker.DockerClient) -> None:
 def _running(engine: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a container for long, and kill its starter in the end."""
     with subprocess.Popen(
-        [sys.executable, "-m", "utvm.cli", "docker.run", "sh -c 'echo ready; sleep 1000'"],
+        [sys.executable, "-m", "utvm", "docker.run", "sh -c 'echo ready; sleep 1000'"],
         cwd=ROOT,
         env={**os.environ, "DOCKER_HOST": engine},
         stdout=subprocess.PIPE,

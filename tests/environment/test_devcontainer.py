@@ -9,7 +9,7 @@ import pytest
 
 from utvm.environment.image import NAME
 from utvm.environment.python_layer import CHECKOUT, PLACE
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 _FILE = ROOT / ".devcontainer" / "devcontainer.json"
 _USB = '// "--mount='

@@ -13,7 +13,8 @@ from utvm.environment import debian, difference, python_lock
 from utvm.environment.locked import load_locked
 from utvm.environment.recipe import PROVISION, dpkg_filters, load_recipe
 from utvm.errors import ConfigError, ProvisionError
-from utvm.toolchain import ROOT, Toolchain
+from utvm.paths import ROOT
+from utvm.toolchain import Toolchain
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.environment.reports import read_report, without_time_and_place
 from utvm import boards
 from utvm.environment.container import LABEL
 from utvm.environment.locked import load_locked
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -164,7 +164,7 @@ def test_an_interrupted_run_reports_and_leaves_no_container(
 ) -> None:
     words = ("hil", "--board=stm32f746", "--virtual", "--suite=digits", "--in=docker")
     with subprocess.Popen(
-        [sys.executable, "-m", "utvm.cli", *words, f"--report-dir={tmp_path / 'reports'}"],
+        [sys.executable, "-m", "utvm", *words, f"--report-dir={tmp_path / 'reports'}"],
         cwd=ROOT,
         env={**os.environ, "DOCKER_HOST": engine},
         stdout=subprocess.PIPE,

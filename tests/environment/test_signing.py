@@ -10,7 +10,7 @@ from tests.cli.running import inv
 from utvm.environment.build import write_sums
 from utvm.environment.signing import check_key, sign
 from utvm.errors import ConfigError
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 
 @pytest.fixture

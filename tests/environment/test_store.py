@@ -15,7 +15,7 @@ from tests.environment.lock_maker import deb, files_in, wheel
 from tests.processes import may_make_mounts
 from utvm.environment.store import Store
 from utvm.errors import ProvisionError
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 
 @pytest.fixture

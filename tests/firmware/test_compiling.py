@@ -21,7 +21,7 @@ from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.weights import least_bytes
 from utvm.errors import CompileError, DoesNotFitError
 from utvm.firmware import compile_for
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 Array = npt.NDArray[Any]
 

@@ -18,8 +18,8 @@ from utvm import firmware
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
+from utvm.paths import ROOT
 from utvm.runtime import Pipe
-from utvm.toolchain import ROOT
 
 
 def test_sizes_are_those_of_binutils(board: Board, doubler: Library) -> None:

@@ -16,7 +16,7 @@ from utvm import boards, firmware
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.errors import ConfigError, DoesNotFitError
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 
 def _constants(name: str, *kilobytes: int) -> Library:

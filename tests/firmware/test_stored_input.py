@@ -12,7 +12,7 @@ from utvm import firmware
 from utvm.boards import Board
 from utvm.compiler import Library, compile_model, load
 from utvm.errors import ConfigError
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 X = np.array([1, -2, 3, -4], np.int32)
 _RUNTIME_LIMIT = 4096

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.hil.running import Runner
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 
 def _hil(reports: Path, *words: str) -> subprocess.CompletedProcess[str]:

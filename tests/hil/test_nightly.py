@@ -21,8 +21,8 @@ from tests.probe.fake_usb import plug_in
 from tests.processes import gone
 from utvm import boards
 from utvm.hil.nightly import jobs_carried
+from utvm.paths import ROOT
 from utvm.probe.virtual import start_virtual
-from utvm.toolchain import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +42,7 @@ class Night:
             plug_in(bus, "1", plugged)
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "utvm.cli", "nightly", f"--config={config}"),
+                *(sys.executable, "-m", "utvm", "nightly", f"--config={config}"),
                 *(f"--report-dir={self.reports}", f"--jobs={jobs}"),
             ],
             cwd=ROOT,

@@ -10,7 +10,7 @@ from tests.cli.running import inv
 from utvm import boards
 from utvm.errors import ConfigError
 from utvm.hil import nightly
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 
 def _list(folder: Path, text: str) -> Path:

@@ -11,7 +11,7 @@ from utvm.errors import ConfigError
 from utvm.hil import schemas
 from utvm.hil.reading import read
 from utvm.hil.results import id_of_test
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 # Written by runs, of version 1 in several of its shapes; names of people and computers were replaced.
 SAMPLES = Path(__file__).parent / "samples"

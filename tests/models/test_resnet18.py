@@ -12,7 +12,7 @@ from onnx import TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from models.resnet18.network import INPUT, network
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 # Of the largest logit. A rounding of float32 is off by 6e-8; each of 18 layers adds up to 4,608 products.
 _TOLERANCE = 1e-4
@@ -46,7 +46,7 @@ def test_it_runs_on_a_process_and_gives_what_float64_gives(tmp_path: Path) -> No
     np.save(given, image)
     words = ["model.eval", "--model", "resnet18", "--board", "host", "--samples", "1"]
     done = subprocess.run(
-        [sys.executable, "-m", "utvm.cli", *words, "--inputs", given, "--json", written],
+        [sys.executable, "-m", "utvm", *words, "--inputs", given, "--json", written],
         cwd=ROOT,
         capture_output=True,
         text=True,

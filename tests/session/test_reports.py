@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from utvm.paths import ROOT
 from utvm.session.reports import FaultReport, Report, ReportReader, ResultReport
-from utvm.toolchain import ROOT
 
 BOOT = b"utvm: stm32f746 is up\r\n"
 

@@ -14,11 +14,11 @@ from utvm import boards, firmware
 from utvm.compiler import Library, compile_model, load
 from utvm.errors import BoardError
 from utvm.firmware import Firmware
+from utvm.paths import ROOT
 from utvm.session.fault import RECORD_SIZE, DeviceFault
 from utvm.session.reports import FaultReport, Report, ReportReader, ResultReport
 from utvm.session.standing_alone import hear, judge
 from utvm.session.transport import ChildProcess
-from utvm.toolchain import ROOT
 
 X = np.array([1, -2, 3, 70000], np.int32)
 

@@ -21,7 +21,7 @@ import pytest
 from tests.session.raw_client import RawClient, opening
 from utvm.compiler import Library, compile_model, load
 from utvm.compiler.host import reference
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 pytestmark = pytest.mark.slow
 

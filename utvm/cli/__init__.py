@@ -23,6 +23,7 @@ from utvm import options
 from utvm.choice import BoardFolders
 from utvm.cli.scarcity import explained
 from utvm.errors import ExitCode, UtvmError
+from utvm.paths import COMMAND, need_checkout
 from utvm.process import interrupted
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., int | None])
@@ -31,6 +32,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., int | None])
 def task(
     *,
     knows_boards: bool = False,
+    in_checkout: bool = False,
     help: Mapping[str, str] = MappingProxyType({}),  # noqa: A002  Invoke's word
     **settings: Any,
 ) -> Callable[[FunctionT], FunctionT]:
@@ -45,6 +47,7 @@ def task(
 
     Args:
         knows_boards: whether the command has ``--board-path`` although it has no ``--board``.
+        in_checkout: whether the command works only in a checkout.
     """
 
     def decorate(function: FunctionT) -> FunctionT:
@@ -64,6 +67,8 @@ def task(
         @functools.wraps(function)
         def body(*args: Any, **kwargs: Any) -> None:
             try:
+                if in_checkout:
+                    need_checkout(".".join(_called(function)))
                 if searches and (path := options.made(BoardFolders, kwargs).board_path):
                     from utvm.boards import search_also
 
@@ -89,6 +94,13 @@ def task(
     return decorate
 
 
+def _called(function: Callable[..., object]) -> tuple[str, ...]:
+    """Return what a command is called: its namespace, unless that is the root, and its name."""
+    module = function.__module__.rpartition(".")[2]
+    name = function.__name__.replace("_", "-")
+    return (name,) if module == "root" else (module, name)
+
+
 def end_of(error: BaseException) -> Exit:
     """Return how a command ends that ended with an error: what is printed, and the exit code."""
     infrastructure = int(ExitCode.INFRASTRUCTURE)
@@ -98,7 +110,10 @@ def end_of(error: BaseException) -> Exit:
         if "--debug" in sys.argv or "-d" in sys.argv:
             traceback.print_exception(error)
         # An interruption may be what is behind it.
-        return Exit(f"error: {error}", infrastructure if interrupted() else int(error.exit_code))
+        return Exit(
+            f"error: {error}".replace("./inv ", f"{COMMAND} "),
+            infrastructure if interrupted() else int(error.exit_code),
+        )
     if isinstance(error, KeyboardInterrupt) or interrupted():
         return Exit("interrupted", infrastructure)
     # A fault of ours: Python's own exit code for it would say that a test failed.

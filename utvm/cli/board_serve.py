@@ -1,7 +1,6 @@
 """What ``board.serve`` does: a board as a TVM RPC server, for the stock client."""
 
 import contextlib
-import os
 
 from rich.markup import escape
 
@@ -9,10 +8,9 @@ from utvm import runtime
 from utvm.choice import BoardChoice
 from utvm.cli.choices import ExecutorChoice
 from utvm.cli.opening import opened
-from utvm.cli.output import LOGS, OUT
+from utvm.cli.output import OUT, logs_of
 from utvm.errors import ConfigError
 from utvm.log import printable
-from utvm.logs import log_folder
 from utvm.session.bridge import Bridge
 
 _LAST_PORT = 65535
@@ -36,7 +34,7 @@ def serve_board(
     if not 0 <= port <= _LAST_PORT:
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")
     where = _address(tracker) if tracker else None
-    with opened(choice, asked, log_folder(LOGS / f"board.serve-{os.getpid()}"), _log, transport) as ready:
+    with opened(choice, asked, logs_of("board.serve"), _log, transport) as ready:
         bridge = Bridge(
             ready.board.connect,
             ready.board.restart,

@@ -1,7 +1,6 @@
 """What ``board.*`` commands print."""
 
 import contextlib
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +11,8 @@ from rich.table import Table
 from utvm import boards
 from utvm.bench import serving
 from utvm.boards import Board
-from utvm.cli.output import LOGS, OUT
+from utvm.cli.output import OUT, logs_of
 from utvm.errors import ConfigError
-from utvm.logs import log_folder
 from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import Probe, detect
 from utvm.probe.virtual import UsbProbe, start_virtual
@@ -143,7 +141,7 @@ def serve_virtual(
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}, --latency from 0", "port 0 takes any free one")
     if not 0 <= millivolts <= _MOST_MILLIVOLTS:
         raise ConfigError(f"--millivolts goes from 0 to {_MOST_MILLIVOLTS}", "a board that works has 3300")
-    logs = log_folder(LOGS / f"board.virtual-{os.getpid()}")
+    logs = logs_of("board.virtual")
     machine = start_virtual(
         board, logs, port=tcp_port, latency_us=latency_us, serial=serial, millivolts=millivolts, usb=probe
     )

@@ -29,7 +29,10 @@ _PROBE = {
 }
 
 
-@task(help={"export_only": "leave the Docker engine alone: only write the image into build/environment"})
+@task(
+    in_checkout=True,
+    help={"export_only": "leave the Docker engine alone: only write the image into build/environment"},
+)
 def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
     """Make the environment's container image from the locks, as an OCI layout and in the Docker engine."""
     from utvm.environment import engine
@@ -79,7 +82,7 @@ def rounded(seconds: Mapping[str, float]) -> dict[str, float]:
     return {step: round(spent, 3) for step, spent in seconds.items()}
 
 
-@task(help=_PROBE)
+@task(in_checkout=True, help=_PROBE)
 def shell(_: Context, board: str = "", probe: str = "") -> int:
     """Open a shell in a container of the environment, in the checkout, as yourself."""
     from utvm.environment import container, engine
@@ -90,7 +93,11 @@ def shell(_: Context, board: str = "", probe: str = "") -> int:
         return container.shell(client, image_in(client, tell), extra)
 
 
-@task(positional=["command"], help=_PROBE | {"command": "one argument: a program and its arguments"})
+@task(
+    in_checkout=True,
+    positional=["command"],
+    help=_PROBE | {"command": "one argument: a program and its arguments"},
+)
 def run(_: Context, command: str, board: str = "", probe: str = "") -> int:
     """Run a command in a container of the environment, in the checkout, as yourself; its exit code is ours."""
     from utvm.environment import container, engine

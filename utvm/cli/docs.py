@@ -5,7 +5,7 @@ from invoke.context import Context
 from utvm.cli import task
 
 
-@task()
+@task(in_checkout=True)
 def boards(_: Context) -> None:
     """Write docs/boards.md from the boards' files and from what benchmarks/boards.py measured."""
     from utvm.cli.docs_boards import write_page
@@ -13,7 +13,7 @@ def boards(_: Context) -> None:
     write_page()
 
 
-@task()
+@task(in_checkout=True)
 def schemas(_: Context) -> None:
     """Write the figures of utvm/hil/figures.py into docs/report.schema.json and docs/nightly.schema.json."""
     from utvm.hil.schemas import write_schemas

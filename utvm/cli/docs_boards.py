@@ -16,8 +16,8 @@ from utvm.config import Record, load_yaml
 from utvm.files import write_whole
 from utvm.hil.figures import FIGURES, shown
 from utvm.hil.html import spoken_bytes
+from utvm.paths import ROOT
 from utvm.templates import templates_of
-from utvm.toolchain import ROOT
 
 MEASUREMENTS = ROOT / "benchmarks" / "boards.json"
 PAGE = ROOT / "docs" / "boards.md"

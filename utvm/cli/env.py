@@ -17,7 +17,7 @@ from utvm.paths import ROOT
 _MB = 1_000_000
 
 
-@task(help={"only": "debian or python: resolve that half, and leave the other as it is"})
+@task(in_checkout=True, help={"only": "debian or python: resolve that half, and leave the other as it is"})
 def lock(_: Context, source: MirrorChoice, only: str = "") -> None:
     """Resolve what the environment is made of into debian.lock and pylock.toml (needs uv)."""
     from utvm.environment import debian, python_lock
@@ -46,7 +46,7 @@ def lock(_: Context, source: MirrorChoice, only: str = "") -> None:
     OUT.print("./inv env.diff HEAD provision shows what changed")
 
 
-@task()
+@task(in_checkout=True)
 def verify(_: Context, source: MirrorChoice) -> None:
     """Check the locks against the lists, and every package file against the locks."""
     from utvm.environment.locked import fetch, load_locked
@@ -65,10 +65,11 @@ def verify(_: Context, source: MirrorChoice) -> None:
 
 
 @task(
+    in_checkout=True,
     help={
         "advisories": "a folder with OSV's export (osv) and the Debian security tracker's data (debian.json)",
         "max_age": "days after which such data are too old (default: 7)",
-    }
+    },
 )
 def audit(_: Context, advisories: str, max_age: int = 7) -> ExitCode:
     """Hold every locked package against advisories at hand; exit code 1 if one applies. Uses no network."""
@@ -92,6 +93,7 @@ def audit(_: Context, advisories: str, max_age: int = 7) -> ExitCode:
 
 
 @task(
+    in_checkout=True,
     positional=["old", "new"],
     help={"old": "a folder with the locks, or a Git revision", "new": "the same"},
 )
@@ -105,7 +107,7 @@ def diff(_: Context, old: str, new: str) -> None:
     OUT.print(f"{len(lines)} differences" if lines else "no difference")
 
 
-@task(help={"output": "the folder; it may hold other environments already"})
+@task(in_checkout=True, help={"output": "the folder; it may hold other environments already"})
 def archive(_: Context, source: MirrorChoice, output: str = "build/archive") -> None:
     """Save every package file, by its hash, into a folder that rebuilds with the network off."""
     from utvm.environment.locked import fetch, load_locked

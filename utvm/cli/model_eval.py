@@ -1,7 +1,6 @@
 """What ``model.eval`` does: a model on many samples, and the same on another board, compared bit for bit."""
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -17,14 +16,13 @@ from utvm.cli.choices import SampleChoice
 from utvm.cli.model_library import check_named
 from utvm.cli.model_run import random_inputs, read_arrays, say
 from utvm.cli.opening import find, image_for
-from utvm.cli.output import LOGS, OUT
+from utvm.cli.output import OUT, logs_of
 from utvm.compiler import Library
 from utvm.compiler.named_model import NamedModel, Sample
 from utvm.errors import ConfigError, ExitCode
 from utvm.files import check_places, write_whole
 from utvm.firmware.inputs import as_bytes
 from utvm.hil import provenance
-from utvm.logs import log_folder
 from utvm.session import RunResult
 from utvm.session.evaluation import Mismatch, as_samples, compare, prediction
 from utvm.session.opening import open_session
@@ -154,7 +152,7 @@ def _run(where: BoardChoice, library: Library, samples: list[Sample], show: bool
         lines.append(line)
         say(line)
 
-    logs = log_folder(LOGS / f"model.eval-{os.getpid()}")
+    logs = logs_of("model.eval")
     results = []
     with open_session(found, image, logs, describe) as session:
         for number, sample in enumerate(samples):

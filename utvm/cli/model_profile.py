@@ -1,7 +1,6 @@
 """What ``model.profile`` does: each operator's part of a run, as a table, a picture and folded stacks."""
 
 import itertools
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +11,9 @@ from utvm.choice import BoardChoice
 from utvm.cli.choices import InputChoice
 from utvm.cli.model_run import read_inputs
 from utvm.cli.opening import opened
-from utvm.cli.output import LOGS, OUT
+from utvm.cli.output import OUT, logs_of
 from utvm.errors import ConfigError
 from utvm.files import check_folder, write_whole
-from utvm.logs import log_folder
 from utvm.session.profile import MeasuredStep, Profile, profile_of
 from utvm.session.rpc import RpcSession
 from utvm.templates import templates_of
@@ -57,7 +55,7 @@ def profile_model(where: BoardChoice, asked: InputChoice, output: str) -> None:
         UtvmError: whatever went wrong on the way.
     """
     check_folder(output or "build")
-    with opened(where, asked, log_folder(LOGS / f"model.profile-{os.getpid()}"), _log) as ready:
+    with opened(where, asked, logs_of("model.profile"), _log) as ready:
         inputs = read_inputs(ready.library, asked.input)
         OUT.print(escape(ready.board.description))
         with RpcSession(ready.board, [ready.library]) as session:
@@ -97,7 +95,7 @@ def _print(profile: Profile) -> None:
 
 def render(profile: Profile) -> str:
     """Return the page with the picture: style and picture are in it, so that it can be kept."""
-    environment = templates_of("utvm.cli", html=True)
+    environment = templates_of("utvm", html=True)
     return environment.get_template("profile.html.j2").render(
         profile=profile, width=_WIDTH, boxes=_boxes(profile), bars=_bars(profile)
     )

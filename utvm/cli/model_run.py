@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from utvm.choice import BoardChoice
 from utvm.cli.choices import InputChoice
 from utvm.cli.model_library import check_named, executor_of
 from utvm.cli.opening import find, image_for
-from utvm.cli.output import LOGS, OUT
+from utvm.cli.output import OUT, logs_of
 from utvm.compiler import Library, Tensor
 from utvm.errors import ConfigError
 from utvm.files import check_places, write_whole
@@ -26,7 +25,6 @@ from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes
 from utvm.hil import provenance
 from utvm.log import kept_in
-from utvm.logs import log_folder
 from utvm.session import RunResult, StandingAlone
 from utvm.session.opening import open_session
 
@@ -57,7 +55,7 @@ def run_model(
     inputs = read_inputs(library, asked.input)
     _check_output(library, output_path)
     as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
-    logs = log_folder(LOGS / f"model.run-{os.getpid()}")
+    logs = logs_of("model.run")
     if standing_alone:
         image = firmware.build(found.board, [library], "standing_alone", inputs)
         with kept_in(logs), found.opened(logs, say) as bench:

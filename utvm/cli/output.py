@@ -1,12 +1,20 @@
 """Where the command line prints: one rich console, plain when the output is not a terminal."""
 
+import os
+from pathlib import Path
+
 from rich.console import Console
 from rich.markup import escape
 
-from utvm.paths import ROOT
+from utvm.logs import log_folder
+from utvm.paths import work
 
-LOGS = ROOT / "build" / "logs"
 OUT = Console(highlight=False, soft_wrap=True)
+
+
+def logs_of(command: str) -> Path:
+    """Return a folder for the logs of what this process starts."""
+    return log_folder(work() / "logs" / f"{command}-{os.getpid()}")
 
 
 def tell(what: str) -> None:

@@ -33,7 +33,10 @@ def nightly(_: Context, config: str = "", only: str = "", jobs: int = 0, report_
     return run_nightly(config, only, jobs, report_dir)
 
 
-@task(help={"quick": "only what takes under two minutes", "nightly": "also what takes long: fuzzers, soak runs"})
+@task(
+    in_checkout=True,
+    help={"quick": "only what takes under two minutes", "nightly": "also what takes long: fuzzers, soak runs"},
+)
 def test(_: Context, quick: bool = False, nightly: bool = False) -> ExitCode:
     """Run the project's own tests, which need no board: everything, or less, or more."""
     from utvm.cli.root_test import run_tests

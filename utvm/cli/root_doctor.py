@@ -17,11 +17,12 @@ from utvm.cli.output import OUT
 from utvm.environment.python_lock import LOCK, load_wheels
 from utvm.environment.recipe import load_recipe
 from utvm.errors import ExitCode, ProvisionError, ToolchainError
+from utvm.paths import COMMAND, DATA, INSTALLED
 from utvm.probe import udev
 from utvm.probe.choice import ids_of
 from utvm.probe.usb import detect
 from utvm.probe.vitals import examine as examine_probe
-from utvm.toolchain import DIRECTORY, ROOT, Toolchain
+from utvm.toolchain import DIRECTORY, Toolchain
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,13 @@ def examine() -> ExitCode:
         table.add_row(mark, finding.what, finding.found or "-", "" if finding.found else finding.advice)
     OUT.print(table)
     if complete:
-        OUT.print("This machine has what virtual boards need: ./inv hil --board stm32f746")
+        OUT.print(f"This machine has what virtual boards need: {COMMAND} hil --board stm32f746")
         return ExitCode.PASSED
-    OUT.print("Something is missing; ./inv installs it when it is started with root or sudo.")
+    OUT.print(
+        "Something is missing; install it as the last column says."
+        if INSTALLED
+        else "Something is missing; ./inv installs it when it is started with root or sudo."
+    )
     return ExitCode.INFRASTRUCTURE
 
 
@@ -56,7 +61,7 @@ def _packages() -> Iterator[_Finding]:
         return
     # A container of the environment has no need of what only the project's own tests ask for.
     left_out = load_recipe().debian.without if "UTVM_VENV" in os.environ else {}
-    for line in (ROOT / "provision" / "debian.txt").read_text(encoding="utf-8").splitlines():
+    for line in (DATA / "provision" / "debian.txt").read_text(encoding="utf-8").splitlines():
         name, _, purpose = line.partition(" ")
         if not name or name == "#" or name in left_out:
             continue
@@ -98,7 +103,11 @@ def _python() -> Iterator[_Finding]:
     for name in ("apache-tvm", "apache-tvm-ffi", "unicorn"):
         found = importlib.metadata.version(name)
         right = found if found == locked[name] else ""
-        yield _Finding(f"{name} as locked ({locked[name]})", right, "rm -r .venv, then start ./inv again")
+        yield _Finding(
+            f"{name} as locked ({locked[name]})",
+            right,
+            "pipx reinstall utvm" if INSTALLED else "rm -r .venv, then start ./inv again",
+        )
 
 
 def _usb() -> Iterator[_Finding]:
@@ -117,7 +126,7 @@ def _usb() -> Iterator[_Finding]:
 
 def _udev_rules() -> tuple[str, str]:
     """Return what there is, and what to do where it is not enough."""
-    install = "./inv board.install-udev"
+    install = f"{COMMAND} board.install-udev"
     if ours := udev.installed():
         return (
             (udev.NAME, "") if ours == rules_for_boards() else ("", f"{install}: those there are for other boards")

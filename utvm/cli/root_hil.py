@@ -17,14 +17,13 @@ from utvm.environment.places.here import checked, kind_here
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.files import check_folder
 from utvm.hil import nightly
-from utvm.hil.plugin import REPORT_ROOT, report_root
+from utvm.hil.plugin import report_root
 from utvm.hil.report import logs_beside
 from utvm.hil.suites import check_names
 from utvm.options import parts
+from utvm.paths import need_checkout
 from utvm.probe.choice import NotPluggedIn
 from utvm.probe.virtual import UsbKind
-
-NIGHTLY_ROOT = REPORT_ROOT / "nightly"
 
 
 def run_suites(where: BoardChoice, suites: SuiteChoice, reports: ReportChoice, place: PlaceChoice) -> ExitCode:
@@ -85,6 +84,7 @@ def _other_place(place: str) -> Place | None:
         raise ConfigError(
             f"this is a place of its own, {here}: from here there is no way to {place}", "leave --in out"
         )
+    need_checkout(f"--in {place}")
     kind = checked(place, "--in says where to run")
     # What Docker and Vagrant are driven by is not needed here, and looks for their programs.
     from utvm.environment.places.elsewhere import elsewhere
@@ -122,7 +122,7 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str) -> ExitCode:
     if jobs < 0:
         raise ConfigError(f"--jobs is {jobs}", "give 1 or more; without it, as many as the machine carries")
     turns = nightly.load(Path(config) if config else nightly.PROJECT_LIST)
-    root = Path(report_dir).resolve() if report_dir else NIGHTLY_ROOT
+    root = Path(report_dir).resolve() if report_dir else report_root(ReportChoice()) / "nightly"
     return nightly.run(nightly.select(turns, _words(only)), jobs=jobs or nightly.jobs_carried(), report_root=root)
 
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from utvm.errors import ConfigError, ExitCode
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 _MARKS = {"quick": "not slow and not nightly", "usual": "not nightly", "nightly": ""}
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MB = 1_000_000
 
 
-@task()
+@task(in_checkout=True)
 def box(_: Context, image: ImageChoice) -> None:
     """Make the environment's virtual machine from the locks, as a Vagrant box with its catalogue."""
     from utvm.environment.box.box import BOX, CATALOGUE, box_name
@@ -59,6 +59,7 @@ def box(_: Context, image: ImageChoice) -> None:
 
 
 @task(
+    in_checkout=True,
     help={
         "box": "path or URL of a box's catalogue, for a machine that is yet to be made (default: vm.box's)",
         "fresh": "set the machine back to what it was when it was made; what is on its disk is lost",
@@ -73,7 +74,7 @@ def up(_: Context, box: str = "", fresh: bool = False) -> None:
     OUT.print("./inv vm.run './inv hil --board host'; ./inv vm.ssh; ./inv vm.suspend or vm.halt when you are done")
 
 
-@task()
+@task(in_checkout=True)
 def ssh(_: Context) -> int:
     """Open a shell in the virtual machine, in the checkout."""
     from utvm.environment.machine.machine import Machine
@@ -81,7 +82,7 @@ def ssh(_: Context) -> int:
     return Machine().shell()
 
 
-@task(positional=["command"], help={"command": "one argument: a program and its arguments"})
+@task(in_checkout=True, positional=["command"], help={"command": "one argument: a program and its arguments"})
 def run(_: Context, command: str) -> int:
     """Run a command in the virtual machine, in the checkout; its exit code is ours."""
     from utvm.environment.machine.machine import Machine
@@ -92,7 +93,7 @@ def run(_: Context, command: str) -> int:
     return Machine().run(words)
 
 
-@task()
+@task(in_checkout=True)
 def halt(_: Context) -> None:
     """Shut the virtual machine down; its disk stays."""
     with _telling() as machine:
@@ -100,7 +101,7 @@ def halt(_: Context) -> None:
     OUT.print("the machine is off; its disk stays")
 
 
-@task()
+@task(in_checkout=True)
 def suspend(_: Context) -> None:
     """Write the virtual machine's memory to the disk and end it; vm.up goes on where it was."""
     with _telling() as machine:
@@ -108,7 +109,7 @@ def suspend(_: Context) -> None:
     OUT.print("the machine is suspended to the disk; ./inv vm.resume or vm.up goes on")
 
 
-@task()
+@task(in_checkout=True)
 def resume(_: Context) -> None:
     """Go on with a suspended virtual machine, without copying the checkout."""
     with _telling() as machine:
@@ -117,6 +118,7 @@ def resume(_: Context) -> None:
 
 
 @task(
+    in_checkout=True,
     help={
         "save": "keep the machine as it is now, under this name",
         "restore": "have it as it was then; what it is now is lost",
@@ -144,7 +146,7 @@ def snapshot(_: Context, save: str = "", restore: str = "", delete: str = "") ->
                 OUT.print(f"{escape(name)}  ({state}{', what a new machine is' if name == READY else ''})")
 
 
-@task()
+@task(in_checkout=True)
 def status(_: Context) -> None:
     """Print what the virtual machine does, what it is made of, and what is left over."""
     from utvm.environment.machine.vagrant import vagrant_home
@@ -179,7 +181,7 @@ def status(_: Context) -> None:
     OUT.print(table)
 
 
-@task()
+@task(in_checkout=True)
 def destroy(_: Context) -> None:
     """Remove the virtual machine with its disk, its snapshots and its network, whole or half made."""
     with _telling() as machine:

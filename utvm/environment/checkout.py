@@ -12,7 +12,7 @@ from pathlib import Path
 
 from utvm import process
 from utvm.errors import UtvmError
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 _TOLD = "UTVM_CHECKOUT"
 

@@ -29,7 +29,7 @@ from utvm.environment.owner import ourselves
 from utvm.environment.places.here import told_where
 from utvm.environment.python_layer import CHECKOUT
 from utvm.errors import ProvisionError
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 LABEL = "utvm.container"
 """All containers of ours have it: their :class:`utvm.environment.owner.Owner`."""

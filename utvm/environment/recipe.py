@@ -14,9 +14,9 @@ from pydantic import Field, field_validator
 from utvm.cache import content_key
 from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError
-from utvm.toolchain import ROOT
+from utvm.paths import DATA
 
-PROVISION = ROOT / "provision"
+PROVISION = DATA / "provision"
 
 
 class Multilibs(Record):

@@ -18,8 +18,9 @@ from utvm.firmware.compiling import roomier
 from utvm.firmware.image import GENERATED, Firmware
 from utvm.firmware.script import by_address, by_region
 from utvm.firmware.sources import generate
+from utvm.paths import ROOT
 from utvm.runtime import Executor, Pipe
-from utvm.toolchain import ROOT, Toolchain
+from utvm.toolchain import Toolchain
 
 _LINKER_SCRIPT = "linker.ld"
 

@@ -35,13 +35,11 @@ from utvm.hil.figures import summarise
 from utvm.hil.report import logs_beside, new_run_id
 from utvm.hil.results import ModelResult, Statistics
 from utvm.logs import log_folder
+from utvm.paths import work
 from utvm.process import end_in_order_on_signals
 from utvm.session import RunResult, Session
 from utvm.session.keeper import Keeper
 from utvm.session.rpc_board import RpcBoard
-from utvm.toolchain import ROOT
-
-REPORT_ROOT = ROOT / "build" / "reports"
 
 _BOARD = pytest.StashKey[Board]()
 _COURSE = pytest.StashKey[Course]()
@@ -49,7 +47,7 @@ _COURSE = pytest.StashKey[Course]()
 
 def report_root(choice: ReportChoice) -> Path:
     """Return the directory of all reports."""
-    return Path(choice.report_dir).resolve() if choice.report_dir else REPORT_ROOT
+    return Path(choice.report_dir).resolve() if choice.report_dir else work() / "reports"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

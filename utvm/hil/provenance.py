@@ -16,7 +16,8 @@ from utvm.environment.places import here
 from utvm.environment.recipe import PROVISION
 from utvm.errors import ProvisionError
 from utvm.hil.results import Environment, Whereabouts
-from utvm.toolchain import ROOT, Toolchain
+from utvm.paths import DATA, PACKAGE
+from utvm.toolchain import Toolchain
 
 
 def digest(provision: Path = PROVISION) -> str:
@@ -27,7 +28,7 @@ def digest(provision: Path = PROVISION) -> str:
     Raises:
         ConfigError: a list or a lock cannot be read.
     """
-    return content_key(environment_digest(provision), tree_digest(ROOT / "utvm"), tree_digest(ROOT / "toolchains"))
+    return content_key(environment_digest(provision), tree_digest(PACKAGE), tree_digest(DATA / "toolchains"))
 
 
 def describe(board: Board) -> Environment:

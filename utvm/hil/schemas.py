@@ -13,11 +13,11 @@ import jsonschema
 
 from utvm.files import write_whole
 from utvm.hil.figures import FIGURES
-from utvm.toolchain import ROOT
+from utvm.paths import DATA
 
-REPORT = ROOT / "docs" / "report.schema.json"
-REPORT_1 = ROOT / "docs" / "report.schema.1.json"
-NIGHTLY = ROOT / "docs" / "nightly.schema.json"
+REPORT = DATA / "docs" / "report.schema.json"
+REPORT_1 = DATA / "docs" / "report.schema.1.json"
+NIGHTLY = DATA / "docs" / "nightly.schema.json"
 
 _SHA256 = {"$ref": "#/$defs/sha256"}
 _IDENTITY: Mapping[str, object] = {

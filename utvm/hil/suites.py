@@ -8,10 +8,10 @@ from utvm.choice import BoardChoice, ReportChoice
 from utvm.errors import ConfigError, ExitCode
 from utvm.hil import plugin
 from utvm.options import words
+from utvm.paths import DATA
 from utvm.process import interrupted
-from utvm.toolchain import ROOT
 
-DIRECTORY = ROOT / "hil_tests"
+DIRECTORY = DATA / "hil_tests"
 
 
 class _Ending:
@@ -62,8 +62,8 @@ def run(
     """
     check_names(suites)
     arguments = [
-        f"--rootdir={ROOT}",
-        f"--config-file={ROOT / 'pyproject.toml'}",
+        f"--rootdir={DATA}",
+        f"--config-file={DATA / 'pyproject.toml'}",
         # What is set there is for the project's own tests.
         "--override-ini=addopts=",
         "-pno:cacheprovider",

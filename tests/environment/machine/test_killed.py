@@ -24,7 +24,7 @@ def _killed(
     by: signal.Signals = signal.SIGKILL,
 ) -> int:
     """Start a command, send it a signal once it has got so far, and return its exit code."""
-    command = [sys.executable, "-m", "utvm.cli", *words]
+    command = [sys.executable, "-m", "utvm", *words]
     with subprocess.Popen(command, env=real.environment, stdout=subprocess.DEVNULL) as running:
         # The first start of a checkout makes the box.
         deadline = time.monotonic() + 2400

@@ -25,8 +25,8 @@ from utvm import boards
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.libvirt import State
 from utvm.environment.usb import UsbFilter
+from utvm.paths import ROOT
 from utvm.probe.virtual import UsbProbe, start_virtual
-from utvm.toolchain import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,7 @@ def test_its_keys_are_its_own(up: Real) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda one: str(one.name))
 def test_what_runs_in_it_ends_with_us(up: Real, number: signal.Signals) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "utvm.cli", "vm.run", "sh -c 'echo ready; exec sleep 98765'"],
+        [sys.executable, "-m", "utvm", "vm.run", "sh -c 'echo ready; exec sleep 98765'"],
         env=up.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -88,7 +88,7 @@ def test_what_runs_in_it_ends_with_us(up: Real, number: signal.Signals) -> None:
 def test_a_shell_in_it_has_the_checkout_and_every_key(up: Real) -> None:
     ours, its = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "utvm.cli", "vm.ssh"], env=up.environment, stdin=its, stdout=its
+        [sys.executable, "-m", "utvm", "vm.ssh"], env=up.environment, stdin=its, stdout=its
     ) as shell:
         os.close(its)
         try:
@@ -221,7 +221,7 @@ def test_nothing_of_ours_listens_beyond_this_computer(up: Real) -> None:
 
 
 def test_two_at_once_do_not_meet(up: Real) -> None:
-    words = [sys.executable, "-m", "utvm.cli", "vm.snapshot", "--save", "one"]
+    words = [sys.executable, "-m", "utvm", "vm.snapshot", "--save", "one"]
     with subprocess.Popen(words, env=up.environment, stdout=subprocess.DEVNULL) as first:
         # It has the lock once Vagrant is at work.
         deadline = time.monotonic() + 60
@@ -266,7 +266,7 @@ def test_a_nightly_run_has_boards_in_it(up: Real, tmp_path: Path) -> None:
 
 
 def _in_machine(up: Real, *words: object) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "utvm.cli", "hil", "--board=stm32f746", "--in=vm", *map(str, words)]
+    command = [sys.executable, "-m", "utvm", "hil", "--board=stm32f746", "--in=vm", *map(str, words)]
     return subprocess.Popen(
         command, env=up.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from utvm.environment.machine.settings import Acceleration, Plug, Settings, UsbFilter, memory_for
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 _FILE = ROOT / "vm" / "Vagrantfile"
 _SETTINGS = Settings(

@@ -14,10 +14,10 @@ from utvm import runtime
 from utvm.compiler.library import Library
 from utvm.config import Record, load_yaml
 from utvm.errors import ToolchainError
+from utvm.paths import DATA
 from utvm.process import run
-from utvm.toolchain import ROOT
 
-REASONS = ROOT / "docs" / "misra.yaml"
+REASONS = DATA / "docs" / "misra.yaml"
 
 _TIMEOUT_S = 1800.0
 _FINDING = re.compile(r"^(?P<id>[A-Za-z0-9.-]+)\t(?P<place>.*)$", re.MULTILINE)

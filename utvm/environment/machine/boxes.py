@@ -14,7 +14,7 @@ from utvm.environment.drafts import draft
 from utvm.environment.locked import Locked
 from utvm.environment.machine.vagrant import PROVIDER, Vagrant, vagrant_home
 from utvm.errors import ConfigError, ProvisionError, UtvmError
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 CATALOGUE = ROOT / "build" / "box" / written.CATALOGUE
 """Where ``./inv vm.box`` writes it."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import platformdirs
 
 from utvm.errors import ProvisionError
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 PREFIX = "utvm-"
 """All machines of ours are called so, and then a hash."""

@@ -16,7 +16,7 @@ import vagrant
 from utvm import process
 from utvm.environment.machine.records import Records
 from utvm.errors import ProvisionError
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 PROVIDER = "libvirt"
 _INSTALL = "sudo apt-get install vagrant vagrant-libvirt"

@@ -12,7 +12,7 @@ from utvm.environment.python_layer import CHECKOUT
 from utvm.environment.store import Progress
 from utvm.environment.usb import extra_of
 from utvm.errors import ConfigError
-from utvm.toolchain import ROOT
+from utvm.paths import ROOT
 
 _OTHERS = PurePosixPath("/mnt")
 

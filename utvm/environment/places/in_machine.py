@@ -17,9 +17,9 @@ from utvm.environment.places.here import told_where
 from utvm.environment.python_layer import CHECKOUT
 from utvm.environment.usb import filter_of
 from utvm.errors import ConfigError, ProbeError, ProvisionError
+from utvm.paths import ROOT
 from utvm.probe.choice import taken
 from utvm.probe.virtual import UsbProbe, start_virtual
-from utvm.toolchain import ROOT
 
 _HOME = PurePosixPath("/home/vagrant")
 _PATIENCE = 600.0  # Seconds that another command may be at work on the machine: it may just be making it.

@@ -20,9 +20,9 @@ from utvm.environment.places.here import Kind, kind_here
 from utvm.errors import ConfigError, ProbeError
 from utvm.hil import suites
 from utvm.options import taken
-from utvm.toolchain import ROOT
+from utvm.paths import DATA
 
-PROJECT_LIST = ROOT / "nightly.yaml"
+PROJECT_LIST = DATA / "nightly.yaml"
 
 _HINT = "docs/nightly.md says what a list of boards holds"
 

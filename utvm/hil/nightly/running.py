@@ -16,9 +16,11 @@ from utvm.hil.reading import read
 from utvm.hil.results import in_brief
 from utvm.options import words
 from utvm.process import Job
-from utvm.toolchain import ROOT
 
 HEALTH = "health"
+
+# As python -m utvm, which would look for utvm in the current folder first.
+_START = "import sys; del sys.path[0]; from utvm.__main__ import main; main()"
 
 # How long a run may take to let go of its board and to write its report, once it has been told to end.
 PATIENCE = 30.0
@@ -91,15 +93,12 @@ class RunningTurn:
     def _start(self, step: str, choice: BoardChoice, suites: Sequence[str]) -> Job:
         folder = self._folder / step
         command = [
-            sys.executable,
-            "-m",
-            "utvm.cli",
-            "hil",
+            *(sys.executable, "-c", _START, "hil"),
             *words(choice),
             *words(PlaceChoice(self.turn.entry.place)),
         ]
         command += [*words(ReportChoice(str(folder / "reports"))), *words(SuiteChoice(",".join(suites)))]
-        job = Job(f"the {step} run", command, log=folder / "output.txt", error=ProbeError, cwd=ROOT)
+        job = Job(f"the {step} run", command, log=folder / "output.txt", error=ProbeError)
         return self._stack.enter_context(job)
 
     def _ended(self) -> BoardResult:

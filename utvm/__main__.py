@@ -1,4 +1,4 @@
-"""The program behind ``./inv``: Invoke, with this checkout's tasks, from whatever folder it is called."""
+"""The program behind ``./inv`` and ``utvm``: Invoke, with the tasks of ``tasks.py``, wherever it is called."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,10 @@ import utvm
 from utvm import log
 from utvm.cli import end_of
 from utvm.errors import ConfigError, ExitCode
+from utvm.paths import COMMAND, DATA, INSTALLED
 from utvm.process import end_in_order_on_signals, end_undisturbed
+
+_NAME = Path(COMMAND).name
 
 
 class _Inv(Program):
@@ -45,13 +48,17 @@ class _Inv(Program):
 
 
 def _usage(error: Exception) -> Exit:
-    return Exit(f"error: {error}\n  hint: ./inv --list shows the commands", int(ExitCode.USAGE))
+    return Exit(f"error: {error}\n  hint: {COMMAND} --list shows the commands", int(ExitCode.USAGE))
 
 
 def _run() -> None:
-    sys.path.insert(0, str(Path(utvm.__file__).parent.parent))
+    sys.path.insert(0, str(DATA))
     tasks = __import__("tasks")
-    _Inv(name="inv", binary="inv", namespace=tasks.namespace, version=utvm.__version__).run()
+    del sys.path[0]
+    if INSTALLED:
+        # Where it lies may belong to somebody else.
+        sys.dont_write_bytecode = True
+    _Inv(name=_NAME, binary=_NAME, namespace=tasks.namespace, version=utvm.__version__).run()
 
 
 def main() -> None:
