@@ -1,7 +1,9 @@
 """The commands ``env.*``, and what they print."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from invoke.context import Context
 from rich.markup import escape
@@ -14,13 +16,23 @@ from utvm.errors import ConfigError, ExitCode
 from utvm.files import check_folder, write_whole
 from utvm.paths import ROOT
 
+if TYPE_CHECKING:
+    from utvm.environment.debian import DebianLock
+    from utvm.environment.python_lock import Wheel
+
 _MB = 1_000_000
 
 
-@task(in_checkout=True, help={"only": "debian or python: resolve that half, and leave the other as it is"})
-def lock(_: Context, source: MirrorChoice, only: str = "") -> None:
+@task(
+    in_checkout=True,
+    help={
+        "only": "debian or python: resolve that half, and leave the other as it is",
+        "update": "a locked package: change only it and what its newest version forces",
+    },
+)
+def lock(_: Context, source: MirrorChoice, only: str = "", update: str = "") -> None:
     """Resolve what the environment is made of into debian.lock and pylock.toml (needs uv)."""
-    from utvm.environment import debian, python_lock
+    from utvm.environment import debian, difference, python_lock
     from utvm.environment.drafts import draft
     from utvm.environment.locked import load_locked
     from utvm.environment.recipe import PROVISION, load_recipe
@@ -31,19 +43,39 @@ def lock(_: Context, source: MirrorChoice, only: str = "") -> None:
         # All in a copy: the locks change when they are complete and belong together, and else not at all.
         copy = Path(shutil.copytree(PROVISION, folder / "provision"))
         recipe = load_recipe(copy)
-        if only != "python":
+        halves = {only} if only else {"debian", "python"}
+        held = debian.load_lock(copy / debian.LOCK.name) if update else None
+        if held:
+            wheels = python_lock.load_wheels(copy / python_lock.LOCK.name, recipe.python)
+            halves = _halves_with(update, halves, held, wheels)
+        if "debian" in halves:
             with OUT.status("resolving Debian packages"):
-                packages = debian.resolve(recipe, debian.mirrors(recipe.debian, source.mirror))
+                bases = debian.mirrors(recipe.debian, source.mirror)
+                packages = debian.resolve(recipe, bases, held, update)
             debian.write_lock(packages, copy / debian.LOCK.name)
-        if only != "debian":
+        if "python" in halves:
             with OUT.status("resolving Python packages"):
-                python_lock.resolve(copy, recipe.python)
+                python_lock.resolve(copy, recipe.python, update)
         locked = load_locked(copy)
+        changes = difference.describe(str(PROVISION), str(copy)) if update else []
         for path in (debian.LOCK, python_lock.LOCK):
             write_whole(path, (copy / path.name).read_bytes())
+    for line in changes:
+        OUT.print(escape(line))
     OUT.print(f"{len(locked.debian.packages)} Debian packages, {len(locked.wheels)} Python packages")
     OUT.print(f"environment {locked.digest}")
     OUT.print("./inv env.diff HEAD provision shows what changed")
+
+
+def _halves_with(name: str, halves: set[str], held: "DebianLock", wheels: "Sequence[Wheel]") -> set[str]:
+    """Return those halves of the lock that have a package of that name."""
+    debian = {package.name for package in (*held.packages, *held.machine)}
+    names = {"debian": debian, "python": {wheel.name for wheel in wheels}}
+    if not (found := {half for half in halves if name in names[half]}):
+        raise ConfigError(
+            f"--update {name}: it is not locked", "./inv env.lock, without it, takes new packages in"
+        )
+    return found
 
 
 @task(in_checkout=True)

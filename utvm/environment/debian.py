@@ -19,6 +19,7 @@ from pydantic import Field
 
 from utvm import process
 from utvm.config import Record, load_yaml
+from utvm.environment.debian_update import set_free
 from utvm.environment.recipe import PROVISION, DebianPart, Recipe
 from utvm.errors import ConfigError, ProvisionError
 
@@ -137,12 +138,16 @@ def mirrors(debian: DebianPart, option: str = "") -> dict[str, str]:
     return found
 
 
-def resolve(recipe: Recipe, bases: Mapping[str, str]) -> DebianLock:
+def resolve(
+    recipe: Recipe, bases: Mapping[str, str], held: DebianLock | None = None, update: str = ""
+) -> DebianLock:
     """Choose the newest packages that satisfy the recipe: those that Debian marks as essential or required, those
     it lists, and what they depend on; nothing that is merely recommended.
 
     Args:
         bases: where each archive is found, see :func:`mirrors`.
+        held: a lock whose versions stay where the mirror still has them.
+        update: the package of it that shall be newer, with what that forces.
 
     Raises:
         ProvisionError: a mirror cannot be reached, its signature is wrong, or there is no solution.
@@ -153,6 +158,8 @@ def resolve(recipe: Recipe, bases: Mapping[str, str]) -> DebianLock:
             error=ProvisionError,
             hint="is the mirror reachable? Name another with --mirror URL",
         )
+        if held:
+            _hold(apt, held, update)
         base_system = _required_names(process.run([*apt, "apt-cache", "dumpavail"], error=ProvisionError))
         wanted = base_system | recipe.debian_packages.keys()
         packages = _choose(apt, bases, wanted)
@@ -165,7 +172,27 @@ def resolve(recipe: Recipe, bases: Mapping[str, str]) -> DebianLock:
             f"environment.yaml: machine.packages push out {lost}", "choose others for the machine"
         )
     machine = tuple(package for package in more if package not in set(packages))
+    if held and (held.recipe, held.packages, held.machine) == (recipe.debian_digest, packages, machine):
+        return held  # Its date is in every layer: where nothing is newer, it stays.
     return DebianLock(date=date, recipe=recipe.debian_digest, packages=packages, machine=machine)
+
+
+def _hold(apt: Sequence[str], held: DebianLock, update: str) -> None:
+    """Have apt prefer the versions of a lock, but for those that an update needs newer."""
+
+    def newest(name: str) -> dict[str, str]:
+        shown = process.run([*apt, "apt-cache", "show", "--no-all-versions", name], error=ProvisionError)
+        return dict(re.findall(r"^([A-Z][\w-]*): (.*)$", shown, re.M))
+
+    packages = (*held.packages, *held.machine)
+    free = set_free([update], {each.name: (each.made_from[0], each.version) for each in packages}, newest)
+    (Path(apt[1].partition("=")[2]).parent / "etc/apt/preferences").write_text(
+        "\n".join(
+            f"Package: {each.name}\nPin: version {each.version}\nPin-Priority: 1001\n"
+            for each in packages
+            if each.name not in free
+        )
+    )
 
 
 def _choose(apt: Sequence[str], bases: Mapping[str, str], wanted: AbstractSet[str]) -> tuple[DebianPackage, ...]:

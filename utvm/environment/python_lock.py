@@ -111,8 +111,11 @@ def taken(wheels: tuple[Wheel, ...], recipe: Recipe) -> tuple[Wheel, ...]:
     return tuple(wheel for wheel in wheels if wheel.name not in recipe.python.without)
 
 
-def resolve(folder: Path, python: PythonPart) -> None:
+def resolve(folder: Path, python: PythonPart, update: str = "") -> None:
     """Write the lock of ``python.in`` in a folder; versions of the lock that is there are kept where they can be.
+
+    Args:
+        update: a package whose newest version is wanted.
 
     Raises:
         ProvisionError: uv is missing or finds no solution, or a package has no wheel for a Python of ours.
@@ -126,6 +129,7 @@ def resolve(folder: Path, python: PythonPart) -> None:
         [
             *(uv, "pip", "compile", "--quiet", "--universal", f"--python-version={supported[0]}"),
             *("--format=pylock.toml", "--only-binary=:all:", "--no-header", "--no-annotate"),
+            *([f"--upgrade-package={update}"] if update else []),
             *(f"--output-file={lock}", folder / "python.in"),
         ],
         error=ProvisionError,
