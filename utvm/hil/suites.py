@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from utvm.choice import BoardChoice, ReportChoice
-from utvm.errors import ConfigError, ExitCode
+from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import plugin
 from utvm.options import words
 from utvm.paths import DATA
@@ -58,6 +58,7 @@ def run(
 
     Raises:
         ConfigError: there is no such suite.
+        ProvisionError: the computer does not let pytest begin.
         KeyboardInterrupt: interrupted before the run had begun; later, that is a verdict.
     """
     check_names(suites)
@@ -75,7 +76,11 @@ def run(
         *([str(DIRECTORY / f"test_{suite}.py") for suite in suites] or [str(DIRECTORY)]),
     ]
     ending = _Ending()
-    ended = pytest.main(arguments, plugins=[plugin, ending])
+    try:
+        ended = pytest.main(arguments, plugins=[plugin, ending])
+    except OSError as error:
+        # It keeps what suites print in files, and may find no folder for them.
+        raise ProvisionError(f"a run cannot begin: {error}", "is there room, and may files be written?") from error
     if ending.exit_code is not None:
         return ending.exit_code
     # It ended before a run had begun. What pytest calls wrong usage may be its configuration, interrupted while it

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m tests.faults run`` and ``python -m tests.faults page``."""
+
+import argparse
+import datetime
+import os
+import secrets
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.faults import page
+from tests.faults.campaign import Campaign, Result, as_line, header
+from tests.faults.surroundings import made
+from utvm.process import end_in_order_on_signals
+
+_OWN_MOUNTS = "UTVM_FAULTS_MOUNTS"
+_FINE = ("", "answer")
+
+
+def _told(result: Result) -> str:
+    where = f"{result.deed} at {result.moment}, {result.board}, {result.suite}"
+    found = [
+        *result.orphans,
+        *result.stale_locks,
+        *(["a broken next run"] if result.next_run not in _FINE else []),
+    ]
+    struck = "" if result.landed else " (nothing to strike)"
+    mark = "RED" if result.red else "   "
+    told = f"{mark} {result.number:5} {result.kind}, {where}: {result.ending}{struck} ({result.seconds} s)"
+    return "; ".join((told, *found))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    until = arguments.until and datetime.datetime.strptime(arguments.until, "%H:%M").time()
+    seed = arguments.seed if arguments.seed is not None else secrets.randbelow(10**6)
+    print(f"seed {seed}", flush=True)
+    numbers = iter(range(arguments.first, arguments.first + arguments.count))
+    red = 0
+    with tempfile.TemporaryDirectory(prefix="utvm-faults-") as folder, arguments.out.open("w") as out:
+        out.write(as_line(header(seed, arguments.every)))
+        with made(Path(folder)) as around:
+            for result in Campaign(around, seed, arguments.every).results(numbers):
+                out.write(as_line(result))
+                out.flush()
+                red += result.red
+                print(_told(result), flush=True)
+                if until and datetime.datetime.now().time() >= until:
+                    break
+    return 1 if red else 0
+
+
+def main() -> int:
+    """Strike runs, or write the page of it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults")
+    commands = parser.add_subparsers(required=True)
+    run = commands.add_parser("run", help="strike runs; exit code 1 when one is red")
+    run.add_argument("--count", type=int, default=1000)
+    run.add_argument("--first", type=int, default=0, help="number of the first injection, to repeat one")
+    run.add_argument("--seed", type=int, default=None, help="what injections are drawn from; default: any")
+    run.add_argument("--every", type=int, default=1, help="how often to make a run that nobody strikes")
+    run.add_argument("--until", default="", help="HH:MM: begin no injection after that")
+    run.add_argument("--out", type=Path, required=True, help="file of results, a JSON object a line")
+    run.set_defaults(do=_run)
+    written = commands.add_parser("page", help="write docs/reliability.md")
+    written.add_argument("results", type=Path, nargs="+")
+    written.set_defaults(do=lambda arguments: page.write(arguments.results))
+    arguments = parser.parse_args()
+    # Whoever ends a campaign leaves nothing of it, also where Ctrl-C is ignored, as in the background.
+    end_in_order_on_signals()
+    if arguments.do is _run and _OWN_MOUNTS not in os.environ:
+        # The small disk is ours alone, and gone however we end.
+        os.environ[_OWN_MOUNTS] = "1"
+        os.execvp("unshare", ["unshare", "--mount", sys.executable, "-m", "tests.faults", *sys.argv[1:]])
+    done: int = arguments.do(arguments)
+    return done
+
+
+if __name__ == "__main__":
+    sys.exit(main())

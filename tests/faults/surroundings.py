@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is around the campaign's runs: folders, a small disk, a clock, a probe on a bus."""
+
+import contextlib
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from tests.probe import fake_usb
+from utvm import boards
+from utvm.lock import shared_directory
+from utvm.paths import ROOT
+from utvm.probe.virtual import start_virtual
+from utvm.virtual.usb import MAKER
+
+_BOARD = "stm32f746"
+_SMALL = "192m"
+
+
+class Surroundings:
+    """Everything in one folder; what is outside of it (a mount, a lock) goes with :func:`made`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.suites, self.small = folder / "suites", folder / "small"
+        self.reports, self.cache, self.state = folder / "reports", folder / "cache", folder / "state"
+        self._bus, self._clock = folder / "usb", folder / "clock"
+        self._serial = f"FAULTS-{os.getpid()}"
+        self._address = 5
+
+    def prepare(self) -> None:
+        """Make the folders, the suites in the form that pytest finds, and the clock."""
+        for each in (self.suites, self.small, self.reports, self.cache, self.state):
+            each.mkdir(parents=True)
+        here = Path(__file__).parent
+        for path in (here / "suites").glob("*.py"):
+            name = path.name if path.stem == "conftest" else f"test_{path.name}"
+            shutil.copy(path, self.suites / name)
+        library = self.folder / "clock.so"
+        subprocess.run(["gcc", "-shared", "-fPIC", "-O", "-o", library, here / "clock.c", "-ldl"], check=True)
+        self.jump(0)
+        # Ours alone, and gone with us: see __main__.
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_SMALL}", "tmpfs", self.small], check=True)
+
+    def environment(self, cache: Path) -> Mapping[str, str]:
+        return {"XDG_CACHE_HOME": str(cache), "XDG_STATE_HOME": str(self.state), "UTVM_BOARD_PATH": ""}
+
+    # --- The clock.
+    def jumping(self) -> Mapping[str, str]:
+        return {"LD_PRELOAD": str(self.folder / "clock.so"), "UTVM_FAULTS_CLOCK": str(self._clock)}
+
+    def jump(self, seconds: int) -> None:
+        """Have the clock of runs that see it differ from the real one."""
+        with self._clock.open("r+b" if self._clock.exists() else "wb") as file:
+            file.write(struct.pack("=q", seconds))
+
+    # --- The small disk.
+    def fill(self) -> None:
+        """Leave no byte on the small disk."""
+        with (self.small / "filler").open("wb") as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(1 << 20))
+        with (self.small / "filler.rest").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(512))
+
+    def empty(self) -> None:
+        """Make room again."""
+        for name in ("filler", "filler.rest"):
+            (self.small / name).unlink(missing_ok=True)
+
+    # --- A probe on a bus that is a folder; what it drives is our software model, which outlives the runs.
+    @contextlib.contextmanager
+    def chip(self) -> Iterator[None]:
+        """Have a board with a probe that can be pulled out."""
+        known = boards.load(_BOARD)
+        with start_virtual(known, self.folder / "chip") as chip:
+            assert chip.health_match
+            shutil.copytree(known.directory, self.folder / _BOARD)
+            path = self.folder / _BOARD / "board.yaml"
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            content["physical"]["select_serial"] = known.model.probe.format(port=chip.health_match["stlink"])
+            path.write_text(yaml.safe_dump(content), encoding="utf-8")
+            self.plug_in()
+            yield
+
+    def plugged(self) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Return the words that choose that board, and the variables that show its bus."""
+        words = ("--board", str(self.folder / _BOARD), "--serial", self._serial)
+        fake = ROOT / "tests" / "hil" / "usb_bus"
+        return words, {"FAKE_USB": str(self._bus), "PYTHONPATH": f"{fake}:{ROOT}"}
+
+    def plug_in(self) -> None:
+        self._address = self._address % 100 + 1
+        fake_usb.plug_in(self._bus, "1", self._serial, maker=MAKER, address=self._address)
+
+    def unplug(self) -> None:
+        fake_usb.unplug(self._bus, "1")
+
+    def locks(self) -> list[Path]:
+        """Return the files by which a board of the campaign is locked."""
+        shared = shared_directory()
+        own = shared.glob(f"utvm-*{self._serial}*.lock") if shared else ()
+        return [*own, *self.state.rglob("*.lock")]
+
+
+@contextlib.contextmanager
+def made(folder: Path) -> Iterator[Surroundings]:
+    """Have surroundings for the length of a ``with`` block."""
+    around = Surroundings(folder)
+    around.prepare()
+    try:
+        with around.chip():
+            yield around
+    finally:
+        for lock in around.locks():
+            lock.unlink()
+        subprocess.run(["umount", around.small], check=False)

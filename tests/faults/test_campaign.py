@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever strikes a run, what it says is so, and nothing is left of it: a sample, and a thousand at night."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults import page
+from tests.faults.campaign import drawn
+from tests.faults.course import Left
+from tests.faults.judge import ending_of
+from tests.faults.table import endings, rows
+from tests.processes import may_make_mounts
+from utvm.paths import ROOT
+
+# One that draws six kinds on three boards, none of which waits for a hanging process.
+_SAMPLE_SEED = 176
+_PASSED = "PASSED on a PROCESS host: 4 passed; exit code 0"
+_NO_VERDICT = "NO VERDICT (infrastructure) on a PROCESS host: 4 skipped; exit code 3"
+
+
+def _left(code: int | None, output: str, verdict: str = "", *outcomes: str) -> Left:
+    tests = [
+        {"id": f"right::test_doubles[{number}]", "outcome": outcome} for number, outcome in enumerate(outcomes)
+    ]
+    return Left(code, output, {"verdict": verdict, "tests": tests} if verdict else None, (), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("left", "ending"),
+    [
+        (_left(0, _PASSED, "passed", "passed"), "answer"),
+        (_left(3, _NO_VERDICT, "infrastructure", "passed", "infrastructure", "skipped"), "none"),
+        (_left(-9, "stm32f746, run 2026", ""), "killed"),
+        (_left(-9, "", ""), "unbegun"),
+        # What must not be:
+        (_left(-11, "", ""), "died of signal 11"),
+        (_left(None, "", ""), "hangs"),
+        (_left(3, "", ""), "the report is lost"),
+        (_left(0, _PASSED), "exit code 0 with the report missing"),
+        (_left(1, "", ""), "exit code 1"),
+        (_left(3, _PASSED, "infrastructure"), "says passed and reports infrastructure"),
+        (_left(0, _PASSED, "passed", "passed", "skipped"), "reports passed without an answer of each test"),
+        (_left(3, _NO_VERDICT, "infrastructure", "failed"), "reports failed of a test that is passed"),
+        (_left(1, "FAILED on a PROCESS host: 1", "failed"), "says failed of a suite that is passed"),
+        (_left(3, "Traceback (most recent call last):\n", "infrastructure"), "traceback"),
+    ],
+)
+def test_the_judge_believes_nothing_that_is_not_so(left: Left, ending: str) -> None:
+    assert ending_of(left, "right", signals=(9,)) == ending
+
+
+def test_a_failed_suite_that_passes_is_red() -> None:
+    assert ending_of(_left(0, _PASSED, "passed"), "wrong") == "says passed of a suite that is failed"
+
+
+def test_the_table_names_endings_that_there_are_and_every_kind_is_drawn() -> None:
+    table = rows()
+    assert {ending for row in table for ending in row.may} == set(endings())
+    assert {drawn(1, number, table).row.name for number in range(1000)} == {row.name for row in table}
+    # The answer is known, whatever is struck: nothing but one's own death keeps a run from saying 3 or the truth.
+    assert all(row.what == "command" for row in table if "killed" in row.may)
+
+
+def test_a_campaign_can_be_repeated() -> None:
+    table = rows()
+    assert [drawn(5, number, table) for number in range(50)] == [drawn(5, number, table) for number in range(50)]
+
+
+def test_the_page_has_today_s_table() -> None:
+    """``python -m tests.faults page RESULTS`` writes it."""
+    assert page.PAGE.read_text(encoding="utf-8").startswith(page.head())
+
+
+def _campaign(out: Path, *words: str) -> Sequence[dict[str, Any]]:
+    command = [sys.executable, "-m", "tests.faults", "run", "--out", str(out), *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()][1:]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not may_make_mounts(), reason="needs the right to make mounts, for a disk that fills")
+def test_a_sample_has_no_red_row(tmp_path: Path) -> None:
+    words = ("--count", "6", "--every", "3", "--seed", str(_SAMPLE_SEED))
+    assert len(_campaign(tmp_path / "results.jsonl", *words)) == 6
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not may_make_mounts(), reason="needs the right to make mounts, for a disk that fills")
+def test_a_thousand_have_no_red_row(tmp_path: Path) -> None:
+    results = _campaign(tmp_path / "results.jsonl", "--count", "1000")
+    assert len(results) == 1000
+    assert {result["kind"] for result in results} == {row.name for row in rows()}
