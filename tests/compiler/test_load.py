@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,6 @@ import pytest
 
 from models.tflite_writer import Builder
 from utvm.compiler import from_onnx, load, reference
-from utvm.compiler.read import torch_file as torch_door
 from utvm.errors import CompileError, ConfigError
 
 DIGITS = (Path(__file__).parents[2] / "models" / "digits" / "digits.onnx").read_bytes()
@@ -55,9 +55,9 @@ def test_onnx_by_content(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_relax_as_python_and_as_json(tmp_path: Path) -> None:
-    (tmp_path / "script").write_text(SCRIPT)
-    model = load(tmp_path / "script")
-    assert model.format == "relax" and doubles(tmp_path / "script")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    model = load(tmp_path / "script.py", run_python=True)
+    assert model.format == "relax"
     (tmp_path / "m.onnx").write_bytes(b"\n" + model.content)
     assert load(tmp_path / "m.onnx").format == "relax" and doubles(tmp_path / "m.onnx")
 
@@ -78,14 +78,33 @@ def test_tflite_gives_the_result(tmp_path: Path) -> None:
 def test_python_that_defines_no_module(source: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(source)
     with pytest.raises(CompileError, match=message):
-        load(tmp_path / "m.py")
+        load(tmp_path / "m.py", run_python=True)
 
 
-def test_python_without_tvm_is_not_run(tmp_path: Path) -> None:
-    (tmp_path / "m.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')  # tvm\n")
-    with pytest.raises(ConfigError, match="is not an ONNX file"):
-        load(tmp_path / "m.py")
+@pytest.mark.parametrize(
+    ("name", "asked", "message"),
+    [
+        ("m.py", False, "m.py: is a Python program\n  hint: .*--run-python"),
+        ("m.onnx", True, "m.onnx: is not an ONNX file"),
+        ("m", True, "m: is not an ONNX file"),
+        ("m.PY", True, "m.PY: is not an ONNX file"),
+    ],
+)
+def test_a_program_is_not_run_unasked_nor_under_another_name(
+    name: str, asked: bool, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(f"import tvm\nopen({str(tmp_path / 'ran')!r}, 'w')\n")
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path / name, run_python=asked)
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(("name", "asked"), [("m.pt2", False), ("m.onnx", True)])
+def test_an_archive_of_pytorch_is_not_unpickled_unasked(name: str, asked: bool, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / name, "w") as archive:
+        archive.writestr("m/archive_format", "pt2")
+    with pytest.raises(ConfigError, match=r"is a PyTorch archive.*\n  hint: .*--run-python"):
+        load(tmp_path / name, run_python=asked)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +147,10 @@ def test_archive_of_something_else(tmp_path: Path) -> None:
 
 def test_without_pytorch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setattr(torch_door, "_check_archive", lambda content, origin: None)
-    (tmp_path / "m.pt2").write_bytes(b"PK\x03\x04")
+    with zipfile.ZipFile(tmp_path / "m.pt2", "w") as archive:
+        archive.writestr("m/archive_format", "pt2")
     with pytest.raises(ConfigError, match=r"PyTorch is not installed\n  hint: install the extra: .*\[torch\]"):
-        load(tmp_path / "m.pt2")
+        load(tmp_path / "m.pt2", run_python=True)
 
 
 @pytest.mark.slow
@@ -147,5 +166,5 @@ def test_pytorch_archive(tmp_path: Path) -> None:
     ).eval()  # fmt: skip
     example = torch.rand(1, 1, 8, 8)
     torch.export.save(torch.export.export(layers, (example,)), tmp_path / "m.pt2")
-    (result,) = reference(load(tmp_path / "m.pt2"))([example.numpy()])
+    (result,) = reference(load(tmp_path / "m.pt2", run_python=True))([example.numpy()])
     np.testing.assert_allclose(result, layers(example).detach().numpy(), rtol=1e-5, atol=1e-6)

@@ -1,18 +1,24 @@
 """Options that more than one command has, beside those of :mod:`utvm.choice`."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from utvm.options import option
 
-MODEL = "an ONNX, TensorFlow Lite, PyTorch (.pt2) or Relax (.py, .json) file"
+MODEL = "an ONNX, TensorFlow Lite or Relax (.json) file; with --run-python, PyTorch (.pt2) or Relax (.py)"
 IN_RAM = "into RAM alone, for the debug port: flash stays as it is, and where things lie is chosen for you"
+
+
+def _run_python() -> Any:
+    return option(False, "the model is a program that you trust: a .py file is run, a .pt2 file may be")
 
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """Which model is meant."""
+    """Which model is meant, and whether it may be a program."""
 
     model: str = option("", MODEL)
+    run_python: bool = _run_python()
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,7 @@ class SampleChoice:
     """A model and what it is tried on."""
 
     model: str = option("", f"cifar10_cnn, digits, digits_int8 or resnet18, the project's own; or {MODEL}")
+    run_python: bool = _run_python()
     samples: int | None = option(None, "how many samples (default: 10, or all that --inputs holds)")
     weights: str = option(
         "", "a file of weights for cifar10_cnn, as its README.md says (default: seeded random ones)"

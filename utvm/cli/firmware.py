@@ -28,8 +28,8 @@ def build(
     output: str = "",
 ) -> None:
     """Build firmware that needs no host: it runs the model on a stored input and prints the result."""
-    from utvm import boards, compiler, firmware
-    from utvm.cli.model_library import check_named
+    from utvm import boards, firmware
+    from utvm.cli.model_library import check_named, load_named
     from utvm.cli.model_run import note_input, print_use, read_inputs
     from utvm.files import check_places, write_whole
 
@@ -42,7 +42,7 @@ def build(
         )
     block = elf.with_suffix(".bin")
     check_places(elf, block)
-    library = firmware.compile_for(chip, compiler.load(model))
+    library = firmware.compile_for(chip, load_named(asked))
     image = firmware.build(chip, [library], "standing_alone", read_inputs(library, input))
     address, contents = image.binary
     write_whole(elf, image.elf.read_bytes())
@@ -61,13 +61,12 @@ def build(
 @task(help={"board": BOARD, "in_ram": f"link it {IN_RAM}"})
 def size(_: Context, asked: ModelChoice, board: str = "", in_ram: bool = False) -> None:
     """Build a model's firmware and print flash and RAM by section, against what the board has."""
-    from utvm import boards, compiler, firmware
-    from utvm.cli.model_library import check_named
+    from utvm import boards, firmware
+    from utvm.cli.model_library import load_named
     from utvm.cli.model_run import print_use
 
     chip = boards.load_chip(board)
-    model = check_named(asked.model)
-    library = firmware.compile_for(chip, compiler.load(model), in_ram=in_ram)
+    library = firmware.compile_for(chip, load_named(asked), in_ram=in_ram)
     image = firmware.build(chip, [library], in_ram=in_ram)
     table = Table("section", "in", "address", "bytes", box=None)
     for section in image.sections:

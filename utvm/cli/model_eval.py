@@ -118,7 +118,7 @@ def _prepare_file(
     if asked.weights:
         raise ConfigError(f"{path}: a model file has its own weights", "leave --weights out")
     arrays = read_arrays(asked.inputs) if asked.inputs else None
-    library = firmware.compile_for(board, compiler.load(path))
+    library = firmware.compile_for(board, compiler.load(path, run_python=asked.run_python))
     if arrays is not None:
         return library, _chosen(asked, library, arrays)
     OUT.print(f"samples: random values, seed {asked.seed} (give yours with --inputs)")

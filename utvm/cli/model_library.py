@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from utvm import boards, compiler
-from utvm.cli.choices import CompileChoice
+from utvm.cli.choices import CompileChoice, ModelChoice
 from utvm.cli.output import OUT
 from utvm.compiler import Library
 from utvm.compiler.memory.regions import Memory, Region
@@ -29,12 +29,14 @@ class _Wanted:
 
     Attributes:
         model: the file.
+        run_python: whether it may be a program.
         target: the CPU of the board that was named, or any.
         executor: ahead of time or by a graph description.
         memory: regions and pins.
     """
 
     model: Path
+    run_python: bool
     target: compiler.Target
     executor: Executor
     memory: Memory
@@ -45,9 +47,8 @@ class _Wanted:
         Raises:
             UtvmError: it cannot be compiled, or does not fit.
         """
-        return compiler.compile_model(
-            compiler.load(self.model), target=self.target, executor=self.executor, memory=self.memory
-        )
+        model = compiler.load(self.model, run_python=self.run_python)
+        return compiler.compile_model(model, target=self.target, executor=self.executor, memory=self.memory)
 
 
 def _wanted(asked: CompileChoice) -> _Wanted:
@@ -56,7 +57,7 @@ def _wanted(asked: CompileChoice) -> _Wanted:
     target = boards.load(asked.board).target if asked.board else compiler.Target()
     regions = tuple(_region(item) for item in asked.memory.split(",") if item) or Memory().regions
     pins = dict(_pair(item, "--pin TENSOR=REGION") for item in asked.pin.split(",") if item)
-    return _Wanted(model, target, executor_of(asked.executor), Memory(regions, pins))
+    return _Wanted(model, asked.run_python, target, executor_of(asked.executor), Memory(regions, pins))
 
 
 def check_named(model: str) -> Path:
@@ -64,6 +65,11 @@ def check_named(model: str) -> Path:
     if not model:
         raise ConfigError("no model is named", "give one with --model FILE")
     return Path(model)
+
+
+def load_named(asked: ModelChoice) -> compiler.Model:
+    """Read the model that a command is given; raises as :func:`utvm.compiler.load`."""
+    return compiler.load(check_named(asked.model), run_python=asked.run_python)
 
 
 def executor_of(name: str) -> Executor:
@@ -86,7 +92,14 @@ def package(asked: CompileChoice, output: str) -> None:
     wanted = _wanted(asked)
     path = Path(output or f"{wanted.model.stem}.tar")
     check_places(path)
-    package_model(wanted.model, path, target=wanted.target, executor=wanted.executor, memory=wanted.memory)
+    package_model(
+        wanted.model,
+        path,
+        run_python=wanted.run_python,
+        target=wanted.target,
+        executor=wanted.executor,
+        memory=wanted.memory,
+    )
     OUT.print(f"wrote {escape(str(path))}, {path.stat().st_size:,} bytes; its README.md says how it is used")
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from utvm import boards, compiler, firmware
+from utvm import boards, firmware
 from utvm.bench import Bench
 from utvm.boards import Board
 from utvm.choice import BoardChoice
 from utvm.cli.choices import InputChoice
-from utvm.cli.model_library import check_named, executor_of
+from utvm.cli.model_library import executor_of, load_named
 from utvm.cli.opening import find, image_for
 from utvm.cli.output import OUT, logs_of
 from utvm.compiler import Library, Tensor
@@ -49,7 +49,7 @@ def run_model(
     if standing_alone or in_ram:
         boards.load_chip(where.board)
     found = find(where)
-    model = compiler.load(check_named(asked.model))
+    model = load_named(asked)
     executor = executor_of(asked.executor)
     library = firmware.compile_for(found.board, model, executor=executor, in_ram=in_ram)
     inputs = read_inputs(library, asked.input)

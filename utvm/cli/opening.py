@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from utvm import boards, compiler, firmware
+from utvm import boards, firmware
 from utvm.bench import Asked, Found, choose
 from utvm.choice import BoardChoice
 from utvm.cli.choices import ExecutorChoice
-from utvm.cli.model_library import check_named, executor_of
+from utvm.cli.model_library import executor_of, load_named
 from utvm.compiler import Library
 from utvm.firmware import Firmware
 from utvm.log import kept_in
@@ -79,7 +79,7 @@ def opened(
         UtvmError: whatever went wrong on the way.
     """
     found = find(where)
-    model = compiler.load(check_named(asked.model))
+    model = load_named(asked)
     with kept_in(logs):
         library = firmware.compile_for(found.board, model, executor=executor_of(asked.executor))
         image = image_for(found, [library], "rpc", transport)

@@ -7,6 +7,7 @@ from typing import Literal
 
 from utvm import runtime
 from utvm.cache import Cache, content_key, tree_digest
+from utvm.compiler.bounded import bounded
 from utvm.compiler.library import Library, from_json, to_json
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.model import Model
@@ -61,8 +62,11 @@ def compile_model(
         # TVM takes seconds to import, and is needed only here.
         from utvm.compiler.build import build_library
 
-        library = build_library(model, symbol, target, memory, executor, storage)
-        (directory / _FILE).write_text(to_json(library), encoding="utf-8")
+        def build() -> str:
+            return to_json(build_library(model, symbol, target, memory, executor, storage))
+
+        text = bounded(model.origin, "compile the model", build)
+        (directory / _FILE).write_text(text, encoding="utf-8")
 
     library = from_json((Cache("libraries").fetch(key, make) / _FILE).read_text(encoding="utf-8"))
     if storage:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from utvm.compiler import Library, Model, Target, compile_model, load
+from utvm.compiler.bounded import bounded
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.package.archive import write_archive
 from utvm.compiler.package.layout import placed_sources
@@ -70,6 +71,7 @@ def package_model(
     model_path: Path,
     path: Path,
     *,
+    run_python: bool = False,
     name: str | None = None,
     target: Target = ANY,
     executor: Literal["aot", "graph"] = "aot",
@@ -80,6 +82,7 @@ def package_model(
     """Compile a model file and write the library as one archive.
 
     Args:
+        run_python: whether the file may be a program; see :func:`utvm.compiler.load`.
         name: of the library; by default the model's.
         target: the CPU that kernels are chosen for; by default, any.
         executor: ahead of time, or driven by a graph description.
@@ -89,12 +92,15 @@ def package_model(
         ConfigError: as :func:`write_package`; or the model file cannot be read.
         CompileError: the model cannot be compiled.
     """
-    model = load(model_path)
+    model = load(model_path, run_python=run_python)
     library = compile_model(model, name=name, target=target, executor=executor, memory=memory)
     # TVM takes seconds to import, and is needed only here if the library came out of the cache.
     from utvm.compiler.frontend import import_model
 
-    text = import_model(model).module.script(show_meta=False)
+    def script() -> str:
+        return str(import_model(model).module.script(show_meta=False))
+
+    text = bounded(model.origin, "print the model", script)
     return write_package(library, path, model=model, terms=terms, example=example, relax=text + "\n")
 
 

@@ -1,4 +1,8 @@
-"""Reading a model file, of whichever format; what a file holds counts, not what it is called."""
+"""Reading a model file, of whichever format; what a file holds counts, not what it is called.
+
+A model is data. Two kinds of files are programs, or may hold one: Python, and PyTorch's archives, which PyTorch
+may unpickle. They are read only if their user says so and they are called what they are.
+"""
 
 from pathlib import Path
 
@@ -11,15 +15,19 @@ MAX_FILE_BYTES = 1 << 28
 """Larger files are refused unread: no microcontroller holds a thousandth of it."""
 
 
-def load(path: Path) -> Model:
+def load(path: Path, *, run_python: bool = False) -> Model:
     """Read a model file.
 
-    It may be TensorFlow Lite; ONNX, with the files that its weights may lie in; a Relax module, as TVM's JSON or
-    as Python, which is run (see :func:`utvm.compiler.read.relax_file.from_python`); or an archive of
-    ``torch.export``.
+    It may be TensorFlow Lite; ONNX, with the files that its weights may lie in; a Relax module as TVM's JSON; and,
+    where that is asked for, a Python program ``NAME.py`` that makes a Relax module (see
+    :func:`utvm.compiler.read.relax_file.from_python`) or an archive ``NAME.pt2`` of ``torch.export``.
+
+    Args:
+        run_python: whether the file may be one of the last two, which run with all of this process's rights.
 
     Raises:
-        ConfigError: there is no such file, it is a folder, or it is not a whole model of one of these formats.
+        ConfigError: there is no such file, it is a folder, it is not a whole model of one of these formats, or it
+            is a program and that was not asked for.
         CompileError: it is a model, but not one that can run on a board.
     """
     content = _read(path)
@@ -27,13 +35,24 @@ def load(path: Path) -> Model:
     if content[4:8] == tflite_file.IDENTIFIER:
         return tflite_file.from_tflite(content, name, origin)
     if content.startswith(torch_file.ARCHIVE):
+        torch_file.check_archive(content, origin)
+        _check_asked(path, ".pt2", run_python, "a PyTorch archive, which may hold a program")
         return torch_file.from_archive(content, name, origin)
     if relax_file.is_relax_json(content):
         return relax_file.from_json(content, name, origin)
-    if relax_file.is_relax_python(content):
+    if path.suffix == ".py":
+        _check_asked(path, ".py", run_python, "a Python program")
         return relax_file.from_python(path, name, origin)
     # Last, as an ONNX file has no mark of its own.
     return onnx_file.from_onnx(content, name, origin, path.parent)
+
+
+def _check_asked(path: Path, suffix: str, run_python: bool, what: str) -> None:
+    """Refuse a program that was not asked for, or that is called something else."""
+    if path.suffix != suffix:
+        raise ConfigError(f"{path}: is {what}", f"if you trust it, call it NAME{suffix} and give --run-python")
+    if not run_python:
+        raise ConfigError(f"{path}: is {what}", "if you trust it, give --run-python; else export it as ONNX")
 
 
 def _read(path: Path) -> bytes:

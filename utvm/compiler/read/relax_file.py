@@ -4,7 +4,6 @@ TVM believes its JSON: damage in it can end the process. So the structure is che
 once in a process of its own, in bounded time and memory, before it does in this one.
 """
 
-import ast
 import json
 import runpy
 import sys
@@ -39,25 +38,6 @@ relax.get_pipeline("zero")(relax.transform.DecomposeOpsForInference()(module))
 def is_relax_json(content: bytes) -> bool:
     """Return whether a file claims to be a Relax module as TVM's JSON."""
     return content.lstrip()[:1] == b"{" and b'"root_index"' in content
-
-
-def is_relax_python(content: bytes) -> bool:
-    """Return whether a file is Python source that imports TVM."""
-    if b"tvm" not in content or b"\0" in content:
-        return False
-    try:
-        tree = ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    imported = [
-        name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in (
-            [node.module or ""] if isinstance(node, ast.ImportFrom) else [item.name for item in node.names]
-        )
-    ]
-    return any(name.split(".")[0] == "tvm" for name in imported)
 
 
 def from_module(module: Any, name: str) -> Model:

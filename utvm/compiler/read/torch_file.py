@@ -37,17 +37,17 @@ def from_torch(program: Any, name: str) -> Model:
 def from_archive(content: bytes, name: str, origin: str) -> Model:
     """Take an archive that ``torch.export.save`` wrote, usually called ``NAME.pt2``.
 
-    PyTorch reads it with pickle, and so may run what its author put in: load only what you trust.
+    ``torch.export.load`` reads tensors with ``torch.load(weights_only=True)``, and when that fails, by pickle: it
+    may run what the archive's author put in. So this is called only where the user has asked for that.
 
     Args:
         name: a C identifier.
         origin: what messages call the model.
 
     Raises:
-        ConfigError: it is damaged, or not such an archive, or PyTorch is not installed.
+        ConfigError: PyTorch is not installed.
         CompileError: TVM does not support an operator of it, or it has no fixed shapes.
     """
-    _check_archive(content, origin)
     try:
         import torch
     except ImportError as error:
@@ -64,7 +64,12 @@ def from_archive(content: bytes, name: str, origin: str) -> Model:
     return Model(name, origin, model.format, model.content)
 
 
-def _check_archive(content: bytes, origin: str) -> None:
+def check_archive(content: bytes, origin: str) -> None:
+    """Check that an archive is one of ``torch.export``'s, before anything of it is unpacked.
+
+    Raises:
+        ConfigError: it is damaged, something else, or too large.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()

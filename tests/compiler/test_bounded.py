@@ -1,0 +1,92 @@
+"""Work on a stranger's model in a process of its own: what it brings back, and what comes of one that goes wrong."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from hil_tests.operator_cases import OPERATOR_CASES
+from utvm.compiler import bounded as door
+from utvm.compiler import build, compile_model
+from utvm.compiler.bounded import bounded
+from utvm.errors import CompileError, DoesNotFitError
+
+
+def test_the_result_comes_back_and_nothing_else_changes() -> None:
+    here: list[int] = []
+
+    def work() -> tuple[int, bytes]:
+        here.append(1)
+        return os.getpid(), bytes(1 << 20)
+
+    pid, content = bounded("m", "try", work)
+    assert pid != os.getpid() and content == bytes(1 << 20) and here == []
+
+
+def test_an_error_comes_back_as_it_is() -> None:
+    def work() -> NoReturn:
+        raise DoesNotFitError("m: too large", "take a smaller one")
+
+    with pytest.raises(DoesNotFitError) as caught:
+        bounded("m", "try", work)
+    assert (caught.value.message, caught.value.hint) == ("m: too large", "take a smaller one")
+
+
+def test_a_fault_of_ours_comes_back_with_its_traceback() -> None:
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        bounded("m", "try", lambda: 1 // 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
+def test_a_crash_is_one_error_that_names_the_model(number: signal.Signals) -> None:
+    with pytest.raises(CompileError, match=rf"^m\.onnx: TVM crashed while it had to try \({number.name}\)"):
+        bounded("m.onnx", "try", lambda: os.kill(os.getpid(), number))
+
+
+def test_a_crash_of_the_compiler_leaves_no_entry_and_the_next_one_compiles(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = OPERATOR_CASES[0].model()
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "import_model", lambda _: os.abort())
+        with pytest.raises(CompileError, match=r"TVM crashed while it had to compile the model \(SIGABRT\)"):
+            compile_model(model)
+    assert compile_model(model).operators
+
+
+def test_what_takes_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "MORE_BYTES", 64 << 20)
+    with pytest.raises(RuntimeError, match="MemoryError"):
+        bounded("m", "try", lambda: len(bytes(256 << 20)))
+
+
+def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work() -> NoReturn:
+        while True:
+            pass
+
+    monkeypatch.setattr(door, "CPU_SECONDS", 1)
+    with pytest.raises(CompileError, match="takes more than 1 s"):
+        bounded("m", "try", work)
+
+
+def test_what_waits_too_long_is_ended_with_what_it_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def work() -> None:
+        started = subprocess.Popen(["sleep", "1000"])
+        (tmp_path / "draft").write_text(str(started.pid))
+        (tmp_path / "draft").rename(tmp_path / "pid")
+        time.sleep(1000)
+
+    monkeypatch.setattr(door, "WALL_SECONDS", 1)
+    with pytest.raises(CompileError, match="takes longer than 1 s"):
+        bounded("m", "try", work)
+    started = Path("/proc") / (tmp_path / "pid").read_text()
+    while started.exists() and "(sleep) Z" not in (started / "stat").read_text():
+        time.sleep(0.01)

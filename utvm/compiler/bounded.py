@@ -1,0 +1,154 @@
+"""Work on a stranger's model, in a process of its own: bounded in time and memory, and ended with its children.
+
+TVM is C++ that believes much of what it is given: what crashes it must not take the command with it. The process
+is a fork of this one, so that TVM is imported once and not for each model.
+"""
+
+import contextlib
+import logging
+import os
+import pickle
+import resource
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, NoReturn, TypeVar
+
+from utvm.errors import CompileError, UtvmError
+from utvm.process import die_with_parent
+
+CPU_SECONDS = 1800
+"""Of computing; the largest models for a microcontroller take a minute."""
+
+WALL_SECONDS = 3600
+"""Of waiting, on however busy a machine."""
+
+MORE_BYTES = 8 << 30
+"""Of addresses beside what this process has already; LLVM reserves some without using them."""
+
+_LOG = logging.getLogger("utvm.compiler")
+_ResultT = TypeVar("_ResultT")
+_Answer = tuple[bool, object]
+
+
+def bounded(origin: str, doing: str, work: Callable[[], _ResultT]) -> _ResultT:
+    """Do some work in a process of its own, and return its result, which must be one that pickle can write.
+
+    Args:
+        origin: what messages call the model.
+        doing: what is being done, as in "TVM crashed while it had to {doing}".
+
+    Raises:
+        CompileError: it takes too long, or the process was ended by a signal, as one that crashes is.
+        UtvmError: as the work raised it; its type, message and hint are kept.
+        RuntimeError: it raised something else; the message is its traceback.
+    """
+    # What is buffered here would be written twice.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _work(os.fdopen(writing, "wb"), work)
+    os.close(writing)
+    _LOG.debug("process %d has to %s: %s", child, doing, origin)
+    status = None
+    try:
+        with os.fdopen(reading, "rb", buffering=0) as pipe:
+            content = _all_of(pipe)
+        if content is None:
+            raise CompileError(
+                f"{origin}: to {doing} takes longer than {WALL_SECONDS} s", "the model is too large for any board"
+            )
+        _, status = os.waitpid(child, 0)
+    finally:
+        # Whatever it has started is in its session, and goes with it.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child, signal.SIGKILL)
+        if status is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    if status != 0:
+        raise _ended(origin, doing, os.waitstatus_to_exitcode(status))
+    good, result = pickle.loads(content)
+    if good:
+        return result  # type: ignore[no-any-return]
+    raise result
+
+
+def _ended(origin: str, doing: str, code: int) -> CompileError:
+    """Return the error for a process that brought no answer."""
+    if code == -signal.SIGXCPU:
+        return CompileError(
+            f"{origin}: to {doing} takes more than {CPU_SECONDS} s", "the model is too large for any board"
+        )
+    how = f"exit code {code}"
+    if code < 0:
+        how = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    return CompileError(
+        f"{origin}: TVM crashed while it had to {doing} ({how})",
+        f"the model is damaged, needs more than {MORE_BYTES >> 30} GiB, or meets a fault of TVM",
+    )
+
+
+def _all_of(pipe: BinaryIO) -> bytes | None:
+    """Read all that comes until the other end is closed; None if that takes too long."""
+    deadline = time.monotonic() + WALL_SECONDS
+    parts: list[bytes] = []
+    while True:
+        ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            return None
+        if not (part := pipe.read(1 << 20)):
+            return b"".join(parts)
+        parts.append(part)
+
+
+def _work(pipe: BinaryIO, work: Callable[[], object]) -> NoReturn:
+    """Be the child: do the work, write the answer, and end without anything that only the parent may end."""
+    code = 1
+    try:
+        os.setsid()
+        die_with_parent()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        _limit(resource.RLIMIT_CORE, 0)
+        _limit(resource.RLIMIT_CPU, CPU_SECONDS)
+        _limit(resource.RLIMIT_AS, _addresses() + MORE_BYTES)
+        answer = _answer(work)
+        pipe.write(pickle.dumps(answer))
+        pipe.close()
+        sys.stdout.flush()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _answer(work: Callable[[], object]) -> _Answer:
+    try:
+        return True, work()
+    except UtvmError as error:
+        # The cause stays behind: it is TVM's, and may hold what cannot be written.
+        return False, type(error)(error.message, error.hint)
+    except Exception:
+        return False, RuntimeError(traceback.format_exc())
+
+
+def _limit(which: int, value: int) -> None:
+    """Lower a limit; one that is lower already stays."""
+    soft, hard = resource.getrlimit(which)
+    lowest = min((each for each in (soft, hard, value) if each != resource.RLIM_INFINITY), default=value)
+    resource.setrlimit(which, (lowest, hard))
+
+
+def _addresses() -> int:
+    """Return the bytes of addresses that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
