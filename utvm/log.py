@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal, TextIO
 
 from utvm.errors import ConfigError
+from utvm.names import printable
 
 BRANCHES: Mapping[str, str] = {
     "utvm.cache": "what was made before and what was not, and why",
@@ -41,13 +42,6 @@ _ROOT = "utvm"
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _FORM = "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s"
 _MOST_SHOWN = 120  # Bytes of a packet: its kind and address, not all of an image.
-
-
-def printable(text: str) -> str:
-    """Return text on one line: control characters, and whatever else cannot be printed, as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 class Shown:

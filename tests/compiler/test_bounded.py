@@ -1,4 +1,4 @@
-"""Work on a stranger's model in a process of its own: what it brings back, and what comes of one that goes wrong."""
+"""Work in a process of its own: what it brings back, and what comes of one that goes wrong."""
 
 import os
 import signal

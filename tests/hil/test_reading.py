@@ -1,15 +1,18 @@
 """Reports of every version that there was: as they were written, against their schemas, through one reader."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from utvm.errors import ConfigError
 from utvm.hil import schemas
-from utvm.hil.reading import read
+from utvm.hil.reading import MAX_BYTES, read
 from utvm.hil.results import id_of_test
 from utvm.paths import ROOT
 
@@ -124,3 +127,57 @@ def test_what_is_no_report_is_refused_in_words(content: str, words: str, tmp_pat
 def test_the_schemas_hold_the_present_figures() -> None:
     for path in (schemas.REPORT, schemas.NIGHTLY):
         assert path.read_text() == schemas.text(path), "run ./inv docs.schemas"
+
+
+_ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda each: st.lists(each, max_size=2) | st.dictionaries(st.text(max_size=3), each, max_size=2),
+    max_leaves=4,
+)
+
+
+def _places(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The ways to everything in a report."""
+    keys = list(value) if isinstance(value, dict) else list(range(min(len(value), 2)))
+    ways = [(*way, key) for key in keys]
+    deeper = [_places(value[key], (*way, key)) for key in keys if isinstance(value[key], dict | list)]
+    return ways + [each for some in deeper for each in some]
+
+
+def _read_with_damage(folder: Path, sample: Path, choose: st.DataObject) -> None:
+    content = json.loads(sample.read_text())
+    *way, last = choose.draw(st.sampled_from(_places(content)))
+    place = content
+    for key in way:
+        place = place[key]
+    place[last] = choose.draw(_ANYTHING)
+    (folder / "report.json").write_text(json.dumps(content))
+    with contextlib.suppress(ConfigError):
+        read(folder / "report.json")
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(_REPORTS), st.data())
+def test_a_damaged_report_is_read_or_refused(tmp_path: Path, sample: Path, choose: st.DataObject) -> None:
+    _read_with_damage(tmp_path, sample, choose)
+
+
+@pytest.mark.nightly
+@settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(_REPORTS), st.data())
+def test_many_damaged_reports_are_read_or_refused(tmp_path: Path, sample: Path, choose: st.DataObject) -> None:
+    _read_with_damage(tmp_path, sample, choose)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"schema_version": []}', '{"schema_version": {}}', "7", "{"])
+def test_what_is_no_report_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"report\.json: is "):
+        read(tmp_path / "report.json")
+
+
+def test_a_report_that_is_too_long_is_refused_unread(tmp_path: Path) -> None:
+    with (tmp_path / "report.json").open("wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    with pytest.raises(ConfigError, match="is longer than"):
+        read(tmp_path / "report.json")

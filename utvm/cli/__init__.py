@@ -23,6 +23,7 @@ from utvm import options
 from utvm.choice import BoardFolders
 from utvm.cli.scarcity import explained
 from utvm.errors import ExitCode, UtvmError
+from utvm.names import printable_lines
 from utvm.paths import COMMAND, need_checkout
 from utvm.process import interrupted
 
@@ -111,7 +112,7 @@ def end_of(error: BaseException) -> Exit:
             traceback.print_exception(error)
         # An interruption may be what is behind it.
         return Exit(
-            f"error: {error}".replace("./inv ", f"{COMMAND} "),
+            printable_lines(f"error: {error}").replace("./inv ", f"{COMMAND} "),
             infrastructure if interrupted() else int(error.exit_code),
         )
     if isinstance(error, KeyboardInterrupt) or interrupted():

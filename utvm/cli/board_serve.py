@@ -2,15 +2,13 @@
 
 import contextlib
 
-from rich.markup import escape
-
 from utvm import runtime
 from utvm.choice import BoardChoice
 from utvm.cli.choices import ExecutorChoice
 from utvm.cli.opening import opened
 from utvm.cli.output import OUT, logs_of
 from utvm.errors import ConfigError
-from utvm.log import printable
+from utvm.names import printable
 from utvm.session.bridge import Bridge
 
 _LAST_PORT = 65535
@@ -45,12 +43,12 @@ def serve_board(
             tracker=where,
             log=_log,
         )
-        OUT.print(escape(ready.board.description))
+        OUT.print(ready.board.description)
         if ready.board.unit == "instructions":
             OUT.print("a VIRTUAL board has no time: time_evaluator tells clients a second for each instruction")
         # From the line on that promises it, not only while it serves.
         with contextlib.suppress(KeyboardInterrupt):
-            whom = f"key {escape(bridge.key)}" if bridge.key else "any client"
+            whom = f"key {bridge.key}" if bridge.key else "any client"
             OUT.print(f"serving on {listen}:{bridge.port}, {whom}; Ctrl-C ends it")
             bridge.serve()
 
@@ -63,4 +61,4 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _log(line: str) -> None:
-    OUT.print(escape(printable(line)), highlight=False)
+    OUT.print(printable(line))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from rich.table import Table
+from rich.text import Text
 
 from utvm import boards
 from utvm.bench import serving
@@ -44,7 +45,7 @@ def show_board(name: str) -> None:
         ConfigError: there is no such board, or its folder is wrong.
     """
     board = boards.load(name)
-    OUT.print(f"[bold]{board.name}[/]  {board.title}")
+    OUT.print(Text.assemble((board.name, "bold"), f"  {board.title}"))
     OUT.print(f"  folder     {board.directory}")
     OUT.print(f"  toolchain  {board.toolchain}, {board.cpu}")
     OUT.print(f"  clock      {board.clock_hz / 1e6:g} MHz")

@@ -5,8 +5,6 @@ import os
 import shlex
 from pathlib import Path
 
-from rich.markup import escape
-
 from utvm import boards
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
@@ -41,15 +39,15 @@ def install_udev(output: str, dry_run: bool) -> None:
         )
     text = rules_for_boards()
     if dry_run:
-        OUT.print(escape(text), end="")
+        OUT.print(text, end="")
         OUT.print("would be written and applied, as root:")
         for words in udev.steps(Path(udev.NAME)):
-            OUT.print(f"  {escape(shlex.join(words))}")
+            OUT.print(f"  {shlex.join(words)}")
         return
     if output:
         path = Path(output) / udev.NAME
         write_whole(path, text.encode())
-        OUT.print(f"{escape(str(path))}: written; nothing else was changed")
+        OUT.print(f"{path}: written; nothing else was changed")
         return
     udev.install(text)
     OUT.print(f"{udev.FOLDER / udev.NAME}: installed")

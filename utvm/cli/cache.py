@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterable
 
 from invoke.context import Context
-from rich.markup import escape
 from rich.table import Table
 
 from utvm import kept
@@ -35,7 +34,7 @@ def size(_: Context) -> None:
         days = (now - min(entry.used for entry in these)) / _DAY
         table.add_row(kind, _KINDS.get(kind, ""), str(len(these)), _megabytes(these), f"{max(0, days):.0f} days")
     OUT.print(table)
-    OUT.print(f"{_megabytes(found)} MB in {escape(str(cache_root()))}; ./inv cache.prune removes what is old")
+    OUT.print(f"{_megabytes(found)} MB in {cache_root()}; ./inv cache.prune removes what is old")
 
 
 @task(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
-from rich.markup import escape
 
 from utvm.cli import task
 from utvm.cli.choices import ImageChoice
@@ -55,13 +54,11 @@ def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
     OUT.print(f"image        {made.image.digest}")
     OUT.print(f"environment  {locked.digest}")
     OUT.print(f"unpacked     {made.image.unpacked // _MB} MB")
-    OUT.print(f"written to   {escape(str(made.folder))}")
+    OUT.print(f"written to   {made.folder}")
     if client is not None:
         OUT.print(f"the engine has it as {' and '.join(made.image.tags)}")
     if image.sign:
-        OUT.print(
-            f"signature    {escape(str(sign(made.folder, image.sign, f'utvm environment {locked.digest}')))}"
-        )
+        OUT.print(f"signature    {sign(made.folder, image.sign, f'utvm environment {locked.digest}')}")
     if image.json:
         write_whole(Path(image.json), _figures(locked, made).encode())
 

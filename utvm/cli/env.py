@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
-from rich.markup import escape
 from rich.table import Table
 
 from utvm.cli import task
@@ -61,7 +60,7 @@ def lock(_: Context, source: MirrorChoice, only: str = "", update: str = "") -> 
         for path in (debian.LOCK, python_lock.LOCK):
             write_whole(path, (copy / path.name).read_bytes())
     for line in changes:
-        OUT.print(escape(line))
+        OUT.print(line)
     OUT.print(f"{len(locked.debian.packages)} Debian packages, {len(locked.wheels)} Python packages")
     OUT.print(f"environment {locked.digest}")
     OUT.print("./inv env.diff HEAD provision shows what changed")
@@ -115,11 +114,11 @@ def audit(_: Context, advisories: str, max_age: int = 7) -> ExitCode:
     table = Table("", "package", "version", "advisory", "fixed in", box=None)
     for each in audited.findings:
         row = (each.kind, each.package, each.version, each.advisory, each.fixed or "-")
-        table.add_row(*map(escape, row))
+        table.add_row(*row)
     if audited.findings:
         OUT.print(table)
     for line in audited.looked_at:
-        OUT.print(escape(line))
+        OUT.print(line)
     OUT.print(f"{len(audited.findings)} known" if audited.findings else "nothing known applies")
     return ExitCode.FAILED if audited.findings else ExitCode.PASSED
 
@@ -135,7 +134,7 @@ def diff(_: Context, old: str, new: str) -> None:
 
     lines = difference.describe(old, new)
     for line in lines:
-        OUT.print(escape(line))
+        OUT.print(line)
     OUT.print(f"{len(lines)} differences" if lines else "no difference")
 
 
@@ -159,5 +158,5 @@ def archive(_: Context, source: MirrorChoice, output: str = "build/archive") -> 
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content, encoding="utf-8")
     target.name_wheels(locked.wheels, folder / FOLDER)
-    OUT.print(f"{escape(output)}: {new} new files; the lists and locks are in {escape(str(folder))}")
-    OUT.print(f"rebuild without a network: ./inv docker.build --archive {escape(output)}")
+    OUT.print(f"{output}: {new} new files; the lists and locks are in {folder}")
+    OUT.print(f"rebuild without a network: ./inv docker.build --archive {output}")

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from invoke.context import Context
-from rich.markup import escape
 from rich.table import Table
 
 from utvm.choice import BOARD
@@ -48,7 +47,7 @@ def build(
     write_whole(elf, image.elf.read_bytes())
     write_whole(block, contents)
     note_input(library, input)
-    OUT.print(f"wrote {escape(str(elf))}, and {escape(str(block))} for address {address:#010x}")
+    OUT.print(f"wrote {elf}, and {block} for address {address:#010x}")
     shares = image.shares
     OUT.print(
         f"code and constants: model {shares.model:,}, stored input {shares.stored:,}, "

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from utvm import compiler, firmware
+from utvm.arrays import read_arrays
 from utvm.boards import Board
 from utvm.choice import BoardChoice
 from utvm.cli.choices import SampleChoice
 from utvm.cli.model_library import check_named
-from utvm.cli.model_run import random_inputs, read_arrays, say
+from utvm.cli.model_run import random_inputs, say
 from utvm.cli.opening import find, image_for
 from utvm.cli.output import OUT, logs_of
 from utvm.compiler import Library
@@ -23,6 +24,7 @@ from utvm.errors import ConfigError, ExitCode
 from utvm.files import check_places, write_whole
 from utvm.firmware.inputs import as_bytes
 from utvm.hil import provenance
+from utvm.names import printable
 from utvm.session import RunResult
 from utvm.session.evaluation import Mismatch, as_samples, compare, prediction
 from utvm.session.opening import open_session
@@ -185,8 +187,9 @@ def _print_verdict(runs: _Runs, reference: _Runs, mismatches: list[Mismatch]) ->
     count, ours, theirs = len(runs.results), runs.board.name, reference.board.name
     for each in mismatches:
         say(
-            f"MISMATCH in sample {each.sample}: {each.output}{list(each.index)} is {each.value!r} on {ours}, "
-            f"{each.expected!r} on {theirs}; {each.differing} of {each.elements} elements differ"
+            f"MISMATCH in sample {each.sample}: {printable(each.output)}{list(each.index)} "
+            f"is {each.value!r} on {ours}, {each.expected!r} on {theirs}; "
+            f"{each.differing} of {each.elements} elements differ"
         )
     wrong = len({each.sample for each in mismatches})
     if wrong:

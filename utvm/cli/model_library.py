@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from rich.markup import escape
 from rich.table import Table
 
 from utvm import boards, compiler
@@ -17,6 +16,7 @@ from utvm.compiler.package.misra import library_counts, reasons, runtime_counts,
 from utvm.compiler.report.page import RuleCount, write_report
 from utvm.errors import ConfigError
 from utvm.files import check_folder, check_places
+from utvm.names import printable
 
 Executor = Literal["aot", "graph"]
 
@@ -100,7 +100,7 @@ def package(asked: CompileChoice, output: str) -> None:
         executor=wanted.executor,
         memory=wanted.memory,
     )
-    OUT.print(f"wrote {escape(str(path))}, {path.stat().st_size:,} bytes; its README.md says how it is used")
+    OUT.print(f"wrote {path}, {path.stat().st_size:,} bytes; its README.md says how it is used")
 
 
 def report(asked: CompileChoice, output: str, misra: bool) -> None:
@@ -122,10 +122,10 @@ def report(asked: CompileChoice, output: str, misra: bool) -> None:
     )
     OUT.print(f"constants: {library.weights_bytes:,} bytes")
     for leftover in library.leftovers:
-        OUT.print(f"in float: {leftover.operator} ({leftover.tensor}): {leftover.reason}", markup=False)
+        OUT.print(f"in float: {leftover.operator} ({printable(leftover.tensor)}): {leftover.reason}")
     rules = _misra(library) if misra else None
     _, page = write_report(library, Path(output or "build") / f"{library.name}-report", rules)
-    OUT.print(f"report: {escape(str(page))}")
+    OUT.print(f"report: {page}")
 
 
 def _misra(library: Library) -> list[RuleCount]:
@@ -144,7 +144,7 @@ def _print_operators(library: Library) -> None:
     table = Table("step", "operator", "makes", box=None)
     table.add_column("MACs", justify="right")
     for number, call in enumerate(library.calls):
-        table.add_row(str(number), escape(call.kind), escape(", ".join(call.writes)), f"{call.macs:,}")
+        table.add_row(str(number), call.kind, printable(", ".join(call.writes)), f"{call.macs:,}")
     OUT.print(table)
 
 

@@ -4,7 +4,6 @@ import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.markup import escape
 from rich.table import Table
 
 from utvm.choice import BoardChoice
@@ -57,7 +56,7 @@ def profile_model(where: BoardChoice, asked: InputChoice, output: str) -> None:
     check_folder(output or "build")
     with opened(where, asked, logs_of("model.profile"), _log) as ready:
         inputs = read_inputs(ready.library, asked.input)
-        OUT.print(escape(ready.board.description))
+        OUT.print(ready.board.description)
         with RpcSession(ready.board, [ready.library]) as session:
             plain = session.run(ready.library.name, inputs)
             _, counts = session.profile(ready.library.name, inputs)
@@ -72,7 +71,7 @@ def profile_model(where: BoardChoice, asked: InputChoice, output: str) -> None:
     texts = {"json": profile.as_json(), "folded": profile.folded(), "html": render(profile)}
     for suffix, text in texts.items():
         write_whole(folder / f"profile.{suffix}", text.encode())
-    OUT.print(f"profile: {escape(str(folder / 'profile.html'))}; profile.json, profile.folded beside it")
+    OUT.print(f"profile: {folder / 'profile.html'}; profile.json, profile.folded beside it")
 
 
 def _print(profile: Profile) -> None:
@@ -138,4 +137,4 @@ def _bars(profile: Profile) -> list[StepBar]:
 
 
 def _log(line: str) -> None:
-    OUT.print(escape(line), highlight=False)
+    OUT.print(line)

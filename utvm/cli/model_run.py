@@ -2,15 +2,13 @@
 
 import hashlib
 import json
-import tempfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from utvm import boards, firmware
+from utvm.arrays import read_arrays, write_array, write_arrays
 from utvm.bench import Bench
 from utvm.boards import Board
 from utvm.choice import BoardChoice
@@ -25,6 +23,7 @@ from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes
 from utvm.hil import provenance
 from utvm.log import kept_in
+from utvm.names import printable
 from utvm.session import RunResult, StandingAlone
 from utvm.session.opening import open_session
 
@@ -67,8 +66,8 @@ def run_model(
             result = session.run(library.name, inputs)
     note_input(library, asked.input)
     for tensor, array in zip(library.outputs, result.outputs, strict=True):
-        OUT.print(f"output {tensor.name}: {tensor.dtype} {list(tensor.shape)}")
-        OUT.print(np.array2string(array, threshold=50), markup=False)
+        OUT.print(f"output {printable(tensor.name)}: {tensor.dtype} {list(tensor.shape)}")
+        OUT.print(np.array2string(array, threshold=50))
     figures = _figures(image, result)
     OUT.print("  ".join(f"{name} {value:,}" for name, value in figures.items() if isinstance(value, int)))
     OUT.print(f"outputs_sha256 {figures['outputs_sha256']}")
@@ -80,7 +79,7 @@ def run_model(
 
 def say(line: str) -> None:
     """Print a line as it is."""
-    OUT.print(line, markup=False)
+    OUT.print(line)
 
 
 def _listen(bench: Bench, image: Firmware) -> RunResult:
@@ -137,26 +136,6 @@ def random_inputs(library: Library, generator: np.random.Generator) -> list[npt.
     return [_random(generator, tensor) for tensor in library.inputs]
 
 
-def read_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
-    """Read the arrays of an .npz file by their names, or that of a .npy file, whose name is empty.
-
-    Raises:
-        ConfigError: it cannot be read, or is something else.
-    """
-    try:
-        with Path(path).open("rb") as file:
-            content = np.load(file, allow_pickle=False)
-            return {"": content} if isinstance(content, np.ndarray) else dict(content)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except MemoryError as error:
-        raise ConfigError(f"{path}: says that it holds more than there is memory for") from error
-    except Exception as error:  # whatever numpy, zipfile and zlib make of a header that is none
-        raise ConfigError(
-            f"{path}: is not a .npy or .npz file", "numpy.save and numpy.savez write them"
-        ) from error
-
-
 def _random(generator: np.random.Generator, tensor: Tensor) -> npt.NDArray[np.generic]:
     dtype = np.dtype(tensor.dtype)
     if dtype.kind == "f":
@@ -178,11 +157,8 @@ def _check_output(library: Library, output_path: str) -> None:
 def _write_outputs(library: Library, result: RunResult, path: str) -> None:
     if not path:
         return
-    with tempfile.TemporaryFile() as file:
-        if path.endswith(".npz"):
-            names: Sequence[str] = [tensor.name for tensor in library.outputs]
-            np.savez(file, allow_pickle=False, **dict(zip(names, result.outputs, strict=True)))
-        else:
-            np.save(file, result.outputs[0])
-        file.seek(0)
-        write_whole(Path(path), file.read())
+    if path.endswith(".npz"):
+        names = [tensor.name for tensor in library.outputs]
+        write_arrays(Path(path), dict(zip(names, result.outputs, strict=True)))
+    else:
+        write_array(Path(path), result.outputs[0])

@@ -3,13 +3,15 @@
 import os
 from pathlib import Path
 
-from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from utvm.logs import log_folder
+from utvm.names import printable
 from utvm.paths import work
+from utvm.terminal import Terminal
 
-OUT = Console(highlight=False, soft_wrap=True)
+OUT = Terminal(markup=False, soft_wrap=True)
+"""Words are printed as they are: style is given by :class:`rich.text.Text`, never by words."""
 
 
 def logs_of(command: str) -> Path:
@@ -19,4 +21,4 @@ def logs_of(command: str) -> Path:
 
 def tell(what: str) -> None:
     """Print what is being done before a command's own work: one line a step, so that a log has it too."""
-    OUT.print(f"[dim]{escape(what)}[/]")
+    OUT.print(Text(printable(what), style="dim"))

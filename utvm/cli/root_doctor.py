@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from utvm import boards, process
 from utvm.cli.board_udev import rules_for_boards
@@ -41,8 +41,8 @@ def examine() -> ExitCode:
     complete = True
     for finding in (*_packages(), *_tools(), *_simulators(), *_python(), *_usb()):
         complete &= bool(finding.found) or not finding.needed
-        mark = "[green]ok[/]" if finding.found else "[red]missing[/]" if finding.needed else "[dim]-[/]"
-        table.add_row(mark, finding.what, finding.found or "-", "" if finding.found else finding.advice)
+        mark = ("ok", "green") if finding.found else ("missing", "red") if finding.needed else ("-", "dim")
+        table.add_row(Text(*mark), finding.what, finding.found or "-", "" if finding.found else finding.advice)
     OUT.print(table)
     if complete:
         OUT.print(f"This machine has what virtual boards need: {COMMAND} hil --board stm32f746")
@@ -118,7 +118,7 @@ def _usb() -> Iterator[_Finding]:
     yield _Finding("debug probes", probes, "plug a board in; virtual boards need none", needed=False)
     for probe in detection.probes:
         vitals = examine_probe(probe)
-        advice = escape(probe.problem or ("" if vitals.powered else vitals.remark))
+        advice = probe.problem or ("" if vitals.powered else vitals.remark)
         says = ", ".join(filter(None, ("may be used", vitals.spoken, vitals.left_out)))
         yield _Finding(f"{probe.kind} at {probe.usb_path}", "" if advice else says, advice, needed=False)
     yield _Finding("udev rules for probes", *_udev_rules(), needed=False)

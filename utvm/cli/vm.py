@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
-from rich.markup import escape
 from rich.table import Table
 
 from utvm.cli import task
@@ -42,11 +41,9 @@ def box(_: Context, image: ImageChoice) -> None:
     OUT.print(f"box          sha256:{made.digest}")
     OUT.print(f"environment  {locked.digest}")
     OUT.print(f"size         {made.size // _MB} MB")
-    OUT.print(f"written to   {escape(str(made.folder))}: {BOX}, and {CATALOGUE} for {box_name(locked)}")
+    OUT.print(f"written to   {made.folder}: {BOX}, and {CATALOGUE} for {box_name(locked)}")
     if image.sign:
-        OUT.print(
-            f"signature    {escape(str(sign(made.folder, image.sign, f'utvm environment {locked.digest}')))}"
-        )
+        OUT.print(f"signature    {sign(made.folder, image.sign, f'utvm environment {locked.digest}')}")
     if image.json:
         figures = {
             "digest": f"sha256:{made.digest}",
@@ -134,16 +131,16 @@ def snapshot(_: Context, save: str = "", restore: str = "", delete: str = "") ->
     with _telling() as machine:
         if save:
             machine.save(save)
-            OUT.print(f"kept: ./inv vm.snapshot --restore {escape(save)} brings it back")
+            OUT.print(f"kept: ./inv vm.snapshot --restore {save} brings it back")
         elif restore:
             machine.restore(restore)
-            OUT.print(f"the machine is as it was when {escape(restore)} was kept")
+            OUT.print(f"the machine is as it was when {restore} was kept")
         elif delete:
             machine.delete(delete)
-            OUT.print(f"{escape(delete)} is forgotten")
+            OUT.print(f"{delete} is forgotten")
         else:
             for name, state in machine.snapshots().items():
-                OUT.print(f"{escape(name)}  ({state}{', what a new machine is' if name == READY else ''})")
+                OUT.print(f"{name}  ({state}{', what a new machine is' if name == READY else ''})")
 
 
 @task(in_checkout=True)
@@ -157,27 +154,27 @@ def status(_: Context) -> None:
     made = found.made or {}
     state = "none; ./inv vm.up makes one"
     if found.problem:
-        state = f"{'not known' if made else 'none'}: {escape(found.problem)}; ./inv vm.up starts it"
+        state = f"{'not known' if made else 'none'}: {found.problem}; ./inv vm.up starts it"
     if found.domain:
         state = found.domain.state.value if found.made else "half made; ./inv vm.up makes it anew"
     table.add_row("machine", f"{found.records.name}: {state}")
     if made:
         table.add_row("made of", f"{made['box']} {made['version']}")
-        table.add_row("runs with", f"{made['runs']}: {escape(made['why'])}")
+        table.add_row("runs with", f"{made['runs']}: {made['why']}")
         table.add_row("USB plugs", made["plugs"].replace(",", ", "))
         table.add_row("as new", "no: commands have run in it" if found.records.used else "yes")
-        table.add_row("ssh", f"ssh -F {escape(str(found.records.ssh_config))} {found.records.name}")
+        table.add_row("ssh", f"ssh -F {found.records.ssh_config} {found.records.name}")
     if found.snapshots:
-        table.add_row("snapshots", escape(", ".join(found.snapshots)))
+        table.add_row("snapshots", ", ".join(found.snapshots))
     if found.daemons:
         daemons = ", ".join(f"{name} (process {pid})" for name, pid in found.daemons.items())
         table.add_row("started by us", f"{daemons}")
     kept = sorted((vagrant_home() / "boxes").glob("*/*/*/box.img"))
     for box in kept:
         name = box.relative_to(vagrant_home() / "boxes").parts[0].replace("-VAGRANTSLASH-", "/")
-        table.add_row("box", f"{name}, {box.stat().st_size // 1_000_000} MB; rm -r {escape(str(box.parents[2]))}")
+        table.add_row("box", f"{name}, {box.stat().st_size // 1_000_000} MB; rm -r {box.parents[2]}")
     for what in found.left_over:
-        table.add_row("left over", f"{escape(what)}; ./inv vm.destroy removes it")
+        table.add_row("left over", f"{what}; ./inv vm.destroy removes it")
     OUT.print(table)
 
 
@@ -187,7 +184,7 @@ def destroy(_: Context) -> None:
     with _telling() as machine:
         removed = machine.destroy()
     for what in removed:
-        OUT.print(f"removed: {escape(what)}")
+        OUT.print(f"removed: {what}")
     OUT.print("nothing is left but the boxes that Vagrant keeps" if removed else "there was nothing to remove")
 
 

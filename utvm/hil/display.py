@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
-from rich.console import Console
 from rich.control import Control
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -16,6 +15,7 @@ from rich.table import Table
 from utvm.environment.places.here import outside
 from utvm.hil.figures import shown
 from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict, in_brief
+from utvm.terminal import Terminal
 
 _STYLES = {
     Outcome.PASSED: "green",
@@ -44,7 +44,7 @@ class Display:
 
     def __init__(self, stream: TextIO) -> None:
         width = None if stream.isatty() else PLAIN_WIDTH
-        self._console = Console(file=stream, width=width, highlight=False)
+        self._console = Terminal(file=stream, width=width)
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         self._total = 0

@@ -12,6 +12,9 @@ from utvm.hil.figures import FIGURES
 from utvm.hil.results import SCHEMA_VERSION, board_entry, id_of_test
 from utvm.hil.schemas import REPORT, REPORT_1, check
 
+MAX_BYTES = 1 << 26
+"""A longer file is refused unread: a run of every suite writes some ten thousandths of it."""
+
 _SCHEMAS = {1: REPORT_1, SCHEMA_VERSION: REPORT}
 
 
@@ -24,13 +27,15 @@ def read(path: Path) -> dict[str, Any]:
         ConfigError: it cannot be read, is of a version that this does not know, or not what its schema says.
     """
     try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ConfigError(f"{path}: is longer than {MAX_BYTES} bytes", "give the report.json of a run")
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         version = content["schema_version"]
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}", "give the report.json of a run") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path}: is no report", "give the report.json of a run") from error
-    if version not in _SCHEMAS:
+    if not isinstance(version, int) or version not in _SCHEMAS:
         known = ", ".join(map(str, _SCHEMAS))
         raise ConfigError(
             f"{path}: is a report of version {version!r}, and this utvm knows {known}", "take a newer utvm"

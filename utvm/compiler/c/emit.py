@@ -17,6 +17,7 @@ from utvm.compiler.c.printer import ALIGNMENT, CFunction
 from utvm.compiler.library import INDEX_OUT_OF_RANGE, Arena, Call, EntryPoint, Library, Tensor
 from utvm.compiler.memory.plan import WORKSPACE_ALIGNMENT, Plan
 from utvm.compiler.memory.steps import Graph, Location, Step
+from utvm.names import comment
 from utvm.templates import templates_of
 
 _LINE = 110  # Characters in a line of C.
@@ -254,9 +255,7 @@ def _guard(file: str) -> str:
 
 
 def _describe(tensor: Tensor) -> str:
-    # What a model file calls its tensors must not end the comment it is printed in.
-    name = re.sub(r"[^ -~]|[*/\\?]", "_", tensor.name)
-    return f"{name}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"
+    return f"{comment(tensor.name)}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"
 
 
 @functools.cache

@@ -1,7 +1,6 @@
 """The texts around the sources: build files, examples, licence and a page to read."""
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from utvm.compiler.library import Library, Placement, Tensor
 from utvm.compiler.package.layout import ALIGNMENT, ARDUINO, HEADERS, SOURCES, c_files, public_headers
 from utvm.compiler.package.terms import Terms
 from utvm.errors import ConfigError
+from utvm.names import comment
 from utvm.templates import templates_of
 
 # Names that CMake keeps for itself (policy CMP0037), and libraries that every program is linked with.
@@ -134,6 +134,4 @@ def _rows(tensor: Tensor, array: npt.NDArray[Any]) -> str:
 
 
 def _describe(tensor: Tensor) -> str:
-    # The name stands in comments of C and in a table of Markdown, and must end neither.
-    name = re.sub(r"[^ -~]|[*/\\?|`<>]", "_", tensor.name)
-    return f"{name}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"
+    return f"{comment(tensor.name)}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"

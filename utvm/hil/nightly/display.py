@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -13,6 +12,7 @@ from utvm.hil.html import spoken_seconds
 from utvm.hil.nightly.plan import Turn
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
 from utvm.hil.results import Outcome, in_brief
+from utvm.terminal import Terminal
 
 _STYLES = {BoardVerdict.PASSED: "green", BoardVerdict.FAILED: "bold red"}
 _NO_VERDICT = "bold yellow"
@@ -26,7 +26,7 @@ class NightlyDisplay:
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self._console = Console(file=stream, width=None if stream.isatty() else PLAIN_WIDTH, highlight=False)
+        self._console = Terminal(file=stream, width=None if stream.isatty() else PLAIN_WIDTH)
         self._total = 0
         self._ended = 0
 
