@@ -61,7 +61,7 @@ def test_a_crash_of_the_compiler_leaves_no_entry_and_the_next_one_compiles(
 
 def test_what_takes_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "MORE_BYTES", 64 << 20)
-    with pytest.raises(RuntimeError, match="MemoryError"):
+    with pytest.raises(MemoryError):
         bounded("m", "try", lambda: len(bytes(256 << 20)))
 
 

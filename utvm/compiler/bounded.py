@@ -45,6 +45,7 @@ def bounded(origin: str, doing: str, work: Callable[[], _ResultT]) -> _ResultT:
     Raises:
         CompileError: it takes too long, or the process was ended by a signal, as one that crashes is.
         UtvmError: as the work raised it; its type, message and hint are kept.
+        OSError, MemoryError: as the work raised it.
         RuntimeError: it raised something else; the message is its traceback.
     """
     # What is buffered here would be written twice.
@@ -138,6 +139,8 @@ def _answer(work: Callable[[], object]) -> _Answer:
     except UtvmError as error:
         # The cause stays behind: it is TVM's, and may hold what cannot be written.
         return False, type(error)(error.message, error.hint)
+    except (OSError, MemoryError) as error:
+        return False, error  # Something is scarce: the command says what.
     except Exception:
         return False, RuntimeError(traceback.format_exc())
 
