@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of contents: which namespace of commands is which module of ``utvm/cli``."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All boards of nightly.yaml in one go: suites, models, and the speed of memory writes through their debug ports.
 
 Run: ``.venv/bin/python benchmarks/boards.py``. It writes benchmarks/boards.json, of which ``./inv docs.boards``

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What it costs that no entry of a cache is believed unchecked: its share of a warm ``model.run``.
 
 Each model is run several times on the virtual STM32F746 with everything cached, in a cache of its own: what lies

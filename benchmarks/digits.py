@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instructions, code and RAM of one inference of the digits models, float and int8, on the virtual STM32F746.
 
 Run: .venv/bin/python benchmarks/digits.py

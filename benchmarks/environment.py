@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The container image and the virtual machine's box made three times, and how long that takes.
 
 - cold: empty caches, every package fetched from the mirror and the package index;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Int8 networks: instructions, flash and working memory, each run also compared bit for bit with TFLite Micro.
 
     UTVM_MODEL_CACHE=FOLDER .venv/bin/python benchmarks/int8.py [--samples N]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How fast bytes get into a board's memory through OpenOCD and a probe as slow as a real ST-Link.
 
 Side by side, in one run, on a virtual STM32F746 whose ST-Link takes 2 ms a command:

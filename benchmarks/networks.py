@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The int8 networks that the compiler is measured on.
 
 They are not part of the project: they are read from the folder that ``UTVM_MODEL_CACHE`` names. The two of MLPerf

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long it takes to have the environment, and to run a suite in it, in each place.
 
 - a plain ``docker build`` of an equivalent Dockerfile: the same packages by apt and pip, on what mmdebstrap makes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What RPC costs: round trips, bytes a second, a run's overhead beside the debug port's, and code size.
 
 In one run:

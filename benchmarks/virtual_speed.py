@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How fast the virtual STM32F746 executes while it counts every instruction, against Unicorn left alone.
 
 Each loop runs on the whole board (SysTick at 1 kHz of a 216 MHz clock, exact counting, all checks) and then on a

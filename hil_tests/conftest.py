@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the suites share: the memory regions as parameters, and small programs written by hand."""
 
 from collections.abc import Callable, Sequence

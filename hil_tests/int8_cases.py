@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """int8 operators in small TFLite models: run by the tests on the host and by the suite on a board.
 
 The right answers are those of TensorFlow Lite Micro's reference kernels, bit for bit.

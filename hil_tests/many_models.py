@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many small models in one image, so that the board is programmed once for all of them."""
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators with inputs and the answers numpy gives: run by the tests on the host and by the suite on a board.
 
 A case is a small model around one operator or two. Its inputs are fixed. Its answers are computed by numpy or by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs written by hand in C, for what no model does: known instructions, known stores, known faults."""
 
 from utvm.compiler import Library, Tensor

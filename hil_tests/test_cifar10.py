@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CIFAR-10 CNN on the board: its logits are those of TFLite Micro's reference kernels, bit for bit.
 
 A sample is some 13 million instructions, a quarter of a second on a virtual board; there are few of them.

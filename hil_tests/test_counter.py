@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cycle counter: what it says of a loop is what a debugger finds that steps through it."""
 
 from collections.abc import Callable, Sequence

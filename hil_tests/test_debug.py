@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The debug port: halt, step, breakpoints, watchpoints, registers and resets do what they say."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trained models on the board: the answers are those of the host, bit for bit, and mostly right.
 
 The float model is compared with TVM's own, the int8 one with TFLite Micro's reference kernels.

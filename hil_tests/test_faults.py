@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults: a program that does what it must not is stopped, and the report names the instruction.
 
 Which programs fault, with which exception and which status bits, is the architecture's.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Flash, or what code is in: what is programmed is there, stays there, and nothing beside it changes."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shortest proof that a board works: a known-good image is put on it, runs, and answers.
 
 It is what a nightly run asks of a board before its suites: a board that does not get through this is bad, whatever

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Int8 operators on the board: the results of TensorFlow Lite Micro's reference kernels, bit for bit."""
 
 from collections.abc import Callable, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory: every region, every access width, random patterns, through the debug port.
 
 The core is halted after a reset; images set their RAM up again when they start, so nothing here outlives a test.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators on the board, against numpy: float within rounding, integers exactly."""
 
 from collections.abc import Callable, Sequence

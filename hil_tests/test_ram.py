@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Images in RAM alone: the debug port loads and starts them, at addresses that were chosen for them.
 
 Flash is neither erased nor written, and what was programmed before starts again after the next reset.

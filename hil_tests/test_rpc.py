@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The board answers RPC through each of its pipes: with the reference's results, and a fault told in words."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults told over RPC: what it was, where, who had called that, and which operator was running."""
 
 import dataclasses

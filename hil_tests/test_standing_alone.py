@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Firmware that stands alone: the board starts by itself, runs its model on a stored input, and says the result.
 
 A virtual board is switched off and on. A physical one's power cannot be switched from here, nor an emulated one's:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The models of the project, by the names that commands take."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TensorFlow Lite Micro's reference kernels on this computer: what int8 results are compared with."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes small TensorFlow Lite files, so that a model for a check needs no TensorFlow.
 
     builder = Builder()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tests want to know of processes."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays in files of strangers: read within limits, whatever the file says; and written under any name."""
 
 import io

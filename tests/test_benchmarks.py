@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """benchmarks/README.md has no figure of its own: it is what the benchmarks have written."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cache: whole entries or none."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a cache hands out is what was put into it, whatever became of it on the disk; the rest is made again."""
 
 import json

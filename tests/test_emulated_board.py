@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Boards that QEMU emulates: their data, what goes wrong with QEMU, and what they say beside our own model."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The main command, whole: from the committed model to the verdict, and what is left when it is stopped early."""
 
 import json

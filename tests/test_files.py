@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that commands write: whole, or not at all and said so."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The house's own rules: imports, types, style, size, and a docstring for every room."""
 
 import ast

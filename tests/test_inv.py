@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``./inv`` itself: what a machine that lacks something is told, and that a second start is a short one."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pruning the cache: what is old goes, what is used stays, and nobody ever sees half of an entry."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The log: who says what where, how much of it, and what becomes of a stranger's words."""
 
 import logging

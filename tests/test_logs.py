@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Folders of logs: the last ones are kept, and what is in use."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names from strangers: whatever a tensor is called, it is shown, does nothing, and stays where it belongs."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What starts the nightly run by itself: the GitHub workflow and the systemd units, each by its own linter."""
 
 import re

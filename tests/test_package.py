@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The package: the same bytes wherever it is built, and all commands without a checkout, from any folder."""
 
 import json

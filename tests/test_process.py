@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes: started, watched, and ended for certain."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The board pynq-z1: the memory that is chosen, a start in RAM, what the Cortex-A9 does, and OpenOCD's scripts."""
 
 import shutil

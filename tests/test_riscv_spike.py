@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The board riscv-spike: its counts, its arithmetic, its base address, and Spike where it is installed."""
 
 import shutil

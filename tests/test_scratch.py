@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts: gone in the end, whoever else sweeps meanwhile."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the compilers make of a source, wherever that lies."""
 
 from pathlib import Path

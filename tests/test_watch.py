@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that hangs is noticed, whatever is waited for, and however long that would be waited for."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of words says where each thing is; the page of the log, what each branch says."""
 
 import ast

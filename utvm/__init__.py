@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """utvm takes a trained model to a microcontroller board and proves, on that board, that it works.
 
 The rooms, in the order a model passes through them:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The program behind ``./inv`` and ``utvm``: Invoke, with the tasks of ``tasks.py``, wherever it is called."""
 
 import sys

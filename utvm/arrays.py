@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays in files: samples that a stranger made, read within limits, and results, under whatever names."""
 
 import math

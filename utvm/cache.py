@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results kept by content: what was made once from the same input by the same tools is not made again.
 
 An entry is a directory under the user's cache directory, named by a SHA-256 over everything that shaped it. It

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is asked of a run: which board, where boards of one's own are, where reports go.
 
 Each is an option of a command, and more besides: see :mod:`utvm.options`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``with`` closes when it ends."""
 
 from types import TracebackType

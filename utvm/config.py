@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """YAML at the door: read once, checked against a typed record, refused with a message that names the place."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A board's console: the bytes it prints on its serial line.
 
 A physical board's line is a serial device; a virtual board's is a TCP port. pyserial opens both by URL.

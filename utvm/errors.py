@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one tree of errors.
 
 Every error a user can meet carries a message that says what is wrong and a hint that says what to do.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that are written where a user says: refused at once if that cannot be, and else written whole."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is kept under the user's cache directory: what is in use, how much it is, and what goes.
 
 Whoever reads an entry says so by :func:`use`: it is not pruned as long as that process lives. The kernel keeps

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The right to one thing that only one process at a time may use: a board.
 
 A lock is a file under ``/run/lock`` that the kernel locks for us (``flock``), so that it is free again

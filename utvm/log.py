@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The log: the standard ``logging``, one tree of loggers below ``utvm``, with a branch for each thing to look for.
 
 Modules log to their branch with ``logging.getLogger``, by the names in :data:`BRANCHES`. This module says where it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The folders that commands leave the logs of what they started in. The last ones are kept; the others go."""
 
 import contextlib

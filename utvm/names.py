@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names and words from strangers, in a form that may be written: of tensors, nodes, boards, files, devices.
 
 Who chose them is not known, so nothing in them may mean anything where they are written: not to a terminal, not to

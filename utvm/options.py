@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options that are written once.
 
 Options that belong together are the fields of one frozen dataclass; :func:`option` and :func:`switches` say what a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where things are: what comes with utvm and is only read, and where work is put.
 
 In a checkout what comes with utvm is the checkout; installed from a wheel, it is a folder beside the package.

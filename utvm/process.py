@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every process the project starts is born here, watched here, and ended here.
 
 :func:`run` is for tools that end by themselves. :class:`Service` is for what stays: OpenOCD, a virtual board.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Room on disks, looked at before work begins that would end halfway without it."""
 
 import contextlib

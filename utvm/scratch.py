@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Folders for what is being made: gone when that is done or fails; after a kill -9, when the next one is made.
 
 Such a folder is locked by the kernel as long as its maker lives, so that what a dead one left can be told from the

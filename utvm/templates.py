@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Templates: every package that writes text from them keeps them in its folder ``templates``."""
 
 import jinja2

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The terminal, as rich writes to it: whatever a stranger called something, it is shown and does nothing."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Notices that a process hangs, and ends it: whoever waits for it, for whatever, then sees it dead.
 
 A wait of its own for each thing that may not come takes minutes to tell a slow board from a dead one. A process

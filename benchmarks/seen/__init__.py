@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the benchmarks saw last: a JSON file each, written by the benchmark, of which benchmarks/README.md is made.
 
 ``.venv/bin/python -m benchmarks.seen`` writes the page; a test compares. No figure stands in the page's template.

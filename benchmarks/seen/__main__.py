@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes benchmarks/README.md."""
 
 from benchmarks.seen import write_page

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The yardstick: a library on the emulated MPS2 AN500 (Cortex-M7), every instruction counted.
 
 QEMU's ``-icount shift=5`` gives each instruction 32 ns, and the board's timer ticks every 40 ns: a difference of

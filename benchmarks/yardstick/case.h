@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the harness asks of the model under test; case.c is made for each model. */
 #ifndef CASE_H
 #define CASE_H

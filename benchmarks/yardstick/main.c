@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs one model on a few inputs on the emulated MPS2 AN500 and says what came out and how long it took.
  *
  * Output goes out by semihosting (Arm IHI 0100: SYS_WRITE0 0x04, SYS_EXIT_EXTENDED 0x20). Time is taken from the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the suites know of each architecture that boards have: one module an architecture."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Armv7-A (ARM DDI 0406C: A5.1 and A8.8 for instructions, A3.2.1 and table B3-23 for faults)."""
 
 from hil_tests.architectures.facts import NOWHERE, Facts, FaultCase, JumpCase, at_entry

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Armv7-M (ARM DDI 0403E: A7.7 for instructions, B1.5.6 and B3.2.15 for faults)."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the suites know of an architecture: instructions written by hand, and the faults that it has."""
 
 from collections.abc import Callable, Mapping

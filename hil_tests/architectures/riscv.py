@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RISC-V (Instruction Set Manual, Volume I, 2 and 8; Volume II, Privileged Architecture, table 3.6: causes)."""
 
 from hil_tests.architectures.facts import NOWHERE, Facts, FaultCase, JumpCase, at_entry

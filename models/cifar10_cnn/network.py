@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CIFAR-10 CNN of the microTVM blog post of 2020, as TensorFlow Lite: 12,298,240 multiply-accumulates."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The handwritten digits: 1,797 real images of 8 by 8 pixels, and which of them the model never saw.
 
 The data set comes with scikit-learn (the test part of the UCI set "Optical Recognition of Handwritten Digits",

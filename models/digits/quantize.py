@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quantises the trained digits model to int8 and writes it as TensorFlow Lite.
 
     python models/digits/quantize.py [FILE]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains the digits model with TVM and writes it as ONNX.
 
     python models/digits/train.py [FILE]

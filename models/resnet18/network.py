@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ResNet-18 with seeded weights, written as ONNX: float32, 224 by 224 pixels, 1,000 classes.
 
 The network is that of "Deep Residual Learning for Image Recognition" (He, Zhang, Ren, Sun, 2015), table 1, with

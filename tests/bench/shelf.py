@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A sixth way to a board, as a package of somebody else's would bring it: one file, and its entry point.
 
 It stands in for a board that is fetched from elsewhere: an emulated one, which it says is on a shelf.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which board is taken: plugged in or virtual, and never one of another kind."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A probe on USB is asked before OpenOCD is started on it. Only the bus is a fake."""
 
 from collections.abc import Callable, Iterator

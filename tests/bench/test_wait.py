@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waiting in line for a physical board: only the USB bus is a fake, and a software model is behind the probe."""
 
 import os

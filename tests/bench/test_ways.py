@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of ways: a further one, in one file, is found by every command with nothing else changed."""
 
 import shutil

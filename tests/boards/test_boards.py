@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Boards as data: what comes with the project, and what a broken folder gets."""
 
 import shutil

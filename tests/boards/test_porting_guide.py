@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/porting.md: what it says of keys, functions, sizes and mistakes is so."""
 
 import re

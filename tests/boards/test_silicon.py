@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which parts of a board have met a chip: said in its file, shown on its page, explained in docs/bring-up.md."""
 
 import re

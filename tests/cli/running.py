@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs commands the way ``./inv`` does, after its first start."""
 
 import os

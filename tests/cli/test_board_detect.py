@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``board.detect`` and ``hil`` on a fake USB bus, as a user calls them."""
 
 from collections.abc import Callable

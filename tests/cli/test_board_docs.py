@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/boards.md: it is what the boards' files and the measurements say now, and says what its figures are."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Boards of one's own: found by name in folders elsewhere, and what wrong folders and wrong boards are told."""
 
 import shutil

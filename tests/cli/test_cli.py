@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line: what it prints and the exit codes it ends with."""
 
 import json

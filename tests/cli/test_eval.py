@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``model.eval`` on processes and virtual boards, and ``model.run`` on a process."""
 
 import json

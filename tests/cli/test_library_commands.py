@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``model.package`` and ``model.report``: what is known of a model without a board."""
 
 import json

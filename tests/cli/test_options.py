@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options: written once as a field, and then everywhere; and ``invoke`` itself, which hands over to ``./inv``."""
 
 import argparse

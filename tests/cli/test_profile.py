@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``model.profile``: what each operator takes on a board."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where room, rights, files or memory are scarce, each command says so in a line: no verdict, no fault of ours.
 
 A process has mounts of its own here, so that a full or a read-only disk is one, and the kernel's own limits.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``firmware.build`` and ``model.run --standing-alone``."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``board.install-udev`` and what ``doctor`` says of probes that may not be opened."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``board.virtual --usb``, as a user starts it."""
 
 import signal

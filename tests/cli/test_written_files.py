@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that a command writes where the user says: looked at before the work, and written whole or not at all."""
 
 import resource

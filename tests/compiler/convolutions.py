@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Int8 convolutions for tests: random ones, what they compute according to numpy, and their C functions."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Running C functions on an emulated Cortex-M7 (Unicorn), compiled with the cross compiler."""
 
 from collections.abc import Sequence

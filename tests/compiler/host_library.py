@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A library, compiled by this computer's gcc and called through ctypes."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a user of a packaged library has: an empty folder, a compiler, an emulator. Nothing of utvm."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TVM's own C backend, put in the place of our printer: a second opinion on the same lowered functions."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models that cannot be compiled: one clear message each, nothing else."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TFLite models that cannot be compiled: one clear message each. TVM is not needed to say it."""
 
 from collections.abc import Sequence

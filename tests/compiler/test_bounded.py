@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Work in a process of its own: what it brings back, and what comes of one that goes wrong."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The small parts C is printed from: literals, names, helpers."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Int8 convolutions against an exact numpy model: on this computer, and on an emulated Cortex-M7."""
 
 import functools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same model gives the same library: in this process, in a new one, from the cache."""
 
 import subprocess

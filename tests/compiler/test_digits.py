@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The committed digits models: what their README says is true."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The graph executor: the same results as the ahead-of-time executor, and no harm from a damaged description."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damaged ONNX files: whatever is wrong with them, only errors of this project come out."""
 
 import contextlib

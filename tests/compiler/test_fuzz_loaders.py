@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damaged TFLite files and Relax modules: only errors of this project come out, in bounded time and memory."""
 
 import contextlib

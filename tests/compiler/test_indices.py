@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An index out of range in a model's input is a defined error, and no memory but the model's is touched.
 
 The address sanitizer watches each tensor, the working memory and the model's constants.

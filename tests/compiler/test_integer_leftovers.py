@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What stays in float of a quantised model is named, with the reason."""
 
 from hil_tests.int8_cases import Quantised, convolution

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole int8 networks with random weights, against TensorFlow Lite Micro's reference kernels, bit for bit."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A quantised ONNX network in integers, against an exact model of its arithmetic in numpy and the float result."""
 
 from pathlib import Path

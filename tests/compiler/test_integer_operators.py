@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """int8 operators, compiled with gcc on this computer, against TensorFlow Lite Micro's reference kernels."""
 
 import json

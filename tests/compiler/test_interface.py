@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a library's caller sees: several inputs and outputs, aliases, constants, names, sizes."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Model files of all formats: what they hold counts, not their names."""
 
 import importlib.util

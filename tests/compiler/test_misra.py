@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MISRA C:2012, as far as cppcheck knows it: every broken rule has a reason, and no mandatory one is broken."""
 
 from pathlib import Path

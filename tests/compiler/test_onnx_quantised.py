@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ONNX's quantised operators, against the reference evaluator of the package ``onnx`` and exact sums by numpy."""
 
 from collections.abc import Mapping, Sequence

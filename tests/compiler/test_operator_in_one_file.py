@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An int8 operator is one file: the one that CONTRIBUTING.md shows is compiled, and nothing else is changed."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every operator case, compiled with gcc on this computer, against numpy and against TVM."""
 
 from pathlib import Path

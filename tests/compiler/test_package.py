@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The packaged library: unpacked in an empty folder, built and run the way its users do."""
 
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packages of a quantised model: both executors, built by their user, give TensorFlow Lite Micro's numbers."""
 
 import json

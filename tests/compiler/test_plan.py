@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory planning: nothing that is alive at the same time shares bytes, unless it may, and little is wasted."""
 
 from collections.abc import Mapping

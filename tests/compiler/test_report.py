@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The compile report: what it says is what the library is, and its picture is to scale."""
 
 import json

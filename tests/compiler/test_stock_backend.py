@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our C printer against TVM's stock C backend, on the same lowered functions."""
 
 from pathlib import Path

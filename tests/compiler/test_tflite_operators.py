@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each operator of TensorFlow Lite through the frontend, against the kernels of TensorFlow Lite Micro.
 
 The model runs on this computer by TVM's LLVM backend, in floats between the quantised tensors: a result may differ

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An engine, and the checkout's own image in it, once for all tests that need them."""
 
 import json

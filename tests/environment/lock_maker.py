@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes small locks and package files for tests."""
 
 import datetime

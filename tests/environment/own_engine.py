@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Docker engine of a test's own: its images, its socket and everything it starts are gone when the test is."""
 
 import contextlib

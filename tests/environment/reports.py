@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading reports of ``hil``, and what two of them are compared by."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Locked packages held against advisories, as OSV and Debian's security tracker publish them."""
 
 import datetime

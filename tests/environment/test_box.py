@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is read out of e2fsprogs' words when a disk is made."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small environment, resolved and built for real: by two makers with nothing in common, to the same bytes."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which commit a report is of: what git says, and what a command in another place is told."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The image in a real engine: what is in it, who runs in it, and that nothing of it stays."""
 
 import contextlib

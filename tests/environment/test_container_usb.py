@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A probe on USB in a container, in a real engine.
 
 This machine's USB is not asked for: device nodes with USB's numbers, in a folder, stand in for /dev/bus/usb. Where

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The devcontainer's settings: they fit what utvm makes, give no rights away, and work in a real engine."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether this is the frozen environment: every package of it, in its version, and no other."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The image's files: what the OCI specification and engines want to find in them."""
 
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layers: equal content is equal bytes, and what goes in comes out again."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packages' terms in SPDX's words: from copyright files as Debian has them, and from the metadata of wheels."""
 
 import io

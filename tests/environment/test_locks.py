@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lists and locks in ``provision/``: that they belong together, and what is said when they do not."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Owners of containers: gone only when that is certain."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same run in several places: reports that differ in time and place alone, runs that end as they do here."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is handed on is signed, and the public key tells whether it is that: as docs/environment.md says."""
 
 import re

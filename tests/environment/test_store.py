@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Package files: what is not what the lock says stops everything, and leaves nothing behind."""
 
 import http.server

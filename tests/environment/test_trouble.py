@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is in the way of a build is one clear message, and leaves nothing behind."""
 
 import errno

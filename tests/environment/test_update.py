@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One package of the locks is made newer, with what that forces: apt's own choice, from a mirror made for it."""
 
 import dataclasses

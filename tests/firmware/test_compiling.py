@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model that is too large for a board is refused before it is compiled; one that fits never is."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Firmware: what is in an image, how large it is, and what does not fit."""
 
 import dataclasses

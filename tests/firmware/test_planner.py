@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Placing chunks in memory that is in several pieces: what must hold whatever they are."""
 
 import itertools

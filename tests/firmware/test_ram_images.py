@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Images for RAM: where their sections lie, what they say, and what does not fit."""
 
 import json

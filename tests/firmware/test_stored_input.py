@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Firmware that stands alone: what is refused, whose its bytes are, and how large the runtime is."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pytest plugin that puts a FakeBench in place of a board, so that what a run makes of trouble can be seen.
 
 The environment variable ``FAKE_ATTACH`` says how each attempt to attach goes, comma-separated: ``ok``, ``gone``

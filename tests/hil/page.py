@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a page of a report as a browser would."""
 
 from html.parser import HTMLParser

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a suite with the plugin in a process of its own and hands back all that came of it."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The figures of a model, worked out by hand."""
 
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The suites on the board that is a process: no emulator, no debug port."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A board's lock: one holder at a time, named to others, free again however the holder ends."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nightly runs, as the command line runs them: real boards that are virtual, and a USB bus that is a fake."""
 
 import contextlib

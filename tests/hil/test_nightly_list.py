@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The list of boards: what is wrong with one is said before anything is started."""
 
 import shutil

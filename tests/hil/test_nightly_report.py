@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The combined report, from results as they can be: what it says, that it is whole, that no text can break it."""
 
 import copy

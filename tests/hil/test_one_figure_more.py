@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A figure that is added in one place is wherever figures are."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a run makes of passes, failures and trouble: each outcome keeps its name up to the exit code."""
 
 import signal

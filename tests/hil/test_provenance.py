@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a run was made with: the same in every place of one checkout, another when anything of it changed."""
 
 import os

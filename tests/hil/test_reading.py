@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reports of every version that there was: as they were written, against their schemas, through one reader."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report's files: what they say, that they are whole, and that no text of a test can break them."""
 
 import copy

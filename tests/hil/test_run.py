@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The way in for the command line, and whole runs on the virtual board through the real OpenOCD."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run on a terminal that somebody types ^C into, or closes."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A probe that is pulled out of USB while suites run: that is no verdict on them, and the next run works.
 
 Only the bus is a fake, a folder (``usb_bus``): the real OpenOCD drives a software model, over TCP.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CIFAR-10 CNN: the network that its README describes, and files of weights."""
 
 import json

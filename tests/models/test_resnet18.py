@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ResNet-18 on the board that is a process: 46.8 MB of weights and 7.7 MB of working memory, with nothing set."""
 
 import json

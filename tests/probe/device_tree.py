@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A device tree that only udev looks at: what its real rules make of a device that no test machine has."""
 
 import os

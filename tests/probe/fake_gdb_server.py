@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A GDB server that says what a test wants, also what no real one says."""
 
 import socket

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A USB bus as libusb shows it to pyusb, with devices of :mod:`utvm.virtual.usb` on it."""
 
 import array

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A USB bus as Linux shows it, in a folder: no probe can be counted on where tests run."""
 
 import shutil

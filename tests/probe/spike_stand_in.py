@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A stand-in for Spike, which Debian does not have: it takes Spike's command line, listens and has a TAP.
 
 There is no core behind the TAP, so that OpenOCD gets as far as to read who it is and no farther. The command line

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which board is meant: one that is plugged in, or a virtual one; and never the one for the other."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a debug port leaves behind when the other end refuses, which here is a scripted server."""
 
 import pytest

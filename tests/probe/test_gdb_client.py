@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GDB client against a scripted server: what real servers say only when something is wrong."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real, unmodified OpenOCD on the virtual board, through both drivers: the whole of a debug session."""
 
 import socket

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """OpenOCD in every kind of trouble: one error that says what to do, and nothing left running."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The packet codec, against examples of the GDB manual and by properties."""
 
 import pytest

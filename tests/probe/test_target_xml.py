@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Target descriptions and memory maps, in the form of the GDB manual's examples."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """udev rules for probes: what real udev makes of them, and how they come onto a machine and stay off it."""
 
 import os

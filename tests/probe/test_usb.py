@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finding probes, on a bus that is a folder."""
 
 import os

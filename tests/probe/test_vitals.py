@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a probe says of itself and of its board's power. The bus is a fake, the probes are virtual ones."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A virtual board with a real OpenOCD on it, through each of the two drivers that know an ST-Link."""
 
 import subprocess

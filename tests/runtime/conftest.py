@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The runtime's portable files, compiled for this computer with every check that its compilers have."""
 
 import ctypes

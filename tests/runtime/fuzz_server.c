@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libFuzzer's way into the RPC server: the first byte says what the rest is. Even: bytes on the wire. Odd: requests,
  * each behind its length (16 bits), which saves the fuzzer the search for checksums.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The runtime's C in the eyes of two compilers: C99 by the book, and no warning."""
 
 from pathlib import Path

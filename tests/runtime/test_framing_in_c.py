@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The board's framing against the host's: two implementations, written apart from the same description."""
 
 import ctypes

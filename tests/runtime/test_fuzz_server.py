@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The RPC server under libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer: no request does it harm."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of the RPC executor stand one above the other: no two of them need each other."""
 
 import graphlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The memory of RPC tensors: blocks never overlap, and whatever is asked about an address is answered rightly."""
 
 import ctypes

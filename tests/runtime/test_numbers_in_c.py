@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbers that the runtime makes without the compiler's help: binary64 ratios and decimal digits."""
 
 import ctypes

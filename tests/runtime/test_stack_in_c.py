@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much of the stack was used: to the byte, wherever the mark is."""
 
 import ctypes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The wire of the tests: what the runtime sends is kept, what it receives is found in one place. */
 #include <stdbool.h>
 #include <stdint.h>

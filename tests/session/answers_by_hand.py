@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stand-in for a link to a board, for what is in front of it: it answers MinRPC packets itself."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An RPC client whose every byte is ours."""
 
 import socket

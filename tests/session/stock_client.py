@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TVM's own RPC client in a process of its own.
 
 It keeps Python's lock while it frees remote functions, and waits for the server's answer meanwhile: a bridge in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bridge, with TVM's own client in front and links that answer by hand behind."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Comparing outputs bit for bit, and taking files of samples apart."""
 
 import numpy as np

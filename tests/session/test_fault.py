@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fault records: every bit by its name in the architecture manual."""
 
 import signal

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fault records of RISC-V: causes by their names in the Privileged Architecture (20211203, table 3.6)."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The framing: what was sent comes out, however the wire cuts it, and nothing else ever does."""
 
 import tracemalloc

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The host-driven executor, on the virtual board through the real OpenOCD."""
 
 from collections.abc import Iterator

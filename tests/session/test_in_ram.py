@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Host-driven sessions with images in RAM alone, on the virtual boards of both makers."""
 
 import shutil

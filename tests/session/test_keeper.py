@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Telling trouble with the infrastructure from an answer of the board."""
 
 from pathlib import Path

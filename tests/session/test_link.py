@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The session on a link: requests sent again, answers told apart, the board's troubles."""
 
 import struct

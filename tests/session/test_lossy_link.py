@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The host's link and the board's, over a line that loses, doubles, reorders, cuts and changes what is sent.
 
 The board is the real runtime in a process; the line between the two is the fake, and named so.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pipes on the virtual board, through the real OpenOCD: what a conversation alone does not show."""
 
 import struct

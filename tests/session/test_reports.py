@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reports of firmware that stands alone: a whole one is read, and damage is never taken for one."""
 
 import zlib

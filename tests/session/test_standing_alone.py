@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Firmware that stands alone, as a process on this computer, and what a listener makes of what it says."""
 
 import subprocess

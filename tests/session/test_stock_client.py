@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TVM's own RPC client, unmodified, drives a board that ``./inv board.serve`` has put on TCP.
 
 The board is the process that stands in for one: the same runtime, no emulator.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TCP as a transport: whatever the server does, nothing hangs, and what went wrong is said."""
 
 import socket

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bridge that registers with a tracker: TVM's own, and things that are none."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transports, programs as children and the console: whatever the other end does, nothing hangs or stays."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What clients are told of counts, by packets written out from TVM's protocol (``rpc_reference.h``)."""
 
 import json

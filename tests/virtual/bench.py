@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a few lines of assembly on a virtual STM32F746 and looks at what they left, through the debug registers."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A virtual STM32F746 with a debugger's hands on it, for programs of a few lines of assembly."""
 
 from collections.abc import Iterator

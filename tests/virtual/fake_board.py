@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stand-in for a machine, for tests of what lies between a probe's host and the memory."""
 
 from utvm.virtual.bus import BusError

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CMSIS-DAP's commands, as Arm's documentation gives them, on a stand-in board."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The instruction count is exact, whatever the instructions are and whoever looks in between."""
 
 import threading

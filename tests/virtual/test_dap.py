@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The debug port and its access port against ADIv5 (ARM IHI 0031)."""
 
 import struct

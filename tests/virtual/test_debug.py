@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a debugger can do: halt, step, registers, breakpoints, watchpoints, vector catch, reset (DDI 0403E, C1)."""
 
 import pytest

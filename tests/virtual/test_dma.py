@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DMA1 moves bytes between USART3 and memory, and refuses what it does not do, as RM0385, section 8, says."""
 
 from pathlib import Path

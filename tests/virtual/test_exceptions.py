@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exception entry and return, priorities and nesting (ARM DDI 0403E, B1.5)."""
 
 import pytest

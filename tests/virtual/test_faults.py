@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each fault sets the bits the architecture gives it, at the right instruction (ARM DDI 0403E, B1.5.14)."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The flash controller keeps the rules of RM0385, section 3, for a debugger and for the core."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SysTick, TIM2, USART3, clocks and GPIO tick by instructions and show the flags of RM0385."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The console's TCP server: early and late clients, typing, a bounded backlog."""
 
 import socket

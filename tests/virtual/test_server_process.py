@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``python -m utvm.virtual`` as a process: its one line, its end, what it says to bad input."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stlink-server door: several clients, bad clients, clients that vanish."""
 
 import socket

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ST-Link's commands, as OpenOCD's driver sends them, on a stand-in board."""
 
 import struct

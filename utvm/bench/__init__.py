@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one door to every board: what is on the bench, and the ways to get it there.
 
 :func:`choose` decides which one of a board is meant and how it is reached; :func:`attach` does so and opens it: it

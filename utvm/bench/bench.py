@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the rest of the project sees of a board: one class, whatever the board is and however it is reached."""
 
 import signal

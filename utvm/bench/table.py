@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one table of ways, and what is asked of it: which one serves a board, and the board itself."""
 
 import contextlib

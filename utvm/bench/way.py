@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a way to a board is, and what it finds."""
 
 import contextlib

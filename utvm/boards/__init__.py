@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a board is, as data: one folder a board, with ``board.yaml`` and, for a chip, ``openocd.cfg``, ``port.c``.
 
 :func:`load` reads a board's folder and checks it, :func:`load_chip` one that must have a memory map; :func:`names`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The records that ``board.yaml`` is read into."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds and reads board folders."""
 
 from collections.abc import Mapping

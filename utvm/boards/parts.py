@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The records that a board is made of: its memory, how a physical one is reached, and what the virtual one is."""
 
 from typing import Annotated, Literal

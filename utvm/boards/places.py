@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where boards are looked for by name: in the project, and in the folders that the user has of his own."""
 
 import os

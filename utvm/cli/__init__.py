@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``./inv`` prints: the command line's words, kept out of the rooms that do the work.
 
 Each namespace of commands is a module of this room, as the table in ``tasks.py`` says: it holds the tasks and what

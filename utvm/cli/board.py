@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands ``board.*``; what they print is in ``board_show``, ``board_serve`` and ``board_udev``."""
 
 from invoke.context import Context

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``board.serve`` does: a board as a TVM RPC server, for the stock client."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands ``cache.*``: what is kept under the user's cache directory, and what of it goes."""
 
 import time

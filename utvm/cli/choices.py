@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options that more than one command has, beside those of :mod:`utvm.choice`."""
 
 from dataclasses import dataclass

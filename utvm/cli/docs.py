@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands ``docs.*``: they write what is made of data. A test compares each."""
 
 from invoke.context import Context

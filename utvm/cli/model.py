@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands ``model.*``; what they print is in ``model_run``, ``_eval``, ``_profile`` and ``_library``."""
 
 from invoke.context import Context

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``model.eval`` does: a model on many samples, and the same on another board, compared bit for bit."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``model.package`` and ``model.report`` do and print: what is known of a model without a board."""
 
 from dataclasses import dataclass

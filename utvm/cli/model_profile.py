@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``model.profile`` does: each operator's part of a run, as a table, a picture and folded stacks."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``model.run`` does and prints."""
 
 import hashlib

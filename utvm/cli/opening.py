@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the options say of the board, for the commands that open one."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the command line prints: one rich console, plain when the output is not a terminal."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands without a namespace: ``hil``, ``nightly``, ``test`` and ``doctor``."""
 
 from invoke.context import Context

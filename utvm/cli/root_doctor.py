@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``doctor`` prints: what this machine has, what it lacks, and how to get it."""
 
 import importlib.metadata

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a computer does to any program: no room, no rights, no memory. Said in a line, with a hint."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The compiler room: a model file goes in, a library of C sources comes out.
 
 A *library* is portable: C99, its weights as constants, one arena that the caller owns, no malloc, and no board

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Work on a stranger's model, in a process of its own: bounded in time and memory, and ended with its children.
 
 TVM is C++ that believes much of what it is given: what crashes it must not take the command with it. The process

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiling with a memory: a model that was compiled before is not compiled again."""
 
 import importlib.metadata

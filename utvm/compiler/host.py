@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The yardstick: a model run on this computer by TVM's LLVM backend."""
 
 import platform

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of int8 operators: found in the folder ``integer/operators``, not listed."""
 
 import importlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the compiler hands on: the records that describe a compiled model."""
 
 import hashlib

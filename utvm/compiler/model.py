@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model before it is compiled: its bytes and where they came from."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models that code makes: what is asked of a model that goes by a name in place of a file."""
 
 from collections.abc import Callable

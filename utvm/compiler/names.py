@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """C identifiers out of names that people and TVM chose."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a board stores a model's weights, and whether there is room."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a library is compiled for: the record by which a board's CPU chooses kernels."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turning what TVM raises and prints into errors of this project."""
 
 import contextlib

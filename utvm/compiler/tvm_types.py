@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Relax and TIRx types say about tensors."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The frozen environment: what it is made of to the last byte, and the container image made of that.
 
 ``recipe`` says what is wanted, ``debian`` and ``python_lock`` what exactly that is, ``difference`` how two of them

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From the lock to the container image, with its bill of materials and checksums: written whole, or not at all."""
 
 import dataclasses

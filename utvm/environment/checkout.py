@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which state of the sources this is, and on which computer: what a report is looked up by later.
 
 In a container or a machine there may be no git, and the computer has another name; whoever starts a command there

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A container of the environment, with the checkout in it: one command, or a shell, as the calling user.
 
 It has no network beyond its own loopback, no capabilities, and is never privileged. It is gone when its command

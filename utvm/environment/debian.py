@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Debian half of the lock: which packages exactly, resolved by apt in a root of its own that has none.
 
 The hashes are those of the indices that the archive's keyring signs, so whoever serves the files later, a mirror

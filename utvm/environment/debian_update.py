@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A newer Debian package, and what it forces: those whose locked versions its dependencies do not allow."""
 
 import re

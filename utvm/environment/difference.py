@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What changed between two locks, in words."""
 
 from collections.abc import Iterator, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts: scratch folders for what may be a root file system, and what is said when there is no room for one."""
 
 import contextlib

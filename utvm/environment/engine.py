@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Docker engine: finding it, handing it an image, removing what runs. ``DOCKER_HOST`` says where it is."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Removes a container when the process that started it is gone, even by kill -9.
 
 :func:`guard_container` starts this module as a process of its own. It reads from a pipe whose other end only the

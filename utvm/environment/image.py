@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The container image: layers and what is to be known of them, as an OCI image layout.
 
 The layout is a folder of blobs named by their SHA-256 (OCI image specification, "Image Layout"). It also has the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layers: tar files in which equal content is equal bytes, wherever and by whomever they were made.
 
 Members are sorted by name, belong to numbers and not to names, and are no younger than the lock. Of files that

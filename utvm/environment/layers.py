@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The layers that the container image and the virtual machine's disk are made of, each made once for a lock.
 
 A layer is kept under the user's cache by what it was made from. It may be made again to see that it comes out the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Under which terms packages are, as they say it themselves: in SPDX's words where those are certain.
 
 Debian's packages have a copyright file, of all that their source holds; where it is machine-readable (copyright

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The environment as it is locked: the recipe and its locks, as one thing with one digest."""
 
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Making what a place needs of the checkout's locks, where it is not there yet: the image, the machine's box."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who started a container, so that the next one can tell whether that one is still there.
 
 A container has it as a label. A process is known by its number, and by when it started, since numbers are used

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The layer of Python packages: a virtual environment, laid out from the locked wheels without running a program.
 
 The interpreter is Debian's, of the layer below. Nothing is compiled to bytecode: a file is what its wheel has.

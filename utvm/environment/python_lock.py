@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Python half of the lock: ``pylock.toml`` (PEP 751), and of its files those that the environment takes.
 
 The lock is for every Linux and every Python that utvm runs on. The environment is one system, and takes one file

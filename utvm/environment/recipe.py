@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes into the environment: ``provision/environment.yaml`` with the two lists that it stands beside.
 
 ``debian.txt`` and ``python.in`` also make the checkout's own ``.venv``, by ``./inv``, so they stay the one place

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A layer of Debian packages: a root file system that mmdebstrap installs from the locked files alone.
 
 The files become an archive of one suite in a folder, so a build from a mirror and one from an old disk are the

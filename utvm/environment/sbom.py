@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bill of materials: every package of the environment with its hash and terms, in CycloneDX's JSON format.
 
 Names and hashes are the lock's, terms what the packages say themselves; nothing is guessed.

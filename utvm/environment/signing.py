@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Signatures of what is handed on: minisign's, over the list of checksums that lies beside the files.
 
 The list has the SHA-256 of every file in its folder, so one signature is for all of them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Package files by the SHA-256 of their content: under the user's cache, or an archive that one keeps for years.
 
 A file is only ever in a store under the hash that it has: it is hashed on its way in, and again when it is used,

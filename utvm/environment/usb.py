@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handing a debug probe on this computer's USB to an environment: what each of them needs for it.
 
 Which probe that is, :mod:`utvm.probe.choice` decides.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links libraries, the runtime and a board's port into an image for one board, and says how large it is.
 
 :func:`compile_for` compiles a model for a board, :func:`build` makes a :class:`Firmware` from a board and the

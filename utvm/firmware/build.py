@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From libraries to an ELF file."""
 
 import re

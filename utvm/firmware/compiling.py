@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiling a model for a board: its CPU chooses kernels, its memory says what is too large."""
 
 from typing import Literal

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the linker made, read back from the ELF file."""
 
 import functools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model's inputs as the bytes that a board reads."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where things go in memory that is in several pieces.
 
 What must lie in one piece is a :class:`Chunk`, a piece of memory a :class:`Stretch`. The planner knows neither

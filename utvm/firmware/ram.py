@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linking an image for RAM: the layout is chosen when the size of everything is known.
 
 The first link says which constants are large: each becomes a section of its own, so that the weights of a model

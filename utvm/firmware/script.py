@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linker scripts: an image's sections in the regions that the board's data names, or at addresses of our own."""
 
 from collections.abc import Collection, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C that is written for an image: the table of its programs, and what only one executor needs.
 
 For RPC, that is what clients may know of the programs; for an image that stands alone, its stored inputs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who had called whom when a program stopped: the stack read backwards by what the compiler wrote about it.
 
 The rules are the DWARF call frame information in the ELF file (DWARF 4, section 6.4). The numbers of the registers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the regions of a library's working memory lie in the one arena of a firmware."""
 
 from utvm.compiler import Library

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Suites on a board: from a command to a verdict that a firmware engineer believes.
 
 :func:`run` runs the suites in ``hil_tests/`` on one board, physical or virtual, prints progress and verdict,

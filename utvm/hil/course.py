@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The course of one run, as pytest tells it: attach the board, follow the tests, let go of it, report."""
 
 import dataclasses

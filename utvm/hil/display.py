@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a run shows: which board, progress, tables, the verdict. Plain lines where there is no terminal."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The figures that are reported of a model: one row each, of which all that shows figures is made.
 
 ``report.json`` and its schema, ``index.html``, ``junit.xml``, the lines and tables of a run, the report on a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report as one page: style and pictures are in the file, so that it can be mailed and kept."""
 
 import functools

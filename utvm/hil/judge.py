@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose word an exception is that ends a test: the board's, the machine's that it ran on, or the suite's own.
 
 Only what stands here as a failure is one. Whatever else goes wrong is no answer of the board.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JUnit XML, as CI servers read it: a failed test is a ``failure``, one without an answer an ``error``."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where things go in the report's two pictures; the templates draw what is computed here."""
 
 from dataclasses import dataclass

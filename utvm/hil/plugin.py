@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pytest plugin: ``pytest -p utvm.hil.plugin hil_tests --board stm32f746``.
 
 Suites ask for these fixtures:

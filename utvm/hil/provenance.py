@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a run was made with, so that its figures can be made again: what was asked for, and what was there."""
 
 import importlib.metadata

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a ``report.json`` of any version that there was; docs/report.md has the changes."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From pytest's reports, phase by phase, to one result a test."""
 
 from dataclasses import dataclass, field

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes a run's report: ``report.json``, ``junit.xml`` and ``index.html`` in a directory of their own.
 
 The directory appears by one rename, and ``latest`` is switched by one rename, so a reader never sees half a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The records that a run's report is made of, and how the verdict follows from them."""
 
 import enum

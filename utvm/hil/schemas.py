@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The schemas of ``report.json`` and ``nightly.json``: docs/*.schema.json, with the figures of models filled in.
 
 What the files say of models is made of :data:`utvm.hil.figures.FIGURES`, so that a figure is written once; a test

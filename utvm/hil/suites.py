@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the suites of ``hil_tests/`` on a board."""
 
 from collections.abc import Sequence

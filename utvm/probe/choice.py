@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Choosing the probe that is meant, for whoever drives it: here, in a container, or in a virtual machine."""
 
 import contextlib

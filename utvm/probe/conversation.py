@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A few words with a probe over its own USB interface, while nobody else has it: a command out, its reply in.
 
 The interface is claimed for that long, and let go of before OpenOCD is started. If another program has it, nothing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a bench asks of whatever is at a board's debug port beyond GDB's own protocol: OpenOCD, or QEMU's stub."""
 
 import contextlib

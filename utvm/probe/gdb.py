@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GDB remote client: the one way the rest of the project talks to a target.
 
 Speaks GDB's remote serial protocol (GDB manual, appendix "GDB Remote Serial Protocol") to OpenOCD's GDB port,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A connection to a GDB server: requests out, replies in, every wait with a timeout."""
 
 import logging

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """OpenOCD under supervision: started with free ports, watched, its complaints translated, ended for certain."""
 
 import contextlib

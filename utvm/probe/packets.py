@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Framing of GDB's remote serial protocol: ``$payload#checksum``, escapes and run lengths.
 
 Source: GDB manual, appendix "GDB Remote Serial Protocol", sections Overview and Notification Packets.

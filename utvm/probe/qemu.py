@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """QEMU under supervision: a board that is emulated, with a GDB stub in place of a probe. OpenOCD takes no part."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is read from a GDB server's replies, and what is wrong with it."""
 
 from utvm.errors import ProbeError

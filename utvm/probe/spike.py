@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spike under supervision: the RISC-V ISA simulator, whose JTAG pins OpenOCD drives over TCP (remote_bitbang).
 
 Its command line and what it prints: spike_main/spike.cc and riscv/remote_bitbang.cc of riscv-isa-sim.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why a target stopped, as a GDB server tells it.
 
 Source: GDB manual, section "Stop Reply Packets".

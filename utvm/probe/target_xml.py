@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a GDB server says about its target in XML: the registers and the memory map.
 
 Source: GDB manual, appendix "Target Descriptions" and section "Memory Map Format".

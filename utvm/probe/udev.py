@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The udev rules by which users may open the probes of boards, and their way into this machine.
 
 udev gives a device that is plugged in its owner and its access rights. A debug probe is not for everybody: whoever

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finding debug probes on USB, and telling two of one kind apart.
 
 Linux's own list is asked where there is one, and libusb elsewhere. Linux need not open a probe to know its serial

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A virtual board that is a software model, under supervision: its process, and the doors of its probes."""
 
 import sys

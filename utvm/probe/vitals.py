@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a probe says of itself and of its board's power, before an OpenOCD is started on it.
 
 ST's commands have no public manual. They are as OpenOCD's driver sends them (src/jtag/drivers/stlink_usb.c), to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C that runs on boards: start-up code, fault handlers, the cycle counter and the executors.
 
 ``include/utvm.h`` is what board ports and programs are written against. ``host_driven/``, ``rpc/`` and

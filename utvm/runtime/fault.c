@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every architecture does the same way when something has gone wrong. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Running a program and keeping what is to be known of it: for every executor. */
 #include "utvm.h"
 

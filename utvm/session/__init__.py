@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs models on a board.
 
 :class:`HostDriven` needs nothing but the debug port: it writes inputs into the program's buffers, lets the core

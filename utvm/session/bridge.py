@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A TVM RPC server in front of one board: the stock client on one side, a :class:`Link` on the other.
 
 The board serves one client at a time. What goes wrong on the way to it reaches the client as an exception; the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trying a model on many samples, and comparing what two boards make of them, bit for bit."""
 
 from collections.abc import Mapping, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a fault record to what a developer wants to know: source line, operator, callers."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packets on a pipe of bytes that may lose, damage or invent some (microTVM's framing).
 
 A packet is ``FF FD``, the payload's length (u32), the payload, and the CRC-16/CCITT-FALSE (u16) of all bytes

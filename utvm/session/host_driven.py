@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The host-driven executor: a model is run through the debug port alone."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps a run's one board: opens it, notices that it went away, opens it once more, lets go of it."""
 
 import contextlib

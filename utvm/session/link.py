@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A session with the RPC server on a board, over a transport that may lose and damage bytes.
 
 Every packet holds a session id, a type and a body. Host and board each choose half of the id, so that what an

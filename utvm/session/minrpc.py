@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TVM's RPC protocol as a server sees it: handshake, packets, exceptions.
 
 A client begins with a magic number and its key. After that both sides send packets: a u64 length, then an i32 code

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one way to a session on a board: whatever the board is, and whatever drives it."""
 
 import contextlib

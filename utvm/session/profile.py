@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each step of a model's run took on a board, and what it needed of the working memory."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reports of firmware that stands alone, taken out of whatever a console says.
 
 ``utvm/runtime/standing_alone/main.c`` says what they look like. A line may lose, change or invent bytes, and the

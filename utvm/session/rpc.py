@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Running models over RPC, without TVM: the part of a MinRPC client that this takes (protocol 0.8.0)."""
 
 import json

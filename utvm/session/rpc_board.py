@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Boards that answer RPC: a firmware with the RPC server on a bench."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every session can do: run a model of its firmware."""
 
 from collections.abc import Sequence

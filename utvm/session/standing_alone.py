@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Firmware that stands alone: the host programs and starts it, and then only listens."""
 
 import time

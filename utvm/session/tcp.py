@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A TCP connection as a transport: a debug server's port, or a serial line behind a terminal server."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server's registration with a TVM RPC tracker, which hands out servers by key.
 
 The server leaves a random match key with the tracker; a client who asks for the key is given it, and shows it to

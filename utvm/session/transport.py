@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pipes of bytes between this computer and a board, or what stands for one.
 
 A serial line is a :class:`utvm.console.Console`; :class:`ChildProcess` is a program on this computer that talks

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Says over RPC what a board's counts are, whoever the client is.
 
 A firmware cannot know whether it runs on a chip or on a virtual board: it calls its counts cycles, and its

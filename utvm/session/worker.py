@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The thread of work on a board that serves many clients, one after the other."""
 
 import contextlib

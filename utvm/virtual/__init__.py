@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Virtual boards: software models of a CPU, its memory map, its peripherals and its debug port.
 
 Unmodified debuggers drive them over TCP, as they drive a real board through a probe. Time is virtual: one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A virtual board as a process: ``python -m utvm.virtual``.
 
 Reads a :class:`utvm.virtual.spec.MachineSpec` as JSON on standard input, prints one line with its two TCP ports

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The memory map: which address belongs to which memory or peripheral."""
 
 import ctypes

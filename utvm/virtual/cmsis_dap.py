@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The firmware of a CMSIS-DAP probe, version 2: commands in, responses out, on the model of a debug port.
 
 After Arm's documentation of CMSIS-DAP 2.1 (commands and responses, one section each). SWD is the only port. Wires

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The virtual board's serial console on TCP: what firmware prints goes to every client, what they type goes in.
 
 A client that connects late still gets the output from the beginning, as far as the backlog reaches.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Debug port and access port of a virtual board: ADIv5, ARM IHI 0031.
 
 What a debug probe's wires reach. The debug port (DP) is powered up, selects an access port and keeps sticky

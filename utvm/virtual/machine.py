@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A whole virtual board, as its debug port and its reset pin see it."""
 
 import logging

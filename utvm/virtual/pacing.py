@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Time that a probe's command takes: what a model would do at once."""
 
 import time

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The firmware of an ST-Link/V2-1: 16-byte commands in, replies out.
 
 There is no public manual of these commands. What is here is what OpenOCD's drivers `hla` and `st-link` (and

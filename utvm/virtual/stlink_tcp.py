@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ST's stlink-server protocol: the TCP door through which OpenOCD reaches a virtual ST-Link.
 
 Little-endian, one byte of order and its arguments in, a status word and the results out. The server has one

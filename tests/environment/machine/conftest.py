@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that only pretend, and a place for the records of machines that never were; and a real machine."""
 
 import stat

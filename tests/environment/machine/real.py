@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real machine for tests, with records, boxes and a state of its own: the developer's machine is not touched."""
 
 import contextlib

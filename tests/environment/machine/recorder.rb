@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Evaluates vm/Vagrantfile for a provider that need not be installed, and prints as JSON what it asks for: a stand-in
 # for Vagrant that takes down every setting and every call.
 require "json"

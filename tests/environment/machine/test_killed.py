@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands that are killed while they are at work on a real machine: the next one goes on, and nothing is lost."""
 
 import signal

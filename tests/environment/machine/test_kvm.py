@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether KVM is chosen, by what QEMU does with it. QEMU is a fake here: a real one is what it is on a machine."""
 
 from pathlib import Path

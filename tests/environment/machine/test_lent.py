@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A probe that is lent to the virtual machine: the one that a run here would take, and nobody else's meanwhile."""
 
 from collections.abc import Callable, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real machine of the real box, in libvirt, started by Vagrant; one for all tests."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes wrong before there is a machine: one message each. The programs are fakes that speak like the real."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``vm/Vagrantfile`` asks of each provider, and that Vagrant accepts it."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs in the guest: what the project says of the probes there, by the kernel and the libusb that a user has.
 
 Each line of its input is an order with its arguments; the answer is a line of JSON. One process answers all: to

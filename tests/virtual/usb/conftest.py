@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A probe on a socket, with a stand-in for the board behind it, and a guest to plug it into."""
 
 import socket

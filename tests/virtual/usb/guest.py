@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tiny Linux guest in QEMU (x86, in software) with nothing but busybox, OpenOCD and drivers for USB.
 
 Its kernel and its busybox are Debian's own packages, downloaded by the test through apt and unpacked, as a guest's

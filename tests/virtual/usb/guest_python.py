@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The host's Python for the guest: the interpreter, the modules that a program needs, and libusb."""
 
 import importlib.util

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An ST-Link whose firmware can hang: it takes what it is sent, and does not answer."""
 
 from tests.virtual.fake_board import FakeBoard

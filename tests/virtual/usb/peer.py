@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A usbredir guest that is not ours: Debian's libusbredirparser, the one that QEMU uses, through ctypes.
 
 Structures and the order of the callbacks are those of its headers usbredirproto.h and usbredirparser.h, 0.13.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A probe as a USB device, plugged into a guest whose end of usbredir is Debian's library."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole way: a virtual machine's kernel enumerates the probes, and the OpenOCD in it programs the boards."""
 
 import re

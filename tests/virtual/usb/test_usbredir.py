@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The wire format, against whatever may come along it."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A software model of ours in a process of this run, behind OpenOCD."""
 
 from utvm.bench.bench import Bench

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process on this computer that stands in for a board: without a debug port, started with its program."""
 
 from utvm.bench.bench import Bench

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """QEMU, which is board and debug port in one."""
 
 from utvm.bench.bench import Bench

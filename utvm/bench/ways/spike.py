@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spike, the RISC-V ISA simulator, where it is installed, behind OpenOCD."""
 
 import shutil

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A board on this computer's USB, behind a probe that OpenOCD drives."""
 
 from typing import Literal

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Port of the MPS2 with AN500, for QEMU. The clock of 25 MHz is there from the start. Console on UART0, counter on
  * timer 0, both of Arm's CMSDK (DDI 0479, APB UART and APB timer; addresses and interrupt lines: DAI 0500).

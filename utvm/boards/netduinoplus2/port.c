@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Port of the Netduino Plus 2, for QEMU, which models neither clocks nor pins: the chip's reset and clock controller,
  * its flash interface and its GPIO are left as a reset leaves them. Console on USART1 (RM0090, 30.6), counter on TIM2

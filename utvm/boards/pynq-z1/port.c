@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Port of the PYNQ-Z1 (Xilinx UG585: chapter 25 for clocks, 19 for UARTs, 2 for pins, appendix B for registers). The
  * oscillator has 50 MHz; cores at 650 MHz, UARTs at 100 MHz. Console on UART0.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Port of Spike's machine, which QEMU's "virt" is in what is used here: a UART of the kind 16550 (Texas Instruments
  * TL16C550C, SLLS177), the PLIC (RISC-V Platform-Level Interrupt Controller Specification, 1.0.0) and the CLINT, at the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Port of the Nucleo-F746ZG: 216 MHz from the internal oscillator, console on USART3 (PD8 transmits, PD9
  * receives: the ST-Link's virtual COM port). RPC moves the console's bytes by DMA1, stream 1 to receive and stream 3

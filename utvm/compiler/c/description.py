@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The graph as data: what the graph executor reads, ``utvm/runtime/portable/graph_executor.h`` says how."""
 
 import json

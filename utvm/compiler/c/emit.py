@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing a library's C files."""
 
 import functools

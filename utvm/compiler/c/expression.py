@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Printing TIRx expressions as C expressions."""
 
 from collections.abc import Callable

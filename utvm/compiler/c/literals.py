@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """C types and literals: every number printed so that C reads back exactly the same number."""
 
 import math

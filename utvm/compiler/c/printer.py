@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Printing lowered TIRx functions as C functions."""
 
 import math

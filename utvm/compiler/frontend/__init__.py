@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a model's bytes to a Relax module."""
 
 from collections.abc import Callable

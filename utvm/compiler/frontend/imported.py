@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every frontend gives."""
 
 from dataclasses import dataclass

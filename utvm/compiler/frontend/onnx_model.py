@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From an ONNX model to a Relax module: TVM's importer, with quantised operators of our own."""
 
 from collections.abc import Sequence

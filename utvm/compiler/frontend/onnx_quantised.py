@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ONNX's quantised operators as Relax: dequantise, operator on floats, quantise; or exact sums in int32.
 
 TVM's importer lacks most of them. What they compute is written in ``docs/Operators.md`` of onnx/onnx.

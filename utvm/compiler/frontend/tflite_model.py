@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a TensorFlow Lite model to a Relax module: TVM's importer, with what it refuses or gets wrong put right.
 
 Quantised operators become *dequantise, operator on floats, quantise*. What only moves elements works on the

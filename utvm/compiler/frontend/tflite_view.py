@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A checked model as TVM's importer wants to see it: as the classes of the package ``tflite``.
 
 The importer keeps tensors by their names, which need not be unique in a file, and reads fields that a file may

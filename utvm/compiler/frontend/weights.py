@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many bytes a model's weights need at least: known as soon as it is read, before anything is compiled."""
 
 from collections.abc import Iterable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fixed-point arithmetic of TensorFlow Lite's int8 kernels, computed while compiling.
 
 What an operator computes on the board is in C; what is known before, multipliers and tables, is computed here with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fusions of integer nodes. None changes a bit of the result."""
 
 from collections import Counter

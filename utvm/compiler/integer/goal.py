@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a float result becomes: the quantisation behind it and the activations in between."""
 
 from dataclasses import dataclass

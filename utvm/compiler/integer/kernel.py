@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the makers of operators share: expressions of integer arithmetic, and how a function is finished."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model between recognition and Relax: nodes, which are records of integer operators or Relax calls."""
 
 from collections.abc import Callable, Sequence

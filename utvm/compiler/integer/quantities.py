@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known about the tensors of a quantised model: where they are, and what real numbers they stand for."""
 
 from collections.abc import Sequence

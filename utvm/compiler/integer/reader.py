@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading a Relax module into nodes: which float tensors are dequantised integers, and where these are."""
 
 from collections import Counter

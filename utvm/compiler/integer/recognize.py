@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recognising quantised operators: what lies between dequantised tensors and a quantisation, as nodes."""
 
 from collections.abc import Callable, Sequence

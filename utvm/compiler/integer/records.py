@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an int8 operator computes, in plain records: made by recognition, read by the operators' makers.
 
 Zero points, scales and clamps are those of TensorFlow Lite's int8 quantisation: real = scale * (value - zero).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Relax pass that turns quantised operators into integer ones."""
 
 from collections.abc import Sequence

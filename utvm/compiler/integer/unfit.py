@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The refusal of an operator that has no integer form here."""
 
 

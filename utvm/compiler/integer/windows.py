@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which bytes an int8 convolution reads and writes when, and what memory its output may share therefore."""
 
 import numpy as np

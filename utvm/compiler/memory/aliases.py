@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which buffers are parts of others or the caller's outputs, and what is left to copy."""
 
 from collections.abc import Mapping, Sequence

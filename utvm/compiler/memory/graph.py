@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The graph of a model: which operators run in which order, on which buffers.
 
 Made from a Relax module. From here on nothing but the operators' TIRx functions belongs to TVM.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which inputs a function's output may lie over, because each element is read before its place is written."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Placing blocks of memory at addresses: the planner's puzzle, without a model in it."""
 
 import itertools

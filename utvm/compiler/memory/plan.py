@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory planning: which bytes of which region each tensor and workspace has, and when."""
 
 from collections.abc import Mapping, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What memory a library may use: one or more regions, and which tensors must lie where."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The records of a model's graph: steps and the places that they read and write. No TVM here."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packaging: a library becomes one archive that other people's build systems take as it is.
 
 The archive is in TVM's Model Library Format, version 7, and at the same time a CMake project, a Zephyr module and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tar archives that depend on nothing but their content."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the files of a library lie in its package."""
 
 from collections.abc import Iterator

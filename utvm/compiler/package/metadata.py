@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``metadata.json`` of a package: Model Library Format, version 7, and what that lacks.
 
 The keys are those that TVM wrote from 0.9 until the format left it (``python/tvm/micro/model_library_format.py``).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counting what cppcheck's MISRA C:2012 check finds, and the reasons for what is left.
 
 The reasons are in ``docs/misra.yaml``. Rules are named by their numbers alone: their texts belong to MISRA.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a package says about itself that the compiler cannot know."""
 
 import re

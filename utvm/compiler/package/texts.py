@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The texts around the sources: build files, examples, licence and a page to read."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing a package: the whole content, and the way from a model file."""
 
 import json

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Model files: each format is checked before TVM sees it."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading a FlatBuffers file of unknown origin: nothing is believed, and every read is inside the file.
 
 The Python package ``flatbuffers`` has no verifier: a damaged length makes its readers loop 2**31 times, and a

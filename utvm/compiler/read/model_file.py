@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading a model file, of whichever format; what a file holds counts, not what it is called.
 
 A model is data. Two kinds of files are programs, or may hold one: Python, and PyTorch's archives, which PyTorch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading an ONNX file, with everything checked that can be checked before TVM sees it."""
 
 from collections.abc import Iterator

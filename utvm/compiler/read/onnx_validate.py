@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks on an ONNX model, each with a message that names the place.
 
 They come before TVM, which answers some broken models with an internal error, and before anything of a model's

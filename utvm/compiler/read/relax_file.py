@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Relax modules in files: TVM's JSON, and Python that defines a module.
 
 TVM believes its JSON: damage in it can end the process. So the structure is checked here, and then TVM reads it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading a TensorFlow Lite file, with everything checked before TVM sees it."""
 
 from utvm.compiler.model import Model

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A TensorFlow Lite file in plain records.
 
 Field numbers are those of ``tensorflow/lite/schema/schema.fbs``, in the order of its tables.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks on a TensorFlow Lite model, each with a message that names the place."""
 
 import math

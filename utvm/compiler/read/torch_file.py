@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch models, exported by ``torch.export``. PyTorch is an optional extra: it is large, and used only here."""
 
 import io

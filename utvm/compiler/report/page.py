@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the compiler did to a model, as a page and as JSON: operators, what stayed in float, the memory plan."""
 
 import functools

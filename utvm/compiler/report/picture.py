@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The picture of a memory plan: which bytes hold what, and from which step to which, as rectangles and lines."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ArgMax and ArgMin whose result is the index of an element, whatever the elements are.
 
 TVM begins the search with the element type's extreme at index -1, and that is its result where no element is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Indices that come from a model's inputs: each is looked at before anything is read or written by it.
 
 A loop's index is in range because the loop says so. An index that depends on a tensor's elements is in range only

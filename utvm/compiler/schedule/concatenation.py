@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Concatenation without copying: pieces that follow each other in memory are written in their places at once."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Legalisation: from Relax's operators to calls of TIRx functions, several operators fused into each."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The schedule of operators that no schedule of their own knows.
 
 What is done here never changes a result, not even its last bit: every sum keeps its order.

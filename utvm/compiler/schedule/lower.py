@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lowering: from TIRx functions with blocks and buffers of many dimensions to flat loops over flat buffers."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Both halves of the lock, held against what is known."""
 
 import datetime

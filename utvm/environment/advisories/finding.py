@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An advisory that applies to a locked package."""
 
 import json

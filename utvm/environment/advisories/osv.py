@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Advisories of Python packages, in the OSV schema: a folder of its JSON files, or the export's own zip."""
 
 import datetime

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Advisories of Debian packages: the security tracker's ``data/json``, for the release that the lock is of.
 
 The tracker speaks of source packages and of their versions, so that is what packages are looked up by.

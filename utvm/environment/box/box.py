@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The box: the disk with what Vagrant wants to know of it, and a catalogue that names both by their checksum."""
 
 import json

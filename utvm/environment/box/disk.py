@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machine's disk: a root file system as ext4, with a boot loader, in QEMU's format.
 
 It is made with no mount and no loop device, by the programs that are in the root file system itself: those of the

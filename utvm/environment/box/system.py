@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machine's root file system: the locked packages, and what makes of them a system that starts by itself."""
 
 from utvm.environment.locked import MACHINE, Locked

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The frozen environment as a virtual machine: Vagrant and libvirt run it, ssh and rsync reach it.
 
 ``kvm`` finds out what can run it here, ``settings`` is what Vagrant is told, ``records`` what we keep of a

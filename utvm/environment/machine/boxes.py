@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Having the environment's box in Vagrant: from a catalogue in a folder, or anywhere on the web."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """libvirt's daemons: found, or started where no systemd does that, and ended with the last machine.
 
 A machine outlives the command that started it, and so do they: they are the only processes of ours that do.

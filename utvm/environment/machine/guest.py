@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The running machine: reached by ssh, which is proven before it is used, and given the checkout by rsync."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can run a guest here: KVM where it works, software emulation elsewhere.
 
 That ``/dev/kvm`` exists says little: it can refuse a CPU model, hang, or be slower than emulation, as it is within

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What libvirt has: machines, disks, snapshots, the network; and removing those of ours. Through virsh."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One checkout's machine: what it is doing, and how it gets from there to where one wants it.
 
 A machine is whole once it has started, has the checkout, and has been frozen: the snapshot ``ready`` of the

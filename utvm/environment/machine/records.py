@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is kept of a checkout's machine, outside of the checkout: removing ``build`` must not cost a machine.
 
 The checkout and the folder that its records are in make the machine's name: two checkouts have two machines, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one machine is made of, as plain data; ``vm/Vagrantfile`` reads it as JSON."""
 
 import dataclasses

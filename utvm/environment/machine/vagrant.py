@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Vagrant, through python-vagrant: every call is a process that we own, and a failure is one message.
 
 Its boxes and keys are in a folder of our own: what the user has in ``~/.vagrant.d`` is neither seen nor changed.

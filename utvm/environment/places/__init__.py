@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a command may run: on this computer, or in a container of the frozen environment on it.
 
 ``here`` says where this process runs, and whether the tools there are those of the lock. ``errand`` is a command

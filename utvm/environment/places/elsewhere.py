@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The places that are not here. One more is a class with ``run``, its line here, and its name in ``here.Kind``."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A command of ``./inv`` for another place, and what every place does with one."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where this process runs, and what is installed there.
 
 Whoever starts a command in another place says so by two variables. They are believed for the name of the place and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A place: a container of the frozen environment."""
 
 import dataclasses

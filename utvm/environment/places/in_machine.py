@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A place: the virtual machine of the frozen environment, with a USB of its own."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nightly runs: the suites on every board of a list, as many at once as the machine carries, in one report.
 
 :func:`load` reads the list, :func:`select` picks from it, :func:`run` runs it. Each board has a turn: a health

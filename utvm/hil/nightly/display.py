@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a nightly run prints: one line a board as it ends, a table, the verdict as the last line."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a nightly run is to do: ``nightly.yaml``, checked before anything is started."""
 
 import contextlib

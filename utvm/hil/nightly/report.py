@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the report on a nightly run: ``nightly.json``, ``junit.xml``, ``index.html``, and each board's own.
 
 Its directory appears by one rename, as that of a single run does, and sorts by when the run began.

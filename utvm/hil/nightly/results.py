@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The records that the report on a nightly run is made of, and how its verdict follows from them."""
 
 import enum

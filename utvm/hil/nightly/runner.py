@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gives each board its turn, as many at once as the machine carries, and reports on all of them."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One board's turn while it runs: its health check, then its suites, each as ``./inv hil`` in its own process."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where this computer says what is plugged into its USB: a module for each way to ask.
 
     sysfs.py     Linux's own list, which opens nothing and hears of a replug at once

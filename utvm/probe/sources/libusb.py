@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is plugged in, as libusb tells it: through pyusb, on any system that libusb is for.
 
 The libusb is that of the package libusb-package: nothing else needs to be installed, and on Linux it looks into

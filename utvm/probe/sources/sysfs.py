@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is plugged in, as Linux lists it: nothing is opened for it."""
 
 import os

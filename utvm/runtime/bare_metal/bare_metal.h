@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * What the architectures without an operating system share. Each has a header core.h beside its own files, with what
  * only its own instructions can do.

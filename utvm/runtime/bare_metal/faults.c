@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What goes with a fault record on every architecture, and how it ends. */
 #include "bare_metal.h"
 #include "utvm.h"

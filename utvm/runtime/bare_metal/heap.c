@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the linker has left of the data's memory region. */
 #include "utvm.h"
 

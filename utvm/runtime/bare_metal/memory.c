@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What C expects of memory before it begins: variables have their first values. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The high-water mark of the stack: the reset handler has painted it, what is no longer painted was used. */
 #include "bare_metal.h"
 #include "utvm.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * What the shared files ask of the core, in its own instructions (ARM DDI 0406C, A8.8 and B9.3).
  */

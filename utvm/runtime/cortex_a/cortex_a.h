@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * The Cortex-A9 with its snoop control unit, interrupt controller and global timer (ARM DDI 0407G, DDI 0406C), and
  * what a board's port gives and takes.

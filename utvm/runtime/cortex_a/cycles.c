@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A 64-bit cycle counter and the watchdog: the global timer and its comparator (ARM DDI 0407G, 4.3 and 4.4). */
 #include "cortex_a.h"
 #include "utvm.h"

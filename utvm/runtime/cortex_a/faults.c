@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What went wrong, kept where the host finds it (ARM DDI 0406C, B1.9 and B3.13). */
 #include <stdbool.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The interrupt controller (ARM IHI 0048B, chapter 4; its place: DDI 0407G, 1.5). */
 #include <stdbool.h>
 

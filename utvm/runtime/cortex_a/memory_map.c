@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The memory management unit: every address is its own, and only what the board has is there. So the caches work,
  * unaligned accesses are allowed, and a stack that overflows or a null pointer faults at the instruction that does it.

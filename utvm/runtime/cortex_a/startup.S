@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Vectors and reset (ARM DDI 0406C, B1.8 and B1.9). A debugger loads the image and starts it here: the core may come
  * out of a reset, or out of another program's middle.

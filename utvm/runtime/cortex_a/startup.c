@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From reset to utvm_main(): memory, caches, interrupts. */
 #include "core.h"
 #include "cortex_a.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** Core registers of the Armv7-M architecture (ARM DDI 0403E, B3.2 and C1.8). */
 #ifndef UTVM_CORTEX_M_H
 #define UTVM_CORTEX_M_H

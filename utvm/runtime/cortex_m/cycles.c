@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A 64-bit cycle counter. DWT's CYCCNT has 32 bits, 20 s at 216 MHz; SysTick comes by more often than that and
  * adds up what has passed (ARM DDI 0403E, C1.8.8 and B3.3). A board whose core has no CYCCNT counts in its port.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What went wrong, kept where the host finds it (ARM DDI 0403E, B1.5.6, B1.5.14 and B3.2.15). */
 #include <stdbool.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Vector table and reset (ARM DDI 0403E, B1.5.3 and B1.5.5).
  * UTVM_INTERRUPTS is the board's number of interrupt lines, UTVM_CONSOLE_IRQS the console's lines

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From reset to utvm_main(): memory, floating-point unit, fault handlers. */
 #include "cortex_m.h"
 #include "utvm.h"

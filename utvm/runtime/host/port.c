@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A process on a GNU/Linux computer as a board: the console is standard input and output, the clock counts
  * nanoseconds, a fault is a signal, and the watchdog is the alarm clock.

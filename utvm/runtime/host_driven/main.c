@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The host-driven executor: the debug port is the only wire, a breakpoint is the only signal. */
 #include <string.h>
 

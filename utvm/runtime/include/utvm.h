@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * The device runtime: what a board's port provides, what programs look like, and what the host reads.
  *

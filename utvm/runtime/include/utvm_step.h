@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * What libraries that are compiled for firmware do before each of their steps.
  */

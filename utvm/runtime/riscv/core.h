@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * What the shared files ask of the core, in its own instructions (RISC-V Instruction Set Manual, Volume I, 2.7 and 9.1;
  * Volume II, 3.3.3).

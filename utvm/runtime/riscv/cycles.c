@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A 64-bit count of instructions, which is minstret; and the timer, which ends what takes too long (RISC-V Instruction
  * Set Manual, Volume II, 3.1.10 and 3.2.1).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What went wrong, kept where the host finds it (RISC-V Instruction Set Manual, Volume II, 3.1.14 to 3.1.16). */
 #include <stdbool.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * What the files of this architecture share. Control and status registers, traps and physical memory protection: RISC-V
  * Instruction Set Manual, Volume II, Privileged Architecture, 20211203, chapters 2 and 3.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reset and traps (RISC-V Instruction Set Manual, Volume II, 3.1 and 3.4). */
 #include "riscv.h"
 

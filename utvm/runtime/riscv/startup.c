@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From reset to utvm_main(), and the way of interrupts to their handlers. */
 #include "core.h"
 #include "riscv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* See the header. Long division, one bit after the other. */
 #include "binary64.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * Numbers in IEEE 754's binary64 format, made with integers: the compiler's arithmetic for double would take more
  * flash than the rest of an evaluator.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table stands above all that it lists; those who look something up in it are handed it. */
 #include "builtins.h"
 

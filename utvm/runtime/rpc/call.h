@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * A call of a function, and what every function does with one: refuse it, look at its arguments.
  */

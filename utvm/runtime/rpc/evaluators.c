@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* TVM's time_evaluator: a function that runs another one and tells how long that takes. */
 #include "evaluators.h"
 

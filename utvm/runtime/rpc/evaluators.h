@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * Time evaluators, which run a function, and the handles that a client holds: of functions and of evaluators alike.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * Packets on a stream of bytes that may lose, change or invent some: microTVM's framing.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The functions of every board, and the operators of its models: names, handles, and who still holds them. */
 #include "functions.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * The functions that a client can call: a list that is handed in, and the operators of the models.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * Sessions with the host over packets: microTVM's, and numbered requests, which survive lost and doubled packets.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The RPC executor: a host asks, over whatever stream of bytes, and the board answers. */
 #include "builtins.h"
 #include "link.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks lie one behind the other and fill the memory; each begins with a head. First fit. */
 #include "memory.h"
 

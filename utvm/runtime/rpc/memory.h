@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * Memory for the host's tensors: blocks from one piece of memory, which the caller brings.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * The functions that work on models. Each returns whether it went well, as utvm_function_t says.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * Reading and writing of RPC packets: TVM's MinRPC protocol 0.8.0 (rpc_reference.h in TVM's sources), without the
  * 64-bit length in front. All numbers are little-endian.

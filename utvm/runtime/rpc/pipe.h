@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * The stream of bytes to the host. A folder of the architecture implements it for each
  * kind of stream: the build decides which.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One request at a time; whatever is wrong with it becomes an exception for the client. */
 #include "server.h"
 

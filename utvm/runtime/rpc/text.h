@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * Short texts without printf, which would take more flash than the rest.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The executor that needs no host: it runs the image's one model on the inputs that are stored in the image, prints
  * what came out on the console, and is done. Whoever listens can tell a report from a damaged one:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * What an image that stands alone has of its one model's data; the firmware builder writes it.
  */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The faults of Armv7-A with its short descriptors (ARM DDI 0406C, B1.8.1 and B3.13.3)."""
 
 from collections.abc import Sequence

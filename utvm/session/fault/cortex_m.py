@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The faults of Armv7-M (ARM DDI 0403E, B1.5.2 and B3.2.15 to B3.2.18)."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every architecture says of its faults."""
 
 from collections.abc import Callable, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The faults of a board that is a process on this computer: signals."""
 
 import signal

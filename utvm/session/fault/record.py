@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fault that the board reported, decoded for a reader."""
 
 import struct

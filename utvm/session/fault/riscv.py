@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The traps of RISC-V (Instruction Set Manual, Volume II, Privileged Architecture, 3.1.15 and 3.1.16)."""
 
 from collections.abc import Sequence

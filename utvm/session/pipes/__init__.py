@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The host's end of each pipe that RPC goes through: a module a pipe, and its line in the table below.
 
 The board's end is ``utvm/runtime/ARCHITECTURE/rpc/PIPE/pipe.c``.

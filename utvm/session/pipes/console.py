@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The board's serial line."""
 
 from collections.abc import Iterator

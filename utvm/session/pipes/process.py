@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The streams of a process that is a board, or a TCP port on which it listens."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Buffers in the board's memory, which OpenOCD reads and writes while the core runs: SEGGER's RTT.
 
 OpenOCD's own RTT server does the work. It is told the address of the control block, which is a symbol of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The debugger's file calls: the board stops at BKPT 0xAB, and we do what it asks for.
 
 Source: Arm, "Semihosting for AArch32 and AArch64", 2.0. The calls are answered here, through the GDB port, since

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every pipe comes to."""
 
 from collections.abc import Callable

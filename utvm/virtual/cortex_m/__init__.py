@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Armv7-M core of a virtual board: instructions on Unicorn, and around them, in Python, what Unicorn lacks:
 exceptions, faults, the interrupt controller, timers and the whole of debug.
 

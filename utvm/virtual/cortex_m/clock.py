@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Virtual time: ticks of the core clock. An instruction is one tick; sleep skips to the next event."""
 
 from typing import Protocol

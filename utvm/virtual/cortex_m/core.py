@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The instruction set: Unicorn, told to stop wherever an Armv7-M core does more than Unicorn knows.
 
 Unicorn executes; :class:`Core` reports why it stopped, with the registers as the architecture has them at that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is done before every instruction of a virtual core: count it, and stop where the model asked to stop.
  *

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C part of a virtual core: counts instructions exactly and stops where it is told. See ``counter.c``."""
 
 import ctypes

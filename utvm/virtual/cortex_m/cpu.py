@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Cortex-M7: puts the instruction set, exceptions, timers and debug together and lets time pass.
 
 Time is the number of instructions plus the ticks slept through. Nothing in it depends on when a debugger looks or

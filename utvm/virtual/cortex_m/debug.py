@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Halting debug: DHCSR, DCRSR, DCRDR, DEMCR and DFSR (ARM DDI 0403E, C1.6).
 
 :class:`DebugControl` holds the registers. What a debugger asks for by writing them it asks of a

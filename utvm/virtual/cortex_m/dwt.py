@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Data Watchpoint and Trace unit (ARM DDI 0403E, C1.8): a cycle counter and four watchpoints.
 
 CYCCNT counts instructions, exactly, and nothing else: no memory wait, no time asleep. Two runs of the same

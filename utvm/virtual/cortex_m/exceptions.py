@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which exceptions are pending, active and enabled, and which of them is next (ARM DDI 0403E, B1.5)."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults and the bits that report them (ARM DDI 0403E, B1.5.14 and B3.2.15)."""
 
 from dataclasses import dataclass

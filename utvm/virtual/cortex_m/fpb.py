@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Flash Patch and Breakpoint unit, version 2: eight breakpoints anywhere (ARM DDI 0489, section 11)."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exception entry, exception return and the escalation of faults (ARM DDI 0403E, B1.5.6 to B1.5.14).
 
 Floating-point registers are stacked at once where the chip would do so lazily: the frame is the same, only

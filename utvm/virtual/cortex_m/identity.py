@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a debugger reads to find out what is on the chip: ROM tables and component identification.
 
 Sources: ARM DDI 0489, section 2.3; RM0385, section 40 (debug support); ARM IHI 0029 for the layout.

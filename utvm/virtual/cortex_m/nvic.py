@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The registers of the interrupt controller (ARM DDI 0403E, B3.4)."""
 
 from utvm.virtual.bus import Device

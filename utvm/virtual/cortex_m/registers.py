@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The registers of a core on Unicorn: what each is called there, and what Unicorn needs to be told about them."""
 
 import ctypes

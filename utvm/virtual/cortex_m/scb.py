@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The System Control Block: identity, configuration, priorities and status of the system exceptions.
 
 Source: ARM DDI 0403E, B3.2, and ARM DDI 0489 for what the Cortex-M7 implements.

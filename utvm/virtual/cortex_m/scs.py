@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The System Control Space as one device: who holds which register (ARM DDI 0403E, B3.2)."""
 
 from utvm.virtual.bus import Device

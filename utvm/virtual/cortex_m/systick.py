@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SysTick (ARM DDI 0403E, B3.3): a 24-bit down counter. One instruction is one tick of the processor clock."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The models of peripherals by name."""
 
 from collections.abc import Callable, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reset and clock control and power control of the STM32F7, as far as start-up code waits for them.
 
 What is switched on is ready at once. The clock tree has no effect: one instruction stays one tick, and peripherals

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A DMA controller of the STM32F7 (RM0385, section 8): bytes between a peripheral and memory, in direct mode.
 
 A byte moves at the tick at which the peripheral asks for it, and takes no time. What is not modelled does not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The embedded flash of the STM32F74x and its controller (RM0385, section 3).
 
 An operation is over at once, but shows BSY to the first look at SR, so that software that does not wait is found

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Registers that do little more than remember."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A general-purpose timer of the STM32, as an up-counter (RM0385, section 23): TIM2, 32 bits.
 
 The core clock feeds it: the counter moves every PSC + 1 instructions. It is worked out from the clock.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A USART of the STM32F7, asynchronous mode (RM0385, section 31).
 
 A character takes ten bit times of BRR ticks each way, so flags, interrupts and DMA requests come when they would.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A virtual board's debug probe as a USB device, served over usbredir: a socket takes the place of the cable.
 
 A virtual machine that connects to the socket has the probe plugged in; closing the connection unplugs it.

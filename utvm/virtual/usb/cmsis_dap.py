@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A CMSIS-DAP probe of version 2 as a USB device: one vendor interface with two bulk endpoints.
 
 A host knows it by "CMSIS-DAP" in the name of its interface. Numbers: those of Arm's DAPLink.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a USB device says of itself: descriptors (USB 2.0, section 9.6), made from plain records."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A USB device: its control requests (USB 2.0, chapter 9) and what comes through its other endpoints."""
 
 import threading

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The end of a usbredir connection that has the device (the protocol calls it usb-host)."""
 
 import socket

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The virtual COM port of a probe: the board's console as a serial line on USB.
 
 A communications device of the abstract control model (USB CDC 1.2 and its PSTN subclass 1.2): one interface for

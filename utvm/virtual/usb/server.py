@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The socket that a probe's USB cable ends in: a guest that connects has the probe plugged in."""
 
 import contextlib

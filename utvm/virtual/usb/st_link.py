@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ST-Link/V2-1 as a USB device: the debug interface and the virtual COM port.
 
 The numbers and the endpoints of the debug interface are those of the probe on a Nucleo board, as OpenOCD's driver

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The wire format of usbredir (USB network redirection protocol 0.7), as spoken by the end that has the device.
 
 Packets are a header and, behind it, a header of their kind's own and data. All numbers are little-endian, nothing

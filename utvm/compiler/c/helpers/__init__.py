@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small C functions that operators call where C's own operators do not mean what TIRx means.
 
 A helper is printed into a library only if an operator calls it. There are two sorts: those made for an element

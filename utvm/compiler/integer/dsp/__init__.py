@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels of int8 convolutions for cores with Arm's DSP extension."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Int8 convolutions for cores with the DSP extension: SMLAD on windows that are expanded to int16.
 
 Four output pixels at a time: their windows become columns, int16 ``[pairs][4][2]`` in a workspace; the columns

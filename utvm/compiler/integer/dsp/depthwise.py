@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Int8 depthwise convolutions for cores with the DSP extension: four channels of a pixel at a time."""
 
 from typing import Any

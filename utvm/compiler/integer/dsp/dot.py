@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SMLAD dot products: reductions of packed int8 weights, replaced by C helpers through tensorize."""
 
 from collections.abc import Callable

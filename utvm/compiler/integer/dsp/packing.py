@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Constants of int8 convolutions, arranged for the kernels of cores with the DSP extension."""
 
 import dataclasses

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """The int8 operators, a file each: how it is recognised, what it computes, and how it is made."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums and differences of int8 tensors: TensorFlow Lite's ADD and SUB."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Int8 convolutions, depthwise convolutions and dense layers."""
 
 from collections.abc import Sequence

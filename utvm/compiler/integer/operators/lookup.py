@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions of one int8 number, as tables of 256 results."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Poolings of int8 images: TensorFlow Lite's MAX_POOL_2D and AVERAGE_POOL_2D."""
 
 from dataclasses import dataclass

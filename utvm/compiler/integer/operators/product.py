@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Products of int8 tensors: TensorFlow Lite's MUL."""
 
 from dataclasses import dataclass

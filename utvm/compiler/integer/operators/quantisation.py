@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """float32 to int8 or uint8, where a model's floats end."""
 
 from dataclasses import dataclass

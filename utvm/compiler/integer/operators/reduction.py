@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums and means over dimensions of int8 tensors: TensorFlow Lite's SUM and MEAN."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """uint8 to int8 and back, where a model's integers are not what is computed."""
 
 from dataclasses import dataclass

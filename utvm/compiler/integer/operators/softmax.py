@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Softmax of int8 numbers, by a table of exponentials."""
 
 from dataclasses import dataclass

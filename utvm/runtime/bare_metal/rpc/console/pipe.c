@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The stream to the host is the console, with a queue and interrupts each way: the core sleeps in between. */
 #include "pipe.h"
 

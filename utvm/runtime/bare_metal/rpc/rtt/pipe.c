@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The stream to the host is a pair of buffers in memory that a debug probe reads and writes while the core runs:
  * SEGGER's Real Time Transfer. Layout and meaning of the control block: SEGGER UM08001, chapter "RTT", section

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The stream to the host goes through the debugger: the core stops at a breakpoint instruction, and the debugger
  * does what it asks for. Source: Arm, "Semihosting for AArch32 and AArch64", 2.0.

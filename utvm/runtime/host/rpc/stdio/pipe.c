@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The stream to the host is the process's standard input and output. */
 #define _POSIX_C_SOURCE 200809L
 

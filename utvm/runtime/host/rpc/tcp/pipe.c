@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The stream to the host is a TCP connection: the process listens on the loopback interface, says on standard error
  * at which port, and takes the first who connects.
