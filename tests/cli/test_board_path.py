@@ -47,7 +47,8 @@ def test_every_command_that_takes_a_board_takes_the_folders_too() -> None:
 def test_boards_in_several_folders_are_found_by_name_and_listed(tmp_path: Path) -> None:
     mine, hers = _own(tmp_path / "a", "mine"), _own(tmp_path / "b", "hers")
     path = f"{mine.parent}:{hers.parent}"
-    listed = inv("board.list", "--board-path", path).stdout
+    # Wide enough for one line a board, wherever pytest has its folders.
+    listed = inv("board.list", "--board-path", path, COLUMNS="400").stdout
     for folder in (mine, hers):
         (line,) = [line for line in listed.splitlines() if line.split()[:1] == [folder.name]]
         assert str(folder) in line
