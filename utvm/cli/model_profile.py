@@ -95,7 +95,7 @@ def _print(profile: Profile) -> None:
 
 def render(profile: Profile) -> str:
     """Return the page with the picture: style and picture are in it, so that it can be kept."""
-    environment = templates_of("utvm", html=True)
+    environment = templates_of("utvm.cli", html=True)
     return environment.get_template("profile.html.j2").render(
         profile=profile, width=_WIDTH, boxes=_boxes(profile), bars=_bars(profile)
     )
