@@ -54,11 +54,7 @@ def task(
 
     def decorate(function: FunctionT) -> FunctionT:
         signature = inspect.signature(function)
-        choices: dict[str, type] = {
-            name: parameter.annotation
-            for name, parameter in signature.parameters.items()
-            if isinstance(parameter.annotation, type) and dataclasses.is_dataclass(parameter.annotation)
-        }
+        choices = _choices(signature)
         given: list[inspect.Parameter] = []
         for name, parameter in signature.parameters.items():
             given += options.parameters(choices[name]) if name in choices else [parameter]
@@ -94,6 +90,15 @@ def task(
         return cast(FunctionT, invoke_task(body, **settings, help={**helps, **help}, optional=optional))
 
     return decorate
+
+
+def _choices(signature: inspect.Signature) -> dict[str, type]:
+    """Return the dataclasses of options among a command's parameters."""
+    return {
+        name: parameter.annotation
+        for name, parameter in signature.parameters.items()
+        if isinstance(parameter.annotation, type) and dataclasses.is_dataclass(parameter.annotation)
+    }
 
 
 def _called(function: Callable[..., object]) -> tuple[str, ...]:
