@@ -18,6 +18,7 @@ NAMESPACES = {
     "docker": "docker",
     "vm": "vm",
     "cache": "cache",
+    "vta": "vta",
 }
 
 # Invoke's own program, which knows neither this checkout's Python nor its exit codes.
