@@ -41,7 +41,7 @@ _TRIES = 5  # the best counts: other programs on the machine only ever make it s
 
 def main() -> int:
     """Measure everything and write the data file."""
-    turns = nightly.load(nightly.PROJECT_LIST)
+    turns = nightly.load(nightly.default_list())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         code = nightly.run(turns, jobs=1, report_root=folder)

@@ -138,3 +138,20 @@ def test_the_installed_command_links_the_checkout_s_image_byte_for_byte(installe
         return output.read_bytes()
 
     assert image(installed / "bin" / "python") == image(Path(sys.executable))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words", [("bin/utvm", "hil"), ("bin/python", "-m", "pytest", "hil")], ids=["hil", "pytest"]
+)
+def test_a_written_project_runs_its_suite_under_both_commands(
+    installed: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """Pytest finds the plugin by itself, and once."""
+    _utvm(installed, tmp_path, "init", "demo")
+    project = tmp_path / "empty" / "demo"
+    command = [installed / words[0], *words[1:], "--board", "host"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((project / "build" / "reports" / "latest" / "report.json").read_text())
+    assert [model["name"] for model in report["models"]] == ["digits"]

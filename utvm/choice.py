@@ -84,13 +84,23 @@ class SuiteChoice:
     suite: str = option(
         "",
         "only these suites, comma-separated: health, flash, memory, debug, counter, operators, int8, "
-        "digits, cifar10, faults, ram, rpc, rpc_faults, standing_alone",
+        "digits, cifar10, faults, ram, rpc, rpc_faults, standing_alone; in a project of your own, its names, or "
+        "paths: FILE or FILE::TEST",
     )
+    k: str = option("", "only tests whose names fit this expression, as pytest's -k")
+    m: str = option("", "only tests whose marks fit this expression, as pytest's -m")
+    last_failed: bool = option(False, "only tests that failed the last time on this board, if any did")
 
     @property
     def names(self) -> tuple[str, ...]:
         """Their names; none where all are meant."""
         return tuple(filter(None, map(str.strip, self.suite.split(","))))
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """The words by which pytest chooses among their tests."""
+        words = (*(("-k", self.k) if self.k else ()), *(("-m", self.m) if self.m else ()))
+        return (*words, "--last-failed") if self.last_failed else words
 
 
 @dataclass(frozen=True)

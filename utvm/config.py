@@ -45,14 +45,15 @@ def load_yaml(path: Path, record: type[RecordT], hint: str = "", **given: object
     if not isinstance(content, dict):
         found = "nothing" if content is None else type(content).__name__
         raise ConfigError(f"{path}: expected keys and values, found {found}", hint)
-    return checked(record, {**content, **given}, str(path), hint)
+    return checked(record, {**content, **given}, str(path), hint, text)
 
 
-def checked(record: type[RecordT], content: object, where: str, hint: str = "") -> RecordT:
+def checked(record: type[RecordT], content: object, where: str, hint: str = "", text: str = "") -> RecordT:
     """Read what a file holds into a record.
 
     Args:
         where: the file, and the key in it, for the message.
+        text: what the file says, so that lines can be named.
 
     Raises:
         ConfigError: a key is missing, unknown or of the wrong kind, as :func:`load_yaml`.
@@ -66,6 +67,22 @@ def checked(record: type[RecordT], content: object, where: str, hint: str = "") 
                 for part in (".".join(map(str, problem["loc"])), problem["msg"].removeprefix("Value error, "))
                 if part
             )
+            + (f" (line {_line(text, problem['loc'])})" if text and problem["loc"] else "")
             for problem in error.errors()
         ]
         raise ConfigError(f"{where}: " + "; ".join(problems), hint) from error
+
+
+def _line(text: str, keys: tuple[int | str, ...]) -> int:
+    """Return the line of a key; where it is missing, that of what it is missing in."""
+    node, line = yaml.compose(text), 0
+    for key in keys:
+        if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+            node = node.value[key]
+            line = node.start_mark.line
+        elif isinstance(node, yaml.MappingNode):
+            found = next((pair for pair in node.value if pair[0].value == str(key)), None)
+            if found is None:
+                break
+            line, node = found[0].start_mark.line, found[1]
+    return line + 1

@@ -65,7 +65,7 @@ class _Option:
 
     @property
     def flag(self) -> str:
-        return "--" + self.name.rstrip("_").replace("_", "-")
+        return ("-" if len(self.name) == 1 else "--") + self.name.rstrip("_").replace("_", "-")
 
     @property
     def bare(self) -> Any:

@@ -33,7 +33,7 @@ from utvm.environment.places import elsewhere
 class Told:
     own_usb = False
     def run(self, errand):
-        print("errand:", *errand.spelled({folder: folder.name for folder in errand.folders}))
+        print("errand:", *errand.command({folder: folder.name for folder in errand.folders}, '/utvm'))
         return 0
 
 elsewhere.elsewhere = lambda kind, say: Told()
@@ -70,7 +70,7 @@ def test_an_option_that_is_one_more_field_is_one_of_the_command_the_errand_pytes
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert "nightly: --board=host --colour=green" in lines
-    assert "errand: hil --board=host --colour=red --report-dir=reports" in lines
+    assert "errand: ./inv hil --board=host --colour=red --report-dir=reports" in lines
     assert "pytest: blue" in lines
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading reports of ``hil``, and what two of them are compared by."""
+"""Reading reports of ``hil``, what two of them are compared by, and a project of one's own that makes some."""
 
 from pathlib import Path
 from typing import Any
@@ -20,3 +20,24 @@ def without_time_and_place(report: dict[str, Any]) -> dict[str, Any]:
         {key: value for key, value in test.items() if key != "duration_s"} for test in report["tests"]
     ]
     return rest
+
+
+_SUITE = """
+from pathlib import Path
+
+def test_passes():
+    assert Path("data.txt").read_text() == "from outside"
+
+def test_fails():
+    assert Path("data.txt").read_text() == "from here"
+"""
+
+
+def own_project(folder: Path) -> Path:
+    """Write a project whose suite reads a file of it; one of its two tests fails."""
+    project = folder / "my project"
+    (project / "hil").mkdir(parents=True)
+    (project / "utvm.yaml").write_text("boards: [{board: host}]\n")
+    (project / "data.txt").write_text("from outside")
+    (project / "hil" / "test_mine.py").write_text(_SUITE)
+    return project

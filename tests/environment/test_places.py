@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from tests.cli.running import inv
-from tests.environment.reports import read_report, without_time_and_place
+from tests.environment.reports import own_project, read_report, without_time_and_place
 from utvm import boards
 from utvm.environment.container import LABEL
 from utvm.environment.locked import load_locked
@@ -144,6 +144,21 @@ def test_boards_of_one_s_own_are_taken_along(run: Callable[..., Path], tmp_path:
     by_path = _report(run("--board", f"{mine}:core=rv64", "--virtual", *words))
     assert by_path["board"]["id"] == "mine:core=rv64"
     assert _report(run("--board", "process", *words))["board"]["id"] == "process"
+
+
+def test_suites_of_one_s_own_run_in_a_container_and_are_remembered(
+    engine: str, built: dict[str, Any], tmp_path: Path
+) -> None:
+    """Files beside a suite are found; the report, and what failed, is in the project."""
+    project = own_project(tmp_path)
+    words = ("hil", "--board", "host", "--in", "docker")
+    for more, outcomes in ((), ["passed", "failed"]), (("--last-failed",), ["failed"]):
+        done = inv(*words, *more, cwd=project, DOCKER_HOST=engine)
+        assert done.returncode == 1, done.stdout + done.stderr
+        report = read_report(project / "build" / "reports")
+        assert [test["outcome"] for test in report["tests"]] == outcomes
+        assert report["environment"]["place"]["frozen"]
+    assert f"report: {project / 'build' / 'reports'}" in done.stdout
 
 
 def test_the_exit_code_is_the_run_s(engine: str, built: dict[str, Any], tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def _boards(*entries: str) -> str:
 
 
 def test_the_projects_own_list_forgets_no_board_no_suite_and_no_verdict_without_hardware() -> None:
-    turns = nightly.load(nightly.PROJECT_LIST)
+    turns = nightly.load(nightly.default_list())
     assert {turn.board.name for turn in turns} == set(boards.names())
     assert all(turn.kind in ("virtual", "process") and turn.entry.suites is None for turn in turns)
 
@@ -33,7 +33,7 @@ def test_the_projects_own_list_forgets_no_board_no_suite_and_no_verdict_without_
 def test_the_workflow_has_a_job_for_each_board_of_the_list() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yaml").read_text())
     matrix = workflow["jobs"]["board"]["strategy"]["matrix"]["board"]
-    assert matrix == list(dict.fromkeys(turn.board.name for turn in nightly.load(nightly.PROJECT_LIST)))
+    assert matrix == list(dict.fromkeys(turn.board.name for turn in nightly.load(nightly.default_list())))
 
 
 def test_what_an_entry_does_not_say(tmp_path: Path) -> None:

@@ -471,7 +471,6 @@ def test_an_interruption_that_is_not_handed_on_ends_the_run(
     [
         (("--board=stm32f746", "--virtual", "--physical"), "exclude each other"),
         pytest.param(("--board=no-such-board",), "no-such-board", marks=pytest.mark.slow),
-        pytest.param((), "--board is missing", marks=pytest.mark.slow),
     ],
 )
 def test_wrong_use_touches_nothing(run_suite: Runner, options: tuple[str, ...], said: str) -> None:

@@ -14,12 +14,12 @@ import pytest
 from hil_tests.operator_cases import OPERATOR_CASES
 from tests.hil.running import Runner
 from utvm import hil
-from utvm.choice import BoardChoice
+from utvm.choice import BoardChoice, SuiteChoice
 from utvm.errors import ConfigError
-from utvm.hil import suites
+from utvm.hil import found
 
 _ROOT = Path(__file__).parents[2]
-_RUN = "import sys; from utvm import hil; from utvm.choice import BoardChoice, ReportChoice; sys.exit(hil.run({}))"
+_RUN = "import sys; from utvm import hil; from utvm.choice import *; sys.exit(hil.run({}))"
 _INTERRUPTED = (
     "import contextlib, signal; from utvm.process import end_in_order_on_signals\n"
     "end_in_order_on_signals()\n"
@@ -54,7 +54,7 @@ def _orphans() -> set[int]:
 
 
 def test_every_suite_of_the_project_is_known() -> None:
-    assert set(suites.names()) == {
+    assert set(found.names()) == {
         "cifar10",
         "counter",
         "debug",
@@ -82,7 +82,7 @@ def test_the_operator_suite_has_enough_of_both_kinds() -> None:
 
 def test_a_suite_that_does_not_exist_is_refused_with_the_names_of_those_that_do() -> None:
     with pytest.raises(ConfigError) as caught:
-        hil.run(BoardChoice("stm32f746", "virtual"), suites=["flesh"])
+        hil.run(BoardChoice("stm32f746", "virtual"), suites=SuiteChoice("flesh"))
     assert "flesh" in caught.value.message
     assert "flash" in caught.value.hint
 
@@ -95,7 +95,7 @@ def test_wrong_use_ends_with_exit_code_2_and_one_message() -> None:
 
 
 def test_a_program_that_was_interrupted_earlier_can_run_suites(tmp_path: Path) -> None:
-    arguments = f"BoardChoice('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=['health']"
+    arguments = f"BoardChoice('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=SuiteChoice('health')"
     done = _run(arguments, before=_INTERRUPTED)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("PASSED")
@@ -105,7 +105,8 @@ def test_a_program_that_was_interrupted_earlier_can_run_suites(tmp_path: Path) -
 @pytest.mark.usefixtures("no_orphans")
 def test_the_flash_suite_on_the_virtual_board(tmp_path: Path) -> None:
     done = _run(
-        f"BoardChoice('stm32f746', 'virtual'), ReportChoice({str(tmp_path / 'reports')!r}), suites=['flash']"
+        f"BoardChoice('stm32f746', 'virtual'), ReportChoice({str(tmp_path / 'reports')!r}), "
+        "suites=SuiteChoice('flash')"
     )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()

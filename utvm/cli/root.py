@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands without a namespace: ``hil``, ``nightly``, ``test`` and ``doctor``."""
+"""The commands without a namespace: ``hil``, ``init``, ``nightly``, ``test`` and ``doctor``."""
 
 from invoke.context import Context
 
@@ -18,10 +18,18 @@ def hil(
     return run_suites(where, suites, reports, place)
 
 
+@task(positional=["directory"], help={"directory": "where to write it; it may exist"})
+def init(_: Context, directory: str) -> None:
+    """Write a small project of your own: boards, a model with its limits, a suite, CI."""
+    from utvm.cli.root_init import write_project
+
+    write_project(directory)
+
+
 @task(
     knows_boards=True,
     help={
-        "config": "list of boards (default: the project's nightly.yaml)",
+        "config": "list of boards (default: the project's utvm.yaml, else utvm's nightly.yaml)",
         "only": "only these boards of the list, comma-separated",
         "jobs": "boards at once (default: one for each core, and each with 1 GiB of free memory)",
         "report_dir": "folder of all nightly reports (default: build/reports/nightly)",

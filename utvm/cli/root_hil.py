@@ -17,12 +17,13 @@ from utvm.environment.places.errand import Errand, Place, Wanted
 from utvm.environment.places.here import checked, kind_here
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.files import check_folder
-from utvm.hil import nightly
+from utvm.hil import nightly, project
+from utvm.hil.found import select
 from utvm.hil.plugin import report_root
 from utvm.hil.report import logs_beside
-from utvm.hil.suites import check_names
-from utvm.options import parts
+from utvm.options import parts, taken
 from utvm.paths import need_checkout
+from utvm.paths import project as found_project
 from utvm.probe.choice import NotPluggedIn
 from utvm.probe.virtual import UsbKind
 
@@ -37,20 +38,39 @@ def run_suites(where: BoardChoice, suites: SuiteChoice, reports: ReportChoice, p
         KeyboardInterrupt: interrupted before the run had begun, or in another place.
     """
     # Wrong words on the command line are answered before a run begins and a report is written.
+    where, suites, place = _of_the_project(where, suites, place)
     board = boards.load(where.board)
-    check_names(suites.names)
+    select(suites.names)
     check_folder(report_root(reports))
     other = _other_place(place.in_)
     asked = asked_of(where)
     wanted = Wanted(board, asked.wish, asked.serial, wait=asked.wait)
     wanted = _on_usb(wanted, place.usb, other) if place.usb else _chosen(wanted, asked, other)
     if other is None:
-        return hil.run(where, reports, suites=suites.names)
+        return hil.run(where, reports, suites=suites)
     code = other.run(_errand(where, wanted, suites, reports))
     try:
         return ExitCode(code)
     except ValueError:
         raise ProvisionError(f"the run in {place.in_} came to no end of its own: exit code {code}") from None
+
+
+def _of_the_project(
+    where: BoardChoice, suites: SuiteChoice, place: PlaceChoice
+) -> tuple[BoardChoice, SuiteChoice, PlaceChoice]:
+    """Return what is asked for; where no board is named, the first of the project's list is meant."""
+    content = None if where.board else project.load()
+    if content is None:
+        return where, suites, place
+    entry = content.boards[0]
+    folder = found_project() or Path()
+    name = str((folder / entry.board).resolve()) if "/" in entry.board else entry.board
+    said = {field: value for field, value in vars(where).items() if value != getattr(BoardChoice(), field)}
+    return (
+        dataclasses.replace(taken(BoardChoice, entry), **{"board": name, **said}),
+        suites if suites.suite else dataclasses.replace(suites, suite=",".join(entry.suites or ())),
+        place if place.in_ else dataclasses.replace(place, in_=entry.place),
+    )
 
 
 def _chosen(wanted: Wanted, asked: Asked, place: Place | None) -> Wanted:
@@ -95,16 +115,20 @@ def _other_place(place: str) -> Place | None:
 
 def _errand(where: BoardChoice, wanted: Wanted, suites: SuiteChoice, reports: ReportChoice) -> Errand:
     root = report_root(reports)
+    chosen = select(suites.names)
+    if chosen.own:
+        suites = dataclasses.replace(suites, suite=",".join(f"./{path}" for path in chosen.paths))
     return Errand(
         words=(
             ("hil",),
             *parts(dataclasses.replace(where, serial=wanted.serial)),
-            *parts(SuiteChoice(",".join(suites.names))),
+            *parts(suites),
             *parts(BoardFolders(os.environ.get(PATH_VARIABLE, ""))),
             *parts(ReportChoice(str(root))),
         ),
         wanted=wanted,
         fills=(root, logs_beside(root)),
+        start=chosen.root if chosen.own else None,
     )
 
 
@@ -122,7 +146,7 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str) -> ExitCode:
     """
     if jobs < 0:
         raise ConfigError(f"--jobs is {jobs}", "give 1 or more; without it, as many as the machine carries")
-    turns = nightly.load(Path(config) if config else nightly.PROJECT_LIST)
+    turns = nightly.load(Path(config) if config else nightly.default_list())
     root = Path(report_dir).resolve() if report_dir else report_root(ReportChoice()) / "nightly"
     return nightly.run(nightly.select(turns, _words(only)), jobs=jobs or nightly.jobs_carried(), report_root=root)
 

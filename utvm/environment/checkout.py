@@ -13,7 +13,7 @@ from pathlib import Path
 
 from utvm import process
 from utvm.errors import UtvmError
-from utvm.paths import ROOT
+from utvm.paths import ROOT, project
 
 _TOLD = "UTVM_CHECKOUT"
 
@@ -33,8 +33,9 @@ class Checkout:
     hostname: str
 
 
-def look(root: Path = ROOT) -> Checkout:
-    """Look at the sources."""
+def look(root: Path | None = None) -> Checkout:
+    """Look at the sources: those of the current project, else our own."""
+    root = root or project() or ROOT
     said = os.environ.get(_TOLD)
     if said:
         return Checkout(**json.loads(said))

@@ -141,7 +141,11 @@ class Firmware:
         """What a debugger sets to start the image: register name to value.
 
         Beside stack and start, an architecture's start-up code names what else it needs: ``utvm_entry_REGISTER``.
+        An image that somebody else's build has linked sets its stack by itself.
         """
+        if "utvm_reset" not in self.symbols:
+            with self.elf.open("rb") as file:
+                return {"pc": ELFFile(file).header["e_entry"] & ~1}
         more = {
             name.removeprefix(_ENTRY): value for name, value in self.symbols.items() if name.startswith(_ENTRY)
         }

@@ -1,49 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pytest plugin: ``pytest -p utvm.hil.plugin hil_tests --board stm32f746``.
+"""The pytest plugin: ``pytest --board stm32f746 hil``.
 
-Suites ask for these fixtures:
-
-- ``board``: the board on the bench (:class:`utvm.bench.Bench`), reset and halted.
-- ``compile_for_board``: a function that compiles a model for what the board's CPU has.
-- ``firmware``: a function that links libraries into an image for the board.
-- ``session``: a function that programs an image and returns the session that runs its models: host-driven on a
-  board with a debug port, else over RPC.
-- ``serve``: a function that links libraries with the RPC server, puts them on the board, and returns it.
-- ``record_model``: a function that takes the runs of a model into the report.
-- ``record_statistics``: a function that takes what the board has counted into the report.
-
-A test marked ``needs("debug port")`` is skipped on a board without one, and the report says so.
+Where utvm is installed pytest finds it by itself; elsewhere it is called with ``-p utvm.hil.plugin``. Without
+``--board`` it does nothing but know its options. With it, suites have the fixtures of :mod:`utvm.hil.fixtures`,
+which takes long to import.
 """
 
-import contextlib
-import datetime
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from utvm import boards, log, options
-from utvm.bench import Asked, Bench, capabilities_of
-from utvm.boards import Board
+from utvm import options
 from utvm.choice import BoardChoice, BoardFolders, ReportChoice
-from utvm.compiler import Library
-from utvm.errors import ConfigError, ExitCode
-from utvm.firmware import Firmware, compile_for
-from utvm.hil.course import Course
-from utvm.hil.display import Display, standard_output
-from utvm.hil.figures import summarise
-from utvm.hil.report import logs_beside, new_run_id
-from utvm.hil.results import ModelResult, Statistics
-from utvm.logs import log_folder
 from utvm.paths import work
-from utvm.process import end_in_order_on_signals
-from utvm.session import RunResult, Session
-from utvm.session.keeper import Keeper
-from utvm.session.rpc_board import RpcBoard
 
-_BOARD = pytest.StashKey[Board]()
-_COURSE = pytest.StashKey[Course]()
+if TYPE_CHECKING:
+    from utvm.boards import Board
+
+FIXTURES = "utvm.hil.fixtures"
+BOARD = pytest.StashKey["Board"]()
 
 
 def report_root(choice: ReportChoice) -> Path:
@@ -63,141 +39,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Read the board's data and take over what pytest prints."""
-    try:
-        _configure(config)
-    except ConfigError as error:
-        raise pytest.UsageError(str(error)) from error
-    except OSError as error:
-        # Too few files may be open, for example. Nothing has begun.
-        pytest.exit(f"error: a run cannot begin: {error}", returncode=int(ExitCode.INFRASTRUCTURE))
+    """Bring the rest where a board is asked for."""
+    if config.option.board:
+        config.pluginmanager.import_plugin(FIXTURES)
 
 
-def _configure(config: pytest.Config) -> None:
-    option = config.option
-    if folders := options.made(BoardFolders, vars(option)).board_path:
-        boards.search_also(folders)
-    choice = options.made(BoardChoice, vars(option))
-    if not choice.board:
-        raise ConfigError("--board is missing", f"boards: {', '.join(boards.names())}")
-    board = boards.load(choice.board)
-    config.stash[_BOARD] = board
-    config.addinivalue_line("markers", "needs(capability): what a board must have for the test, or it is skipped")
-    if option.collectonly or option.showfixtures or option.show_fixtures_per_test:
-        return
-    end_in_order_on_signals()
-    # A suite that cannot be loaded is one failure, not the end of the others.
-    option.continue_on_collection_errors = True
-    started = datetime.datetime.now(datetime.timezone.utc)
-    run_id = new_run_id(started)
-    reports = report_root(options.made(ReportChoice, vars(option)))
-    logs = logs_beside(reports) / run_id
-    _begin_log(config, logs)
-    display = Display(standard_output())
-    asked = Asked(choice.kind, choice.serial, option.latency_us, choice.wait)
-    keeper = Keeper(board, asked, logs, display.line)
-    course = Course(keeper, display, run_id=run_id, started=started, report_root=reports)
-    config.stash[_COURSE] = course
-    config.pluginmanager.register(course, "utvm-course")
-    config.pluginmanager.unregister(name="terminalreporter")
-
-
-def _begin_log(config: pytest.Config, folder: Path) -> None:
-    """Keep the run's log, and show what the environment asks for. Pytest's own options for logs see it too."""
-    kept = contextlib.ExitStack()
-    log.begin("", "")
-    kept.enter_context(log.kept_in(log_folder(folder)))
-    config.add_cleanup(kept.close)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what the board cannot do, and say what that is."""
-    course = config.stash.get(_COURSE, None)
-    # Nobody has chosen between physical and virtual where tests are only listed.
-    capabilities = course.keeper.capabilities if course else capabilities_of(config.stash[_BOARD])
-    for item in items:
-        # A list: adding a mark to what is being gone through would never end.
-        for mark in list(item.iter_markers("needs")):
-            if mark.args[0] not in capabilities:
-                item.add_marker(
-                    pytest.mark.skip(reason=f"not on this board: it has no {mark.args[0]}"), append=False
-                )
-
-
-def exit_code_of(config: pytest.Config) -> ExitCode | None:
-    """Return what the run ends with, or None where it ended before it could have a verdict."""
-    course = config.stash.get(_COURSE, None)
-    return course.exit_code if course else None
-
-
-def board_of(config: pytest.Config) -> Board:
+def board_of(config: pytest.Config) -> "Board":
     """Return the board that the run is for; suites make their parameters from it."""
-    return config.stash[_BOARD]
-
-
-@pytest.fixture
-def board(request: pytest.FixtureRequest) -> Bench:
-    """The board on the bench, without breakpoints, halted before its first instruction."""
-    return request.config.stash[_COURSE].keeper.fresh()
-
-
-@pytest.fixture(scope="session")
-def compile_for_board(request: pytest.FixtureRequest) -> Callable[..., Library]:
-    """Compiles a model, as :func:`utvm.firmware.compile_for` does, for the board."""
-    return functools.partial(compile_for, request.config.stash[_BOARD])
-
-
-@pytest.fixture(scope="session")
-def firmware(request: pytest.FixtureRequest) -> Callable[[Sequence[Library]], Firmware]:
-    """Links libraries, the runtime and the board's port into an image for ``session``."""
-    return request.config.stash[_COURSE].keeper.link
-
-
-@pytest.fixture
-def session(request: pytest.FixtureRequest) -> Callable[[Firmware], Session]:
-    """Programs an image and returns a session on it, waiting for a request.
-
-    A board that already waits with that image is not reset. A test that needs it fresh asks for ``board`` too.
-    """
-    return request.config.stash[_COURSE].keeper.session
-
-
-@pytest.fixture
-def serve(request: pytest.FixtureRequest) -> Iterator[Callable[..., RpcBoard]]:
-    """Puts libraries on the board behind the RPC server, through one of its pipes, until the test ends."""
-    keeper = request.config.stash[_COURSE].keeper
-    with contextlib.ExitStack() as stack:
-
-        def start(libraries: Sequence[Library], pipe: str = "") -> RpcBoard:
-            return stack.enter_context(keeper.serve(libraries, pipe))
-
-        yield start
-
-
-@pytest.fixture
-def record_model(request: pytest.FixtureRequest) -> Callable[..., ModelResult]:
-    """Takes the runs of a model into the report; arguments as :func:`utvm.hil.figures.summarise`."""
-
-    def record(
-        name: str,
-        image: Firmware,
-        runs: Sequence[RunResult],
-        *,
-        executor: str,
-        labels: Sequence[int] | None = None,
-    ) -> ModelResult:
-        result = summarise(name, image, runs, executor=executor, labels=labels)
-        request.config.stash[_COURSE].record(result)
-        return result
-
-    return record
-
-
-@pytest.fixture
-def record_statistics(request: pytest.FixtureRequest) -> Callable[[str, Mapping[str, int | str]], None]:
-    """Takes what the board has counted into the report, under a name that says what it had done."""
-
-    def record(name: str, values: Mapping[str, int | str]) -> None:
-        request.config.stash[_COURSE].keep(Statistics(name, values))
-
-    return record
+    if BOARD not in config.stash:
+        raise pytest.UsageError("--board is missing\n  hint: board.list shows the boards there are")
+    return config.stash[BOARD]

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the suites of ``hil_tests/`` on a board."""
+"""Runs suites on a board: those that come with utvm, or somebody's own."""
 
-from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from utvm.choice import BoardChoice, ReportChoice
-from utvm.errors import ConfigError, ExitCode, ProvisionError
-from utvm.hil import plugin
+from utvm import boards
+from utvm.choice import BoardChoice, ReportChoice, SuiteChoice, split_name
+from utvm.errors import ExitCode, ProvisionError
+from utvm.hil import found, plugin
 from utvm.options import words
-from utvm.paths import DATA
+from utvm.paths import DATA, work
 from utvm.process import interrupted
-
-DIRECTORY = DATA / "hil_tests"
 
 
 class _Ending:
@@ -22,30 +21,17 @@ class _Ending:
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
         """Ask for it before pytest forgets."""
-        self.exit_code = plugin.exit_code_of(config)
+        if config.pluginmanager.has_plugin(plugin.FIXTURES):
+            from utvm.hil import fixtures
 
-
-def names() -> tuple[str, ...]:
-    """Return the suites there are, sorted."""
-    return tuple(sorted(path.stem.removeprefix("test_") for path in DIRECTORY.glob("test_*.py")))
-
-
-def check_names(suites: Sequence[str]) -> None:
-    """Refuse a suite that there is not.
-
-    Raises:
-        ConfigError: with the names of those that there are.
-    """
-    unknown = [suite for suite in suites if suite not in names()]
-    if unknown:
-        raise ConfigError(f"there is no suite {unknown[0]!r}", f"suites: {', '.join(names())}")
+            self.exit_code = fixtures.exit_code_of(config)
 
 
 def run(
     choice: BoardChoice,
     reports: ReportChoice = ReportChoice(),
     *,
-    suites: Sequence[str] = (),
+    suites: SuiteChoice = SuiteChoice(),
     latency_us: int = 0,
 ) -> ExitCode:
     """Run suites on a board, print progress and verdict, and write the report.
@@ -54,31 +40,36 @@ def run(
     calls :func:`utvm.process.end_in_order_on_signals`.
 
     Args:
-        suites: names of suites; none means all.
+        suites: which ones; none means all.
         latency_us: microseconds that each command of a virtual probe takes.
 
     Raises:
-        ConfigError: there is no such suite.
+        ConfigError: there is no such board or suite.
         ProvisionError: the computer does not let pytest begin.
         KeyboardInterrupt: interrupted before the run had begun; later, that is a verdict.
     """
-    check_names(suites)
+    boards.load(choice.board)  # pytest without a board would run the suites without our fixtures
+    chosen = found.select(suites.names)
+    settings = [] if chosen.own else [f"--config-file={DATA / 'pyproject.toml'}"]
+    remembered = work() / "last-failed" / Path(split_name(choice.board)[0]).resolve().name
     arguments = [
-        f"--rootdir={DATA}",
-        f"--config-file={DATA / 'pyproject.toml'}",
+        f"--rootdir={chosen.root}",
+        *settings,
         # What is set there is for the project's own tests.
         "--override-ini=addopts=",
-        "-pno:cacheprovider",
+        f"--override-ini=cache_dir={remembered}",
+        *suites.expressions,
+        f"-p{plugin.__name__}",
         # It would keep every packet for a report that we do not show; the run has a log of its own.
         "-pno:logging",
         *words(choice),
         *words(reports),
         f"--latency-us={latency_us}",
-        *([str(DIRECTORY / f"test_{suite}.py") for suite in suites] or [str(DIRECTORY)]),
+        *(str(chosen.root / path) for path in chosen.paths),
     ]
     ending = _Ending()
     try:
-        ended = pytest.main(arguments, plugins=[plugin, ending])
+        ended = pytest.main(arguments, plugins=[ending])
     except OSError as error:
         # It keeps what suites print in files, and may find no folder for them.
         raise ProvisionError(f"a run cannot begin: {error}", "is there room, and may files be written?") from error

@@ -20,7 +20,7 @@ import yaml
 
 from tests.cli.running import inv
 from tests.environment.machine.real import Real
-from tests.environment.reports import read_report, without_time_and_place
+from tests.environment.reports import own_project, read_report, without_time_and_place
 from tests.processes import below
 from utvm import boards
 from utvm.environment.machine import libvirt
@@ -264,6 +264,16 @@ def test_a_nightly_run_has_boards_in_it(up: Real, tmp_path: Path) -> None:
     (board,) = json.loads((latest / "nightly.json").read_text())["boards"]
     place = json.loads((latest / board["report"]).read_text())["environment"]["place"]
     assert (place["kind"], place["frozen"]) == ("vm", True)
+
+
+@pytest.mark.nightly
+def test_suites_of_one_s_own_run_in_it(up: Real, tmp_path: Path) -> None:
+    project = own_project(tmp_path)
+    done = inv("hil", "--in", "vm", timeout=1800, cwd=project, **up.own)
+    assert done.returncode == 1, done.stdout + done.stderr
+    report = read_report(project / "build" / "reports")
+    assert [test["outcome"] for test in report["tests"]] == ["passed", "failed"]
+    assert report["environment"]["place"]["kind"] == "vm"
 
 
 def _in_machine(up: Real, *words: object) -> "subprocess.Popen[str]":

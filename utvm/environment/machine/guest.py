@@ -82,13 +82,18 @@ class Guest:
             f"{self._records.name}:{CHECKOUT}/",
         )
 
-    def send(self, host_path: Path, guest_path: str) -> None:
+    def send(self, host_path: Path, guest_path: str, without: Sequence[Path] = ()) -> None:
         """Copy what is in a folder into one of the guest, which is made if missing.
+
+        Args:
+            without: folders that stay here; so does what git keeps.
 
         Raises:
             ProvisionError: it is not there, or cannot be written in the guest.
         """
-        self._rsync("--mkpath", f"{host_path}/", f"{self._records.name}:{Path(CHECKOUT) / guest_path}/")
+        inside = [path.relative_to(host_path) for path in without if path.is_relative_to(host_path)]
+        left_out = [f"--exclude=/{path}/" for path in (Path(".git"), *inside)]
+        self._rsync("--mkpath", *left_out, f"{host_path}/", f"{self._records.name}:{Path(CHECKOUT) / guest_path}/")
 
     def fetch(self, guest_path: str, host_path: Path) -> None:
         """Copy a file, or what is in a folder, out of the guest; a path that is not absolute is in the checkout.

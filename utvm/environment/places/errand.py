@@ -39,22 +39,31 @@ class Errand:
         words: the command and its options, each in parts: a path among them is a folder of this computer, and is
             called as the place calls it.
         wanted: the board that it drives.
+        start: the folder of this computer that the command is given in; None for the checkout.
         fills: folders that the command writes into, beside those in ``words`` if need be; made if missing.
     """
 
     words: tuple[tuple[str | Path, ...], ...]
     wanted: Wanted
     fills: tuple[Path, ...] = ()
+    start: Path | None = None
 
     @property
     def folders(self) -> tuple[Path, ...]:
         """All folders of this computer that it needs, each once."""
         named = (part for word in self.words for part in word if isinstance(part, Path))
-        return tuple(dict.fromkeys((*named, *self.fills)))
+        return tuple(dict.fromkeys((*named, *self.fills, *filter(None, [self.start]))))
 
-    def spelled(self, places: Mapping[Path, str]) -> list[str]:
-        """Return the words as they are in a place that calls the folders so."""
-        return ["".join(places[part] if isinstance(part, Path) else part for part in word) for word in self.words]
+    def command(self, places: Mapping[Path, str], checkout: str) -> list[str]:
+        """Return the command as it is given in the checkout of a place.
+
+        Args:
+            places: what is called how there.
+            checkout: what that is.
+        """
+        begun = ["env", f"--chdir={places[self.start]}", f"{checkout}/inv"] if self.start else ["./inv"]
+        words = ["".join(places[part] if isinstance(part, Path) else part for part in word) for word in self.words]
+        return begun + words
 
 
 class Place(Protocol):

@@ -52,7 +52,7 @@ class InContainer:
         devices = extra_of([errand.wanted.probe]) if errand.wanted.probe else Extra()
         extra = dataclasses.replace(devices, folders={**devices.folders, **more})
         with engine.connected() as client:
-            return container.run(client, image_in(client, self._say), ["./inv", *errand.spelled(places)], extra)
+            return container.run(client, image_in(client, self._say), errand.command(places, CHECKOUT), extra)
 
 
 def _called(folders: Sequence[Path]) -> dict[Path, str]:

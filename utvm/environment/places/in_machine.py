@@ -62,11 +62,11 @@ class InMachine:
         try:
             for folder in set(errand.folders) - set(errand.fills):
                 if ROOT not in folder.parents:
-                    machine.guest.send(folder, places[folder])
+                    machine.guest.send(folder, places[folder], errand.fills)
             with self._plugged_in(errand.wanted):
                 told = told_where("vm", {str(ROOT): CHECKOUT} | {str(path): name for path, name in places.items()})
                 variables = [f"{name}={value}" for name, value in told.items()]
-                code = machine.run(["env", *variables, "./inv", *errand.spelled(places)])
+                code = machine.run(["env", *variables, *errand.command(places, CHECKOUT)])
         except BaseException:
             # As far as the machine still answers: what went wrong is already known.
             with contextlib.suppress(ProvisionError):

@@ -8,52 +8,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field, field_validator
 
 from utvm import boards
 from utvm.bench import Asked, choose
 from utvm.boards import Board
 from utvm.choice import BoardChoice
-from utvm.config import Record, load_yaml
-from utvm.environment.places.here import Kind, kind_here
+from utvm.config import load_yaml
 from utvm.errors import ConfigError, ProbeError
-from utvm.hil import suites
+from utvm.hil.project import Entry, ProjectFile
 from utvm.options import taken
-from utvm.paths import DATA
-
-PROJECT_LIST = DATA / "nightly.yaml"
+from utvm.paths import DATA, PROJECT_FILE, project
 
 _HINT = "docs/nightly.md says what a list of boards holds"
-
-
-class Entry(Record, BoardChoice):  # type: ignore[misc]  # mypy cannot see that records are frozen
-    """One board of the list.
-
-    ``board`` is a name, or the path of a board folder, from where the list is. ``minutes`` is what the health
-    check and the suites may each take: a board that hangs must not hold up the night.
-    """
-
-    board: Annotated[str, Field(min_length=1)] = Field()
-    suites: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    place: Kind = Field(default_factory=kind_here)
-    minutes: Annotated[float, Field(gt=0)] = 60.0
-
-    @field_validator("suites")
-    @classmethod
-    def _suites_exist(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        try:
-            suites.check_names(value or ())
-        except ConfigError as error:
-            raise ValueError(f"{error.message}; {error.hint}") from error
-        return value
-
-
-class _List(Record):
-    """What the file holds."""
-
-    boards: Annotated[tuple[Entry, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -73,6 +39,12 @@ class Turn:
     kind: str
 
 
+def default_list() -> Path:
+    """Return the list of the current project, else that of utvm."""
+    folder = project()
+    return folder / PROJECT_FILE if folder else DATA / "nightly.yaml"
+
+
 def load(path: Path) -> tuple[Turn, ...]:
     """Read a list of boards and look at each of them.
 
@@ -81,7 +53,7 @@ def load(path: Path) -> tuple[Turn, ...]:
             file, the key and what was expected.
     """
     turns = []
-    for number, entry in enumerate(load_yaml(path, _List, _HINT).boards):
+    for number, entry in enumerate(load_yaml(path, ProjectFile, _HINT).boards):
         where = str((path.parent / entry.board).resolve()) if "/" in entry.board else entry.board
         try:
             choice = dataclasses.replace(taken(BoardChoice, entry), board=where)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A firmware project of somebody else's: own Makefile, own linker script, nothing of ours in it."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.running import inv
+from utvm import boards
+from utvm.errors import ConfigError
+from utvm.hil.application import read_elf
+from utvm.paths import ROOT
+
+_MAKEFILE = """\
+CFLAGS = -mcpu=cortex-m7 -mthumb -Os -g -ffreestanding -Wall -Wextra -Werror
+build/app-$(BOARD).elf: main.c app-$(BOARD).ld
+\tarm-none-eabi-gcc $(CFLAGS) -D$(BOARD) -nostdlib -T app-$(BOARD).ld -o $@ main.c
+"""
+# Flash and RAM, and where the first byte of text goes: for QEMU, the RAM that a core starts from.
+_SCRIPT = """\
+MEMORY {{ rom (rx) : ORIGIN = {rom}, LENGTH = 64K  ram (rw) : ORIGIN = {ram}, LENGTH = 64K }}
+ENTRY(start)
+SECTIONS {{
+  .isr_vector : {{ KEEP(*(.isr_vector)) }} > rom
+  .text : {{ *(.text*) *(.rodata*) }} > rom
+  .ARM.exidx : {{ *(.ARM.exidx*) }} > rom
+  .data : {{ data_start = .; *(.data*) data_end = .; }} > ram AT > rom
+  data_stored = LOADADDR(.data);
+  .bss : {{ bss_start = .; *(.bss*) *(COMMON) bss_end = .; }} > ram
+}}
+"""
+_BOARDS = {"stm32f746": ("0x08000000", "0x20010000"), "mps2": ("0x00000000", "0x20000000")}
+_PROGRAM = """\
+#include <stdint.h>
+#define REGISTER(address) (*(volatile uint32_t *)(address))
+extern uint32_t data_start[], data_end[], data_stored[], bss_start[], bss_end[];
+uint32_t limit = 1000000;
+volatile uint32_t events;
+static void console_start(void) {
+#ifdef stm32f746
+  REGISTER(0x40023830) |= 1u << 3;   /* GPIOD */
+  REGISTER(0x40023840) |= 1u << 18;  /* USART3 */
+  REGISTER(0x40020C00) = 0xAu << 16; /* PD8, PD9 */
+  REGISTER(0x40020C24) = 0x77u;
+  REGISTER(0x4000480C) = 16000000u / 921600u;
+  REGISTER(0x40004800) = 0xDu;
+#else
+  REGISTER(0x40004010) = 217u;
+  REGISTER(0x40004008) = 3u;
+#endif
+}
+static void say(const char *text) {
+  for (; *text; text++) {
+#ifdef stm32f746
+    while (!(REGISTER(0x4000481C) & (1u << 7))) {}
+    REGISTER(0x40004828) = (uint8_t)*text;
+#else
+    while (REGISTER(0x40004004) & 1u) {}
+    REGISTER(0x40004000) = (uint8_t)*text;
+#endif
+  }
+}
+__attribute__((noinline)) void handle_event(uint32_t event) { events += event; }
+void start(void) {
+  uint32_t *from = data_stored, *to;
+  for (to = data_start; to < data_end;) *to++ = *from++;
+  for (to = bss_start; to < bss_end;) *to++ = 0;
+  console_start();
+  say("counter 1.4 ready\\r\\n");
+  while (events < limit) handle_event(1);
+  say("limit reached\\r\\n");
+  for (;;) {}
+}
+__attribute__((section(".isr_vector"), used))
+static const void *vectors[] = {(void *)(RAM_END), (void *)start};
+"""
+# The guide's own.
+(_SUITE,) = re.findall(
+    r"^```python\n(.*?)^```", (ROOT / "docs" / "own-project.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+)
+
+
+@pytest.fixture(scope="module")
+def counter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project, built for both boards."""
+    folder = tmp_path_factory.mktemp("counter")
+    (folder / "Makefile").write_text(_MAKEFILE)
+    (folder / "utvm.yaml").write_text("boards: [{board: stm32f746, kind: virtual}, {board: mps2-an500}]\n")
+    (folder / "hil").mkdir()
+    (folder / "build").mkdir()
+    for board, (rom, ram) in _BOARDS.items():
+        (folder / f"app-{board}.ld").write_text(_SCRIPT.format(rom=rom, ram=ram))
+        (folder / "main.c").write_text(_PROGRAM.replace("RAM_END", hex(int(ram, 16) + 0x10000)))
+        subprocess.run(["make", "-s", f"BOARD={board}"], cwd=folder, check=True, timeout=60)
+    return folder
+
+
+def _run(folder: Path, board: str, suite: str, *words: str) -> dict[str, Any]:
+    """Run a suite in the project, and return its report."""
+    (folder / "hil" / "test_counter.py").write_text(suite)
+    inv("hil", *words, "--board", board, cwd=folder)
+    report: dict[str, Any] = json.loads((folder / "build/reports/latest/report.json").read_text())
+    return report
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("board", "name"), [("stm32f746", "stm32f746"), ("mps2-an500", "mps2")])
+def test_a_suite_of_under_thirty_lines_drives_it(counter: Path, board: str, name: str) -> None:
+    assert len(_SUITE.splitlines()) < 30
+    report = _run(counter, board, _SUITE.replace("app.elf", f"app-{name}.elf"))
+    assert [test["message"] for test in report["tests"] if test["outcome"] != "passed"] == []
+    assert len(report["tests"]) == 2
+    assert report["board"]["id"] == board
+
+
+_WRONG = """
+def test_a_function_that_is_not_called(firmware, flash):
+    flash(firmware.elf("build/app-stm32f746.elf")).run_to("vectors", timeout=0.2)
+
+def test_a_text_that_is_not_said(firmware, flash):
+    app = flash(firmware.elf("build/app-stm32f746.elf"))
+    app.run()
+    app.expect("ready")
+    app.expect("counter 2", timeout=0.1)
+
+def test_a_name_that_it_has_not(firmware, flash):
+    flash(firmware.elf("build/app-stm32f746.elf")).word("evnts")
+"""
+
+
+@pytest.mark.slow
+def test_what_the_program_does_not_do_is_a_failure_that_says_where_it_is(counter: Path) -> None:
+    report = _run(counter, "stm32f746", _WRONG)
+    assert [test["outcome"] for test in report["tests"]] == ["failed", "failed", "infrastructure"]
+    stands, said, named = (test["message"] for test in report["tests"])
+    assert "did not come to vectors within 0.2 s; it stands in" in stands
+    assert "main.c:" in stands
+    assert "the console did not say b'counter 2' within 0.1 s" in said
+    assert "app-stm32f746.elf has no symbol 'evnts'" in named
+
+
+def test_an_image_for_other_memory_is_refused_with_its_section_and_the_board_s_memory(counter: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_elf(boards.load("mps2-an500"), counter / "build" / "app-stm32f746.elf")
+    assert "app-stm32f746.elf: its .isr_vector, 8 bytes at 0x08000000" in caught.value.message
+    assert "ssram1 0x00000000 to 0x00400000" in caught.value.hint
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF" + bytes(99)])
+def test_what_is_no_elf_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "app.elf").write_bytes(content)
+    with pytest.raises(ConfigError, match="is no ELF file"):
+        read_elf(boards.load("stm32f746"), tmp_path / "app.elf")

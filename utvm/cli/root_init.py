@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``init`` does: writes a small project that is complete."""
+
+from pathlib import Path
+
+from rich.markup import escape
+
+from utvm.cli.output import OUT
+from utvm.errors import ConfigError
+from utvm.files import write_whole
+from utvm.paths import COMMAND, DATA
+
+# File of the project: file of ours.
+_WRITTEN = {
+    "utvm.yaml": "utvm.yaml",
+    "hil/test_models.py": "models_suite.txt",
+    ".github/workflows/hil.yaml": "github.yaml",
+    ".gitlab-ci.yml": "gitlab.yaml",
+    ".devcontainer/devcontainer.json": "devcontainer.json",
+}
+_OURS = Path(__file__).parent / "project"
+_MODEL = DATA / "models" / "digits"
+
+
+def write_project(directory: str) -> None:
+    """Write a project: boards, a model with its limits, a suite, CI, an editor's container.
+
+    Raises:
+        ConfigError: one of the files is there already; then nothing has been written.
+    """
+    folder = Path(directory).resolve()
+    files = {name: (_OURS / source).read_bytes() for name, source in _WRITTEN.items()}
+    files["models/digits.onnx"] = (_MODEL / "digits.onnx").read_bytes()
+    files["models/digits.npz"] = (_MODEL / "samples.npz").read_bytes()
+    files[".gitignore"] = b"/build/\n__pycache__/\n"
+    if there := [name for name in files if (folder / name).exists()]:
+        raise ConfigError(f"{folder}: has {', '.join(there)} already", "give a folder that does not yet exist")
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / name, content)
+    OUT.print(f"{escape(str(folder))}: {len(files)} files. Next: cd {escape(directory)} && {COMMAND} hil")

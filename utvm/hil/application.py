@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program that somebody else's build has linked, on the board: started, watched, and looked into by names."""
+
+from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+
+from utvm.bench import Bench
+from utvm.boards import Board
+from utvm.errors import BoardError, ConfigError
+from utvm.firmware import Firmware
+
+
+def read_elf(board: Board, path: str | Path) -> Firmware:
+    """Return an image of somebody's own for a board.
+
+    Raises:
+        ConfigError: it is no ELF file with symbols, the board has no memory map, or the image was linked for other
+            memory than the board's: the message names the section and its address.
+    """
+    elf = Path(path).resolve()
+    regions = ", ".join(f"{each.name} {each.address:#010x} to {each.end:#010x}" for each in board.memory)
+    if not regions:
+        raise ConfigError(f"{board.name} has no memory map, so that no image can be put into it")
+    try:
+        with elf.open("rb") as file:
+            if ELFFile(file).get_section_by_name(".symtab") is None:
+                raise ConfigError(f"{elf}: has no symbols", "give the file as the linker made it, not stripped")
+    except (OSError, ELFError) as error:
+        raise ConfigError(f"{elf}: is no ELF file: {error}", "has your build made it?") from error
+    image = Firmware(board, elf, ())
+    for section in image.sections:
+        for address in {section.address, section.load_address or section.address}:
+            if sum(image.parts(address, section.size).values()) != section.size:
+                raise ConfigError(
+                    f"{elf}: its {section.name}, {section.size} bytes at {address:#010x}, is not in the memory of "
+                    f"{board.spoken}: it was linked for another board",
+                    f"memory of {board.spoken}: {regions}",
+                )
+    # Where a core finds its first instruction after a reset.
+    lasting = {board.layout.code, *(region.name for region in board.memory if region.kind == "flash")}
+    in_ram = not any(image.region_of(start) in lasting for start, _ in image.segments)
+    return Firmware(board, elf, (), in_ram=in_ram)
+
+
+class Application:
+    """A program on the bench, halted before its first instruction.
+
+    Attributes:
+        bench: the board.
+        image: what is on it.
+    """
+
+    def __init__(self, bench: Bench, image: Firmware) -> None:
+        self.bench = bench
+        self.image = image
+        bench.clear_breakpoints()
+        bench.program(image)
+        if bench.console is not None:
+            bench.console.clear()
+
+    def address(self, name: str) -> int:
+        """Return the address of a function or an object.
+
+        Raises:
+            ConfigError: the image has none of that name.
+        """
+        try:
+            return self.image.symbols[name]
+        except KeyError:
+            raise ConfigError(
+                f"{self.image.elf.name} has no symbol {name!r}",
+                "is it spelled as in the source, and did the linker keep it?",
+            ) from None
+
+    def read(self, name: str, size: int = 0) -> bytes:
+        """Return the bytes of an object; the core may be running.
+
+        Args:
+            size: how many; without it, as many as the object has.
+
+        Raises:
+            ConfigError: the image has none of that name, or does not say how large it is.
+        """
+        return self.bench.read_memory(self.address(name), size or self._size(name))
+
+    def word(self, name: str) -> int:
+        """Return an object as an unsigned number; raises as :meth:`read`."""
+        return int.from_bytes(self.read(name), "little")
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write an object in RAM.
+
+        Raises:
+            ConfigError: the image has none of that name, or it has less room.
+        """
+        if len(data) > self._size(name):
+            raise ConfigError(f"{name} takes {self._size(name)} bytes, not {len(data)}")
+        self.bench.write_memory(self.address(name), data)
+
+    def run(self) -> None:
+        """Let the program run on."""
+        self.bench.gdb.resume()
+
+    def run_to(self, function: str, timeout: float = 10.0) -> None:
+        """Let the program run until it calls a function, and stay there.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            BoardError: it has not come there in time, or stopped elsewhere.
+            ConfigError: the image has none of that name.
+        """
+        wanted = self.address(function)
+        self.bench.clear_breakpoints()
+        if not self.bench.gdb.running and self.bench.gdb.read_register("pc") == wanted:
+            self.bench.gdb.step()  # it stands there from the last time
+        self.bench.insert_breakpoint(wanted)
+        try:
+            stopped = self.bench.run_until_stop(timeout)
+        finally:
+            self.bench.clear_breakpoints()
+        if stopped != wanted:
+            at = self.image.source_line(stopped) or f"{stopped:#010x}"
+            raise BoardError(f"the program did not come to {function} within {timeout:g} s; it stands in {at}")
+
+    def expect(self, text: str, timeout: float = 10.0) -> str:
+        """Return what the console says up to the end of some text.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            BoardError: it did not say that in time, or the board has no console here.
+        """
+        if self.bench.console is None:
+            raise BoardError(f"{self.image.board.spoken} has no console here", "is its serial line plugged in?")
+        return self.bench.console.read_until(text.encode(), timeout).decode(errors="replace")
+
+    def _size(self, name: str) -> int:
+        with self.image.elf.open("rb") as file:
+            table = ELFFile(file).get_section_by_name(".symtab")
+            sizes = [symbol["st_size"] for symbol in table.get_symbol_by_name(name) or ()]
+        self.address(name)
+        if not sizes or not sizes[0]:
+            raise ConfigError(f"{self.image.elf.name} does not say how large {name} is", "give the size")
+        return int(sizes[0])

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A project of one's own: what its ``utvm.yaml`` says of boards and models."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, field_validator
+
+from utvm import compiler
+from utvm.arrays import read_arrays
+from utvm.choice import BoardChoice
+from utvm.compiler import Model
+from utvm.config import Record, load_yaml
+from utvm.environment.places.here import Kind, kind_here
+from utvm.errors import ConfigError
+from utvm.hil import found
+from utvm.hil.results import ModelResult
+from utvm.paths import PROJECT_FILE, project
+
+_HINT = "docs/own-project.md says what utvm.yaml holds"
+
+
+class Entry(Record, BoardChoice):  # type: ignore[misc]  # mypy cannot see that records are frozen
+    """One board of the list.
+
+    ``board`` is a name, or the path of a board folder, from where the list is. ``minutes`` is what the health
+    check and the suites may each take: a board that hangs must not hold up the night.
+    """
+
+    board: Annotated[str, Field(min_length=1)] = Field()
+    suites: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    place: Kind = Field(default_factory=kind_here)
+    minutes: Annotated[float, Field(gt=0)] = 60.0
+
+    @field_validator("suites")
+    @classmethod
+    def _suites_exist(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        try:
+            found.select(value or ())
+        except ConfigError as error:
+            raise ValueError(f"{error.message}; {error.hint}") from error
+        return value
+
+
+class Limits(Record):
+    """A model and what is demanded of it on every board: right answers, of 1, and bytes that its image takes."""
+
+    file: Path
+    samples: Path
+    accuracy: Annotated[float, Field(ge=0, le=1)] | None = None
+    flash: Annotated[int, Field(gt=0)] | None = None
+    ram: Annotated[int, Field(gt=0)] | None = None
+
+
+class ProjectFile(Record):
+    """What ``utvm.yaml`` says, and a list of boards for the night."""
+
+    boards: Annotated[tuple[Entry, ...], Field(min_length=1)]
+    models: dict[Annotated[str, Field(pattern=r"^\w+$")], Limits] = Field({})
+
+
+@dataclass(frozen=True)
+class ProjectModel:
+    """A model of the project, as a suite has it from the fixture ``project_model``."""
+
+    name: str
+    limits: Limits
+    folder: Path
+
+    def load(self) -> Model:
+        """Read the model; raises UtvmError as :func:`utvm.compiler.load`."""
+        return compiler.load(self.folder / self.limits.file)
+
+    def samples(self) -> tuple[list[npt.NDArray[Any]], list[int] | None]:
+        """Return what it is tried on, and the right classes where they are known.
+
+        Raises:
+            ConfigError: the file of samples has no array ``x``, with a sample in each row.
+        """
+        path = self.folder / self.limits.samples
+        arrays = read_arrays(str(path))
+        if "x" not in arrays or not arrays["x"].ndim:
+            hint = 'numpy.savez(file, x=samples, labels=classes) writes it; "labels" may be left out'
+            raise ConfigError(f"{path}: has no array x", hint)
+        labels = arrays["labels"].tolist() if "labels" in arrays else None
+        return [row[np.newaxis] for row in arrays["x"]], labels
+
+    def broken(self, result: ModelResult) -> list[str]:
+        """Return which of its limits are not kept, in words; none where it is as good and as small as demanded."""
+        said = []
+        figures, limits = result.figures, self.limits
+        if limits.accuracy is not None and not figures.get("accuracy", 0) >= limits.accuracy:
+            said.append(
+                f"accuracy is {figures.get('accuracy', 'not known')}, and at least {limits.accuracy} is asked"
+            )
+        for name, most in (("flash", limits.flash), ("ram", limits.ram)):
+            taken = figures[f"{name}_bytes"]
+            if most is not None and taken > most:
+                said.append(f"{name} is {taken} bytes, and at most {most} is asked")
+        return [f"{self.name}: {each}" for each in said]
+
+
+def load() -> ProjectFile | None:
+    """Read the current project's file; None where there is no project.
+
+    Raises:
+        ConfigError: it is wrong; the message names file, line and key.
+    """
+    folder = project()
+    return load_yaml(folder / PROJECT_FILE, ProjectFile, _HINT) if folder else None
+
+
+def models() -> Sequence[ProjectModel]:
+    """Return the models of the current project; raises as :func:`load`."""
+    folder, content = project(), load()
+    if folder is None or content is None:
+        return ()
+    return tuple(ProjectModel(name, limits, folder) for name, limits in content.models.items())
