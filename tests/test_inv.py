@@ -174,6 +174,10 @@ def test_a_command_that_only_prints_does_with_what_there_is(checkout: Path) -> N
     python.write_text('#!/bin/sh\necho "it was started: $*"\n')
     python.chmod(0o755)
     env = _pretend(checkout, dpkg_query="exit 1", apt_get=_APT)
+    half_made = _inv(checkout, env, ["vm.status"])
+    assert half_made.returncode == 3
+    assert "this command only prints, so it installs nothing" in half_made.stderr
+    (checkout / ".venv" / "python.stamp").write_text("of other lists")
     done = _inv(checkout, env, ["vm.status"])
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.rstrip().endswith("main() vm.status")

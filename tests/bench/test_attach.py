@@ -2,6 +2,7 @@
 """Which board is taken: plugged in or virtual, and never one of another kind."""
 
 import dataclasses
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,9 @@ from utvm.probe.usb import Detection, Probe
 from utvm.probe.virtual import start_virtual
 from utvm.session import HostDriven
 
-NUCLEO = Probe("st-link", 0x0483, 0x374B, "066BFF303430", "1-2.1", 1, 5, "STM32 STLink", False, "")
+# A real probe is locked for all of the machine: other checkouts' tests have another.
+SERIAL = f"066A{os.getpid():08X}"
+NUCLEO = Probe("st-link", 0x0483, 0x374B, SERIAL, "1-2.1", 1, 5, "STM32 STLink", False, "")
 
 
 Plug = Callable[..., None]
@@ -134,7 +137,7 @@ def test_a_virtual_board_on_usb_is_never_a_physical_one(
         with attach(variant, "auto", serial=probe.serial, log_directory=tmp_path) as bench:
             assert (bench.kind, bench.serial, bench.count_unit) == ("virtual", probe.serial, "instructions")
             assert bench.describe() == (
-                f"stm32f746: VIRTUAL board, a software model, virtual {kind} at USB 1-2.1, serial 066BFF303430"
+                f"stm32f746: VIRTUAL board, a software model, virtual {kind} at USB 1-2.1, serial {SERIAL}"
             )
             assert not bench.has_power_switch
             assert ("console" in bench.capabilities) == has_console

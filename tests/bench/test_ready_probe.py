@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A probe on USB is asked before OpenOCD is started on it. Only the bus is a fake."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from utvm.virtual.console import Backlog
 from utvm.virtual.usb.device import UsbDevice
 from utvm.virtual.usb.st_link import StLinkProbe
 
-SERIAL = "066BFF303430"
+# A real probe is locked for all of the machine: tests that run beside these, and other checkouts', have another.
+SERIAL = f"066B{os.getpid():08X}"
 FAILS_ONCE = "if {{![file exists {once}]}} {{ close [open {once} w]; shutdown error }}\n"
 
 Plug = Callable[[UsbDevice], None]

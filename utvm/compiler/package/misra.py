@@ -4,7 +4,6 @@
 The reasons are in ``docs/misra.yaml``. Rules are named by their numbers alone: their texts belong to MISRA.
 """
 
-import itertools
 import re
 import tempfile
 from collections import Counter
@@ -122,13 +121,17 @@ def runtime_findings(ports: Mapping[str, Sequence[Path]] | None = None) -> dict[
     """Return where each rule is broken in the C that runs on boards: each image's files are checked together.
 
     Args:
-        ports: boards' ports by their architecture; an image has one. Without any, one architecture's images.
+        ports: boards' ports by their architecture; an image has one. Without any, one architecture's images. Each
+            image and each port is checked, not each image with each port: a port shares no name with an image that
+            it does not share with all of them.
     """
     found: dict[str, set[str]] = {}
     portable = sorted(runtime.PORTABLE.glob("*.c"))
     for architecture, own in (ports or {"cortex_m": ()}).items():
+        images = runtime.images(architecture)
         boards: list[list[Path]] = [[port] for port in own] or [[]]
-        for (executor, pipe), port in itertools.product(runtime.images(architecture), boards):
+        for index in range(max(len(images), len(boards))):
+            (executor, pipe), port = images[index % len(images)], boards[index % len(boards)]
             files = [path for path in runtime.sources(architecture, executor, pipe) if path.suffix == ".c"]
             for rule, places in misra_findings(
                 [*files, *portable, *port], runtime.include(architecture, executor), runtime.defines(executor)

@@ -10,19 +10,19 @@
 
 #define LIBRARY_HANDLE 0x20000u
 
-static const utvm_builtin_t *builtins;
+static const utvm_builtin_t *listed;
 static uint32_t *builtin_uses;
 static uint32_t builtin_count;
 static uint32_t library_uses;
 
 void utvm_functions_list(const utvm_builtin_t *list, uint32_t *uses, uint32_t count) {
-  builtins = list;
+  listed = list;
   builtin_uses = uses;
   builtin_count = count;
 }
 
 static const char *name_of(uint32_t index) {
-  return (index < builtin_count) ? builtins[index].name : utvm_operators[index - builtin_count].name;
+  return (index < builtin_count) ? listed[index].name : utvm_operators[index - builtin_count].name;
 }
 
 /* How often a handle has been handed out and not been given back; NULL where it can be none. */
@@ -74,7 +74,7 @@ bool utvm_function_call(uint64_t handle, const utvm_call_t *call) {
   if ((uses == NULL) || (*uses == 0u) || (handle == LIBRARY_HANDLE)) {
     good = utvm_refuse(call, "the function to be called is not in use: its handle has been freed, or never was one");
   } else if (handle <= builtin_count) {
-    good = builtins[handle - 1u].run(call);
+    good = listed[handle - 1u].run(call);
   } else {
     good = utvm_run_operator(&utvm_operators[handle - builtin_count - 1u], call);
   }
