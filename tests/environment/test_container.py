@@ -93,6 +93,7 @@ def _lock(name: str) -> dict[str, Any]:
     return dict(json.loads((ROOT / "provision" / name).read_text()))
 
 
+@pytest.mark.nightly
 def test_an_image_that_the_engine_lacks_is_made(engine: str, built: dict[str, Any]) -> None:
     """Its layers are kept. The second command finds it, and says nothing."""
     with contextlib.closing(docker.DockerClient(base_url=engine)) as client:
@@ -214,6 +215,7 @@ def test_of_an_earlier_boot_only_what_does_not_run_is_removed(client: docker.Doc
         made[0].remove(force=True)
 
 
+@pytest.mark.nightly
 def test_an_engine_that_goes_away_is_told_in_one_message(built: dict[str, Any]) -> None:
     with own_engine() as place:
         loaded = subprocess.run(

@@ -110,6 +110,7 @@ cd /utvm && ./inv hil --board stm32f746 --virtual --suite digits
 """
 
 
+@pytest.mark.nightly
 def test_another_environment_shows_in_the_report(engine: str, in_a_container: Path) -> None:
     """An image that was built upon: it still says whose it was, but has another compiler and lacks a package."""
     script = ROOT / "build" / "other-compiler.sh"

@@ -201,7 +201,7 @@ def test_a_board_that_takes_too_long_is_ended_and_stops_no_other(tmp_path: Path)
     assert night.boards["host"]["verdict"] == "passed"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
 def test_an_interruption_ends_all_runs_and_keeps_what_has_been_reported(
     tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -246,7 +246,7 @@ def test_nothing_is_left_running_when_it_is_killed_outright(tmp_path: Path) -> N
     assert list(night.reports.glob("logs/*/host/suites/reports/latest/report.json"))
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_no_more_boards_run_at_once_than_are_asked_for(tmp_path: Path, jobs: int) -> None:
     """Seen from outside; how many are seen at once hangs on the machine, that it is never more does not."""
     mine = [_copy("host", tmp_path / str(number)) for number in range(2)]
@@ -264,7 +264,7 @@ def test_no_more_boards_run_at_once_than_are_asked_for(tmp_path: Path, jobs: int
             with contextlib.suppress(psutil.NoSuchProcess):
                 running += child.status() != psutil.STATUS_ZOMBIE
         most = max(most, running)
-        time.sleep(0.01)
+        time.sleep(0.05)
     assert night.wait().process.returncode == 0, night.stdout
     assert most == jobs
 

@@ -43,6 +43,7 @@ def _vagrant_says(real: Real, word: str) -> When:
     return lambda _: word in real.records.log.read_text()
 
 
+@pytest.mark.nightly
 def test_a_half_made_machine_is_removed_when_that_is_asked_for(machine: Real) -> None:
     # Before the others: they leave a machine, and making one takes longest.
     machine.do("vm.destroy")
@@ -100,6 +101,7 @@ def test_a_machine_whose_restoring_command_is_killed_still_starts(up: Real, word
     assert up.inv("vm.run", "cat ~/work").returncode == 1
 
 
+@pytest.mark.nightly
 def test_a_snapshot_whose_command_is_killed_is_there_or_not(up: Real) -> None:
     _killed(up, "vm.snapshot", "--save", "one", when=_vagrant_says(up, "Snapshotting"))
     up.do("vm.up")
@@ -109,6 +111,7 @@ def test_a_snapshot_whose_command_is_killed_is_there_or_not(up: Real) -> None:
     assert "one" not in up.do("vm.snapshot").stdout.split()
 
 
+@pytest.mark.nightly
 def test_a_halt_whose_command_is_killed_loses_nothing(up: Real) -> None:
     up.said("sh -c 'echo here >~/work'")
     _killed(up, "vm.halt", when=_vagrant_says(up, "shutdown of"))

@@ -235,24 +235,36 @@ def test_two_at_once_do_not_meet(up: Real) -> None:
     up.do("vm.snapshot", "--delete", "one")
 
 
-def test_the_suites_pass_in_it_through_its_usb_and_report_what_a_container_does(
+def test_a_suite_passes_in_it_through_its_usb(up: Real, tmp_path: Path) -> None:
+    """The guest's kernel finds the probe, its OpenOCD programs the virtual board."""
+    _passed_through_usb(up, "memory", tmp_path / "vm")
+
+
+@pytest.mark.nightly
+def test_models_in_it_through_its_usb_give_the_report_that_a_container_gives(
     up: Real, engine: str, built: dict[str, Any], tmp_path: Path
 ) -> None:
-    """The guest's kernel finds the probe, its OpenOCD programs the virtual board; a container is given no USB."""
-    words = ("hil", "--board=stm32f746", "--suite=digits")
-    own = {**up.own, "DOCKER_HOST": engine}
-    there = inv(*words, "--in=vm", "--usb=st-link", "--report-dir", tmp_path / "vm", timeout=1800, **own)
-    assert there.returncode == 0, there.stdout + there.stderr
-    assert "VIRTUAL board, a software model, virtual st-link at USB 1-" in " ".join(there.stdout.split())
-    here = inv(*words, "--in=docker", "--virtual", "--report-dir", tmp_path / "docker", timeout=1800, **own)
+    """A container is given no USB."""
+    theirs = _passed_through_usb(up, "digits", tmp_path / "vm")
+    words = ("hil", "--board=stm32f746", "--suite=digits", "--in=docker", "--virtual")
+    here = inv(*words, "--report-dir", tmp_path / "docker", timeout=1800, DOCKER_HOST=engine)
     assert here.returncode == 0, here.stdout + here.stderr
-    theirs, ours = read_report(tmp_path / "vm"), read_report(tmp_path / "docker")
-    place = theirs["environment"]["place"]
-    assert (place["kind"], place["frozen"], place["environment"]) == ("vm", True, built["environment"])
+    ours = read_report(tmp_path / "docker")
+    assert theirs["environment"]["place"]["environment"] == built["environment"]
     assert {key for key in ours["board"] if ours["board"][key] != theirs["board"][key]} == {"probe"}
     theirs["board"]["probe"] = ours["board"]["probe"]
     assert without_time_and_place(theirs) == without_time_and_place(ours)
     assert {model["name"] for model in ours["models"]} == {"digits", "digits_int8", "digits_int8_graph"}
+
+
+def _passed_through_usb(up: Real, suite: str, reports: Path) -> dict[str, Any]:
+    words = ("hil", "--board=stm32f746", "--in=vm", "--usb=st-link", f"--suite={suite}", "--report-dir", reports)
+    there = up.do(*words)
+    assert "VIRTUAL board, a software model, virtual st-link at USB 1-" in " ".join(there.stdout.split())
+    report = read_report(reports)
+    place = report["environment"]["place"]
+    assert (place["kind"], place["frozen"]) == ("vm", True)
+    return report
 
 
 def test_a_nightly_run_has_boards_in_it(up: Real, tmp_path: Path) -> None:
