@@ -207,10 +207,9 @@ class InstructionSet:
 
 
 def _placed(rows: list[tuple[str, int]], low: int) -> tuple[Field, ...]:
-    """Give fields their places, one after the other; one of no bits, of a buffer with one element, has none."""
+    """Give fields their places, one after the other; an index into a buffer of one element has no bits."""
     made = []
     for name, width in rows:
-        if width:
-            made.append(Field(name, low, width, _NAMES.get(name), signed=name == "imm"))
+        made.append(Field(name, low, width, _NAMES.get(name), signed=name == "imm"))
         low += width
     return tuple(made)

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model of VTA, driven by instructions that are written here: results by numpy, a name for each mistake."""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from utvm.errors import BoardError
+from utvm.virtual.vta.simulator import DRAM, STAGES, Simulator
+
+LOAD_INP = "load mem=INP sram=0 dram={inp} y_size=1 x_size=1 x_stride=1"
+LOAD_WGT = "load mem=WGT sram=0 dram={wgt} y_size=1 x_size=1 x_stride=1"
+LOAD_UOP = "load mem=UOP sram=0 dram={uop} y_size=1 x_size=1 x_stride=1"
+LOAD_ACC = "load mem=ACC sram=0 dram={acc} y_size=1 x_size=1 x_stride=1"
+GEMM = "gemm uop_bgn=0 uop_end=1 iter_out=1 iter_in=1"
+ALU = "alu uop_bgn=0 uop_end=1 iter_out=1 iter_in=1"
+STORE = "store mem=OUT sram=0 dram={out} y_size=1 x_size=1 x_stride=1"
+# One block is multiplied and added to accumulators: each stage waits for the one before.
+PRODUCT = [
+    LOAD_INP,
+    LOAD_WGT + " push_next=1",
+    LOAD_UOP,
+    LOAD_ACC,
+    GEMM + " pop_prev=1 push_next=1",
+    STORE + " pop_prev=1 push_prev=1",
+    "finish pop_next=1",
+]
+
+
+class Dram:
+    """DRAM with a place for each kind of data, far enough apart."""
+
+    def __init__(self, vta: Simulator) -> None:
+        self.vta = vta
+        self.bytes = (ctypes.c_uint8 * (6 * 65536))()
+        self.at = {name: 65536 * number for number, name in enumerate(("inp", "wgt", "acc", "uop", "out"))}
+
+    def put(self, name: str, values: npt.NDArray[Any]) -> None:
+        raw = values.tobytes()
+        self.bytes[self.at[name] : self.at[name] + len(raw)] = list(raw)
+
+    def out(self, count: int) -> npt.NDArray[np.int8]:
+        return np.frombuffer(self.bytes, "int8", count, self.at["out"])
+
+    def run(self, lines: list[str]) -> None:
+        memories = self.vta.configuration.memories
+        places = {name: (DRAM + start) // memories[name.upper()].element_bytes for name, start in self.at.items()}
+        program = b"".join(self.vta.instructions.assemble(line.format(**places)) for line in lines)
+        self.vta.run(program, self.bytes)
+
+
+@pytest.mark.parametrize("first", STAGES)
+def test_a_block_is_multiplied_whichever_stage_runs_ahead(vta: Simulator, first: str) -> None:
+    batch, block = vta.configuration.batch, vta.configuration.block
+    random = np.random.default_rng(1)
+    inputs = random.integers(-128, 128, (batch, block)).astype("int8")
+    weights = random.integers(-128, 128, (block, block)).astype("int8")
+    before = random.integers(-(1 << 31), 1 << 31, (batch, block)).astype("int32")
+    dram = Dram(vta)
+    for name, values in (("inp", inputs), ("wgt", weights), ("acc", before)):
+        dram.put(name, values)
+    vta.look_first_after(first)
+    dram.run(PRODUCT)
+    expected = (before + inputs.astype("int32") @ weights.astype("int32").T).astype("int8")
+    assert (dram.out(batch * block).reshape(batch, block) == expected).all()
+    counted = vta.statistics()
+    assert counted["gemm_counter"] == 1
+    assert counted["inp_load_nbytes"] == batch * block
+    assert counted["wgt_load_nbytes"] == block * block
+    assert counted["acc_load_nbytes"] == 4 * batch * block
+    assert counted["uop_load_nbytes"] == 4
+    assert counted["out_store_nbytes"] == batch * block
+    assert [event.stage for event in vta.events()] == [*["load"] * 2, *["compute"] * 3, "store", "compute"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        ("op=MIN use_imm=1 imm=-3", lambda a: np.minimum(a, -3)),
+        ("op=MAX use_imm=1 imm=100", lambda a: np.maximum(a, 100)),
+        ("op=ADD use_imm=1 imm=-32768", lambda a: a - 32768),
+        ("op=SHR use_imm=1 imm=7", lambda a: a >> 7),
+        ("op=ADD", lambda a: a + a),
+    ],
+)
+def test_the_alu_does_what_numpy_does(vta: Simulator, operation: str, expected: Any) -> None:
+    numbers = vta.configuration.batch * vta.configuration.block
+    before = np.random.default_rng(2).integers(-(1 << 31), 1 << 31, numbers).astype("int32")
+    dram = Dram(vta)
+    dram.put("acc", before)
+    dram.run(
+        [LOAD_UOP, LOAD_ACC, f"{ALU} {operation} push_next=1", f"{STORE} pop_prev=1 push_prev=1", PRODUCT[-1]]
+    )
+    assert (dram.out(numbers) == expected(before).astype("int32").astype("int8")).all()
+    assert vta.statistics()["alu_counter"] == 1
+
+
+def test_padding_is_zeros_around_a_dense_tile(vta: Simulator) -> None:
+    memory = vta.configuration.memories["ACC"]
+    numbers = vta.configuration.batch * vta.configuration.block
+    data = np.arange(1, 1 + 3 * 4 * numbers, dtype="int32").reshape(3, 4, numbers)
+    dram = Dram(vta)
+    dram.put("acc", data)
+    tile = "load mem=ACC sram=2 dram={acc} y_size=2 x_size=2 x_stride=4 ypad0=1 ypad1=0 xpad0=1 xpad1=2"
+    loop = "alu uop_bgn=0 uop_end=1 iter_out=1 iter_in=17 dst_in=1 op=MAX use_imm=1 imm=-1"
+    store = "store mem=OUT sram=2 dram={out} y_size=1 x_size=15 x_stride=15 pop_prev=1 push_prev=1"
+    dram.run([LOAD_UOP, tile, f"{loop} push_next=1", store, PRODUCT[-1]])
+    expected = np.zeros((3, 5, numbers), "int32")
+    expected[1:, 1:3] = data[:2, :2]
+    assert memory.depth > 17
+    assert (dram.out(15 * numbers) == expected.astype("int8").reshape(-1)).all()
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (["finish pop_prev=1"], r"instruction 0 \(finish pop_prev=1\): deadlock"),
+        (
+            [LOAD_INP, GEMM + " pop_prev=1", "finish"],
+            r"instruction 1 \(gemm pop_prev=1 .*deadlock: waits for a token",
+        ),
+        (["load mem=INP dram=0 y_size=1 x_size=1", "finish"], "LOAD reads DRAM outside of every buffer, at byte"),
+        ([LOAD_INP.replace("y_size=1", "y_size=65535"), "finish"], "LOAD reaches beyond the memory on the chip"),
+        (["load mem=OUT x_size=1 y_size=1", "finish"], "LOAD fills UOP, WGT, INP, ACC or ACC_8BIT"),
+        ([LOAD_WGT + " xpad0=1", "finish"], "only INP and ACC can be padded"),
+        ([LOAD_INP + " push_next=1", "finish"], "tokens are left over"),
+        ([LOAD_INP + " pop_prev=1", "finish"], "a token goes to a stage that does not exist"),
+        (
+            [LOAD_ACC + " push_next=1", STORE + " pop_prev=1 push_prev=1", PRODUCT[-1]],
+            "neither GEMM nor ALU computed",
+        ),
+        ([STORE.replace("OUT", "ACC") + " push_prev=1", PRODUCT[-1]], "STORE takes OUT"),
+        ([STORE + " xpad1=1 push_prev=1", PRODUCT[-1]], "STORE has no padding"),
+        ([LOAD_UOP, ALU + " op=SHR use_imm=1 imm=-1", "finish"], "SHR shifts right by 0 to 31"),
+        ([LOAD_UOP, ALU + " op=5", "finish"], "the ALU has MIN, MAX, ADD and SHR"),
+        (
+            [LOAD_UOP, GEMM.replace("iter_in=1", "iter_in=9999") + " src_in=9", "finish"],
+            "the source .* leaves its mem",
+        ),
+        (
+            [LOAD_UOP, GEMM.replace("iter_in=1", "iter_in=9999") + " dst_in=9", "finish"],
+            "the destination .* leaves ACC",
+        ),
+        ([LOAD_UOP], "a run ends with FINISH"),
+        (["finish", LOAD_UOP, "finish"], r"instruction 0 \(finish\): a run ends with FINISH, and has no other"),
+        ([LOAD_UOP, ALU + " push_next=1", STORE + " pop_prev=1", "finish"], "FINISH does not wait for this store"),
+    ],
+)
+def test_a_mistake_is_named_with_its_instruction(vta: Simulator, program: list[str], said: str) -> None:
+    with pytest.raises(BoardError, match=r"^VTA: instruction \d+ \(") as trouble:
+        Dram(vta).run(program)
+    assert trouble.match(said)
+    # The next run is none the worse.
+    Dram(vta).run(["finish"])
+
+
+def test_stages_run_beside_each_other(default_vta: Simulator) -> None:
+    """Ten loads of inputs take no longer than the ten loads of accumulators beside them."""
+    Dram(default_vta).run([*[LOAD_INP] * 10, *[LOAD_ACC] * 10, "finish"])
+    counted = default_vta.statistics()
+    assert counted["modelled_load_cycles"] == 10 * (16 + 2)
+    assert counted["modelled_compute_cycles"] == 10 * (16 + 8) + 1
+    assert counted["modelled_cycles"] == counted["modelled_compute_cycles"]

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The smallest operator, through the door: declared with te, put on the chip, built, run; and what is refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from conftest import CONFIGURATIONS
+from tvm import s_tir, te
+
+from utvm import vta
+from utvm.errors import CompileError, DoesNotFitError
+
+
+def vector_add(env: vta.Env, rows: int, kind: str = "int32") -> s_tir.Schedule:
+    shape = (rows, env.BATCH, env.BLOCK_OUT)
+    a, b = (te.placeholder(shape, name=name, dtype=kind) for name in "AB")
+    total = te.compute(shape, lambda *i: a(*i).astype("int32") + b(*i).astype("int32"), name="C_buf")
+    c = te.compute(shape, lambda *i: total(*i).astype("int8"), name="C")
+    schedule = s_tir.Schedule(te.create_prim_func([a, b, c]).with_attr("global_symbol", "vadd"))
+    block = schedule.get_sblock("C_buf")
+    for number in (1, 0):
+        schedule.cache_read(block, number, env.acc_scope)
+    schedule.set_scope(block, 0, env.acc_scope)
+    return schedule
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGURATIONS))
+def test_two_vectors_are_added(name: str) -> None:
+    env = vta.get_env(str(CONFIGURATIONS[name]))
+    module = vta.build(vector_add(env, 40), env)
+    model, device = vta.simulator(env), tvm.runtime.device("ext_dev", 0)
+    model.clear()
+    shape = (40, env.BATCH, env.BLOCK_OUT)
+    a, b = np.random.default_rng(3).integers(-128, 128, (2, *shape)).astype("int32")
+    c = tvm.runtime.tensor(np.zeros(shape, "int8"), device)
+    for _ in range(2):
+        module["vadd"](tvm.runtime.tensor(a, device), tvm.runtime.tensor(b, device), c)
+        assert (c.numpy() == (a + b).astype("int8")).all()
+    counted = model.statistics()
+    assert counted["alu_counter"] == 2 * 40
+    assert counted["acc_load_nbytes"] == 2 * 2 * a.nbytes
+    assert counted["out_store_nbytes"] == 2 * c.numpy().nbytes
+
+
+def test_what_is_lowered_shows_the_driver_s_calls() -> None:
+    env = vta.get_env()
+    text = vta.lower(vector_add(env, 64), env).script()
+    assert text.count("VTALoadBuffer2D") == 2
+    assert text.count("VTAStoreBuffer2D") == 1
+    assert 'T.call_extern("int32", "VTAUopLoopBegin", 64, 1, 1, 0)' in text
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    env = vta.get_env()
+    with pytest.raises(DoesNotFitError, match="VTA: 4000 elements of ACC are needed, of 2048"):
+        vta.lower(vector_add(env, 2000), env)
+
+
+@pytest.mark.parametrize(
+    ("shape", "compute", "said"),
+    [
+        ((4, 1, 16), lambda a, b: a * b, "the ALU cannot do"),
+        ((4, 1, 10), lambda a, b: a + b, "the innermost loops cover 1 of the 16 numbers|does not divide"),
+    ],
+)
+def test_what_vta_does_not_do_is_refused(shape: tuple[int, ...], compute: Any, said: str) -> None:
+    env = vta.get_env()
+    a, b = (te.placeholder(shape, name=name, dtype="int32") for name in "AB")
+    total = te.compute(shape, lambda *i: compute(a(*i), b(*i)), name="C_buf")
+    c = te.compute(shape, lambda *i: total(*i).astype("int8"), name="C")
+    schedule = s_tir.Schedule(te.create_prim_func([a, b, c]))
+    block = schedule.get_sblock("C_buf")
+    for number in (1, 0):
+        schedule.cache_read(block, number, env.acc_scope)
+    schedule.set_scope(block, 0, env.acc_scope)
+    with pytest.raises(CompileError, match=said):
+        vta.lower(schedule, env)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What somebody who writes an operator for VTA needs to know of it, under the names that VTA's tutorials use."""
+
+from dataclasses import dataclass
+
+from utvm.runtime.vta.configuration import Configuration
+
+INP, WGT, ACC = "local.inp_buffer", "local.wgt_buffer", "local.acc_buffer"
+MEMORY_OF = {INP: "INP", WGT: "WGT", ACC: "ACC"}
+"""The scopes of buffers on the chip, and the memories that they are in."""
+
+DOUBLE_BUFFER = "vta.double_buffer"
+"""The annotation of a loop in which buffers on the chip are there twice: one turn loads while another computes."""
+
+
+@dataclass(frozen=True)
+class Env:
+    """A VTA as operators see it.
+
+    Attributes:
+        BATCH, BLOCK_IN, BLOCK_OUT: a GEMM multiplies BATCH x BLOCK_IN inputs with BLOCK_OUT x BLOCK_IN weights.
+    """
+
+    configuration: Configuration
+
+    inp_dtype = wgt_dtype = out_dtype = "int8"
+    acc_dtype = "int32"
+    inp_scope, wgt_scope, acc_scope = INP, WGT, ACC
+    double_buffer = DOUBLE_BUFFER
+
+    @property
+    def TARGET(self) -> str:
+        return self.configuration.file.TARGET
+
+    @property
+    def BATCH(self) -> int:
+        return self.configuration.batch
+
+    @property
+    def BLOCK_IN(self) -> int:
+        return self.configuration.block
+
+    @property
+    def BLOCK_OUT(self) -> int:
+        return self.configuration.block
+
+    @property
+    def BITSTREAM(self) -> str:
+        return self.configuration.bitstream
+
+    def depth(self, scope: str) -> int:
+        """Return how many elements a memory on the chip has."""
+        return self.configuration.memories[MEMORY_OF[scope]].depth
+
+    def lanes(self, scope: str) -> int:
+        """Return how many numbers one of its elements has."""
+        inputs = self.BATCH * self.BLOCK_IN
+        return {INP: inputs, WGT: self.BLOCK_OUT * self.BLOCK_IN, ACC: inputs}[scope]

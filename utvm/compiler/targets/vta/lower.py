@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a scheduled function to calls of VTA's driver."""
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from utvm.compiler.targets.vta.chip import Chip
+from utvm.compiler.targets.vta.dma import copy
+from utvm.compiler.targets.vta.env import ACC, MEMORY_OF, Env
+from utvm.compiler.targets.vta.nest import Nest, TensorLoad, call, read_nest
+from utvm.compiler.targets.vta.uops import alu, gemm, is_gemm
+from utvm.errors import CompileError
+
+BEGIN, SYNCHRONIZE = "vta.begin", "vta.synchronize"
+"""What a lowered function calls first and last, with the name of its configuration. Whoever runs it has them."""
+
+
+def lower(module: Any, env: Env) -> Any:
+    """Lower all functions of a module.
+
+    Args:
+        module: an ``IRModule`` of scheduled functions, whose buffers on the chip have a scope of VTA's.
+
+    Raises:
+        CompileError: a statement is nothing that VTA does, or a buffer does not fit.
+    """
+    for transform in (
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.StmtSimplify(),
+    ):
+        module = transform(module)
+    return tvm.IRModule({name: _Function(function, env).lowered() for name, function in module.functions.items()})
+
+
+class _Function:
+    """One function on its way."""
+
+    def __init__(self, function: Any, env: Env) -> None:
+        self._function = function
+        self._env = env
+        self._chip = Chip(env, function.body)
+        self._loaded: set[Any] = set()
+        self._stored: set[Any] = set()
+        # Parameters are seen flat, under another name.
+        self._views: dict[Any, Any] = {}
+        tvm_ffi.structural_walk(function.body, (tirx.DeclBuffer, self._note_view), order="pre")
+
+    def lowered(self) -> Any:
+        body = self._statement(self._function.body)
+        if self._loaded & self._stored:
+            raise CompileError("VTA: a buffer in DRAM is both stored and loaded, and nothing waits for the store")
+        bitstream = self._env.BITSTREAM
+        return self._function.with_body(
+            tirx.stmt_seq(
+                tirx.Evaluate(tirx.call_packed(BEGIN, bitstream)),
+                *(self._mapped(parameter) for parameter in self._function.params),
+                body,
+                tirx.Evaluate(tirx.call_packed(SYNCHRONIZE, bitstream)),
+            )
+        )
+
+    def _note_view(self, declared: Any) -> None:
+        self._views[declared.buffer] = declared.data
+
+    def _mapped(self, parameter: Any) -> Any:
+        size = int(tvm.DataType(str(parameter.dtype)).bits) // 8
+        for extent in parameter.shape:
+            size *= int(extent)
+        return call("VTABufferMap", self._pointer(parameter), tirx.const(size, "int64"))
+
+    def _pointer(self, buffer: Any) -> Any:
+        """Return the address of a buffer in DRAM as the driver's functions take it."""
+        return tirx.reinterpret("handle", self._views.get(buffer, buffer.data))
+
+    def _statement(self, statement: Any) -> Any:
+        if isinstance(statement, tirx.SeqStmt):
+            left = [each for each in statement.seq if not isinstance(each, tirx.AllocBuffer | tirx.DeclBuffer)]
+            return tirx.stmt_seq(*(self._statement(each) for each in left))
+        if nest := read_nest(statement):
+            return self._nest(nest)
+        if isinstance(statement, tirx.For):
+            body = self._statement(statement.body)
+            return tirx.For(statement.loop_var, statement.min, statement.extent, tirx.ForKind.SERIAL, body)
+        raise CompileError(f"VTA: cannot do {type(statement).__name__}: {str(statement).strip()[:200]}")
+
+    def _nest(self, nest: Nest) -> Any:
+        store = nest.store
+        if store.buffer.scope() not in MEMORY_OF:
+            self._stored.add(store.buffer)
+            return copy(self._env, self._chip, nest, self._pointer(store.buffer))
+        source = _loaded_from(store.value)
+        if source is not None:
+            self._loaded.add(source)
+            return copy(self._env, self._chip, nest, self._pointer(source))
+        if store.buffer.scope() == ACC and is_gemm(store):
+            return gemm(self._env, self._chip, nest)
+        return alu(self._env, self._chip, nest)
+
+
+def _loaded_from(value: Any) -> Any:
+    """Return the buffer in DRAM that a statement copies; None if it is no load."""
+    if isinstance(value, tvm.ir.Call) and value.op.name.endswith("if_then_else"):
+        value = value.args[1]
+    if isinstance(value, tirx.Cast):
+        value = value.value
+    if isinstance(value, TensorLoad) and value.source.scope() not in MEMORY_OF:
+        return value.source
+    return None

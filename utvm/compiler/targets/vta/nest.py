@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops around one statement, and what its indices say: linear functions of the loops' counters."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from utvm.errors import CompileError
+
+TensorLoad = tvm.ir.expr.TensorLoad
+ANALYZER = tvm.sym.Analyzer()
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A statement and all loops that have nothing but it in them, the outermost first."""
+
+    loops: tuple[tuple[Any, int], ...]
+    store: Any
+
+    @property
+    def variables(self) -> list[Any]:
+        return [variable for variable, _ in self.loops]
+
+
+@dataclass(frozen=True)
+class Dim:
+    """A loop as hardware sees it.
+
+    Attributes:
+        strides: what one turn adds to each index.
+        before, after: how many of its turns are padding at either end; numbers, or expressions of outer loops.
+    """
+
+    extent: int
+    strides: tuple[int, ...]
+    before: Any = 0
+    after: Any = 0
+
+    @property
+    def padded(self) -> bool:
+        return not (_is_zero(self.before) and _is_zero(self.after))
+
+
+def _is_zero(value: Any) -> bool:
+    return bool(ANALYZER.can_prove_equal(value, 0))
+
+
+def read_nest(statement: Any) -> Nest | None:
+    """Return a statement as a nest; None if there is more in its loops than one store."""
+    loops = []
+    while True:
+        if isinstance(statement, tirx.For):
+            if statement.annotations or not isinstance(statement.extent, tirx.IntImm):
+                return None
+            loops.append((statement.loop_var, int(statement.extent)))
+            statement = statement.body
+        elif isinstance(statement, tirx.SeqStmt) and len(statement.seq) == 1:
+            statement = statement.seq[0]
+        else:
+            return Nest(tuple(loops), statement) if isinstance(statement, tirx.BufferStore) else None
+
+
+def affine(index: Any, variables: Sequence[Any]) -> tuple[list[int], Any]:
+    """Return what a turn of each loop adds to an index, and what it is when all counters are 0.
+
+    Raises:
+        CompileError: it is no linear function of them.
+    """
+    parts = tvm.sym.detect_linear_equation(index, list(variables)) if variables else [index]
+    parts = [ANALYZER.simplify(part) for part in parts]
+    if not parts or not all(isinstance(part, tirx.IntImm) for part in parts[:-1]):
+        raise CompileError(f"VTA: the index {index} is no linear function of its loops")
+    return [int(part) for part in parts[:-1]], parts[-1]
+
+
+def dims_of(nest: Nest, *strides: Sequence[int]) -> list[Dim]:
+    """Return a nest's loops with what they add to each of several indices."""
+    return [Dim(extent, steps) for (_, extent), steps in zip(nest.loops, zip(*strides, strict=True), strict=True)]
+
+
+def in_elements(dims: Sequence[Dim], lanes: int) -> list[Dim]:
+    """Take away the loops that make up one element of a memory: they have to go through it without a gap.
+
+    Raises:
+        CompileError: they do not, or another loop does not step by whole elements.
+    """
+    left = sorted((dim for dim in dims if dim.extent != 1 or dim.padded), key=lambda dim: -max(dim.strides))
+    covered = 1
+    while covered < lanes:
+        if not left or left[-1].padded or any(stride != covered for stride in left[-1].strides):
+            raise CompileError(
+                f"VTA: the innermost loops cover {covered} of the {lanes} numbers of an element",
+                "the last dimensions of a buffer are BATCH and a block",
+            )
+        inner = left.pop()
+        rest = lanes // covered
+        taken = min(inner.extent, rest)
+        if inner.extent % taken or rest % taken:
+            raise CompileError(f"VTA: a loop of {inner.extent} does not divide into elements of {lanes} numbers")
+        if inner.extent > taken:
+            left.append(Dim(inner.extent // taken, tuple(stride * taken for stride in inner.strides)))
+        covered *= taken
+    if any(stride % lanes for dim in left for stride in dim.strides):
+        raise CompileError(f"VTA: a loop steps by {left[-1].strides} numbers, where an element has {lanes}")
+    return [replace(dim, strides=tuple(stride // lanes for stride in dim.strides)) for dim in left]
+
+
+def merged(dims: Sequence[Dim]) -> list[Dim]:
+    """Make one loop of two where the outer one goes on where the inner one ends."""
+    made: list[Dim] = []
+    for dim in reversed(dims):
+        if dim.extent == 1 and not dim.padded:
+            continue
+        if made and not dim.padded and not made[-1].padded:
+            inner = made[-1]
+            if all(outer == step * inner.extent for outer, step in zip(dim.strides, inner.strides, strict=True)):
+                made[-1] = Dim(dim.extent * inner.extent, inner.strides)
+                continue
+        made.append(dim)
+    return made[::-1]
+
+
+def element(base: Any, lanes: int) -> Any:
+    """Return an index in elements.
+
+    Raises:
+        CompileError: it is not known to begin at one.
+    """
+    if not _is_zero(tirx.floormod(base, lanes)):
+        raise CompileError(f"VTA: {base} does not begin at an element of {lanes} numbers")
+    return ANALYZER.simplify(tirx.floordiv(base, lanes))
+
+
+def repeated(dims: Sequence[Dim], offsets: Sequence[Any], make: Any) -> Any:
+    """Put loops around a statement.
+
+    Args:
+        offsets: the indices where all counters are 0.
+        make: makes the statement of the indices of a turn.
+    """
+    if not dims:
+        return make([ANALYZER.simplify(offset) for offset in offsets])
+    counter = tirx.Var("i", "int32")
+    stepped = [offset + counter * stride for offset, stride in zip(offsets, dims[0].strides, strict=True)]
+    body = repeated(dims[1:], stepped, make)
+    return tirx.For(
+        counter, tirx.const(0, "int32"), tirx.const(dims[0].extent, "int32"), tirx.ForKind.SERIAL, body
+    )
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """Return a statement that calls a function of the driver."""
+    return tirx.Evaluate(tirx.call_extern("int32", name, *arguments))

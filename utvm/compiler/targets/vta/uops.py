@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GEMM and ALU operations: two loops in hardware around micro-ops."""
+
+from typing import Any
+
+from tvm import tirx
+
+from utvm.compiler.targets.vta.chip import Chip
+from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
+from utvm.compiler.targets.vta.nest import (
+    ANALYZER,
+    Dim,
+    Nest,
+    TensorLoad,
+    affine,
+    call,
+    dims_of,
+    element,
+    in_elements,
+    merged,
+    repeated,
+)
+from utvm.errors import CompileError
+from utvm.runtime.vta.instructions import OPERATIONS
+
+_GEMM, _ALU = 0, 1
+_BITS_16 = range(-(1 << 15), 1 << 15)
+
+
+def _operation(dims: list[Dim], bases: list[Any], mode: int, *, reset: int = 0, alu: tuple[int, int, int]) -> Any:
+    """Return the calls that make up an operation.
+
+    Args:
+        dims: its loops, with what they add to the indices dst, src and wgt.
+        alu: operation, whether it takes a number, and the number.
+    """
+    dims = sorted(merged(dims), key=lambda dim: -dim.extent)
+    hardware, software = dims[:2], dims[2:]
+
+    def push(indices: list[Any]) -> Any:
+        return call("VTAUopPush", mode, reset, *indices, *alu)
+
+    return tirx.stmt_seq(
+        *(call("VTAUopLoopBegin", dim.extent, *dim.strides) for dim in hardware),
+        repeated(software, bases, push),
+        *(call("VTAUopLoopEnd") for _ in hardware),
+        call("VTAPushALUOp" if mode == _ALU else "VTAPushGEMMOp"),
+    )
+
+
+def gemm(env: Env, chip: Chip, nest: Nest) -> Any:
+    """Lower ``acc += inp * wgt``; raises CompileError where a block is not BATCH x BLOCK_OUT x BLOCK_IN."""
+    store = nest.store
+    inputs, weights = _factors(store)
+    batch, block = env.BATCH, env.BLOCK_IN
+    out, out_base = affine(store.indices[0], nest.variables)
+    inp, inp_base = affine(inputs.indices[0], nest.variables)
+    wgt, wgt_base = affine(weights.indices[0], nest.variables)
+    dims = [dim for dim in dims_of(nest, out, inp, wgt) if dim.extent != 1]
+    core = [Dim(block, (0, 1, 1)), Dim(block, (1, 0, block)), Dim(batch, (block, block, 0))]
+    for inside in core:
+        if inside.extent != 1:
+            if inside not in dims:
+                raise CompileError(
+                    f"VTA: a product of {batch} x {block} inputs with {block} x {block} weights is wanted, "
+                    f"and {store.buffer.name} has the loops {[(dim.extent, dim.strides) for dim in dims]}"
+                )
+            dims.remove(inside)
+    lanes = (env.lanes(ACC), env.lanes(INP), env.lanes(WGT))
+    if any(step % size for dim in dims for step, size in zip(dim.strides, lanes, strict=True)):
+        raise CompileError(f"VTA: the loops of {store.buffer.name} do not step by whole blocks")
+    dims = [Dim(d.extent, tuple(step // size for step, size in zip(d.strides, lanes, strict=True))) for d in dims]
+    places = zip((out_base, inp_base, wgt_base), lanes, (store.buffer, inputs.source, weights.source), strict=True)
+    bases = [element(base, size) + chip.base(buffer) for base, size, buffer in places]
+    return _operation(dims, bases, _GEMM, alu=(0, 0, 0))
+
+
+def is_gemm(store: Any) -> bool:
+    """Whether a statement adds a product to what it writes."""
+    return isinstance(store.value, tirx.Add) and any(
+        isinstance(side, tirx.Mul) for side in (store.value.a, store.value.b)
+    )
+
+
+def _factors(store: Any) -> tuple[Any, Any]:
+    """Return what a GEMM multiplies: the inputs and the weights."""
+    sum_, product = store.value.a, store.value.b
+    if isinstance(sum_, tirx.Mul):
+        sum_, product = product, sum_
+    factors = [side.value if isinstance(side, tirx.Cast) else side for side in (product.a, product.b)]
+    by_scope = {each.source.scope(): each for each in factors if isinstance(each, TensorLoad)}
+    own = isinstance(sum_, TensorLoad) and sum_.source.same_as(store.buffer)
+    if not own or set(by_scope) != {INP, WGT} or store.buffer.scope() != ACC:
+        raise CompileError(
+            f"VTA: is no GEMM: {store.buffer.name} = {store.value}",
+            f"a product of what is in {INP} with what is in {WGT} is added to what is in {ACC}",
+        )
+    return by_scope[INP], by_scope[WGT]
+
+
+def alu(env: Env, chip: Chip, nest: Nest) -> Any:
+    """Lower an operation among accumulators; raises CompileError for one that the ALU does not have."""
+    store, value = nest.store, nest.store.value
+    if isinstance(value, tirx.IntImm):
+        return _constant(env, chip, nest, int(value))
+    operation, left, right = _read(store)
+    out, out_base = affine(store.indices[0], nest.variables)
+    first, first_base = affine(left.indices[0], nest.variables)
+    to = element(out_base, env.lanes(ACC)) + chip.base(store.buffer)
+    over = element(first_base, env.lanes(ACC)) + chip.base(left.source)
+    if out != first or not ANALYZER.can_prove_equal(to, over):
+        raise CompileError(
+            f"VTA: the ALU writes over its first operand, which {store.buffer.name} = {value} does not"
+        )
+    if isinstance(right, tirx.IntImm):
+        dims = in_elements(dims_of(nest, out, out), env.lanes(ACC))
+        dims = [Dim(dim.extent, (*dim.strides, 0)) for dim in dims]
+        return _operation(dims, [to, to, 0], _ALU, alu=(operation, 1, _number(int(right))))
+    second, second_base = affine(right.indices[0], nest.variables)
+    dims = [Dim(d.extent, (*d.strides, 0)) for d in in_elements(dims_of(nest, out, second), env.lanes(ACC))]
+    source = element(second_base, env.lanes(ACC)) + chip.base(right.source)
+    return _operation(dims, [to, source, 0], _ALU, alu=(operation, 0, 0))
+
+
+def _constant(env: Env, chip: Chip, nest: Nest, value: int) -> Any:
+    """Fill accumulators: with zeros, by a GEMM that resets, and then what is added to those."""
+    out, base = affine(nest.store.indices[0], nest.variables)
+    dims = in_elements(dims_of(nest, out, out), env.lanes(ACC))
+    to = element(base, env.lanes(ACC)) + chip.base(nest.store.buffer)
+    zeros = [Dim(dim.extent, (dim.strides[0], 0, 0)) for dim in dims]
+    reset = _operation(zeros, [to, 0, 0], _GEMM, reset=1, alu=(0, 0, 0))
+    if value == 0:
+        return reset
+    same = [Dim(dim.extent, (*dim.strides, 0)) for dim in dims]
+    add = (OPERATIONS["ADD"], 1, _number(value))
+    return tirx.stmt_seq(reset, _operation(same, [to, to, 0], _ALU, alu=add))
+
+
+def _number(value: int) -> int:
+    if value not in _BITS_16:
+        raise CompileError(f"VTA: {value} is in an ALU operation, whose numbers have 16 bits")
+    return value
+
+
+def _read(store: Any) -> tuple[int, Any, Any]:
+    """Return the operation of a statement, the operand that it writes over, and the other one."""
+    value = store.value
+    kinds = ((tirx.Min, "MIN"), (tirx.Max, "MAX"), (tirx.Add, "ADD"), (tirx.Sub, "SUB"), (tirx.RShift, "SHR"))
+    name = next((name for kind, name in kinds if isinstance(value, kind)), "")
+    if not name:
+        raise _unknown(store)
+    left, right = value.a, value.b
+    if name == "SUB" and isinstance(right, tirx.IntImm):
+        name, right = "ADD", tirx.const(-int(right), "int32")
+    if name not in OPERATIONS:
+        raise _unknown(store)
+    turned = name != "SHR" and isinstance(right, TensorLoad)
+    if turned and (not isinstance(left, TensorLoad) or right.source.same_as(store.buffer)):
+        left, right = right, left
+    operands = (left, right) if isinstance(right, TensorLoad) else (left,)
+    for each in operands:
+        if not isinstance(each, TensorLoad) or each.source.scope() != ACC:
+            raise _unknown(store)
+    if not isinstance(right, TensorLoad | tirx.IntImm):
+        raise _unknown(store)
+    return OPERATIONS[name], left, right
+
+
+def _unknown(store: Any) -> CompileError:
+    return CompileError(
+        f"VTA: the ALU cannot do {store.buffer.name} = {store.value}",
+        f"it does min, max, + and >> on int32 in {ACC}, with a number or another accumulator",
+    )

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model of VTA in this process: compiled once for each configuration, loaded, asked what happened in it."""
+
+import ctypes
+import functools
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from utvm import process
+from utvm.cache import Cache, content_key
+from utvm.errors import BoardError, ConfigError, ToolchainError
+from utvm.runtime.vta.configuration import Configuration
+from utvm.runtime.vta.header import DRIVER, INCLUDE, config_header, symbol
+from utvm.runtime.vta.instructions import INSTRUCTION_BYTES, InstructionSet
+
+STAGES = ("load", "compute", "store")
+COUNTERS = (
+    "inp_load_nbytes",
+    "wgt_load_nbytes",
+    "acc_load_nbytes",
+    "uop_load_nbytes",
+    "out_store_nbytes",
+    "gemm_counter",
+    "alu_counter",
+)
+"""The statistics of TVM's own simulator, under their names there."""
+
+_HERE = Path(__file__).resolve().parent
+_SOURCES = (*DRIVER, *sorted(_HERE.glob("*.c")))
+_HEADERS = (*sorted(INCLUDE.glob("*.h")), *sorted(_HERE.glob("*.h")))
+# Symbols of one library never stand for those of another, although all are visible to whatever is loaded later.
+_FLAGS = ("-std=c99", "-O3", "-Wall", "-Wextra", "-Werror", "-pedantic", "-shared", "-fPIC", "-Wl,-Bsymbolic")
+
+
+class _Instruction(ctypes.Structure):
+    _fields_ = (("words", ctypes.c_uint64 * 2),)
+
+
+class _Fault(ctypes.Structure):
+    _fields_ = (
+        ("rule", ctypes.c_char_p),
+        ("value", ctypes.c_int64),
+        ("limit", ctypes.c_int64),
+        ("number", ctypes.c_int32),
+        ("instruction", _Instruction),
+    )
+
+
+class _Statistics(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_uint64) for name in COUNTERS),
+        ("instructions", ctypes.c_uint64),
+        ("dram_nbytes", ctypes.c_uint64),
+        ("cycles", ctypes.c_uint64),
+        ("busy", ctypes.c_uint64 * len(STAGES)),
+    )
+
+
+class _Event(ctypes.Structure):
+    _fields_ = (
+        ("ready", ctypes.c_uint64),
+        ("start", ctypes.c_uint64),
+        ("end", ctypes.c_uint64),
+        ("instruction", _Instruction),
+    )
+
+
+@dataclass(frozen=True)
+class Event:
+    """What one instruction of the last run did; times are modelled cycles.
+
+    Attributes:
+        stage: which of :data:`STAGES` ran it.
+        ready: when that was done with its instruction before.
+        start: when it had its tokens, so that it waited from ``ready`` on.
+        line: the instruction, disassembled.
+    """
+
+    stage: str
+    ready: int
+    start: int
+    end: int
+    line: str
+
+
+class Simulator:
+    """A VTA in this process.
+
+    There is one of each configuration (see :func:`simulator`), as there is one accelerator: it runs one program at
+    a time.
+
+    Raises:
+        ToolchainError: there is no C compiler for this machine, or it refuses.
+        ConfigError: the user's cache directory cannot be written.
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.instructions = InstructionSet(configuration)
+        # Compiled operators look for the driver's calls among what the process has.
+        self._library = ctypes.CDLL(str(_compiled(configuration)), ctypes.RTLD_GLOBAL)
+        self._library.vta_sim_statistics.restype = ctypes.POINTER(_Statistics)
+        self._library.vta_sim_events.restype = ctypes.POINTER(_Event)
+        self._library.vta_device_map.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+        self._library.vta_device_map.restype = ctypes.c_uint32
+        self._synchronize = getattr(self._library, symbol("VTASynchronize", configuration))
+        self._fault = getattr(self._library, symbol("VTAFault", configuration))
+        self._fault.restype = ctypes.POINTER(_Fault)
+
+    def synchronize(self) -> None:
+        """Run what operators have queued, and wait for it.
+
+        Raises:
+            BoardError: something went wrong; the message names the instruction and the rule.
+        """
+        if self._synchronize() != 0:
+            raise self._explained(self._fault().contents)
+
+    def run(self, instructions: bytes, memory: "ctypes.Array[ctypes.c_uint8]") -> int:
+        """Run instructions that were written by hand.
+
+        Args:
+            instructions: to the last, which is FINISH.
+            memory: all of DRAM that they may use; it begins at :data:`DRAM`.
+
+        Raises:
+            BoardError: as :meth:`synchronize`.
+        """
+        queue = ctypes.create_string_buffer(instructions, len(instructions))
+        fault = _Fault()
+        self._library.vta_device_map(memory, ctypes.sizeof(memory))
+        try:
+            code: int = self._library.vta_device_run(
+                queue, len(instructions) // INSTRUCTION_BYTES, ctypes.byref(fault)
+            )
+        finally:
+            self._library.vta_device_unmap()
+        if code != 0:
+            raise self._explained(fault)
+        return code
+
+    def statistics(self) -> dict[str, int]:
+        """Return what was counted since :meth:`clear`: the :data:`COUNTERS` of TVM's own simulator, instructions,
+        bytes to and from DRAM, and, under names that say so, modelled cycles in all and of each stage.
+        """
+        counted = self._library.vta_sim_statistics().contents
+        plain = {name: int(getattr(counted, name)) for name in (*COUNTERS, "instructions", "dram_nbytes")}
+        busy = {f"modelled_{stage}_cycles": int(counted.busy[number]) for number, stage in enumerate(STAGES)}
+        return {**plain, "modelled_cycles": int(counted.cycles), **busy}
+
+    def clear(self) -> None:
+        """Begin to count anew."""
+        ctypes.memset(self._library.vta_sim_statistics(), 0, ctypes.sizeof(_Statistics))
+
+    def events(self) -> list[Event]:
+        """Return what each instruction of the last run did when, in the order in which they were queued."""
+        count = ctypes.c_uint32()
+        events = self._library.vta_sim_events(ctypes.byref(count))
+        return [self._event(events[number]) for number in range(count.value)]
+
+    def look_first_after(self, stage: str) -> None:
+        """Have a stage run ahead of the others as far as its tokens let it: no result may depend on which."""
+        self._library.vta_sim_first_stage(STAGES.index(stage))
+
+    def _event(self, event: _Event) -> Event:
+        kind, values = self.instructions.decode(bytes(event.instruction))
+        line = self.instructions.disassemble(bytes(event.instruction))
+        early = kind == "load" and values["mem"] in (1, 2)
+        stage = "load" if early else "store" if kind == "store" else "compute"
+        return Event(stage, event.ready, event.start, event.end, line)
+
+    def _explained(self, fault: _Fault) -> BoardError:
+        rule = (fault.rule or b"").decode()
+        numbers = f" (found {fault.value}, limit {fault.limit})" if fault.value or fault.limit else ""
+        raw = bytes(fault.instruction)
+        where = f"VTA: instruction {fault.number}" if fault.number >= 0 else "VTA, while queueing"
+        try:
+            line = f" ({self.instructions.disassemble(raw)})" if any(raw) or fault.number >= 0 else ""
+        except ConfigError:
+            line = f" ({raw.hex()})"
+        return BoardError(f"{where}{line}: {rule}{numbers}")
+
+
+DRAM = 65536
+"""Where DRAM begins, in bytes, for programs that were written by hand."""
+
+
+@functools.cache
+def simulator(configuration: Configuration) -> Simulator:
+    """Return this process's VTA of a configuration; raises as :class:`Simulator`."""
+    return Simulator(configuration)
+
+
+def _compiled(configuration: Configuration) -> Path:
+    """Return the driver and the model as one shared library, compiling it where that was not done before."""
+    header = config_header(configuration)
+    name = "libvta.so"
+
+    def compile_it(directory: Path) -> None:
+        (directory / "vta_config.h").write_text(header, encoding="utf-8")
+        folders = (f"-I{folder}" for folder in (directory, INCLUDE, _HERE))
+        process.run(
+            ["gcc", *_FLAGS, *folders, "-o", directory / name, *_SOURCES],
+            error=ToolchainError,
+            hint="the model of VTA needs a C compiler for this machine: apt install gcc libc6-dev",
+        )
+
+    texts = (path.read_text(encoding="utf-8") for path in (*_SOURCES, *_HEADERS))
+    key = content_key(header, *texts, " ".join(_FLAGS), platform.machine(), platform.libc_ver()[1])
+    return Cache("virtual").fetch(key, compile_it) / name

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The accelerator VTA for people: declare an operator, put its buffers on the chip, build it, run it.
+
+``docs/vta.md`` goes through it step by step; the words are those of TVM's own tutorials for VTA.
+"""
+
+from utvm.compiler.targets.vta.env import Env
+from utvm.runtime.vta.configuration import Configuration, load_configuration
+from utvm.virtual.vta.simulator import Simulator
+from utvm.vta.building import build, lower
+from utvm.vta.here import connect, program_fpga, simulator
+
+__all__ = [
+    "Configuration",
+    "Env",
+    "Simulator",
+    "build",
+    "connect",
+    "get_env",
+    "lower",
+    "program_fpga",
+    "simulator",
+]
+
+
+def get_env(config: str | None = None) -> Env:
+    """Return the VTA that operators are made for.
+
+    Args:
+        config: a ``vta_config.json``; by default what ``UTVM_VTA_CONFIG`` names, else the project's.
+
+    Raises:
+        ConfigError: it cannot be read, or describes no VTA that could be built; names the key and the rule.
+    """
+    return Env(load_configuration(config))
