@@ -12,6 +12,34 @@ The rooms, in the order a model passes through them:
 - :mod:`utvm.bench`: puts a board on the bench, physical or virtual.
 - :mod:`utvm.session`: runs a model on that board.
 - :mod:`utvm.hil`: suites, verdicts and reports.
+
+:func:`open` is the door for Python programs.
 """
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from utvm.choice import Wish
+    from utvm.session.open_board import OpenBoard
+
 __version__ = "0.1.0"
+
+
+def open(board: str, *, kind: "Wish" = "auto", serial: str = "", wait: float = 0.0) -> "OpenBoard":  # noqa: A001
+    """Open a board: for a ``with`` block, or until it is closed.
+
+    Args:
+        board: its name, or the path of its folder; settings behind a colon.
+        kind: ``physical`` insists on one that is plugged in, ``virtual`` on a software model; ``auto`` takes the
+            first where there is one.
+        serial: of the probe, where several are plugged in.
+        wait: seconds to wait in line for a physical board that somebody else uses.
+
+    Raises:
+        UtvmError: there is no such board, or none of it can be had.
+    """
+    # TVM and much else takes long to import, and most of utvm does without.
+    from utvm.bench import Asked
+    from utvm.session.open_board import OpenBoard
+
+    return OpenBoard(board, Asked(kind, serial, wait=wait))

@@ -12,8 +12,8 @@ import pytest
 from tests.cli.running import inv
 from utvm import boards
 from utvm.errors import ConfigError
-from utvm.hil.application import read_elf
 from utvm.paths import ROOT
+from utvm.session.application import read_elf
 
 _MAKEFILE = """\
 CFLAGS = -mcpu=cortex-m7 -mthumb -Os -g -ffreestanding -Wall -Wextra -Werror

@@ -10,7 +10,7 @@ Suites ask for these fixtures:
   board with a debug port, else over RPC.
 - ``serve``: a function that links libraries with the RPC server, puts them on the board, and returns it.
 - ``flash``: a function that programs an image of one's own, from ``firmware.elf(PATH)``, and returns it under the
-  debugger: :class:`utvm.hil.application.Application`.
+  debugger: :class:`utvm.session.application.Application`.
 - ``project_model``: each model of the project's ``utvm.yaml``, one after the other.
 - ``record_model``: a function that takes the runs of a model into the report.
 - ``record_statistics``: a function that takes what the board has counted into the report.
@@ -33,7 +33,6 @@ from utvm.compiler import Library
 from utvm.errors import ConfigError, ExitCode
 from utvm.firmware import Firmware, compile_for
 from utvm.hil import project
-from utvm.hil.application import Application, read_elf
 from utvm.hil.course import Course
 from utvm.hil.display import Display, standard_output
 from utvm.hil.figures import summarise
@@ -44,6 +43,7 @@ from utvm.logs import log_folder
 from utvm.paths import project as own_project
 from utvm.process import end_in_order_on_signals
 from utvm.session import RunResult, Session
+from utvm.session.application import Application, read_elf
 from utvm.session.keeper import Keeper
 from utvm.session.rpc_board import RpcBoard
 
@@ -152,7 +152,7 @@ class Images:
         return self._keeper.link(libraries)
 
     def elf(self, path: str | Path) -> Firmware:
-        """Return an image of somebody's own; raises as :func:`utvm.hil.application.read_elf`.
+        """Return an image of somebody's own; raises as :func:`utvm.session.application.read_elf`.
 
         Args:
             path: where it is, from the project's folder, or the current one where there is no project.
