@@ -3,6 +3,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -16,7 +17,9 @@ from hil_tests.programs import handwritten
 from tests.processes import gone
 from utvm import boards, firmware
 from utvm.bench import Bench, attach
+from utvm.boards import Emulator
 from utvm.errors import BoardError, ProbeError, TransportError
+from utvm.probe.qemu import Qemu
 from utvm.process import Service
 from utvm.session import HostDriven
 from utvm.session.transport import ChildProcess
@@ -24,7 +27,7 @@ from utvm.session.transport import ChildProcess
 _FOR_EVER = 100_000.0
 
 
-def _service(tmp_path: Path, code: str, *, restless: bool = False) -> Service:
+def _service(tmp_path: Path, code: str, *, restless: bool = False, stdin: str | None = None) -> Service:
     words = [sys.executable, "-u", "-c", f"import os, signal, time; {code}"]
     return Service(
         "helper",
@@ -33,11 +36,13 @@ def _service(tmp_path: Path, code: str, *, restless: bool = False) -> Service:
         health="ready",
         error=ProbeError,
         restless=restless,
+        stdin=stdin,
+        disturbed=stdin is not None,
         start_timeout=_FOR_EVER,
     )
 
 
-def _dies(needed: Service | Bench) -> str:
+def _dies(needed: Service | Bench | Qemu) -> str:
     """Wait until something has ended, and return what is said of that."""
     while True:
         try:
@@ -82,6 +87,54 @@ def test_a_restless_one_hangs_where_it_does_nothing_and_another_does_not(tmp_pat
     ):
         assert "it hung: it did nothing" in _dies(restless)
         calm.check()
+
+
+@pytest.mark.slow
+def test_one_that_rests_hangs_where_it_is_disturbed_and_does_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    reads = "print('ready'); [None for _ in open(0)]"
+    with (
+        _service(tmp_path, reads, stdin="") as well,
+        _service(tmp_path / "a", "print('ready'); time.sleep(1000)", stdin="") as hanging,
+        Qemu(_emulated(), log=tmp_path / "b" / "log") as waiting_for_its_debugger,
+    ):
+        assert "it hung: it did nothing" in _dies(hanging)
+        time.sleep(3)
+        well.check()
+        waiting_for_its_debugger.check()
+
+
+# Stops every thread of a process without a signal, as a deadlock would; and sees to their end.
+_TRACER = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+for task in os.listdir(f"/proc/{sys.argv[1]}/task"):
+    for request in (0x4206, 0x4207):  # PTRACE_SEIZE, PTRACE_INTERRUPT
+        assert libc.ptrace(request, int(task), None, None) == 0, os.strerror(ctypes.get_errno())
+print("stopped", flush=True)
+while True:
+    try:
+        os.waitpid(-1, 0x40000000)  # __WALL
+    except ChildProcessError:
+        break
+"""
+
+
+@pytest.mark.slow
+def test_a_qemu_that_is_locked_dead_is_noticed(tmp_path: Path) -> None:
+    with Qemu(_emulated(), log=tmp_path / "log") as qemu:
+        words = [sys.executable, "-c", _TRACER, str(qemu.pid)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as tracer:
+            assert tracer.stdout
+            assert tracer.stdout.readline() == "stopped\n"
+            assert "QEMU ended unexpectedly (it hung: it did nothing" in _dies(qemu)
+
+
+def _emulated() -> Emulator:
+    emulator = boards.load("mps2-an500").virtual.emulator
+    assert emulator
+    return emulator
 
 
 @pytest.mark.slow

@@ -327,6 +327,7 @@ class Service(_Owned):
         stdin: text handed to it on standard input.
         says: the branch of our log that gets its lines as well, whenever it is looked after; by default none.
         restless: it never rests, so that it hangs where it uses no processor time.
+        disturbed: it rests, but reads its standard input: an empty line each second shows whether it hangs.
 
     Raises:
         error: on entering, when the process ends or stays silent instead of becoming ready; with the log's
@@ -347,11 +348,13 @@ class Service(_Owned):
         stdin: str | None = None,
         says: str = "",
         restless: bool = False,
+        disturbed: bool = False,
     ) -> None:
         super().__init__(name, command, log, error, stop_timeout)
         self._says = logging.getLogger(says) if says else None
         self._lines_told = 0
         self._restless = restless
+        self._disturbed = disturbed
         self._watch: Watch | None = None
         self._health = re.compile(health)
         self._hint = hint
@@ -363,8 +366,9 @@ class Service(_Owned):
         self._start(subprocess.PIPE if self._stdin is not None else subprocess.DEVNULL)
         assert self._process
         try:
-            self._watch = Watch(self._process, restless=self._restless)
             self._hand_over_stdin()
+            disturb = self._disturb if self._disturbed else None
+            self._watch = Watch(self._process, restless=self._restless, disturb=disturb)
             self._wait_until_healthy()
         except BaseException:
             self.stop()
@@ -432,7 +436,15 @@ class Service(_Owned):
             return
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(self._stdin.encode())
-            self._process.stdin.close()
+            self._process.stdin.flush()
+            if not self._disturbed:
+                self._process.stdin.close()
+
+    def _disturb(self) -> None:
+        # It may have closed it, or just have ended.
+        assert self._process and self._process.stdin
+        with contextlib.suppress(OSError, ValueError):
+            os.write(self._process.stdin.fileno(), b"\n")
 
     def _wait_until_healthy(self) -> None:
         deadline = time.monotonic() + self._start_timeout

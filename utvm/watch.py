@@ -8,6 +8,7 @@ that hangs is seen by what the kernel says of it, however long its task may take
 import signal
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 _LOOK = (
@@ -25,15 +26,23 @@ class Watch:
 
     Args:
         restless: it never rests: OpenOCD looks at its target ten times a second, asked or not.
+        disturb: is called at each look, and what it does wakes the process, which so is restless.
 
     Attributes:
         found: why the process was ended, or an empty string.
     """
 
-    def __init__(self, process: "subprocess.Popen[bytes]", *, restless: bool = False) -> None:
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        *,
+        restless: bool = False,
+        disturb: Callable[[], None] | None = None,
+    ) -> None:
         self.found = ""
         self._process = process
-        self._restless = restless
+        self._restless = restless or disturb is not None
+        self._disturb = disturb or (lambda: None)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name=f"watch-{process.pid}", daemon=True)
         self._thread.start()
@@ -49,6 +58,7 @@ class Watch:
         while not self._over.wait(_LOOK) and self._process.returncode is None:
             stopped = stopped + 1 if _is_stopped(self._process.pid) else 0
             before, spent = spent, _processor_time(self._process.pid)
+            self._disturb()
             idle = idle + 1 if spent is not None and spent == before else 0
             if stopped >= _STOPPED_LOOKS:
                 self._end("it was stopped by a signal and did not go on")

@@ -12,8 +12,9 @@ import pytest
 
 from hil_tests.operator_cases import OPERATOR_CASES
 from utvm.compiler import bounded as door
-from utvm.compiler import build, compile_model
+from utvm.compiler import build, compile_model, load
 from utvm.compiler.bounded import bounded
+from utvm.compiler.read import onnx_file
 from utvm.errors import CompileError, DoesNotFitError
 
 
@@ -44,7 +45,7 @@ def test_a_fault_of_ours_comes_back_with_its_traceback() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
 def test_a_crash_is_one_error_that_names_the_model(number: signal.Signals) -> None:
-    with pytest.raises(CompileError, match=rf"^m\.onnx: TVM crashed while it had to try \({number.name}\)"):
+    with pytest.raises(CompileError, match=rf"^m\.onnx: what had to try crashed \({number.name}\)"):
         bounded("m.onnx", "try", lambda: os.kill(os.getpid(), number))
 
 
@@ -55,9 +56,18 @@ def test_a_crash_of_the_compiler_leaves_no_entry_and_the_next_one_compiles(
     model = OPERATOR_CASES[0].model()
     with monkeypatch.context() as patch:
         patch.setattr(build, "import_model", lambda _: os.abort())
-        with pytest.raises(CompileError, match=r"TVM crashed while it had to compile the model \(SIGABRT\)"):
+        with pytest.raises(CompileError, match=r"what had to compile the model crashed \(SIGABRT\)"):
             compile_model(model)
     assert compile_model(model).operators
+
+
+def test_a_crash_of_onnx_is_one_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(OPERATOR_CASES[0].model().content)
+    assert load(path).content == path.read_bytes()
+    monkeypatch.setattr(onnx_file, "check", lambda *_: os.abort())
+    with pytest.raises(CompileError, match=r"m\.onnx: what had to read the model crashed \(SIGABRT\)"):
+        load(path)
 
 
 def test_what_takes_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

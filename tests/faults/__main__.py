@@ -2,15 +2,21 @@
 """``python -m tests.faults run`` and ``python -m tests.faults page``."""
 
 import argparse
+import contextlib
 import datetime
+import json
 import os
 import secrets
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.faults import page
-from tests.faults.campaign import Campaign, Result, as_line, header
+from tests.faults.campaign import Campaign, Result, as_line, chosen, header
+from tests.faults.places import PLACES
 from tests.faults.surroundings import made
 from utvm.process import end_in_order_on_signals
 
@@ -19,7 +25,7 @@ _FINE = ("", "answer")
 
 
 def _told(result: Result) -> str:
-    where = f"{result.deed} at {result.moment}, {result.board}, {result.suite}"
+    where = f"{result.deed} at {result.moment}, {result.board}, {result.suite}, {result.place}"
     found = [
         *result.orphans,
         *result.stale_locks,
@@ -33,21 +39,49 @@ def _told(result: Result) -> str:
 
 def _run(arguments: argparse.Namespace) -> int:
     until = arguments.until and datetime.datetime.strptime(arguments.until, "%H:%M").time()
-    seed = arguments.seed if arguments.seed is not None else secrets.randbelow(10**6)
-    print(f"seed {seed}", flush=True)
-    numbers = iter(range(arguments.first, arguments.first + arguments.count))
+    said, first = _begun(arguments)
+    print(f"seed {said['seed']}", flush=True)
     red = 0
-    with tempfile.TemporaryDirectory(prefix="utvm-faults-") as folder, arguments.out.open("w") as out:
-        out.write(as_line(header(seed, arguments.every)))
-        with made(Path(folder)) as around:
-            for result in Campaign(around, seed, arguments.every).results(numbers):
-                out.write(as_line(result))
-                out.flush()
-                red += result.red
-                print(_told(result), flush=True)
-                if until and datetime.datetime.now().time() >= until:
-                    break
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="utvm-faults-"))
+        out = stack.enter_context(arguments.out.open("a"))
+        table = chosen(said["places"], said.get("boards", []))
+        around = stack.enter_context(
+            made(Path(folder), said["places"], usb=any(row.what == "usb" for row in table))
+        )
+        campaign = stack.enter_context(Campaign(around, said["seed"], said["every"], table))
+        for _ in range(said["busy"]):
+            stack.enter_context(_busy())
+        for result in campaign.results(range(first, arguments.first + arguments.count)):
+            out.write(as_line(result))
+            out.flush()
+            red += result.red
+            print(_told(result), flush=True)
+            if until and datetime.datetime.now().time() >= until:
+                break
     return 1 if red else 0
+
+
+def _begun(arguments: argparse.Namespace) -> tuple[Mapping[str, Any], int]:
+    """Begin a file of results, or go on with it: return what it was begun with, and the next number."""
+    if arguments.out.exists():
+        said, *results = map(json.loads, arguments.out.read_text(encoding="utf-8").splitlines())
+        return said, results[-1]["number"] + 1 if results else arguments.first
+    seed = arguments.seed if arguments.seed is not None else secrets.randbelow(10**6)
+    boards = arguments.boards.split(",") if arguments.boards else []
+    said = header(seed, arguments.every, arguments.places.split(","), boards, arguments.busy)
+    arguments.out.write_text(as_line(said), encoding="utf-8")
+    return said, arguments.first
+
+
+@contextlib.contextmanager
+def _busy() -> Iterator[None]:
+    """Keep a processor busy."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 def main() -> int:
@@ -59,8 +93,11 @@ def main() -> int:
     run.add_argument("--first", type=int, default=0, help="number of the first injection, to repeat one")
     run.add_argument("--seed", type=int, default=None, help="what injections are drawn from; default: any")
     run.add_argument("--every", type=int, default=1, help="how often to make a run that nobody strikes")
+    run.add_argument("--places", default="host", help=f"where to: some of {', '.join(PLACES)}")
+    run.add_argument("--boards", default="", help="which, with commas between; default: all in the table")
+    run.add_argument("--busy", type=int, default=0, help="how many processes keep the computer busy meanwhile")
     run.add_argument("--until", default="", help="HH:MM: begin no injection after that")
-    run.add_argument("--out", type=Path, required=True, help="file of results, a JSON object a line")
+    run.add_argument("--out", type=Path, required=True, help="file of results; goes on with one")
     run.set_defaults(do=_run)
     written = commands.add_parser("page", help="write docs/reliability.md")
     written.add_argument("results", type=Path, nargs="+")

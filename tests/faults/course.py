@@ -10,28 +10,28 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from tests.faults.prepared import Copy, Prepared, with_usual_signals
 from utvm.paths import ROOT
 
 _MARK = "UTVM_FAULTS_RUN"
 _COMPILER = re.compile(r"(.*-)?(gcc|cc1|as|ld|collect2)(-[\d.]+)?$")
-_QUICK = 0.02
+_QUICK, _SLOWER = 0.005, 0.02  # Seconds between looks: some processes are there for hundredths of one.
+_BRIEF = ("tool", "compiler")
+_GONE = 15.0  # Seconds that what has lost its parent may take to end, on whatever busy computer.
 
 
-def start_of_inv(suites: Path) -> str:
-    """Return the Python that ./inv begins with, with one line more: the campaign's suites instead of hil_tests."""
+def start_of_inv() -> str:
+    """Return the Python that ./inv begins with."""
     found = re.search(r"^start='(.*?)'$", (ROOT / "inv").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert found
-    begin, main, end = found[1].rpartition("from utvm.")
-    assert main
-    other = f"from pathlib import Path; from utvm.hil import suites; suites.DIRECTORY = Path({str(suites)!r})\n"
-    return f"{begin}{other}{main}{end}"
+    return found[1]
 
 
 def _below(pid: int) -> list[int]:
@@ -45,24 +45,27 @@ def _below(pid: int) -> list[int]:
     return found
 
 
-def _with_usual_signals() -> None:
-    """Let a run take the signals that a campaign in the background may have been told to ignore."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
+_Test = Callable[[Sequence[str], str], bool]
+_ROLES: Mapping[str, _Test] = {
+    "tool": lambda words, name: "--version" in " ".join(words) or name in ("git", "dpkg-query", "sh"),
+    "guard": lambda words, _: "utvm.environment.guard" in words,
+    "virtual board": lambda words, _: "utvm.virtual" in words,
+    "openocd": lambda _, name: name.startswith("openocd"),
+    "qemu": lambda _, name: name.startswith("qemu-system-arm"),
+    "compiler": lambda _, name: bool(_COMPILER.match(name)),
+    "machine": lambda _, name: name.startswith("qemu-system-x86"),
+    "program": lambda words, _: "/firmware/" in words[0],
+    "connection to the machine": lambda _, name: name in ("ssh", "rsync"),
+}
+INSIDE = "command inside"
+ROLES = (*_ROLES, INSIDE)
+"""What a process of a run can be, beside the command itself."""
 
 
 def role_of(process: psutil.Process) -> str:
-    """Say what a process below the command is; nothing of what is none that the table names."""
+    """Say what a process of a run is; nothing of what is none that the table names."""
     words, name = process.cmdline(), process.name()
-    roles = (
-        ("tool", "--version" in " ".join(words) or name in ("git", "dpkg-query", "sh")),
-        ("virtual board", "utvm.virtual" in words),
-        ("openocd", name.startswith("openocd")),
-        ("qemu", name.startswith("qemu-")),
-        ("compiler", bool(_COMPILER.match(name))),
-        ("program", bool(words) and "/firmware/" in words[0]),
-    )
-    return next((role for role, it_is in roles if it_is), "") if words else ""
+    return next((role for role, it_is in _ROLES.items() if it_is(words, name)), "") if words else ""
 
 
 @dataclass(frozen=True)
@@ -80,34 +83,47 @@ class Course:
     """A run; at the end of its ``with`` block nothing of it is left.
 
     Args:
-        environment: variables that it has beside ours.
+        words: of ``hil``.
         reports: where its report goes.
+        environment: variables that it has beside ours.
+        prepared: what it is begun by; by default it begins as everything does.
+        inside: returns those of its processes that are not below it.
     """
 
     def __init__(
-        self, board: Sequence[str], suite: str, suites: Path, reports: Path, environment: Mapping[str, str]
+        self,
+        words: Sequence[str],
+        reports: Path,
+        environment: Mapping[str, str],
+        prepared: Prepared | None = None,
+        inside: Callable[[], Sequence[int]] = list,
     ) -> None:
+        self._inside = inside
         self.reports = reports
         self._name = f"{os.getpid()}-{time.monotonic_ns()}"
         self._before = self._last_report()
         self._started = time.monotonic()
         self._pieces: list[bytes] = []
-        self.process = psutil.Popen(
-            [
-                *(sys.executable, "-S", "-c", start_of_inv(suites), "hil", "--suite", suite),
-                *board,
-                *("--report-dir", str(reports)),
-            ],
-            env={**os.environ, **environment, _MARK: self._name, "COLUMNS": "200"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            # As from a terminal: Ctrl-C of whoever runs the campaign is not the run's.
-            start_new_session=True,
-            preexec_fn=_with_usual_signals,
-        )
+        environment = {**os.environ, **environment, _MARK: self._name, "COLUMNS": "200"}
+        start, words = start_of_inv(), ("hil", *words, "--report-dir", str(reports))
         # A pipe, and drained: what is printed may neither fail for want of room nor wait for a reader.
-        self._reader = threading.Thread(target=self._drain, daemon=True)
+        reading, writing = os.pipe()
+        self.process: psutil.Popen | Copy
+        if prepared:
+            self.process = prepared.begin(start, words, environment, writing)
+        else:
+            self.process = psutil.Popen(
+                [sys.executable, "-S", "-c", start, *words],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                # As from a terminal: Ctrl-C of whoever runs the campaign is not the run's.
+                start_new_session=True,
+                preexec_fn=with_usual_signals,
+            )
+        os.close(writing)
+        self._reader = threading.Thread(target=self._drain, args=(reading,), daemon=True)
         self._reader.start()
 
     def __enter__(self) -> "Course":
@@ -139,10 +155,12 @@ class Course:
     def roles(self) -> Mapping[str, list[psutil.Process]]:
         """Return all processes that have a role now."""
         found: dict[str, list[psutil.Process]] = {}
-        for pid in _below(self.process.pid):
+        inside = self._inside()
+        for pid in (*_below(self.process.pid), *inside):
             with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
                 process = psutil.Process(pid)
-                found.setdefault(role_of(process), []).append(process)
+                role = role_of(process) or (INSIDE if pid in inside and "hil" in process.cmdline() else "")
+                found.setdefault(role, []).append(process)
         return found
 
     def wait_for(self, role: str) -> list[psutil.Process]:
@@ -150,7 +168,7 @@ class Course:
         while self.running:
             if found := self.find(role):
                 return found
-            time.sleep(_QUICK)
+            time.sleep(_QUICK if role in _BRIEF else _SLOWER)
         return []
 
     def sleep(self, seconds: float) -> None:
@@ -171,10 +189,10 @@ class Course:
 
     def _orphans(self) -> list[str]:
         """Return what is still alive of it; the kernel takes a moment to end who has lost its parent."""
-        for _ in range(100):
-            alive = self._marked()
-            if not alive:
-                return []
+        deadline = time.monotonic() + _GONE
+        while alive := self._marked():
+            if time.monotonic() > deadline:
+                break
             time.sleep(0.05)
         told = []
         for process in alive:
@@ -194,9 +212,10 @@ class Course:
                         found.append(process)
         return found
 
-    def _drain(self) -> None:
-        while piece := self.process.stdout.read1():
+    def _drain(self, pipe: int) -> None:
+        while piece := os.read(pipe, 1 << 16):
             self._pieces.append(piece)
+        os.close(pipe)
 
     def _last_report(self) -> str:
         latest = self.reports / "latest"

@@ -14,9 +14,11 @@ from pathlib import Path
 import psutil
 
 from tests.faults.course import Course, number_of
+from tests.faults.places import Place
 from tests.faults.surroundings import Surroundings
 
 _HOUR = 3600
+_QUICK = 0.01  # Seconds.
 
 
 @dataclass
@@ -61,16 +63,22 @@ class Strike:
 
     def connection(self) -> None:
         """Cut one of the connections that the command or OpenOCD has to what it drives."""
-        ports = set()
-        for process in (*self.course.find("command"), *self.course.find("openocd")):
-            with contextlib.suppress(psutil.Error):
-                established = process.net_connections("tcp")
-                ports |= {(one.laddr.port, one.raddr.port) for one in established if one.status == "ESTABLISHED"}
+        ports: set[tuple[int, int]] = set()
+        while self.course.running and not (ports := self._ports()):
+            time.sleep(_QUICK)
         if ports:
             near, far = self.chance.choice(sorted(ports))
             which = ("sport", "=", str(near), "dport", "=", str(far))
             done = subprocess.run(["ss", "-K", *which], capture_output=True, text=True, check=True)
             self.landed = "ESTAB" in done.stdout
+
+    def _ports(self) -> set[tuple[int, int]]:
+        ports = set()
+        for process in (*self.course.find("command"), *self.course.find("openocd")):
+            with contextlib.suppress(psutil.Error):
+                established = process.net_connections("tcp")
+                ports |= {(one.laddr.port, one.raddr.port) for one in established if one.status == "ESTABLISHED"}
+        return ports
 
     def run(self, deed: str) -> None:
         """Change what is around the run."""
@@ -93,6 +101,10 @@ class Strike:
         if deed == "replug":
             time.sleep(self.chance.uniform(0, 0.5))
             self.around.plug_in()
+
+    def place(self, there: Place, deed: str) -> None:
+        """Do something in the place where the run is."""
+        self.landed = self.course.running and there.do(deed)
 
     def _limit(self, which: int, most: int) -> None:
         resource.prlimit(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from tests.faults.places import PLACES, Place
 from tests.probe import fake_usb
 from utvm import boards
 from utvm.lock import shared_directory
@@ -32,6 +33,7 @@ class Surroundings:
         self._bus, self._clock = folder / "usb", folder / "clock"
         self._serial = f"FAULTS-{os.getpid()}"
         self._address = 5
+        self._places: dict[str, Place] = {}
 
     def prepare(self) -> None:
         """Make the folders, the suites in the form that pytest finds, and the clock."""
@@ -46,6 +48,23 @@ class Surroundings:
         self.jump(0)
         # Ours alone, and gone with us: see __main__.
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_SMALL}", "tmpfs", self.small], check=True)
+
+    @contextlib.contextmanager
+    def places(self, names: Sequence[str]) -> Iterator[None]:
+        """Have these places to run in."""
+        with contextlib.ExitStack() as stack:
+            for name in names:
+                self._places[name] = stack.enter_context(PLACES[name](self.folder))
+            yield
+
+    def place(self, name: str) -> Place:
+        return self._places[name]
+
+    def mended(self) -> None:
+        """Be again what it was before something was struck."""
+        self.empty()
+        self.jump(0)
+        self.plug_in()
 
     def environment(self, cache: Path) -> Mapping[str, str]:
         return {"XDG_CACHE_HOME": str(cache), "XDG_STATE_HOME": str(self.state), "UTVM_BOARD_PATH": ""}
@@ -62,17 +81,15 @@ class Surroundings:
     # --- The small disk.
     def fill(self) -> None:
         """Leave no byte on the small disk."""
-        with (self.small / "filler").open("wb") as file, contextlib.suppress(OSError):
-            while True:
-                file.write(bytes(1 << 20))
-        with (self.small / "filler.rest").open("wb", buffering=0) as file, contextlib.suppress(OSError):
-            while True:
-                file.write(bytes(512))
+        with (self.small / "filler").open("wb", buffering=0) as file:
+            for size in (1 << 20, 512):
+                with contextlib.suppress(OSError):
+                    while True:
+                        file.write(bytes(size))
 
     def empty(self) -> None:
         """Make room again."""
-        for name in ("filler", "filler.rest"):
-            (self.small / name).unlink(missing_ok=True)
+        (self.small / "filler").unlink(missing_ok=True)
 
     # --- A probe on a bus that is a folder; what it drives is our software model, which outlives the runs.
     @contextlib.contextmanager
@@ -97,6 +114,7 @@ class Surroundings:
 
     def plug_in(self) -> None:
         self._address = self._address % 100 + 1
+        self.unplug()
         fake_usb.plug_in(self._bus, "1", self._serial, maker=MAKER, address=self._address)
 
     def unplug(self) -> None:
@@ -110,12 +128,16 @@ class Surroundings:
 
 
 @contextlib.contextmanager
-def made(folder: Path) -> Iterator[Surroundings]:
-    """Have surroundings for the length of a ``with`` block."""
+def made(folder: Path, places: Sequence[str], usb: bool) -> Iterator[Surroundings]:
+    """Have surroundings for the length of a ``with`` block.
+
+    Args:
+        usb: with a probe that can be pulled out.
+    """
     around = Surroundings(folder)
     around.prepare()
     try:
-        with around.chip():
+        with around.places(places), around.chip() if usb else contextlib.nullcontext():
             yield around
     finally:
         for lock in around.locks():

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.environment import own_engine
+from tests.environment.machine import real
 from tests.faults import page
 from tests.faults.campaign import drawn
 from tests.faults.course import Left
@@ -18,8 +20,8 @@ from tests.faults.table import endings, rows
 from tests.processes import may_make_mounts
 from utvm.paths import ROOT
 
-# One that draws six kinds on three boards, none of which waits for a hanging process.
-_SAMPLE_SEED = 176
+# One that draws several kinds, none of which waits for a hanging process.
+_SAMPLE_SEED = 2506
 _PASSED = "PASSED on a PROCESS host: 4 passed; exit code 0"
 _NO_VERDICT = "NO VERDICT (infrastructure) on a PROCESS host: 4 skipped; exit code 3"
 
@@ -86,14 +88,36 @@ def _campaign(out: Path, *words: str) -> Sequence[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not may_make_mounts(), reason="needs the right to make mounts, for a disk that fills")
-def test_a_sample_has_no_red_row(tmp_path: Path) -> None:
-    words = ("--count", "6", "--every", "3", "--seed", str(_SAMPLE_SEED))
-    assert len(_campaign(tmp_path / "results.jsonl", *words)) == 6
+def test_a_sample_has_no_red_row_and_can_be_gone_on_with(tmp_path: Path) -> None:
+    words = ("--boards", "host", "--every", "4", "--seed", str(_SAMPLE_SEED))
+    out = tmp_path / "results.jsonl"
+    first = _campaign(out, *words, "--count", "2")
+    assert [result["number"] for result in first] == [0, 1]
+    results = _campaign(out, *words, "--count", "8")
+    assert [result["number"] for result in results] == list(range(8))
+    assert results[:2] == first
+    assert sum(result["landed"] for result in results) >= 4
 
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not may_make_mounts(), reason="needs the right to make mounts, for a disk that fills")
 def test_a_thousand_have_no_red_row(tmp_path: Path) -> None:
-    results = _campaign(tmp_path / "results.jsonl", "--count", "1000")
+    results = _campaign(tmp_path / "results.jsonl", "--count", "1000", "--every", "10")
     assert len(results) == 1000
-    assert {result["kind"] for result in results} == {row.name for row in rows()}
+    assert {result["kind"] for result in results} == {row.name for row in rows() if row.place == "host"}
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not may_make_mounts(), reason="needs the right to make mounts, for a disk that fills")
+@pytest.mark.skipif(bool(own_engine.missing()), reason="no engine can be started here")
+def test_a_hundred_in_containers_have_no_red_row(tmp_path: Path) -> None:
+    results = _campaign(tmp_path / "results.jsonl", "--count", "100", "--every", "10", "--places", "docker")
+    assert len(results) == 100
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not may_make_mounts(), reason="needs the right to make mounts, for a disk that fills")
+@pytest.mark.skipif(bool(real.missing()), reason="there can be no machine here")
+def test_fifty_in_the_machine_have_no_red_row(tmp_path: Path) -> None:
+    results = _campaign(tmp_path / "results.jsonl", "--count", "50", "--every", "10", "--places", "vm")
+    assert len(results) == 50

@@ -20,6 +20,12 @@ from utvm.hil import found
 
 _ROOT = Path(__file__).parents[2]
 _RUN = "import sys; from utvm import hil; from utvm.choice import *; sys.exit(hil.run({}))"
+# No folder can be opened once pytest looks for the suites.
+_WITHOUT_FILES = (
+    "import pytest, resource; from utvm.hil import plugin\n"
+    "def scarce(): resource.setrlimit(resource.RLIMIT_NOFILE, (3, 4096))\n"
+    "plugin.pytest_collection = pytest.hookimpl(trylast=True)(lambda: scarce())\n"
+)
 _INTERRUPTED = (
     "import contextlib, signal; from utvm.process import end_in_order_on_signals\n"
     "end_in_order_on_signals()\n"
@@ -87,11 +93,16 @@ def test_a_suite_that_does_not_exist_is_refused_with_the_names_of_those_that_do(
     assert "flash" in caught.value.hint
 
 
-def test_wrong_use_ends_with_exit_code_2_and_one_message() -> None:
-    done = _run("BoardChoice('no-such-board', 'virtual')")
-    assert done.returncode == 2
-    assert "no-such-board" in done.stderr
-    assert "Traceback" not in done.stderr + done.stdout
+def test_a_board_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no-such-board"):
+        hil.run(BoardChoice("no-such-board", "virtual"))
+
+
+def test_a_run_that_cannot_read_its_suites_is_no_wrong_use(tmp_path: Path) -> None:
+    arguments = f"BoardChoice('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=SuiteChoice('health')"
+    done = _run(arguments, before=_WITHOUT_FILES)
+    assert done.returncode != 2, done.stdout + done.stderr
+    assert "ProvisionError: a run cannot begin" in done.stderr
 
 
 def test_a_program_that_was_interrupted_earlier_can_run_suites(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Work on a stranger's model, in a process of its own: bounded in time and memory, and ended with its children.
 
-TVM is C++ that believes much of what it is given: what crashes it must not take the command with it. The process
-is a fork of this one, so that TVM is imported once and not for each model.
+TVM and ONNX are C++ that believes much of what it is given: what crashes them must not take the command with it.
+The process is a fork of this one, so that they are imported once and not for each model.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def bounded(origin: str, doing: str, work: Callable[[], _ResultT]) -> _ResultT:
 
     Args:
         origin: what messages call the model.
-        doing: what is being done, as in "TVM crashed while it had to {doing}".
+        doing: what is being done, as in "what had to {doing} crashed".
 
     Raises:
         CompileError: it takes too long, or the process was ended by a signal, as one that crashes is.
@@ -94,8 +94,8 @@ def _ended(origin: str, doing: str, code: int) -> CompileError:
     if code < 0:
         how = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     return CompileError(
-        f"{origin}: TVM crashed while it had to {doing} ({how})",
-        f"the model is damaged, needs more than {MORE_BYTES >> 30} GiB, or meets a fault of TVM",
+        f"{origin}: what had to {doing} crashed ({how})",
+        f"the model is damaged, needs more than {MORE_BYTES >> 30} GiB, or meets a fault of TVM or ONNX",
     )
 
 

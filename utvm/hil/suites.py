@@ -15,9 +15,19 @@ from utvm.process import interrupted
 
 
 class _Ending:
-    """A pytest plugin object that keeps the run's own exit code: pytest has other meanings for some numbers."""
+    """A pytest plugin object that keeps the run's own exit code: pytest has other meanings for some numbers.
+
+    Attributes:
+        accepted: whether what the run was asked for was right, and pytest looks for the suites.
+    """
 
     exit_code: ExitCode | None = None
+    accepted = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """Note that nothing was wrong until here."""
+        self.accepted = True
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
         """Ask for it before pytest forgets."""
@@ -79,4 +89,9 @@ def run(
     # was imported.
     if ended == pytest.ExitCode.INTERRUPTED or interrupted():
         raise KeyboardInterrupt
-    return ExitCode.USAGE if ended == pytest.ExitCode.USAGE_ERROR else ExitCode.INFRASTRUCTURE
+    if ended != pytest.ExitCode.USAGE_ERROR:
+        return ExitCode.INFRASTRUCTURE
+    if ending.accepted and not suites.expressions and "::" not in suites.suite:
+        # What the run was asked for has been found here, and nothing else.
+        raise ProvisionError("a run cannot begin: pytest cannot read the suites", "may so many files be open?")
+    return ExitCode.USAGE

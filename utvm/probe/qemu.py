@@ -46,6 +46,8 @@ class Qemu:
             error=ProbeError,
             hint=self.advice,
             stdin=_QUESTIONS,
+            # Its processor may be halted; and to an empty line between questions it says nothing.
+            disturbed=True,
         )
 
     def __enter__(self) -> "Qemu":

@@ -7,6 +7,7 @@ may unpickle. They are read only if their user says so and they are called what 
 
 from pathlib import Path
 
+from utvm.compiler.bounded import bounded
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
 from utvm.compiler.read import onnx_file, relax_file, tflite_file, torch_file
@@ -44,8 +45,8 @@ def load(path: Path, *, run_python: bool = False) -> Model:
     if path.suffix == ".py":
         _check_asked(path, ".py", run_python, "a Python program")
         return relax_file.from_python(path, name, origin)
-    # Last, as an ONNX file has no mark of its own.
-    return onnx_file.from_onnx(content, name, origin, path.parent)
+    # Last, as an ONNX file has no mark of its own. What reads and checks it is C++.
+    return bounded(origin, "read the model", lambda: onnx_file.from_onnx(content, name, origin, path.parent))
 
 
 def _check_asked(path: Path, suffix: str, run_python: bool, what: str) -> None:
