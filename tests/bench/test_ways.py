@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of ways: a further one, in one file, is found by every command with nothing else changed."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import yaml
 
 from models.digits import quantize
 from tests.cli.running import inv
+from tests.session.served import served
 from utvm import boards
 from utvm.bench import choose, serving, table
 from utvm.bench.way import Asked
@@ -29,14 +31,20 @@ def _on_shelf(folder: Path, **shelf: object) -> Path:
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Inv:
-    """Runs a command where a package with the way is installed; returns what it said."""
+def packages(tmp_path: Path) -> Path:
+    """A folder of packages in which one has the way."""
     packages = tmp_path / "packages"
     described = packages / "shelf-1.dist-info"
     described.mkdir(parents=True)
     shutil.copy(Path(__file__).with_name("shelf.py"), packages / "utvm_shelf.py")
     (described / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf\nVersion: 1\n")
     (described / "entry_points.txt").write_text("[utvm.ways]\nshelf = utvm_shelf:WAY\n")
+    return packages
+
+
+@pytest.fixture
+def installed(packages: Path) -> Inv:
+    """Runs a command where a package with the way is installed; returns what it said."""
 
     def run(*words: object, code: int = 0) -> str:
         done = inv(*map(str, words), PYTHONPATH=str(packages))
@@ -92,3 +100,17 @@ def test_a_further_way_drives_suites_and_models(installed: Inv, tmp_path: Path) 
     assert "SHELF-3" in installed(
         "nightly", f"--config={boards_of_the_night}", f"--report-dir={tmp_path / 'nights'}"
     )
+
+
+@pytest.mark.slow
+def test_a_further_way_is_served_to_tvm_s_own_client(
+    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tvm import rpc
+
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    with served(tmp_path, "--board", str(_on_shelf(tmp_path / "good"))) as server:
+        assert "VIRTUAL board on shelf 3" in server.said()
+        session = rpc.connect(server.address, server.port)
+        assert json.loads(session.get_function("utvm.stats")())
+        session.get_function("CloseRPCConnection")()

@@ -4,15 +4,11 @@
 The board is the process that stands in for one: the same runtime, no emulator.
 """
 
-import contextlib
 import json
-import re
-import signal
 import struct
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,42 +16,12 @@ import psutil
 import pytest
 
 from tests.session.raw_client import RawClient, opening
+from tests.session.served import MODEL, Served, served
 from utvm.compiler import Library, compile_model, load
 from utvm.compiler.host import reference
 from utvm.paths import ROOT
 
 pytestmark = pytest.mark.slow
-
-MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
-_START = 240.0
-
-
-class Served:
-    """A running ``board.serve``."""
-
-    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
-        self.process = process
-        self.log = log
-        deadline = time.monotonic() + _START
-        while not (found := re.search(r"serving on ([\d.]+):(\d+), (?:key (\w+)|any client);", self.said())):
-            assert process.poll() is None and time.monotonic() < deadline, self.said()
-            time.sleep(0.1)
-        self.address, self.port, self.key = found[1], int(found[2]), found[3] or ""
-
-    def said(self) -> str:
-        return self.log.read_text()
-
-
-@contextlib.contextmanager
-def served(folder: Path, *options: str) -> Iterator[Served]:
-    log = folder / "serve.log"
-    command = [ROOT / "inv", "board.serve", "--port", "0", "--model", MODEL, *options]
-    with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output, text=True) as process:
-        try:
-            yield Served(process, log)
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(60)
 
 
 @pytest.fixture(scope="module")
