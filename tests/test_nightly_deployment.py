@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What starts the nightly run by itself: the GitHub workflow and the systemd units, each by its own linter."""
+"""What GitHub and systemd start by themselves, and GitHub's forms: each is held against its own linter."""
 
 import re
 import shutil
@@ -31,10 +31,19 @@ def _lint(linter: str, workflow: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
+@pytest.mark.parametrize("workflow", sorted(_WORKFLOW.parent.iterdir()), ids=lambda path: str(path.stem))
 @pytest.mark.parametrize("linter", _LINTERS)
-def test_the_workflows_linters_find_nothing(linter: str) -> None:
-    done = _lint(linter, _WORKFLOW)
+def test_the_workflows_linters_find_nothing(linter: str, workflow: Path) -> None:
+    done = _lint(linter, workflow)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_github_takes_the_forms_for_issues() -> None:
+    program = Path(sys.executable).with_name("check-jsonschema")
+    forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yaml"))
+    command = [program, "--builtin-schema=vendor.github-issue-forms", *forms]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert forms and done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,13 @@ def test_each_word_is_where_the_page_says() -> None:
     ] == []
 
 
+def test_the_walks_through_the_house_go_past_what_is_there() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    places = set(re.findall(r"`(utvm/[\w./]+)`", page))
+    assert len(places) > 40
+    assert [place for place in sorted(places) if not (ROOT / place).exists()] == []
+
+
 def test_no_word_is_the_name_of_two_classes() -> None:
     page = (ROOT / "docs" / "words.md").read_text()
     words = {
