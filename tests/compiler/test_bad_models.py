@@ -10,8 +10,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tvm import relax
 
-from utvm.compiler import compile_model, from_onnx, load
+from utvm.compiler import compile_model, from_onnx, from_relax, load
 from utvm.errors import CompileError, ConfigError, UtvmError
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits" / "digits.onnx"
@@ -118,23 +119,37 @@ def test_every_unsupported_operator_is_named_with_its_node() -> None:
 
 
 def test_operator_that_tvm_reads_but_has_no_code_for() -> None:
-    proto = model(
-        [node("CumSum", ["x", "axis"], ["y"])],
-        [value("x", [3, 4])],
-        [value("y", [3, 4])],
-        [numpy_helper.from_array(np.array(1), "axis")],
-    )
-    assert refusal(proto).startswith("ONNX model bad: operators without an implementation in C: cumsum")
+    builder = relax.BlockBuilder()
+    row = relax.Var("x", relax.TensorType((3, 4), "float32"))
+    with builder.function("main", [row]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.sort(row))
+        builder.emit_func_output(result)
+    with pytest.raises(CompileError, match="operators without an implementation in C: sort"):
+        compile_model(from_relax(builder.get(), "bad"))
 
 
-def test_operator_that_needs_tvm_s_runtime() -> None:
+def test_all_reasons_are_named_at_once() -> None:
     proto = model(
-        [node("TopK", ["x", "k"], ["v", "y"])],
-        [value("x", [3, 4])],
-        [value("v", [3, 2]), value("y", [3, 2], TensorProto.INT64)],
-        [numpy_helper.from_array(np.array([2]), "k")],
+        [
+            node("Dropout", ["x", "", "training"], ["a"]),
+            node("NonZero", ["a"], ["places"]),
+            node("RoiAlign", ["x", "regions", "numbers"], ["b"], mode="max"),
+            node("StringSplit", ["b"], ["y"]),
+        ],
+        [value("x", [1, 1, 4, 4]), value("regions", [1, 4]), value("numbers", [1], TensorProto.INT64)],
+        [value("y", [1, 1, 1, 1])],
+        [numpy_helper.from_array(np.array(True), "training")],
     )
-    assert "operators without an implementation in C: topk" in refusal(proto)
+    proto.graph.node[3].domain, proto.graph.node[3].op_type = "acme", "Sinkhole"
+    text = refusal(proto)
+    for reason in (
+        "Sinkhole (at the_y)",
+        "Dropout (at the_a): training mode, which is random, is not supported",
+        "NonZero (at the_places): it gives as many places as there are elements other than zero",
+        "RoiAlign (at the_b): the mode max is not supported",
+    ):
+        assert reason in text
 
 
 def test_operator_whose_result_has_no_fixed_size() -> None:

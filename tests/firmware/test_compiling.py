@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from hil_tests.int8_cases import INT8_CASES
 from hil_tests.operator_cases import OPERATOR_CASES
 from utvm import boards
-from utvm.compiler import Model, Target, from_onnx, from_tflite
+from utvm.compiler import Model, Target, from_onnx, from_relax, from_tflite
 from utvm.compiler.build import build_library
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.weights import least_bytes
@@ -55,14 +55,23 @@ def constant(name: str, array: Array) -> onnx.NodeProto:
     return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array))
 
 
-def uncompilable(seed: int) -> bytes:
+def uncompilable(seed: int) -> Model:
     """Return a model that is too large for 1 MiB, and that compiling would refuse for another reason."""
-    axis = constant("axis", np.array(1))
-    return products([random(seed), random(seed + 1)], axis, helper.make_node("CumSum", ["x2", "axis"], ["y"]))
+    from tvm import relax  # takes a second, and most cases do without
+
+    builder = relax.BlockBuilder()
+    row = relax.Var("x", relax.TensorType((1, _WIDTH), "float32"))
+    with builder.function("main", [row]):
+        with builder.dataflow():
+            product = builder.emit(relax.op.matmul(row, relax.const(random(seed))))
+            product = builder.emit(relax.op.matmul(product, relax.const(random(seed + 1))))
+            result = builder.emit_output(relax.op.sort(product))
+        builder.emit_func_output(result)
+    return from_relax(builder.get(), "large")
 
 
 def test_weights_that_cannot_fit_are_refused_before_anything_is_compiled() -> None:
-    model = from_onnx(uncompilable(1), "large")
+    model = uncompilable(1)
     with pytest.raises(DoesNotFitError, match=SAID) as caught:
         compile_for(boards.load("stm32f746"), model)
     assert "large" in caught.value.message
@@ -73,7 +82,7 @@ def test_weights_that_cannot_fit_are_refused_before_anything_is_compiled() -> No
 
 @pytest.mark.slow
 def test_a_command_says_so_with_exit_code_2(tmp_path: Path) -> None:
-    (tmp_path / "large.onnx").write_bytes(uncompilable(1))
+    (tmp_path / "large.json").write_bytes(uncompilable(1).content)
     done = subprocess.run(
         [
             sys.executable,
@@ -83,7 +92,7 @@ def test_a_command_says_so_with_exit_code_2(tmp_path: Path) -> None:
             "--board",
             "stm32f746",
             "--model",
-            tmp_path / "large.onnx",
+            tmp_path / "large.json",
         ],
         cwd=ROOT,
         capture_output=True,

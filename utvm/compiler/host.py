@@ -11,7 +11,7 @@ from tvm import relax
 
 from utvm.compiler.frontend import import_model
 from utvm.compiler.model import Model
-from utvm.compiler.schedule.arg_reduce import legalizations
+from utvm.compiler.schedule.legalizations import legalizations
 from utvm.compiler.tvm_errors import tvm_errors
 
 Arrays = list[npt.NDArray[Any]]

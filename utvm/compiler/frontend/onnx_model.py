@@ -1,34 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
 """From an ONNX model to a Relax module: TVM's importer, with quantised operators of our own."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
+from onnx import helper
+from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
 
 from utvm.compiler.frontend.imported import Imported
-from utvm.compiler.frontend.onnx_quantised import CONVERTERS
+from utvm.compiler.frontend.onnx_quantised import CONVERTERS as QUANTISED
+from utvm.compiler.frontend.onnx_scans import SCANS
+from utvm.compiler.frontend.rewrite import NOT_SUPPORTED, OPSET_ATTRIBUTE, Rewritten, place, rewritten
 from utvm.compiler.model import Model
-from utvm.compiler.read.onnx_validate import unsupported_operators
-from utvm.errors import CompileError
+from utvm.compiler.tvm_types import dtype_of, shape_of
+from utvm.errors import CompileError, UtvmError
+
+_LOG = logging.getLogger("utvm.compiler")
+
+CONVERTERS = {**QUANTISED, **SCANS}
+"""Operators that are converted in our own way."""
 
 
 def import_onnx(model: Model) -> Imported:
     """Turn an ONNX model into a Relax module.
 
     Raises:
-        CompileError: an operator is not supported, or used in a way that is not.
+        CompileError: operators are not supported, or used in a way that is not; all of them are named.
     """
     proto = onnx.load_from_string(model.content)
-    unsupported = unsupported_operators(proto, {*_get_convert_map(), *CONVERTERS})
-    if unsupported:
-        raise CompileError(
-            f"{model.origin}: operators that are not supported: {', '.join(unsupported)}",
-            "replace them in the model by supported operators",
-        )
+    read = rewritten(proto, {*_get_convert_map(), *CONVERTERS})
+    _refuse(model.origin, read.reasons)
     opset = next(item.version for item in proto.opset_import if item.domain in ("", "ai.onnx"))
-    module = _Importer({}, "float32").from_onnx(proto.graph, opset)
+    importer = _Importer(read)
+    module = importer.from_onnx(read.model.graph, opset)
+    _refuse(model.origin, importer.reasons)
     stored = {item.name for item in proto.graph.initializer}
     return Imported(
         module,
@@ -37,13 +45,106 @@ def import_onnx(model: Model) -> Imported:
     )
 
 
+def _refuse(origin: str, reasons: Sequence[str]) -> None:
+    """Raise an error that names all reasons, if there are any."""
+    if not reasons:
+        return
+    unknown = [reason.removesuffix(f": {NOT_SUPPORTED}") for reason in reasons if reason.endswith(NOT_SUPPORTED)]
+    others = [reason for reason in reasons if not reason.endswith(NOT_SUPPORTED)]
+    texts = [f"operators that are not supported: {', '.join(unknown)}"] if unknown else []
+    raise CompileError(
+        f"{origin}: {'; '.join([*texts, *others])}",
+        "replace them in the model by supported operators; docs/compiler.md says what is supported",
+    )
+
+
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
-    """Imports one graph. The base class calls methods by the names they have here."""
+    """Imports one graph. The base class calls methods by the names they have here.
+
+    Attributes:
+        reasons: why nodes could not be read; what is made of the others is of no use then.
+    """
+
+    def __init__(self, read: Rewritten) -> None:
+        super().__init__({}, "float32")
+        self.reasons: list[str] = []
+        self._types = read.types
+        self._following = iter(read.model.graph.node)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Do nothing: it is known already."""
 
     def _convert_operator(self, op_name: str, inputs: Sequence[Any], attrs: dict[str, Any], opset: int) -> Any:
-        if op_name in CONVERTERS:
-            return self.bb.normalize(CONVERTERS[op_name](self.bb, inputs, attrs))
-        return super()._convert_operator(op_name, inputs, attrs, opset)
+        node = next(self._following)  # The base class goes through them in this order.
+        opset = attrs.pop(OPSET_ATTRIBUTE, opset)
+        try:
+            if op_name in CONVERTERS:
+                result = self.bb.normalize(CONVERTERS[op_name](self.bb, inputs, attrs))
+            else:
+                result = super()._convert_operator(op_name, inputs, attrs, opset)
+        except UtvmError as error:
+            self.reasons.append(f"{place(node)}: {error.message}")
+        except Exception as error:  # TVM raises nearly every built-in kind, and its own
+            _LOG.debug("%s: %r", place(node), error)
+            self.reasons.append(f"{place(node)}: {_use(node, inputs)} is not supported")
+        else:
+            wrong = _difference(node, result, self._types)
+            if not wrong:
+                return result
+            self.reasons.append(f"{place(node)}: {wrong}")
+        return self._stand_in(node)
+
+    def _stand_in(self, node: onnx.NodeProto) -> Any:
+        """Return zeros in place of what a node gives, so that the nodes behind it are looked at, too."""
+        results = []
+        for name in node.output:
+            kind = self._types.get(name)
+            if kind is None or not all(extent.HasField("dim_value") for extent in kind.tensor_type.shape.dim):
+                raise CompileError("; ".join(self.reasons))
+            dtype = str(helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type))
+            shape = [extent.dim_value for extent in kind.tensor_type.shape.dim]
+            results.append(self.bb.normalize(relax.op.zeros(shape, dtype)))
+        return results[0] if len(results) == 1 else relax.Tuple(results)
+
+
+def _use(node: onnx.NodeProto, inputs: Sequence[Any]) -> str:
+    """Describe how a node uses its operator."""
+    kinds = [_kind(each) for each in inputs]
+    settings = [f"{each.name}={_short(each)}" for each in node.attribute if each.name != OPSET_ATTRIBUTE]
+    return f"{node.op_type}({', '.join([*kinds, *settings])})"
+
+
+def _kind(value: Any) -> str:
+    dtype = dtype_of(getattr(value, "ty", None))
+    if not dtype or value.ty.shape is None:
+        return "nothing" if value is None else "a shape"
+    return f"{dtype}{list(shape_of(value.ty))}"
+
+
+def _short(attribute: onnx.AttributeProto) -> str:
+    value = helper.get_attribute_value(attribute)
+    return value.decode() if isinstance(value, bytes) else str(value).splitlines()[0]
+
+
+def _difference(node: onnx.NodeProto, result: Any, types: Mapping[str, onnx.TypeProto]) -> str:
+    """Return how what was made of a node differs from what ONNX says it is; empty where it does not."""
+    kinds = list(result.ty.fields) if isinstance(result.ty, relax.TupleType) else [result.ty]
+    for number, name in enumerate(node.output):
+        stated = types.get(name)
+        if not name or stated is None:
+            continue
+        if number >= len(kinds):
+            return f"its output {number} is not supported"
+        kind = kinds[number]
+        if not isinstance(kind, relax.TensorType):
+            continue
+        dtype = str(helper.tensor_dtype_to_np_dtype(stated.tensor_type.elem_type))
+        extents = [
+            extent.dim_value if extent.HasField("dim_value") else -1 for extent in stated.tensor_type.shape.dim
+        ]
+        known = stated.tensor_type.HasField("shape") and kind.shape is not None and -1 not in extents
+        if dtype_of(kind) != dtype:
+            return f"an output {number} of type {dtype} is not supported"
+        if known and list(shape_of(kind)) != extents:
+            return f"an output {number} of shape {tuple(extents)} is not supported"
+    return ""

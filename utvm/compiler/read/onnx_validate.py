@@ -16,8 +16,6 @@ import onnx.shape_inference
 from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, item_bytes
 from utvm.errors import CompileError
 
-_CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
-
 
 def check(proto: onnx.ModelProto, origin: str) -> None:
     """Check a model.
@@ -167,20 +165,6 @@ def _check_rules(proto: onnx.ModelProto, origin: str) -> None:
         raise CompileError(f"{origin}: breaks ONNX's rules: {reason}", "export the model again") from error
     for value in [*inferred.graph.value_info, *inferred.graph.output]:
         _check_value(value, f"{origin}: tensor {value.name!r}", must_be_fixed=False)
-
-
-def unsupported_operators(proto: onnx.ModelProto, supported: Iterable[str]) -> list[str]:
-    """Describe every node whose operator is not supported, as ``operator (at node)``.
-
-    Args:
-        supported: operator names that can be imported.
-    """
-    names = set(supported) - set(_CONTROL_FLOW)
-    return [
-        f"{node.op_type} (at {node.name or node.output[0]})"
-        for node in proto.graph.node
-        if node.op_type not in names or node.domain not in ("", "ai.onnx", "com.microsoft")
-    ]
 
 
 def _place(node: onnx.NodeProto) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from utvm.compiler.schedule.arg_reduce import legalizations
 from utvm.compiler.schedule.concatenation import mark_concatenations
+from utvm.compiler.schedule.legalizations import legalizations
 
 
 def legalize(module: Any) -> Any:

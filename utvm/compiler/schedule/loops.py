@@ -17,10 +17,17 @@ def schedule(function: Any) -> Any:
       saves its buffer and its loop (bias and activation after a convolution).
     - A reduction's first value is set before the reduction's loops, not by a test inside them.
     """
+    if not _has_blocks(function):
+        return function
     plan = s_tir.Schedule(function)
     _inline_elementwise(plan)
     _set_first_values_outside(plan)
     return plan.mod["main"]
+
+
+def _has_blocks(function: Any) -> bool:
+    """Return whether there is anything to arrange: TVM writes some operators as plain loops."""
+    return isinstance(function.body, s_tir.SBlockRealize) and str(function.body.block.name_hint) == "root"
 
 
 def _blocks(plan: Any) -> list[Any]:

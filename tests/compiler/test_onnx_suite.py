@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX's own backend cases: right by the suite's own tolerances, or refused by name; none wrong."""
+
+from pathlib import Path
+
+import onnx_suite
+import pytest
+import yaml
+
+BATCHES = 12
+
+REFUSED: dict[str, list[str]] = yaml.safe_load(
+    (Path(__file__).parent / "onnx_refused.yaml").read_text(encoding="utf-8")
+)
+"""What an error says, and the cases whose errors say it."""
+
+# What only TVM, Python, gcc or a crash can have said.
+FOREIGN = ("TVM", "Check failed", "gcc", "object has no attribute", "out of range", "Traceback")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_each_case_is_right_or_refused_with_the_reason_that_is_written_down(batch: int, tmp_path: Path) -> None:
+    reasons = {name: reason for reason, names in REFUSED.items() for name in names}
+    cases = list(onnx_suite.cases().values())[batch::BATCHES]
+    surprises = []
+    for name, outcome in onnx_suite.judge(cases, tmp_path).items():
+        reason = reasons.get(name)
+        if outcome.verdict == "wrong":
+            surprises.append(f"{name} is wrong: {outcome.text}")
+        elif outcome.verdict == "right" and reason:
+            surprises.append(f"{name} is right: take it off the list of what is refused")
+        elif outcome.verdict == "refused" and (not reason or reason not in outcome.text):
+            surprises.append(f"{name} is refused for another reason than is listed: {outcome.text}")
+        elif outcome.verdict == "refused" and any(word in outcome.text for word in FOREIGN):
+            surprises.append(f"{name} is refused in somebody else's words: {outcome.text}")
+    assert not surprises, "\n".join(surprises)
+
+
+@pytest.mark.slow
+def test_the_list_of_refusals_names_cases_in_scope_each_once_and_more_than_a_thousand_are_right() -> None:
+    listed = [name for names in REFUSED.values() for name in names]
+    assert len(listed) == len(set(listed))
+    assert set(listed) <= onnx_suite.cases().keys()
+    assert len(onnx_suite.cases()) - len(listed) >= 1000

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX models in terms of fewer operators: those that the importer reads, and reads rightly.
+
+A *rule* says how an operator is computed by others, or why it cannot be. Each module here but ``graph``, ``body``
+and ``fold`` holds the rules of a family, in its table ``RULES``. Operators that have no rule and no converter are
+taken apart as ONNX's own definition of them says (``body``).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+from onnx import helper
+
+from utvm.compiler.frontend.rewrite import (
+    control,
+    elementwise,
+    indices,
+    normalisation,
+    recurrent,
+    resampling,
+    spectral,
+)
+from utvm.compiler.frontend.rewrite.graph import (
+    NOT_SUPPORTED,
+    OPSET_ATTRIBUTE,
+    STANDARD,
+    Graph,
+    Rule,
+    place,
+)
+
+__all__ = ["NOT_SUPPORTED", "OPSET_ATTRIBUTE", "Rewritten", "place", "rewritten"]
+
+_FAMILIES = (control, elementwise, indices, normalisation, recurrent, resampling, spectral)
+_RULES: dict[str, Rule] = {name: rule for family in _FAMILIES for name, rule in family.RULES.items()}
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A model in fewer operators.
+
+    Attributes:
+        model: the very same as it was, if nothing in it had to change.
+        types: of its values, as far as they are known.
+        reasons: why nodes cannot be computed, if some cannot: the place, a colon, and why.
+    """
+
+    model: onnx.ModelProto
+    types: Mapping[str, onnx.TypeProto]
+    reasons: tuple[str, ...]
+
+
+def rewritten(proto: onnx.ModelProto, known: Iterable[str]) -> Rewritten:
+    """Rewrite a model that has been checked.
+
+    Args:
+        known: operators that the importer reads.
+    """
+    opset = next(item.version for item in proto.opset_import if item.domain in STANDARD)
+    graph = Graph(opset, _RULES, frozenset(known))
+    for value in proto.graph.input:
+        graph.types[value.name] = value.type
+    for tensor in proto.graph.initializer:
+        graph.constants[tensor.name] = tensor
+        graph.types[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
+    for node in proto.graph.node:
+        graph.add(node, opset)
+    if graph.reasons or not graph.changed:
+        return Rewritten(proto, graph.types, tuple(graph.reasons))
+    for value in proto.graph.output:
+        if graph.name(value.name) != value.name:
+            graph.nodes.append(helper.make_node("Identity", [graph.name(value.name)], [value.name]))
+    model = onnx.ModelProto()
+    model.CopyFrom(proto)
+    del model.graph.node[:]
+    model.graph.node.extend(_needed(graph.nodes, {value.name for value in proto.graph.output}))
+    read = {name for node in model.graph.node for name in node.input}
+    model.graph.initializer.extend(tensor for name, tensor in graph.added.items() if name in read)
+    return Rewritten(model, graph.types, ())
+
+
+def _needed(nodes: Sequence[onnx.NodeProto], wanted: set[str]) -> list[onnx.NodeProto]:
+    """Return the nodes that results depend on, in their order."""
+    kept = []
+    for node in reversed(nodes):
+        if wanted.intersection(node.output):
+            wanted.update(node.input)
+            kept.append(node)
+    return kept[::-1]

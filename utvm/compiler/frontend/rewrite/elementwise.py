@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators on single elements, where the importer reads another meaning than ONNX has, or none."""
+
+import numpy as np
+import onnx.helper
+
+from utvm.compiler.frontend.rewrite.graph import Graph, Node, Rule, Unsupported
+
+_MAX_POWER = 64
+
+
+def _power(graph: Graph, node: Node) -> list[str] | None:
+    base, exponent = (graph.dtype(name) for name in node.inputs)
+    if base.kind == "f":
+        if base == exponent:
+            return None
+        return [graph.op("Pow", node.inputs[0], graph.cast(node.inputs[1], base))]
+    powers = graph.value(node.inputs[1])
+    whole = powers is not None and np.array_equal(powers, powers.astype(np.int64))
+    if powers is not None and whole and powers.min() >= 0 and powers.max() <= _MAX_POWER:
+        return [_whole_power(graph, node.inputs[0], powers.astype(np.int64))]
+    # Where the result is a whole number that a float64 holds, this is exact.
+    wide = [graph.cast(name, np.float64) for name in node.inputs]
+    return [graph.cast(graph.op("Pow", *wide), base)]
+
+
+def _whole_power(graph: Graph, value: str, powers: np.ndarray) -> str:
+    """Multiply as often as the largest power asks for, and choose for each element."""
+    shape = np.broadcast_shapes(graph.shape(value), powers.shape)
+    product = result = graph.op("Expand", graph.like(1, value), graph.constant(shape, np.int64))
+    for power in range(1, int(powers.max()) + 1):
+        product = graph.op("Mul", product, value)
+        wanted = powers >= power
+        result = product if wanted.all() else graph.op("Where", graph.constant(wanted), product, result)
+    return result
+
+
+def _shift(graph: Graph, node: Node) -> list[str] | None:
+    """Shift by as many bits as an element has, or more, or by a negative number: nothing but the sign stays."""
+    kind = graph.dtype(node.inputs[0])
+    bits = kind.itemsize * 8
+    value, count = node.inputs
+    known = graph.value(count)
+    if known is not None and known.min() >= 0 and known.max() < bits:
+        return None
+    low = graph.op("Less", count, graph.like(bits, count))
+    inside = (
+        low if kind.kind == "u" else graph.op("And", low, graph.op("GreaterOrEqual", count, graph.like(0, count)))
+    )
+    safe = graph.op("Where", inside, count, graph.like(0, count))
+    shifted = graph.kept("BitShift", value, safe, opset=11, direction=node.attributes["direction"])
+    nothing = graph.like(0, value)
+    if kind.kind == "i" and node.attributes["direction"] == "RIGHT":
+        # A negative number that is shifted out leaves its sign.
+        nothing = graph.op("Where", graph.op("Less", value, nothing), graph.like(-1, value), nothing)
+    return [graph.op("Where", inside, shifted, nothing)]
+
+
+def _modulo(graph: Graph, node: Node) -> list[str] | None:
+    """Give Python's modulo of floats C's edge cases: zeros keep their sign, infinities their meaning."""
+    if node.attributes.get("fmod", 0) or graph.dtype(node.inputs[0]).kind != "f":
+        return None
+    a, b = node.inputs
+    zero = graph.like(0, a)
+    rest = graph.op("Mod", a, b, fmod=1)
+    other_sign = graph.op("Xor", graph.op("Less", rest, zero), graph.op("Less", b, zero))
+    is_zero = graph.op("Equal", rest, zero)
+    moved = graph.op("Where", other_sign, graph.op("Add", rest, b), rest)
+    # A zero has the divisor's sign: 1 / infinity has it, too.
+    signed_zero = graph.op("Where", graph.op("Less", b, zero), graph.like(-0.0, a), zero)
+    return [graph.op("Where", is_zero, signed_zero, moved)]
+
+
+def _is_infinite(graph: Graph, node: Node) -> list[str] | None:
+    wanted = {sign: node.attributes.get(f"detect_{sign}", 1) for sign in ("positive", "negative")}
+    if all(wanted.values()):
+        return None
+    if not any(wanted.values()):
+        return [graph.constant(np.zeros(graph.shape(node.inputs[0]), np.bool_))]
+    sign = graph.op("Greater" if wanted["positive"] else "Less", node.inputs[0], graph.like(0, node.inputs[0]))
+    return [graph.op("And", graph.op("IsInf", node.inputs[0]), sign)]
+
+
+def _clip(graph: Graph, node: Node) -> list[str] | None:
+    """Bound integers on one side: the importer needs both sides, or floats."""
+    low, high = node.input(1), node.input(2)
+    if node.opset < 11 or (low and high) or graph.dtype(node.inputs[0]).kind == "f":
+        return None
+    value = node.inputs[0]
+    value = graph.op("Max", value, low) if low else value
+    return [graph.op("Min", value, high) if high else value]
+
+
+def _prelu(graph: Graph, node: Node) -> list[str] | None:
+    value, slope = node.inputs
+    shape, slopes = graph.shape(value), graph.shape(slope)
+    slope = (
+        graph.reshaped(slope, (*slopes, *[1] * (len(shape) - 2))) if node.opset < 7 and len(slopes) == 1 else slope
+    )
+    if np.prod(slopes) == 1 or (len(slopes) == len(shape) - 1 and np.prod(slopes) == slopes[0] == shape[1]):
+        return None
+    negative = graph.op("Less", value, graph.like(0, value))
+    return [graph.op("Where", negative, graph.op("Mul", value, slope), value)]
+
+
+def _extreme_of_booleans(graph: Graph, node: Node) -> list[str] | None:
+    if graph.dtype(node.inputs[0]) != np.bool_:
+        return None
+    wide = graph.cast(node.inputs[0], np.uint8)
+    axes = [node.inputs[1]] if node.input(1) else []
+    kept = {key: value for key, value in node.attributes.items() if key in ("keepdims", "noop_with_empty_axes")}
+    return [graph.cast(graph.op(node.operator, wide, *axes, **kept), np.bool_)]
+
+
+def _bit_cast(graph: Graph, node: Node) -> list[str]:
+    one, other = graph.dtype(node.inputs[0]), onnx.helper.tensor_dtype_to_np_dtype(node.attributes["to"])
+    if one.itemsize != other.itemsize or "f" in (one.kind, other.kind):
+        raise Unsupported(f"bits of {one} read as {other} are not supported")
+    return [graph.cast(node.inputs[0], other)]
+
+
+def _dropout(graph: Graph, node: Node) -> list[str] | None:
+    ratio = 0.5 if not node.input(1) else float(graph.needed(node.input(1), "its ratio").reshape(-1)[0])
+    training = bool(node.input(2)) and bool(graph.needed(node.input(2), "its mode").reshape(-1)[0])
+    if training and ratio > 0:
+        raise Unsupported("training mode, which is random, is not supported")
+    shape = graph.shape(node.inputs[0])
+    # Before operator set 7, is_test said which it was; exporters have always meant inference.
+    same = graph.op("Identity", node.inputs[0])
+    mask = graph.constant(np.ones(shape, np.bool_)) if node.wants(1) else ""
+    if mask and node.opset < 10:
+        mask = graph.cast(mask, graph.dtype(node.inputs[0]))
+    return [same, mask] if mask else [same]
+
+
+def _eye(graph: Graph, node: Node) -> list[str]:
+    kind = node.attributes.get("dtype")
+    dtype = graph.dtype(node.inputs[0]) if kind is None else onnx.helper.tensor_dtype_to_np_dtype(kind)
+    rows, columns = graph.shape(node.inputs[0])
+    return [graph.constant(np.eye(rows, columns, node.attributes.get("k", 0)), dtype)]
+
+
+RULES: dict[str, Rule] = {
+    "BitCast": _bit_cast,
+    "BitShift": _shift,
+    "Clip": _clip,
+    "Dropout": _dropout,
+    "EyeLike": _eye,
+    "IsInf": _is_infinite,
+    "Mod": _modulo,
+    "PRelu": _prelu,
+    "Pow": _power,
+    "ReduceMax": _extreme_of_booleans,
+    "ReduceMin": _extreme_of_booleans,
+}

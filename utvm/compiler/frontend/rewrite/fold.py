@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that are computed while compiling, by ONNX's reference evaluator."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+_MAX_ELEMENTS = 1 << 20
+"""A result with more is left to the run: nobody needs it to know a shape, and it is better made than stored."""
+
+_SMALL = 1 << 10
+
+# What tells the integer room that a model is quantised stays; what is random is not the same in each run.
+_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+_NEVER = frozenset((*_RANDOM, "DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "If", "Loop", "Scan"))
+_INTEGERS = frozenset(
+    (
+        onnx.TensorProto.BOOL,
+        onnx.TensorProto.INT32,
+        onnx.TensorProto.INT64,
+    )
+)
+
+
+class Known(Protocol):
+    """What is known of a graph."""
+
+    types: dict[str, onnx.TypeProto]
+
+    def shape_or_none(self, value: str) -> tuple[int, ...] | None:
+        """Return the shape of a value, None where it is not known."""
+
+
+def worth_folding(node: onnx.NodeProto, graph: Known) -> bool:
+    """Return whether a node that the importer reads is computed while compiling all the same.
+
+    Shapes and what is computed from them are; arithmetic on weights is as it stands in the model.
+    """
+    if node.op_type in ("Shape", "Size"):
+        return True
+    if node.op_type == "Constant":
+        return not any(attribute.name == "value" for attribute in node.attribute)
+    kinds = [graph.types.get(name) for name in node.output if name]
+    return all(
+        kind is not None
+        and kind.tensor_type.elem_type in _INTEGERS
+        and math.prod(graph.shape_or_none(name) or (_SMALL + 1,)) <= _SMALL
+        for name, kind in zip(node.output, kinds, strict=False)
+    )
+
+
+def computed(
+    node: onnx.NodeProto,
+    opset: int,
+    constant: Callable[[str], onnx.TensorProto | None],
+    types: Mapping[str, onnx.TypeProto],
+) -> list[onnx.TensorProto] | None:
+    """Compute a node from constants; return None where that cannot be done."""
+    if node.op_type in _NEVER:
+        return None
+    if node.op_type in ("Shape", "Size"):
+        return _shape(node, types)
+    feeds = {}
+    for name in node.input:
+        if not name:
+            continue
+        tensor = constant(name)
+        if tensor is None:
+            return None
+        feeds[name] = tensor
+    if any(math.prod(tensor.dims) > _MAX_ELEMENTS for tensor in feeds.values()) or _grows(node, types):
+        return None
+    return _evaluated(node, opset, feeds)
+
+
+def _grows(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> bool:
+    sizes = [
+        math.prod(extent.dim_value for extent in types[name].tensor_type.shape.dim)
+        for name in node.output
+        if name in types
+    ]
+    return any(size > _MAX_ELEMENTS for size in sizes)
+
+
+def _shape(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> list[onnx.TensorProto] | None:
+    kind = types.get(node.input[0])
+    if kind is None or not kind.tensor_type.HasField("shape"):
+        return None
+    extents = [extent.dim_value if extent.HasField("dim_value") else -1 for extent in kind.tensor_type.shape.dim]
+    if -1 in extents:
+        return None
+    if node.op_type == "Size":
+        return [numpy_helper.from_array(np.array(math.prod(extents), np.int64))]
+    bounds = {attribute.name: attribute.i for attribute in node.attribute}
+    part = extents[slice(bounds.get("start", 0), bounds.get("end", len(extents)))]
+    return [numpy_helper.from_array(np.array(part, np.int64))]
+
+
+def _evaluated(
+    node: onnx.NodeProto, opset: int, feeds: Mapping[str, onnx.TensorProto]
+) -> list[onnx.TensorProto] | None:
+    from onnx.reference import ReferenceEvaluator  # Takes long to import, and is rarely needed.
+
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    graph = helper.make_graph(
+        [copy],
+        "folded",
+        [helper.make_tensor_value_info(name, tensor.data_type, None) for name, tensor in feeds.items()],
+        [helper.make_empty_tensor_value_info(name) for name in node.output if name],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    arrays = {name: numpy_helper.to_array(tensor) for name, tensor in feeds.items()}
+    try:
+        with np.errstate(all="ignore"):
+            results = ReferenceEvaluator(model).run(None, arrays)
+        tensors = iter([numpy_helper.from_array(np.asarray(each)) for each in results])
+    except Exception:  # The evaluator raises whatever numpy does; what it cannot compute is not constant.
+        return None
+    return [next(tensors) if name else onnx.TensorProto() for name in node.output]

@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An ONNX graph that is written anew, node by node, with what is known of its values.
+
+Each node goes through :meth:`Graph.add`: it is computed at once where all its inputs are constants and somebody
+needs the result, replaced where a rule knows how, taken apart into its function body where the importer has no
+converter, and otherwise kept. What a rule adds goes the same way.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx.defs
+import onnx.shape_inference
+from onnx import helper, numpy_helper
+
+from utvm.compiler.frontend.rewrite.body import function_body, renamed
+from utvm.compiler.frontend.rewrite.fold import computed, worth_folding
+
+Array = npt.NDArray[Any]
+
+OPSET_ATTRIBUTE = "utvm_opset"
+"""The attribute of a node that is to be read as one of another operator set than the model's."""
+
+STANDARD = ("", "ai.onnx")
+_MICROSOFT = "com.microsoft"
+_OPSET = 18
+NOT_SUPPORTED = "the operator is not supported"
+_MAX_NODES = 20_000
+
+
+class Unsupported(Exception):
+    """A node that no library can compute; the message says why."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node as a rule sees it.
+
+    Attributes:
+        inputs: names, as many as the operator can have; empty for those left out.
+        outputs: names; empty for those that nobody wants.
+        opset: the version of the operator set that it is written in.
+    """
+
+    operator: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    opset: int
+
+    def input(self, number: int) -> str:
+        """Return the name of an input, empty for one left out."""
+        return self.inputs[number] if number < len(self.inputs) else ""
+
+    def wants(self, number: int) -> bool:
+        """Return whether somebody may read an output."""
+        return number < len(self.outputs) and bool(self.outputs[number])
+
+
+Rule = Callable[["Graph", Node], "Sequence[str] | None"]
+"""Adds what computes a node; returns the names of its results, or None to leave the node to others."""
+
+
+@dataclass
+class Graph:
+    """A graph in the making.
+
+    Attributes:
+        opset: the model's operator set.
+        rules: operator to rule.
+        known: operators that the importer reads.
+        nodes: what there is so far.
+        reasons: why some nodes cannot be computed, each with the place.
+        changed: whether anything is not as it was in the model.
+    """
+
+    opset: int
+    rules: Mapping[str, Rule]
+    known: frozenset[str]
+    types: dict[str, onnx.TypeProto] = field(default_factory=dict)
+    constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
+    added: dict[str, onnx.TensorProto] = field(default_factory=dict)
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    changed: bool = False
+    _aliases: dict[str, str] = field(default_factory=dict)
+    _made: dict[str, onnx.NodeProto] = field(default_factory=dict)
+    _varying: set[str] = field(default_factory=set)
+    _depth: int = 0
+    _count: int = 0
+
+    # What rules ask.
+
+    def name(self, value: str) -> str:
+        """Return what a value is called now."""
+        return self._aliases.get(value, value)
+
+    def shape(self, value: str) -> tuple[int, ...]:
+        """Return the shape of a value.
+
+        Raises:
+            Unsupported: it is not known.
+        """
+        kind = self.types.get(self.name(value))
+        if kind is None or not kind.tensor_type.HasField("shape"):
+            raise Unsupported("a shape is not known while compiling")
+        extents = kind.tensor_type.shape.dim
+        if not all(extent.HasField("dim_value") for extent in extents):
+            raise Unsupported("a shape is not known while compiling")
+        return tuple(extent.dim_value for extent in extents)
+
+    def dtype(self, value: str) -> np.dtype[Any]:
+        """Return the element type of a value."""
+        kind = self.types.get(self.name(value))
+        if kind is None or not kind.tensor_type.elem_type:
+            raise Unsupported("an element type is not known while compiling")
+        dtype: np.dtype[Any] = helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)
+        return dtype
+
+    def value(self, value: str) -> Array | None:
+        """Return a value that is the same in each run, or None."""
+        tensor = self._constant(self.name(value))
+        return None if tensor is None else numpy_helper.to_array(tensor)
+
+    def needed(self, value: str, what: str) -> Array:
+        """Return a value that must be the same in each run.
+
+        Args:
+            what: what the value is, as in "its axes".
+        """
+        array = self.value(value)
+        if array is None:
+            raise Unsupported(f"{what} must be constant: a library's shapes and loops are fixed")
+        return array
+
+    # What rules do.
+
+    def constant(self, content: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> str:
+        """Add a constant; return its name."""
+        # numpy makes a row of a scalar that is to be contiguous.
+        array = np.asarray(content, dtype, order="C")
+        return self._keep(numpy_helper.from_array(array))
+
+    def op(self, operator: str, *inputs: str, opset: int = _OPSET, **attributes: Any) -> str:
+        """Add a node of one output; return the output's name.
+
+        Args:
+            inputs: names; empty for those left out.
+        """
+        return self.ops(operator, 1, *inputs, opset=opset, **attributes)[0]
+
+    def ops(self, operator: str, count: int, *inputs: str, opset: int = _OPSET, **attributes: Any) -> list[str]:
+        """Add a node of several outputs; return their names."""
+        names = [self._fresh(operator) for _ in range(count)]
+        self.add(helper.make_node(operator, list(inputs), names, **attributes), opset)
+        return [self.name(name) for name in names]
+
+    def kept(self, operator: str, *inputs: str, opset: int = _OPSET, **attributes: Any) -> str:
+        """Add a node as it stands, past the rules: its own rule wants it so."""
+        name = self._fresh(operator)
+        node = helper.make_node(operator, [self.name(each) for each in inputs], [name], **attributes)
+        self._infer(node, opset)
+        self._append(node, opset)
+        return name
+
+    def body_of(self, node: Node) -> list[str]:
+        """Take a node apart as ONNX defines its operator."""
+        proto = helper.make_node(node.operator, list(node.inputs), list(node.outputs), **node.attributes)
+        return self._taken_apart(proto, node.opset)
+
+    def cast(self, value: str, dtype: npt.DTypeLike) -> str:
+        """Add a conversion to another element type, unless it has it."""
+        if self.dtype(value) == np.dtype(dtype):
+            return self.name(value)
+        return self.op("Cast", value, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+    def like(self, content: npt.ArrayLike, value: str) -> str:
+        """Add a constant of the element type that another value has."""
+        return self.constant(np.asarray(content, self.dtype(value)))
+
+    def reshaped(self, value: str, shape: Sequence[int]) -> str:
+        """Add a reshape."""
+        return self.op("Reshape", value, self.constant(shape, np.int64))
+
+    def sliced(self, value: str, axis: int, start: int, end: int, step: int = 1) -> str:
+        """Add a slice along one axis."""
+        bounds = (self.constant([each], np.int64) for each in (start, end, axis, step))
+        return self.op("Slice", value, *bounds)
+
+    def multiplied(self, value: str, axis: int, weights: Array) -> str:
+        """Add a product along an axis with a constant matrix, a row of which makes one element."""
+        rank = len(self.shape(value))
+        order = [place for place in range(rank) if place != axis] + [axis]
+        moved = self.op("Transpose", value, perm=order)
+        product = self.op("MatMul", moved, self.like(weights.T, value))
+        return self.op("Transpose", product, perm=[order.index(place) for place in range(rank)])
+
+    def inline(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        names: Mapping[str, str],
+        results: Sequence[str],
+        stored: Sequence[onnx.TensorProto] = (),
+        opset: int = 0,
+    ) -> list[str]:
+        """Add the nodes of a function or of a subgraph.
+
+        Args:
+            names: its parameters, and what they are here.
+            results: the names in it of what it gives.
+            stored: its own constants.
+
+        Returns:
+            What its results are called here.
+        """
+        scope = {parameter: self.name(name) for parameter, name in names.items()}
+        for tensor in stored:
+            scope[tensor.name] = self.constant(numpy_helper.to_array(tensor))
+        for node in nodes:
+            for output in node.output:
+                if output:
+                    scope[output] = self._fresh(output)
+            self.add(renamed(node, scope), opset or self.opset)
+        return [self.name(scope.get(result, result)) for result in results]
+
+    # The way of a node.
+
+    def add(self, node: onnx.NodeProto, opset: int) -> None:
+        """Take a node in."""
+        if len(self.nodes) > _MAX_NODES:
+            raise Unsupported(f"the model becomes more than {_MAX_NODES} operators")
+        inputs = [self.name(name) for name in node.input]
+        if inputs != list(node.input):
+            renamed_node = onnx.NodeProto()
+            renamed_node.CopyFrom(node)
+            renamed_node.input[:] = inputs
+            node = renamed_node
+        self._depth += 1
+        try:
+            self._take(node, opset)
+        except Unsupported as error:
+            if self._depth > 1:
+                raise
+            self.reasons.append(f"{place(node)}: {error}")
+        finally:
+            self._depth -= 1
+
+    def _take(self, node: onnx.NodeProto, opset: int) -> None:
+        if node.domain not in STANDARD:
+            if node.domain != _MICROSOFT or node.op_type not in self.known:
+                raise Unsupported(NOT_SUPPORTED)
+            self._append(node, opset)
+            return
+        self._infer(node, opset)
+        # What a rule adds is computed at once where that can be done; what the model says is mostly left as it is.
+        if (self._depth > 1 or worth_folding(node, self)) and self._folded(node, opset):
+            return
+        if self._depth > 1 and self._is_empty(node):
+            return
+        rule = self.rules.get(node.op_type)
+        if rule:
+            seen = Node(node.op_type, tuple(node.input), tuple(node.output), _attributes(node), opset)
+            results = rule(self, seen)
+            if results is not None:
+                self._replace(node, results)
+                return
+        if node.op_type not in self.known:
+            if self._folded(node, opset):
+                return
+            self._replace(node, self._taken_apart(node, opset))
+            return
+        self._append(node, opset)
+
+    def _is_empty(self, node: onnx.NodeProto) -> bool:
+        """Leave out what has no elements: some definitions cut off parts that may be empty, and join them."""
+        shapes = [self.shape_or_none(name) for name in node.output if name]
+        if any(shape is not None and 0 in shape for shape in shapes):
+            if len(shapes) == 1:
+                self._aliases[node.output[0]] = self.constant(
+                    np.zeros(shapes[0] or (), self.dtype(node.output[0]))
+                )
+            elif node.op_type == "Split":
+                self._sliced_apart(node)
+            else:
+                raise Unsupported("a part without elements is not supported")
+            return True
+        if node.op_type == "Concat":
+            kept = [name for name in node.input if 0 not in (self.shape_or_none(name) or ())]
+            node.input[:] = kept
+        return False
+
+    def _sliced_apart(self, node: onnx.NodeProto) -> None:
+        rank = len(self.shape(node.input[0]))
+        axis = next((each.i for each in node.attribute if each.name == "axis"), 0) % rank
+        begin = 0
+        for output in node.output:
+            end = begin + self.shape(output)[axis]
+            self._aliases[output] = self.sliced(node.input[0], axis, begin, end)
+            begin = end
+
+    def _taken_apart(self, node: onnx.NodeProto, opset: int) -> list[str]:
+        body = function_body(node, opset, self.types)
+        if body is None:
+            raise Unsupported(NOT_SUPPORTED)
+        names = dict(zip(body.input, [*node.input, *[""] * len(body.input)], strict=False))
+        inner = next((each.version for each in body.opset_import if each.domain in STANDARD), opset)
+        return self.inline(body.node, names, body.output, opset=inner)
+
+    def _replace(self, node: onnx.NodeProto, results: Sequence[str]) -> None:
+        self.changed = True
+        for output, result in zip(node.output, results, strict=False):
+            if output:
+                self._aliases[output] = self.name(result)
+        missing = [output for output in node.output[len(results) :] if output]
+        if missing:
+            raise Unsupported(f"its output {len(results)} is not supported")
+
+    def _append(self, node: onnx.NodeProto, opset: int) -> None:
+        if opset != self.opset:
+            marked = onnx.NodeProto()
+            marked.CopyFrom(node)
+            marked.attribute.append(helper.make_attribute(OPSET_ATTRIBUTE, opset))
+            node = marked
+        for output in node.output:
+            self._made[output] = node
+        self.nodes.append(node)
+
+    def _folded(self, node: onnx.NodeProto, opset: int) -> bool:
+        """Compute a node while compiling, if that can be done."""
+        results = computed(node, opset, self._constant, self.types)
+        if results is None:
+            return False
+        self.changed = True
+        for output, tensor in zip(node.output, results, strict=True):
+            if output:
+                self._aliases[output] = self._keep(tensor)
+        return True
+
+    def _constant(self, name: str) -> onnx.TensorProto | None:
+        """Return a constant, or what a kept node computes from constants alone."""
+        if name in self.constants:
+            return self.constants[name]
+        node = None if name in self._varying else self._made.get(name)
+        results = None
+        if node is not None and node.domain in STANDARD:
+            results = computed(node, self._opset_of(node), self._constant, self.types)
+        if node is None or results is None:
+            self._varying.add(name)
+            return None
+        for output, tensor in zip(node.output, results, strict=True):
+            self.constants[output] = tensor
+        return self.constants[name]
+
+    def _opset_of(self, node: onnx.NodeProto) -> int:
+        return next((each.i for each in node.attribute if each.name == OPSET_ATTRIBUTE), self.opset)
+
+    def _keep(self, tensor: onnx.TensorProto) -> str:
+        name = tensor.name = self._fresh("constant")
+        self.constants[name] = self.added[name] = tensor
+        self.types[name] = helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
+        return name
+
+    def _infer(self, node: onnx.NodeProto, opset: int) -> None:
+        if all(not output or output in self.types for output in node.output):
+            return
+        kinds = {name: self.types[name] for name in node.input if name in self.types}
+        if any(name and name not in kinds for name in node.input):
+            return
+        small = {
+            name: tensor
+            for name in node.input
+            if name and math.prod(self.shape_or_none(name) or (0,)) <= 1 << 12
+            if (tensor := self._constant(name)) is not None
+        }
+        imports = [helper.make_opsetid("", opset)]
+        try:
+            schema = onnx.defs.get_schema(node.op_type, opset, "")
+            found = onnx.shape_inference.infer_node_outputs(schema, node, kinds, small, None, imports)
+        except (
+            Exception
+        ):  # onnx raises several kinds, some of them only bound in C++; what is not known is asked for
+            return
+        for name, kind in found.items():
+            self.types.setdefault(name, kind)
+
+    def shape_or_none(self, value: str) -> tuple[int, ...] | None:
+        """Return the shape of a value, None where it is not known."""
+        try:
+            return self.shape(value)
+        except Unsupported:
+            return None
+
+    def _fresh(self, stem: str) -> str:
+        self._count += 1
+        return f"utvm_{self._count}_{stem}"
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    def plain(value: Any) -> Any:
+        if isinstance(value, bytes):
+            return value.decode()
+        if isinstance(value, list):
+            return [plain(each) for each in value]
+        return value
+
+    return {each.name: plain(helper.get_attribute_value(each)) for each in node.attribute}
+
+
+def place(node: onnx.NodeProto) -> str:
+    """Say which node of a model is meant."""
+    return f"{node.op_type} (at {node.name or next(filter(None, node.output), '')})"

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that move elements about: by constant tables where they can, by checked indices otherwise."""
+
+import math
+
+import numpy as np
+
+from utvm.compiler.frontend.rewrite.graph import Graph, Node, Rule, Unsupported
+
+
+def _one_hot(graph: Graph, node: Node) -> list[str]:
+    indices, depth, values = node.inputs
+    count = int(graph.needed(depth, "its depth").reshape(-1)[0])
+    shape = graph.shape(indices)
+    axis = node.attributes.get("axis", -1) % (len(shape) + 1)
+    form = [1] * (len(shape) + 1)
+    form[axis] = count
+    spread = graph.op("Unsqueeze", indices, graph.constant([axis], np.int64))
+    numbers = np.arange(count).reshape(form)
+    kind = graph.dtype(indices)
+    hot = graph.op("Equal", spread, graph.constant(numbers, kind))
+    if kind.kind != "u":
+        # Numbers from -depth to -1 count from the end; what is beyond is nowhere.
+        hot = graph.op("Or", hot, graph.op("Equal", spread, graph.constant(numbers - count, kind)))
+    off, on = (graph.reshaped(graph.sliced(values, 0, each, each + 1), ()) for each in (0, 1))
+    return [graph.op("Where", hot, on, off)]
+
+
+def _reverse_sequence(graph: Graph, node: Node) -> list[str]:
+    value = node.inputs[0]
+    time, batch = node.attributes.get("time_axis", 0), node.attributes.get("batch_axis", 1)
+    lengths = graph.needed(node.inputs[1], "its sequence lengths").reshape(-1)
+    shape = graph.shape(value)
+    steps = np.arange(shape[time])
+    places = np.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)
+    form = [1] * len(shape)
+    form[time], form[batch] = shape[time], shape[batch]
+    table = (places if batch < time else places.T).reshape(form)
+    return [_picked(graph, value, table, time)]
+
+
+def _picked(graph: Graph, value: str, table: np.ndarray, axis: int) -> str:
+    """Take elements along an axis by a constant table, spread over the other axes."""
+    shape = list(graph.shape(value))
+    shape[axis] = table.shape[axis]
+    flat = np.broadcast_to(table, shape)
+    grid = list(np.indices(shape))
+    grid[axis] = flat
+    numbers = np.ravel_multi_index(grid, graph.shape(value))
+    return graph.op("Gather", graph.reshaped(value, (-1,)), graph.constant(numbers, np.int64), axis=0)
+
+
+def _compress(graph: Graph, node: Node) -> list[str]:
+    chosen = np.flatnonzero(graph.needed(node.inputs[1], "its condition"))
+    if not chosen.size:
+        raise Unsupported("a result without elements is not supported")
+    axis = node.attributes.get("axis")
+    value = graph.reshaped(node.inputs[0], (-1,)) if axis is None else node.inputs[0]
+    return [graph.op("Gather", value, graph.constant(chosen, np.int64), axis=axis or 0)]
+
+
+def _space_to_depth(graph: Graph, node: Node) -> list[str] | None:
+    if node.attributes.get("mode", "DCR") != "CRD":
+        return None
+    size = node.attributes["blocksize"]
+    batch, channels, height, width = graph.shape(node.inputs[0])
+    cut = graph.reshaped(node.inputs[0], (batch, channels, height // size, size, width // size, size))
+    moved = graph.op("Transpose", cut, perm=[0, 1, 3, 5, 2, 4])
+    return [graph.reshaped(moved, (batch, channels * size * size, height // size, width // size))]
+
+
+def _column_to_image(graph: Graph, node: Node) -> list[str]:
+    """Add up the columns: each element of the image is a sum of a fixed set of theirs."""
+    image = [int(each) for each in graph.needed(node.inputs[1], "its image shape")]
+    block = [int(each) for each in graph.needed(node.inputs[2], "its block shape")]
+    rank = len(image)
+    strides = node.attributes.get("strides", [1] * rank)
+    dilations = node.attributes.get("dilations", [1] * rank)
+    pads = node.attributes.get("pads", [0] * 2 * rank)
+    batch, rows, columns = graph.shape(node.inputs[0])
+    channels = rows // math.prod(block)
+    places = []
+    for axis in range(rank):
+        reach = dilations[axis] * (block[axis] - 1) + 1
+        count = (image[axis] + pads[axis] + pads[rank + axis] - reach) // strides[axis] + 1
+        places.append(
+            np.arange(block[axis])[:, None] * dilations[axis] + np.arange(count) * strides[axis] - pads[axis]
+        )
+    target = np.zeros((1,) * 2 * rank, np.int64)
+    inside = np.ones((1,) * 2 * rank, np.bool_)
+    for axis, place in enumerate(places):
+        form = [1] * 2 * rank
+        form[axis], form[rank + axis] = place.shape
+        target = target * image[axis] + place.reshape(form)
+        inside = inside & ((place >= 0) & (place < image[axis])).reshape(form)
+    goes = np.where(inside, target, -1).reshape(-1)
+    cells = math.prod(image)
+    sources: list[list[int]] = [[] for _ in range(cells)]
+    for source, cell in enumerate(goes):
+        if cell >= 0:
+            sources[cell].append(source)
+    most = max(1, *map(len, sources))
+    size = math.prod(block) * columns
+    table = np.array([each + [size] * (most - len(each)) for each in sources])
+    flat = graph.reshaped(node.inputs[0], (batch, channels, size))
+    padding = graph.constant(np.zeros((batch, channels, 1)), graph.dtype(flat))
+    whole = graph.op("Concat", flat, padding, axis=2)
+    picked = graph.op("Gather", whole, graph.constant(table, np.int64), axis=2)
+    summed = graph.op("ReduceSum", picked, graph.constant([3], np.int64), keepdims=0)
+    return [graph.reshaped(summed, (batch, channels, *image))]
+
+
+def _transposed_convolution(graph: Graph, node: Node) -> list[str] | None:
+    """Turn a wished shape into the padding that gives it."""
+    wished = node.attributes.get("output_shape")
+    if not wished:
+        return None
+    shape, weights = graph.shape(node.inputs[0]), graph.shape(node.inputs[1])
+    rank = len(shape) - 2
+    strides = node.attributes.get("strides", [1] * rank)
+    dilations = node.attributes.get("dilations", [1] * rank)
+    extra = node.attributes.get("output_padding", [0] * rank)
+    begins, ends, extras = [], [], []
+    for axis, extent in enumerate(wished[-rank:]):
+        reach = (weights[2 + axis] - 1) * dilations[axis] + 1
+        total = strides[axis] * (shape[2 + axis] - 1) + extra[axis] + reach - extent
+        # More elements than the sums reach are padding of the result.
+        extras.append(extra[axis] + max(0, -total))
+        total = max(0, total)
+        upper = node.attributes.get("auto_pad", "NOTSET") == "SAME_UPPER"
+        first = total // 2 if upper else total - total // 2
+        begins.append(first)
+        ends.append(total - first)
+    kept = {key: value for key, value in node.attributes.items() if key in ("dilations", "group", "strides")}
+    kept |= {"pads": [*begins, *ends], "output_padding": extras, "kernel_shape": list(weights[2:])}
+    return [graph.op("ConvTranspose", *node.inputs, opset=11, **kept)]
+
+
+def _tensor_scatter(graph: Graph, node: Node) -> list[str]:
+    """Write rows into a cache, from a place on that each of the batch has."""
+    cache, update = node.inputs[:2]
+    shape, extents = graph.shape(cache), graph.shape(update)
+    axis = node.attributes.get("axis", -2) % len(shape)
+    steps = np.arange(extents[axis])
+    form = [1] * len(shape)
+    form[axis] = len(steps)
+    begin = node.input(2) or graph.constant(np.zeros(shape[0]), np.int64)
+    begins = graph.reshaped(begin, (shape[0], *[1] * (len(shape) - 1)))
+    places = graph.op("Add", begins, graph.constant(steps.reshape(form), np.int64))
+    if node.attributes.get("mode", "linear") == "circular":
+        places = graph.op("Mod", places, graph.constant(shape[axis], np.int64))
+    spread = graph.op("Expand", places, graph.constant(extents, np.int64))
+    return [graph.op("ScatterElements", cache, spread, update, axis=axis)]
+
+
+def _roi_align(graph: Graph, node: Node) -> None:
+    if node.attributes.get("mode", "avg") == "max":
+        raise Unsupported("the mode max is not supported")
+
+
+def _dynamic(what: str) -> Rule:
+    def refuse(graph: Graph, node: Node) -> list[str] | None:
+        raise Unsupported(f"{what}, so that its shape is known only while the model runs")
+
+    return refuse
+
+
+def _body(graph: Graph, node: Node) -> list[str]:
+    return graph.body_of(node)
+
+
+RULES: dict[str, Rule] = {
+    # TVM's converter of this name is com.microsoft's operator.
+    "Attention": _body,
+    "Col2Im": _column_to_image,
+    "Compress": _compress,
+    "ConvTranspose": _transposed_convolution,
+    "NonMaxSuppression": _dynamic("it gives as many boxes as stay"),
+    "NonZero": _dynamic("it gives as many places as there are elements other than zero"),
+    "OneHot": _one_hot,
+    "ReverseSequence": _reverse_sequence,
+    "RoiAlign": _roi_align,
+    "SpaceToDepth": _space_to_depth,
+    "TensorScatter": _tensor_scatter,
+    "Unique": _dynamic("it gives as many elements as are different"),
+}

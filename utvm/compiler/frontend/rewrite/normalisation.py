@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Normalisations in the forms that the importer does not read."""
+
+import math
+
+import numpy as np
+
+from utvm.compiler.frontend.rewrite.graph import Graph, Node, Rule, Unsupported
+
+
+def _layer_norm(graph: Graph, node: Node) -> list[str] | None:
+    """Give the mean and the inverse deviation, too, where they are asked for."""
+    if not (node.wants(1) or node.wants(2)):
+        return None
+    value = node.inputs[0]
+    shape = graph.shape(value)
+    first = node.attributes.get("axis", -1) % len(shape)
+    axes = list(range(first, len(shape)))
+    mean = graph.op("ReduceMean", value, graph.constant(axes, np.int64), keepdims=1)
+    centred = graph.op("Sub", value, mean)
+    variance = graph.op(
+        "ReduceMean", graph.op("Mul", centred, centred), graph.constant(axes, np.int64), keepdims=1
+    )
+    epsilon = graph.like(node.attributes.get("epsilon", 1e-5), value)
+    deviation = graph.op("Reciprocal", graph.op("Sqrt", graph.op("Add", variance, epsilon)))
+    result = graph.op("Mul", graph.op("Mul", centred, deviation), node.inputs[1])
+    return [graph.op("Add", result, node.input(2)) if node.input(2) else result, mean, deviation]
+
+
+def _rms_norm(graph: Graph, node: Node) -> list[str] | None:
+    axis = node.attributes.get("axis", -1) % len(graph.shape(node.inputs[0]))
+    return graph.body_of(node) if axis == 0 else None
+
+
+def _batch_norm(graph: Graph, node: Node) -> list[str] | None:
+    if node.opset < 7 and not node.attributes.get("is_test", 0) and any(map(node.wants, range(1, 5))):
+        raise Unsupported("training mode of an operator set before 7 is not supported")
+    if not node.attributes.get("training_mode", 0):
+        if any(map(node.wants, range(1, 5))):
+            raise Unsupported("running means and variances belong to training mode")
+        return None
+    value, scale, bias, mean, variance = node.inputs
+    rank = len(graph.shape(value))
+    axes = graph.constant([axis for axis in range(rank) if axis != 1], np.int64)
+    seen = graph.op("ReduceMean", value, axes, keepdims=1)
+    centred = graph.op("Sub", value, seen)
+    spread = graph.op("ReduceMean", graph.op("Mul", centred, centred), axes, keepdims=1)
+    epsilon = graph.like(node.attributes.get("epsilon", 1e-5), value)
+    deviation = graph.op("Sqrt", graph.op("Add", spread, epsilon))
+    channels = (1, -1, *[1] * (rank - 2))
+    scaled = graph.op("Mul", graph.op("Div", centred, deviation), graph.reshaped(scale, channels))
+    momentum = node.attributes.get("momentum", 0.9)
+
+    def running(before: str, now: str) -> str:
+        kept = graph.op("Mul", before, graph.like(momentum, before))
+        new = graph.cast(graph.reshaped(now, graph.shape(before)), graph.dtype(before))
+        return graph.op("Add", kept, graph.op("Mul", new, graph.like(1 - momentum, before)))
+
+    result = graph.op("Add", scaled, graph.reshaped(bias, channels))
+    return [result, running(mean, seen), running(variance, spread)]
+
+
+def _lp_norm(graph: Graph, node: Node) -> list[str]:
+    value, axis = node.inputs[0], node.attributes.get("axis", -1)
+    power = node.attributes.get("p", 2)
+    length = graph.op(f"ReduceL{power}", value, graph.constant([axis], np.int64), keepdims=1)
+    zero = graph.like(0, value)
+    # A row of zeros stays one.
+    nothing = graph.op("Equal", length, zero)
+    divided = graph.op("Div", value, graph.op("Where", nothing, graph.like(1, value), length))
+    return [divided]
+
+
+def _pool(graph: Graph, node: Node) -> list[str] | None:
+    """Give the places of the largest elements, too, where they are asked for."""
+    if not node.wants(1):
+        return None
+    value = node.inputs[0]
+    shape = graph.shape(value)
+    windows = _windows(graph, node, shape[2:])
+    cells = math.prod(shape[2:])
+    flat = graph.reshaped(value, (*shape[:2], cells))
+    # An element more, which no other is less than, stands for the padding.
+    kind = graph.dtype(value)
+    lowest = -np.inf if kind.kind == "f" else np.iinfo(kind).min
+    padding = graph.constant(np.full((*shape[:2], 1), lowest), kind)
+    table, extents = windows
+    whole = graph.op("Concat", flat, padding, axis=2)
+    seen = graph.op("Gather", whole, graph.constant(np.where(table < 0, cells, table)), axis=2)
+    best = graph.op("ReduceMax", seen, graph.constant([3], np.int64), keepdims=0)
+    # The first of equal elements is meant, never the padding.
+    which = graph.op("ArgMax", seen, axis=3, keepdims=1)
+    numbers = table
+    if node.attributes.get("storage_order", 0):
+        numbers = np.where(table < 0, -1, _column_major(table, shape[2:]))
+    every = graph.constant(np.broadcast_to(numbers, (*shape[:2], *numbers.shape)).copy())
+    places = graph.op("GatherElements", every, which, axis=3)
+    first = np.arange(math.prod(shape[:2])).reshape(*shape[:2], 1) * cells
+    places = graph.op("Add", graph.reshaped(places, (*shape[:2], len(table))), graph.constant(first, np.int64))
+    result = (*shape[:2], *extents)
+    return [graph.reshaped(best, result), graph.reshaped(places, result)]
+
+
+def _column_major(table: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    places = np.unravel_index(np.maximum(table, 0), shape)
+    return np.asarray(np.ravel_multi_index(places, shape, order="F"), np.int64)
+
+
+def _windows(graph: Graph, node: Node, shape: tuple[int, ...]) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Return for each window the numbers of its elements, -1 outside, and how many windows an axis has."""
+    rank = len(shape)
+    kernel = node.attributes["kernel_shape"]
+    strides = node.attributes.get("strides", [1] * rank)
+    dilations = node.attributes.get("dilations", [1] * rank)
+    extents = graph.shape(node.outputs[0])[2:]
+    pads = node.attributes.get("pads", [0] * 2 * rank)
+    automatic = node.attributes.get("auto_pad", "NOTSET")
+    begins = list(pads[:rank])
+    if automatic.startswith("SAME"):
+        reach = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
+        total = [
+            max((count - 1) * stride + each - extent, 0)
+            for count, stride, each, extent in zip(extents, strides, reach, shape, strict=True)
+        ]
+        begins = [each // 2 if automatic == "SAME_UPPER" else each - each // 2 for each in total]
+    places = [
+        np.arange(count)[:, None] * stride - begin + np.arange(size) * dilation
+        for count, stride, begin, size, dilation in zip(extents, strides, begins, kernel, dilations, strict=True)
+    ]
+    number: np.ndarray = np.zeros([1] * 2 * rank, np.int64)
+    inside: np.ndarray = np.ones([1] * 2 * rank, np.bool_)
+    for axis, (place, extent) in enumerate(zip(places, shape, strict=True)):
+        form = [1] * 2 * rank
+        form[axis], form[rank + axis] = place.shape
+        number = number * extent + place.reshape(form)
+        inside = inside & ((place >= 0) & (place < extent)).reshape(form)
+    return np.where(inside, number, -1).reshape(math.prod(extents), -1), extents
+
+
+RULES: dict[str, Rule] = {
+    "BatchNormalization": _batch_norm,
+    "LayerNormalization": _layer_norm,
+    "LpNormalization": _lp_norm,
+    "MaxPool": _pool,
+    "RMSNormalization": _rms_norm,
+}

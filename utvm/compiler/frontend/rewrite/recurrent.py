@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LSTM, GRU and RNN: one step after the other, with the inputs' part of all steps in one product.
+
+The equations are those of ONNX's documentation of the operators.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from utvm.compiler.frontend.rewrite.graph import Graph, Node, Rule, Unsupported
+
+_MAX_STEPS = 1024
+_Function = Callable[[str], str]
+
+
+@dataclass
+class _Direction:
+    """One direction of a recurrent node; all names are of two dimensions, a row for each of the batch.
+
+    Attributes:
+        steps: what the inputs and the biases give to all gates, a tensor for each step.
+        recurrent: the transposed recurrent weights of all gates.
+        gates: their number.
+        functions: the activations.
+    """
+
+    graph: Graph
+    node: Node
+    steps: list[str]
+    recurrent: str
+    recurrent_bias: str
+    peepholes: str
+    size: int
+    functions: list[_Function]
+
+    def part(self, value: str, gate: int) -> str:
+        """Return the columns of one gate."""
+        return self.graph.sliced(value, 1, gate * self.size, (gate + 1) * self.size)
+
+    def product(self, state: str, gate: int) -> str:
+        """Multiply a state with the recurrent weights of a gate."""
+        return self.graph.op("MatMul", state, self.part(self.recurrent, gate))
+
+
+_Step = Callable[[_Direction, str, str, str], tuple[str, str]]
+
+
+def _lstm(cell: _Direction, given: str, hidden: str, memory: str) -> tuple[str, str]:
+    graph = cell.graph
+    sums = graph.op("Add", given, graph.op("MatMul", hidden, cell.recurrent))
+    into, out, forget, new = (cell.part(sums, gate) for gate in range(4))
+    first, second, third = cell.functions
+
+    def peeping(gate: str, seen: str, number: int) -> str:
+        if not cell.peepholes:
+            return gate
+        return graph.op("Add", gate, graph.op("Mul", cell.part(cell.peepholes, number), seen))
+
+    into = first(peeping(into, memory, 0))
+    if cell.node.attributes.get("input_forget", 0):
+        forget = graph.op("Sub", graph.like(1, into), into)
+    else:
+        forget = first(peeping(forget, memory, 2))
+    memory = graph.op("Add", graph.op("Mul", forget, memory), graph.op("Mul", into, second(new)))
+    out = first(peeping(out, memory, 1))
+    return graph.op("Mul", out, third(memory)), memory
+
+
+def _gru(cell: _Direction, given: str, hidden: str, memory: str) -> tuple[str, str]:
+    graph = cell.graph
+    first, second = cell.functions
+    update = first(graph.op("Add", cell.part(given, 0), cell.product(hidden, 0)))
+    reset = first(graph.op("Add", cell.part(given, 1), cell.product(hidden, 1)))
+    new = cell.part(given, 2)
+    bias = cell.part(cell.recurrent_bias, 2) if cell.recurrent_bias else ""
+    if cell.node.attributes.get("linear_before_reset", 0):
+        before = cell.product(hidden, 2)
+        before = graph.op("Add", before, bias) if bias else before
+        new = second(graph.op("Add", new, graph.op("Mul", reset, before)))
+    else:
+        new = graph.op("Add", new, cell.product(graph.op("Mul", reset, hidden), 2))
+        new = second(graph.op("Add", new, bias) if bias else new)
+    kept = graph.op("Mul", update, hidden)
+    return graph.op("Add", graph.op("Mul", graph.op("Sub", graph.like(1, update), update), new), kept), memory
+
+
+def _rnn(cell: _Direction, given: str, hidden: str, memory: str) -> tuple[str, str]:
+    sums = cell.graph.op("Add", given, cell.graph.op("MatMul", hidden, cell.recurrent))
+    return cell.functions[0](sums), memory
+
+
+@dataclass(frozen=True)
+class _Kind:
+    step: _Step
+    gates: int
+    defaults: tuple[str, ...]
+    # Gates to whose sum the recurrent bias is added with the other, before the steps.
+    joined: int
+
+
+_KINDS = {
+    "LSTM": _Kind(_lstm, 4, ("Sigmoid", "Tanh", "Tanh"), 4),
+    "GRU": _Kind(_gru, 3, ("Sigmoid", "Tanh"), 2),
+    "RNN": _Kind(_rnn, 1, ("Tanh",), 1),
+}
+
+
+def _recurrent(graph: Graph, node: Node) -> list[str]:
+    batch_first = node.attributes.get("layout", 0) == 1
+    given = graph.op("Transpose", node.inputs[0], perm=[1, 0, 2]) if batch_first else node.inputs[0]
+    length, batch, _ = graph.shape(given)
+    if length > _MAX_STEPS:
+        raise Unsupported(f"more than {_MAX_STEPS} steps are not supported")
+    lengths = np.full(batch, length)
+    if node.input(4):
+        lengths = graph.needed(node.input(4), "its sequence lengths")
+    names = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+    directions = names[node.attributes.get("direction", "forward")]
+    rows, states, memories = [], [], []
+    for number, backwards in enumerate(directions):
+        row, state, memory = _direction(graph, node, given, number, backwards, lengths, batch_first)
+        rows.append(graph.op("Unsqueeze", row, graph.constant([1], np.int64)))
+        states.append(graph.op("Unsqueeze", state, graph.constant([0], np.int64)))
+        memories.append(graph.op("Unsqueeze", memory, graph.constant([0], np.int64)) if memory else "")
+    results = [_joined(graph, rows, 1), _joined(graph, states, 0)]
+    if node.operator == "LSTM":
+        results.append(_joined(graph, memories, 0))
+    if batch_first:
+        results[0] = graph.op("Transpose", results[0], perm=[2, 0, 1, 3])
+        results[1:] = [graph.op("Transpose", each, perm=[1, 0, 2]) for each in results[1:]]
+    return results
+
+
+def _joined(graph: Graph, values: Sequence[str], axis: int) -> str:
+    return values[0] if len(values) == 1 else graph.op("Concat", *values, axis=axis)
+
+
+def _direction(
+    graph: Graph, node: Node, given: str, number: int, backwards: bool, lengths: Any, batch_first: bool
+) -> tuple[str, str, str]:
+    """Return the states of all steps, and what the last one leaves."""
+    kind = _KINDS[node.operator]
+    length, batch, width = graph.shape(given)
+    size = graph.shape(node.inputs[2])[2]
+
+    def own(value: str) -> str:
+        piece = graph.sliced(value, 0, number, number + 1)
+        return graph.op("Squeeze", piece, graph.constant([0], np.int64))
+
+    def state(value: str) -> str:
+        if not value:
+            return graph.constant(np.zeros((batch, size)), graph.dtype(given))
+        return own(graph.op("Transpose", value, perm=[1, 0, 2]) if batch_first else value)
+
+    weights = graph.op("Transpose", own(node.inputs[1]), perm=[1, 0])
+    sums = graph.op("MatMul", graph.reshaped(given, (length * batch, width)), weights)
+    recurrent_bias = ""
+    if node.input(3):
+        biases = graph.sliced(node.input(3), 0, number, number + 1)
+        half = kind.gates * size
+        early, recurrent_bias = graph.sliced(biases, 1, 0, half), graph.sliced(biases, 1, half, 2 * half)
+        at_once = np.arange(half) < kind.joined * size
+        early = graph.op("Add", early, graph.op("Mul", recurrent_bias, graph.like(at_once[None], given)))
+        sums = graph.op("Add", sums, early)
+    steps = [graph.sliced(sums, 0, step * batch, (step + 1) * batch) for step in range(length)]
+    cell = _Direction(
+        graph, node, steps, graph.op("Transpose", own(node.inputs[2]), perm=[1, 0]), recurrent_bias,
+        graph.sliced(node.input(7), 0, number, number + 1) if node.input(7) else "",
+        size, _functions(graph, node, kind, number),
+    )  # fmt: skip
+    memory = state(node.input(6)) if node.operator == "LSTM" else ""
+    return _steps(cell, kind.step, (state(node.input(5)), memory), backwards, lengths)
+
+
+def _steps(
+    cell: _Direction, step: _Step, begin: tuple[str, str], backwards: bool, lengths: Any
+) -> tuple[str, str, str]:
+    graph, (hidden, memory) = cell.graph, begin
+    length = len(cell.steps)
+    rows = [""] * length
+    for place in range(length - 1, -1, -1) if backwards else range(length):
+        new_hidden, new_memory = step(cell, cell.steps[place], hidden, memory)
+        row = new_hidden
+        if (lengths <= place).any():
+            # What is behind the end of a sequence changes no state, and gives zeros.
+            inside = graph.constant((place < lengths).reshape(-1, 1))
+            row = graph.op("Where", inside, new_hidden, graph.like(0, new_hidden))
+            new_hidden = graph.op("Where", inside, new_hidden, hidden)
+            new_memory = graph.op("Where", inside, new_memory, memory) if memory else ""
+        hidden, memory = new_hidden, new_memory
+        rows[place] = graph.op("Unsqueeze", row, graph.constant([0], np.int64))
+    return _joined(graph, rows, 0), hidden, memory
+
+
+def _functions(graph: Graph, node: Node, kind: _Kind, number: int) -> list[_Function]:
+    """Return the activations of one direction."""
+    count = len(kind.defaults)
+    names = node.attributes.get("activations") or list(kind.defaults) * 2
+    names = names[number * count : (number + 1) * count] or list(kind.defaults)
+    alphas, betas = (
+        iter(node.attributes.get("activation_alpha", ())),
+        iter(node.attributes.get("activation_beta", ())),
+    )
+    bound = node.attributes.get("clip")
+
+    def function(name: str) -> _Function:
+        known = {each.lower(): each for each in _ACTIVATIONS}.get(name.lower())
+        if known is None:
+            raise Unsupported(f"the activation {name} is not supported")
+        operator, keys = _ACTIVATIONS[known]
+        numbers = {key: next(values, None) for key, values in zip(keys, (alphas, betas), strict=False)}
+        settings = {key: value for key, value in numbers.items() if value is not None}
+
+        def apply(value: str) -> str:
+            if bound is not None:
+                value = graph.op("Clip", value, graph.like(-bound, value), graph.like(bound, value))
+            return graph.op(operator, value, **settings)
+
+        return apply
+
+    return [function(name) for name in names]
+
+
+_ACTIVATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "Elu": ("Elu", ("alpha",)),
+    "HardSigmoid": ("HardSigmoid", ("alpha", "beta")),
+    "LeakyRelu": ("LeakyRelu", ("alpha",)),
+    "Relu": ("Relu", ()),
+    "Sigmoid": ("Sigmoid", ()),
+    "Softplus": ("Softplus", ()),
+    "Softsign": ("Softsign", ()),
+    "Tanh": ("Tanh", ()),
+    "ThresholdedRelu": ("ThresholdedRelu", ("alpha",)),
+}
+
+RULES: dict[str, Rule] = dict.fromkeys(_KINDS, _recurrent)

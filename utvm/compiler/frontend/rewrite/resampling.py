@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resize and Upsample: along each axis, every result is a fixed sum of a few elements.
+
+Where the importer's own converter means the same, it is left to that. The rest (scales that give no whole number
+of elements, antialiasing, some axes only, regions) becomes a selection or a product with constant weights, one
+axis after the other. The equations are those of ONNX's documentation.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from utvm.compiler.frontend.rewrite.graph import Graph, Node, Rule, Unsupported
+
+_Weights = npt.NDArray[np.float64]
+
+
+def _upsample(graph: Graph, node: Node) -> list[str]:
+    scales = node.attributes.get("scales")
+    given = graph.constant(scales, np.float32) if scales else node.inputs[1]
+    mode = {"bilinear": "linear"}.get(
+        node.attributes.get("mode", "nearest"), node.attributes.get("mode", "nearest")
+    )
+    return [
+        graph.op(
+            "Resize", node.inputs[0], "", given, mode=mode, coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        )
+    ]  # fmt: skip
+
+
+def _resize(graph: Graph, node: Node) -> list[str] | None:
+    if node.opset < 11:
+        return _upsample(graph, node)
+    value = node.inputs[0]
+    shape = graph.shape(value)
+    axes = [axis % len(shape) for axis in node.attributes.get("axes", range(len(shape)))]
+    sizes = graph.needed(node.input(3), "its sizes") if node.input(3) else np.array([])
+    scales = graph.needed(node.input(2), "its scales") if node.input(2) else np.array([])
+    if not scales.size and not sizes.size:
+        raise Unsupported("neither scales nor sizes are given")
+    ends = _ends(graph, node, axes, len(shape))
+    plan = _plan(node, [shape[axis] for axis in axes], scales, sizes)
+    if _importer_does(node, shape, axes, plan):
+        return None
+    kind = graph.dtype(value)
+    result = graph.cast(value, np.float64 if kind == np.float64 else np.float32)
+    outside = ""
+    for axis, (count, scale), region in zip(axes, plan, ends, strict=True):
+        weights = _weights(node, shape[axis], count, scale, region)
+        result = _along(graph, result, axis, weights)
+        if not weights.any(axis=1).all():
+            form = [1] * len(shape)
+            form[axis] = count
+            beyond = graph.constant(~weights.any(axis=1).reshape(form))
+            outside = graph.op("Or", outside, beyond) if outside else beyond
+    if outside:
+        beyond = graph.like(node.attributes.get("extrapolation_value", 0.0), result)
+        result = graph.op("Where", outside, beyond, result)
+    if kind.kind != "f":
+        result = graph.op("Round", result) if node.attributes.get("mode", "nearest") != "nearest" else result
+    return [graph.cast(result, kind)]
+
+
+def _ends(graph: Graph, node: Node, axes: list[int], rank: int) -> list[tuple[float, float]]:
+    if node.attributes.get("coordinate_transformation_mode") != "tf_crop_and_resize":
+        return [(0.0, 1.0)] * len(axes)
+    region = graph.needed(node.input(1), "its region")
+    half = len(region) // 2
+    places = axes if half == rank and len(axes) == rank else list(range(half))
+    return [(float(region[place]), float(region[half + place])) for place in places]
+
+
+def _plan(node: Node, extents: list[int], scales: Any, sizes: Any) -> list[tuple[int, float]]:
+    """Return for each axis how many elements there will be, and the scale."""
+    if not sizes.size:
+        return [
+            (math.floor(extent * float(scale)), float(scale))
+            for extent, scale in zip(extents, scales, strict=True)
+        ]
+    policy = node.attributes.get("keep_aspect_ratio_policy", "stretch")
+    ratios = [int(size) / extent for size, extent in zip(sizes, extents, strict=True)]
+    if policy == "stretch":
+        return [(int(size), ratio) for size, ratio in zip(sizes, ratios, strict=True)]
+    scale = min(ratios) if policy == "not_larger" else max(ratios)
+    return [(math.floor(scale * extent + 0.5), scale) for extent in extents]
+
+
+def _importer_does(node: Node, shape: tuple[int, ...], axes: list[int], plan: list[tuple[int, float]]) -> bool:
+    """Return whether TVM's converter computes the same."""
+    attributes = node.attributes
+    transformation = attributes.get("coordinate_transformation_mode", "half_pixel")
+    exact = all(count == extent * scale for (count, scale), extent in zip(plan, shape, strict=False))
+    # A row of one element has no two ends that could be aligned.
+    lonely = transformation == "align_corners" and any(count == 1 for count, _ in plan[2:])
+    return (
+        not attributes.get("antialias", 0)
+        and "axes" not in attributes
+        and attributes.get("keep_aspect_ratio_policy", "stretch") == "stretch"
+        and transformation not in ("half_pixel_symmetric", "tf_crop_and_resize", "tf_half_pixel_for_nn")
+        and 3 <= len(shape) <= 5
+        and axes == list(range(len(shape)))
+        and all(count == extent for (count, _), extent in zip(plan[:2], shape[:2], strict=True))
+        and exact
+        and not lonely
+    )
+
+
+def _along(graph: Graph, value: str, axis: int, weights: _Weights) -> str:
+    """Compute every element along an axis as a sum of others."""
+    if weights.shape[0] == weights.shape[1] and (weights == np.eye(len(weights))).all():
+        return value
+    if ((weights == 1).sum(axis=1) + (weights == 0).sum(axis=1) == weights.shape[1]).all():
+        return graph.op("Gather", value, graph.constant(weights.argmax(axis=1), np.int64), axis=axis)
+    return graph.multiplied(value, axis, weights)
+
+
+def _weights(node: Node, extent: int, count: int, scale: float, region: tuple[float, float]) -> _Weights:
+    """Return what each element (column) counts in each result (row); a row of zeros lies outside of the region."""
+    attributes = node.attributes
+    mode = attributes.get("mode", "nearest")
+    result = np.zeros((count, extent))
+    transformation = attributes.get("coordinate_transformation_mode", "half_pixel")
+    for number in range(count):
+        place = _place(transformation, number, extent, count, scale, region)
+        if transformation == "tf_crop_and_resize" and not 0 <= place <= extent - 1:
+            continue
+        if mode == "nearest":
+            result[number, min(max(_nearest(attributes, place), 0), extent - 1)] = 1
+            continue
+        shrunk = scale if attributes.get("antialias", 0) and scale < 1 else 1.0
+        reach = (1 if mode == "linear" else 2) / shrunk
+        around = np.arange(math.floor(place - reach) + 1, math.ceil(place + reach) + 1)
+        curve = _linear if mode == "linear" else _cubic(attributes.get("cubic_coeff_a", -0.75))
+        shares = np.array([curve(abs(each - place) * shrunk) for each in around])
+        if attributes.get("exclude_outside", 0):
+            shares = np.where((around >= 0) & (around < extent), shares, 0)
+        shares = shares / shares.sum()
+        for each, share in zip(around.clip(0, extent - 1), shares, strict=True):
+            result[number, each] += share
+    return result
+
+
+def _place(
+    transformation: str, number: int, extent: int, count: int, scale: float, region: tuple[float, float]
+) -> float:
+    """Return where among the elements a result lies."""
+    # What a scale gives before it is cut to a whole number counts here.
+    whole = scale * extent
+    begin, end = region
+    middle = (number + 0.5) / scale - 0.5
+    places: dict[str, Callable[[], float]] = {
+        "align_corners": lambda: 0.0 if whole == 1 else number * (extent - 1) / (whole - 1),
+        "asymmetric": lambda: number / scale,
+        "half_pixel_symmetric": lambda: middle + extent / 2 * (1 - count / whole),
+        "pytorch_half_pixel": lambda: middle if count > 1 else -0.5,
+        "tf_crop_and_resize": lambda: (
+            (extent - 1) * ((begin + end) / 2 if count == 1 else begin + number * (end - begin) / (whole - 1))
+        ),
+        "tf_half_pixel_for_nn": lambda: (number + 0.5) / scale,
+    }
+    return places[transformation]() if transformation in places else middle
+
+
+def _nearest(attributes: Any, place: float) -> int:
+    way = attributes.get("nearest_mode", "round_prefer_floor")
+    if way == "floor":
+        return math.floor(place)
+    if way == "ceil":
+        return math.ceil(place)
+    return math.ceil(place - 0.5) if way == "round_prefer_floor" else math.floor(place + 0.5)
+
+
+def _linear(distance: float) -> float:
+    return max(0.0, 1 - distance)
+
+
+def _cubic(a: float) -> Any:
+    def curve(distance: float) -> float:
+        if distance <= 1:
+            return (a + 2) * distance**3 - (a + 3) * distance**2 + 1
+        if distance < 2:
+            return a * distance**3 - 5 * a * distance**2 + 8 * a * distance - 4 * a
+        return 0.0
+
+    return curve
+
+
+RULES: dict[str, Rule] = {"Resize": _resize, "Upsample": _upsample}

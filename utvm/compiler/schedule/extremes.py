@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The largest and the smallest float along axes, also where all of them are infinite.
+
+TVM begins with the lowest or the highest finite number, which is its result for a row of infinities.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from tvm import te, tirx, topi
+
+from utvm.compiler.tvm_types import dtype_of, shape_of
+
+
+def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
+    """Return how Relax's operators become TIRx: operator to function, as ``LegalizeOps`` takes them."""
+    return {
+        "relax.max": functools.partial(_legalize, topi.max, _larger, float("-inf")),
+        "relax.min": functools.partial(_legalize, topi.min, _smaller, float("inf")),
+    }
+
+
+def _larger(one: Any, other: Any) -> Any:
+    return tirx.max(one, other)
+
+
+def _smaller(one: Any, other: Any) -> Any:
+    return tirx.min(one, other)
+
+
+def _legalize(
+    usual: Callable[..., Any], combine: Callable[[Any, Any], Any], start: float, builder: Any, call: Any
+) -> Any:
+    source, attributes = call.args[0], call.attrs
+    if not dtype_of(source.ty).startswith("float"):
+        return builder.call_te(usual, source, attributes.axis, attributes.keepdims)
+    rank = len(shape_of(source.ty))
+    axes = range(rank) if attributes.axis is None else [int(axis) % rank for axis in attributes.axis]
+    reducer = te.comm_reducer(combine, lambda kind: tirx.const(start, kind))
+    return builder.call_te(
+        lambda tensor: _reduced(tensor, sorted(axes), bool(attributes.keepdims), reducer),
+        source,
+        primfunc_name_hint=usual.__name__,
+    )
+
+
+def _reduced(source: Any, axes: list[int], keepdims: bool, reducer: Any) -> Any:
+    extents = [int(extent) for extent in source.shape]
+    loops = {axis: te.reduce_axis((0, extents[axis]), f"k{axis}") for axis in axes}
+
+    def element(*place: Any) -> Any:
+        places = list(place) if keepdims else _spread(place, axes, len(extents))
+        return reducer(
+            source(*(loops[axis].var if axis in loops else places[axis] for axis in range(len(extents)))),
+            axis=list(loops.values()),
+        )
+
+    shape = [
+        1 if axis in loops else extent for axis, extent in enumerate(extents) if keepdims or axis not in loops
+    ]
+    return te.compute(shape, element, name=source.op.name)
+
+
+def _spread(place: tuple[Any, ...], axes: list[int], rank: int) -> list[Any]:
+    kept = iter(place)
+    return [None if axis in axes else next(kept) for axis in range(rank)]

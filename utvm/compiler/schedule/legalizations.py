@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of Relax's operators become TIRx in our own way: TVM's is missing, or wrong at the edges."""
+
+from collections.abc import Callable
+from typing import Any
+
+from utvm.compiler.schedule import arg_reduce, extremes, scans
+
+
+def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
+    """Return operator to function, as ``LegalizeOps`` takes them."""
+    return {**arg_reduce.legalizations(), **extremes.legalizations(), **scans.legalizations()}
