@@ -18,6 +18,9 @@ from utvm.names import member, printable
 MAX_BYTES = 1 << 30
 """All arrays of a file together, unpacked."""
 
+MAX_CSV_BYTES = 1 << 26
+"""A text of numbers."""
+
 MAX_ARRAYS = 4096
 """In one file."""
 
@@ -26,7 +29,7 @@ _NPY = b"\x93NUMPY"
 
 
 def read_arrays(path: str) -> dict[str, _Array]:
-    """Read the arrays of an .npz file by their names, or that of a .npy file, whose name is empty.
+    """Read the arrays of an .npz file by their names, or that of a .npy or .csv file, whose name is empty.
 
     Nothing is believed: an array's size is taken from its header and compared with the limit, and with what there
     is, before it is unpacked.
@@ -34,6 +37,8 @@ def read_arrays(path: str) -> dict[str, _Array]:
     Raises:
         ConfigError: it cannot be read, is something else, or is too large.
     """
+    if path.endswith(".csv"):
+        return {"": _read_csv(path)}
     try:
         with Path(path).open("rb") as file:
             if file.read(len(_NPY)) == _NPY:
@@ -51,6 +56,18 @@ def read_arrays(path: str) -> dict[str, _Array]:
         raise ConfigError(
             f"{path}: is not a .npy or .npz file, or a damaged one", "numpy.save and numpy.savez write them"
         ) from error
+
+
+def _read_csv(path: str) -> _Array:
+    """Read numbers with commas between them, a row in each line, as float64."""
+    try:
+        if Path(path).stat().st_size > MAX_CSV_BYTES:
+            raise _too_large(f"{path}: has more than {MAX_CSV_BYTES} bytes")
+        return np.loadtxt(path, np.float64, delimiter=",", ndmin=2)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: is not rows of numbers: {printable(str(error))}") from error
 
 
 def write_arrays(path: Path, arrays: Mapping[str, _Array]) -> None:

@@ -37,8 +37,17 @@ class InputChoice(ExecutorChoice):
     """Which model is meant, and what it is given."""
 
     input: str = option(
-        "", "input as .npy, or .npz with an array for each input; without it, seeded random values"
+        "",
+        "input as .npy, .csv, or .npz with an array for each input; without it, seeded random values; "
+        "real numbers for a quantised input are quantised",
     )
+
+
+@dataclass(frozen=True)
+class RunChoice(InputChoice):
+    """Which model is meant, what it is given, and how its answer is."""
+
+    raw: bool = option(False, "take and give integers as they are: nothing is quantised or dequantised")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from invoke.context import Context
 
 from utvm.choice import BoardChoice
 from utvm.cli import task
-from utvm.cli.choices import IN_RAM, CompileChoice, InputChoice, SampleChoice
+from utvm.cli.choices import IN_RAM, CompileChoice, InputChoice, RunChoice, SampleChoice
 from utvm.errors import ExitCode
 
 
@@ -19,7 +19,7 @@ from utvm.errors import ExitCode
 )
 def run(
     _: Context,
-    model: InputChoice,
+    model: RunChoice,
     *,
     output: str = "",
     json: str = "",

@@ -3,6 +3,8 @@
 
 import hashlib
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from utvm.arrays import read_arrays, write_array, write_arrays
 from utvm.bench import Bench
 from utvm.boards import Board
 from utvm.choice import BoardChoice
-from utvm.cli.choices import InputChoice
+from utvm.cli.choices import RunChoice
 from utvm.cli.model_library import executor_of, load_named
 from utvm.cli.opening import find, image_for
 from utvm.cli.output import OUT, logs_of
@@ -21,7 +23,7 @@ from utvm.compiler import Library, Tensor
 from utvm.errors import ConfigError
 from utvm.files import check_places, write_whole
 from utvm.firmware import Firmware
-from utvm.firmware.inputs import as_bytes
+from utvm.firmware.inputs import as_bytes, as_integers, as_reals
 from utvm.hil import provenance
 from utvm.log import kept_in
 from utvm.names import printable
@@ -32,7 +34,7 @@ _SEED = 0
 
 
 def run_model(
-    asked: InputChoice, where: BoardChoice, output_path: str, json_path: str, standing_alone: bool, in_ram: bool
+    asked: RunChoice, where: BoardChoice, output_path: str, json_path: str, standing_alone: bool, in_ram: bool
 ) -> None:
     """Compile a model, run it once on a board, and print and write what came out.
 
@@ -52,7 +54,8 @@ def run_model(
     model = load_named(asked)
     executor = executor_of(asked.executor)
     library = firmware.compile_for(found.board, model, executor=executor, in_ram=in_ram)
-    inputs = read_inputs(library, asked.input)
+    given = _read_given(library, asked.input, asked.raw)
+    inputs = given if asked.raw else quantised(library, given)
     _check_output(library, output_path)
     as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
     logs = logs_of("model.run")
@@ -66,13 +69,17 @@ def run_model(
         with open_session(found, image, logs, say) as session:
             result = session.run(library.name, inputs)
     note_input(library, asked.input)
-    for tensor, array in zip(library.outputs, result.outputs, strict=True):
-        OUT.print(f"output {printable(tensor.name)}: {tensor.dtype} {list(tensor.shape)}")
+    # Who gave real numbers is answered in them.
+    outputs = result.outputs
+    if any(ours is not theirs for ours, theirs in zip(inputs, given, strict=True)):
+        outputs = tuple(map(as_reals, outputs, library.outputs))
+    for tensor, array in zip(library.outputs, outputs, strict=True):
+        OUT.print(f"output {printable(tensor.name)}: {array.dtype.name} {list(tensor.shape)}")
         OUT.print(np.array2string(array, threshold=50))
     figures = _figures(image, result)
     OUT.print("  ".join(f"{name} {value:,}" for name, value in figures.items() if isinstance(value, int)))
     OUT.print(f"outputs_sha256 {figures['outputs_sha256']}")
-    _write_outputs(library, result, output_path)
+    _write_outputs(library, outputs, output_path)
     if json_path:
         content = {**figures, "environment": provenance.digest()}
         write_whole(Path(json_path), (json.dumps(content, indent=2) + "\n").encode())
@@ -117,12 +124,21 @@ def _figures(image: Firmware, result: RunResult) -> dict[str, int | str]:
 
 
 def read_inputs(library: Library, path: str) -> list[npt.NDArray[np.generic]]:
-    """Read the inputs, or make them: uniform in [-1, 1) for floats, over the whole range for integers."""
+    """Read the inputs, or make them, as the model takes them: real numbers are quantised."""
+    return quantised(library, _read_given(library, path, raw=False))
+
+
+def _read_given(library: Library, path: str, raw: bool) -> list[npt.NDArray[np.generic]]:
+    """Read the inputs, or make them: uniform in [-1, 1) for floats, over the whole range for integers.
+
+    Args:
+        raw: the numbers of a text are integers where the model takes such, whatever they stand for.
+    """
     if not path:
         return random_inputs(library, np.random.default_rng(_SEED))
     arrays = read_arrays(path)
     if "" in arrays:
-        return [arrays[""]]
+        return [_as_declared(arrays[""], library.inputs[0], raw) if path.endswith(".csv") else arrays[""]]
     missing = [tensor.name for tensor in library.inputs if tensor.name not in arrays]
     if missing:
         raise ConfigError(f"{path}: has no array {', '.join(missing)}", f"it has: {', '.join(arrays)}")
@@ -130,6 +146,29 @@ def read_inputs(library: Library, path: str) -> list[npt.NDArray[np.generic]]:
     if unknown := [name for name in arrays if name not in names]:
         raise ConfigError(f"{path}: has an array {unknown[0]}, which is no input", f"inputs: {', '.join(names)}")
     return [arrays[name] for name in names]
+
+
+def quantised(library: Library, given: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.generic]]:
+    """Return inputs with real numbers as the integers that a quantised input takes; others as they are."""
+    if len(given) != len(library.inputs):
+        return list(given)  # refused where they become bytes
+    return list(map(as_integers, given, library.inputs))
+
+
+def _as_declared(numbers: npt.NDArray[np.float64], tensor: Tensor, raw: bool) -> npt.NDArray[np.generic]:
+    """Return the numbers of a text, which has no shape and element type, in those of an input."""
+    if numbers.size != math.prod(tensor.shape):
+        raise ConfigError(f"input {tensor.name} is {list(tensor.shape)}, and the file has {numbers.size} numbers")
+    shaped = numbers.reshape(tensor.shape)
+    if np.dtype(tensor.dtype).kind == "f":
+        return shaped.astype(tensor.dtype)
+    if tensor.scaling and not raw:
+        return shaped
+    with np.errstate(invalid="ignore"):
+        whole = shaped.astype(tensor.dtype)
+    if not (whole == shaped).all():
+        raise ConfigError(f"input {tensor.name} is {tensor.dtype}, and the file has numbers that are not")
+    return whole
 
 
 def random_inputs(library: Library, generator: np.random.Generator) -> list[npt.NDArray[np.generic]]:
@@ -155,11 +194,11 @@ def _check_output(library: Library, output_path: str) -> None:
         )
 
 
-def _write_outputs(library: Library, result: RunResult, path: str) -> None:
+def _write_outputs(library: Library, outputs: Sequence[npt.NDArray[np.generic]], path: str) -> None:
     if not path:
         return
     if path.endswith(".npz"):
         names = [tensor.name for tensor in library.outputs]
-        write_arrays(Path(path), dict(zip(names, result.outputs, strict=True)))
+        write_arrays(Path(path), dict(zip(names, outputs, strict=True)))
     else:
-        write_array(Path(path), result.outputs[0])
+        write_array(Path(path), outputs[0])

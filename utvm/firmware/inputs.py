@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model's inputs as the bytes that a board reads."""
+"""A model's inputs as the bytes that a board reads, and real numbers as the integers that stand for them."""
 
 from collections.abc import Sequence
 
@@ -8,6 +8,31 @@ import numpy.typing as npt
 
 from utvm.compiler import Tensor
 from utvm.errors import ConfigError
+
+
+def as_integers(given: npt.NDArray[np.generic], tensor: Tensor) -> npt.NDArray[np.generic]:
+    """Return real numbers as the integers of a quantised tensor: the nearest, or the last of the range.
+
+    Anything but real numbers for a tensor of which it is known what its integers stand for is returned as it is.
+
+    Raises:
+        ConfigError: one of them is no number.
+    """
+    if given.dtype.kind != "f" or tensor.scaling is None or np.dtype(tensor.dtype).kind not in "iu":
+        return given
+    if not np.isfinite(given).all():
+        raise ConfigError(f"input {tensor.name} holds what is no finite number", "it cannot be quantised")
+    limits = np.iinfo(tensor.dtype)
+    integers = np.rint(np.asarray(given, np.float64) / tensor.scaling.scale) + tensor.scaling.zero_point
+    return np.asarray(np.clip(integers, limits.min, limits.max), np.dtype(tensor.dtype))
+
+
+def as_reals(array: npt.NDArray[np.generic], tensor: Tensor) -> npt.NDArray[np.generic]:
+    """Return what the integers of a quantised tensor stand for, as float32; another array as it is."""
+    if tensor.scaling is None or array.dtype.kind not in "iu":
+        return array
+    integers = np.asarray(array, np.float64) - tensor.scaling.zero_point
+    return np.asarray(integers * tensor.scaling.scale, np.float32)
 
 
 def as_bytes(inputs: Sequence[npt.ArrayLike], tensors: Sequence[Tensor]) -> list[bytes]:
