@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VTA's operators against numpy, on three VTAs, with shapes that fill blocks and shapes that do not."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tvm
+from conftest import CONFIGURATIONS
+
+from utvm import vta
+from utvm.compiler.targets.vta import layout
+from utvm.compiler.targets.vta.operators import Convolution, Elementwise, Matmul, MaxPool, Requantise
+from utvm.errors import CompileError, DoesNotFitError
+from utvm.virtual.vta.simulator import STAGES
+
+Array = npt.NDArray[Any]
+ENVS = {name: vta.get_env(str(path)) for name, path in sorted(CONFIGURATIONS.items())}
+
+
+@pytest.fixture(params=sorted(ENVS))
+def env(request: pytest.FixtureRequest) -> vta.Env:
+    return ENVS[request.param]
+
+
+def run(env: vta.Env, operator: Any, inputs: list[Array], out: tuple[int, ...]) -> Array:
+    """Run an operator with each stage ahead of the others; the outputs are equal."""
+    module, device, model = (
+        vta.build(operator.schedule(env), env),
+        tvm.runtime.device("ext_dev", 0),
+        vta.simulator(env),
+    )
+    (name,) = [str(each.attrs["global_symbol"]) for each in operator.schedule(env).mod.functions.values()]
+    results = []
+    for stage in STAGES:
+        model.look_first_after(stage)
+        made = tvm.runtime.tensor(np.full(out, 77, "int8"), device)
+        module[name](*(tvm.runtime.tensor(each, device) for each in inputs), made)
+        results.append(made.numpy())
+    model.look_first_after(STAGES[0])
+    assert all((each == results[0]).all() for each in results)
+    return results[0]
+
+
+def requantised(by: Requantise, total: Array) -> Array:
+    half = 1 << by.shift - 1 if by.rounding and by.shift else 0
+    return np.clip((total + half) >> by.shift, by.low, by.high).astype("int8")
+
+
+def numbers(seed: int, *shape: int) -> Array:
+    return np.random.default_rng(seed).integers(-128, 128, shape).astype("int8")
+
+
+def check_matmul(env: vta.Env, operator: Matmul, seed: int = 1) -> None:
+    x, w = numbers(seed, operator.rows, operator.inputs), numbers(seed + 1, operator.outputs, operator.inputs)
+    bias = np.random.default_rng(seed).integers(-5000, 5000, operator.outputs).astype("int32")
+    inputs = [layout.data(env, x), layout.weights(env, w), *([layout.bias(env, bias)] if operator.bias else [])]
+    blocks = (inputs[0].shape[0], inputs[1].shape[0], env.BATCH, env.BLOCK_OUT)
+    made = layout.unpacked(run(env, operator, inputs, blocks), (operator.rows, operator.outputs))
+    total = x.astype("int32") @ w.astype("int32").T + (bias if operator.bias else 0)
+    assert (made == requantised(operator.requantise, total)).all()
+
+
+def check_convolution(env: vta.Env, operator: Convolution, seed: int = 1) -> None:
+    x = numbers(seed, *operator.shape)
+    w = numbers(seed + 1, operator.outputs, operator.shape[1], *operator.kernel)
+    bias = np.random.default_rng(seed).integers(-5000, 5000, operator.outputs).astype("int32")
+    inputs = [layout.data(env, x), layout.weights(env, w), *([layout.bias(env, bias)] if operator.bias else [])]
+    height, width = operator.out_size
+    blocks = (inputs[0].shape[0], inputs[1].shape[0], height, width, env.BATCH, env.BLOCK_OUT)
+    made = layout.unpacked(run(env, operator, inputs, blocks), (x.shape[0], operator.outputs, height, width))
+    above, below, left, right = operator.padding
+    padded = np.pad(x.astype("int32"), ((0, 0), (0, 0), (above, below), (left, right)))
+    total = np.zeros((x.shape[0], operator.outputs, height, width), "int32")
+    for dy in range(operator.kernel[0]):
+        for dx in range(operator.kernel[1]):
+            step = operator.stride
+            window = padded[:, :, dy : dy + step * height : step, dx : dx + step * width : step]
+            total += np.einsum("oc,nchw->nohw", w[:, :, dy, dx].astype("int32"), window[:, :, :height, :width])
+    total += bias[:, None, None] if operator.bias else 0
+    assert (made == requantised(operator.requantise, total)).all()
+
+
+def check_max_pool(env: vta.Env, operator: MaxPool) -> None:
+    x = numbers(4, *operator.shape)
+    height, width = operator.out_size
+    packed = layout.data(env, x)
+    made = run(env, operator, [packed], (*packed.shape[:2], height, width, env.BATCH, env.BLOCK_OUT))
+    windows = np.lib.stride_tricks.sliding_window_view(x, operator.window, (2, 3))
+    expected = windows[:, :, :: operator.stride, :: operator.stride].max((4, 5))
+    assert (layout.unpacked(made, expected.shape) == expected).all()
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        Matmul(1, 16, 16, Requantise(8)),
+        Matmul(5, 40, 33, Requantise(9, rounding=True, low=0), bias=True),
+        Matmul(6, 64, 64, Requantise(8), overlapped=False, tile=(1, 2, 1)),
+    ],
+)
+def test_a_matrix_is_multiplied(env: vta.Env, operator: Matmul) -> None:
+    check_matmul(env, operator)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        Convolution((1, 3, 8, 8), 16, (3, 3), 1, (1, 1, 1, 1), Requantise(8), bias=True),
+        Convolution((2, 20, 9, 9), 20, (3, 3), 2, (0, 1, 0, 1), Requantise(9, rounding=True, low=0)),
+        Convolution((1, 16, 6, 5), 32, (1, 1), 2, (0, 0, 0, 0), Requantise(7)),
+    ],
+)
+def test_images_are_convolved(env: vta.Env, operator: Convolution) -> None:
+    check_convolution(env, operator)
+
+
+@pytest.mark.parametrize("operator", [MaxPool((1, 20, 8, 8), (2, 2), 2), MaxPool((2, 16, 7, 9), (3, 3), 2)])
+def test_the_largest_of_each_window_is_found(env: vta.Env, operator: MaxPool) -> None:
+    check_max_pool(env, operator)
+
+
+@pytest.mark.parametrize(("operation", "expected"), [("add", np.add), ("max", np.maximum), ("min", np.minimum)])
+@pytest.mark.parametrize("dtype", ["int8", "int32"])
+def test_elements_are_worked_on(env: vta.Env, operation: Any, expected: Any, dtype: Any) -> None:
+    a, b = numbers(1, 500).astype(dtype), numbers(2, 500).astype(dtype)
+    operator = Elementwise(500, operation, dtype, Requantise(1, rounding=True))
+    packed = [layout.flat(env, each) for each in (a, b)]
+    made = run(env, operator, packed, packed[0].shape).reshape(-1)[:500]
+    assert (made == requantised(operator.requantise, expected(a.astype("int32"), b.astype("int32")))).all()
+
+
+def test_loads_beside_products_take_less_modelled_time() -> None:
+    """The same bytes and the same products; only what waits for what differs."""
+    env = ENVS["vta_config"]
+    model = vta.simulator(env)
+    counted = []
+    for overlapped in (False, True):
+        model.clear()
+        check_matmul(env, Matmul(16, 1024, 1024, Requantise(8), overlapped=overlapped, tile=(16, 16, 4)))
+        counted.append(model.statistics())
+    serial, beside = counted
+    assert {serial["gemm_counter"], beside["gemm_counter"]} == {3 * 65536}
+    assert serial["inp_load_nbytes"] == beside["inp_load_nbytes"]
+    assert beside["modelled_cycles"] <= 0.70 * serial["modelled_cycles"]
+    bound = max(beside[f"modelled_{stage}_cycles"] for stage in STAGES)
+    assert beside["modelled_cycles"] <= 1.3 * bound
+
+
+def test_what_no_tile_makes_fit_is_refused() -> None:
+    with pytest.raises(DoesNotFitError, match=r"fits in no tiles; the smallest need \d+ of INP's 512"):
+        Convolution((1, 8, 30, 300), 8, (3, 3)).schedule(ENVS["small"])
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Requantise(16, rounding=True), "a shift of 16 with rounding"),
+        (lambda: Requantise(32), "a shift of 32"),
+        (lambda: Requantise(low=-129), "results are int8"),
+        (lambda: Convolution((1, 1, 2, 2), 1, (3, 3)), "does not fit into"),
+        (lambda: Convolution((1, 1, 8, 8), 1, (3, 3), padding=(3, 0, 0, 0)), "padding of 3 is not below"),
+    ],
+)
+def test_what_cannot_be_is_refused(make: Any, said: str) -> None:
+    with pytest.raises(CompileError, match=said):
+        make()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(40))
+def test_generated_shapes(env: vta.Env, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    by = Requantise(int(random.integers(0, 14)), bool(random.integers(2)), int(random.integers(-128, 1)))
+    draw = lambda low, high: int(random.integers(low, high + 1))  # noqa: E731
+    check_matmul(
+        env, Matmul(draw(1, 20), draw(1, 100), draw(1, 100), by, bool(draw(0, 1)), bool(draw(0, 1))), seed
+    )
+    kernel = (draw(1, 5), draw(1, 5))
+    pads = tuple(draw(0, size - 1) for size in (kernel[0], kernel[0], kernel[1], kernel[1]))
+    shape = (draw(1, 3), draw(1, 40), draw(5, 12), draw(5, 12))
+    check_convolution(
+        env,
+        Convolution(shape, draw(1, 40), kernel, draw(1, 3), pads, by, bool(draw(0, 1)), bool(draw(0, 1))),
+        seed,
+    )
+    check_max_pool(env, MaxPool(shape, (draw(1, 4), draw(1, 4)), draw(1, 3)))

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators for VTA: each is a record of what is computed, and makes a schedule of it for a VTA.
+
+Tensors are made of blocks: ``layout`` packs numpy's arrays, with zeros where a dimension ends within a block.
+"""
+
+from utvm.compiler.targets.vta.operators.convolution import Convolution
+from utvm.compiler.targets.vta.operators.elementwise import Elementwise
+from utvm.compiler.targets.vta.operators.matmul import Matmul
+from utvm.compiler.targets.vta.operators.pooling import MaxPool
+from utvm.compiler.targets.vta.operators.requantise import Requantise
+
+__all__ = ["Convolution", "Elementwise", "Matmul", "MaxPool", "Requantise"]

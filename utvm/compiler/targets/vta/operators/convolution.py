@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two-dimensional convolution."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import te, tirx
+
+from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
+from utvm.compiler.targets.vta.operators.requantise import Requantise
+from utvm.compiler.targets.vta.operators.tiles import (
+    Needs,
+    Tile,
+    best_tile,
+    cached,
+    named,
+    put_on_chip,
+    reduced,
+    tiled_output,
+    twice,
+)
+from utvm.errors import CompileError
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """``out = requantised(conv2d(x, w) + bias)``, in NCHW before it is packed.
+
+    Parameters of the function that is made: x, w, bias (where there is one), out, packed as ``layout`` packs them.
+
+    Attributes:
+        shape: of x: images, channels, height, width.
+        kernel: height, width.
+        padding: rows above and below, columns left and right, of zeros.
+        overlapped: whether blocks are loaded while others are multiplied.
+        tile: blocks of outputs, rows of the output and blocks of inputs at a time; by default the best that fits.
+    """
+
+    shape: tuple[int, int, int, int]
+    outputs: int
+    kernel: tuple[int, int]
+    stride: int = 1
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    requantise: Requantise = field(default_factory=Requantise)
+    bias: bool = False
+    overlapped: bool = True
+    tile: Tile | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.out_size) < 1:
+            raise CompileError(
+                f"VTA: a kernel of {self.kernel} does not fit into {self.shape} with {self.padding}"
+            )
+        for pad, size in zip(self.padding, (*self.kernel[:1] * 2, *self.kernel[1:] * 2), strict=True):
+            if not 0 <= pad < min(size, 16):
+                raise CompileError(f"VTA: padding of {pad} is not below the kernel's {size} and 16")
+
+    @property
+    def out_size(self) -> tuple[int, int]:
+        """Height and width of the output."""
+        above, below, left, right = self.padding
+        height = self.shape[2] + above + below - self.kernel[0]
+        width = self.shape[3] + left + right - self.kernel[1]
+        return height // self.stride + 1, width // self.stride + 1
+
+    def schedule(self, env: Env) -> Any:
+        """Return the schedule; raises DoesNotFitError where a VTA is too small for any tile."""
+        batch, block = env.BATCH, env.BLOCK_IN
+        images, inner, outer = -(-self.shape[0] // batch), -(-self.shape[1] // block), -(-self.outputs // block)
+        x = te.placeholder((images, inner, *self.shape[2:], batch, block), "int8", "x")
+        w = te.placeholder((outer, inner, *self.kernel, block, block), "int8", "w")
+        bias = te.placeholder((outer, batch, block), "int32", "bias")
+        padded = self._padded(x)
+        ko, ki = te.reduce_axis((0, inner), "ko"), te.reduce_axis((0, block), "ki")
+        dy, dx = (te.reduce_axis((0, size), name) for size, name in zip(self.kernel, ("dy", "dx"), strict=True))
+        step = self.stride
+
+        def product(n: Any, o: Any, i: Any, j: Any, b: Any, c: Any) -> Any:
+            data = padded[n, ko, i * step + dy, j * step + dx, b, ki].astype("int32")
+            return te.sum(data * w[o, ko, dy, dx, c, ki].astype("int32"), axis=[ko, dy, dx, ki])
+
+        total, stages = te.compute((images, outer, *self.out_size, batch, block), product, name="sum"), ["sum"]
+        if self.bias:
+            sums = total
+            total = te.compute(
+                sums.shape, lambda n, o, i, j, b, c: sums[n, o, i, j, b, c] + bias[o, b, c], name="biased"
+            )
+            stages.append("biased")
+        out, more = self.requantise.declared(total)
+        arguments = [x, w, bias, out] if self.bias else [x, w, out]
+        schedule = named(te.create_prim_func(arguments), "conv2d")
+        tile = self.tile or self._best(env, outer, inner)
+        loop = tiled_output(schedule, (1, *tile[:2]))
+        put_on_chip(schedule, [*stages, *more], loop)
+        if self.bias:
+            cached(schedule, "biased", 1, ACC, loop)
+        loads = reduced(schedule, 3, 3, tile[2], self.overlapped)
+        cached(schedule, "sum_update", 2, WGT, loads)
+        if any(self.padding):
+            schedule.set_scope(schedule.get_sblock("padded"), 0, INP)
+            schedule.compute_at(schedule.get_sblock("padded"), loads, preserve_unit_loops=True)
+        else:
+            cached(schedule, "sum_update", 1, INP, loads)
+        return schedule
+
+    def _padded(self, x: Any) -> Any:
+        if not any(self.padding):
+            return x
+        above, below, left, right = self.padding
+        images, inner, height, width, batch, block = x.shape
+
+        def value(n: Any, c: Any, i: Any, j: Any, b: Any, k: Any) -> Any:
+            inside = tirx.all(i >= above, i < above + height, j >= left, j < left + width)
+            return tirx.if_then_else(inside, x[n, c, i - above, j - left, b, k], tirx.const(0, "int8"))
+
+        shape = (images, inner, height + above + below, width + left + right, batch, block)
+        return te.compute(shape, value, name="padded")
+
+    def _best(self, env: Env, outer: int, inner: int) -> Tile:
+        height, width = self.out_size
+        area = self.kernel[0] * self.kernel[1]
+        row = self.shape[3] + self.padding[2] + self.padding[3]
+
+        def rows(tile: Tile) -> int:
+            return (tile[1] - 1) * self.stride + self.kernel[0]
+
+        def needs(tile: Tile) -> Needs:
+            accumulators = tile[0] * tile[1] * width + (tile[0] if self.bias else 0)
+            inputs, weights = tile[2] * rows(tile) * row, tile[0] * tile[2] * area
+            return twice({INP: inputs, WGT: weights, ACC: accumulators}, self.overlapped)
+
+        def traffic(tile: Tile) -> int:
+            turns = outer // tile[0] * (height // tile[1])
+            return turns * inner * (rows(tile) * row * env.lanes(INP) + tile[0] * area * env.lanes(WGT))
+
+        def uops(tile: Tile) -> int:
+            # Two of the loops are hardware's, the longest ones.
+            loops = sorted((tile[0], tile[1], tile[2], width, *self.kernel))
+            return loops[0] * loops[1] * loops[2] * loops[3]
+
+        return best_tile(env, (outer, height, inner), needs, traffic, uops)

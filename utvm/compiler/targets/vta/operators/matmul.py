@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocked matrix multiplication, which is a dense layer too."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import te
+
+from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
+from utvm.compiler.targets.vta.operators.requantise import Requantise
+from utvm.compiler.targets.vta.operators.tiles import (
+    Needs,
+    Tile,
+    best_tile,
+    cached,
+    named,
+    put_on_chip,
+    reduced,
+    tiled_output,
+    twice,
+)
+
+
+@dataclass(frozen=True)
+class Matmul:
+    """``out[rows, outputs] = requantised(x[rows, inputs] @ w[outputs, inputs].T + bias[outputs])``.
+
+    Parameters of the function that is made: x, w, bias (where there is one), out, packed as ``layout`` packs them.
+
+    Attributes:
+        overlapped: whether blocks are loaded while others are multiplied.
+        tile: blocks of rows, outputs and inputs at a time; by default the best that fits.
+    """
+
+    rows: int
+    inputs: int
+    outputs: int
+    requantise: Requantise = field(default_factory=Requantise)
+    bias: bool = False
+    overlapped: bool = True
+    tile: Tile | None = None
+
+    def schedule(self, env: Env) -> Any:
+        """Return the schedule; raises DoesNotFitError where a VTA is too small for any tile."""
+        batch, block = env.BATCH, env.BLOCK_IN
+        rows, inner, outer = -(-self.rows // batch), -(-self.inputs // block), -(-self.outputs // block)
+        x = te.placeholder((rows, inner, batch, block), "int8", "x")
+        w = te.placeholder((outer, inner, block, block), "int8", "w")
+        bias = te.placeholder((outer, batch, block), "int32", "bias")
+        ko, ki = te.reduce_axis((0, inner), "ko"), te.reduce_axis((0, block), "ki")
+
+        def product(r: Any, o: Any, b: Any, c: Any) -> Any:
+            return te.sum(x[r, ko, b, ki].astype("int32") * w[o, ko, c, ki].astype("int32"), axis=[ko, ki])
+
+        total, stages = te.compute((rows, outer, batch, block), product, name="sum"), ["sum"]
+        if self.bias:
+            sums = total
+            total = te.compute(sums.shape, lambda r, o, b, c: sums[r, o, b, c] + bias[o, b, c], name="biased")
+            stages.append("biased")
+        out, more = self.requantise.declared(total)
+        arguments = [x, w, bias, out] if self.bias else [x, w, out]
+        schedule = named(te.create_prim_func(arguments), "matmul")
+        tile = self.tile or self._best(env, rows, outer, inner)
+        loop = tiled_output(schedule, tile[:2])
+        put_on_chip(schedule, [*stages, *more], loop)
+        if self.bias:
+            cached(schedule, "biased", 1, ACC, loop)
+        loads = reduced(schedule, 2, 1, tile[2], self.overlapped)
+        cached(schedule, "sum_update", 2, WGT, loads)
+        cached(schedule, "sum_update", 1, INP, loads)
+        return schedule
+
+    def _best(self, env: Env, rows: int, outer: int, inner: int) -> Tile:
+        def needs(tile: Tile) -> Needs:
+            accumulators = tile[0] * tile[1] + (tile[1] if self.bias else 0)
+            return twice({INP: tile[0] * tile[2], WGT: tile[1] * tile[2], ACC: accumulators}, self.overlapped)
+
+        def traffic(tile: Tile) -> int:
+            turns = rows // tile[0] * (outer // tile[1])
+            return turns * inner * (tile[0] * env.lanes(INP) + tile[1] * env.lanes(WGT))
+
+        return best_tile(env, (rows, outer, inner), needs, traffic, min)

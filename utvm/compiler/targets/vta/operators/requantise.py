@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From int32 sums to int8: what the ALU can do of it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te, tirx
+
+from utvm.errors import CompileError
+
+
+@dataclass(frozen=True)
+class Requantise:
+    """A division by a power of two, and limits.
+
+    Attributes:
+        shift: 0 to 31 bits to the right.
+        rounding: whether half of what is divided by is added before, which takes shifts of 15 at most: the ALU's
+            numbers have 16 bits.
+        low, high: the range of the results.
+    """
+
+    shift: int = 0
+    rounding: bool = False
+    low: int = -128
+    high: int = 127
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.shift <= 31 or (self.rounding and self.shift > 15):
+            raise CompileError(
+                f"VTA: a shift of {self.shift}{' with rounding' if self.rounding else ''} is not possible",
+                "0 to 31, and 15 at most with rounding",
+            )
+        if not -128 <= self.low <= self.high <= 127:
+            raise CompileError(f"VTA: results are int8, not {self.low} to {self.high}")
+
+    def declared(self, total: Any) -> tuple[Any, list[str]]:
+        """Declare what is done with a tensor of int32.
+
+        Returns:
+            The int8 tensor in DRAM, and the names of the stages before it, which are on the chip.
+        """
+        steps: list[tuple[str, Any]] = []
+        if self.rounding and self.shift:
+            steps.append(("half", lambda value: value + _number(1 << self.shift - 1)))
+        if self.shift:
+            steps.append(("shift", lambda value: value >> _number(self.shift)))
+        steps.append(("low", lambda value: tirx.max(value, _number(self.low))))
+        steps.append(("high", lambda value: tirx.min(value, _number(self.high))))
+        for name, step in steps:
+            total = _stage(total, step, name)
+        out = te.compute(total.shape, lambda *i: total(*i).astype("int8"), name="out")
+        return out, [name for name, _ in steps]
+
+
+def _stage(of: Any, step: Any, name: str) -> Any:
+    return te.compute(of.shape, lambda *i: step(of(*i)), name=name)
+
+
+def _number(value: int) -> Any:
+    return tirx.const(value, "int32")

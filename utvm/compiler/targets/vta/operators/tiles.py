@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How an operator is cut up so that its parts fit on the chip, and how its schedule says so."""
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tvm import s_tir
+
+from utvm.compiler.targets.vta.env import ACC, DOUBLE_BUFFER, INP, MEMORY_OF, Env
+from utvm.errors import DoesNotFitError
+
+Tile = tuple[int, ...]
+Needs = dict[str, int]
+
+
+def divisors(number: int) -> list[int]:
+    """Return what divides a number, the largest first."""
+    return [each for each in range(number, 0, -1) if number % each == 0]
+
+
+def best_tile(
+    env: Env,
+    extents: Sequence[int],
+    needs: Callable[[Tile], Needs],
+    traffic: Callable[[Tile], int],
+    uops: Callable[[Tile], int],
+) -> Tile:
+    """Return the tile with which the fewest bytes cross the bus; of several, the one whose turns are fewest.
+
+    Args:
+        needs: how many elements of each memory a tile takes.
+        traffic: bytes.
+        uops: micro-ops of its largest operation.
+
+    Raises:
+        DoesNotFitError: not even the smallest tile fits on the chip.
+    """
+    room = env.configuration.memories["UOP"].depth
+    found = [
+        (traffic(tile), -_product(tile), tile)
+        for tile in itertools.product(*map(divisors, extents))
+        if all(count <= env.depth(scope) for scope, count in needs(tile).items()) and 2 * uops(tile) <= room
+    ]
+    if not found:
+        least = needs((1,) * len(extents))
+        said = ", ".join(f"{count} of {MEMORY_OF[scope]}'s {env.depth(scope)}" for scope, count in least.items())
+        raise DoesNotFitError(
+            f"VTA {env.BITSTREAM}: the operator fits in no tiles; the smallest need {said} elements",
+            "take a VTA with larger buffers",
+        )
+    return min(found)[2]
+
+
+def _product(numbers: Iterable[int]) -> int:
+    product = 1
+    for number in numbers:
+        product *= number
+    return product
+
+
+def tiled_output(schedule: Any, tile: Tile) -> Any:
+    """Cut the outermost dimensions of the output into tiles; returns the loop that goes through them."""
+    loops = schedule.get_loops(schedule.get_sblock("out"))
+    pairs = [schedule.split(loop, [None, size]) for loop, size in zip(loops, tile, strict=False)]
+    schedule.reorder(*(outer for outer, _ in pairs), *(inner for _, inner in pairs), *loops[len(tile) :])
+    return pairs[-1][0]
+
+
+def put_on_chip(schedule: Any, stages: Sequence[str], loop: Any) -> None:
+    """Compute stages among accumulators, for a tile at a time; the last one first."""
+    for name in reversed(stages):
+        block = schedule.get_sblock(name)
+        schedule.set_scope(block, 0, ACC)
+        schedule.compute_at(block, loop, preserve_unit_loops=True)
+
+
+def cached(schedule: Any, block: str, number: int, scope: str, loop: Any) -> None:
+    """Load what a block reads, where a loop says."""
+    schedule.compute_at(
+        schedule.cache_read(schedule.get_sblock(block), number, scope), loop, preserve_unit_loops=True
+    )
+
+
+def reduced(schedule: Any, outer_tiles: int, reductions: int, size: int, overlapped: bool) -> Any:
+    """Arrange a sum of products: the first of its sums in tiles, around what a tile's loops are.
+
+    Args:
+        outer_tiles: how many loops go through the output's tiles.
+        reductions: how many dimensions are summed up, without the one within a block.
+        size: of a tile of the first of these.
+        overlapped: whether the next tile is loaded while one is computed.
+
+    Returns:
+        The loop that loads are put into.
+    """
+    block = schedule.get_sblock("sum")
+    loops = schedule.get_loops(block)[outer_tiles:]
+    within, sums = loops[: -reductions - 1], loops[-reductions - 1 :]
+    outer, inner = schedule.split(sums[0], [None, size])
+    schedule.reorder(outer, inner, *sums[1:-1], *within, sums[-1])
+    schedule.decompose_reduction(block, outer)
+    if overlapped:
+        schedule.annotate(outer, DOUBLE_BUFFER, 1)
+    return outer
+
+
+def named(function: Any, name: str) -> Any:
+    """Return a schedule of a function under a name."""
+    return s_tir.Schedule(function.with_attr("global_symbol", name))
+
+
+def twice(needs: Needs, overlapped: bool) -> Needs:
+    """Return what is needed where inputs and weights are there twice."""
+    return {scope: count * (2 if overlapped and scope != ACC else 1) for scope, count in needs.items()}
+
+
+__all__ = [
+    "ACC",
+    "INP",
+    "best_tile",
+    "cached",
+    "divisors",
+    "named",
+    "put_on_chip",
+    "reduced",
+    "tiled_output",
+    "twice",
+]
