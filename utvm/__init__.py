@@ -10,6 +10,7 @@ The rooms, in the order a model passes through them:
 - :mod:`utvm.probe`: finding debug probes and driving them through OpenOCD.
 - :mod:`utvm.virtual`: software models of boards, driven by the same OpenOCD.
 - :mod:`utvm.bench`: puts a board on the bench, physical or virtual.
+- :mod:`utvm.vta`: operators for the accelerator VTA, and a model that runs them.
 - :mod:`utvm.session`: runs a model on that board.
 - :mod:`utvm.hil`: suites, verdicts and reports.
 

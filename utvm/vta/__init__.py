@@ -6,9 +6,10 @@
 
 from utvm.compiler.targets.vta.env import Env
 from utvm.runtime.vta.configuration import Configuration, load_configuration
+from utvm.virtual.vta.picture import picture
 from utvm.virtual.vta.simulator import Simulator
 from utvm.vta.building import build, lower
-from utvm.vta.here import connect, program_fpga, simulator
+from utvm.vta.here import connect, program_fpga, serve, simulator
 
 __all__ = [
     "Configuration",
@@ -18,7 +19,9 @@ __all__ = [
     "connect",
     "get_env",
     "lower",
+    "picture",
     "program_fpga",
+    "serve",
     "simulator",
 ]
 

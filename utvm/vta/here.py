@@ -5,6 +5,7 @@ A process has a VTA of a configuration once :func:`simulator` was asked for it. 
 computer's own: the driver lets VTA reach what an operator is called with, and nothing else.
 """
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,15 @@ def connect(env: Env) -> Any:
         return rpc.connect(host, int(port))
     simulator(env)
     return rpc.LocalSession()
+
+
+def serve(env: Env, host: str = "127.0.0.1") -> Any:
+    """Start TVM's own RPC server in a process that has the model of a VTA.
+
+    Returns:
+        The server: clients connect to its ``port``, and ``terminate`` ends it.
+    """
+    return rpc.Server(host, server_init_callback=functools.partial(simulator, env))
 
 
 def program_fpga(remote: Any, bitstream: str | Path | None = None) -> None:

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The three stages over modelled time, as a picture: what each did, and for whom it waited."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from utvm.virtual.vta.simulator import STAGES, Event
+
+_WIDTH, _ROW, _BAR, _LEFT = 960, 56, 24, 90
+_COLOURS = {
+    "load": "#4e79a7",
+    "compute": "#59a14f",
+    "store": "#e15759",
+    "gemm": "#59a14f",
+    "alu": "#edc948",
+    "finish": "#9c755f",
+}
+
+
+def waited(events: Sequence[Event]) -> dict[tuple[str, str], int]:
+    """Return how many modelled cycles each stage waited for which other."""
+    sums: Counter[tuple[str, str]] = Counter()
+    for event in events:
+        if event.start > event.ready:
+            sums[event.stage, _other(event)] += event.start - event.ready
+    return dict(sums)
+
+
+def picture(events: Sequence[Event]) -> str:
+    """Return an SVG: a row for each stage, coloured where it works and pale where it waits; a hover names both."""
+    return "\n".join(_lines(events))
+
+
+def _lines(events: Sequence[Event]) -> Iterator[str]:
+    end = max((event.end for event in events), default=1)
+    scale = (_WIDTH - _LEFT) / end
+    said = [f"{stage} waited {cycles:,} for {other}" for (stage, other), cycles in sorted(waited(events).items())]
+    height = _ROW * len(STAGES) + 20 * (len(said) + 1) + 10
+    yield f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif">'
+    for row, stage in enumerate(STAGES):
+        yield f'<text x="0" y="{row * _ROW + 30}" font-size="14">{stage}</text>'
+    for event in events:
+        y = STAGES.index(event.stage) * _ROW + 12
+        if event.start > event.ready:
+            yield _bar(event.ready, event.start, y, scale, "#dddddd", f"waits for {_other(event)}: {event.line}")
+        kind = event.line.split()[0]
+        colour = _COLOURS[kind if event.stage == "compute" and kind != "load" else event.stage]
+        yield _bar(event.start, event.end, y, scale, colour, event.line)
+    bottom = _ROW * len(STAGES) + 16
+    for number, line in enumerate([f"{end:,} modelled cycles", *said]):
+        yield f'<text x="0" y="{bottom + 20 * number}" font-size="12">{line}</text>'
+    yield "</svg>"
+
+
+def _bar(start: int, end: int, y: int, scale: float, colour: str, title: str) -> str:
+    place = f'x="{_LEFT + start * scale:.2f}" y="{y}" width="{(end - start) * scale:.2f}" height="{_BAR}"'
+    return f'<rect {place} fill="{colour}"><title>{start:,} to {end:,}: {escape(title)}</title></rect>'
+
+
+def _other(event: Event) -> str:
+    """Return the stage that an instruction has a token from; both neighbours, where it has two."""
+    place = STAGES.index(event.stage)
+    names = [
+        STAGES[place + step]
+        for flag, step in (("pop_prev=1", -1), ("pop_next=1", 1))
+        if flag in event.line.split()
+    ]
+    return " and ".join(names)
