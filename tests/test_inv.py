@@ -122,6 +122,7 @@ def test_a_python_that_is_not_supported_is_refused_before_anything_is_installed(
         (["hil", "--board", "host", "--yes"], "no", True),
         (["--list"], "yes", False),
         (["hil", "--help"], "yes", False),
+        (["hil", "-h"], "yes", False),
         (["vm.status"], "yes", False),
         (["env.diff", "a", "b"], "yes", False),
         (["vm.snapshot"], None, False),

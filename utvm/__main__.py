@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program behind ``./inv`` and ``utvm``: Invoke, with the tasks of ``tasks.py``, wherever it is called."""
 
+import difflib
+import re
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from invoke.exceptions import Exit, ParseError
@@ -28,6 +31,10 @@ class _Inv(Program):
             Argument(names=("log-file",), help="Log into this file, all unless --log-level says less."),
         ]
 
+    @property
+    def _commands(self) -> Collection[str]:
+        return self.namespace.task_names if self.namespace else ()
+
     def execute(self) -> None:
         try:
             log.begin(self.args["log-level"].value or "", self.args["log-file"].value or "")
@@ -36,20 +43,29 @@ class _Inv(Program):
         super().execute()
 
     def parse_core(self, argv: list[str] | None) -> None:
+        words = sys.argv if argv is None else argv
+        if not {"-h", "--help"}.isdisjoint(words):
+            # Behind a command that takes a FILE, Invoke would take it for one; and -h may be short for an option.
+            words = [words[0], "--help", *[word for word in words if word in self._commands][:1]]
         try:
-            super().parse_core(argv)
+            super().parse_core(words)
         except ParseError as error:
-            raise _usage(error) from None
+            raise self._usage(error) from None
 
     def parse_tasks(self) -> None:
         try:
             super().parse_tasks()
         except (ParseError, ValueError) as error:
-            raise _usage(error) from None
+            raise self._usage(error) from None
 
-
-def _usage(error: Exception) -> Exit:
-    return Exit(f"error: {error}\n  hint: {COMMAND} --list shows the commands", int(ExitCode.USAGE))
+    def _usage(self, error: Exception) -> Exit:
+        """Return the end of a command line that is not understood, with what may have been meant."""
+        context = getattr(error, "context", None)
+        known = [*self._commands, *(context.flags if context else ())]
+        wrong = re.search("'(.+?)'", str(error))
+        like = difflib.get_close_matches(wrong[1], known, 1) if wrong else []
+        hint = f"did you mean {like[0]}?" if like else f"{COMMAND} --list shows the commands"
+        return Exit(f"error: {error}\n  hint: {hint}", int(ExitCode.USAGE))
 
 
 def _run() -> None:

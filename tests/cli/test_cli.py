@@ -50,6 +50,8 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["no-such-command"], "no-such-command"),
+        (["board.rest"], "did you mean board.reset?"),
+        (["hil", "--bord", "host"], "did you mean --board?"),
         (["hil"], "board"),
         (["hil", "--board", "no-such-board"], "there is no board 'no-such-board'"),
         (["hil", "--board", "stm32f746", "--colour"], "--colour"),
@@ -90,6 +92,17 @@ def test_wrong_usage_is_one_message_and_exit_code_2(words: list[object], said: s
     assert done.returncode == 2, done.stdout + done.stderr
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["init", "--help"], ["init", "-h"], ["--log-level", "info", "init", "-h"], ["init", "demo", "--help"]],
+)
+def test_help_is_help_wherever_it_stands(words: list[str], tmp_path: Path) -> None:
+    done = inv(*words, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "Write a small project of your own" in done.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_physical_board_that_is_not_there_is_infrastructure() -> None:

@@ -155,3 +155,14 @@ def test_what_is_no_elf_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "app.elf").write_bytes(content)
     with pytest.raises(ConfigError, match="is no ELF file"):
         read_elf(boards.load("stm32f746"), tmp_path / "app.elf")
+
+
+@pytest.mark.slow
+def test_it_is_flashed_and_listened_to_by_hand(counter: Path) -> None:
+    elf = counter / "build" / "app-mps2.elf"
+    done = inv("firmware.flash", elf, "--board", "mps2-an500", "--monitor", "5", cwd=counter)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ssram1:" in done.stdout
+    assert "counter 1.4 ready" in done.stdout
+    assert inv("board.reset", "--board", "mps2-an500", cwd=counter).returncode == 0
+    assert "has no console here" in inv("board.monitor", "--board", "host", "--seconds", "1", cwd=counter).stderr

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``board.*``; what they print is in ``board_show``, ``board_serve`` and ``board_udev``."""
+"""The commands ``board.*``; what they print is in the modules ``board_...``."""
+
+import math
 
 from invoke.context import Context
 
@@ -46,6 +48,22 @@ def install_udev(_: Context, output: str = "", dry_run: bool = False) -> None:
     from utvm.cli import board_udev
 
     board_udev.install_udev(output, dry_run)
+
+
+@task()
+def reset(_: Context, where: BoardChoice) -> None:
+    """Reset a board: its program starts."""
+    from utvm.cli import board_run
+
+    board_run.reset(where)
+
+
+@task(help={"seconds": "how long (default: until Ctrl-C)"})
+def monitor(_: Context, where: BoardChoice, seconds: float = 0.0) -> None:
+    """Reset a board and print what its program says on the console."""
+    from utvm.cli import board_run
+
+    board_run.monitor(where, seconds or math.inf)
 
 
 @task(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that more than one command has, beside those of :mod:`utvm.choice`."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,15 @@ class RunChoice(InputChoice):
     """Which model is meant, what it is given, and how its answer is."""
 
     raw: bool = option(False, "take and give integers as they are: nothing is quantised or dequantised")
+
+
+@dataclass(frozen=True)
+class ListenChoice:
+    """How long a board's console is listened to, 0 for not at all."""
+
+    monitor: float = option(
+        0.0, "print what its console says: for so many seconds, or until Ctrl-C", bare=math.inf
+    )
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 from invoke.context import Context
 from rich.table import Table
 
-from utvm.choice import BOARD
+from utvm.choice import BOARD, BoardChoice
 from utvm.cli import task
-from utvm.cli.choices import IN_RAM, ModelChoice
+from utvm.cli.choices import IN_RAM, ListenChoice, ModelChoice
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
 
@@ -56,6 +56,14 @@ def build(
     )
     print_use(chip, image)
     OUT.print(f"console: {chip.console.name}, {chip.console.baud} baud")
+
+
+@task(positional=["elf"], help={"elf": "the ELF file, as your build linked it"})
+def flash(_: Context, elf: str, where: BoardChoice, listen: ListenChoice) -> None:
+    """Program firmware of your own into a board, compare, and start it; refused if linked for other memory."""
+    from utvm.cli import board_run
+
+    board_run.flash(where, elf, listen.monitor)
 
 
 @task(help={"board": BOARD, "in_ram": f"link it {IN_RAM}"})
