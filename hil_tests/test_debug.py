@@ -158,6 +158,7 @@ def test_reset_halt_stops_before_the_first_instruction(board: Bench, doubler: Fi
         assert {name: board.gdb.read_register(name) for name in expected} == expected
 
 
+@pytest.mark.needs("console")
 def test_reset_run_starts_the_firmware(board: Bench, doubler: Firmware) -> None:
     board.program(doubler)
     board.gdb.insert_breakpoint(doubler.symbols["utvm_main"])

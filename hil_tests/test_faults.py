@@ -50,15 +50,16 @@ def faulty(board: Bench, image: Firmware, session: Callable[[Firmware], HostDriv
 
 
 def test_a_fault_is_reported_with_its_cause_and_its_place(
-    faulty: HostDriven, case: FaultCase, image: Firmware
+    board: Bench, faulty: HostDriven, case: FaultCase, image: Firmware
 ) -> None:
     name = case.library.name
+    x = board.board.hole if case.x is None else case.x
     with pytest.raises(DeviceFault) as caught:
-        faulty.run(name, [_input(case.x)])
+        faulty.run(name, [_input(x)])
     fault = caught.value
     assert fault.record.meaning.name == case.exception
     assert not case.flag or any(flag.startswith(case.flag) for flag in fault.record.meaning.flags)
-    assert fault.record.meaning.address == case.address(image.input_address(case.library, 0), case.x)
+    assert fault.record.meaning.address == case.address(image.input_address(case.library, 0), x)
     assert f"{name}_run" in fault.source_line
     assert fault.source_line.endswith(f"{name}.c:{line_of(case.library, '/* here */')}")
     assert f"pc {fault.record.pc:#010x}" in fault.message

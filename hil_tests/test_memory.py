@@ -113,6 +113,7 @@ def _edge(board: Bench) -> tuple[int, int]:
     return ram[0].address - 4, ram[0].address
 
 
+@pytest.mark.needs("bus errors")
 def test_where_there_is_no_memory_a_read_fails_and_the_board_goes_on(board: Bench) -> None:
     outside, inside = _edge(board)
     with pytest.raises(BoardError):
@@ -121,6 +122,7 @@ def test_where_there_is_no_memory_a_read_fails_and_the_board_goes_on(board: Benc
     assert board.read_memory(inside, 4) == b"fine"
 
 
+@pytest.mark.needs("bus errors")
 @pytest.mark.needs("OpenOCD")  # QEMU's stub says of every write that it is done
 def test_where_there_is_no_memory_a_write_fails_and_the_board_goes_on(board: Bench) -> None:
     outside, inside = _edge(board)

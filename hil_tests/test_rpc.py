@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import pytest
 
-from hil_tests.architectures import TRAP_NAMES
+from hil_tests.architectures import trap_name_of
 from hil_tests.programs import handwritten, line_of
 from models.digits import quantize
 from models.tflite_reference import tflite_micro
@@ -117,7 +117,7 @@ def test_a_fault_is_told_and_the_board_goes_on_after_a_reset(
 ) -> None:
     with pytest.raises(DeviceFault) as caught:
         remote.run("undefined", [np.zeros(4, np.int32)])
-    assert caught.value.record.meaning.name == TRAP_NAMES[board_of(pytestconfig).architecture]
+    assert caught.value.record.meaning.name == trap_name_of(pytestconfig)
     assert f"undefined.c:{line_of(_UNDEFINED, '__builtin_trap')}" in caught.value.source_line
     remote.reset()
     array = np.zeros((1, 8, 8, 1), np.int8)

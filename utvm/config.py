@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """YAML at the door: read once, checked against a typed record, refused with a message that names the place."""
 
+import contextlib
+import functools
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from utvm.errors import ConfigError
+
+_DEEPEST = 1000
 
 
 class Record(BaseModel):
@@ -36,7 +40,7 @@ def load_yaml(path: Path, record: type[RecordT], hint: str = "", **given: object
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text", hint) from error
     try:
-        content = yaml.safe_load(text)
+        content = _parsed(text)
     except RecursionError as error:
         raise ConfigError(f"{path}: is nested too deeply", hint) from error
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError) as error:
@@ -46,6 +50,19 @@ def load_yaml(path: Path, record: type[RecordT], hint: str = "", **given: object
         found = "nothing" if content is None else type(content).__name__
         raise ConfigError(f"{path}: expected keys and values, found {found}", hint)
     return checked(record, {**content, **given}, str(path), hint, text)
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(text: str) -> Any:
+    """Return what YAML holds, which nobody changes. Raises as PyYAML does."""
+    # In C it is quicker by far, but its stack is the machine's: what could be deep goes the long way.
+    # A level takes a bracket, or a column.
+    depth = text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0)
+    if yaml.__with_libyaml__ and depth < _DEEPEST:
+        # What is wrong is said in the words of the other one.
+        with contextlib.suppress(yaml.YAMLError):
+            return yaml.load(text, yaml.CSafeLoader)
+    return yaml.safe_load(text)
 
 
 def checked(record: type[RecordT], content: object, where: str, hint: str = "", text: str = "") -> RecordT:

@@ -36,7 +36,9 @@ class Cpu(Record):
     multiply-accumulate); one that no kernel knows changes nothing. ``traps`` are mistakes of a program that are
     faults on it, not on every CPU. ``breakpoint_kind`` is what GDB's protocol calls a breakpoint in its code: for
     Arm, 2 is Thumb and 4 is not. ``handler_stack`` is how many bytes of stack its fault handler needs, and what
-    else runs on the same.
+    else runs on the same. ``tells_faults`` is whether it says what a fault was, and not only that there was one.
+    ``stack_guard`` is what can stop a stack that overflows into memory: a region of its memory protection unit, or
+    a limit of the stack pointer.
     """
 
     architecture: str
@@ -46,6 +48,8 @@ class Cpu(Record):
     traps: frozenset[Literal["division by zero", "code that is not Thumb"]] = frozenset()
     breakpoint_kind: Literal[2, 4] = 2
     handler_stack: Annotated[int, Field(gt=0, multiple_of=16)] = 256
+    tells_faults: bool = True
+    stack_guard: Literal["none", "mpu", "limit"] = "none"
 
 
 class ToolchainFile(Record):
@@ -64,6 +68,12 @@ class ToolchainFile(Record):
     cpus: dict[str, Cpu] = Field(min_length=1)
 
 
+@functools.lru_cache(maxsize=8)
+def _read(path: Path, _stamp: tuple[int, ...]) -> ToolchainFile:
+    known = ", ".join(sorted(path.stem for path in DIRECTORY.glob("*.yaml")))
+    return load_yaml(path, ToolchainFile, f"known toolchains: {known}")
+
+
 class Toolchain:
     """A cross compiler and its binutils.
 
@@ -72,9 +82,10 @@ class Toolchain:
     """
 
     def __init__(self, name: str) -> None:
-        known = ", ".join(sorted(path.stem for path in DIRECTORY.glob("*.yaml")))
         self.path = DIRECTORY / f"{name}.yaml"
-        self.data = load_yaml(self.path, ToolchainFile, f"known toolchains: {known}")
+        stamp = self.path.stat() if self.path.is_file() else None
+        # Hundreds of boards ask for one file.
+        self.data = _read(self.path, (stamp.st_mtime_ns, stamp.st_size) if stamp else ())
         self.name = self.data.name
 
     def cpu(self, name: str) -> Cpu:

@@ -7,35 +7,40 @@ from typing import Any, Literal
 import pytest
 
 from hil_tests.architectures.cortex_a import CORTEX_A
-from hil_tests.architectures.cortex_m import CORTEX_M
+from hil_tests.architectures.cortex_m import CORTEX_M, CORTEX_M_BASELINE
 from hil_tests.architectures.facts import Facts, FaultCase, JumpCase
 from hil_tests.architectures.riscv import RISCV
 from utvm.hil.plugin import board_of
 
-__all__ = ["TRAP_NAMES", "Facts", "FaultCase", "JumpCase", "facts_of", "parameters"]
+__all__ = ["Facts", "FaultCase", "JumpCase", "facts_of", "parameters", "trap_name_of"]
 
-_FACTS: Mapping[str, Facts] = {"cortex_a": CORTEX_A, "cortex_m": CORTEX_M, "riscv": RISCV}
-
-TRAP_NAMES: Mapping[str, str] = {
-    "cortex_a": "undefined instruction",
-    "cortex_m": "UsageFault",
-    "host": "SIGILL",
-    "riscv": "breakpoint",
+_FACTS: Mapping[tuple[str, bool], Facts] = {
+    ("cortex_a", True): CORTEX_A,
+    ("cortex_m", True): CORTEX_M,
+    ("cortex_m", False): CORTEX_M_BASELINE,
+    ("riscv", True): RISCV,
 }
-"""What C's ``__builtin_trap()`` ends in: what the compiler makes of it is an instruction of its choice."""
+"""By architecture, and by whether a core tells what a fault was."""
 
 
 def facts_of(config: pytest.Config) -> Facts | None:
     """Return what is known of the run's board; None for one without a debug port."""
-    return _FACTS.get(board_of(config).architecture)
+    row = board_of(config).cpu_row
+    return _FACTS.get((row.architecture, row.tells_faults))
+
+
+def trap_name_of(config: pytest.Config) -> str:
+    """Return what C's ``__builtin_trap()`` ends in; on a process it is a signal."""
+    facts = facts_of(config)
+    return facts.trap_name if facts else "SIGILL"
 
 
 def parameters(config: pytest.Config, kind: Literal["faults", "jumps"]) -> list[Any]:
-    """Return as parameters each case that an architecture has; what the board's does not trap it has not."""
+    """Return each case that an architecture has as a parameter, marked with what a board needs for it."""
     facts = facts_of(config)
     known = {case.name: case for other in _FACTS.values() for case in getattr(other, kind)}
     own = {case.name: case for case in getattr(facts, kind)} if facts else {}
     return [
-        pytest.param(own.get(name), marks=[pytest.mark.needs(f"trap: {case.trap}")] if case.trap else [], id=name)
-        for name, case in known.items()
+        pytest.param(own.get(name), marks=[pytest.mark.needs(case.needs)] if case.needs else [], id=name)
+        for name, case in (known | own).items()
     ]

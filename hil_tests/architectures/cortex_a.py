@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Armv7-A (ARM DDI 0406C: A5.1 and A8.8 for instructions, A3.2.1 and table B3-23 for faults)."""
 
-from hil_tests.architectures.facts import NOWHERE, Facts, FaultCase, JumpCase, at_entry
+from hil_tests.architectures.facts import Facts, FaultCase, JumpCase, at_entry
 from hil_tests.programs import handwritten
 
 _UNDEFINED = '__asm__ volatile("udf #0");'
@@ -16,10 +16,11 @@ CORTEX_A = Facts(
     registers=tuple(f"r{number}" for number in range(13)),
     undefined=_UNDEFINED,
     undefined_name="undefined instruction",
+    trap_name="undefined instruction",
     faults=(
         FaultCase(
             handwritten("bad_read", "  y[0] = *(volatile int32_t *)(uint32_t)x[0]; /* here */\n  return 0;"),
-            NOWHERE,
+            None,
             "data abort",
             "translation fault",
             address=lambda _place, x: x,

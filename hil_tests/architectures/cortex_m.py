@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Armv7-M (ARM DDI 0403E: A7.7 for instructions, B1.5.6 and B3.2.15 for faults)."""
+"""Armv7-M (ARM DDI 0403E: A7.7 for instructions, B1.5.6 and B3.2.15 for faults), and its smaller kin."""
 
+import dataclasses
 import struct
 from collections.abc import Mapping
 
-from hil_tests.architectures.facts import NOWHERE, Facts, FaultCase, JumpCase
+from hil_tests.architectures.facts import Facts, FaultCase, JumpCase
 from hil_tests.programs import handwritten
 from utvm.bench import Bench
 from utvm.firmware import Firmware
@@ -28,12 +29,14 @@ CORTEX_M = Facts(
     registers=tuple(f"r{number}" for number in range(13)),
     undefined=_UNDEFINED,
     undefined_name="UsageFault",
+    trap_name="UsageFault",
     faults=(
         FaultCase(
             handwritten("bad_read", "  y[0] = *(volatile int32_t *)(uint32_t)x[0]; /* here */\n  return 0;"),
-            NOWHERE,
+            None,
             "BusFault",
             "PRECISERR",
+            "bus errors",
             address=lambda _place, x: x,
         ),
         FaultCase(
@@ -47,7 +50,7 @@ CORTEX_M = Facts(
             0,
             "UsageFault",
             "DIVBYZERO",
-            "division by zero",
+            "trap: division by zero",
         ),
         FaultCase(
             handwritten(
@@ -61,10 +64,35 @@ CORTEX_M = Facts(
         ),
     ),
     jumps=(
-        JumpCase("not Thumb", lambda code: code.address, "UsageFault", "INVSTATE", "code that is not Thumb"),
+        JumpCase("not Thumb", lambda code: code.address, "UsageFault", "INVSTATE", "trap: code that is not Thumb"),
         # The first address of the peripherals, where nothing may be executed (B3.1).
-        JumpCase("not executable", lambda _code: 0x40000000, "MemManage", "IACCVIOL", mark=1),
+        JumpCase("not executable", lambda _code: 0x40000000, "MemManage", "IACCVIOL", "execute never", mark=1),
     ),
-    overflow=("STKERR", "MSTKERR", "PRECISERR", "IMPRECISERR"),
+    overflow=("STKERR", "MSTKERR", "PRECISERR", "IMPRECISERR", "DACCVIOL", "STKOF"),
     after_reset=_after_reset,
+)
+
+
+# Armv6-M (ARM DDI 0419, B1.5) and Armv8-M's baseline: every fault is a HardFault, and no register says why.
+CORTEX_M_BASELINE = dataclasses.replace(
+    CORTEX_M,
+    undefined_name="HardFault",
+    trap_name="HardFault",
+    faults=(
+        *(
+            dataclasses.replace(case, exception="HardFault", flag="", address=lambda _place, _x: None)
+            for case in CORTEX_M.faults
+            if case.name not in ("divide_by_zero", "unaligned")
+        ),
+        FaultCase(
+            handwritten(
+                "unaligned",
+                '  __asm__ volatile("ldr r2, [%0]" : : "r"((char *)x + 1) : "r2"); /* here */\n  return 0;',
+            ),
+            0,
+            "HardFault",
+        ),
+    ),
+    jumps=tuple(dataclasses.replace(case, exception="HardFault", flag="") for case in CORTEX_M.jumps),
+    overflow=("HardFault",),
 )

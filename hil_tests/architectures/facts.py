@@ -9,28 +9,25 @@ from utvm.boards import MemoryRegion
 from utvm.compiler import Library
 from utvm.firmware import Firmware
 
-NOWHERE = 0xF0000000
-"""No memory is there on any board that we have."""
-
 
 @dataclass(frozen=True)
 class FaultCase:
     """A program that faults at the line that says ``here``, and what the fault is.
 
     Attributes:
-        x: what the program is given.
+        x: what the program is given; None is an address where nothing is.
         exception: its name in the architecture's manual.
         flag: how one of the status bits begins that are told with it; or nothing.
-        trap: what a CPU must trap for it, where not every one does.
+        needs: what a board must be capable of for it, where not every one is.
         address: what is told as the address of the data, if anything, by the address of the program's input and
             by x.
     """
 
     library: Library
-    x: int
+    x: int | None
     exception: str
     flag: str = ""
-    trap: str = ""
+    needs: str = ""
     address: Callable[[int, int], int | None] = lambda _place, _x: None
 
     @property
@@ -48,7 +45,7 @@ class JumpCase:
         target: the address, by the memory that images are in.
         exception: as in :class:`FaultCase`.
         flag: as in :class:`FaultCase`.
-        trap: as in :class:`FaultCase`.
+        needs: as in :class:`FaultCase`.
         mark: what is added to the address to jump there.
     """
 
@@ -56,7 +53,7 @@ class JumpCase:
     target: Callable[[MemoryRegion], int]
     exception: str
     flag: str = ""
-    trap: str = ""
+    needs: str = ""
     mark: int = 0
 
 
@@ -73,6 +70,7 @@ class Facts:
         registers: core registers that hold whatever they are given.
         undefined: a C statement, an instruction that is none.
         undefined_name: the exception that it takes.
+        trap_name: what C's ``__builtin_trap()`` ends in: it becomes an instruction of the compiler's choice.
         faults: programs that fault.
         jumps: jumps to what is no code.
         overflow: what a stack that overflows is told as: how the exception's name begins, or one of its flags.
@@ -86,6 +84,7 @@ class Facts:
     registers: tuple[str, ...]
     undefined: str
     undefined_name: str
+    trap_name: str
     faults: tuple[FaultCase, ...]
     jumps: tuple[JumpCase, ...]
     overflow: tuple[str, ...]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RISC-V (Instruction Set Manual, Volume I, 2 and 8; Volume II, Privileged Architecture, table 3.6: causes)."""
 
-from hil_tests.architectures.facts import NOWHERE, Facts, FaultCase, JumpCase, at_entry
+from hil_tests.architectures.facts import Facts, FaultCase, JumpCase, at_entry
 from hil_tests.programs import handwritten
 
 _UNDEFINED = '__asm__ volatile("unimp");'
@@ -35,12 +35,13 @@ RISCV = Facts(
     ),
     undefined=_UNDEFINED,
     undefined_name="illegal instruction",
+    trap_name="breakpoint",
     faults=(
         FaultCase(
             handwritten(
                 "bad_read", "  y[0] = *(volatile int32_t *)(uintptr_t)(uint32_t)x[0]; /* here */\n  return 0;"
             ),
-            NOWHERE,
+            None,
             "load access fault",
             address=lambda _place, x: x,
         ),
@@ -60,7 +61,8 @@ RISCV = Facts(
             address=_unaligned,
         ),
     ),
-    jumps=(JumpCase("not executable", lambda _code: NOWHERE, "instruction access fault"),),
+    # No memory is there.
+    jumps=(JumpCase("not executable", lambda _code: 0xF0000000, "instruction access fault"),),
     overflow=("store access fault",),
     after_reset=at_entry,
 )

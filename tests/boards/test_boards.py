@@ -58,6 +58,7 @@ _RAM = {"name": "ram", "address": 0x2000_0000, "size": "64K", "kind": "ram"}
 _CONSOLE = {"name": "USART1", "baud": 115200, "irqs": [9]}
 _FLASH = {"name": "flash", "address": 0x0800_0000, "size": "64K", "kind": "flash"}
 _LAYOUT = {"code": "flash", "data": "sram1", "stack": "dtcm", "stack_size": "8K"}
+_BELOW = {"code": "flash", "data": "dtcm", "stack": "sram1", "stack_size": "1K"}
 _PROBE = {"kind": "st-link", "vendor": 1, "product": 2}
 _PHYSICAL = {
     "identity": {"register_name": "ID", "address": 0xE0042000, "mask": 1, "value": 1},
@@ -146,7 +147,11 @@ def test_ram_that_continues_other_ram_begins_where_that_ends_and_is_alike(
         ({"interrupts": 10, "console": _CONSOLE}, "", "irq 11 of stm32f7-dma is no line"),
         ({"interrupts": 20, "console": _CONSOLE}, "", "irq 47 of stm32f7-dma is no line"),
         ({"layout": {"code": "flash", "data": "sram1", "stack": "dtcm", "stack_size": 100}}, "", "multiple of 8"),
-        ({"layout": {"code": "flash", "data": "dtcm", "stack": "sram1", "stack_size": "1K"}}, "", "overflow"),
+        ({"layout": {**_LAYOUT, "stack": "sram1"}}, "", "overflow must leave memory, but data lies in its region"),
+        ({"layout": _BELOW, "cpu": "cortex-m0"}, "", "something lies below sram1, .* cortex-m0 cannot guard it"),
+        ({"port": {"name": "no_such"}}, "", r"port: the folder has a port\.c too"),
+        ({"hole": -1}, "", "hole: .*greater than or equal to 0"),
+        ({"counter_hz": 0}, "", "counter_hz: .*greater than 0"),
     ],
 )
 def test_a_broken_board_file_is_named_with_key_and_expectation(
@@ -173,12 +178,33 @@ def test_a_file_that_is_no_board_file_is_refused(board: Board, tmp_path: Path, t
         boards.load(str(folder))
 
 
-@pytest.mark.parametrize("missing", ["openocd.cfg", "openocd-cmsis-dap.cfg", "port.c"])
+@pytest.mark.parametrize("missing", ["openocd.cfg", "openocd-cmsis-dap.cfg"])
 def test_an_incomplete_folder_is_refused(board: Board, tmp_path: Path, missing: str) -> None:
     folder = _copy(board, tmp_path)
     (folder / missing).unlink()
     with pytest.raises(ConfigError, match=f"{missing}: is missing"):
         boards.load(str(folder))
+
+
+def test_a_board_without_a_port_has_the_one_that_does_nothing(board: Board, tmp_path: Path) -> None:
+    folder = _copy(board, tmp_path, drop="console")
+    (folder / "port.c").unlink()
+    plain = boards.load(str(folder))
+    assert plain.port_source.name == "plain.c"
+    assert board.capabilities - plain.capabilities == {"console"}
+
+
+def test_a_port_that_there_is_not_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="port: there is no port 'no_such'") as caught:
+        boards.load(str(_copy(boards.load("mps2-an385"), tmp_path, {"port": {"name": "no_such"}})))
+    assert caught.value.hint == "ports of cortex_m: cmsdk, plain, stm32_usart"
+
+
+def test_a_stack_above_other_memory_is_guarded_by_a_core_that_can(board: Board, tmp_path: Path) -> None:
+    assert not board.guards_stack
+    assert boards.load(str(_copy(board, tmp_path, {"layout": _BELOW}))).guards_stack
+    assert boards.load("netduino2").guards_stack, "wrong addresses answer there"
+    assert not boards.load("mps2-an505").guards_stack, "Armv8-M has a limit of the stack pointer"
 
 
 def test_a_toolchain_that_is_not_there_is_said_when_the_board_is_loaded(board: Board, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the rest of the project sees of a board: one class, whatever the board is and however it is reached."""
 
+import contextlib
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -112,6 +113,10 @@ class Bench:
         """Raise ProbeError if something that the board needs has died, or has been unplugged."""
         for service in self._services:
             service.check()
+
+    def reaching(self) -> contextlib.AbstractContextManager[None]:
+        """Reach memory several times in one ``with`` block: a core that must stand still for it does so once."""
+        return self._port.access()
 
     def read_memory(self, address: int, size: int) -> bytes:
         """Read ``size`` bytes of target memory.

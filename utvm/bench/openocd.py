@@ -28,8 +28,10 @@ def start_openocd(
     return openocd, gdb
 
 
-def open_console(setup: Setup, board: Board, url: str) -> Console:
-    """Open a board's serial line."""
+def open_console(setup: Setup, board: Board, url: str) -> Console | None:
+    """Open a board's serial line, if it has one."""
+    if board.line is None:
+        return None
     return setup.stack.enter_context(Console(url, board.console.baud, board.console.flow_control))
 
 

@@ -2,19 +2,23 @@
 """The records that ``board.yaml`` is read into."""
 
 import itertools
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
+from utvm import runtime
 from utvm.boards.parts import (
     NOTHING_VIRTUAL,
+    Address,
     Console,
     Kind,
     Lack,
     Layout,
     MemoryRegion,
     Physical,
+    Port,
     ProbeMatch,
     SiliconPart,
     Start,
@@ -31,8 +35,19 @@ from utvm.virtual.spec import MachineSpec, Region
 _SMALLEST_STACK = 512
 
 
-_OF_A_CHIP = ("interrupts", "memory", "layout", "console")
-_NOT_OF_A_PROCESS = (*_OF_A_CHIP, "cycle_counter", "start", "physical", "virtual", "settings", "silicon")
+_OF_A_CHIP = ("interrupts", "memory", "layout")
+_NOT_OF_A_PROCESS = (
+    *_OF_A_CHIP,
+    "console",
+    "port",
+    "cycle_counter",
+    "counter_hz",
+    "start",
+    "physical",
+    "virtual",
+    "settings",
+    "silicon",
+)
 
 
 class Board(Record):
@@ -43,10 +58,12 @@ class Board(Record):
 
     ``cpu`` is a row of its toolchain's file; ``clock_hz`` is what its cycle counter counts in a second: for a chip
     the core clock that its port sets up. ``interrupts`` is the number of lines of its interrupt controller.
-    ``cycle_counter`` says who counts: the architecture's own unit, or the board's port. ``ways`` holds, by name,
-    what further ways to reach it need to know; each reads its own part. ``silicon`` says of each part that has met
-    a chip which one that was, and in which run. ``choices`` are the settings that its file offers, each with its
-    values; ``settings`` says what was chosen.
+    ``cycle_counter`` says who counts: the architecture's own unit, Cortex-M's SysTick, its port, or nobody;
+    ``counter_hz`` is the ticks of such a timer in a second, where they are not ``clock_hz``. ``port`` is what it
+    has in place of a ``port.c``; without either it has the one that does nothing. ``hole`` is an address where
+    nothing is, which suites reach for. ``ways`` holds, by name, what further ways to reach it need to know; each
+    reads its own part. ``silicon`` says of each part that has met a chip which one that was, and in which run.
+    ``choices`` are the settings that its file offers, each with its values; ``settings`` says what was chosen.
     """
 
     kind: Literal["chip", "process"] = "chip"
@@ -60,7 +77,10 @@ class Board(Record):
     memory: tuple[MemoryRegion, ...] = ()
     roles: Layout | None = Field(None, alias="layout")
     line: Console | None = Field(None, alias="console")
-    cycle_counter: Literal["architecture", "port"] = "architecture"
+    cycle_counter: Literal["architecture", "systick", "port", "none"] = "architecture"
+    counter_hz: Annotated[int, Field(gt=0)] | None = None
+    port: Port | None = None
+    hole: Address = 0xF000_0000
     start: Start = Start()
     physical: Physical | None = None
     virtual: Virtual = NOTHING_VIRTUAL
@@ -153,6 +173,10 @@ class Board(Record):
             openocd: whether OpenOCD drives it, which programs flash, and reads and writes in every width.
         """
         found = {"debug port", *get_args(Lack)} - lacks
+        if self.line is None:
+            found.discard("console")
+        if self.cycle_counter == "none":
+            found.discard("counter")
         found |= {f"trap: {mistake}" for mistake in self.cpu_row.traps}
         if openocd:
             found.add("OpenOCD")
@@ -216,8 +240,8 @@ class Board(Record):
         stack, size = self.region(self.layout.stack), self.layout.stack_size
         if size % 8 or not _SMALLEST_STACK <= size <= stack.size:
             raise ValueError(f"layout.stack_size is not a multiple of 8 from {_SMALLEST_STACK} to {stack.size}")
-        if stack.name == self.layout.data or any(region.end == stack.address for region in self.memory):
-            raise ValueError(f"layout.stack: an overflow must leave memory, but something lies below {stack.name}")
+        if stack.name == self.layout.data:
+            raise ValueError("layout.stack: an overflow must leave memory, but data lies in its region too")
         return self
 
     @model_validator(mode="after")
@@ -239,9 +263,42 @@ class Board(Record):
         raise KeyError(name)
 
     @property
+    def is_guarded(self) -> bool:
+        """Whether the core itself must stop a stack that overflows: below it is memory, or what answers."""
+        stack = self.region(self.layout.stack)
+        answers = any("bus errors" in part.lacks for part in (self.physical, self.virtual) if part)
+        return answers or any(region.end == stack.address for region in self.memory)
+
+    @property
+    def guards_stack(self) -> bool:
+        """Whether start-up code lays a guard below the stack, by memory protection; raises as :attr:`cpu_row`."""
+        return self.is_guarded and self.cpu_row.stack_guard == "mpu"
+
+    @property
+    def counter_ratio(self) -> Fraction:
+        """Counts that a tick of its counter is."""
+        return Fraction(self.clock_hz, self.counter_hz or self.clock_hz)
+
+    @property
     def port_source(self) -> Path:
-        """The board's C port."""
-        return self.directory / "port.c"
+        """Its C port: its own, one that boards share, or the one that does nothing.
+
+        Raises:
+            ConfigError: its architecture has no port of that name, or none at all for a board without; as
+                :attr:`cpu_row`.
+        """
+        own = self.directory / "port.c"
+        if own.is_file() and self.port is None:
+            return own
+        name = self.port.name if self.port else "plain"
+        shared = None if own.is_file() else runtime.port(self.architecture, name)
+        if shared is None:
+            said = "the folder has a port.c too" if own.is_file() else f"there is no port {name!r}"
+            raise ConfigError(
+                f"{self.directory / 'board.yaml'}: port: {said}",
+                f"ports of {self.architecture}: {', '.join(runtime.ports(self.architecture))}",
+            )
+        return shared
 
     @property
     def openocd_config(self) -> Path:

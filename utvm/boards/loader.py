@@ -15,8 +15,7 @@ from utvm.errors import ConfigError
 from utvm.toolchain import Toolchain
 
 _COMPLETE = (
-    "a board folder has board.yaml and port.c, and openocd.cfg if it can be plugged in; that of a process has "
-    "board.yaml alone"
+    "a board folder has board.yaml, openocd.cfg if it can be plugged in, and port.c if it has a port of its own"
 )
 _KEYS = "docs/porting.md says what the keys of a board are, in the order in which one finds them out"
 
@@ -133,17 +132,22 @@ def _read(directory: Path, wanted: Mapping[str, str]) -> Board:
     choices = {name: tuple(values) for name, values in kind.settings.items()}
     given = {**replaced, "directory": directory, "choices": choices, "settings": chosen}
     board = load_yaml(file, Board, _KEYS, **given)
-    files = [board.port_source] if board.memory else []
-    if board.physical or board.virtual.simulator:
-        files += board.openocd_configs
-    for path in files:
+    for path in board.openocd_configs if board.physical or board.virtual.simulator else ():
         if not path.is_file():
             raise ConfigError(f"{path}: is missing", _COMPLETE)
     if board.name != directory.name:
         raise ConfigError(
             f"{file}: name is {board.name!r}, the folder {directory.name!r}", "the two must be the same"
         )
-    Toolchain(board.toolchain).cpu(board.cpu)
+    row = Toolchain(board.toolchain).cpu(board.cpu)
+    if board.memory:
+        _ = board.port_source
+        if board.is_guarded and row.stack_guard == "none":
+            raise ConfigError(
+                f"{file}: layout.stack: an overflow must leave memory, but something lies below "
+                f"{board.layout.stack}, or answers there, and {board.cpu} cannot guard it",
+                _KEYS,
+            )
     return board
 
 

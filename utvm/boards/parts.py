@@ -74,7 +74,16 @@ class Layout(Record):
         return (self.code, self.data, self.stack)
 
 
-Lack = Literal["reset cause", "watchpoints", "memory while running", "console"]
+Lack = Literal[
+    "reset cause",
+    "watchpoints",
+    "memory while running",
+    "console",
+    "counter",
+    "bus errors",
+    "execute never",
+    "room",
+]
 """What suites ask for and a board has unless it is said that it has not."""
 
 
@@ -111,6 +120,21 @@ class Console(Record):
     baud: int
     irqs: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
     flow_control: FlowControl = "none"
+
+
+class Port(Record):
+    """A port that boards share, and its numbers: addresses, lines, clocks.
+
+    ``name`` is a C file of the runtime; ``numbers`` become its macros, ``uart`` for instance ``UTVM_PORT_UART``.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+    numbers: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], Address] = Field({})
+
+    @property
+    def defines(self) -> tuple[str, ...]:
+        """The C macros, ``NAME=value``."""
+        return tuple(f"UTVM_PORT_{name.upper()}={value:#x}u" for name, value in sorted(self.numbers.items()))
 
 
 class Timeouts(Record):

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from utvm import boards
 from utvm.boards import Board, Emulator, Kind, MemoryRegion, Physical
-from utvm.boards.parts import SiliconPart
+from utvm.boards.parts import NOTHING_VIRTUAL, SiliconPart
 from utvm.cli.output import OUT
 from utvm.config import Record, load_yaml
 from utvm.files import write_whole
@@ -127,7 +127,7 @@ def _describe(board: Board, known: frozenset[str]) -> _Described:
         return _Described(board, (*rows, ("not on this board", _words(known))), ())
     layout = board.layout
     rows += [
-        ("console", f"{board.console.name}, {board.console.baud:,} baud"),
+        ("console", f"{board.line.name}, {board.line.baud:,} baud" if board.line else "none"),
         (
             "layout",
             f"code in {layout.code}, data in {layout.data}, stack of {spoken_bytes(layout.stack_size)} in "
@@ -146,7 +146,8 @@ def _describe(board: Board, known: frozenset[str]) -> _Described:
         rows += [("physical", _probes(board.physical)), *_abilities(board, "physical", known)]
     emulator = board.virtual.emulator
     model = "[a software model of ours](virtual-boards.md) of the chip and its probe, driven by OpenOCD"
-    rows += [("virtual", _emulation(emulator) if emulator else model), *_abilities(board, "virtual", known)]
+    if board.virtual != NOTHING_VIRTUAL:
+        rows += [("virtual", _emulation(emulator) if emulator else model), *_abilities(board, "virtual", known)]
     return _Described(board, tuple(rows), board.memory)
 
 

@@ -55,7 +55,9 @@ def build(
         f"board {shares.board:,}, runtime {shares.runtime:,} bytes"
     )
     print_use(chip, image)
-    OUT.print(f"console: {chip.console.name}, {chip.console.baud} baud")
+    OUT.print(
+        f"console: {chip.line.name}, {chip.line.baud} baud" if chip.line else "no console: it reports over RTT"
+    )
 
 
 @task(positional=["elf"], help={"elf": "the ELF file, as your build linked it"})

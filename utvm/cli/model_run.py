@@ -60,7 +60,7 @@ def run_model(
     as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
     logs = logs_of("model.run")
     if standing_alone:
-        image = firmware.build(found.board, [library], "standing_alone", inputs)
+        image = firmware.build(found.board, [library], "standing_alone", inputs, able=found.capabilities)
         with kept_in(logs), found.opened(logs, say) as bench:
             say(bench.describe())
             result = _listen(bench, image)
@@ -92,7 +92,7 @@ def say(line: str) -> None:
 
 def _listen(bench: Bench, image: Firmware) -> RunResult:
     alone = StandingAlone(bench, image)
-    if bench.has_power_switch:
+    if alone.has_power_switch:
         OUT.print("programmed, switched off and on, and listened to")
         result = alone.power_cycle()
     else:

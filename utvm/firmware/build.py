@@ -44,14 +44,15 @@ def build(
             ``standing_alone``: it runs its one model on stored inputs and prints what comes out.
         stored: for ``standing_alone``, one array an input, of the shape and element type that the model declares.
         pipe: what RPC goes through, by default the first that the board's CPU can have; of no meaning for the
-            other executors.
+            other executors. What stands alone reports on the console, or through RTT where there is none.
         in_ram: for ``host_driven``, the image is for RAM alone, at addresses that are chosen here; the debugger
             loads it, and flash stays as it is.
         able: what the board can do, reached as it will be; by default what its file says.
 
     Raises:
         ConfigError: two libraries have one name, or there is none; the stored inputs are not the model's; the
-            board has no such pipe, or no debug port; an image for RAM would need to start without a debugger.
+            board has no such pipe, no debug port, or nothing to report through; an image for RAM would need to
+            start without a debugger.
         DoesNotFitError: a section does not fit its region; names section, need and room in bytes.
         ToolchainError: the compiler is missing or refuses a source.
     """
@@ -64,6 +65,8 @@ def build(
     architecture = board.architecture
     able = board.capabilities if able is None else able
     through = _pipe_of(board, able, pipe) if executor == "rpc" else None
+    if executor == "standing_alone" and board.memory and "console" not in able:
+        through = _pipe_of(board, able, "rtt")
     if board.memory:
         written = generate(libraries, executor, stored, True)
         image = _image_of_chip(board, architecture, through, executor, written, in_ram)
@@ -130,19 +133,34 @@ def _image_of_chip(
         "firmware.elf",
         generated | {_LINKER_SCRIPT: by_address(board, {}) if in_ram else by_region(board)},
         (*runtime.sources(architecture, executor, pipe), board.port_source),
-        runtime.include(architecture, executor),
+        runtime.include(architecture, executor, pipe),
         (
             f"UTVM_INTERRUPTS={board.interrupts}",
-            f"UTVM_CONSOLE_BAUD={board.console.baud}u",
+            *((f"UTVM_CONSOLE_BAUD={board.line.baud}u",) if board.line else ()),
             # Without the console's interrupts, nothing but its own work counts in a run.
             f"UTVM_CONSOLE_IRQS={','.join(map(str, board.console.irqs)) if pipe == 'console' else -1}",
             f"UTVM_MEMORY={','.join(f'{{{region.address:#x}u,{region.size}u}}' for region in board.memory)}",
-            *(("UTVM_PORT_COUNTS=1",) if board.cycle_counter == "port" else ()),
-            *runtime.defines(executor),
+            *_counter_of(board),
+            *(board.port.defines if board.port else ()),
+            *(("UTVM_STACK_GUARD=1",) if board.guards_stack else ()),
+            *runtime.defines(executor, pipe),
             *_defines(board),
         ),
         repr((board.memory, board.layout)) if in_ram else "",
     )
+
+
+def _counter_of(board: Board) -> tuple[str, ...]:
+    """Return what its C is told of who counts, and of how many counts a tick is."""
+    ratio = board.counter_ratio
+    if board.cycle_counter == "port":
+        scale = (
+            (f"UTVM_COUNTS={ratio.numerator}u", f"UTVM_COUNTER_TICKS={ratio.denominator}u") if ratio != 1 else ()
+        )
+        return ("UTVM_PORT_COUNTS=1", *scale)
+    if board.cycle_counter == "systick":
+        return ("UTVM_SYSTICK_COUNTS=1", *((f"UTVM_COUNT_SCALE={round(ratio * 2**32)}u",) if ratio != 1 else ()))
+    return ()
 
 
 def _defines(board: Board) -> tuple[str, ...]:

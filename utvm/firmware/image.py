@@ -69,7 +69,8 @@ class Firmware:
     """An image for one board: the ELF file and the libraries that are in it, by program index.
 
     For a board that is a process it is the program, and no memory region is known. ``pipe`` is what it talks
-    through where it answers RPC; ``in_ram`` whether a debugger loads it, with nothing in flash.
+    through where it answers RPC, or stands alone without a console; ``in_ram`` whether a debugger loads it, with
+    nothing in flash.
     """
 
     board: Board
@@ -186,6 +187,7 @@ class Firmware:
         """Whose the stored bytes are, as the linker's map has it."""
         kept = [(s.address, s.address + s.size) for s in self.sections if s.load_address is not None]
         own = {f"{GENERATED}/{name}" for library in self.libraries for name in library.sources}
+        port = self.board.port_source
         model = 0
         board = sum(section.size for section in self.sections if section.name == ".vectors")
         text = self.elf.with_name(f"{self.elf.name}.map").read_text("utf-8")
@@ -194,7 +196,7 @@ class Firmware:
                 continue
             if source in own:
                 model += int(size, 16)
-            elif source.startswith(f"/utvm/boards/{self.board.name}/"):
+            elif source.endswith(f"/{port.parent.name}/{port.name}"):
                 board += int(size, 16)
         stored = sum(tensor.size_bytes for library in self.libraries for tensor in library.inputs)
         stored = stored if "utvm_stored_inputs" in self.symbols else 0

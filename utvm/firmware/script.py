@@ -6,6 +6,9 @@ from collections.abc import Collection, Mapping
 from utvm.boards import Board
 from utvm.firmware.sources import render
 
+# What start-up code forbids below a stack: a region of the core's memory protection, as large as its alignment.
+_GUARD_BYTES = 256
+
 
 def by_region(board: Board) -> str:
     """Return the script for an image that starts by itself: each section in the region that the layout names."""
@@ -24,4 +27,10 @@ def by_address(board: Board, addresses: Mapping[str, int], constants: Collection
 
 
 def _script(board: Board, **values: object) -> str:
-    return render("linker.ld.j2", board=board, fault_stack_size=board.cpu_row.handler_stack, **values)
+    return render(
+        "linker.ld.j2",
+        board=board,
+        fault_stack_size=board.cpu_row.handler_stack,
+        guard_size=_GUARD_BYTES if board.guards_stack else 0,
+        **values,
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from utvm.environment import checkout
-from utvm.errors import ConfigError, ExitCode, UtvmError
+from utvm.errors import ConfigError, DoesNotFitError, ExitCode, UtvmError
 from utvm.hil import provenance, report
 from utvm.hil.display import Display
 from utvm.hil.figures import in_words
@@ -150,6 +150,8 @@ class Course:
         error = call.excinfo.value if call.excinfo is not None else None
         if not made.failed:
             self._recorder.add(made, Outcome(made.outcome), error)
+        elif isinstance(error, DoesNotFitError) and "room" not in self.keeper.capabilities:
+            self._recorder.add(made, Outcome.SKIPPED, error, f"not on this board: {error.message}")
         elif trouble := self.keeper.trouble_behind(error) if error is not None else "":
             self._lost = True
             self._recorder.add(made, Outcome.INFRASTRUCTURE, error, trouble)

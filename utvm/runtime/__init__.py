@@ -5,7 +5,8 @@
 ``standing_alone/`` are the executors: one of them is in an image. ``cortex_m/`` and ``host/`` have what one
 architecture needs, and in a folder named after an executor what only that one needs of it; ``bare_metal/`` has in
 the same way what all architectures without an operating system share, and the C files beside this one are for
-every image. Below ``rpc/``, these have a folder for each pipe that RPC can go through.
+every image. Below ``rpc/``, these have a folder for each pipe that RPC can go through, and in ``ports/`` the ports
+that boards share: ``plain`` is that of a board without one.
 ``portable/`` has what becomes a part of libraries. This module only says where they are.
 """
 
@@ -32,7 +33,7 @@ _WITHOUT: Mapping[str, frozenset[Pipe]] = {
 """Pipes that an architecture cannot have although it shares the code: on a Cortex-A, caches hide memory from a
 probe, and the debugger does not see the call; on RISC-V, the call is what C's ``__builtin_trap()`` becomes."""
 
-PIPE_NEEDS: Mapping[Pipe, str] = {"console": "console", "rtt": "OpenOCD", "semihosting": "OpenOCD"}
+PIPE_NEEDS: Mapping[Pipe, str] = {"console": "console", "rtt": "debug port", "semihosting": "debug port"}
 """What a board must be capable of for a pipe, where that is more than code for its architecture."""
 
 RPC_PROTOCOL = "0.8.0"
@@ -48,8 +49,13 @@ RPC_EVALUATORS = 4
 """How many time evaluators there are at once."""
 
 
-def defines(executor: Executor) -> tuple[str, ...]:
+_NO_PACKETS = "UTVM_RPC_PACKET_BYTES=16u"  # A report is said, and nobody asks.
+
+
+def defines(executor: Executor, pipe: Pipe | None = None) -> tuple[str, ...]:
     """Return the C macros, ``NAME=value``, that an executor's sources need."""
+    if executor != "rpc" and pipe is not None:
+        return ("UTVM_REPORT_THROUGH_PIPE=1", _NO_PACKETS)
     if executor != "rpc":
         return ()
     return (
@@ -83,16 +89,28 @@ def sources(architecture: str, executor: Executor, pipe: Pipe | None = None) -> 
     """Return the C and assembler files of the runtime for an architecture, in a fixed order.
 
     Args:
-        pipe: what RPC goes through; no other executor has one.
+        pipe: what RPC goes through, or the report of an image that stands alone on a board without a console.
     """
     places = [DIRECTORY, DIRECTORY / executor]
     for folder in _folders(architecture):
         places += [folder, folder / executor]
         if pipe is not None:
-            places.append(folder / executor / pipe)
+            places.append(folder / "rpc" / pipe)
     return tuple(path for pattern in ("*.S", "*.c") for where in places for path in sorted(where.glob(pattern)))
 
 
-def include(architecture: str, executor: Executor) -> tuple[Path, ...]:
+def include(architecture: str, executor: Executor, pipe: Pipe | None = None) -> tuple[Path, ...]:
     """Return the folders of header files that these sources need."""
-    return (INCLUDE, *_folders(architecture), DIRECTORY / executor)
+    pipes_too = (DIRECTORY / "rpc",) if pipe is not None and executor != "rpc" else ()
+    return (INCLUDE, *_folders(architecture), DIRECTORY / executor, *pipes_too)
+
+
+def port(architecture: str, name: str = "plain") -> Path | None:
+    """Return the C file of a port that boards of an architecture share, if there is one of that name."""
+    files = (folder / "ports" / f"{name}.c" for folder in _folders(architecture))
+    return next((file for file in files if file.is_file()), None)
+
+
+def ports(architecture: str) -> tuple[str, ...]:
+    """Return the names of the ports that boards of an architecture share, sorted."""
+    return tuple(sorted(file.stem for folder in _folders(architecture) for file in folder.glob("ports/*.c")))

@@ -11,6 +11,7 @@ from utvm.errors import BoardError
 from utvm.firmware import Firmware
 from utvm.session.explain import explain
 from utvm.session.fault import RECORD_SIZE, FaultRecord
+from utvm.session.pipes import open_pipe
 from utvm.session.reports import FaultReport, Report, ReportReader, ResultReport
 from utvm.session.running import RunResult, refusal
 from utvm.session.transport import Transport
@@ -20,7 +21,7 @@ _TAIL = 200  # Bytes of what the console said that are quoted.
 
 
 class StandingAlone:
-    """A firmware that was built to stand alone, on a board whose console we can hear.
+    """A firmware that was built to stand alone, on a board whose console we can hear, or which reports over RTT.
 
     Attributes:
         reset_cause: what the board said of why it was reset, in its last report.
@@ -34,7 +35,7 @@ class StandingAlone:
     """
 
     def __init__(self, bench: Bench, firmware: Firmware, *, timeout: float = 120.0) -> None:
-        if bench.console is None:
+        if bench.console is None and firmware.pipe is None:
             raise BoardError(
                 f"the serial line of {bench.board.name} is not found",
                 "the result comes over it: is the probe's virtual COM port there (ls /dev/serial/by-id)?",
@@ -45,6 +46,11 @@ class StandingAlone:
         self._console = bench.console
         self._timeout = timeout
         bench.program(firmware)
+
+    @property
+    def has_power_switch(self) -> bool:
+        """Whether :meth:`power_cycle` works here: a debug port that listens would be cut off by it."""
+        return self.bench.has_power_switch and self.firmware.pipe is None
 
     def power_cycle(self) -> RunResult:
         """Switch the board off and on, and return what it says then. Afterwards it is halted at its reset vector.
@@ -58,15 +64,23 @@ class StandingAlone:
 
     def reset(self) -> RunResult:
         """Reset the board, and return what it says then. Raises as :meth:`power_cycle`."""
-        return self._start(lambda: self.bench.reset(halt=False))
+        if self.firmware.pipe is None:
+            return self._start(lambda: self.bench.reset(halt=False))
+        with open_pipe(self.bench, self.firmware) as wire:
+            wire.restart()
+            return self._heard(wire.transport)
 
     def _start(self, start: Callable[[], None]) -> RunResult:
+        assert self._console
         # Halted, it prints nothing: what comes after this is from the start that follows.
         self.bench.reset(halt=True)
         self._console.clear()
         start()
+        return self._heard(self._console)
+
+    def _heard(self, transport: Transport) -> RunResult:
         try:
-            report = hear(self._console, self.firmware.board.name, self._timeout, self.bench.check)
+            report = hear(transport, self.firmware.board.name, self._timeout, self.bench.check)
         finally:
             # A power cycle has cut the debug port off: whoever uses it next finds it working.
             self.bench.reset(halt=True)

@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** Core registers of the Armv7-M architecture (ARM DDI 0403E, B3.2 and C1.8). */
+/**
+ * Core registers of Armv7-M (ARM DDI 0403E, B3.2 and C1.8). Of Armv6-M (DDI 0419) and Armv8-M (DDI 0553B) those that are
+ * used are at the same addresses, as far as they have them.
+ */
 #ifndef UTVM_CORTEX_M_H
 #define UTVM_CORTEX_M_H
 
 #include "bare_metal.h"
+
+/** Armv6-M and Armv8-M's baseline: no status registers of faults, no cycle counter, few instructions. */
+#if __ARM_ARCH_ISA_THUMB == 1
+#define UTVM_BASELINE 1
+#endif
 
 #ifndef __ASSEMBLER__
 #include <stdint.h>
@@ -22,6 +30,10 @@
 #define SCB_BFAR UTVM_REGISTER(0xE000ED38u)
 #define SCB_CPACR UTVM_REGISTER(0xE000ED88u)
 #define SCB_ICIALLU UTVM_REGISTER(0xE000EF50u)
+#define MPU_CTRL UTVM_REGISTER(0xE000ED94u)
+#define MPU_RNR UTVM_REGISTER(0xE000ED98u)
+#define MPU_RBAR UTVM_REGISTER(0xE000ED9Cu)
+#define MPU_RASR UTVM_REGISTER(0xE000EDA0u)
 #define DWT_CTRL UTVM_REGISTER(0xE0001000u)
 #define DWT_CYCCNT UTVM_REGISTER(0xE0001004u)
 #define DWT_LAR UTVM_REGISTER(0xE0001FB0u)
@@ -30,6 +42,7 @@
 #define SYST_CSR_ENABLE (1u << 0)
 #define SYST_CSR_TICKINT (1u << 1)
 #define SYST_CSR_CLKSOURCE (1u << 2)
+#define ICSR_PENDSTSET (1u << 26)
 #define ICSR_PENDSVSET (1u << 28)
 #define CCR_DIV_0_TRP (1u << 4)
 #define CCR_IC (1u << 17)
@@ -37,6 +50,12 @@
 #define SHCSR_BUSFAULTENA (1u << 17)
 #define SHCSR_USGFAULTENA (1u << 18)
 #define CPACR_FULL_FPU (0xFu << 20)
+#define CFSR_STKOF (1u << 20)
+#define MPU_CTRL_ENABLE (1u << 0)
+#define MPU_CTRL_PRIVDEFENA (1u << 2)
+#define MPU_RASR_ENABLE (1u << 0)
+#define MPU_RASR_256_BYTES (7u << 1)
+#define MPU_RASR_XN (1u << 28)
 #define DWT_CTRL_CYCCNTENA (1u << 0)
 #define DWT_LAR_KEY 0xC5ACCE55u
 #define DEMCR_TRCENA (1u << 24)

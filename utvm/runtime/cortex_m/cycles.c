@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A 64-bit cycle counter. DWT's CYCCNT has 32 bits, 20 s at 216 MHz; SysTick comes by more often than that and
- * adds up what has passed (ARM DDI 0403E, C1.8.8 and B3.3). A board whose core has no CYCCNT counts in its port.
+ * adds up what has passed (ARM DDI 0403E, C1.8.8 and B3.3). A board whose core has no CYCCNT counts in its port, or with
+ * SysTick itself.
  */
 #include "cortex_m.h"
 #include "utvm.h"
@@ -27,6 +28,42 @@ static uint32_t counter(void) {
 
 static uint32_t in_cycles(uint32_t counts) {
   return utvm_port_cycles(counts);
+}
+
+#elif defined(UTVM_SYSTICK_COUNTS) || defined(UTVM_BASELINE)
+
+#define SYSTICK_CLOCK SYST_CSR_CLKSOURCE
+#define SYSTICK_BITS 24u
+#define COUNTS_BY_SYSTICK 1
+
+static uint32_t rounds;
+static uint64_t cost_of_a_tick;
+
+static void start_counter(void) {
+  rounds = 0u;
+}
+
+/* It counts down, and asks for its interrupt where it comes to 0. Called where that is held back. */
+static uint32_t counter(void) {
+  uint32_t value = SYST_CVR;
+  uint32_t round = rounds;
+  if ((SCB_ICSR & ICSR_PENDSTSET) != 0u) {
+    value = SYST_CVR;
+    round++;
+  }
+  return (round << SYSTICK_BITS) + ((0u - value) & SYSTICK_LONGEST);
+}
+
+static uint32_t in_cycles(uint32_t counts) {
+#ifdef UTVM_COUNT_SCALE
+  /*
+   * A tick is a count's part (in units of 2^-32). Two readings are less than a tick off what passed between them: where
+   * a count is more than two, the nearest whole number is the right one. No division: its time depends on what it is of.
+   */
+  return (uint32_t)((((uint64_t)counts * UTVM_COUNT_SCALE) + 0x80000000u) >> 32);
+#else
+  return counts;
+#endif
 }
 
 #else
@@ -58,6 +95,10 @@ static void add_up(void) {
 
 void utvm_cycles_tick(void) {
   utvm_interrupts++;
+#ifdef COUNTS_BY_SYSTICK
+  rounds++;
+  total -= cost_of_a_tick;
+#endif
   add_up();
   if ((deadline != 0u) && (total >= deadline)) {
     deadline = 0u;
@@ -66,6 +107,27 @@ void utvm_cycles_tick(void) {
   }
 }
 
+#ifdef COUNTS_BY_SYSTICK
+
+static __attribute__((noinline)) uint32_t cycles_with(uint32_t request, uint32_t round) {
+  const uint32_t before = counter() + round;
+  SCB_ICSR = request;
+  __asm__ volatile("dsb\n isb" ::: "memory");
+  return in_cycles(counter() - before);
+}
+
+/*
+ * A tick comes often, and what its handler takes is no program's: that is measured once, and taken off. An interrupt that
+ * is asked for by hand looks like a round of the counter, which it was not.
+ */
+static void measure_a_tick(void) {
+  const uint32_t without = cycles_with(0u, 0u);
+  cost_of_a_tick = (uint64_t)cycles_with(ICSR_PENDSTSET, 1u << SYSTICK_BITS) - without;
+  rounds = 0u;
+}
+
+#endif
+
 void utvm_cycles_start(void) {
   start_counter();
   total = 0;
@@ -73,6 +135,11 @@ void utvm_cycles_start(void) {
   SYST_RVR = SYSTICK_LONGEST;
   SYST_CVR = 0;
   SYST_CSR = SYST_CSR_ENABLE | SYST_CSR_TICKINT | SYSTICK_CLOCK;
+#ifdef COUNTS_BY_SYSTICK
+  measure_a_tick();
+  total = 0;
+  last = counter();
+#endif
 }
 
 static uint32_t mask_interrupts(void) {

@@ -36,15 +36,25 @@ void utvm_fault_record(const uint32_t *frame, uint32_t exc_return) {
   uint32_t exception;
   uint32_t word;
   __asm__ volatile("mrs %0, ipsr" : "=r"(exception));
+#ifdef UTVM_STACK_GUARD
+  /* It has done what it was for, and would be in the way of a debugger that looks at the stack. */
+  MPU_CTRL = 0u;
+#endif
   utvm_fault_begin();
   utvm_fault.exception = exception;
+#ifndef UTVM_BASELINE
   utvm_fault.status[0] = SCB_CFSR;
   utvm_fault.status[1] = SCB_HFSR;
   utvm_fault.status[2] = SCB_MMFAR;
   utvm_fault.status[3] = SCB_BFAR;
+#endif
   utvm_fault.status[4] = exc_return;
   /* A stack that overflowed has its frame outside: reading it would fault again, and lock the core up. */
-  const bool valid = (frame >= _utvm_stack_start) && (&frame[FRAME_WORDS] <= _utvm_stack_end);
+  bool valid = (frame >= _utvm_stack_start) && (&frame[FRAME_WORDS] <= _utvm_stack_end);
+#ifdef __ARM_ARCH_8M_MAIN__
+  /* Stopped at its limit, it got none. */
+  valid = valid && ((utvm_fault.status[0] & CFSR_STKOF) == 0u);
+#endif
   utvm_fault_keep_stack((uintptr_t)(valid ? frame : _utvm_stack_start));
   utvm_fault.registers[STACK_POINTER] = valid ? stack_pointer_before(frame, exc_return) : (uintptr_t)frame;
   if (valid) {

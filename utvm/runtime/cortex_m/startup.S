@@ -66,7 +66,11 @@ utvm_reset:
         ldr     r2, =UTVM_STACK_PAINT
 0:      cmp     r0, r1
         bhs     1f
+#ifdef UTVM_BASELINE
+        stmia   r0!, {r2}
+#else
         str     r2, [r0], #4
+#endif
         b       0b
 1:      b       utvm_start
         .size   utvm_reset, . - utvm_reset
@@ -79,6 +83,25 @@ utvm_reset:
         .type   utvm_trap, %function
         .thumb_func
 utvm_trap:
+#ifdef UTVM_BASELINE
+        ldr     r2, =utvm_fault_saved
+        stmia   r2!, {r4-r7}
+        mov     r4, r8
+        mov     r5, r9
+        mov     r6, r10
+        mov     r7, r11
+        stmia   r2!, {r4-r7}
+        mov     r1, lr
+        mrs     r0, msp
+        movs    r3, #4
+        tst     r1, r3
+        beq     2f
+        mrs     r0, psp
+2:      ldr     r2, =_utvm_fault_stack_end
+        msr     msp, r2
+        ldr     r2, =utvm_fault_record
+        bx      r2
+#else
         mov     r1, lr
         tst     lr, #4
         ite     eq
@@ -86,7 +109,13 @@ utvm_trap:
         mrsne   r0, psp
         ldr     r2, =utvm_fault_saved
         stm     r2, {r4-r11}
+#ifdef __ARM_ARCH_8M_MAIN__
+        /* The limit is the other stack's. */
+        movs    r2, #0
+        msr     msplim, r2
+#endif
         ldr     r2, =_utvm_fault_stack_end
         msr     msp, r2
         b       utvm_fault_record
+#endif
         .size   utvm_trap, . - utvm_trap

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The executor that needs no host: it runs the image's one model on the inputs that are stored in the image, prints
- * what came out on the console, and is done. Whoever listens can tell a report from a damaged one:
+ * what came out on the console, and is done. Without a console, a debug probe listens. Whoever does can tell a report
+ * from a damaged one:
  *
  *   utvm: BOARD is up
  *   utvm: result MODEL
@@ -27,6 +28,13 @@
 #include "stored.h"
 #include "utvm.h"
 
+#ifdef UTVM_REPORT_THROUGH_PIPE
+#include "pipe.h"
+#define SAY(text, size) utvm_pipe_write((const uint8_t *)(text), (size))
+#else
+#define SAY(text, size) utvm_port_write((text), (size))
+#endif
+
 #define PREFIX "utvm: "
 #define LINE_END "\r\n"
 #define BYTES_A_LINE 32u
@@ -40,7 +48,7 @@ static void write_character(char character) {
   for (uint32_t bit = 0u; bit < 8u; bit++) {
     crc = (crc >> 1) ^ (((crc & 1u) != 0u) ? CRC_POLYNOMIAL : 0u);
   }
-  utvm_port_write(&character, 1u);
+  SAY(&character, 1u);
 }
 
 static void write_text(const char *text) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The faults of Armv7-M (ARM DDI 0403E, B1.5.2 and B3.2.15 to B3.2.18)."""
+"""The faults of Armv7-M (ARM DDI 0403E, B1.5.2 and B3.2.15 to B3.2.18), with what Armv8-M has more (DDI 0553B)."""
 
 from collections.abc import Sequence
 
@@ -33,6 +33,7 @@ _CFSR_FLAGS = {
     17: "INVSTATE: jump to an address that is not Thumb code",
     18: "INVPC: illegal exception return",
     19: "NOCP: coprocessor or floating-point unit is off",
+    20: "STKOF: the stack pointer was to go below its limit (stack overflow)",
     24: "UNALIGNED: unaligned access",
     25: "DIVBYZERO: division by zero",
 }

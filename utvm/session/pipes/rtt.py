@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers in the board's memory, which OpenOCD reads and writes while the core runs: SEGGER's RTT.
+"""Buffers in the board's memory, which are read and written through the debug port: SEGGER's RTT.
 
-OpenOCD's own RTT server does the work. It is told the address of the control block, which is a symbol of the
-firmware, so that it takes no other block for ours.
+Behind OpenOCD its own RTT server does the work, while the core runs. It is told the address of the control block,
+which is a symbol of the firmware, so that it takes no other block for ours. Behind another debug port, QEMU's stub
+for instance, we look into the buffers ourselves; a core that must stand still for that does so for each look.
 """
 
 import re
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,14 +22,22 @@ _ID = b"SEGGER RTT"
 _ID_BYTES = 16
 _POLLING_INTERVAL = 1  # Milliseconds between two looks of OpenOCD at the board's buffer; its own choice is 100.
 _PAUSE = 0.005  # Seconds between two looks for the control block.
+_LONGEST_PAUSE = 0.02  # Seconds between two looks of our own into the buffers, of which the first is at once.
+_RINGS = 24  # Bytes of the control block before its rings,
+_RING = struct.Struct("<6I")  # and one: name, bytes, size, in, out, flags.
+_IN, _OUT = 12, 16  # Where these two are in a ring.
 _LISTENING = re.compile(r"Listening on port (\d+) for rtt connections")
 
 
 @contextmanager
 def opened(bench: Bench, firmware: Firmware) -> Iterator[Wire]:
-    """Start OpenOCD's RTT server, and stop it in the end."""
+    """Start OpenOCD's RTT server, and stop it in the end; without OpenOCD, do what it does."""
     monitor = bench.gdb.monitor
     block = firmware.symbols["utvm_rtt"]
+    if "OpenOCD" not in bench.capabilities:
+        buffers = Buffers(bench, block)
+        yield Wire(buffers, lambda: _start(bench, block))
+        return
     monitor(f'rtt setup {block:#x} {_ID_BYTES} "{_ID.decode()}"')
     monitor(f"rtt polling_interval {_POLLING_INTERVAL}")
     # Port 0: any free one, which OpenOCD then names.
@@ -53,9 +63,18 @@ def _restart(bench: Bench, block: int) -> None:
         BoardError: the board has made no control block in time.
     """
     bench.gdb.monitor("rtt stop")
+    _start(bench, block)
+    bench.gdb.monitor("rtt start")
+
+
+def _start(bench: Bench, block: int) -> None:
+    """Reset the board, and wait for its control block."""
     bench.reset(halt=True)
     bench.write_memory(block, bytes(_ID_BYTES))
-    bench.gdb.monitor("resume")
+    if "OpenOCD" in bench.capabilities:
+        bench.gdb.monitor("resume")
+    else:
+        bench.gdb.resume()
     patience = bench.board.timeouts.start
     deadline = time.monotonic() + patience
     while bench.read_memory(block, len(_ID)) != _ID:
@@ -65,4 +84,72 @@ def _restart(bench: Bench, block: int) -> None:
                 "does the core get as far? ./inv board.serve without --transport rtt shows whether it runs",
             )
         time.sleep(_PAUSE)
-    bench.gdb.monitor("rtt start")
+
+
+class Buffers:
+    """The buffers as a :class:`utvm.session.transport.Transport`, through nothing but reads and writes of memory.
+
+    Raises:
+        ProbeError: the debug port fails. Every method may raise it.
+    """
+
+    def __init__(self, bench: Bench, block: int) -> None:
+        self._bench = bench
+        self._up = block + _RINGS
+        self._down = self._up + _RING.size
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def read(self, timeout: float) -> bytes:
+        """Return what the board has written, as soon as there is anything; nothing when time is up.
+
+        Args:
+            timeout: seconds, at most.
+        """
+        deadline = time.monotonic() + timeout
+        pause = _PAUSE / 5
+        while not (data := self._taken()):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Hand over all bytes, in as many pieces as the buffer needs.
+
+        Raises:
+            BoardError: the board does not take them.
+        """
+        deadline = time.monotonic() + self._bench.board.timeouts.start
+        while data:
+            data = data[self._put(data) :]
+            if data and time.monotonic() > deadline:
+                raise BoardError(f"{self._bench.board.name} takes nothing out of its RTT buffer", "does it run?")
+
+    def _taken(self) -> bytes:
+        with self._bench.reaching():
+            _name, place, size, end, start, _flags = self._ring(self._up)
+            if start == end:
+                return b""
+            parts = [(start, end)] if start < end else [(start, size), (0, end)]
+            data = b"".join(self._bench.read_memory(place + a, b - a) for a, b in parts if a < b)
+            self._bench.write_memory(self._up + _OUT, end.to_bytes(4, "little"))
+        return data
+
+    def _put(self, data: bytes) -> int:
+        """Write as much as fits up to the buffer's end, and return how much that was."""
+        with self._bench.reaching():
+            _name, place, size, start, taken, _flags = self._ring(self._down)
+            room = (taken - start - 1) % size
+            part = data[: min(room, size - start)]
+            if part:
+                self._bench.write_memory(place + start, part)
+                after = (start + len(part)) % size
+                self._bench.write_memory(self._down + _IN, after.to_bytes(4, "little"))
+        return len(part)
+
+    def _ring(self, address: int) -> tuple[int, ...]:
+        return _RING.unpack(self._bench.read_memory(address, _RING.size))

@@ -3,12 +3,13 @@
 
 Source: Arm, "Semihosting for AArch32 and AArch64", 2.0. The calls are answered here, through the GDB port, since
 OpenOCD 0.12 cannot do it: while the board waits for input, ``arm semihosting_redirect`` blocks all of OpenOCD
-(even SIGTERM), and it throws away what comes while the board does not wait.
+(even SIGTERM), and it throws away what comes while the board does not wait. QEMU does not stop for them by itself,
+but before them where a breakpoint is.
 """
 
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from utvm.bench import Bench
@@ -29,12 +30,16 @@ class Semihosting:
 
     The board stands still from a call until it is answered; one that waits for input, until there is some.
 
+    Args:
+        places: where the core must be stopped for a call, if it does not stop by itself.
+
     Raises:
         ProbeError: the probe or OpenOCD failed. Every method may raise it.
     """
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, places: Sequence[int]) -> None:
         self._bench = bench
+        self._places = places
         self._gdb = bench.gdb
         self._to_board = bytearray()
         self._room: tuple[int, int] | None = None  # Address and size of a buffer that waits to be filled.
@@ -43,6 +48,9 @@ class Semihosting:
         """Reset the board and let it run."""
         self.close()
         self._bench.reset(halt=True)
+        self._bench.clear_breakpoints()
+        for place in self._places:
+            self._bench.insert_breakpoint(place)
         self._gdb.resume()
 
     def close(self) -> None:
@@ -130,10 +138,21 @@ class Semihosting:
 
 
 @contextmanager
-def opened(bench: Bench, _firmware: Firmware) -> Iterator[Wire]:
+def opened(bench: Bench, firmware: Firmware) -> Iterator[Wire]:
     """Answer the board's calls; leave it halted in the end."""
-    calls = Semihosting(bench)
+    calls = Semihosting(bench, () if "OpenOCD" in bench.capabilities else _calls_in(firmware))
     try:
         yield Wire(calls, calls.restart)
     finally:
         calls.close()
+        bench.clear_breakpoints()
+
+
+def _calls_in(firmware: Firmware) -> list[int]:
+    """Return where an image has what is a call, and what looks like one and is a constant beside code."""
+    places = (
+        (address + offset, data[offset : offset + len(_ENTRY)])
+        for address, data in firmware.segments
+        for offset in range(0, len(data), len(_ENTRY))
+    )
+    return [place for place, found in places if found == _ENTRY and firmware.is_code(place)]
