@@ -26,6 +26,7 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     done = inv("init", "demo")
     assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip().endswith(f"Next: cd demo && {ROOT / 'inv'} hil")
     monkeypatch.chdir(tmp_path / "demo")
     return tmp_path / "demo"
 

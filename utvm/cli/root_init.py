@@ -8,7 +8,7 @@ from rich.markup import escape
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
 from utvm.files import write_whole
-from utvm.paths import COMMAND, DATA
+from utvm.paths import COMMAND, DATA, INSTALLED, ROOT
 
 # File of the project: file of ours.
 _WRITTEN = {
@@ -38,4 +38,5 @@ def write_project(directory: str) -> None:
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_whole(folder / name, content)
-    OUT.print(f"{escape(str(folder))}: {len(files)} files. Next: cd {escape(directory)} && {COMMAND} hil")
+    command = COMMAND if INSTALLED else str(ROOT / "inv")  # from another folder
+    OUT.print(escape(f"{folder}: {len(files)} files. Next: cd {directory} && {command} hil"))
