@@ -11,7 +11,7 @@ from conftest import CONFIGURATIONS
 
 from utvm import vta
 from utvm.compiler.targets.vta import layout
-from utvm.compiler.targets.vta.operators import Convolution, Elementwise, Matmul, MaxPool, Requantise
+from utvm.compiler.targets.vta.operators import Convolution, Elementwise, Matmul, MaxPool, Requantise, Sums
 from utvm.errors import CompileError, DoesNotFitError
 from utvm.virtual.vta.simulator import STAGES
 
@@ -80,6 +80,27 @@ def check_convolution(env: vta.Env, operator: Convolution, seed: int = 1) -> Non
             total += np.einsum("oc,nchw->nohw", w[:, :, dy, dx].astype("int32"), window[:, :, :height, :width])
     total += bias[:, None, None] if operator.bias else 0
     assert (made == requantised(operator.requantise, total)).all()
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_sums_leave_the_chip_whole(env: vta.Env, bias: bool) -> None:
+    operator = Convolution((2, 20, 6, 5), 20, (3, 3), 1, (1, 1, 1, 1), Sums(), bias=bias)
+    x, w = numbers(5, *operator.shape), numbers(6, operator.outputs, 20, 3, 3)
+    added = np.random.default_rng(5).integers(-(1 << 31), 1 << 31, operator.outputs).astype("int32")
+    inputs = [layout.data(env, x), layout.weights(env, w), *([layout.bias(env, added)] if bias else [])]
+    blocks = (inputs[0].shape[0], inputs[1].shape[0], 6, 5, 4, env.BATCH, env.BLOCK_OUT)
+    made = layout.unpacked(layout.joined(run(env, operator, inputs, blocks)), (2, 20, 6, 5))
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
+    total = np.einsum("nchwyx,ocyx->nohw", windows.astype("int32"), w.astype("int32"))
+    assert (made == total + (added[:, None, None] if bias else 0)).all()
+
+
+def test_sums_of_a_matrix_product_leave_the_chip_whole(env: vta.Env) -> None:
+    x, w = np.full((3, 70), -128, "int8"), np.full((20, 70), 127, "int8")
+    inputs = [layout.data(env, x), layout.weights(env, w)]
+    blocks = (inputs[0].shape[0], inputs[1].shape[0], 4, env.BATCH, env.BLOCK_OUT)
+    made = layout.joined(run(env, Matmul(3, 70, 20, Sums()), inputs, blocks))
+    assert (layout.unpacked(made, (3, 20)) == -128 * 127 * 70).all()
 
 
 def check_max_pool(env: vta.Env, operator: MaxPool) -> None:

@@ -1,15 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The model of VTA, driven by instructions that are written here: results by numpy, a name for each mistake."""
 
+import contextlib
 import ctypes
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from conftest import CONFIGURATIONS
+from hypothesis import given
+from hypothesis import strategies as st
 
 from utvm.errors import BoardError
-from utvm.virtual.vta.simulator import DRAM, STAGES, Simulator
+from utvm.process import run
+from utvm.runtime.vta.configuration import load_configuration
+from utvm.runtime.vta.header import DRIVER, INCLUDE, config_header
+from utvm.virtual import vta as model_room
+from utvm.virtual.vta.simulator import DRAM, STAGES, Simulator, simulator
+
+MODEL = Path(model_room.__file__).parent
 
 LOAD_INP = "load mem=INP sram=0 dram={inp} y_size=1 x_size=1 x_stride=1"
 LOAD_WGT = "load mem=WGT sram=0 dram={wgt} y_size=1 x_size=1 x_stride=1"
@@ -144,6 +155,7 @@ def test_padding_is_zeros_around_a_dense_tile(vta: Simulator) -> None:
             [LOAD_UOP, GEMM.replace("iter_in=1", "iter_in=9999") + " dst_in=9", "finish"],
             "the destination .* leaves ACC",
         ),
+        (["alu uop_end=9 iter_out=9999 iter_in=9999", "finish"], "does not come to an end"),
         ([LOAD_UOP], "a run ends with FINISH"),
         (["finish", LOAD_UOP, "finish"], r"instruction 0 \(finish\): a run ends with FINISH, and has no other"),
         ([LOAD_UOP, ALU + " push_next=1", STORE + " pop_prev=1", "finish"], "FINISH does not wait for this store"),
@@ -155,6 +167,40 @@ def test_a_mistake_is_named_with_its_instruction(vta: Simulator, program: list[s
     assert trouble.match(said)
     # The next run is none the worse.
     Dram(vta).run(["finish"])
+
+
+@pytest.mark.slow
+@given(st.data())
+def test_no_program_does_harm(data: Any) -> None:
+    """Any instructions either run or are refused by name; loops are short, so that none takes long."""
+    model = simulator(load_configuration(CONFIGURATIONS[data.draw(st.sampled_from(sorted(CONFIGURATIONS)))]))
+    short = {"iter_out": 5, "iter_in": 5, "mem": 7, "dram": 70_000}
+    program = b""
+    for _ in range(data.draw(st.integers(1, 4))):
+        kind = data.draw(st.sampled_from(["load", "store", "gemm", "alu"]))
+        fields = [field for field in model.instructions.fields[kind] if not field.name.startswith(("pop", "push"))]
+        values = {
+            field.name: data.draw(st.integers(0, min(short.get(field.name, 99), (1 << field.width) - 1)))
+            | (data.draw(st.sampled_from([0, 0, 1])) << field.width - 1 if field.name not in short else 0)
+            for field in fields
+            if not field.signed
+        }
+        if values.get("uop_end", 0) > 99:
+            values["uop_end"] = values["uop_bgn"] + 1
+        program += model.instructions.encode(kind, values)
+    memory = (ctypes.c_uint8 * 4096)()
+    with contextlib.suppress(BoardError):
+        model.run(program + model.instructions.encode("finish", {}), memory)
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_no_compiler_has_a_word_to_say(compiler: str, tmp_path: Path) -> None:
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wshadow", "-Wundef"]
+    (tmp_path / "vta_config.h").write_text(config_header(load_configuration()))
+    folders = (tmp_path, INCLUDE, MODEL)
+    sources = (*DRIVER, *sorted(MODEL.glob("*.c")))
+    assert len(sources) == 4
+    run([compiler, *flags, "-fsyntax-only", *(f"-I{folder}" for folder in folders), *sources])
 
 
 def test_stages_run_beside_each_other(default_vta: Simulator) -> None:

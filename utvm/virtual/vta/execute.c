@@ -16,6 +16,9 @@
 #define PIPELINE 4u
 #define ALU_CYCLES 2u
 
+/* Turns of an operation at most: at 100 MHz, hardware would not answer for seconds. */
+#define MOST_TURNS (UINT64_C(1) << 28)
+
 static uint32_t uop[VTA_UOP_DEPTH];
 static int8_t inp[VTA_INP_DEPTH][VECTOR];
 static int8_t wgt[VTA_WGT_DEPTH][VTA_BLOCK * VTA_BLOCK];
@@ -258,6 +261,10 @@ static vta_outcome compute(const vta_instruction *instruction, vta_statistics *c
     if (all.end > VTA_UOP_DEPTH || all.begin > all.end) {
         return refused("the micro-ops of an operation leave UOP, or end before they begin", all.end, VTA_UOP_DEPTH);
     }
+    const uint64_t times = (uint64_t)all.outer * all.inner * (all.end - all.begin);
+    if (times > MOST_TURNS) {
+        return refused("an operation with so many turns does not come to an end", (int64_t)times, (int64_t)MOST_TURNS);
+    }
     if (operation > VTA_ALU_SHR) {
         return refused("the ALU has MIN, MAX, ADD and SHR", operation, VTA_ALU_SHR);
     }
@@ -281,7 +288,6 @@ static vta_outcome compute(const vta_instruction *instruction, vta_statistics *c
             }
         }
     }
-    const uint64_t times = (uint64_t)all.outer * all.inner * (all.end - all.begin);
     *(gemm ? &counted->gemm_counter : &counted->alu_counter) += gemm && reset ? 0u : times;
     return took(PIPELINE + (gemm ? times : ALU_CYCLES * VTA_BATCH * times));
 }

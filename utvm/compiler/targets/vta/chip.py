@@ -33,10 +33,10 @@ class _Buffer:
 class Chip:
     """The memories on the chip, with the buffers of one function in them, one after the other.
 
-    The ALU writes over its first operand, so its result lies where that lay.
+    The ALU writes over its first operand, so its result lies where that lay, unless the operand is read again.
 
     Raises:
-        CompileError: a buffer is read after the ALU wrote over it.
+        CompileError: a buffer is in no memory of the chip.
         DoesNotFitError: there is too little of a memory.
     """
 
@@ -44,12 +44,15 @@ class Chip:
     body: Any
     _buffers: dict[Any, _Buffer] = field(default_factory=dict)
     _reads: list[tuple[int, Any]] = field(default_factory=list)
-    _over: dict[Any, tuple[int, Any]] = field(default_factory=dict)
+    _first: dict[Any, tuple[int, Any]] = field(default_factory=dict)
+    _over: dict[Any, Any] = field(default_factory=dict)
     _base: dict[Any, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._collect(self.body, (), None)
-        self._check_overwritten()
+        self._over = {
+            into: first for into, (turn, first) in self._first.items() if self._is_last(into, turn, first)
+        }
         used: Counter[str] = Counter()
         for key, buffer in self._buffers.items():
             if key not in self._over:
@@ -65,10 +68,16 @@ class Chip:
 
     def base(self, buffer: Any) -> Any:
         """Return the first element of a buffer: a number, or an expression of a loop's counter."""
-        key = buffer
-        while key in self._over:
-            key = self._over[key][1]
-        return self._base[key]
+        return self._base[self._root(buffer)]
+
+    def share(self, one: Any, other: Any) -> bool:
+        """Whether two buffers lie in the same place."""
+        return bool(self._root(one).same_as(self._root(other)))
+
+    def _root(self, buffer: Any) -> Any:
+        while buffer in self._over:
+            buffer = self._over[buffer]
+        return buffer
 
     def _collect(self, statement: Any, loops: tuple[Any, ...], turning: Any) -> None:
         if isinstance(statement, tirx.SeqStmt):
@@ -96,21 +105,17 @@ class Chip:
         self._buffers[buffer] = _Buffer(scope, elements, loops, turning)
 
     def _note(self, store: Any) -> None:
-        """Remember what a statement reads, and whether its result has to lie over an operand."""
+        """Remember what a statement reads, and which operand its result could lie over."""
         turn = len(self._reads)
         loads: list[Any] = []
         tvm_ffi.structural_walk(store.value, (TensorLoad, loads.append), order="pre")
         self._reads += [(turn, load.source) for load in loads]
         into = store.buffer
         first = next((load.source for load in loads if load.source.scope() == ACC), None)
-        if store.buffer.scope() == ACC and first is not None and first != into and into not in self._over:
-            self._over[into] = (turn, first)
+        if store.buffer.scope() == ACC and first is not None and first != into and into not in self._first:
+            self._first[into] = (turn, first)
 
-    def _check_overwritten(self) -> None:
-        for into, (turn, source) in self._over.items():
-            again = any(later > turn and key == source for later, key in self._reads)
-            if again or self._buffers[into].loops != self._buffers[source].loops:
-                raise CompileError(
-                    "VTA: an accumulator is read again after the ALU wrote its result over it",
-                    "compute what is needed of it before, or load it twice",
-                )
+    def _is_last(self, into: Any, turn: int, source: Any) -> bool:
+        """Whether nobody wants an accumulator after the turn in which the ALU may write over it."""
+        again = any(later > turn and key == source for later, key in self._reads)
+        return not again and self._buffers[into].loops == self._buffers[source].loops

@@ -45,6 +45,12 @@ def flat(env: Env, array: Array) -> Array:
     return _blocks(array.reshape(-1), (env.BATCH * env.BLOCK_OUT,)).reshape(-1, env.BATCH, env.BLOCK_OUT)
 
 
+def joined(array: Array) -> Array:
+    """Make int32 of the four bytes of sums, which are the third dimension from the end."""
+    together = np.ascontiguousarray(np.moveaxis(array, -3, -1)).view("<i4")
+    return together[..., 0]
+
+
 def unpacked(array: Array, shape: Sequence[int]) -> Array:
     """Return what :func:`data` would have made this of, of its own shape."""
     order = (0, array.ndim - 2, 1, array.ndim - 1, *range(2, array.ndim - 2))

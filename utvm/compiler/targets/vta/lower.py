@@ -35,6 +35,7 @@ def lower(module: Any, env: Env) -> Any:
         s_tir.transform.LowerMatchBuffer(),
         s_tir.transform.LowerOpaqueBlock(),
         tirx.transform.FlattenBuffer(),
+        tirx.transform.UnrollLoop(),
         tirx.transform.StmtSimplify(),
     ):
         module = transform(module)

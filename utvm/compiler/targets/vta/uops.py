@@ -103,15 +103,33 @@ def alu(env: Env, chip: Chip, nest: Nest) -> Any:
     store, value = nest.store, nest.store.value
     if isinstance(value, tirx.IntImm):
         return _constant(env, chip, nest, int(value))
-    operation, left, right = _read(store)
+    _, left, _ = _read(store)
     out, out_base = affine(store.indices[0], nest.variables)
     first, first_base = affine(left.indices[0], nest.variables)
     to = element(out_base, env.lanes(ACC)) + chip.base(store.buffer)
     over = element(first_base, env.lanes(ACC)) + chip.base(left.source)
     if out != first or not ANALYZER.can_prove_equal(to, over):
-        raise CompileError(
-            f"VTA: the ALU writes over its first operand, which {store.buffer.name} = {value} does not"
-        )
+        if chip.share(store.buffer, left.source):
+            raise CompileError(
+                f"VTA: the ALU writes over its first operand: {store.buffer.name} = {value} cannot be"
+            )
+        return tirx.stmt_seq(_copied(env, nest, (out, first), (to, over)), _done(env, chip, nest, to, out))
+    return _done(env, chip, nest, to, out)
+
+
+def _copied(env: Env, nest: Nest, strides: tuple[list[int], list[int]], places: tuple[Any, Any]) -> Any:
+    """Copy accumulators: they are added to zeros."""
+    dims = [Dim(dim.extent, (*dim.strides, 0)) for dim in in_elements(dims_of(nest, *strides), env.lanes(ACC))]
+    zeros = [Dim(dim.extent, (dim.strides[0], 0, 0)) for dim in dims]
+    return tirx.stmt_seq(
+        _operation(zeros, [places[0], 0, 0], _GEMM, reset=1, alu=(0, 0, 0)),
+        _operation(dims, [*places, 0], _ALU, alu=(OPERATIONS["ADD"], 0, 0)),
+    )
+
+
+def _done(env: Env, chip: Chip, nest: Nest, to: Any, out: list[int]) -> Any:
+    """Do an operation whose first operand is where its result will be."""
+    operation, _, right = _read(nest.store)
     if isinstance(right, tirx.IntImm):
         dims = in_elements(dims_of(nest, out, out), env.lanes(ACC))
         dims = [Dim(dim.extent, (*dim.strides, 0)) for dim in dims]

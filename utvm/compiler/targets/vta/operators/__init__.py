@@ -8,6 +8,6 @@ from utvm.compiler.targets.vta.operators.convolution import Convolution
 from utvm.compiler.targets.vta.operators.elementwise import Elementwise
 from utvm.compiler.targets.vta.operators.matmul import Matmul
 from utvm.compiler.targets.vta.operators.pooling import MaxPool
-from utvm.compiler.targets.vta.operators.requantise import Requantise
+from utvm.compiler.targets.vta.operators.requantise import Requantise, Sums
 
-__all__ = ["Convolution", "Elementwise", "Matmul", "MaxPool", "Requantise"]
+__all__ = ["Convolution", "Elementwise", "Matmul", "MaxPool", "Requantise", "Sums"]

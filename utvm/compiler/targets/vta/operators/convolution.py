@@ -7,7 +7,7 @@ from typing import Any
 from tvm import te, tirx
 
 from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
-from utvm.compiler.targets.vta.operators.requantise import Requantise
+from utvm.compiler.targets.vta.operators.requantise import Requantise, Sums
 from utvm.compiler.targets.vta.operators.tiles import (
     Needs,
     Tile,
@@ -41,7 +41,7 @@ class Convolution:
     kernel: tuple[int, int]
     stride: int = 1
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
-    requantise: Requantise = field(default_factory=Requantise)
+    requantise: Requantise | Sums = field(default_factory=Requantise)
     bias: bool = False
     overlapped: bool = True
     tile: Tile | None = None
@@ -91,6 +91,7 @@ class Convolution:
         schedule = named(te.create_prim_func(arguments), "conv2d")
         tile = self.tile or self._best(env, outer, inner)
         loop = tiled_output(schedule, (1, *tile[:2]))
+        self.requantise.arrange(schedule, 3)
         put_on_chip(schedule, [*stages, *more], loop)
         if self.bias:
             cached(schedule, "biased", 1, ACC, loop)
@@ -125,7 +126,8 @@ class Convolution:
             return (tile[1] - 1) * self.stride + self.kernel[0]
 
         def needs(tile: Tile) -> Needs:
-            accumulators = tile[0] * tile[1] * width + (tile[0] if self.bias else 0)
+            sums = self.requantise.accumulators * tile[0] * tile[1] * width
+            accumulators = sums + (tile[0] if self.bias else 0)
             inputs, weights = tile[2] * rows(tile) * row, tile[0] * tile[2] * area
             return twice({INP: inputs, WGT: weights, ACC: accumulators}, self.overlapped)
 

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import te
 
 from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
-from utvm.compiler.targets.vta.operators.requantise import Requantise
+from utvm.compiler.targets.vta.operators.requantise import Requantise, Sums
 from utvm.compiler.targets.vta.operators.tiles import (
     Needs,
     Tile,
@@ -35,7 +35,7 @@ class Matmul:
     rows: int
     inputs: int
     outputs: int
-    requantise: Requantise = field(default_factory=Requantise)
+    requantise: Requantise | Sums = field(default_factory=Requantise)
     bias: bool = False
     overlapped: bool = True
     tile: Tile | None = None
@@ -62,6 +62,7 @@ class Matmul:
         schedule = named(te.create_prim_func(arguments), "matmul")
         tile = self.tile or self._best(env, rows, outer, inner)
         loop = tiled_output(schedule, tile[:2])
+        self.requantise.arrange(schedule, 2)
         put_on_chip(schedule, [*stages, *more], loop)
         if self.bias:
             cached(schedule, "biased", 1, ACC, loop)
@@ -72,7 +73,8 @@ class Matmul:
 
     def _best(self, env: Env, rows: int, outer: int, inner: int) -> Tile:
         def needs(tile: Tile) -> Needs:
-            accumulators = tile[0] * tile[1] + (tile[1] if self.bias else 0)
+            sums = self.requantise.accumulators * tile[0] * tile[1]
+            accumulators = sums + (tile[1] if self.bias else 0)
             return twice({INP: tile[0] * tile[2], WGT: tile[1] * tile[2], ACC: accumulators}, self.overlapped)
 
         def traffic(tile: Tile) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From int32 sums to int8: what the ALU can do of it."""
+"""How int32 sums leave the accelerator: as int8, by what the ALU can do, or whole."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +34,11 @@ class Requantise:
         if not -128 <= self.low <= self.high <= 127:
             raise CompileError(f"VTA: results are int8, not {self.low} to {self.high}")
 
+    @property
+    def accumulators(self) -> int:
+        """How many accumulators a sum takes at once."""
+        return 1
+
     def declared(self, total: Any) -> tuple[Any, list[str]]:
         """Declare what is done with a tensor of int32.
 
@@ -51,6 +56,48 @@ class Requantise:
             total = _stage(total, step, name)
         out = te.compute(total.shape, lambda *i: total(*i).astype("int8"), name="out")
         return out, [name for name, _ in steps]
+
+    def arrange(self, schedule: Any, tile_loops: int) -> None:
+        """Arrange the loops within a tile of the output: they are as they should be."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The sums themselves, exactly, for whoever rounds as VTA cannot: the output is their four bytes.
+
+    These are the third dimension from the end, the lowest byte first; ``layout.joined`` makes int32 of them.
+    """
+
+    @property
+    def accumulators(self) -> int:
+        """How many accumulators a sum takes at once: it is there shifted, too."""
+        return 4
+
+    def declared(self, total: Any) -> tuple[Any, list[str]]:
+        """Declare the output; returns as :meth:`Requantise.declared`."""
+        names = ["byte_1", "byte_2", "byte_3"]
+        shifts = (_shift(8 * number) for number in (1, 2, 3))
+        planes = [total, *(_stage(total, shift, name) for shift, name in zip(shifts, names, strict=True))]
+        *outer, batch, block = total.shape
+
+        def byte(*at: Any) -> Any:
+            *place, plane, b, c = at
+            value = planes[3](*place, b, c)
+            for number in (2, 1, 0):
+                value = tirx.if_then_else(plane == number, planes[number](*place, b, c), value)
+            return value.astype("int8")
+
+        return te.compute((*outer, 4, batch, block), byte, name="out"), names
+
+    def arrange(self, schedule: Any, tile_loops: int) -> None:
+        """Have a tile stored a byte after the other."""
+        loops = schedule.get_loops(schedule.get_sblock("out"))[tile_loops:]
+        schedule.reorder(loops[-3], *loops[:-3])
+        schedule.unroll(loops[-3])
+
+
+def _shift(by: int) -> Any:
+    return lambda value: value >> _number(by)
 
 
 def _stage(of: Any, step: Any, name: str) -> Any:
