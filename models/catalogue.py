@@ -10,7 +10,7 @@ import numpy.typing as npt
 from utvm import compiler
 from utvm.compiler.named_model import Made, NamedModel, Sample
 from utvm.errors import ConfigError
-from utvm.paths import ROOT
+from utvm.paths import DATA
 
 
 def _cifar10_cnn(seed: int, weights: Path | None) -> Made:
@@ -38,7 +38,7 @@ def _digits(_: int, __: Path | None) -> Made:
     def samples(count: int) -> list[Sample]:
         return [[image[np.newaxis]] for image in held_out()[0][:count]]
 
-    return Made(compiler.load(ROOT / "models" / "digits" / "digits.onnx"), samples)
+    return Made(compiler.load(DATA / "models" / "digits" / "digits.onnx"), samples)
 
 
 def _digits_int8(_: int, __: Path | None) -> Made:

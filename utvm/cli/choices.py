@@ -102,3 +102,5 @@ class SampleChoice:
         "", ".npy or .npz of samples; for cifar10_cnn, uint8 images (default: the model's own, or random)"
     )
     seed: int = option(0, "of what is random: weights and samples")
+    labels: str = option("", "the right classes as .npy, .csv or .npz: accuracy, and what was taken for what")
+    reference: str = option("", "compare with another library: tflm (for .tflite), onnx (its own reference)")

@@ -15,6 +15,7 @@ from utvm.arrays import read_arrays
 from utvm.boards import Board
 from utvm.choice import BoardChoice
 from utvm.cli.choices import SampleChoice
+from utvm.cli.model_eval_figures import print_confusion, print_distance, read_labels, reference_answers, rows_as
 from utvm.cli.model_library import check_named
 from utvm.cli.model_run import random_inputs, say
 from utvm.cli.opening import find, image_for
@@ -23,11 +24,12 @@ from utvm.compiler import Library
 from utvm.compiler.named_model import NamedModel, Sample
 from utvm.errors import ConfigError, ExitCode
 from utvm.files import check_places, write_whole
-from utvm.firmware.inputs import as_bytes
+from utvm.firmware.inputs import as_bytes, as_integers
 from utvm.hil import provenance
 from utvm.names import printable
 from utvm.session import RunResult
 from utvm.session.evaluation import Mismatch, as_samples, compare, prediction
+from utvm.session.judged import confusion, distance
 from utvm.session.opening import open_session
 
 _SAMPLES = 10
@@ -67,16 +69,31 @@ def evaluate(
     if other:
         find(other)  # a wrong name is refused before the first board works for nothing
     library, samples = _prepare(catalogue, asked, board)
+    # Before the board works: what is wrong is refused first.
+    labels = read_labels(asked.labels, len(samples)) if asked.labels else []
+    answers = (
+        reference_answers(asked.reference, asked.model, samples, len(library.outputs)) if asked.reference else []
+    )
     runs = _run(where, library, samples, show=True)
+    ours = [list(result.outputs) for result in runs.results]
+    judged: dict[str, Any] = {}
+    if labels:
+        found = confusion(ours, labels)
+        print_confusion(found)
+        judged["accuracy"], judged["confusion"] = found.accuracy, found.counts.tolist()
+    if answers:
+        apart = distance(ours, answers)
+        print_distance(asked.reference, apart, len(samples))
+        judged["reference"] = {"name": asked.reference, **asdict(apart)}
     mismatches: list[Mismatch] = []
     reference = None
     if other:
         reference = _run(other, library, samples, show=False)
-        for number, (ours, theirs) in enumerate(zip(runs.results, reference.results, strict=True)):
-            mismatches += compare(number, library.outputs, ours.outputs, theirs.outputs)
+        for number, (result, theirs) in enumerate(zip(runs.results, reference.results, strict=True)):
+            mismatches += compare(number, library.outputs, result.outputs, theirs.outputs)
         _print_verdict(runs, reference, mismatches)
     if json_path:
-        content = _content(asked, library, runs, reference, mismatches)
+        content = _content(asked, library, runs, reference, mismatches) | judged
         write_whole(Path(json_path), (json.dumps(content, indent=2) + "\n").encode())
     return ExitCode.FAILED if mismatches else ExitCode.PASSED
 
@@ -131,6 +148,14 @@ def _prepare_file(
 
 def _chosen(asked: SampleChoice, library: Library, arrays: Mapping[str, Any]) -> list[Sample]:
     """Take as many samples of a file as are wanted."""
+    if len(library.inputs) == 1:
+        (only,) = library.inputs
+        # As docs/own-project.md has a file of samples.
+        if "x" in arrays and only.name not in arrays:
+            arrays = {"": arrays["x"]}
+        if asked.inputs.endswith(".csv"):
+            arrays = {"": rows_as(arrays[""], only)}
+        arrays = {name: as_integers(array, only) for name, array in arrays.items()}
     samples = _enough(as_samples(arrays, library.inputs), asked, asked.inputs)
     return samples[: asked.samples]
 

@@ -159,16 +159,22 @@ def _as_declared(numbers: npt.NDArray[np.float64], tensor: Tensor, raw: bool) ->
     """Return the numbers of a text, which has no shape and element type, in those of an input."""
     if numbers.size != math.prod(tensor.shape):
         raise ConfigError(f"input {tensor.name} is {list(tensor.shape)}, and the file has {numbers.size} numbers")
-    shaped = numbers.reshape(tensor.shape)
-    if np.dtype(tensor.dtype).kind == "f":
-        return shaped.astype(tensor.dtype)
-    if tensor.scaling and not raw:
-        return shaped
-    with np.errstate(invalid="ignore"):
-        whole = shaped.astype(tensor.dtype)
-    if not (whole == shaped).all():
+    return typed(numbers.reshape(tensor.shape), tensor, raw)
+
+
+def typed(numbers: npt.NDArray[np.float64], tensor: Tensor, raw: bool) -> npt.NDArray[np.generic]:
+    """Return the numbers of a text in the element type of an input, or as they are where they are to be quantised.
+
+    Raises:
+        ConfigError: it takes integers, and one is none.
+    """
+    if np.dtype(tensor.dtype).kind != "f" and tensor.scaling and not raw:
+        return numbers
+    with np.errstate(invalid="ignore", over="ignore"):
+        cast = numbers.astype(tensor.dtype)
+    if np.dtype(tensor.dtype).kind != "f" and not (cast == numbers).all():
         raise ConfigError(f"input {tensor.name} is {tensor.dtype}, and the file has numbers that are not")
-    return whole
+    return cast
 
 
 def random_inputs(library: Library, generator: np.random.Generator) -> list[npt.NDArray[np.generic]]:

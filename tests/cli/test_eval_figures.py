@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How good ``model.eval`` says that a model is, held against scikit-learn, and against arithmetic by hand."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import confusion_matrix
+
+from tests.cli.running import inv
+from utvm.paths import ROOT
+from utvm.session.judged import confusion, distance
+
+_DIGITS = ROOT / "models" / "digits"
+_SAMPLES = _DIGITS / "samples.npz"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("file", "reference"), [("digits.onnx", "onnx"), ("digits_int8.tflite", "tflm")])
+def test_labels_and_another_library(tmp_path: Path, file: str, reference: str) -> None:
+    samples = tmp_path / "samples.csv"
+    pictures, labels = (np.load(_SAMPLES)[name] for name in ("x", "labels"))
+    # The pictures have one channel, so that its place does not matter to a text.
+    np.savetxt(samples, pictures.reshape(len(pictures), -1), delimiter=",")
+    words = ("--board=host", "--inputs", samples, "--labels", _SAMPLES, "--json", tmp_path / "x.json")
+    done = inv("model.eval", "--model", _DIGITS / file, *words, "--reference", reference)
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = json.loads((tmp_path / "x.json").read_text())
+    predicted = [sample["prediction"] for sample in written["samples"]]
+    assert written["confusion"] == confusion_matrix(labels, predicted).tolist()
+    assert f"accuracy {written['accuracy']:.4f}, {(labels == predicted).sum()} of 100" in done.stdout
+    apart = written["reference"]
+    assert apart["same_class"] == 100
+    assert apart["largest"] == 0 if reference == "tflm" else 0 < apart["largest"] < 1e-4
+
+
+def test_distance_is_what_it_says() -> None:
+    ours, theirs = [[np.array([[3.0, 1.0]])], [np.array([[0.0, 2.0]])]], [[np.array([[3.0, 1.0]])]] * 2
+    found = distance(ours, theirs)
+    assert (found.largest, found.same_class) == (3.0, 1)
+    assert found.rmse == pytest.approx(np.sqrt((0 + 0 + 9 + 1) / 4))
+    assert found.snr_db == pytest.approx(10 * np.log10((9 + 1 + 9 + 1) / 10))
+
+
+def test_a_class_that_is_not_there_has_no_share() -> None:
+    found = confusion([[np.array([[0.0, 1.0, 0.0]])]], [0])
+    assert (found.accuracy, found.recall(0), found.recall(1), found.precision(0)) == (0.0, 0.0, None, None)
+    assert found.precision(1) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--reference", "torch"), "there is no reference 'torch'"),
+        (("--reference", "tflm"), "tflm reads .tflite files"),
+        (("--labels", str(_SAMPLES), "--samples", "101"), "holds 100 labels, not 101"),
+    ],
+)
+def test_wrong_words_are_refused(words: tuple[str, ...], said: str) -> None:
+    done = inv("model.eval", "--model", _DIGITS / "digits.onnx", "--board", "host", *words)
+    assert done.returncode == 2
+    assert said in done.stderr

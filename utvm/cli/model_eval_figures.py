@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``model.eval`` reads and prints beside each sample: labels, and another library's answers."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.table import Table
+
+from utvm.arrays import read_arrays
+from utvm.cli.model_run import typed
+from utvm.cli.output import OUT
+from utvm.compiler import Tensor
+from utvm.compiler.named_model import Sample
+from utvm.errors import ConfigError
+from utvm.names import printable
+from utvm.session.judged import Confusion, Distance
+
+_MOST_CLASSES = 20  # Of which a matrix can be read.
+
+
+def read_labels(path: str, count: int) -> list[int]:
+    """Return the right classes of so many samples, from an array called ``labels``, or the only one of its file.
+
+    Raises:
+        ConfigError: there is none, or it has fewer.
+    """
+    arrays = read_arrays(path)
+    array = arrays.get("labels", next(iter(arrays.values())) if len(arrays) == 1 else None)
+    if array is None:
+        raise ConfigError(f"{path}: has no array labels", f"it has: {', '.join(arrays)}")
+    flat = array.ravel()
+    if flat.dtype.kind not in "iuf" or (flat != np.floor(flat)).any():
+        raise ConfigError(f"{path}: labels are the numbers of classes, from 0")
+    if len(flat) < count:
+        raise ConfigError(f"{path}: holds {len(flat)} labels, not {count}")
+    return [int(label) for label in flat[:count]]
+
+
+def rows_as(numbers: npt.NDArray[Any], tensor: Tensor) -> npt.NDArray[Any]:
+    """Return the samples of a text, one a row, in the shape of an input and, unless it is quantised, in its type.
+
+    Raises:
+        ConfigError: a row has not as many numbers as the input has elements, or other numbers than it takes.
+    """
+    if numbers.shape[1] != math.prod(tensor.shape):
+        raise ConfigError(
+            f"input {tensor.name} is {list(tensor.shape)}, and a row of the file has {numbers.shape[1]} numbers"
+        )
+    return typed(numbers.reshape(-1, *tensor.shape), tensor, raw=False)
+
+
+def print_confusion(found: Confusion) -> None:
+    """Print the share of right answers, what was taken for what, and each class's figures."""
+    classes, total = len(found.counts), int(found.counts.sum())
+    OUT.print(f"accuracy {found.accuracy:.4f}, {int(np.trace(found.counts))} of {total}")
+    shown = range(classes) if classes <= _MOST_CLASSES else ()
+    table = Table("class", *map(str, shown), "recall", "precision", box=None)
+    for kind in range(classes):
+        if found.counts[kind].any() or found.counts[:, kind].any():
+            row = [str(found.counts[kind, other]) for other in shown]
+            table.add_row(str(kind), *row, _percent(found.recall(kind)), _percent(found.precision(kind)))
+    OUT.print(table)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def reference_answers(name: str, model: str, samples: Sequence[Sample], outputs: int) -> list[Sample]:
+    """Return another library's answers to the same samples.
+
+    Raises:
+        ConfigError: there is no such library, or it does not read such a file.
+    """
+    if name not in _REFERENCES:
+        raise ConfigError(f"there is no reference {name!r}", f"references: {', '.join(_REFERENCES)}")
+    suffix, answers = _REFERENCES[name]
+    if not model.endswith(suffix):
+        raise ConfigError(f"{name} reads {suffix} files, and {model} is none", "choose another --reference")
+    try:
+        return answers(Path(model).read_bytes(), samples, outputs)
+    except Exception as error:  # whatever another library raises
+        raise ConfigError(f"{name} does not run {model}: {printable(str(error))}") from error
+
+
+def print_distance(name: str, found: Distance, count: int) -> None:
+    """Print how far answers are from a library's."""
+    same = "" if found.same_class is None else f", same best class in {found.same_class} of {count}"
+    OUT.print(
+        f"against {name}: largest difference {found.largest:g}, RMSE {found.rmse:g}, "
+        f"signal to noise {found.snr_db:.1f} dB{same}"
+    )
+
+
+def _tflm(content: bytes, samples: Sequence[Sample], outputs: int) -> list[Sample]:
+    from models.tflite_reference import tflite_micro
+
+    return tflite_micro(content, samples, outputs)
+
+
+def _onnx(content: bytes, samples: Sequence[Sample], _: int) -> list[Sample]:
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    evaluator: Any = ReferenceEvaluator(onnx.load_from_string(content))
+    return [list(evaluator.run(None, dict(zip(evaluator.input_names, each, strict=True)))) for each in samples]
+
+
+_REFERENCES: Mapping[str, tuple[str, Callable[[bytes, Sequence[Sample], int], list[Sample]]]] = {
+    "tflm": (".tflite", _tflm),
+    "onnx": (".onnx", _onnx),
+}
