@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds and reads board folders."""
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,20 +44,18 @@ def project_names() -> tuple[str, ...]:
 
 
 def chips() -> tuple[Board, ...]:
-    """Return the boards that are chips, with a memory map and a port of their own, by name.
+    """Return the boards that are chips, with a memory map, by name; a folder that is wrong hides no other."""
+    return tuple(board for name in names() if (board := _readable(name)) and board.memory)
 
-    Raises:
-        ConfigError: one of their folders is wrong.
-    """
-    return tuple(board for name in names() if (board := load(name)).memory)
+
+def _readable(name: str) -> Board | None:
+    with contextlib.suppress(ConfigError):
+        return load(name)
+    return None
 
 
 def probed() -> tuple[Board, ...]:
-    """Return the boards that can be plugged in through a probe, by name.
-
-    Raises:
-        ConfigError: one of their folders is wrong.
-    """
+    """Return the boards that can be plugged in through a probe, by name; as :func:`chips`."""
     return tuple(board for board in chips() if board.physical)
 
 

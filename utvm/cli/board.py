@@ -26,6 +26,21 @@ def show(_: Context, name: str) -> None:
     show_board(name)
 
 
+@task(
+    help={
+        "chip": "its name, as the file calls it; without it, the names are said",
+        "from_": "what describes it: a CMSIS pack (.pack, .pdsc) or a target file of probe-rs (.yaml)",
+        "probe": "what it is debugged through: st-link, cmsis-dap or jlink",
+        "output": "the folder to make; the board is called as it is (default: the chip's name, here)",
+    },
+)
+def new(_: Context, chip: str = "", from_: str = "", probe: str = "st-link", output: str = "") -> None:
+    """Make a board's folder from a description of its chip."""
+    from utvm.cli.board_new import new_board
+
+    new_board(chip, from_, probe, output)
+
+
 @task(knows_boards=True)
 def detect(_: Context) -> None:
     """List the debug probes on USB with serial numbers and USB paths."""

@@ -31,12 +31,19 @@ def list_boards() -> None:
     """Print the boards: the project's, and those in folders of the user's own."""
     own = boards.project_names()
     table = Table("board", "what it is", "probes (USB vendor:product)", "reached by", "from", box=None)
+    broken: list[ConfigError] = []
     for name in boards.names():
-        board = boards.load(name)
+        try:
+            board = boards.load(name)
+        except ConfigError as error:
+            broken.append(error)
+            continue
         probes = ", ".join(f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in board.probes)
         ways = ", ".join(way.name for way in serving(board))
         table.add_row(name, board.title, probes or "none", ways, "utvm" if name in own else str(board.directory))
     OUT.print(table)
+    for wrong in broken:
+        OUT.print(f"broken: {wrong.message}")
 
 
 def show_board(name: str) -> None:

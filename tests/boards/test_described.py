@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boards made of what others say of a chip, in CMSIS packs and to probe-rs: they load, build and parse."""
+
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import inv
+from utvm import boards, firmware
+from utvm.boards import described
+from utvm.boards.described.write import families
+from utvm.compiler import Library
+from utvm.errors import ConfigError
+
+# Regions and core of the STM32F407VG: its data sheet (DS8626, figure 18, section 2). Interrupts: RM0090, table 62.
+_PDSC = """<?xml version="1.0"?>
+<package schemaVersion="1.7.2"><devices>
+ <family Dfamily="STM32F4 Series" Dvendor="STMicroelectronics:13">
+  <processor Dcore="Cortex-M4" Dfpu="SP_FPU" Dmpu="MPU" Dendian="Little-endian"/>
+  <subFamily DsubFamily="STM32F407">
+   <processor Dclock="168000000"/>
+   <debug svd="SVD\\STM32F407.svd"/>
+   <device Dname="STM32F407VG">
+    <memory id="IROM1" start="0x08000000" size="0x00100000" startup="1" default="1"/>
+    <memory id="IRAM1" start="0x20000000" size="0x00020000" init="0" default="1"/>
+    <memory id="IRAM2" start="0x10000000" size="0x00010000" init="0" default="0"/>
+   </device>
+   <device Dname="STM32F407-odd">
+    <processor Dcore="Cortex-R5" Dfpu="0"/>
+   </device>
+   <device Dname="STM32F407-bare"/>
+  </subFamily>
+ </family></devices></package>
+"""
+_SVD = b"<device><interrupt><name>WWDG</name><value>0</value></interrupt>"
+_SVD += b"<interrupt><name>FPU</name><value>81</value></interrupt></device>"
+_TARGETS = """name: Some
+variants:
+- name: nRF51822_xxAA
+  cores:
+  - {name: main, type: armv6m, core_access_options: !Arm {ap: !v1 0}}
+  memory_map:
+  - !Ram {range: {start: 0x20000000, end: 0x20004000}, cores: [main]}
+  - !Nvm {name: FLASH, range: {start: 0x0, end: 0x40000}, cores: [main], access: {boot: true}}
+  - !Nvm {name: UICR, range: {start: 0x10001000, end: 0x10001100}, cores: [main]}
+  flash_algorithms: [nrf51]
+- name: XYZ1
+  cores: [{name: main, type: armv7em}]
+  memory_map: [!Ram {range: {start: 0x20000000, end: 0x20004000}}, !Nvm {range: {start: 0x0, end: 0x40000}}]
+- name: RV1
+  cores: [{name: main, type: riscv}]
+  memory_map: []
+flash_algorithms:
+- name: nrf51
+  flash_properties: {address_range: {start: 0x0, end: 0x40000}, sectors: [{size: 0x2000, address: 0x0}]}
+"""
+
+
+def _parses(script: Path | str, *commands: str) -> None:
+    """Have the real OpenOCD read a script, and end before it looks for a probe."""
+    words = [word for command in commands for word in ("-c", command)]
+    subprocess.run(
+        ["openocd", *words, "-f", script, "-c", "shutdown"], check=True, capture_output=True, timeout=60
+    )
+
+
+@pytest.fixture
+def pdsc(tmp_path: Path) -> Path:
+    (tmp_path / "SVD").mkdir()
+    (tmp_path / "SVD" / "STM32F407.svd").write_bytes(_SVD)
+    (tmp_path / "some.pdsc").write_text(_PDSC)
+    return tmp_path / "some.pdsc"
+
+
+@pytest.fixture
+def targets(tmp_path: Path) -> Path:
+    (tmp_path / "some.yaml").write_text(_TARGETS)
+    return tmp_path / "some.yaml"
+
+
+def test_a_command_makes_a_board_that_loads_builds_and_parses(
+    pdsc: Path, tmp_path: Path, doubler: Library
+) -> None:
+    folder = tmp_path / "mine"
+    done = inv("board.new", "--chip", "stm32f407vg", "--from", str(pdsc), "--output", str(folder))
+    assert done.returncode == 0, done.stderr
+    assert "# check: this tells the core, not the chip" in done.stdout
+    board = boards.load(str(folder))
+    assert (board.cpu, board.interrupts, board.line) == ("cortex-m4-fpv4-sp", 82, None)
+    assert [(one.address, one.end, one.kind) for one in board.memory] == [
+        (0x08000000, 0x08100000, "flash"),
+        (0x10000000, 0x10010000, "ram"),
+        (0x20000000, 0x20002000, "ram"),
+        (0x20002000, 0x20020000, "ram"),
+    ]
+    assert (board.layout.code, board.layout.stack) == ("irom1", "iram1-stack")
+    assert board.physical
+    assert board.physical.identity.value == 0xC240
+    image = firmware.build(board, [doubler])
+    assert image.region_use()["irom1"] > 1000
+    assert firmware.build(board, [doubler], "rpc").pipe == "rtt"
+    _parses(board.openocd_config)
+
+
+def test_a_pack_has_its_description_and_its_registers_inside(pdsc: Path, tmp_path: Path) -> None:
+    pack = tmp_path / "some.pack"
+    with zipfile.ZipFile(pack, "w") as archive:
+        archive.write(pdsc, "Vendor.Some.pdsc")
+        archive.writestr("SVD/STM32F407.svd", _SVD)
+    assert described.find(pack, "STM32F407VG").interrupts == 82
+    assert described.names(pack) == described.names(pdsc)
+
+
+def test_a_target_of_probe_rs_says_less_and_that_is_marked(targets: Path, tmp_path: Path) -> None:
+    described.write(described.find(targets, "nrf51822_XXAA"), tmp_path / "n51", "cmsis-dap")
+    text = (tmp_path / "n51" / "board.yaml").read_text()
+    assert [line.split(":")[0] for line in text.splitlines() if "# check" in line] == [
+        "cpu",
+        "interrupts",
+        "  # check",
+    ]
+    board = boards.load(str(tmp_path / "n51"))
+    assert (board.cpu, board.clock_hz, board.interrupts, board.layout.stack_size) == (
+        "cortex-m0",
+        16000000,
+        32,
+        4096,
+    )
+    assert board.region("flash1").sectors == (8192,) * 32
+    _parses(board.openocd_config)
+
+
+@pytest.mark.parametrize(
+    ("name", "chip", "said"),
+    [
+        ("some.pdsc", "STM32F999", "describes no chip 'STM32F999'"),
+        ("some.pdsc", "", "--chip is missing"),
+        ("some.pdsc", "STM32F407-odd", "there is no row for Cortex-R5"),
+        ("some.pdsc", "STM32F407-bare", "names too little memory for a board"),
+        ("some.yaml", "RV1", "there is no row for riscv"),
+        ("some.yaml", "XYZ1", "which of OpenOCD's target scripts drives it is not known"),
+        ("some.zip", "A", "is no description of chips"),
+        ("none.pdsc", "A", "cannot be read"),
+        ("none.yaml", "A", "cannot be read"),
+        ("bad.pdsc", "A", "is no XML"),
+        ("entity.pdsc", "A", "defines entities of its own"),
+        ("bad.pack", "A", "is no CMSIS pack"),
+        ("bad.yaml", "A", "is no target file of probe-rs"),
+    ],
+)
+def test_what_is_no_use_is_said(
+    pdsc: Path, targets: Path, tmp_path: Path, name: str, chip: str, said: str
+) -> None:
+    for bad, text in {
+        "bad.pdsc": "<",
+        "entity.pdsc": '<!DOCTYPE x [<!ENTITY a "b">]><x/>',
+        "bad.pack": "PK",
+        "bad.yaml": "a: 1",
+    }.items():
+        (tmp_path / bad).write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        described.write(described.find(tmp_path / name, chip), tmp_path / "out", "st-link")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(pdsc: Path, tmp_path: Path) -> None:
+    chip = described.find(pdsc, "STM32F407VG")
+    for folder, probe, said in (
+        (tmp_path / "Mine!", "st-link", "its name is the board's"),
+        (tmp_path / "SVD".lower(), "wires", "--probe wires: is not known"),
+        (tmp_path, "st-link", "its name is the board's|is there already"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            described.write(chip, folder, probe)
+
+
+def test_the_real_openocd_reads_the_script_of_each_family() -> None:
+    for script in sorted({family.script for family in families()}):
+        _parses(f"target/{script}", "source [find interface/cmsis-dap.cfg]", "transport select swd")
+
+
+def test_one_broken_folder_hides_no_other(pdsc: Path, tmp_path: Path) -> None:
+    shelf = tmp_path / "shelf"
+    described.write(described.find(pdsc, "STM32F407VG"), shelf / "whole", "jlink")
+    (shelf / "broken").mkdir()
+    (shelf / "broken" / "board.yaml").write_text("name: broken\n")
+    done = inv("board.list", "--board-path", str(shelf))
+    assert done.returncode == 0, done.stderr
+    assert "whole" in done.stdout
+    assert "stm32f746" in done.stdout
+    assert "broken: " in done.stdout

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A chip, whoever describes it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A piece of a chip's memory.
+
+    Attributes:
+        sector: bytes of an erase unit, where all are alike; 0 where that is not said.
+        first: whether the core starts there.
+    """
+
+    name: str
+    address: int
+    size: int
+    kind: Literal["ram", "flash"]
+    sector: int = 0
+    first: bool = False
+
+    @property
+    def end(self) -> int:
+        """The first address after it."""
+        return self.address + self.size
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What a description says of a chip.
+
+    Attributes:
+        cpu: the row of ``toolchains/arm-none-eabi.yaml`` for its core, or the smallest that runs there.
+        sure: whether it is that core; if not, the description only says which instructions it has.
+        interrupts: lines of its interrupt controller; None where that is not said.
+        source: who says so, in words.
+    """
+
+    name: str
+    cpu: str
+    sure: bool
+    memory: tuple[Memory, ...]
+    interrupts: int | None
+    source: str
+
+
+def without_overlaps(memory: list[Memory]) -> tuple[Memory, ...]:
+    """Return pieces in the order of their addresses: of two that overlap, the one that was said first."""
+    kept: list[Memory] = []
+    for piece in memory:
+        if piece.size > 0 and not any(piece.address < other.end and other.address < piece.end for other in kept):
+            kept.append(piece)
+    return tuple(sorted(kept, key=lambda piece: piece.address))

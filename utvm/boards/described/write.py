@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A board's folder, made of what is known of its chip; ``# check`` stands where that was a guess."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field
+
+from utvm.boards.described.chip import Chip, Memory
+from utvm.config import Record, load_yaml
+from utvm.errors import ConfigError
+from utvm.files import check_folder, write_whole
+from utvm.templates import templates_of
+
+_FAMILIES = Path(__file__).parent / "families.yaml"
+# Part numbers in CPUID (ARM DDI 0403E, B3.2.3, and each core's own manual).
+_PARTS: Mapping[str, int] = {
+    "cortex-m0": 0xC20,
+    "cortex-m0plus": 0xC60,
+    "cortex-m3": 0xC23,
+    "cortex-m4": 0xC24,
+    "cortex-m7": 0xC27,
+    "cortex-m23": 0xD20,
+    "cortex-m33": 0xD21,
+    "cortex-m55": 0xD22,
+}
+_MOST_LINES: Mapping[bool, int] = {True: 32, False: 240}
+_SMALL = ("cortex-m0", "cortex-m0plus", "cortex-m23")
+_USUAL_HZ = 8_000_000
+# The largest stack of these that takes no more than a quarter of RAM, and room for a guard behind it.
+_STACKS = (8192, 4096, 2048, 1024, 512)
+_GUARD = 512
+_LEAST_FLASH = 16 * 1024
+
+
+@dataclass(frozen=True)
+class ProbeKind:
+    """A kind of probe: how OpenOCD speaks to it, and its numbers on USB."""
+
+    interface: str
+    transport: str
+    numbers: tuple[tuple[int, int], ...]
+
+
+PROBES: Mapping[str, ProbeKind] = {
+    "st-link": ProbeKind(
+        "stlink-dap.cfg", "dapdirect_swd", ((0x0483, 0x3748), (0x0483, 0x374B), (0x0483, 0x374E), (0x0483, 0x3752))
+    ),
+    "cmsis-dap": ProbeKind("cmsis-dap.cfg", "swd", ((0x0D28, 0x0204),)),
+    "jlink": ProbeKind("jlink.cfg", "swd", ((0x1366, 0x0101), (0x1366, 0x0105), (0x1366, 0x1015))),
+}
+
+
+class Family(Record):
+    """A row of the table: which chips, and what is so for all of them."""
+
+    chips: str
+    script: str = Field(pattern=r"^[\w-]+\.cfg$")
+    reset_hz: int | None = Field(None, gt=0)
+
+
+class _Families(Record):
+    families: tuple[Family, ...]
+
+
+def families() -> tuple[Family, ...]:
+    """Return the table of families, in its order."""
+    return load_yaml(_FAMILIES, _Families).families
+
+
+def write(chip: Chip, folder: Path, probe: str) -> None:
+    """Write a board's folder.
+
+    Args:
+        probe: one of :data:`PROBES`.
+
+    Raises:
+        ConfigError: there is no such probe; the folder's name can be no board's, is there already or cannot be
+            made; the chip has too little memory, or no OpenOCD script is known for it.
+    """
+    if probe not in PROBES:
+        raise ConfigError(f"--probe {probe}: is not known", f"known are {', '.join(PROBES)}")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", folder.name):
+        raise ConfigError(
+            f"{folder}: its name is the board's: small letters, digits and -",
+            "for instance --output ~/boards/mine",
+        )
+    if folder.exists():
+        raise ConfigError(f"{folder}: is there already", "name another --output")
+    family = next((row for row in families() if re.match(row.chips, chip.name, re.IGNORECASE)), None)
+    if family is None:
+        raise ConfigError(
+            f"{chip.name}: which of OpenOCD's target scripts drives it is not known",
+            "a row of utvm/boards/described/families.yaml says so for a family",
+        )
+    memory, layout = _laid_out(chip)
+    core = chip.cpu.partition("-fpv")[0].removesuffix("-dsp").removesuffix("-mve")
+    environment = templates_of("utvm.boards.described")
+    environment.filters["hex"] = lambda value: f"{value:#010x}"
+    text = environment.get_template("board.yaml.j2").render(
+        chip=chip,
+        name=folder.name,
+        memory=memory,
+        layout=layout,
+        family=family,
+        clock_hz=family.reset_hz or _USUAL_HZ,
+        interrupts=chip.interrupts or _MOST_LINES[chip.cpu in _SMALL],
+        probe=probe,
+        numbers=PROBES[probe].numbers,
+        part=_PARTS[core] << 4,
+    )
+    check_folder(folder)
+    folder.mkdir(parents=True)
+    write_whole(folder / "board.yaml", text.encode())
+    script = environment.get_template("openocd.cfg.j2").render(chip=chip, probe=PROBES[probe], family=family)
+    write_whole(folder / "openocd.cfg", script.encode())
+
+
+def _laid_out(chip: Chip) -> tuple[list[Memory], dict[str, str | int]]:
+    """Give the stack the beginning of a RAM, and return all memory and the layout."""
+    flash = [piece for piece in chip.memory if piece.kind == "flash" and piece.size >= _LEAST_FLASH]
+    ram = sorted((piece for piece in chip.memory if piece.kind == "ram"), key=lambda piece: piece.size)
+    if not flash or not ram or ram[-1].size < 4 * _STACKS[-1]:
+        raise ConfigError(
+            f"{chip.name}: {chip.source} names too little memory for a board",
+            f"it takes {_LEAST_FLASH} bytes of flash and {4 * _STACKS[-1]} of RAM",
+        )
+    largest = ram[-1]
+    code = next((piece for piece in flash if piece.first), flash[0])
+    stack_size = next((size for size in _STACKS if 4 * size <= largest.size), _STACKS[-1])
+    below = any(piece.end == largest.address for piece in chip.memory)
+    room = stack_size + (_GUARD if below else 0)
+    stack = Memory(f"{largest.name}-stack", largest.address, room, "ram")
+    rest = Memory(largest.name, largest.address + room, largest.size - room, "ram")
+    memory = [piece for piece in chip.memory if piece is not largest] + [stack, rest]
+    layout: dict[str, str | int] = {
+        "code": code.name,
+        "data": rest.name,
+        "stack": stack.name,
+        "stack_size": stack_size,
+    }
+    return sorted(memory, key=lambda piece: piece.address), layout

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``board.new`` does and prints."""
+
+from pathlib import Path
+
+from utvm import boards
+from utvm.boards import described
+from utvm.cli.output import OUT
+from utvm.errors import ConfigError
+
+
+def new_board(chip: str, source: str, probe: str, output: str) -> None:
+    """Make a board's folder from a description of its chip, load it, and say what is left to be looked up.
+
+    Args:
+        source: the file that describes the chip.
+        probe: a kind of probe.
+        output: the folder; by default called as the chip is, here.
+
+    Raises:
+        ConfigError: the file describes no such chip, or the folder cannot be made.
+    """
+    if not source:
+        raise ConfigError("--from is missing", "a CMSIS pack (.pack, .pdsc) or a target file of probe-rs (.yaml)")
+    found = described.find(Path(source), chip)
+    folder = Path(output).resolve() if output else Path.cwd() / found.name.lower().replace("_", "-")
+    described.write(found, folder, probe)
+    board = boards.load(str(folder))
+    OUT.print(f"{folder}: {board.title}")
+    text = (folder / "board.yaml").read_text(encoding="utf-8")
+    for number, line in enumerate(text.splitlines(), 1):
+        if "# check" in line:
+            OUT.print(f"  line {number}: {line.strip()}")
+    OUT.print(f"try it: ./inv firmware.size --model models/digits/digits_int8.tflite --board {folder}")
+    OUT.print("then plugged in, part by part: docs/bring-up.md")
