@@ -18,6 +18,7 @@ from utvm.compiler.targets.vta.lower import BEGIN, SYNCHRONIZE
 from utvm.errors import BoardError, ConfigError
 from utvm.virtual.vta.simulator import Simulator
 from utvm.virtual.vta.simulator import simulator as model_of
+from utvm.vta.bitstream import PYNQ, read_bitstream
 
 HOST, PORT = "VTA_RPC_HOST", "VTA_RPC_PORT"
 """Environment variables that name an RPC server with a VTA."""
@@ -69,16 +70,15 @@ def program_fpga(remote: Any, bitstream: str | Path | None = None) -> None:
     """Program the hardware behind a session; a model has nothing to program.
 
     Args:
-        bitstream: the file; by default what the server has for its configuration.
+        bitstream: the file, for the chip of a PYNQ-Z1; by default what the server has for its configuration.
 
     Raises:
-        ConfigError: there is no such file.
+        ConfigError: the file is no bitstream, is not whole, or is for another chip; nothing was sent.
     """
     name = ""
     if bitstream:
         path = Path(bitstream)
-        if not path.is_file():
-            raise ConfigError(f"{path}: there is no such bitstream")
+        read_bitstream(path, PYNQ)
         name = path.name
         remote.upload(str(path), name)
     remote.get_function(INIT)(name)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bitstreams as Xilinx's tools write them (``.bit``): looked through before any of it goes to a chip.
+
+A header of fields, each with a letter, its length and its value, stands before the configuration data. What the
+fields mean is known from tools that read such files.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from utvm.errors import ConfigError
+
+PYNQ = "7z020clg400"
+"""The part on the boards that VTA's published bitstreams are for."""
+
+_MAGIC = bytes.fromhex("00090ff00ff00ff00ff0000001")
+_SYNC = bytes.fromhex("aa995566")
+_FIELDS = {"a": "design", "b": "part", "c": "date", "d": "time"}
+_SYNC_WITHIN = 512  # Bytes: padding and bus-width words come before.
+
+
+@dataclass(frozen=True)
+class Bitstream:
+    """What a bitstream's header says, and the data behind it.
+
+    Attributes:
+        design: the name that its makers gave it, with options behind semicolons.
+        part: the chip, without the ``xc`` before and the speed grade behind.
+    """
+
+    design: str
+    part: str
+    date: str
+    time: str
+    data: bytes
+
+
+def read_bitstream(path: Path, part: str) -> Bitstream:
+    """Read a bitstream and look whether it is whole, and for a chip.
+
+    Raises:
+        ConfigError: it cannot be read, is no bitstream, is cut short, or is for another chip.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    if not raw.startswith(_MAGIC):
+        raise ConfigError(f"{path}: is no bitstream: it does not begin as Xilinx's tools write one")
+    found: dict[str, str] = {}
+    at = len(_MAGIC)
+    for letter, name in _FIELDS.items():
+        length = int.from_bytes(raw[at + 1 : at + 3], "big")
+        value = raw[at + 3 : at + 3 + length]
+        if raw[at : at + 1] != letter.encode() or len(value) != length:
+            raise ConfigError(f"{path}: its header is damaged at byte {at}, where its {name} should be")
+        found[name] = value.rstrip(b"\0").decode("ascii", "replace")
+        at += 3 + length
+    length = int.from_bytes(raw[at + 1 : at + 5], "big")
+    data = raw[at + 5 :]
+    if raw[at : at + 1] != b"e":
+        raise ConfigError(f"{path}: its header is damaged at byte {at}, where its data should be")
+    if len(data) != length:
+        raise ConfigError(f"{path}: has {len(data):,} bytes of data, and its header says {length:,}")
+    if found["part"] != part:
+        raise ConfigError(f"{path}: is for the chip {found['part']!r}, and this one is {part}")
+    if _SYNC not in data[:_SYNC_WITHIN]:
+        raise ConfigError(f"{path}: its data does not begin as a bitstream does: there is no synchronisation word")
+    return Bitstream(**found, data=data)
