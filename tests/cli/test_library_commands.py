@@ -6,7 +6,10 @@ import re
 import tarfile
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from running import inv
 
 from utvm.paths import ROOT
@@ -79,3 +82,25 @@ def test_wrong_usage_is_one_message_and_exit_code_2(command: str, options: list[
     assert done.returncode == 2, done.stdout + done.stderr
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.nightly
+def test_boards_say_what_a_model_takes_of_them_or_that_it_does_not_fit(tmp_path: Path) -> None:
+    weights = np.ones((512, 1024), np.float32)  # 2 MiB: more than one board's flash, less than another's
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "large",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 512])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1024])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    large = tmp_path / "large.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), large)
+    done = inv("board.list", "--fits", large)
+    assert done.returncode == 0, done.stderr
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[1:]}
+    assert "host" not in rows
+    assert rows["stm32f746"][0] == "no"
+    assert "2097152" in " ".join(rows["stm32f746"])
+    assert rows["mps2-an500"][0] == "yes"
+    assert int(rows["mps2-an500"][1].replace(",", "")) > weights.nbytes

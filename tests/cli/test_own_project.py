@@ -115,7 +115,7 @@ def test_a_limit_that_is_broken_fails_with_the_figure(demo: Path) -> None:
     assert "bytes, and at most 1000 is asked" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_night_of_the_project_is_reported_in_it(demo: Path) -> None:
     done = inv("nightly", "--only", "host")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -7,15 +7,25 @@ from invoke.context import Context
 
 from utvm.choice import BOARD, BoardChoice
 from utvm.cli import task
-from utvm.cli.choices import ExecutorChoice
+from utvm.cli.choices import ExecutorChoice, ModelChoice
 
 
-@task(name="list", knows_boards=True)
-def list_(_: Context) -> None:
+@task(
+    name="list",
+    knows_boards=True,
+    help={
+        "fits": "a model: say what it takes of each board, or that it does not fit",
+        "run_python": "the model is a program that you trust",
+    },
+)
+def list_(_: Context, fits: str = "", run_python: bool = False) -> None:
     """List the boards: the project's, and your own."""
-    from utvm.cli.board_show import list_boards
+    from utvm.cli.board_show import list_boards, list_fitting
 
-    list_boards()
+    if fits:
+        list_fitting(ModelChoice(fits, run_python))
+    else:
+        list_boards()
 
 
 @task(knows_boards=True, positional=["name"], help={"name": BOARD})

@@ -10,16 +10,20 @@ from typing import Literal, cast
 from rich.table import Table
 from rich.text import Text
 
-from utvm import boards
+from utvm import boards, firmware
 from utvm.bench import serving
 from utvm.boards import Board
+from utvm.cli.choices import ModelChoice
+from utvm.cli.model_library import load_named
 from utvm.cli.output import OUT, logs_of
-from utvm.errors import ConfigError
+from utvm.errors import ConfigError, DoesNotFitError
+from utvm.names import printable
 from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import Probe, detect
 from utvm.probe.virtual import UsbProbe, start_virtual
 from utvm.probe.vitals import examine
 from utvm.process import Service
+from utvm.session.opening import executor_for
 from utvm.virtual.spec import SERIAL_NUMBER
 
 _LAST_PORT = 65535
@@ -44,6 +48,28 @@ def list_boards() -> None:
     OUT.print(table)
     for wrong in broken:
         OUT.print(f"broken: {wrong.message}")
+
+
+def list_fitting(asked: ModelChoice) -> None:
+    """Print what a model's firmware takes of each board that has memory of its own.
+
+    Raises:
+        UtvmError: the model cannot be read or compiled, or a board's compiler is missing.
+    """
+    model = load_named(asked)
+    table = Table("board", "fits", "flash", "RAM", "else", box=None)
+    for name in boards.names():
+        board = boards.load(name)
+        if not board.memory:
+            continue
+        try:
+            library = firmware.compile_for(board, model)
+            image = firmware.build(board, [library], executor_for(board.capabilities))
+        except DoesNotFitError as error:
+            table.add_row(name, "no", "", "", printable(error.message))
+        else:
+            table.add_row(name, "yes", f"{image.flash_bytes:,}", f"{image.ram_bytes:,}", "")
+    OUT.print(table)
 
 
 def show_board(name: str) -> None:
