@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from utvm import boards
 from utvm.choice import BoardChoice, ReportChoice, SuiteChoice, split_name
 from utvm.errors import ExitCode, ProvisionError
 from utvm.hil import found, plugin
@@ -58,6 +57,8 @@ def run(
         ProvisionError: the computer does not let pytest begin.
         KeyboardInterrupt: interrupted before the run had begun; later, that is a verdict.
     """
+    from utvm import boards  # with much behind it, and pytest imports this module in every environment
+
     boards.load(choice.board)  # pytest without a board would run the suites without our fixtures
     chosen = found.select(suites.names)
     settings = [] if chosen.own else [f"--config-file={DATA / 'pyproject.toml'}"]
