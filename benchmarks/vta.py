@@ -2,7 +2,7 @@
 """VTA's model: what operators take on it, with loads before products and beside them, and how fast the model is.
 
 Cycles are *modelled*. The bound is the busiest stage: no order of the same instructions could be faster.
-Each operator's tiles are those with which the fewest bytes cross the bus.
+Each operator's tiles are those that are estimated to take the least time.
 
 Run: ``.venv/bin/python benchmarks/vta.py``. Ends with 1 if GEMM takes more than 1.3 times its bound, or the model
 multiplies less than 50 million times a second.

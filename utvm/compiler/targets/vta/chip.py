@@ -20,7 +20,7 @@ class _Buffer:
     Attributes:
         elements: how many of its memory it takes, once.
         loops: the loops that it is allocated in.
-        turning: the counter of the loop in which there are two of it, if there is one.
+        turning: of which turn there are two of it, over all loops around; None where there is one.
     """
 
     scope: str
@@ -88,8 +88,10 @@ class Chip:
         elif nest := read_nest(statement):
             self._note(nest.store)
         elif isinstance(statement, tirx.For):
-            doubled = statement.loop_var if DOUBLE_BUFFER in statement.annotations else turning
-            self._collect(statement.body, (*loops, statement.loop_var), doubled)
+            inside = (*loops, statement)
+            self._collect(
+                statement.body, inside, _turn(inside) if DOUBLE_BUFFER in statement.annotations else turning
+            )
 
     def _allocate(self, buffer: Any, loops: tuple[Any, ...], turning: Any) -> None:
         scope = buffer.scope()
@@ -119,3 +121,11 @@ class Chip:
         """Whether nobody wants an accumulator after the turn in which the ALU may write over it."""
         again = any(later > turn and key == source for later, key in self._reads)
         return not again and self._buffers[into].loops == self._buffers[source].loops
+
+
+def _turn(loops: tuple[Any, ...]) -> Any:
+    """Return the number of a turn of the innermost loop, over all turns of those around it."""
+    number: Any = 0
+    for loop in loops:
+        number = number * loop.extent + loop.loop_var
+    return number

@@ -11,6 +11,7 @@ from utvm.compiler.targets.vta.operators.requantise import Requantise, Sums
 from utvm.compiler.targets.vta.operators.tiles import (
     Needs,
     Tile,
+    Turns,
     best_tile,
     cached,
     named,
@@ -131,13 +132,14 @@ class Convolution:
             inputs, weights = tile[2] * rows(tile) * row, tile[0] * tile[2] * area
             return twice({INP: inputs, WGT: weights, ACC: accumulators}, self.overlapped)
 
-        def traffic(tile: Tile) -> int:
-            turns = outer // tile[0] * (height // tile[1])
-            return turns * inner * (rows(tile) * row * env.lanes(INP) + tile[0] * area * env.lanes(WGT))
+        def turns(tile: Tile) -> Turns:
+            count = outer // tile[0] * (height // tile[1]) * (inner // tile[2])
+            loaded = tile[2] * (rows(tile) * row * env.lanes(INP) + tile[0] * area * env.lanes(WGT))
+            return Turns(count, loaded, tile[0] * tile[1] * width * tile[2] * area)
 
         def uops(tile: Tile) -> int:
             # Two of the loops are hardware's, the longest ones.
             loops = sorted((tile[0], tile[1], tile[2], width, *self.kernel))
             return loops[0] * loops[1] * loops[2] * loops[3]
 
-        return best_tile(env, (outer, height, inner), needs, traffic, uops)
+        return best_tile(env, (outer, height, inner), needs, turns, self.overlapped, uops)

@@ -8,7 +8,7 @@ from tvm import te, tirx
 
 from utvm.compiler.targets.vta.env import ACC, Env
 from utvm.compiler.targets.vta.operators.requantise import Requantise
-from utvm.compiler.targets.vta.operators.tiles import best_tile, cached, named, put_on_chip, tiled_output
+from utvm.compiler.targets.vta.operators.tiles import Turns, best_tile, cached, named, put_on_chip, tiled_output
 
 _OPERATIONS = {"add": lambda a, b: a + b, "max": tirx.max, "min": tirx.min}
 
@@ -36,7 +36,14 @@ class Elementwise:
         total = te.compute(shape, lambda *i: work(a(*i), b(*i)), name="sum")
         out, more = self.requantise.declared(total)
         schedule = named(te.create_prim_func([*given, out]), "elementwise")
-        tile = best_tile(env, (count,), lambda tile: {ACC: 2 * tile[0]}, lambda _: 0, lambda _: 1)
+        tile = best_tile(
+            env,
+            (count,),
+            lambda tile: {ACC: 2 * tile[0]},
+            lambda tile: Turns(count // tile[0], 2 * tile[0] * env.lanes(ACC), tile[0]),
+            False,
+            lambda _: 1,
+        )
         loop = tiled_output(schedule, tile)
         put_on_chip(schedule, [*stages, "sum", *more], loop)
         if not stages:

@@ -11,6 +11,7 @@ from utvm.compiler.targets.vta.operators.requantise import Requantise, Sums
 from utvm.compiler.targets.vta.operators.tiles import (
     Needs,
     Tile,
+    Turns,
     best_tile,
     cached,
     named,
@@ -77,8 +78,9 @@ class Matmul:
             accumulators = sums + (tile[1] if self.bias else 0)
             return twice({INP: tile[0] * tile[2], WGT: tile[1] * tile[2], ACC: accumulators}, self.overlapped)
 
-        def traffic(tile: Tile) -> int:
-            turns = rows // tile[0] * (outer // tile[1])
-            return turns * inner * (tile[0] * env.lanes(INP) + tile[1] * env.lanes(WGT))
+        def turns(tile: Tile) -> Turns:
+            count = rows // tile[0] * (outer // tile[1]) * (inner // tile[2])
+            loaded = tile[2] * (tile[0] * env.lanes(INP) + tile[1] * env.lanes(WGT))
+            return Turns(count, loaded, tile[0] * tile[1] * tile[2])
 
-        return best_tile(env, (rows, outer, inner), needs, traffic, min)
+        return best_tile(env, (rows, outer, inner), needs, turns, self.overlapped, min)

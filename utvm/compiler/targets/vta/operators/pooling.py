@@ -8,7 +8,15 @@ from tvm import te, tirx
 
 from utvm.compiler.targets.vta.env import ACC, Env
 from utvm.compiler.targets.vta.operators.requantise import Requantise
-from utvm.compiler.targets.vta.operators.tiles import Needs, Tile, best_tile, named, put_on_chip, tiled_output
+from utvm.compiler.targets.vta.operators.tiles import (
+    Needs,
+    Tile,
+    Turns,
+    best_tile,
+    named,
+    put_on_chip,
+    tiled_output,
+)
 
 
 @dataclass(frozen=True)
@@ -64,14 +72,18 @@ class MaxPool:
         def needs(tile: Tile) -> Needs:
             return {ACC: tile[0] * (rows(tile) * self.shape[3] + tile[1] * width)}
 
-        def traffic(tile: Tile) -> int:
-            return channels * (height // tile[1]) * rows(tile)
+        def turns(tile: Tile) -> Turns:
+            loaded = tile[0] * rows(tile) * self.shape[3]
+            window = self.window[0] * self.window[1]
+            return Turns(
+                channels // tile[0] * (height // tile[1]), loaded * env.lanes(ACC), tile[0] * tile[1] * window
+            )
 
         def uops(tile: Tile) -> int:
             loops = sorted((*tile, width, *self.window))
             return loops[0] * loops[1] * loops[2]
 
-        return best_tile(env, (channels, height), needs, traffic, uops)
+        return best_tile(env, (channels, height), needs, turns, False, uops)
 
 
 def _larger(a: Any, b: Any) -> Any:

@@ -3,6 +3,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import s_tir
@@ -12,6 +13,34 @@ from utvm.errors import DoesNotFitError
 
 Tile = tuple[int, ...]
 Needs = dict[str, int]
+
+# Cycles of a turn's transfers before they move anything, and of its operations before they compute; bytes that are
+# moved in one. To choose by, not to report.
+_LATENCY = 48
+_START = 96
+_BYTES_A_CYCLE = 8
+
+
+@dataclass(frozen=True)
+class Turns:
+    """What is loaded and computed with a tile.
+
+    Attributes:
+        count: how often.
+        loaded: bytes each time.
+        computed: blocks that are multiplied each time, or rows that the ALU works on.
+    """
+
+    count: int
+    loaded: int
+    computed: int
+
+    def estimate(self, overlapped: bool) -> int:
+        """Return about how many cycles all turns take, with what is waited for."""
+        load, compute = _LATENCY + self.loaded // _BYTES_A_CYCLE, _START + self.computed
+        if overlapped:
+            return self.count * max(load, compute) + min(load, compute)
+        return self.count * (load + compute)
 
 
 def divisors(number: int) -> list[int]:
@@ -23,14 +52,15 @@ def best_tile(
     env: Env,
     extents: Sequence[int],
     needs: Callable[[Tile], Needs],
-    traffic: Callable[[Tile], int],
+    turns: Callable[[Tile], Turns],
+    overlapped: bool,
     uops: Callable[[Tile], int],
 ) -> Tile:
-    """Return the tile with which the fewest bytes cross the bus; of several, the one whose turns are fewest.
+    """Return the tile that takes the least time, by an estimate; of several, the largest.
 
     Args:
         needs: how many elements of each memory a tile takes.
-        traffic: bytes.
+        overlapped: whether a turn loads while the one before computes.
         uops: micro-ops of its largest operation.
 
     Raises:
@@ -38,7 +68,7 @@ def best_tile(
     """
     room = env.configuration.memories["UOP"].depth
     found = [
-        (traffic(tile), -_product(tile), tile)
+        (turns(tile).estimate(overlapped), -_product(tile), tile)
         for tile in itertools.product(*map(divisors, extents))
         if all(count <= env.depth(scope) for scope, count in needs(tile).items()) and 2 * uops(tile) <= room
     ]
