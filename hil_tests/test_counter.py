@@ -12,7 +12,7 @@ from utvm.compiler import Library
 from utvm.firmware import Firmware
 from utvm.session import HostDriven
 
-pytestmark = pytest.mark.needs("debug port")
+pytestmark = [pytest.mark.needs("debug port"), pytest.mark.needs("counter")]
 
 _TIMEOUT = 10.0
 _ROUNDS = 1000
