@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from utvm.boards.board import Board
-from utvm.boards.places import PROJECT, folders
+from utvm.boards.places import PROJECT, folder_of, folders
 from utvm.choice import split_name
 from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError
@@ -100,10 +100,10 @@ def load(name: str) -> Board:
         raise ConfigError("no board is named", f"give one; boards: {', '.join(names())}")
     if "/" in name:
         return _read(Path(name).resolve(), wanted)
-    known = folders()
-    if name not in known:
-        raise ConfigError(f"there is no board {name!r}", f"boards: {', '.join(known)}")
-    return _read(known[name], wanted)
+    folder = folder_of(name)
+    if folder is None:
+        raise ConfigError(f"there is no board {name!r}", f"boards: {', '.join(folders())}")
+    return _read(folder, wanted)
 
 
 def _settings(name: str, text: str) -> dict[str, str]:

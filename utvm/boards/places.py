@@ -46,6 +46,17 @@ def folders() -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
+def folder_of(name: str) -> Path | None:
+    """Return the folder of one board, without looking at all others; None where there is none.
+
+    Raises:
+        ConfigError: as :func:`folders`.
+    """
+    places = dict.fromkeys((PROJECT, *_others(os.environ.get(PATH_VARIABLE, ""))))
+    found = [place / name for place in places if (place / name / "board.yaml").is_file()]
+    return found[0] if len(found) == 1 else folders().get(name)
+
+
 def _others(path: str) -> list[Path]:
     places = [Path(part).resolve() for part in path.split(":") if part]
     for place in places:
