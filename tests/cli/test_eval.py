@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from running import inv
 
+from hil_tests.int8_cases import Quantised, convolution
 from models.cifar10_cnn.network import image_inputs, network, random_parameters
 from models.digits.data import held_out
 from models.digits.quantize import MODEL, quantized_images
@@ -130,6 +131,16 @@ def test_a_model_file_runs_on_inputs_of_ones_own(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     got = [sample["outputs"]["logits"] for sample in json.loads(written.read_text())["samples"]]
     assert got == [[logits] for logits in _expected(2)]
+
+
+@pytest.mark.slow
+def test_what_of_a_quantised_model_is_in_float_is_said(tmp_path: Path) -> None:
+    case = convolution("two", Quantised((2, 5, 5, 2)), Quantised((2, 5, 5, 3), 0.3, -5), (3, 3), padding="SAME")
+    (tmp_path / "two.tflite").write_bytes(case.content())
+    done = inv(*_EVAL, tmp_path / "two.tflite", "--board", "host", "--samples", "1")
+    assert done.returncode == 0, done.stderr
+    line = next(line for line in done.stdout.splitlines() if line.startswith("in float, though"))
+    assert "batches of more than one image are not supported in integers" in line
 
 
 @pytest.mark.parametrize(

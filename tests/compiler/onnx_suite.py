@@ -8,7 +8,7 @@ gives the outputs. A case that ends the process is named, and the others go on.
 import functools
 import subprocess
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -319,3 +319,48 @@ def _difference(case: Case, answers: list[list[Array]] | str) -> str:
         except Exception as error:  # numpy's AssertionError, or what it stumbles over
             return " ".join(str(error).split())[:200]
     return ""
+
+
+def page(refused: Mapping[str, Sequence[str]]) -> str:
+    """Write what is supported of ONNX, by the cases that are right and those that are refused."""
+    reasons = {name: reason for reason, names in refused.items() for name in names}
+    operators: dict[str, list[Case]] = {}
+    for case in cases().values():
+        if len(case.model.graph.node) == 1:
+            operators.setdefault(case.model.graph.node[0].op_type, []).append(case)
+    rows = []
+    for operator, tried in sorted(operators.items()):
+        right = [case for case in tried if case.name not in reasons]
+        kinds = {str(array.dtype) for case in right for array in [*case.sets[0][0], *case.sets[0][1]]}
+        versions = {case.model.opset_import[0].version for case in right}
+        span = f"{min(versions)}-{max(versions)}" if len(versions) > 1 else "".join(map(str, versions))
+        said = "; ".join(sorted({reasons[case.name] for case in tried if case.name in reasons}))
+        rows.append(
+            f"| {operator} | {len(right)} of {len(tried)} | {span} | {', '.join(sorted(kinds))} | {said} |"
+        )
+    total, left = len(cases()), len(reasons)
+    return _PAGE.format(total=total, right=total - left, left=left, rows="\n".join(rows))
+
+
+_PAGE = """# Operators
+
+Made from what the tests find; do not edit.
+
+## ONNX
+{total} of the backend cases that come with the package `onnx` are in scope, {right} are right, {left} are refused
+for the reasons in the last column, and none is wrong. The tests hold every case to that. Versions (of the operator
+set) and element types are those of the cases that are right; others mostly work, too. Shapes, axes, counts, and
+scales of quantisation must be constant: [compiler.md](compiler.md).
+
+| operator | right | versions | element types | refused |
+|---|---|---|---|---|
+{rows}
+
+ONNX Runtime's own operators (com.microsoft): QLinearAdd, QLinearAveragePool, QLinearConcat,
+QLinearGlobalAveragePool, QLinearLeakyRelu, QLinearMul, QLinearSigmoid, QLinearSoftmax.
+"""
+
+if __name__ == "__main__":
+    folder = Path(__file__).parent
+    listed = yaml.safe_load((folder / "onnx_refused.yaml").read_text(encoding="utf-8"))
+    (folder.parents[1] / "docs" / "operators.md").write_text(page(listed), encoding="utf-8")

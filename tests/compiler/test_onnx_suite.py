@@ -7,6 +7,8 @@ import onnx_suite
 import pytest
 import yaml
 
+from utvm.paths import ROOT
+
 BATCHES = 12
 
 REFUSED: dict[str, list[str]] = yaml.safe_load(
@@ -43,3 +45,9 @@ def test_the_list_of_refusals_names_cases_in_scope_each_once_and_more_than_a_tho
     assert len(listed) == len(set(listed))
     assert set(listed) <= onnx_suite.cases().keys()
     assert len(onnx_suite.cases()) - len(listed) >= 1000
+
+
+@pytest.mark.slow
+def test_the_page_of_operators_is_what_the_cases_say() -> None:
+    written = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
+    assert written == onnx_suite.page(REFUSED), "write it: python tests/compiler/onnx_suite.py"

@@ -29,6 +29,7 @@ def build(
 ) -> None:
     """Build firmware that needs no host: it runs the model on a stored input and prints the result."""
     from utvm import boards, firmware
+    from utvm.cli.compiling import compile_for
     from utvm.cli.model_library import check_named, load_named
     from utvm.cli.model_run import note_input, print_use, read_inputs
     from utvm.files import check_places, write_whole
@@ -42,7 +43,7 @@ def build(
         )
     block = elf.with_suffix(".bin")
     check_places(elf, block)
-    library = firmware.compile_for(chip, load_named(asked))
+    library = compile_for(chip, load_named(asked))
     image = firmware.build(chip, [library], "standing_alone", read_inputs(library, input))
     address, contents = image.binary
     write_whole(elf, image.elf.read_bytes())
@@ -72,11 +73,12 @@ def flash(_: Context, elf: str, where: BoardChoice, listen: ListenChoice) -> Non
 def size(_: Context, asked: ModelChoice, board: str = "", in_ram: bool = False) -> None:
     """Build a model's firmware and print flash and RAM by section, against what the board has."""
     from utvm import boards, firmware
+    from utvm.cli.compiling import compile_for
     from utvm.cli.model_library import load_named
     from utvm.cli.model_run import print_use
 
     chip = boards.load_chip(board)
-    library = firmware.compile_for(chip, load_named(asked), in_ram=in_ram)
+    library = compile_for(chip, load_named(asked), in_ram=in_ram)
     image = firmware.build(chip, [library], in_ram=in_ram)
     table = Table("section", "in", "address", "bytes", box=None)
     for section in image.sections:

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from utvm import compiler, firmware
+from utvm import compiler
 from utvm.arrays import read_arrays
 from utvm.boards import Board
 from utvm.choice import BoardChoice
 from utvm.cli.choices import SampleChoice
+from utvm.cli.compiling import compile_for
 from utvm.cli.model_eval_figures import print_confusion, print_distance, read_labels, reference_answers, rows_as
 from utvm.cli.model_library import check_named
 from utvm.cli.model_run import random_inputs, say
@@ -118,7 +119,7 @@ def _prepare(
         if len(arrays) != 1:
             raise ConfigError(f"{asked.inputs}: holds {len(arrays)} arrays", "give one, with all samples in it")
         arrays = {"": made.read(*arrays.values())}
-    library = firmware.compile_for(board, made.model)
+    library = compile_for(board, made.model)
     if named.random and not asked.weights:
         give = " (give a file with --weights)" if named.takes_weights else ""
         OUT.print(f"weights: random, seed {asked.seed}{give}")
@@ -138,7 +139,7 @@ def _prepare_file(
     if asked.weights:
         raise ConfigError(f"{path}: a model file has its own weights", "leave --weights out")
     arrays = read_arrays(asked.inputs) if asked.inputs else None
-    library = firmware.compile_for(board, compiler.load(path, run_python=asked.run_python))
+    library = compile_for(board, compiler.load(path, run_python=asked.run_python))
     if arrays is not None:
         return library, _chosen(asked, library, arrays)
     OUT.print(f"samples: random values, seed {asked.seed} (give yours with --inputs)")

@@ -16,6 +16,7 @@ from utvm.bench import Bench
 from utvm.boards import Board
 from utvm.choice import BoardChoice
 from utvm.cli.choices import RunChoice
+from utvm.cli.compiling import compile_for
 from utvm.cli.model_library import executor_of, load_named
 from utvm.cli.opening import find, image_for
 from utvm.cli.output import OUT, logs_of
@@ -53,7 +54,7 @@ def run_model(
     found = find(where)
     model = load_named(asked)
     executor = executor_of(asked.executor)
-    library = firmware.compile_for(found.board, model, executor=executor, in_ram=in_ram)
+    library = compile_for(found.board, model, executor=executor, in_ram=in_ram)
     given = _read_given(library, asked.input, asked.raw)
     inputs = given if asked.raw else quantised(library, given)
     _check_output(library, output_path)

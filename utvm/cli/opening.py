@@ -10,6 +10,7 @@ from utvm import boards, firmware
 from utvm.bench import Asked, Found, choose
 from utvm.choice import BoardChoice
 from utvm.cli.choices import ExecutorChoice
+from utvm.cli.compiling import compile_for
 from utvm.cli.model_library import executor_of, load_named
 from utvm.compiler import Library
 from utvm.firmware import Firmware
@@ -82,7 +83,7 @@ def opened(
     found = find(where)
     model = load_named(asked)
     with kept_in(logs):
-        library = firmware.compile_for(found.board, model, executor=executor_of(asked.executor))
+        library = compile_for(found.board, model, executor=executor_of(asked.executor))
         image = image_for(found, [library], "rpc", transport)
         with found.opened(logs, log) as bench, on_bench(bench, image, log) as ready:
             yield Opened(ready, library, found.board.clock_hz)

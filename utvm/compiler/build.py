@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The whole way from a model to a library, without the cache."""
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,6 +28,9 @@ from utvm.compiler.storage import Storage
 from utvm.compiler.target import ANY, Target
 from utvm.compiler.tvm_errors import tvm_errors
 from utvm.compiler.tvm_types import element_type
+from utvm.errors import CompileError, UtvmError
+
+_LOG = logging.getLogger("utvm.compiler")
 
 
 def build_library(
@@ -61,7 +65,7 @@ def build_library(
         )
         if storage:
             storage.check(sum(constant.nbytes for constant in graph.constants))
-        lowered = {function: with_overlaps(body) for function, body in lower(graph.functions).items()}
+        lowered = {function: with_overlaps(body) for function, body in _lowered(graph.functions).items()}
         overlaps = {function: overlaps_of(body) for function, body in lowered.items()}
         kinds = {function: _kind(function, body) for function, body in graph.functions.items()}
         scope = Scope([f"{name}_run"])
@@ -74,6 +78,31 @@ def build_library(
     arguments = _arguments(graph, lowered)
     library = emit(name, graph, plan, operators, kinds, arguments, executor)
     return replace(library, leftovers=integerized.leftovers, target=target, model=model.digest)
+
+
+def _lowered(functions: Mapping[str, Any]) -> dict[str, Any]:
+    """Lower TIRx functions; name those of which TVM makes no loops."""
+    try:
+        return lower(functions)
+    except UtvmError:
+        raise
+    except Exception as error:  # TVM raises nearly every built-in kind, and its own
+        refused = [name for name, function in functions.items() if not _can_be_lowered(name, function)]
+        if not refused:
+            raise
+        _LOG.debug("no C can be made of %s: %r", refused, error)
+        raise CompileError(
+            f"no C can be made of {', '.join(refused)}: it is used in a way that is not supported",
+            "replace it in the model, or give it another shape or element type",
+        ) from error
+
+
+def _can_be_lowered(name: str, function: Any) -> bool:
+    try:
+        lower({name: function})
+    except Exception:
+        return False
+    return True
 
 
 def _scaled(graph: Graph, imported: Imported) -> Graph:

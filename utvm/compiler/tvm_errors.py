@@ -3,6 +3,7 @@
 
 import contextlib
 import io
+import logging
 import os
 import sys
 import traceback
@@ -10,6 +11,8 @@ import warnings
 from collections.abc import Iterator
 
 from utvm.errors import CompileError, UtvmError
+
+_LOG = logging.getLogger("utvm.compiler")
 
 
 @contextlib.contextmanager
@@ -32,11 +35,12 @@ def tvm_errors(origin: str, doing: str) -> Iterator[None]:
                 if error.message.startswith(origin):
                     raise
                 raise type(error)(f"{origin}: {error.message}", error.hint) from error
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            reason = lines[-1][:300] if lines else type(error).__name__
+            _LOG.debug("%s: could not %s: %r", origin, doing, error)
             raise CompileError(
-                f"{origin}: TVM could not {doing}: {reason}",
-                "the model uses an operator, a shape or an element type in a way that is not supported",
+                f"{origin}: could not {doing}: an operator, a shape or an element type is used in a way that is "
+                "not supported",
+                "try it without its last operators, and without more of them; a log (--log-level debug) has what "
+                "TVM says",
             ) from error
 
 

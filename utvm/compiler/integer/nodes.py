@@ -120,7 +120,8 @@ class _Writer:
         inputs = [self._expression(value) for value in node.inputs]
         if isinstance(node.work, Native):
             written = self._builder.emit(node.work.build(inputs))
-            if node.work.operator == "relax.reshape":
+            # One of a constant has no inputs.
+            if node.work.operator == "relax.reshape" and inputs:
                 self._unshaped[hash(written)] = self._unshaped.get(hash(inputs[0]), inputs[0])
         else:
             operator = self._makers[type(node.work)](node.work, self._target)

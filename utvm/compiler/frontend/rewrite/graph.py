@@ -6,6 +6,7 @@ needs the result, replaced where a rule knows how, taken apart into its function
 converter, and otherwise kept. What a rule adds goes the same way.
 """
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from utvm.compiler.frontend.rewrite.body import function_body, renamed
 from utvm.compiler.frontend.rewrite.fold import computed, worth_folding
 
 Array = npt.NDArray[Any]
+_LOG = logging.getLogger("utvm.compiler")
 
 OPSET_ATTRIBUTE = "utvm_opset"
 """The attribute of a node that is to be read as one of another operator set than the model's."""
@@ -73,6 +75,7 @@ class Graph:
     Attributes:
         opset: the model's operator set.
         rules: operator to rule.
+        foreign_rules: those for operators of ONNX Runtime's own.
         known: operators that the importer reads.
         nodes: what there is so far.
         reasons: why some nodes cannot be computed, each with the place.
@@ -81,6 +84,7 @@ class Graph:
 
     opset: int
     rules: Mapping[str, Rule]
+    foreign_rules: Mapping[str, Rule]
     known: frozenset[str]
     types: dict[str, onnx.TypeProto] = field(default_factory=dict)
     constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
@@ -247,34 +251,42 @@ class Graph:
             if self._depth > 1:
                 raise
             self.reasons.append(f"{place(node)}: {error}")
+        except Exception as error:  # A rule believes what ONNX's checks have passed; they do not see everything.
+            if self._depth > 1:
+                raise
+            _LOG.debug("%s: %r", place(node), error)
+            self.reasons.append(f"{place(node)}: it is used in a way that is not supported")
         finally:
             self._depth -= 1
 
     def _take(self, node: onnx.NodeProto, opset: int) -> None:
         if node.domain not in STANDARD:
+            rules = self.foreign_rules if node.domain == _MICROSOFT else {}
+            if self._ruled(node, opset, rules):
+                return
             if node.domain != _MICROSOFT or node.op_type not in self.known:
                 raise Unsupported(NOT_SUPPORTED)
             self._append(node, opset)
             return
         self._infer(node, opset)
         # What a rule adds is computed at once where that can be done; what the model says is mostly left as it is.
-        if (self._depth > 1 or worth_folding(node, self)) and self._folded(node, opset):
+        deep = self._depth > 1
+        done = (deep or worth_folding(node, self)) and self._folded(node, opset)
+        if done or (deep and self._is_empty(node)) or self._ruled(node, opset, self.rules):
             return
-        if self._depth > 1 and self._is_empty(node):
-            return
-        rule = self.rules.get(node.op_type)
-        if rule:
-            seen = Node(node.op_type, tuple(node.input), tuple(node.output), _attributes(node), opset)
-            results = rule(self, seen)
-            if results is not None:
-                self._replace(node, results)
-                return
-        if node.op_type not in self.known:
-            if self._folded(node, opset):
-                return
+        if node.op_type in self.known:
+            self._append(node, opset)
+        elif not self._folded(node, opset):
             self._replace(node, self._taken_apart(node, opset))
-            return
-        self._append(node, opset)
+
+    def _ruled(self, node: onnx.NodeProto, opset: int, rules: Mapping[str, Rule]) -> bool:
+        """Put what a rule makes of a node in its place, if there is a rule that does."""
+        rule = rules.get(node.op_type)
+        results = rule(self, _seen(node, opset)) if rule else None
+        if results is None:
+            return False
+        self._replace(node, results)
+        return True
 
     def _is_empty(self, node: onnx.NodeProto) -> bool:
         """Leave out what has no elements: some definitions cut off parts that may be empty, and join them."""
@@ -398,6 +410,10 @@ class Graph:
     def _fresh(self, stem: str) -> str:
         self._count += 1
         return f"utvm_{self._count}_{stem}"
+
+
+def _seen(node: onnx.NodeProto, opset: int) -> Node:
+    return Node(node.op_type, tuple(node.input), tuple(node.output), _attributes(node), opset)
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:

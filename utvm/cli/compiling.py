@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiling a model for a board, as commands do it: they say what of a quantised model is computed in float."""
+
+from typing import Literal
+
+from utvm import firmware
+from utvm.boards import Board
+from utvm.cli.output import OUT
+from utvm.compiler import Library, Model
+from utvm.names import printable
+
+
+def compile_for(
+    board: Board, model: Model, *, executor: Literal["aot", "graph"] = "aot", in_ram: bool = False
+) -> Library:
+    """Compile a model, as :func:`utvm.firmware.compile_for` does, and print a line if a part of it is in float.
+
+    Raises:
+        CompileError: the model holds something that cannot be compiled.
+        DoesNotFitError: its weights alone are larger than what the board stores them in.
+    """
+    library = firmware.compile_for(board, model, executor=executor, in_ram=in_ram)
+    if library.leftovers:
+        first, count = library.leftovers[0], len(library.leftovers)
+        others = f"; {count - 1} more in ./inv model.report" if count > 1 else ""
+        OUT.print(
+            f"in float, though the model is quantised: {first.operator} ({printable(first.tensor)}): "
+            f"{first.reason}{others}"
+        )
+    return library
