@@ -15,6 +15,7 @@ import pytest
 
 import tasks
 from tests.environment.lock_maker import pylock
+from tests.faults.course import start_of_inv
 from utvm.paths import ROOT
 
 
@@ -216,3 +217,17 @@ def test_what_is_left_of_an_interrupted_removal_does_not_pass_for_whole(checkout
     env = _pretend(checkout, dpkg_query="echo installed", rm='[ "$1" != -rf ] || exit 1\nexec /bin/rm "$@"')
     assert _inv(checkout, env).returncode != 0
     assert not stamp.exists()
+
+
+def test_a_program_that_cannot_be_loaded_is_no_failed_test(tmp_path: Path) -> None:
+    (tmp_path / "utvm").mkdir()
+    (tmp_path / "utvm" / "__init__.py").write_text("raise OSError(24, 'Too many open files')\n")
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", start_of_inv(), "doctor"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == "inv: error: the program cannot be loaded: [Errno 24] Too many open files\n"

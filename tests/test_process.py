@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def _python(code: str) -> list[str]:
     return [sys.executable, "-u", "-c", code]
 
 
-def _service(tmp_path: Path, code: str, **options: float) -> Service:
+def _service(tmp_path: Path, code: str, **options: Any) -> Service:
     return Service(
         "helper", _python(code), log=tmp_path / "log", health=r"ready (?P<port>\d+)", error=ProbeError, **options
     )
@@ -73,6 +74,19 @@ def test_check_notices_a_death(tmp_path: Path) -> None:
         assert gone(service.pid)
         with pytest.raises(ProbeError, match="helper ended unexpectedly"):
             service.check()
+
+
+def test_one_whose_log_cannot_be_read_is_not_taken_for_dead(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "utvm.process.helper")
+    code = "import time; print('ready 1'); time.sleep(60)"
+    with _service(tmp_path, code, says="utvm.process.helper") as service:
+        assert "ready 1" in caplog.messages
+        (tmp_path / "log").unlink()
+        (tmp_path / "log").mkdir()
+        service.check()
+        assert service.log_tail() == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

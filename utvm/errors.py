@@ -5,7 +5,10 @@ Every error a user can meet carries a message that says what is wrong and a hint
 The command line prints both, without a traceback, and ends with the error's exit code.
 """
 
+import errno
 from enum import IntEnum
+
+_SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class ExitCode(IntEnum):
@@ -25,12 +28,19 @@ class UtvmError(Exception):
         hint: what the user can do about it, or an empty string.
     """
 
-    exit_code = ExitCode.INFRASTRUCTURE
+    usual_exit_code = ExitCode.INFRASTRUCTURE
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What a command ends with: where files or memory are scarce, nothing that was asked for is wrong."""
+        cause = self.__cause__
+        scarce = isinstance(cause, OSError) and cause.errno in _SCARCE
+        return ExitCode.INFRASTRUCTURE if scarce else self.usual_exit_code
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
@@ -39,13 +49,13 @@ class UtvmError(Exception):
 class ConfigError(UtvmError):
     """A board file, an option or a model path that is not what it should be."""
 
-    exit_code = ExitCode.USAGE
+    usual_exit_code = ExitCode.USAGE
 
 
 class CompileError(UtvmError):
     """A model that the compiler cannot take."""
 
-    exit_code = ExitCode.USAGE
+    usual_exit_code = ExitCode.USAGE
 
 
 class DoesNotFitError(CompileError):

@@ -55,8 +55,10 @@ def end(process: "subprocess.Popen[bytes]", patience: float) -> None:
 
 
 def last_lines(log: Path, lines: int = 12) -> str:
-    """Return the last lines of a log; nothing when there is no such file."""
-    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    """Return the last lines of a log; nothing when there is no such file, or none can be opened."""
+    text = ""
+    with contextlib.suppress(OSError):
+        text = log.read_text(encoding="utf-8", errors="replace")
     return "\n".join(text.splitlines()[-lines:])
 
 
@@ -425,8 +427,11 @@ class Service(_Owned):
 
     def _tell(self) -> None:
         """Hand on to our log what the process has said meanwhile."""
-        if self._says is not None and self._says.isEnabledFor(logging.DEBUG):
-            lines = self._lines() if self.log.exists() else []
+        if self._says is None or not self._says.isEnabledFor(logging.DEBUG):
+            return
+        # It may not be there yet, or too many files may be open: no reason to take the process for dead.
+        with contextlib.suppress(OSError):
+            lines = self._lines()
             for line in lines[self._lines_told :]:
                 self._says.debug("%s", line)
             self._lines_told = len(lines)

@@ -8,6 +8,7 @@ import io
 import itertools
 import os
 import random
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -19,21 +20,25 @@ import yaml
 from tests.processes import may_make_mounts
 from utvm.cli.model_run import read_arrays
 from utvm.config import Record, load_yaml
-from utvm.errors import ConfigError
+from utvm.errors import ConfigError, ExitCode
 from utvm.paths import ROOT
 
 _DIGITS = str(ROOT / "models" / "digits" / "digits.onnx")
 _MODEL = ("--model", _DIGITS)
 _BOARD = ("--board", "stm32f746", "--virtual")
 
-# Each with what it writes where OUT is. Not here: what runs until Ctrl-C, and what has a daemon do its work.
+# Each with what it writes where OUT is. Not here: what makes an image or a machine, or removes one. There is no
+# engine.
 _COMMANDS: dict[str, tuple[str, ...]] = {
     "board.detect": (),
     "board.install-udev": ("--output", "OUT"),
     "board.list": (),
+    "board.serve": (*_MODEL, *_BOARD, "--port", "0"),
     "board.show": ("stm32f746",),
     "cache.prune": ("--dry-run",),
     "cache.size": (),
+    "docker.run": ("true",),
+    "docker.shell": (),
     "docs.boards": (),
     "docs.schemas": (),
     "doctor": (),
@@ -46,8 +51,15 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "model.profile": (*_MODEL, *_BOARD, "--json", "OUT/r.json"),
     "model.report": (*_MODEL, "--json", "OUT/r.json"),
     "model.run": (*_MODEL, *_BOARD, "--json", "OUT/r.json"),
+    "nightly": ("--config", "IN/nightly.yaml", "--jobs", "1", "--report-dir", "OUT/nightly"),
+    "vm.run": ("true",),
+    "vm.snapshot": (),
     "vm.status": (),
 }
+# What runs until Ctrl-C gets that after so many seconds: at whatever moment that is, it ends well.
+_UNTIL_INTERRUPTED = {"board.serve": 10}
+# They say more than one thing, of more than one board or test.
+_SAY_MORE = ("doctor", "hil", "nightly")
 
 _FULL = "mount -t tmpfs -o size={0} none $CACHE && mount -t tmpfs -o size={0} none $OUT && " + (
     "mount -t tmpfs -o size={0} none $BUILD"
@@ -100,14 +112,17 @@ def test_what_is_scarce_is_said_in_a_line(command: str, scarce: str, tmp_path: P
     for place in places.values():
         place.mkdir()
     np.save(places["IN"] / "x.npy", np.zeros((1, 1, 8, 8), dtype=np.float32))
+    (places["IN"] / "nightly.yaml").write_text("boards: [{board: host, suites: [health]}]")
     build = ROOT / "build"
     build.mkdir(exist_ok=True)
     words = [command, *_COMMANDS[command]]
     for name, place in places.items():
         words = [word.replace(name, str(place)) for word in words]
+    ends = _UNTIL_INTERRUPTED.get(command)
     done = subprocess.run(
         [
             *("unshare", "--mount", "sh", "-ec", f'{_SCARCE[scarce]}\nexec "$@"', "sh"),
+            *(("timeout", "--signal=INT", "--preserve-status", str(ends)) if ends else ()),
             *(sys.executable, "-m", "utvm", *words),
         ],
         env={
@@ -115,6 +130,7 @@ def test_what_is_scarce_is_said_in_a_line(command: str, scarce: str, tmp_path: P
             **{name: str(place) for name, place in places.items()},
             "BUILD": str(build),
             "XDG_CACHE_HOME": str(places["CACHE"]),
+            "DOCKER_HOST": f"unix://{tmp_path}/no-engine",
         },
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
@@ -128,7 +144,7 @@ def test_what_is_scarce_is_said_in_a_line(command: str, scarce: str, tmp_path: P
     assert "Traceback" not in said
     assert "internal error" not in said
     assert "FAILED" not in said
-    if done.returncode and command not in ("hil", "doctor"):
+    if done.returncode and command not in _SAY_MORE and "interrupted" not in said:
         assert said.count("error: ") == 1, said
 
 
@@ -149,6 +165,21 @@ def test_yaml_that_is_none_is_one_clear_error(tmp_path: Path, text: str) -> None
         load_yaml(tmp_path / "board.yaml", Record)
     with pytest.raises(Exception):  # noqa: B017  PyYAML's word for each is another
         yaml.safe_load(text)
+
+
+def test_where_no_file_can_be_opened_nothing_that_was_asked_for_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "board.yaml").write_text("a: b")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with pytest.raises(ConfigError) as scarce:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+        try:
+            load_yaml(tmp_path / "board.yaml", Record)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert scarce.value.exit_code is ExitCode.INFRASTRUCTURE
+    with pytest.raises(ConfigError) as missing:
+        load_yaml(tmp_path / "other.yaml", Record)
+    assert missing.value.exit_code is ExitCode.USAGE
 
 
 def _npy(compressed: bool) -> bytes:

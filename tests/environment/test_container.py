@@ -201,6 +201,21 @@ def test_what_nobody_could_remove_goes_with_the_next_run(client: docker.DockerCl
     _all_gone(client)
 
 
+def test_a_command_whose_guard_is_killed_removes_its_container(client: docker.DockerClient, engine: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "utvm", "docker.run", "sh -c 'echo ready; sleep 1'"],
+        cwd=ROOT,
+        env={**os.environ, "DOCKER_HOST": engine},
+        stdout=subprocess.PIPE,
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"ready\n"
+        (guard,) = psutil.Process(running.pid).children()
+        guard.kill()
+        assert running.wait(60) == 0
+        assert _containers(client) == []
+
+
 def test_of_an_earlier_boot_only_what_does_not_run_is_removed(client: docker.DockerClient, engine: str) -> None:
     label = dataclasses.replace(ourselves(), boot="another").label
     made = [

@@ -21,9 +21,8 @@ from tests.faults.judge import ending_of
 from tests.faults.prepared import Prepared
 from tests.faults.surroundings import Surroundings
 from tests.faults.table import Row, board_weights, rows
+from utvm.environment import checkout
 
-# Seconds that a run may take from the strike to its end, on whatever busy computer. Nothing else is timed.
-_PATIENCE = 150.0
 _WHOLE = 0.1  # How many runs begin as ./inv begins.
 
 
@@ -161,7 +160,7 @@ class Campaign:
                 "place": lambda: strike.place(self._around.place(todo.row.place), todo.deed),
             }
             deeds.get(todo.row.what, lambda: strike.process(todo.row.what, todo.deed))()
-            left = course.finish(_PATIENCE)
+            left = course.finish(self._around.place(todo.row.place).patience)
         # The computer may be busier or idler than it was when that was measured.
         lifetimes[role] = lifetimes.get(role, 0) * (1.01 if strike.landed else 0.8)
         # Who writes the report must be able to.
@@ -192,7 +191,7 @@ class Campaign:
     def _clean(self, todo: Injection, cache: Path, reports: Path) -> str:
         """Return how a run ends in the same place that nobody strikes."""
         with self._begun(todo, cache, reports) as course:
-            left = course.finish(_PATIENCE)
+            left = course.finish(self._around.place(todo.row.place).patience)
         return "orphans" if left.orphans else ending_of(left, todo.suite)
 
     def _lifetimes_of(self, todo: Injection, reports: Path) -> dict[str, float]:
@@ -250,6 +249,7 @@ def header(seed: int, every: int, places: Sequence[str], boards: Sequence[str], 
     return {
         "seed": seed,
         "every": every,
+        "commit": checkout.look().commit,
         "places": list(places),
         "boards": list(boards),
         "busy": busy,

@@ -100,17 +100,19 @@ def _found(campaigns: Sequence[Sequence[Mapping[str, Any]]]) -> str:
             ("kind of fault", "place", "injections", "struck", "endings", "red"),
         ),
     ]
-    if red := [one for one in done if _red(one)]:
-        parts += ["\nRed, by number:\n", *(_told(one) for one in red)]
+    if any(_red(one) for one in done):
+        parts += ["\nRed; what a campaign has found is mended in the commits after it:\n"]
+        parts += [_told(campaign[0], one) for campaign in campaigns for one in campaign[1:] if _red(one)]
     return "\n".join(parts) + "\n"
 
 
 def _of(header: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> str:
     loads = [one["load"] for one in done]
     busy = f", {header['busy']} processes keeping it busy" if header["busy"] else ""
+    places, (count, struck, red) = ", ".join(header["places"]), _counts(done)
     return (
-        f"- {header['date']}, seed {header['seed']}, in {', '.join(header['places'])}: {len(done)} injections, "
-        f"{sum(one['landed'] for one in done)} struck, on {header['machine']}, Python {header['python']}; "
+        f"- {header['date']}, commit {header['commit'][:7]}, seed {header['seed']}, in {places}: "
+        f"{count} injections, {struck} struck, {red} red; on {header['machine']}, Python {header['python']}, "
         f"load average {min(loads, default=0)} to {max(loads, default=0)}{busy}"
     )
 
@@ -136,10 +138,11 @@ def _red(one: Mapping[str, Any]) -> bool:
     return not one["right"] or bool(one["orphans"] or one["stale_locks"]) or one["next_run"] not in ("", "answer")
 
 
-def _told(one: Mapping[str, Any]) -> str:
+def _told(header: Mapping[str, Any], one: Mapping[str, Any]) -> str:
     more = ", ".join(filter(None, (*one["orphans"], *one["stale_locks"], one["next_run"])))
     where = f"{one['deed']} at {one['moment']}, {one['board']} in {one['place']}, suite {one['suite']}"
-    return f"- {one['number']}: {one['kind']} ({where}): {one['ending']}{f'; {more}' if more else ''}"
+    named = f"seed {header['seed']}, {one['number']}: {one['kind']} ({where})"
+    return f"- {named}: {one['ending']}{f'; {more}' if more else ''}"
 
 
 def _table(lines: Sequence[tuple[str, ...]], titles: tuple[str, ...]) -> str:

@@ -38,10 +38,12 @@ class Place:
     Attributes:
         words: what chooses the place.
         environment: variables that a run has, beside those that every run has.
+        patience: seconds that a run may take from the strike to its end, on whatever busy computer.
     """
 
     words: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    patience: float = 150.0
 
     def inside(self) -> Sequence[int]:
         """Return the numbers of a run's processes that are not below the command."""
@@ -111,8 +113,9 @@ def _in_containers(folder: Path) -> Iterator[Place]:
 
 @dataclass
 class _InMachine(Place):
-    """The machine's own process is among a run's, to be struck."""
+    """The machine's own process is among a run's, to be struck. Where it is emulated, a run takes minutes."""
 
+    patience: float = 1200.0
     records: Records | None = None
 
     def inside(self) -> Sequence[int]:

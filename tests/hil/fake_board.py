@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pytest plugin that puts a FakeBench in place of a board, so that what a run makes of trouble can be seen.
 
-The environment variable ``FAKE_ATTACH`` says how each attempt to attach goes, comma-separated: ``ok``, ``gone``
-or ``busy``; the last one goes on for ever. ``FAKE_RELEASE`` says in seconds how long letting go
+The environment variable ``FAKE_ATTACH`` says how each attempt to attach goes, comma-separated: ``ok``, ``gone``,
+``busy`` or ``no files``; the last one goes on for ever. ``FAKE_RELEASE`` says in seconds how long letting go
 takes; ``FAKE_LOG`` names a file that is told of every attaching and release.
 """
 
+import errno
 import functools
 import os
 import time
@@ -66,6 +67,8 @@ def _start(board: Board, setup: Setup) -> FakeBench:
     _attempts += 1
     if manner == "gone":
         raise ProbeError("no device found", "plug it in")
+    if manner == "no files":
+        raise OSError(errno.EMFILE, "Too many open files")
     if manner == "busy":
         raise BoardError(f"{board.name} is busy, held by pid 1 (since 2026-01-01)", "wait")
     _log("attached")

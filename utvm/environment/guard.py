@@ -34,7 +34,9 @@ def guard_container(name: str) -> Iterator[None]:
     finally:
         assert watcher.stdin is not None
         watcher.stdin.close()
-        watcher.wait()
+        if watcher.wait() < 0:
+            # Somebody has killed it.
+            _remove(name)
 
 
 def remove_orphans(client: docker.DockerClient, label: str) -> None:
@@ -45,10 +47,14 @@ def remove_orphans(client: docker.DockerClient, label: str) -> None:
             engine.remove_container(client, container.name)
 
 
+def _remove(name: str) -> None:
+    with engine.connected() as client:
+        engine.remove_container(client, name)
+
+
 if __name__ == "__main__":
     sys.stdin.read()
     try:
-        with engine.connected() as client:
-            engine.remove_container(client, sys.argv[1])
+        _remove(sys.argv[1])
     except UtvmError as error:
         sys.exit(f"the container {sys.argv[1]} may still be there: {error}\n  docker rm --force {sys.argv[1]}")

@@ -84,6 +84,8 @@ class Course:
         """Take a board's statistics into the report."""
         self._statistics.append(statistics)
 
+    # From when a run has said its name it owes a report, and pytest lets it finish only once all have started.
+    @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Look at the machine and choose the board; what is missing is said before anything is touched."""
         self._session = session
@@ -91,9 +93,9 @@ class Course:
             self._environment = provenance.describe(self.keeper.board)
             self.keeper.choose()
             require_room((cache_root(), self.keeper.log_directory, self._report_root))
-        except ConfigError as error:
-            raise pytest.UsageError(str(error)) from error
         except UtvmError as error:
+            if isinstance(error, ConfigError) and error.exit_code is ExitCode.USAGE:
+                raise pytest.UsageError(str(error)) from error
             if self._environment is None:
                 pytest.exit(f"error: {error}", returncode=int(error.exit_code))
             self._trouble = str(error)
@@ -125,7 +127,7 @@ class Course:
             return True
         try:
             description = self.keeper.attach()
-        except UtvmError as error:
+        except (UtvmError, OSError) as error:  # Too few files may be open, for example.
             self._trouble = str(error)
             return True
         driver = self.keeper.driver
@@ -209,7 +211,7 @@ class Course:
         else:
             try:
                 self.keeper.attach()
-            except UtvmError as error:
+            except (UtvmError, OSError) as error:
                 outcome = f"attaching the board once more failed; the run stops: {error}"
             else:
                 return "the board was attached once more and the run went on; this test has no result"

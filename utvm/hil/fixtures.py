@@ -56,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         _configure(config)
     except ConfigError as error:
+        if error.exit_code is not ExitCode.USAGE:
+            pytest.exit(f"error: {error}", returncode=int(error.exit_code))
         raise pytest.UsageError(str(error)) from error
     except OSError as error:
         # Too few files may be open, for example. Nothing has begun.
