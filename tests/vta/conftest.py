@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three VTAs: the one that bitstreams were built for, one of small blocks and buffers, one of two rows a batch."""
+"""A model of each of three VTAs."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from three_vtas import CONFIGURATIONS
 
-from utvm.runtime.vta.configuration import DEFAULT, load_configuration
+from utvm.runtime.vta.configuration import load_configuration
 from utvm.virtual.vta.simulator import Simulator, simulator
-
-CONFIGURATIONS = {
-    path.stem: path for path in (DEFAULT, *(Path(__file__).parent / "configurations").glob("*.json"))
-}
 
 
 @pytest.fixture(params=sorted(CONFIGURATIONS))

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from conftest import CONFIGURATIONS
 from hypothesis import given
 from hypothesis import strategies as st
+from three_vtas import CONFIGURATIONS
 
 from utvm.errors import BoardError
 from utvm.process import run

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import tvm
-from conftest import CONFIGURATIONS
 from test_vector_add import vector_add
+from three_vtas import CONFIGURATIONS
 
 from utvm import vta
 from utvm.paths import DATA

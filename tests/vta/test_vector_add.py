@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from conftest import CONFIGURATIONS
+from three_vtas import CONFIGURATIONS
 from tvm import s_tir, te
 
 from utvm import vta

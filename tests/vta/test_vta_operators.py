@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tvm
-from conftest import CONFIGURATIONS
+from three_vtas import CONFIGURATIONS
 
 from utvm import vta
 from utvm.compiler.targets.vta import layout
