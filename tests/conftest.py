@@ -47,6 +47,29 @@ _TOGETHER = (
 )
 
 
+# What takes longest comes first, so that no worker is left alone with it in the end.
+_FIRST = (
+    "tests/environment/machine/",
+    "tests/test_end_to_end",
+    "tests/environment/test_container",
+    "tests/environment/test_places",
+    "tests/hil/test_nightly.py",
+    "tests/hil/test_outcomes",
+    "tests/virtual/usb/",
+    "tests/compiler/test_misra",
+    "tests/compiler/test_onnx_suite",
+    "tests/cli/",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort by how long files take; within a file nothing changes."""
+    ranks = {prefix: rank for rank, prefix in enumerate(_FIRST)}
+    items.sort(
+        key=lambda item: min((ranks[one] for one in ranks if item.nodeid.startswith(one)), default=len(ranks))
+    )
+
+
 class _Shared(LoadFileScheduling):
     """Keeps the tests of one file together, and those of files that share something large."""
 

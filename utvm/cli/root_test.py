@@ -11,8 +11,8 @@ from utvm.paths import ROOT
 _MARKS = {"quick": "not slow and not nightly", "usual": "not nightly", "nightly": ""}
 
 # One process more than there are cores: tests of machines and containers wait for them much of the time. The tests
-# of one file stay together: they share what is made once for all of them.
-_SPREAD = ("-n", str(min((os.cpu_count() or 1) + 1, 5)), "--dist", "loadfile")
+# of one file stay together: they share what is made once for all of them. tests/conftest.py says which come first.
+_SPREAD = ("-n", str(min((os.cpu_count() or 1) + 1, 5)), "--dist", "loadfile", "--no-loadscope-reorder")
 
 _EXIT_CODES = {
     pytest.ExitCode.OK: ExitCode.PASSED,
