@@ -17,7 +17,7 @@ from rich.table import Table
 
 from utvm.choice import BoardChoice
 from utvm.cli import model_library, model_run, output
-from utvm.cli.choices import CompileChoice, InputChoice
+from utvm.cli.choices import CompileChoice, RunChoice
 from utvm.compiler import compile_model, from_onnx
 from utvm.names import comment, member, printable
 from utvm.terminal import Terminal
@@ -90,7 +90,7 @@ def test_a_package_holds_any_name_where_it_belongs(name: str, tmp_path: Path, pr
 @pytest.mark.parametrize("name", ["a[/b]", "../../x", "file", "\x1b[2J"], ids=ascii)
 def test_a_run_prints_and_writes_any_name(name: str, tmp_path: Path, printed: io.StringIO) -> None:
     np.save(tmp_path / "in.npy", np.array([1, 2], np.float32))
-    asked = InputChoice(model=str(model(tmp_path, name)), input=str(tmp_path / "in.npy"))
+    asked = RunChoice(model=str(model(tmp_path, name)), input=str(tmp_path / "in.npy"))
     model_run.run_model(asked, BoardChoice("host"), str(tmp_path / "o.npz"), "", False, False)
     assert is_harmless(printed.getvalue()) and f"output {printable(name)}'" in printed.getvalue()
     with np.load(tmp_path / "o.npz") as answer:

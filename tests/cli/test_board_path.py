@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Boards of one's own: found by name in folders elsewhere, and what wrong folders and wrong boards are told."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -80,11 +81,12 @@ def test_settings_behind_a_name_work_there_too(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_name_that_exists_twice_is_refused_with_both_places(tmp_path: Path) -> None:
     again = _own(tmp_path, _ORIGINAL)
-    for command in (("board.list",), ("board.show", _ORIGINAL), ("board.show", "stm32f746")):
+    for command in (("board.list",), ("board.show", _ORIGINAL)):
         done = inv(*command, "--board-path", tmp_path)
         assert done.returncode == 2
         assert f"two boards '{_ORIGINAL}': {ROOT / 'utvm' / 'boards' / _ORIGINAL} and {again}" in done.stderr
         assert "hint: rename one" in done.stderr
+    assert inv("board.show", "stm32f746", "--board-path", tmp_path).returncode == 0
     # The same folder named twice is one folder.
     mine = _own(tmp_path / "a", "mine")
     assert inv("board.show", "mine", "--board-path", f"{mine.parent}:{mine.parent}/.").returncode == 0
@@ -137,9 +139,9 @@ def test_pytests_plugin_finds_them_too(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_suites_run_on_a_board_from_elsewhere(tmp_path: Path) -> None:
     mine = _own(tmp_path, "mine")
-    done = inv("hil", "--board", "mine", "--board-path", mine.parent, "--suite", "memory")
+    done = inv("hil", "--board", "mine", "--board-path", mine.parent, "--suite", "health")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "PASSED on a VIRTUAL mine: 6 passed" in done.stdout
+    assert "PASSED on a VIRTUAL mine: 1 passed" in done.stdout
     # Where nothing else is asked for, reports are kept in the checkout.
     assert f"report: {ROOT / 'build' / 'reports'}/" in done.stdout
 
@@ -183,7 +185,7 @@ def test_a_board_whose_toolchain_is_missing_says_which_one(tmp_path: Path) -> No
     other = inv("firmware.size", "--model", _MODEL, "--board", folder)
     assert other.returncode == 2
     assert "cpus has no row 'z80'" in other.stderr
-    assert "hint: rows it has: cortex-m4-fpv4-sp" in other.stderr
+    assert re.search("hint: rows it has: .*cortex-m4-fpv4-sp", other.stderr)
 
 
 @pytest.mark.slow

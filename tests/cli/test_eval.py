@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from running import inv
 
 from hil_tests.int8_cases import Quantised, convolution
@@ -77,13 +78,18 @@ def test_two_emulated_boards_and_a_process_agree(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_board_that_computes_something_else_is_found_out(tmp_path: Path) -> None:
     folder = tmp_path / "liar"
-    shutil.copytree(boards.load("mps2-an500").directory, folder)
+    honest = boards.load_chip("mps2-an500")
+    shutil.copytree(honest.directory, folder)
+    # Its port is one that boards share: the liar has it for itself, with its numbers.
+    assert honest.port
     data = folder / "board.yaml"
-    data.write_text(data.read_text().replace("name: mps2-an500", "name: liar"))
-    port = folder / "port.c"
-    text = port.read_text()
-    assert text.count("5u * (uint64_t)counts") == 1
-    port.write_text(_PORT + text.replace("5u * (uint64_t)counts", "5u * (uint64_t)disturbed(counts)"))
+    content = yaml.safe_load(data.read_text()) | {"name": "liar", "port": None}
+    data.write_text(yaml.safe_dump(content, sort_keys=False))
+    text = honest.port_source.read_text()
+    assert text.count("UTVM_COUNTS * (uint64_t)counts") == 1
+    numbers = "".join(f"#define {one.replace('=', ' ')}\n" for one in honest.port.defines)
+    lying = text.replace("UTVM_COUNTS * (uint64_t)counts", "UTVM_COUNTS * (uint64_t)disturbed(counts)")
+    (folder / "port.c").write_text(numbers + _PORT + lying)
     written = tmp_path / "eval.json"
     for board, other in ((folder, "host"), ("host", folder)):
         words = ("--board", board, "--samples", "3", "--validate-against", other, "--json", written)

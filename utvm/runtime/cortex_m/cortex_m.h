@@ -50,7 +50,7 @@
 #define SHCSR_BUSFAULTENA (1u << 17)
 #define SHCSR_USGFAULTENA (1u << 18)
 #define CPACR_FULL_FPU (0xFu << 20)
-#define CFSR_STKOF (1u << 20)
+#define CFSR_STKOF 0x100000u
 #define MPU_CTRL_ENABLE (1u << 0)
 #define MPU_CTRL_PRIVDEFENA (1u << 2)
 #define MPU_RASR_ENABLE (1u << 0)

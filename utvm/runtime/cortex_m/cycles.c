@@ -34,6 +34,7 @@ static uint32_t in_cycles(uint32_t counts) {
 
 #define SYSTICK_CLOCK SYST_CSR_CLKSOURCE
 #define SYSTICK_BITS 24u
+#define SYSTICK_ROUND 0x1000000u /* 2 to the power of that */
 #define COUNTS_BY_SYSTICK 1
 
 static uint32_t rounds;
@@ -122,7 +123,7 @@ static __attribute__((noinline)) uint32_t cycles_with(uint32_t request, uint32_t
  */
 static void measure_a_tick(void) {
   const uint32_t without = cycles_with(0u, 0u);
-  cost_of_a_tick = (uint64_t)cycles_with(ICSR_PENDSTSET, 1u << SYSTICK_BITS) - without;
+  cost_of_a_tick = (uint64_t)cycles_with(ICSR_PENDSTSET, SYSTICK_ROUND) - without;
   rounds = 0u;
 }
 
