@@ -42,7 +42,7 @@
 #define SYST_CSR_ENABLE (1u << 0)
 #define SYST_CSR_TICKINT (1u << 1)
 #define SYST_CSR_CLKSOURCE (1u << 2)
-#define ICSR_PENDSTSET (1u << 26)
+#define ICSR_PENDSTSET 0x4000000u
 #define ICSR_PENDSVSET (1u << 28)
 #define CCR_DIV_0_TRP (1u << 4)
 #define CCR_IC (1u << 17)
