@@ -7,11 +7,11 @@ import pytest
 from three_vtas import CONFIGURATIONS
 
 from utvm.runtime.vta.configuration import load_configuration
-from utvm.virtual.vta.simulator import Simulator, simulator
+from utvm.virtual.vta.simulator import VtaSimulator, simulator
 
 
 @pytest.fixture(params=sorted(CONFIGURATIONS))
-def vta(request: pytest.FixtureRequest) -> Iterator[Simulator]:
+def vta(request: pytest.FixtureRequest) -> Iterator[VtaSimulator]:
     """A model of each, with nothing counted."""
     model = simulator(load_configuration(CONFIGURATIONS[request.param]))
     model.clear()
@@ -20,7 +20,7 @@ def vta(request: pytest.FixtureRequest) -> Iterator[Simulator]:
 
 
 @pytest.fixture
-def default_vta() -> Simulator:
+def default_vta() -> VtaSimulator:
     """The model of the default one, with nothing counted."""
     model = simulator(load_configuration())
     model.clear()

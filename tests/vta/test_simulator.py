@@ -18,7 +18,7 @@ from utvm.process import run
 from utvm.runtime.vta.configuration import load_configuration
 from utvm.runtime.vta.header import DRIVER, INCLUDE, config_header
 from utvm.virtual import vta as model_room
-from utvm.virtual.vta.simulator import DRAM, STAGES, Simulator, simulator
+from utvm.virtual.vta.simulator import DRAM, STAGES, VtaSimulator, simulator
 
 MODEL = Path(model_room.__file__).parent
 
@@ -44,7 +44,7 @@ PRODUCT = [
 class Dram:
     """DRAM with a place for each kind of data, far enough apart."""
 
-    def __init__(self, vta: Simulator) -> None:
+    def __init__(self, vta: VtaSimulator) -> None:
         self.vta = vta
         self.bytes = (ctypes.c_uint8 * (6 * 65536))()
         self.at = {name: 65536 * number for number, name in enumerate(("inp", "wgt", "acc", "uop", "out"))}
@@ -64,7 +64,7 @@ class Dram:
 
 
 @pytest.mark.parametrize("first", STAGES)
-def test_a_block_is_multiplied_whichever_stage_runs_ahead(vta: Simulator, first: str) -> None:
+def test_a_block_is_multiplied_whichever_stage_runs_ahead(vta: VtaSimulator, first: str) -> None:
     batch, block = vta.configuration.batch, vta.configuration.block
     random = np.random.default_rng(1)
     inputs = random.integers(-128, 128, (batch, block)).astype("int8")
@@ -97,7 +97,7 @@ def test_a_block_is_multiplied_whichever_stage_runs_ahead(vta: Simulator, first:
         ("op=ADD", lambda a: a + a),
     ],
 )
-def test_the_alu_does_what_numpy_does(vta: Simulator, operation: str, expected: Any) -> None:
+def test_the_alu_does_what_numpy_does(vta: VtaSimulator, operation: str, expected: Any) -> None:
     numbers = vta.configuration.batch * vta.configuration.block
     before = np.random.default_rng(2).integers(-(1 << 31), 1 << 31, numbers).astype("int32")
     dram = Dram(vta)
@@ -109,7 +109,7 @@ def test_the_alu_does_what_numpy_does(vta: Simulator, operation: str, expected: 
     assert vta.statistics()["alu_counter"] == 1
 
 
-def test_padding_is_zeros_around_a_dense_tile(vta: Simulator) -> None:
+def test_padding_is_zeros_around_a_dense_tile(vta: VtaSimulator) -> None:
     memory = vta.configuration.memories["ACC"]
     numbers = vta.configuration.batch * vta.configuration.block
     data = np.arange(1, 1 + 3 * 4 * numbers, dtype="int32").reshape(3, 4, numbers)
@@ -161,7 +161,7 @@ def test_padding_is_zeros_around_a_dense_tile(vta: Simulator) -> None:
         ([LOAD_UOP, ALU + " push_next=1", STORE + " pop_prev=1", "finish"], "FINISH does not wait for this store"),
     ],
 )
-def test_a_mistake_is_named_with_its_instruction(vta: Simulator, program: list[str], said: str) -> None:
+def test_a_mistake_is_named_with_its_instruction(vta: VtaSimulator, program: list[str], said: str) -> None:
     with pytest.raises(BoardError, match=r"^VTA: instruction \d+ \(") as trouble:
         Dram(vta).run(program)
     assert trouble.match(said)
@@ -203,7 +203,7 @@ def test_no_compiler_has_a_word_to_say(compiler: str, tmp_path: Path) -> None:
     run([compiler, *flags, "-fsyntax-only", *(f"-I{folder}" for folder in folders), *sources])
 
 
-def test_stages_run_beside_each_other(default_vta: Simulator) -> None:
+def test_stages_run_beside_each_other(default_vta: VtaSimulator) -> None:
     """Ten loads of inputs take no longer than the ten loads of accumulators beside them."""
     Dram(default_vta).run([*[LOAD_INP] * 10, *[LOAD_ACC] * 10, "finish"])
     counted = default_vta.statistics()

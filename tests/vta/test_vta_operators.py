@@ -11,7 +11,7 @@ from three_vtas import CONFIGURATIONS
 
 from utvm import vta
 from utvm.compiler.targets.vta import layout
-from utvm.compiler.targets.vta.operators import Convolution, Elementwise, Matmul, MaxPool, Requantise, Sums
+from utvm.compiler.targets.vta.operators import Conv2d, Elementwise, Matmul, MaxPool, Requantise, Sums
 from utvm.errors import CompileError, DoesNotFitError
 from utvm.virtual.vta.simulator import STAGES
 
@@ -62,7 +62,7 @@ def check_matmul(env: vta.Env, operator: Matmul, seed: int = 1) -> None:
     assert (made == requantised(operator.requantise, total)).all()
 
 
-def check_convolution(env: vta.Env, operator: Convolution, seed: int = 1) -> None:
+def check_convolution(env: vta.Env, operator: Conv2d, seed: int = 1) -> None:
     x = numbers(seed, *operator.shape)
     w = numbers(seed + 1, operator.outputs, operator.shape[1], *operator.kernel)
     bias = np.random.default_rng(seed).integers(-5000, 5000, operator.outputs).astype("int32")
@@ -84,7 +84,7 @@ def check_convolution(env: vta.Env, operator: Convolution, seed: int = 1) -> Non
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_sums_leave_the_chip_whole(env: vta.Env, bias: bool) -> None:
-    operator = Convolution((2, 20, 6, 5), 20, (3, 3), 1, (1, 1, 1, 1), Sums(), bias=bias)
+    operator = Conv2d((2, 20, 6, 5), 20, (3, 3), 1, (1, 1, 1, 1), Sums(), bias=bias)
     x, w = numbers(5, *operator.shape), numbers(6, operator.outputs, 20, 3, 3)
     added = np.random.default_rng(5).integers(-(1 << 31), 1 << 31, operator.outputs).astype("int32")
     inputs = [layout.data(env, x), layout.weights(env, w), *([layout.bias(env, added)] if bias else [])]
@@ -128,12 +128,12 @@ def test_a_matrix_is_multiplied(env: vta.Env, operator: Matmul) -> None:
 @pytest.mark.parametrize(
     "operator",
     [
-        Convolution((1, 3, 8, 8), 16, (3, 3), 1, (1, 1, 1, 1), Requantise(8), bias=True),
-        Convolution((2, 20, 9, 9), 20, (3, 3), 2, (0, 1, 0, 1), Requantise(9, rounding=True, low=0)),
-        Convolution((1, 16, 6, 5), 32, (1, 1), 2, (0, 0, 0, 0), Requantise(7)),
+        Conv2d((1, 3, 8, 8), 16, (3, 3), 1, (1, 1, 1, 1), Requantise(8), bias=True),
+        Conv2d((2, 20, 9, 9), 20, (3, 3), 2, (0, 1, 0, 1), Requantise(9, rounding=True, low=0)),
+        Conv2d((1, 16, 6, 5), 32, (1, 1), 2, (0, 0, 0, 0), Requantise(7)),
     ],
 )
-def test_images_are_convolved(env: vta.Env, operator: Convolution) -> None:
+def test_images_are_convolved(env: vta.Env, operator: Conv2d) -> None:
     check_convolution(env, operator)
 
 
@@ -150,6 +150,21 @@ def test_elements_are_worked_on(env: vta.Env, operation: Any, expected: Any, dty
     packed = [layout.flat(env, each) for each in (a, b)]
     made = run(env, operator, packed, packed[0].shape).reshape(-1)[:500]
     assert (made == requantised(operator.requantise, expected(a.astype("int32"), b.astype("int32")))).all()
+
+
+@pytest.mark.parametrize("shift", [15, 16, 23, 31])
+def test_half_of_what_has_more_bits_than_the_alu_is_rounded(env: vta.Env, shift: int) -> None:
+    a, b = np.random.default_rng(shift).integers(-(1 << 30), 1 << 30, (2, 60)).astype("int32")
+    operator = Elementwise(60, "add", "int32", Requantise(shift, rounding=True))
+    packed = [layout.flat(env, each) for each in (a, b)]
+    made = run(env, operator, packed, packed[0].shape).reshape(-1)[:60]
+    total = a.astype("int64") + b
+    assert (made == np.clip((total + (1 << shift - 1)) >> shift, -128, 127)).all()
+
+
+def test_rows_further_apart_than_a_transfer_can_say_are_loaded_one_by_one() -> None:
+    env = ENVS["vta_config"]
+    check_convolution(env, Conv2d((1, 20, 257, 256), 3, (1, 1), requantise=Requantise(8)))
 
 
 def test_loads_beside_products_take_less_modelled_time() -> None:
@@ -171,17 +186,16 @@ def test_loads_beside_products_take_less_modelled_time() -> None:
 
 def test_what_no_tile_makes_fit_is_refused() -> None:
     with pytest.raises(DoesNotFitError, match=r"fits in no tiles; the smallest need \d+ of INP's 512"):
-        Convolution((1, 8, 30, 300), 8, (3, 3)).schedule(ENVS["small"])
+        Conv2d((1, 8, 30, 300), 8, (3, 3)).schedule(ENVS["small"])
 
 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Requantise(16, rounding=True), "a shift of 16 with rounding"),
         (lambda: Requantise(32), "a shift of 32"),
         (lambda: Requantise(low=-129), "results are int8"),
-        (lambda: Convolution((1, 1, 2, 2), 1, (3, 3)), "does not fit into"),
-        (lambda: Convolution((1, 1, 8, 8), 1, (3, 3), padding=(3, 0, 0, 0)), "padding of 3 is not below"),
+        (lambda: Conv2d((1, 1, 2, 2), 1, (3, 3)), "does not fit into"),
+        (lambda: Conv2d((1, 1, 8, 8), 1, (3, 3), padding=(3, 0, 0, 0)), "padding of 3 is not below"),
     ],
 )
 def test_what_cannot_be_is_refused(make: Any, said: str) -> None:
@@ -203,7 +217,7 @@ def test_generated_shapes(env: vta.Env, seed: int) -> None:
     shape = (draw(1, 3), draw(1, 40), draw(5, 12), draw(5, 12))
     check_convolution(
         env,
-        Convolution(shape, draw(1, 40), kernel, draw(1, 3), pads, by, bool(draw(0, 1)), bool(draw(0, 1))),
+        Conv2d(shape, draw(1, 40), kernel, draw(1, 3), pads, by, bool(draw(0, 1)), bool(draw(0, 1))),
         seed,
     )
     check_max_pool(env, MaxPool(shape, (draw(1, 4), draw(1, 4)), draw(1, 3)))

@@ -17,7 +17,11 @@ _HELP = {
 }
 
 
-@task(help={**_HELP, "input": "lines such as: load mem=INP sram=16 dram=4096 y_size=1 x_size=4 x_stride=4"})
+@task(
+    example="vta.encode program.txt program.hex",
+    page="docs/vta.md",
+    help={**_HELP, "input": "lines such as: load mem=INP sram=16 dram=4096 y_size=1 x_size=4 x_stride=4"},
+)
 def encode(_: Context, input: str, output: str, config: str = "") -> None:  # noqa: A002
     """Write VTA's instructions: each line becomes "LINE | its bytes in hexadecimal, the lowest first"."""
     from utvm.runtime.vta.configuration import load_configuration
@@ -27,7 +31,11 @@ def encode(_: Context, input: str, output: str, config: str = "") -> None:  # no
     _translate(input, output, lambda line: f"{line} | {instructions.assemble(line).hex()}")
 
 
-@task(help={**_HELP, "input": "lines of hexadecimal, or lines that vta.encode has written"})
+@task(
+    example="vta.decode program.hex program.txt",
+    page="docs/vta.md",
+    help={**_HELP, "input": "lines of hexadecimal, or lines that vta.encode has written"},
+)
 def decode(_: Context, input: str, output: str, config: str = "") -> None:  # noqa: A002
     """Read VTA's instructions: each line of hexadecimal becomes the line that says the same."""
     from utvm.runtime.vta.configuration import load_configuration

@@ -7,14 +7,14 @@
 from utvm.compiler.targets.vta.env import Env
 from utvm.runtime.vta.configuration import Configuration, load_configuration
 from utvm.virtual.vta.picture import picture
-from utvm.virtual.vta.simulator import Simulator
+from utvm.virtual.vta.simulator import VtaSimulator
 from utvm.vta.building import build, lower
 from utvm.vta.here import connect, program_fpga, serve, simulator
 
 __all__ = [
     "Configuration",
     "Env",
-    "Simulator",
+    "VtaSimulator",
     "build",
     "connect",
     "get_env",

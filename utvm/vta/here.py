@@ -16,7 +16,7 @@ from tvm import rpc
 from utvm.compiler.targets.vta.env import Env
 from utvm.compiler.targets.vta.lower import BEGIN, SYNCHRONIZE
 from utvm.errors import BoardError, ConfigError
-from utvm.virtual.vta.simulator import Simulator
+from utvm.virtual.vta.simulator import VtaSimulator
 from utvm.virtual.vta.simulator import simulator as model_of
 from utvm.vta.bitstream import PYNQ, read_bitstream
 
@@ -26,10 +26,10 @@ HOST, PORT = "VTA_RPC_HOST", "VTA_RPC_PORT"
 INIT = "tvm.contrib.vta.init"
 """What programs the hardware, at an RPC server."""
 
-_here: dict[str, Simulator] = {}
+_here: dict[str, VtaSimulator] = {}
 
 
-def simulator(env: Env) -> Simulator:
+def simulator(env: Env) -> VtaSimulator:
     """Return this process's model of a VTA.
 
     Raises:

@@ -49,7 +49,7 @@ class ConfigurationFile(Record):
 
 
 @dataclass(frozen=True)
-class Memory:
+class OnChipMemory:
     """A memory on the chip.
 
     Attributes:
@@ -93,7 +93,7 @@ class Configuration:
         return 1 << self.file.LOG_BLOCK
 
     @cached_property
-    def memories(self) -> dict[str, Memory]:
+    def memories(self) -> dict[str, OnChipMemory]:
         """The memories by name. ACC_8BIT is ACC, filled from int8 values whose sign is extended."""
         given = self.file
         vector = given.LOG_BATCH + given.LOG_BLOCK
@@ -107,7 +107,7 @@ class Configuration:
             "ACC_8BIT": (inp, acc, given.LOG_ACC_BUFF_SIZE),
         }
         return {
-            name: Memory(name, number, 1 << dram, 1 << sram, size - sram)
+            name: OnChipMemory(name, number, 1 << dram, 1 << sram, size - sram)
             for number, name in enumerate(MEMORIES)
             for dram, sram, size in (rows[name],)
         }

@@ -27,6 +27,9 @@ CALLS = (
 DRIVER = tuple(sorted(INCLUDE.glob("*.c")))
 """The C files of the driver; they include ``vta_config.h``, which :func:`config_header` makes."""
 
+IN_IMAGE = tuple(sorted(INCLUDE.glob("image/*.c")))
+"""What they need beside them in an image: a fault stops the program."""
+
 
 def config_header(configuration: Configuration) -> str:
     """Return ``vta_config.h``: sizes, and of each field its lowest bit and its width, with a comma between."""

@@ -25,7 +25,7 @@ static vta_instruction queue[VTA_QUEUE_LENGTH];
 static uint32_t queued;
 
 static struct {
-    void *data;
+    const void *data;
     uint32_t address;
 } mapped[MAPPED];
 static uint32_t maps;
@@ -112,7 +112,7 @@ static void make_room(void) {
     }
 }
 
-int VTABufferMap(void *data, uint64_t bytes) {
+int VTABufferMap(const void *data, uint64_t bytes) {
     if (maps == 0u) {
         vta_tokens_begin();
     }
@@ -170,17 +170,24 @@ static vta_touched tile(const vta_instruction *instruction, uint32_t memory, uin
     return touched;
 }
 
-int VTALoadBuffer2D(void *source, uint32_t offset, uint32_t x_size, uint32_t y_size, uint32_t x_stride,
-                    uint32_t x_pad_before, uint32_t y_pad_before, uint32_t x_pad_after, uint32_t y_pad_after,
-                    uint32_t sram, uint32_t memory) {
+/* Makes a load or a store, whose fields are the same but for padding. */
+static vta_instruction transfer(uint32_t opcode, uint32_t memory, uint32_t sram, const void *dram, uint32_t offset,
+                                uint32_t x_size, uint32_t y_size, uint32_t x_stride) {
     make_room();
-    vta_instruction made = begin(VTA_OPCODE_LOAD);
+    vta_instruction made = begin(opcode);
     set(&made, VTA_LOAD_MEM, memory);
     set(&made, VTA_LOAD_SRAM, sram);
-    set_dram(&made, source, offset, bytes_of(memory));
+    set_dram(&made, dram, offset, bytes_of(memory));
     set(&made, VTA_LOAD_Y_SIZE, y_size);
     set(&made, VTA_LOAD_X_SIZE, x_size);
     set(&made, VTA_LOAD_X_STRIDE, x_stride);
+    return made;
+}
+
+int VTALoadBuffer2D(const void *source, uint32_t offset, uint32_t x_size, uint32_t y_size, uint32_t x_stride,
+                    uint32_t x_pad_before, uint32_t y_pad_before, uint32_t x_pad_after, uint32_t y_pad_after,
+                    uint32_t sram, uint32_t memory) {
+    vta_instruction made = transfer(VTA_OPCODE_LOAD, memory, sram, source, offset, x_size, y_size, x_stride);
     set(&made, VTA_LOAD_YPAD0, y_pad_before);
     set(&made, VTA_LOAD_YPAD1, y_pad_after);
     set(&made, VTA_LOAD_XPAD0, x_pad_before);
@@ -194,14 +201,8 @@ int VTALoadBuffer2D(void *source, uint32_t offset, uint32_t x_size, uint32_t y_s
 
 int VTAStoreBuffer2D(uint32_t sram, uint32_t memory, void *destination, uint32_t offset, uint32_t x_size,
                      uint32_t y_size, uint32_t x_stride) {
-    make_room();
-    vta_instruction made = begin(VTA_OPCODE_STORE);
-    set(&made, VTA_STORE_MEM, memory);
-    set(&made, VTA_STORE_SRAM, sram);
-    set_dram(&made, destination, offset, bytes_of(memory));
-    set(&made, VTA_STORE_Y_SIZE, y_size);
-    set(&made, VTA_STORE_X_SIZE, x_size);
-    set(&made, VTA_STORE_X_STRIDE, x_stride);
+    const vta_instruction made =
+        transfer(VTA_OPCODE_STORE, memory, sram, destination, offset, x_size, y_size, x_stride);
     const vta_touched touched = tile(&made, memory, sram, (uint64_t)y_size * x_size);
     enqueue(&made, &touched);
     return pending.rule == NULL ? 0 : -1;
@@ -357,6 +358,10 @@ int VTAPushALUOp(void) {
     return push(1);
 }
 
+__attribute__((weak)) void vta_failed(const vta_fault *fault) {
+    (void)fault;
+}
+
 int VTASynchronize(void) {
     run();
     memset(&building, 0, sizeof building);
@@ -364,7 +369,11 @@ int VTASynchronize(void) {
     maps = 0;
     reported = pending;
     pending.rule = NULL;
-    return reported.rule == NULL ? 0 : -1;
+    if (reported.rule == NULL) {
+        return 0;
+    }
+    vta_failed(&reported);
+    return -1;
 }
 
 const vta_fault *VTAFault(void) {

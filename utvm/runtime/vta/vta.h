@@ -9,11 +9,12 @@
 
 #include "vta_instruction.h"
 
-/* Says that an operator's loads and stores go to this memory; to be said once a run, before them. */
-int VTABufferMap(void *data, uint64_t bytes);
+/* Says that an operator's loads and stores go to this memory; to be said once a run, before them. Nothing is stored in
+ * what is const. */
+int VTABufferMap(const void *data, uint64_t bytes);
 
 /* Loads y_size rows of x_size elements, x_stride apart, into a dense tile on the chip, with zeros around it. */
-int VTALoadBuffer2D(void *source, uint32_t offset, uint32_t x_size, uint32_t y_size, uint32_t x_stride,
+int VTALoadBuffer2D(const void *source, uint32_t offset, uint32_t x_size, uint32_t y_size, uint32_t x_stride,
                     uint32_t x_pad_before, uint32_t y_pad_before, uint32_t x_pad_after, uint32_t y_pad_after,
                     uint32_t sram, uint32_t memory);
 
@@ -40,5 +41,8 @@ int VTASynchronize(void);
 
 /* Returns what went wrong before the last VTASynchronize; its rule is NULL if nothing did. */
 const vta_fault *VTAFault(void);
+
+/* Called by VTASynchronize after a fault. This one does nothing; an image brings one that stops the program. */
+void vta_failed(const vta_fault *fault);
 
 #endif

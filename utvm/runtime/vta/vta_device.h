@@ -11,7 +11,7 @@
  *
  * Returns the address that the accelerator knows the memory by, a multiple of every element's size, or 0 if it cannot
  * reach it. */
-uint32_t vta_device_map(void *data, size_t bytes);
+uint32_t vta_device_map(const void *data, size_t bytes);
 
 /* Forgets what was mapped. */
 void vta_device_unmap(void);

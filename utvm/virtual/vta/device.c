@@ -48,7 +48,7 @@ const vta_event *vta_sim_events(uint32_t *count) {
     return events;
 }
 
-uint32_t vta_device_map(void *data, size_t bytes) {
+uint32_t vta_device_map(const void *data, size_t bytes) {
     uint64_t address = ALIGNMENT;
     if (window_count == WINDOWS) {
         return 0;
@@ -62,7 +62,8 @@ uint32_t vta_device_map(void *data, size_t bytes) {
     }
     windows[window_count].address = address;
     windows[window_count].bytes = bytes;
-    windows[window_count].data = data;
+    /* Only a store writes there, to what was mapped for it. */
+    windows[window_count].data = (uint8_t *)(uintptr_t)data;
     window_count++;
     return (uint32_t)address;
 }
@@ -118,10 +119,12 @@ static void give_tokens(const vta_instruction *instruction, vta_stage stage) {
     if (vta_get(instruction, VTA_FINISH_PUSH_PREV) != 0u) {
         tokens *to = &queues[stage][stage - 1u];
         to->when[to->given++] = clocks[stage];
+        statistics.tokens++;
     }
     if (vta_get(instruction, VTA_FINISH_PUSH_NEXT) != 0u) {
         tokens *to = &queues[stage][stage + 1u];
         to->when[to->given++] = clocks[stage];
+        statistics.tokens++;
     }
 }
 

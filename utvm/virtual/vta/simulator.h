@@ -21,6 +21,7 @@ typedef struct {
     uint64_t dram_nbytes; /* bytes that crossed the bus, without instructions */
     uint64_t cycles;      /* from the first instruction to the last */
     uint64_t busy[VTA_STAGES];
+    uint64_t tokens; /* that stages handed on */
 } vta_statistics;
 
 /* What one instruction of the last run did when, in modelled cycles. */

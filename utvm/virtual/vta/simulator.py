@@ -9,10 +9,12 @@ from pathlib import Path
 
 from utvm import process
 from utvm.cache import Cache, content_key
-from utvm.errors import BoardError, ConfigError, ToolchainError
+from utvm.errors import BoardError, ToolchainError
 from utvm.runtime.vta.configuration import Configuration
+from utvm.runtime.vta.fault import explained
 from utvm.runtime.vta.header import DRIVER, INCLUDE, config_header, symbol
 from utvm.runtime.vta.instructions import INSTRUCTION_BYTES, InstructionSet
+from utvm.virtual.vta import MODEL
 
 STAGES = ("load", "compute", "store")
 COUNTERS = (
@@ -27,7 +29,7 @@ COUNTERS = (
 """The statistics of TVM's own simulator, under their names there."""
 
 _HERE = Path(__file__).resolve().parent
-_SOURCES = (*DRIVER, *sorted(_HERE.glob("*.c")))
+_SOURCES = (*DRIVER, *MODEL)
 _HEADERS = (*sorted(INCLUDE.glob("*.h")), *sorted(_HERE.glob("*.h")))
 # Symbols of one library never stand for those of another, although all are visible to whatever is loaded later.
 _FLAGS = ("-std=c99", "-O3", "-Wall", "-Wextra", "-Werror", "-pedantic", "-shared", "-fPIC", "-Wl,-Bsymbolic")
@@ -47,13 +49,16 @@ class _Fault(ctypes.Structure):
     )
 
 
-class _Statistics(ctypes.Structure):
+class VtaStatistics(ctypes.Structure):
+    """``vta_statistics`` of the model's C."""
+
     _fields_ = (
         *((name, ctypes.c_uint64) for name in COUNTERS),
         ("instructions", ctypes.c_uint64),
         ("dram_nbytes", ctypes.c_uint64),
         ("cycles", ctypes.c_uint64),
         ("busy", ctypes.c_uint64 * len(STAGES)),
+        ("tokens", ctypes.c_uint64),
     )
 
 
@@ -84,7 +89,7 @@ class Event:
     line: str
 
 
-class Simulator:
+class VtaSimulator:
     """A VTA in this process.
 
     There is one of each configuration (see :func:`simulator`), as there is one accelerator: it runs one program at
@@ -100,7 +105,7 @@ class Simulator:
         self.instructions = InstructionSet(configuration)
         # Compiled operators look for the driver's calls among what the process has.
         self._library = ctypes.CDLL(str(_compiled(configuration)), ctypes.RTLD_GLOBAL)
-        self._library.vta_sim_statistics.restype = ctypes.POINTER(_Statistics)
+        self._library.vta_sim_statistics.restype = ctypes.POINTER(VtaStatistics)
         self._library.vta_sim_events.restype = ctypes.POINTER(_Event)
         self._library.vta_device_map.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
         self._library.vta_device_map.restype = ctypes.c_uint32
@@ -142,16 +147,14 @@ class Simulator:
 
     def statistics(self) -> dict[str, int]:
         """Return what was counted since :meth:`clear`: the :data:`COUNTERS` of TVM's own simulator, instructions,
-        bytes to and from DRAM, and, under names that say so, modelled cycles in all and of each stage.
+        bytes to and from DRAM, tokens that were handed on, and, under names that say so, modelled cycles in all
+        and of each stage.
         """
-        counted = self._library.vta_sim_statistics().contents
-        plain = {name: int(getattr(counted, name)) for name in (*COUNTERS, "instructions", "dram_nbytes")}
-        busy = {f"modelled_{stage}_cycles": int(counted.busy[number]) for number, stage in enumerate(STAGES)}
-        return {**plain, "modelled_cycles": int(counted.cycles), **busy}
+        return in_words(self._library.vta_sim_statistics().contents)
 
     def clear(self) -> None:
         """Begin to count anew."""
-        ctypes.memset(self._library.vta_sim_statistics(), 0, ctypes.sizeof(_Statistics))
+        ctypes.memset(self._library.vta_sim_statistics(), 0, ctypes.sizeof(VtaStatistics))
 
     def events(self) -> list[Event]:
         """Return what each instruction of the last run did when, in the order in which they were queued."""
@@ -171,15 +174,19 @@ class Simulator:
         return Event(stage, event.ready, event.start, event.end, line)
 
     def _explained(self, fault: _Fault) -> BoardError:
-        rule = (fault.rule or b"").decode()
-        numbers = f" (found {fault.value}, limit {fault.limit})" if fault.value or fault.limit else ""
-        raw = bytes(fault.instruction)
-        where = f"VTA: instruction {fault.number}" if fault.number >= 0 else "VTA, while queueing"
-        try:
-            line = f" ({self.instructions.disassemble(raw)})" if any(raw) or fault.number >= 0 else ""
-        except ConfigError:
-            line = f" ({raw.hex()})"
-        return BoardError(f"{where}{line}: {rule}{numbers}")
+        rule, raw = (fault.rule or b"").decode(), bytes(fault.instruction)
+        return BoardError(explained(self.instructions, fault.number, raw, rule, fault.value, fault.limit))
+
+
+def in_words(counted: VtaStatistics) -> dict[str, int]:
+    """Return statistics by name."""
+    plain = (*COUNTERS, "instructions", "dram_nbytes", "tokens")
+    busy = {f"modelled_{stage}_cycles": int(counted.busy[number]) for number, stage in enumerate(STAGES)}
+    return {
+        **{name: int(getattr(counted, name)) for name in plain},
+        "modelled_cycles": int(counted.cycles),
+        **busy,
+    }
 
 
 DRAM = 65536
@@ -187,9 +194,9 @@ DRAM = 65536
 
 
 @functools.cache
-def simulator(configuration: Configuration) -> Simulator:
+def simulator(configuration: Configuration) -> VtaSimulator:
     """Return this process's VTA of a configuration; raises as :class:`Simulator`."""
-    return Simulator(configuration)
+    return VtaSimulator(configuration)
 
 
 def _compiled(configuration: Configuration) -> Path:

@@ -30,7 +30,7 @@ class _Buffer:
 
 
 @dataclass
-class Chip:
+class OnChip:
     """The memories on the chip, with the buffers of one function in them, one after the other.
 
     The ALU writes over its first operand, so its result lies where that lay, unless the operand is read again.

@@ -7,7 +7,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from utvm.compiler.targets.vta.chip import Chip
+from utvm.compiler.targets.vta.chip import OnChip
 from utvm.compiler.targets.vta.env import ACC, MEMORY_OF, Env
 from utvm.compiler.targets.vta.nest import (
     ANALYZER,
@@ -23,6 +23,9 @@ from utvm.compiler.targets.vta.nest import (
     repeated,
 )
 from utvm.errors import CompileError
+
+_MOST = (1 << 16) - 1
+"""Of elements in a row of a transfer, of its rows, and of elements from one to the next."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class _Copy:
     condition: Any = None
 
 
-def copy(env: Env, chip: Chip, nest: Nest, pointer: Any) -> Any:
+def copy(env: Env, chip: OnChip, nest: Nest, pointer: Any) -> Any:
     """Lower a copy.
 
     Args:
@@ -133,7 +136,9 @@ def _rectangle(dims: list[Dim]) -> tuple[Dim, Dim, list[Dim], int]:
     """Return the two dimensions that one transfer goes through, the others, and how far rows lie apart in DRAM."""
     one, left = Dim(1, (0, 0)), list(dims)
     x = left.pop() if left and left[-1].strides == (1, 1) else one
-    if left and left[-1].strides[1] == x.extent:
+    if x.extent > _MOST:
+        raise CompileError(f"VTA: a row of {x.extent} elements is copied, and a transfer has {_MOST} at most")
+    if left and left[-1].strides[1] == x.extent and max(left[-1].extent, left[-1].strides[0]) <= _MOST:
         y = left.pop()
         return x, y, left, y.strides[0]
     return x, one, left, x.extent

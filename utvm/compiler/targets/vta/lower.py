@@ -7,7 +7,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from utvm.compiler.targets.vta.chip import Chip
+from utvm.compiler.targets.vta.chip import OnChip
 from utvm.compiler.targets.vta.dma import copy
 from utvm.compiler.targets.vta.env import ACC, MEMORY_OF, Env
 from utvm.compiler.targets.vta.nest import Nest, TensorLoad, call, read_nest
@@ -18,11 +18,12 @@ BEGIN, SYNCHRONIZE = "vta.begin", "vta.synchronize"
 """What a lowered function calls first and last, with the name of its configuration. Whoever runs it has them."""
 
 
-def lower(module: Any, env: Env) -> Any:
+def lower(module: Any, env: Env, in_c: bool = False) -> Any:
     """Lower all functions of a module.
 
     Args:
         module: an ``IRModule`` of scheduled functions, whose buffers on the chip have a scope of VTA's.
+        in_c: they will be C that is linked with its driver; else TVM looks for the driver of the configuration.
 
     Raises:
         CompileError: a statement is nothing that VTA does, or a buffer does not fit.
@@ -39,7 +40,15 @@ def lower(module: Any, env: Env) -> Any:
         tirx.transform.StmtSimplify(),
     ):
         module = transform(module)
-    return tvm.IRModule({name: _Function(function, env).lowered() for name, function in module.functions.items()})
+    lowered = {name: _Function(function, env).lowered() for name, function in module.functions.items()}
+    framed = {name: function if in_c else _found_by_name(function, env) for name, function in lowered.items()}
+    return tvm.IRModule(framed)
+
+
+def _found_by_name(function: Any, env: Env) -> Any:
+    """Have a function ask for the VTA that it was made for, before and after."""
+    before, after = (tirx.Evaluate(tirx.call_packed(name, env.BITSTREAM)) for name in (BEGIN, SYNCHRONIZE))
+    return function.with_body(tirx.stmt_seq(before, function.body, after))
 
 
 class _Function:
@@ -48,7 +57,7 @@ class _Function:
     def __init__(self, function: Any, env: Env) -> None:
         self._function = function
         self._env = env
-        self._chip = Chip(env, function.body)
+        self._chip = OnChip(env, function.body)
         self._loaded: set[Any] = set()
         self._stored: set[Any] = set()
         # Parameters are seen flat, under another name.
@@ -59,14 +68,8 @@ class _Function:
         body = self._statement(self._function.body)
         if self._loaded & self._stored:
             raise CompileError("VTA: a buffer in DRAM is both stored and loaded, and nothing waits for the store")
-        bitstream = self._env.BITSTREAM
         return self._function.with_body(
-            tirx.stmt_seq(
-                tirx.Evaluate(tirx.call_packed(BEGIN, bitstream)),
-                *(self._mapped(parameter) for parameter in self._function.params),
-                body,
-                tirx.Evaluate(tirx.call_packed(SYNCHRONIZE, bitstream)),
-            )
+            tirx.stmt_seq(*(self._mapped(parameter) for parameter in self._function.params), body)
         )
 
     def _note_view(self, declared: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from tvm import tirx
 
-from utvm.compiler.targets.vta.chip import Chip
+from utvm.compiler.targets.vta.chip import OnChip
 from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
 from utvm.compiler.targets.vta.nest import (
     ANALYZER,
@@ -24,6 +24,7 @@ from utvm.errors import CompileError
 from utvm.runtime.vta.instructions import OPERATIONS
 
 _GEMM, _ALU = 0, 1
+_MOST_TURNS = (1 << 14) - 1
 _BITS_16 = range(-(1 << 15), 1 << 15)
 
 
@@ -36,6 +37,8 @@ def _operation(dims: list[Dim], bases: list[Any], mode: int, *, reset: int = 0, 
     """
     dims = sorted(merged(dims), key=lambda dim: -dim.extent)
     hardware, software = dims[:2], dims[2:]
+    if any(dim.extent > _MOST_TURNS for dim in hardware):
+        raise CompileError(f"VTA: a loop of {dims[0].extent} turns, and an operation's have {_MOST_TURNS} at most")
 
     def push(indices: list[Any]) -> Any:
         return call("VTAUopPush", mode, reset, *indices, *alu)
@@ -48,7 +51,7 @@ def _operation(dims: list[Dim], bases: list[Any], mode: int, *, reset: int = 0, 
     )
 
 
-def gemm(env: Env, chip: Chip, nest: Nest) -> Any:
+def gemm(env: Env, chip: OnChip, nest: Nest) -> Any:
     """Lower ``acc += inp * wgt``; raises CompileError where a block is not BATCH x BLOCK_OUT x BLOCK_IN."""
     store = nest.store
     inputs, weights = _factors(store)
@@ -98,7 +101,7 @@ def _factors(store: Any) -> tuple[Any, Any]:
     return by_scope[INP], by_scope[WGT]
 
 
-def alu(env: Env, chip: Chip, nest: Nest) -> Any:
+def alu(env: Env, chip: OnChip, nest: Nest) -> Any:
     """Lower an operation among accumulators; raises CompileError for one that the ALU does not have."""
     store, value = nest.store, nest.store.value
     if isinstance(value, tirx.IntImm):
@@ -127,7 +130,7 @@ def _copied(env: Env, nest: Nest, strides: tuple[list[int], list[int]], places: 
     )
 
 
-def _done(env: Env, chip: Chip, nest: Nest, to: Any, out: list[int]) -> Any:
+def _done(env: Env, chip: OnChip, nest: Nest, to: Any, out: list[int]) -> Any:
     """Do an operation whose first operand is where its result will be."""
     operation, _, right = _read(nest.store)
     if isinstance(right, tirx.IntImm):
@@ -140,7 +143,7 @@ def _done(env: Env, chip: Chip, nest: Nest, to: Any, out: list[int]) -> Any:
     return _operation(dims, [to, source, 0], _ALU, alu=(operation, 0, 0))
 
 
-def _constant(env: Env, chip: Chip, nest: Nest, value: int) -> Any:
+def _constant(env: Env, chip: OnChip, nest: Nest, value: int) -> Any:
     """Fill accumulators: with zeros, by a GEMM that resets, and then what is added to those."""
     out, base = affine(nest.store.indices[0], nest.variables)
     dims = in_elements(dims_of(nest, out, out), env.lanes(ACC))

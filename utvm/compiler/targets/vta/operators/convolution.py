@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two-dimensional convolution."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ from tvm import te, tirx
 from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
 from utvm.compiler.targets.vta.operators.requantise import Requantise, Sums
 from utvm.compiler.targets.vta.operators.tiles import (
+    Chosen,
     Needs,
     Tile,
     Turns,
@@ -24,7 +26,7 @@ from utvm.errors import CompileError
 
 
 @dataclass(frozen=True)
-class Convolution:
+class Conv2d:
     """``out = requantised(conv2d(x, w) + bias)``, in NCHW before it is packed.
 
     Parameters of the function that is made: x, w, bias (where there is one), out, packed as ``layout`` packs them.
@@ -90,7 +92,7 @@ class Convolution:
         out, more = self.requantise.declared(total)
         arguments = [x, w, bias, out] if self.bias else [x, w, out]
         schedule = named(te.create_prim_func(arguments), "conv2d")
-        tile = self.tile or self._best(env, outer, inner)
+        tile = self.tile or self._best(env, outer, inner).tile
         loop = tiled_output(schedule, (1, *tile[:2]))
         self.requantise.arrange(schedule, 3)
         put_on_chip(schedule, [*stages, *more], loop)
@@ -105,6 +107,13 @@ class Convolution:
             cached(schedule, "sum_update", 1, INP, loads)
         return schedule
 
+    def estimate(self, env: Env) -> tuple[int, int]:
+        """Return about how many cycles it takes, and how many bytes it moves; raises as :meth:`schedule`."""
+        outer, inner = (-(-channels // env.BLOCK_IN) for channels in (self.outputs, self.shape[1]))
+        chosen, sums = self._best(env, outer, inner), outer * math.prod(self.out_size)
+        stored = sums * self.requantise.results * env.lanes(ACC)
+        return chosen.cycles + sums * self.requantise.cycles, chosen.loaded + stored
+
     def _padded(self, x: Any) -> Any:
         if not any(self.padding):
             return x
@@ -118,7 +127,7 @@ class Convolution:
         shape = (images, inner, height + above + below, width + left + right, batch, block)
         return te.compute(shape, value, name="padded")
 
-    def _best(self, env: Env, outer: int, inner: int) -> Tile:
+    def _best(self, env: Env, outer: int, inner: int) -> Chosen:
         height, width = self.out_size
         area = self.kernel[0] * self.kernel[1]
         row = self.shape[3] + self.padding[2] + self.padding[3]

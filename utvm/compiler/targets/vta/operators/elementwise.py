@@ -43,7 +43,7 @@ class Elementwise:
             lambda tile: Turns(count // tile[0], 2 * tile[0] * env.lanes(ACC), tile[0]),
             False,
             lambda _: 1,
-        )
+        ).tile
         loop = tiled_output(schedule, tile)
         put_on_chip(schedule, [*stages, "sum", *more], loop)
         if not stages:

@@ -9,6 +9,7 @@ from tvm import te
 from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
 from utvm.compiler.targets.vta.operators.requantise import Requantise, Sums
 from utvm.compiler.targets.vta.operators.tiles import (
+    Chosen,
     Needs,
     Tile,
     Turns,
@@ -61,7 +62,7 @@ class Matmul:
         out, more = self.requantise.declared(total)
         arguments = [x, w, bias, out] if self.bias else [x, w, out]
         schedule = named(te.create_prim_func(arguments), "matmul")
-        tile = self.tile or self._best(env, rows, outer, inner)
+        tile = self.tile or self._best(env, rows, outer, inner).tile
         loop = tiled_output(schedule, tile[:2])
         self.requantise.arrange(schedule, 2)
         put_on_chip(schedule, [*stages, *more], loop)
@@ -72,7 +73,7 @@ class Matmul:
         cached(schedule, "sum_update", 1, INP, loads)
         return schedule
 
-    def _best(self, env: Env, rows: int, outer: int, inner: int) -> Tile:
+    def _best(self, env: Env, rows: int, outer: int, inner: int) -> Chosen:
         def needs(tile: Tile) -> Needs:
             sums = self.requantise.accumulators * tile[0] * tile[1]
             accumulators = sums + (tile[1] if self.bias else 0)

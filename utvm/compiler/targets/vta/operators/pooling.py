@@ -9,6 +9,7 @@ from tvm import te, tirx
 from utvm.compiler.targets.vta.env import ACC, Env
 from utvm.compiler.targets.vta.operators.requantise import Requantise
 from utvm.compiler.targets.vta.operators.tiles import (
+    Chosen,
     Needs,
     Tile,
     Turns,
@@ -55,7 +56,7 @@ class MaxPool:
         )
         out, more = Requantise().declared(total)
         schedule = named(te.create_prim_func([x, out]), "max_pool")
-        loop = tiled_output(schedule, (1, *self._best(env, channels)))
+        loop = tiled_output(schedule, (1, *self._best(env, channels).tile))
         put_on_chip(schedule, ["wide", "sum", *more], loop)
         block_of = schedule.get_sblock("sum")
         loops = schedule.get_loops(block_of)[3:]
@@ -63,7 +64,7 @@ class MaxPool:
         schedule.decompose_reduction(block_of, loops[-2])
         return schedule
 
-    def _best(self, env: Env, channels: int) -> Tile:
+    def _best(self, env: Env, channels: int) -> Chosen:
         height, width = self.out_size
 
         def rows(tile: Tile) -> int:

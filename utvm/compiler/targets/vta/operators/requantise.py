@@ -8,6 +8,8 @@ from tvm import te, tirx
 
 from utvm.errors import CompileError
 
+_LARGEST_HALF = 15  # The shift whose half is the largest of 16 bits.
+
 
 @dataclass(frozen=True)
 class Requantise:
@@ -15,8 +17,7 @@ class Requantise:
 
     Attributes:
         shift: 0 to 31 bits to the right.
-        rounding: whether half of what is divided by is added before, which takes shifts of 15 at most: the ALU's
-            numbers have 16 bits.
+        rounding: whether half of what is divided by is added before.
         low, high: the range of the results.
     """
 
@@ -26,18 +27,18 @@ class Requantise:
     high: int = 127
 
     def __post_init__(self) -> None:
-        if not 0 <= self.shift <= 31 or (self.rounding and self.shift > 15):
-            raise CompileError(
-                f"VTA: a shift of {self.shift}{' with rounding' if self.rounding else ''} is not possible",
-                "0 to 31, and 15 at most with rounding",
-            )
+        if not 0 <= self.shift <= 31:
+            raise CompileError(f"VTA: a shift of {self.shift} is not possible", "0 to 31")
         if not -128 <= self.low <= self.high <= 127:
             raise CompileError(f"VTA: results are int8, not {self.low} to {self.high}")
 
+    accumulators = results = 1
+    """How many accumulators a sum takes at once, and how many numbers it leaves as."""
+
     @property
-    def accumulators(self) -> int:
-        """How many accumulators a sum takes at once."""
-        return 1
+    def cycles(self) -> int:
+        """About how many cycles a row of sums takes beside its products: a reset, and two an operation."""
+        return 1 + 2 * (2 + bool(self.shift) + bool(self.shift and self.rounding))
 
     def declared(self, total: Any) -> tuple[Any, list[str]]:
         """Declare what is done with a tensor of int32.
@@ -46,10 +47,15 @@ class Requantise:
             The int8 tensor in DRAM, and the names of the stages before it, which are on the chip.
         """
         steps: list[tuple[str, Any]] = []
+        # The ALU's numbers have 16 bits. Half of more is one, where all bits below are gone.
+        before = self.shift - 1 if self.rounding and self.shift > _LARGEST_HALF else 0
+        left = self.shift - before
+        if before:
+            steps.append(("bits", _shift(before)))
         if self.rounding and self.shift:
-            steps.append(("half", lambda value: value + _number(1 << self.shift - 1)))
+            steps.append(("half", lambda value: value + _number(1 << left - 1)))
         if self.shift:
-            steps.append(("shift", lambda value: value >> _number(self.shift)))
+            steps.append(("shift", _shift(left)))
         steps.append(("low", lambda value: tirx.max(value, _number(self.low))))
         steps.append(("high", lambda value: tirx.min(value, _number(self.high))))
         for name, step in steps:
@@ -68,10 +74,11 @@ class Sums:
     These are the third dimension from the end, the lowest byte first; ``layout.joined`` makes int32 of them.
     """
 
-    @property
-    def accumulators(self) -> int:
-        """How many accumulators a sum takes at once: it is there shifted, too."""
-        return 4
+    accumulators = results = 4
+    """How many accumulators a sum takes at once: it is there shifted, too; and how many numbers it leaves as."""
+
+    cycles = 16
+    """About how many a row of sums takes beside its products: resets of all four, three copies, three shifts."""
 
     def declared(self, total: Any) -> tuple[Any, list[str]]:
         """Declare the output; returns as :meth:`Requantise.declared`."""

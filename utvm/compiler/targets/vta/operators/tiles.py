@@ -2,9 +2,10 @@
 """How an operator is cut up so that its parts fit on the chip, and how its schedule says so."""
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tvm import s_tir
 
@@ -43,6 +44,14 @@ class Turns:
         return self.count * (load + compute)
 
 
+class Chosen(NamedTuple):
+    """A tile, with about how many cycles all turns of it take, and how many bytes they load."""
+
+    tile: Tile
+    cycles: int
+    loaded: int
+
+
 def divisors(number: int) -> list[int]:
     """Return what divides a number, the largest first."""
     return [each for each in range(number, 0, -1) if number % each == 0]
@@ -55,7 +64,7 @@ def best_tile(
     turns: Callable[[Tile], Turns],
     overlapped: bool,
     uops: Callable[[Tile], int],
-) -> Tile:
+) -> Chosen:
     """Return the tile that takes the least time, by an estimate; of several, the largest.
 
     Args:
@@ -68,7 +77,7 @@ def best_tile(
     """
     room = env.configuration.memories["UOP"].depth
     found = [
-        (turns(tile).estimate(overlapped), -_product(tile), tile)
+        (turns(tile).estimate(overlapped), -math.prod(tile), tile)
         for tile in itertools.product(*map(divisors, extents))
         if all(count <= env.depth(scope) for scope, count in needs(tile).items()) and 2 * uops(tile) <= room
     ]
@@ -79,14 +88,8 @@ def best_tile(
             f"VTA {env.BITSTREAM}: the operator fits in no tiles; the smallest need {said} elements",
             "take a VTA with larger buffers",
         )
-    return min(found)[2]
-
-
-def _product(numbers: Iterable[int]) -> int:
-    product = 1
-    for number in numbers:
-        product *= number
-    return product
+    cycles, _, tile = min(found)
+    return Chosen(tile, cycles, turns(tile).count * turns(tile).loaded)
 
 
 def tiled_output(schedule: Any, tile: Tile) -> Any:

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A second accelerator, as a package of somebody else's would bring it: this folder, and its entry point.
+
+It multiplies matrices of int8 and keeps int32 sums, which the CPU rounds. Its model adds wrong where it is told
+to, so that a test sees who has computed.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from utvm.boards.accelerators import Accelerator, AcceleratorPart, Fitted, Sources
+from utvm.compiler.accelerator import Offer, Part, Refused
+
+_FOLDER = Path(__file__).parent
+
+
+class _Multiplier(AcceleratorPart):
+    """``wrong_by`` is what its model adds to each sum."""
+
+    wrong_by: int = 0
+
+
+def _offer(record: Any) -> Offer:
+    _, rows, columns, _ = record.weights.shape
+    if (rows, columns, record.strides, record.padding) != (1, 1, (1, 1), (0, 0, 0, 0)) or record.depthwise:
+        raise Refused("it multiplies matrices, and no windows")
+    return Offer(record.macs // 64, 0, 0, lambda: _parts(record))
+
+
+def _parts(record: Any) -> Sequence[Part]:
+    # TVM takes seconds to import.
+    import numpy as np
+    from tvm import te, tirx
+
+    from utvm.compiler.accelerator import INCLUDE
+    from utvm.compiler.integer.kernel import described
+    from utvm.compiler.integer.operators.convolution import channels_of, narrowed
+    from utvm.compiler.integer.records import Operator
+
+    outputs, _, _, inputs = record.weights.shape
+    rows = record.input_shape[0] * record.input_shape[1]
+    x = te.placeholder((rows, inputs), "int8", "x")
+    weights = te.placeholder((outputs, inputs), "int8", "weights")
+    sums = te.compute((rows, outputs), lambda r, o: tirx.const(0, "int32"), "sums")
+    function = te.create_prim_func([x, weights, sums])
+    pointers = [tirx.reinterpret("handle", each.data) for each in function.params]
+    call = tirx.call_extern("int32", "multiplier_run", *pointers, rows, inputs, outputs)
+    function = described(function.with_body(tirx.Evaluate(call)), "product_on_multiplier", (None,), record.macs)
+    product = Operator(
+        function.with_attr(INCLUDE, "multiplier.h"),
+        (record.weights.reshape(outputs, inputs),),
+        (None,),
+        record.macs,
+    )
+
+    given = te.placeholder((rows, outputs), "int32", "sums")
+    other = te.placeholder((rows, outputs), "int8", "other")
+    bias, multipliers, shifts = (
+        te.placeholder((outputs,), "int32", name) for name in ("bias", "multipliers", "shifts")
+    )
+    result = te.compute(
+        (rows, outputs),
+        lambda r, o: narrowed(record, given[r, o] + bias[o], multipliers[o], shifts[o], lambda: other[r, o]),
+        "output",
+    )
+    operands = [given] if record.residual is None else [given, other]
+    function = te.create_prim_func([*operands, bias, multipliers, shifts, result])
+    overlap = (None,) * len(operands)
+    added = record.weights.astype(np.int64).sum(axis=(1, 2, 3)) * record.input_zero
+    left = (record.bias - added).astype(np.int32)
+    rounding = Operator(
+        described(function, "rounding_of_multiplier", overlap), (left, *channels_of(record)), overlap
+    )
+    return [Part(product, (0,)), Part(rounding, (len(operands), *range(1, len(operands))))]
+
+
+def _fit(block: _Multiplier, _: Path) -> Fitted:
+    driver = Sources((), (_FOLDER,))
+    wrong = {"multiplier_config.h": f"#define MULTIPLIER_WRONG_BY ({block.wrong_by})\n"}
+    return Fitted("multiplier", _offer, driver, Sources((_FOLDER / "multiplier.c",), (), wrong))
+
+
+ACCELERATOR = Accelerator("multiplier", _Multiplier, _fit)

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks on CPU and VTA: what TensorFlow Lite Micro computes, bit for bit, on three VTAs; and who does what."""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from three_vtas import CONFIGURATIONS
+
+import utvm
+from hil_tests.int8_cases import Int8Case, Quantised, convolution
+from hil_tests.vta_cases import VTA_CASES
+from models.digits import quantize
+from models.tflite_reference import tflite_micro
+from tests.cli.running import inv
+from utvm import boards, firmware
+from utvm.bench import Asked, choose
+from utvm.boards.accelerators import fitted
+from utvm.compiler import Library, from_tflite, load
+from utvm.errors import ConfigError
+from utvm.firmware import compile_for
+from utvm.session.opening import open_session
+
+_RESNET8 = Path(os.environ.get("UTVM_MODEL_CACHE", "")) / "pretrainedResnet_quant.tflite"
+
+
+def board_with(folder: Path, name: str, accelerator: dict[str, Any]) -> boards.Board:
+    """Return a process with an accelerator of one's own."""
+    target = folder / name
+    target.mkdir(parents=True)
+    content = yaml.safe_load((boards.load("host").directory / "board.yaml").read_text())
+    (target / "board.yaml").write_text(yaml.safe_dump(content | {"name": name, "accelerator": accelerator}))
+    for file in CONFIGURATIONS.values():
+        shutil.copy(file, target)
+    return boards.load(str(target))
+
+
+def check(cases: Sequence[Int8Case], configuration: str, tmp_path: Path) -> None:
+    """Run layers on a VTA, and compare them with the reference kernels; what VTA refuses is the CPU's."""
+    board = board_with(tmp_path, "other", {"vta": {"clock_hz": 1, "config": f"{configuration}.json"}})
+    compiled = {
+        case.name: compile_for(board, from_tflite(case.content(), f"vta_{case.name}"), accelerator="all")
+        for case in cases
+    }
+    assert sum(bool(library.accelerator) for library in compiled.values()) > len(cases) // 2
+    image = firmware.build(board, list(compiled.values()), "rpc")
+    with open_session(choose(board, Asked()), image, tmp_path / "logs", print) as session:
+        for case in cases:
+            inputs = case.runs()
+            for sample, (expected,) in zip(inputs, tflite_micro(case.content(), inputs), strict=True):
+                made = session.run(compiled[case.name].name, sample).outputs[0]
+                np.testing.assert_array_equal(made, expected, case.name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("configuration", sorted(CONFIGURATIONS))
+def test_layers_equal_the_reference_kernels(configuration: str, tmp_path: Path) -> None:
+    check(VTA_CASES, configuration, tmp_path)
+
+
+def _generated(seed: int) -> Int8Case:
+    """Return a convolution of sizes that nobody has chosen."""
+    random = np.random.default_rng(seed)
+    height, width, inputs, outputs = (int(random.integers(1, most)) for most in (24, 24, 70, 70))
+    kernel = (int(random.integers(1, min(height, 7) + 1)), int(random.integers(1, min(width, 7) + 1)))
+    stride, same = int(random.integers(1, 4)), bool(random.integers(2))
+    sides = (height, width) if same else (height - kernel[0] + 1, width - kernel[1] + 1)
+    made = tuple(-(-side // stride) for side in sides)
+    zeros = [int(zero) for zero in random.integers(-128, 128, 2)]
+    return convolution(
+        f"generated {seed}",
+        Quantised((1, height, width, inputs), 0.05, zeros[0]),
+        Quantised((1, *made, outputs), float(random.uniform(0.1, 3)), zeros[1]),
+        kernel,
+        stride_h=stride,
+        stride_w=stride,
+        padding="SAME" if same else "VALID",
+    )
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("configuration", sorted(CONFIGURATIONS))
+@pytest.mark.parametrize("seed", range(3))
+def test_generated_layers_equal_the_reference_kernels(seed: int, configuration: str, tmp_path: Path) -> None:
+    check([_generated(1000 * seed + number) for number in range(12)], configuration, tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not _RESNET8.is_file(), reason="UTVM_MODEL_CACHE names no folder with the MLPerf Tiny models")
+@pytest.mark.parametrize("configuration", sorted(CONFIGURATIONS))
+@pytest.mark.parametrize("executor", ["aot", "graph"])
+def test_resnet8_equals_the_reference_kernels(executor: Any, configuration: str, tmp_path: Path) -> None:
+    board = board_with(tmp_path, "other", {"vta": {"clock_hz": 1, "config": f"{configuration}.json"}})
+    library = compile_for(board, load(_RESNET8), executor=executor, accelerator="all")
+    kinds = [call.kind for call in library.calls]
+    assert kinds.count("conv2d_int8_on_vta") == len(library.decisions) == 10 and "conv2d_int8" not in kinds
+    shape = library.inputs[0].shape
+    images = [[each] for each in np.random.default_rng(0).integers(-128, 128, (20, *shape), "int8")]
+    with utvm.open(str(board.directory)) as opened:
+        network = opened.load(library)
+        for image, (expected,) in zip(images, tflite_micro(_RESNET8.read_bytes(), images), strict=True):
+            np.testing.assert_array_equal(network.run(*image).outputs[0], expected)
+
+
+def _division(board: boards.Board, wish: Any) -> Library:
+    wide = convolution("wide", Quantised((1, 8, 8, 64)), Quantised((1, 8, 8, 64), 0.9), (3, 3), padding="SAME")
+    return compile_for(board, from_tflite(wide.content(), "wide"), accelerator=wish)
+
+
+def test_what_pays_off_goes_to_the_accelerator(tmp_path: Path) -> None:
+    fast = board_with(tmp_path, "fast", {"vta": {"clock_hz": 1_000_000_000}})
+    slow = board_with(tmp_path, "slow", {"vta": {"clock_hz": 100_000}})
+    (there,) = _division(fast, "auto").decisions
+    assert there.where == "vta 1x16_i8w8a32_15_15_18_17"
+    assert 0 < there.accelerator_cycles < there.cpu_cycles and there.reason == "it is estimated to be faster there"
+    (moved,) = [each for each in fitted(fast).modelled(_division(fast, "auto")) if each["instructions"]]
+    assert 0.5 * moved["dram_nbytes"] < there.moved_bytes <= moved["dram_nbytes"]
+    assert there.accelerator_cycles > 0.7 * moved["modelled_cycles"]
+    library = _division(slow, "auto")
+    (here,) = library.decisions
+    assert (here.where, library.accelerator) == ("CPU", "")
+    assert here.accelerator_cycles > here.cpu_cycles and here.reason == "it is estimated to be faster on the CPU"
+    assert _division(slow, "all").accelerator == there.where
+    assert not _division(fast, "off").decisions
+
+
+def test_a_model_in_place_of_an_accelerator_does_what_is_asked_for_only() -> None:
+    host = boards.load("host")
+    assert _division(host, "auto") == _division(host, "off")
+    assert _division(host, "all").accelerator
+
+
+def test_what_vta_does_not_do_stays_on_the_cpu_and_says_why() -> None:
+    options: dict[str, dict[str, Any]] = {
+        "depthwise": {"depthwise": True},
+        "dilated": {"dilation_h_factor": 2, "dilation_w_factor": 2},
+        "differ": {"stride_h": 2},
+    }
+    for name, more in options.items():
+        rows = 5 if name == "differ" else 9
+        source, made = Quantised((1, 9, 8, 4)), Quantised((1, rows, 8, 4), 0.3)
+        case = convolution(f"kept {name}", source, made, (3, 3), padding="SAME", **more)
+        library = compile_for(boards.load("host"), from_tflite(case.content(), "kept"), accelerator="all")
+        (decision,) = library.decisions
+        assert (decision.where, library.accelerator) == ("CPU", "") and name in decision.reason
+
+
+def test_a_library_for_another_vta_is_refused_before_anything_is_linked(tmp_path: Path) -> None:
+    small = board_with(tmp_path, "small", {"vta": {"clock_hz": 1, "config": "small.json"}})
+    library = _division(boards.load("host"), "all")
+    with pytest.raises(ConfigError, match=r"compiled for the accelerator vta 1x16_\w+, and small has vta 1x8_"):
+        firmware.build(small, [library], "rpc")
+    with pytest.raises(ConfigError, match="and mps2-an385 has none"):
+        firmware.build(boards.load("mps2-an385"), [library])
+
+
+def test_wrong_words_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="mps2-an385 has no accelerator"):
+        _division(boards.load("mps2-an385"), "all")
+    with pytest.raises(ConfigError, match=r"board\.yaml: accelerator\.npu: there is no such accelerator"):
+        _division(board_with(tmp_path / "a", "strange", {"npu": {}}), "auto")
+    with pytest.raises(ConfigError, match=r"accelerator\.vta: clock_hz"):
+        _division(board_with(tmp_path / "b", "strange", {"vta": {"clock_hz": 0}}), "auto")
+
+
+@pytest.mark.slow
+def test_the_report_says_what_runs_where_and_why(tmp_path: Path) -> None:
+    words = ("model.report", "--model", quantize.MODEL, "--board", "host", "--output", tmp_path)
+    done = inv(*words, "--accelerator", "all")
+    assert done.returncode == 0, done.stderr
+    assert "all that can be is asked for" in done.stdout and "bytes moved" in done.stdout
+    (report,) = tmp_path.glob("*/compile.json")
+    decisions = json.loads(report.read_text())["decisions"]
+    assert decisions and all(each["where"].startswith("vta ") and each["moved_bytes"] > 0 for each in decisions)
+    assert "CPU or accelerator" in report.with_suffix(".html").read_text()
+    profile = ("model.profile", "--model", quantize.MODEL, "--board", "host", "--output", tmp_path)
+    done = inv(*profile, "--accelerator", "all")
+    assert done.returncode == 0 and "on the accelerator, by its model:" in done.stdout, done.stderr
+    (counted,) = tmp_path.glob("*/accelerator.json")
+    (first, *_) = [step for step in json.loads(counted.read_text()) if step["instructions"]]
+    assert first["dram_nbytes"] > 0 and first["tokens"] > 0
+    assert first["modelled_compute_cycles"] <= first["modelled_cycles"]
+    refused = inv(*words, "--accelerator", "most")
+    assert refused.returncode == 2 and "--accelerator cannot be 'most'" in refused.stderr

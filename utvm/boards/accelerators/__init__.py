@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accelerators that a board may have: a file each, found and not listed.
+
+What a board's file says below ``accelerator.NAME`` is read by the accelerator's own record. One of your own is a
+package that names its :class:`Accelerator` under ``[project.entry-points."utvm.accelerators"]``.
+"""
+
+import functools
+import importlib
+import importlib.metadata
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from utvm.boards.board import Board
+from utvm.cache import tree_digest
+from utvm.compiler.accelerator import Assistant, Offer, Wish
+from utvm.compiler.library import Library
+from utvm.config import Record, checked
+from utvm.errors import ConfigError
+
+GROUP = "utvm.accelerators"
+"""The group of entry points under which an installed package brings further ones."""
+
+
+class AcceleratorPart(Record):
+    """What a board's file says of any accelerator.
+
+    ``clock_hz`` is what its cycles are counted in. ``auto`` is whether it is given what it is estimated to make
+    faster, or only what is asked for; the latter where it is a model.
+    """
+
+    clock_hz: int = Field(gt=0)
+    auto: bool = True
+
+
+@dataclass(frozen=True)
+class Sources:
+    """C that is linked into an image.
+
+    Attributes:
+        files: of a driver or a model; ``include`` are folders of headers, ``generated`` texts by file name.
+    """
+
+    files: tuple[Path, ...] = ()
+    include: tuple[Path, ...] = ()
+    generated: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """An accelerator as a board has it.
+
+    Attributes:
+        identity: kind and configuration: what was compiled for another one runs not here.
+        offer: what it would do of an int8 operator; raises :class:`utvm.compiler.accelerator.Refused`.
+        driver: what its lowered functions call.
+        model: what stands in its place where the board is a process.
+        told: makes words for a reader of what an assertion of the driver says.
+        modelled: says of each step of a library what the accelerator's model counts there; None where nobody does.
+    """
+
+    identity: str
+    offer: Callable[[Any], Offer]
+    driver: Sources
+    model: Sources
+    told: Callable[[str], str] = str
+    modelled: Callable[[Library], Sequence[Mapping[str, int]]] | None = None
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A kind of accelerator. A file's ``ACCELERATOR``, or what an entry point names, is this.
+
+    Attributes:
+        name: what boards' files call it.
+        block: reads what they say of it, a kind of :class:`AcceleratorPart`.
+        fit: makes of that, and of the board's folder, the accelerator of the board.
+    """
+
+    name: str
+    block: type[AcceleratorPart]
+    fit: Callable[[Any, Path], Fitted]
+
+
+@functools.cache
+def table() -> Mapping[str, Accelerator]:
+    """Return all kinds by name.
+
+    Raises:
+        ConfigError: what an installed package brings is none, or has the name of another one.
+    """
+    modules = [importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__)]
+    found: dict[str, Accelerator] = {module.ACCELERATOR.name: module.ACCELERATOR for module in modules}
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        accelerator = entry.load()
+        if not isinstance(accelerator, Accelerator) or accelerator.name in found:
+            raise ConfigError(
+                f"the entry point {entry.name} ({entry.value}) of {GROUP} is no accelerator of its own",
+                "it names a utvm.boards.accelerators.Accelerator with a name that no other has",
+            )
+        found[accelerator.name] = accelerator
+    return found
+
+
+def fitted(board: Board) -> Fitted:
+    """Return the accelerator of a board that has one.
+
+    Raises:
+        ConfigError: it has none, or what its file says of it is wrong.
+    """
+    accelerator, block = _said(board)
+    return accelerator.fit(block, board.directory)
+
+
+def assistant(board: Board, wish: Wish) -> Assistant | None:
+    """Return what the compiler is told of a board's accelerator; None where it has none, or it is to do nothing.
+
+    Raises:
+        ConfigError: as :func:`fitted`; or it is to do all that it can, and there is none.
+    """
+    if wish == "off" or (wish == "auto" and not board.accelerator):
+        return None
+    accelerator, block = _said(board)
+    if wish == "auto" and not block.auto:
+        return None
+    made = accelerator.fit(block, board.directory)
+    return Assistant(
+        made.identity,
+        tree_digest(Path(inspect.getfile(accelerator.fit)).parent),
+        made.offer,
+        board.clock_hz / block.clock_hz,
+        wish == "all",
+    )
+
+
+def _said(board: Board) -> tuple[Accelerator, AcceleratorPart]:
+    where = f"{board.directory / 'board.yaml'}: accelerator"
+    if not board.accelerator:
+        raise ConfigError(f"{board.spoken} has no accelerator", "leave --accelerator out")
+    ((name, said),) = board.accelerator.items()
+    known = table()
+    if name not in known:
+        raise ConfigError(
+            f"{where}.{name}: there is no such accelerator",
+            f"there are: {', '.join(known)}; is the package that brings it installed?",
+        )
+    return known[name], checked(known[name].block, said, f"{where}.{name}")

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VTA beside a CPU."""
+
+from pathlib import Path
+from typing import Any
+
+from utvm.boards.accelerators import Accelerator, AcceleratorPart, Fitted, Sources
+from utvm.compiler.accelerator import Offer
+from utvm.compiler.library import Library
+from utvm.runtime.vta.configuration import load_configuration
+from utvm.runtime.vta.fault import read
+from utvm.runtime.vta.header import DRIVER, IN_IMAGE, INCLUDE, config_header
+from utvm.runtime.vta.instructions import InstructionSet
+from utvm.virtual.vta import MODEL
+from utvm.virtual.vta.simulator import STAGES
+from utvm.virtual.vta.steps import modelled_steps
+
+_SHOWN = (
+    "instructions",
+    "dram_nbytes",
+    "tokens",
+    *(f"modelled_{stage}_cycles" for stage in STAGES),
+    "modelled_cycles",
+)
+
+
+class _Vta(AcceleratorPart):
+    """``config`` is a ``vta_config.json`` in the board's folder; by default the project's."""
+
+    config: str = ""
+
+
+def _fit(block: _Vta, folder: Path) -> Fitted:
+    configuration = load_configuration(str(folder / block.config) if block.config else None)
+
+    def offer(record: Any) -> Offer:
+        # TVM takes seconds to import, and a library that is in the cache needs none.
+        from utvm.compiler.targets.vta.network import offers
+
+        return offers(configuration)(record)
+
+    def told(words: str) -> str:
+        return read(InstructionSet(configuration), words)
+
+    def modelled(library: Library) -> list[dict[str, int]]:
+        sizes = ([each.size_bytes for each in part] for part in (library.inputs, library.outputs, library.arenas))
+        first, second, third = sizes
+        steps = modelled_steps(
+            configuration, library.sources, f"{library.name}_run", len(library.calls), (first, second, third)
+        )
+        return [{name: step[name] for name in _SHOWN} for step in steps]
+
+    driver = Sources((*DRIVER, *IN_IMAGE), (INCLUDE,), {"vta_config.h": config_header(configuration)})
+    model = Sources(MODEL, (MODEL[0].parent,))
+    return Fitted(f"vta {configuration.bitstream}", offer, driver, model, told, modelled)
+
+
+ACCELERATOR = Accelerator("vta", _Vta, _fit)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an accelerator is to the compiler: what it offers to do of a network, and what that would cost.
+
+Which accelerators there are, and which board has one, is known above (``utvm.boards.accelerators``).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Wish = Literal["auto", "off", "all"]
+"""What is given to an accelerator: what it is estimated to make faster, nothing, or all that it can do."""
+
+INCLUDE = "utvm.include"
+"""Attribute of a lowered function: the header file of the driver that it calls. The driver stops the program where
+the accelerator fails. Such a function goes to the C printer as it is."""
+
+
+class Refused(Exception):
+    """An accelerator cannot do an operator.
+
+    Args:
+        reason: what the report says.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Part:
+    """One function of several that do an operator together, on the CPU or on the accelerator.
+
+    Attributes:
+        operator: an :class:`utvm.compiler.integer.records.Operator`, of one output.
+        reads: which tensors it takes before its constants: 0 and on are the operator's own inputs, behind those
+            the results of earlier parts.
+    """
+
+    operator: Any
+    reads: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What an accelerator would do of an operator.
+
+    Attributes:
+        cycles: of the accelerator, estimated.
+        moved_bytes: that cross its bus.
+        arranged_bytes: that the CPU writes or reads once more, to have them as the accelerator wants them.
+        parts: makes the functions, in their order; the last one's output is the operator's.
+    """
+
+    cycles: int
+    moved_bytes: int
+    arranged_bytes: int
+    parts: Callable[[], Sequence[Part]]
+
+
+@dataclass(frozen=True)
+class Assistant:
+    """A board's accelerator, as a model is compiled for it.
+
+    Attributes:
+        identity: its kind and configuration: a library that uses it runs nowhere else.
+        revision: changes with whatever its code is made by.
+        offer: given a record of an int8 operator, says what the accelerator would do; raises :class:`Refused`.
+        cpu_cycles: how many cycles the CPU has in one of the accelerator's.
+        everything: whether it is given all that it can do, not only what is estimated to be faster there.
+    """
+
+    identity: str
+    revision: str
+    offer: Callable[[Any], Offer]
+    cpu_cycles: float
+    everything: bool
