@@ -33,6 +33,7 @@ _OPTIONS_OF_OTHER_NAMES = {
     "REDUCE_MIN": "ReducerOptions",
     "REDUCE_PROD": "ReducerOptions",
     "REDUCE_ANY": "ReducerOptions",
+    "REDUCE_ALL": "ReducerOptions",
     "PADV2": "PadV2Options",
     "BATCH_MATMUL": "BatchMatMulOptions",
     "L2_NORMALIZATION": "L2NormOptions",

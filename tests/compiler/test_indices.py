@@ -109,7 +109,7 @@ def tflite_case(operator: str, x: Array, indices: Array, golden: Callable[..., A
         builder.tensor("x", x.shape, str(x.dtype), **scale)
         builder.tensor("i", indices.shape, "int32")
         builder.tensor("y", golden(x, indices).shape, str(x.dtype), **scale)
-        builder.operator(operator, ["x", "i"], ["y"], **options)
+        builder.operator(operator, ["i", "x"] if operator == "EMBEDDING_LOOKUP" else ["x", "i"], ["y"], **options)
         return from_tflite(builder.finish(["x", "i"], ["y"]), "m")
 
     return Case(model, (x, indices), golden, x.shape[0], negative=False)
@@ -149,6 +149,9 @@ CASES = {
     "scatter nd": onnx_case("ScatterND", (ROWS, I64.reshape(2, 1), -ROWS[:2]), scattered, 4),
     "tflite gather": tflite_case("GATHER", ROWS, I32, lambda x, i: x[i], axis=0),
     "tflite gather int8": tflite_case("GATHER", BYTES, I32, lambda x, i: x[i], axis=0),
+    "tflite gather nd": tflite_case("GATHER_ND", ROWS, I32.reshape(2, 1), lambda x, i: x[i[:, 0]]),
+    "tflite gather nd int8": tflite_case("GATHER_ND", BYTES, I32.reshape(2, 1), lambda x, i: x[i[:, 0]]),
+    "tflite embedding": tflite_case("EMBEDDING_LOOKUP", ROWS, I32, lambda x, i: x[i]),
     "relax take": relax_case(lambda x, i: relax.op.take(x, i, axis=0), lambda x, i: x[i], I64),
     "relax index": relax_case(lambda x, i: relax.op.index_tensor(x, [i]), lambda x, i: x[i], I64),
     "relax gather": relax_case(lambda x, i: relax.op.gather_elements(x, i, axis=0),
@@ -217,12 +220,6 @@ def test_operators_without_such_indices_have_no_check() -> None:
         if case.name in ("add_broadcast", "resize_nearest", "pad", "slice", "where", "argmax", "conv2d_int8"):
             text = "".join(compile_model(case.model(), name="m").sources.values())
             assert "OUT_OF_RANGE" not in text and "within_" not in text
-
-
-@pytest.mark.parametrize("operator", ["GATHER_ND", "EMBEDDING_LOOKUP"])
-def test_what_tensorflow_lite_selects_by_otherwise_is_refused(operator: str) -> None:
-    with pytest.raises(CompileError, match=f"not supported: {operator}"):
-        compile_model(tflite_case(operator, ROWS, I32, lambda x, i: x[i]).model())
 
 
 def test_a_slice_that_starts_where_an_input_says_is_refused() -> None:

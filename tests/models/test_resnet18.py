@@ -40,6 +40,7 @@ def test_it_is_the_network_of_the_paper() -> None:
     assert network() == network() != network(1)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_it_runs_on_a_process_and_gives_what_float64_gives(tmp_path: Path) -> None:
     image = np.random.default_rng(2).standard_normal(INPUT, np.float32)

@@ -4,10 +4,12 @@
 A *library* is portable: C99, its weights as constants, one arena that the caller owns, no malloc, and no board
 in it. The path of a model through this room is told in ``docs/compiler.md``.
 
-TVM takes seconds to import, so it is imported only when a model is really compiled.
+TVM takes seconds to import, so it is imported only when a model is really compiled; what reads a format of model
+files, when one is read.
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
@@ -17,7 +19,6 @@ from utvm.compiler.library import Library, Tensor
 from utvm.compiler.memory.regions import Memory, Region
 from utvm.compiler.model import Model
 from utvm.compiler.read.model_file import load
-from utvm.compiler.read.onnx_file import from_onnx
 from utvm.compiler.read.relax_file import from_module as from_relax
 from utvm.compiler.read.tflite_file import from_tflite
 from utvm.compiler.read.torch_file import from_torch
@@ -39,6 +40,13 @@ __all__ = [
     "load",
     "reference",
 ]
+
+
+def from_onnx(content: bytes, name: str, origin: str | None = None, directory: Path | None = None) -> Model:
+    """Take a serialised ONNX ``ModelProto``; see :func:`utvm.compiler.read.onnx_file.from_onnx`."""
+    from utvm.compiler.read import onnx_file
+
+    return onnx_file.from_onnx(content, name, origin, directory)
 
 
 def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], list[npt.NDArray[Any]]]:

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NoReturn, TypeVar
 
@@ -34,6 +34,18 @@ MORE_BYTES = 8 << 30
 _LOG = logging.getLogger("utvm.compiler")
 _ResultT = TypeVar("_ResultT")
 _Answer = tuple[bool, object]
+_LOOK = 1.0  # Seconds.
+_onlookers: list[Callable[[], None]] = []
+
+
+@contextlib.contextmanager
+def looked_at(look: Callable[[], None]) -> Iterator[None]:
+    """Have something called about every second that such work takes, for the length of a ``with`` block."""
+    _onlookers.append(look)
+    try:
+        yield
+    finally:
+        _onlookers.remove(look)
 
 
 def bounded(origin: str, doing: str, work: Callable[[], _ResultT]) -> _ResultT:
@@ -104,9 +116,14 @@ def _all_of(pipe: BinaryIO) -> bytes | None:
     deadline = time.monotonic() + WALL_SECONDS
     parts: list[bytes] = []
     while True:
-        ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+        left = deadline - time.monotonic()
+        ready, _, _ = select.select([pipe], [], [], max(0.0, min(left, _LOOK)))
         if not ready:
-            return None
+            if left <= 0:
+                return None
+            for look in _onlookers:
+                look()
+            continue
         if not (part := pipe.read(1 << 20)):
             return b"".join(parts)
         parts.append(part)

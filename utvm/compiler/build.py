@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from utvm.compiler.accelerator import Assistant
 from utvm.compiler.c.description import Argument
 from utvm.compiler.c.emit import Kind, emit
 from utvm.compiler.c.printer import print_function
@@ -40,6 +41,7 @@ def build_library(
     memory: Memory | None = None,
     executor: str = "aot",
     storage: Storage | None = None,
+    assistant: Assistant | None = None,
 ) -> Library:
     """Compile a model.
 
@@ -50,6 +52,7 @@ def build_library(
         executor: ``aot`` for a function that calls one operator after the other, ``graph`` for a description of
             the graph and an executor that reads it.
         storage: where the weights are to be stored; by default, anywhere.
+        assistant: an accelerator that takes a part of the model.
 
     Raises:
         CompileError: the model cannot be compiled.
@@ -59,7 +62,7 @@ def build_library(
     with tvm_errors(model.origin, "compile the model"):
         if storage:
             storage.check(least_bytes(imported.module, storage.size_bytes))
-        integerized = integerize(imported.module, target)
+        integerized = integerize(imported.module, target, assistant)
         graph = _scaled(
             extract(legalize(integerized.module), imported.input_names, imported.output_names), imported
         )
@@ -77,7 +80,14 @@ def build_library(
     plan = plan_memory(graph, workspaces, overlaps, memory)
     arguments = _arguments(graph, lowered)
     library = emit(name, graph, plan, operators, kinds, arguments, executor)
-    return replace(library, leftovers=integerized.leftovers, target=target, model=model.digest)
+    return replace(
+        library,
+        leftovers=integerized.leftovers,
+        target=target,
+        model=model.digest,
+        accelerator=assistant.identity if assistant and any(each.include for each in operators.values()) else "",
+        decisions=integerized.decisions,
+    )
 
 
 def _lowered(functions: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from utvm import runtime
 from utvm.cache import Cache, content_key, tree_digest
+from utvm.compiler.accelerator import Assistant
 from utvm.compiler.bounded import bounded
 from utvm.compiler.library import Library, from_json, to_json
 from utvm.compiler.memory.regions import Memory
@@ -30,6 +31,7 @@ def compile_model(
     memory: Memory | None = None,
     storage: Storage | None = None,
     executor: Literal["aot", "graph"] = "aot",
+    assistant: Assistant | None = None,
 ) -> Library:
     """Compile a model into a library.
 
@@ -44,6 +46,8 @@ def compile_model(
         storage: where the weights are to be stored; by default, anywhere.
         executor: ``aot`` for a ``run`` that calls one operator after the other; ``graph`` for one that reads a
             description of the graph, with the same results.
+        assistant: an accelerator that takes a part of the model, with the same results; the library then runs only
+            where that is.
 
     Raises:
         CompileError: the model holds something that cannot be compiled.
@@ -54,7 +58,7 @@ def compile_model(
         raise ConfigError(f"there is no executor {executor!r}", "use aot or graph")
     symbol = library_name(name or model.name)
     memory = memory or Memory()
-    parts = (model.digest, symbol, repr(target), memory.text, executor, *_tools())
+    parts = (model.digest, symbol, repr(target), memory.text, executor, *_assistance(assistant), *_tools())
     key = content_key(*parts)
     # Of two logs, the part that differs is why the one run compiled what the other had.
     _LOG.info("%s is library %s, by %s", symbol, key[:12], parts)
@@ -64,7 +68,7 @@ def compile_model(
         from utvm.compiler.build import build_library
 
         def build() -> str:
-            return to_json(build_library(model, symbol, target, memory, executor, storage))
+            return to_json(build_library(model, symbol, target, memory, executor, storage, assistant))
 
         text = bounded(model.origin, "compile the model", build)
         (directory / _FILE).write_text(text, encoding="utf-8")
@@ -73,6 +77,17 @@ def compile_model(
     if storage:
         storage.check(library.weights_bytes)
     return library
+
+
+def _assistance(assistant: Assistant | None) -> tuple[str, ...]:
+    """Return what a library depends on of an accelerator."""
+    if assistant is None:
+        return ()
+    return (
+        assistant.identity,
+        assistant.revision,
+        "all" if assistant.everything else repr(assistant.cpu_cycles),
+    )
 
 
 def _tools() -> list[str]:

@@ -17,7 +17,7 @@ class Int8Operator:
     """All that is known of an int8 operator. Its file's ``OPERATOR`` is this.
 
     Attributes:
-        record: what it computes, a :class:`utvm.compiler.integer.records.Record`.
+        record: what it computes, a :class:`utvm.compiler.integer.records.Computation`.
         make: its TIRx function, an :class:`utvm.compiler.integer.records.Operator`, for a target.
         relax: Relax's operators, in floats, whose quantised results may be its.
         recognise: given a :class:`utvm.compiler.integer.reader.Reader`, what one of these is bound to, a

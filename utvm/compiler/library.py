@@ -178,6 +178,27 @@ class Leftover:
 
 
 @dataclass(frozen=True)
+class Decision:
+    """Where a convolution or a dense layer is computed, on a board with an accelerator. Cycles are estimates.
+
+    Attributes:
+        tensor: the tensor it makes.
+        where: ``CPU``, or the accelerator's identity.
+        reason: why.
+        cpu_cycles: what the CPU would take.
+        accelerator_cycles: what it takes with the accelerator, in cycles of the CPU; 0 where that cannot do it.
+        moved_bytes: that would cross the accelerator's bus.
+    """
+
+    tensor: str
+    where: str
+    reason: str
+    cpu_cycles: int
+    accelerator_cycles: int = 0
+    moved_bytes: int = 0
+
+
+@dataclass(frozen=True)
 class Library:
     """C sources made from a model.
 
@@ -211,6 +232,8 @@ class Library:
         executor: ``aot`` or ``graph``.
         entry_points: its operators, each once.
         model: :attr:`utvm.compiler.Model.digest` of what it was made from; empty where that was no model.
+        accelerator: the identity of the one that it needs; empty where it needs none.
+        decisions: what is computed there and what is not, where it was made for a board that has one.
     """
 
     name: str
@@ -229,6 +252,8 @@ class Library:
     executor: str = "aot"
     entry_points: tuple[EntryPoint, ...] = ()
     model: str = ""
+    accelerator: str = ""
+    decisions: tuple[Decision, ...] = ()
 
     @property
     def arena_bytes(self) -> int:
@@ -263,6 +288,7 @@ _RECORDS = {
     "entry_points": EntryPoint,
     "blocks": Block,
     "leftovers": Leftover,
+    "decisions": Decision,
 }
 
 

@@ -43,6 +43,7 @@ _OPERATOR_CALLS = {
 }
 # Intrinsics that stay after lowering and that <math.h> has, by their C name for double.
 _MATH_CALLS = ("fabs", "fmod", "exp2", "isnan")
+_POINTERS = ("address_of", "buffer_data", "reinterpret")
 _FLOATS = ("float32", "float64")
 _NARROW = ("int8", "uint8", "int16", "uint16")
 
@@ -176,12 +177,17 @@ class ExpressionPrinter:
             )
         if name in _MATH_CALLS:
             return self._math_call(name, *arguments)
-        if name == "address_of":
-            return self._address(*arguments)
+        if name in _POINTERS:
+            return self._pointer(name, *arguments)
         raise CompileError(
             f"the C printer does not know the TIRx intrinsic {name}",
             "please report the operator that made it",
         )
+
+    def _pointer(self, name: str, of: Any) -> Text:
+        if name == "reinterpret":  # As a pointer to something else, which C does by itself.
+            return self.print(of)
+        return Text(self._buffer_name(of)) if name == "buffer_data" else self._address(of)
 
     def _address(self, element: Any) -> Text:
         (index,) = element.indices

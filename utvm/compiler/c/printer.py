@@ -10,6 +10,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir
 
+from utvm.compiler.accelerator import INCLUDE
 from utvm.compiler.c.expression import OUTSIDE, ExpressionPrinter
 from utvm.compiler.c.helpers import is_helper
 from utvm.compiler.c.literals import C_TYPES
@@ -42,6 +43,7 @@ class CFunction:
         helpers: names of the helper functions it calls.
         checked: whether it returns an ``int32_t``, 1 if an index in its inputs was out of range, else 0; any other
             returns nothing.
+        include: the header file of the driver that it calls; empty where it calls none.
     """
 
     name: str
@@ -50,6 +52,7 @@ class CFunction:
     workspace_bytes: int
     helpers: frozenset[str]
     checked: bool
+    include: str = ""
 
 
 def print_function(name: str, function: Any) -> CFunction:
@@ -101,6 +104,7 @@ class _FunctionPrinter:
     def __init__(self, function: Any) -> None:
         self._function = function
         self._checked = bool(function.attrs and CHECKED in function.attrs)
+        self._include = str(function.attrs[INCLUDE]) if function.attrs and INCLUDE in function.attrs else ""
         self._names = _Names([_WORKSPACE, OUTSIDE] if self._checked else [_WORKSPACE])
         self._expressions = ExpressionPrinter(self._names.of, self._touch)
         self._lines: list[str] = []
@@ -142,6 +146,7 @@ class _FunctionPrinter:
             self._workspace_bytes,
             frozenset(self._expressions.helpers),
             self._checked,
+            self._include,
         )
 
     def _sharing(self) -> list[bool]:
@@ -227,7 +232,9 @@ class _FunctionPrinter:
 
     def _print_Evaluate(self, node: Any) -> None:
         if type(node.value).__name__ != "IntImm":  # An empty statement is an evaluation of 0.
-            self._line(f"{self._expressions.print(node.value).text};")
+            # What a driver's calls return is of no use: a fault stops the program.
+            ignored = "(void)" if self._include else ""
+            self._line(f"{ignored}{self._expressions.print(node.value).text};")
 
     def _print_DeclBuffer(self, node: Any) -> None:
         (owner,) = node.data.args

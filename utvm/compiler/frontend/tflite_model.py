@@ -6,6 +6,7 @@ integers.
 """
 
 import functools
+import logging
 import math
 from collections.abc import Callable
 from typing import Any
@@ -23,9 +24,12 @@ from utvm.compiler.int8_operator import int8_operators
 from utvm.compiler.library import Scaling
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
-from utvm.compiler.read.tflite_graph import TfliteGraph, TfliteTensor, read
+from utvm.compiler.read.tflite_graph import TfliteGraph, TfliteOperator, TfliteTensor, read
 from utvm.compiler.read.tflite_validate import place
-from utvm.errors import CompileError
+from utvm.compiler.tflite_kernel import Use, tflite_kernels
+from utvm.errors import CompileError, UtvmError
+
+_LOG = logging.getLogger("utvm.compiler")
 
 _RESHAPES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 
@@ -99,6 +103,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         registered = [item for operator in int8_operators() for item in operator.tflite.items()]
         self.convert_map.update({name: functools.partial(self._registered, make) for name, make in registered})
         self._as_float = {*_AS_FLOAT, *(name for name, _ in registered)}
+        self._kernels = tflite_kernels()
 
     def check_unsupported_ops(self) -> None:
         """Do nothing: it is known before TVM is asked."""
@@ -109,10 +114,17 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         for op in self.subgraph.operators():
             where = place(graph, op.record)
             try:
-                result = self._converter(op)(op=op)
-            except (AssertionError, KeyError, IndexError, TypeError, AttributeError) as error:
-                reason = " ".join(str(error).split())[:200] or "it is not written as the schema says"
-                raise CompileError(f"{where}: is used in a way that is not supported: {reason}") from error
+                result = self._by_kernel(op.record)
+                if result is None:
+                    result = self._converter(op)(op=op)
+            except UtvmError as error:
+                raise CompileError(f"{where}: {error.message}", error.hint) from error
+            except Exception as error:  # TVM raises nearly every built-in kind, and its own
+                _LOG.debug("%s cannot be imported: %r", where, error)
+                raise CompileError(
+                    f"{where}: is used in a way that is not supported",
+                    "docs/operators.md says what is; a log (--log-level debug) has what TVM says",
+                ) from error
             names = [_short(graph.tensors[number].name) for number in op.record.outputs]
             whole = self._bind(result, names[0])
             parts = [whole] if len(names) == 1 else [whole[index] for index in range(len(names))]
@@ -196,12 +208,34 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         out = relax.op.nn.softmax(relax.op.multiply(real, relax.const(beta, "float32")), axis=-1)
         return self.quantize(out, result) if result.qnn_params else out
 
+    def convert_square(self, op: OperatorView) -> Any:
+        """Convert SQUARE as the kernel computes it, which knows no power; nor do integers."""
+        data = self.get_expr(op.record.inputs[0])
+        return relax.op.multiply(data, data)
+
     def convert_dequantize(self, op: OperatorView) -> Any:
         """Convert DEQUANTIZE; weights stored as half floats become floats here."""
         tensor = self.subgraph.record.tensors[op.record.inputs[0]]
         if tensor.dtype == "float16":
             return relax.const(_array(tensor, real=False).astype(np.float32), "float32")
         return super().convert_dequantize(op)
+
+    def _by_kernel(self, operator: TfliteOperator) -> Any:
+        """Return the result of an operator whose kernel is written here; None for another."""
+        kernel = self._kernels.get(operator.name)
+        if kernel is None:
+            return None
+        tensors = self.subgraph.record.tensors
+        known = tuple(None if number < 0 else tensors[number] for number in operator.inputs)
+        use = Use(
+            operator,
+            known,
+            tuple(tensors[number] for number in operator.outputs),
+            self.subgraph.content,
+            lambda count: _constant(known[count]),
+            self.bb,
+        )
+        return kernel(use, [None if number < 0 else self.get_expr(number) for number in operator.inputs])
 
     def _converter(self, op: OperatorView) -> Callable[..., Any]:
         convert: Callable[..., Any] = self.convert_map[op.record.name]
@@ -289,6 +323,10 @@ def _array(tensor: TfliteTensor, *, real: bool) -> npt.NDArray[Any]:
     difference = array.astype(np.int64) - int(known.zero_points[0])
     real_numbers: npt.NDArray[Any] = difference.astype(np.float32) * known.scales.reshape(along)
     return real_numbers
+
+
+def _constant(tensor: TfliteTensor | None) -> npt.NDArray[Any] | None:
+    return None if tensor is None or (tensor.data is None and tensor.size) else _array(tensor, real=False)
 
 
 def _round(value: np.float32) -> int:

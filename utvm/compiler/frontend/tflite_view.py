@@ -85,7 +85,7 @@ class GraphView:
 
     def __init__(self, graph: TfliteGraph, content: bytes) -> None:
         self.record = graph
-        self._content = content
+        self.content = content
 
     def Tensors(self, number: int) -> TensorView:
         return TensorView(self.record.tensors[number], int(number))
@@ -107,7 +107,7 @@ class GraphView:
 
     def operators(self) -> list[OperatorView]:
         """Return the operators, in the order in which they run."""
-        return [OperatorView(operator, self._content) for operator in self.record.operators]
+        return [OperatorView(operator, self.content) for operator in self.record.operators]
 
 
 class ModelView(tflite.Model):  # type: ignore[misc]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model between recognition and Relax: nodes, which are records of integer operators or Relax calls."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import tvm
 from tvm import relax, tirx
 
 from utvm.compiler.int8_operator import int8_operators
-from utvm.compiler.integer.records import Operator, Record
+from utvm.compiler.integer.records import Computation, Operator, Ready
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import shape_of
 
@@ -54,7 +54,7 @@ class Native:
 class Node:
     """One computation."""
 
-    work: Record | Native
+    work: Computation | Native
     inputs: tuple[Value, ...]
     output: Value
 
@@ -81,6 +81,7 @@ def to_module(
     nodes: Sequence[Node],
     result: Any,
     target: Target,
+    functions: Mapping[Any, Any],
 ) -> Any:
     """Return a Relax module that computes the nodes.
 
@@ -88,6 +89,7 @@ def to_module(
         parameters: the variables of ``main``.
         values: those of the parameters, in the same order.
         result: a value, or a tuple of results.
+        functions: what the nodes' own calls call, by variable.
     """
     builder = relax.BlockBuilder()
     writer = _Writer(builder, target)
@@ -99,7 +101,10 @@ def to_module(
                 writer.write(node)
             output = builder.emit_output(writer.nested(result))
         builder.emit_func_output(output)
-    return builder.get()
+    module = builder.get()
+    for variable, function in functions.items():
+        module.update_func(variable, function)
+    return module
 
 
 class _Writer:
@@ -124,9 +129,14 @@ class _Writer:
             if node.work.operator == "relax.reshape" and inputs:
                 self._unshaped[hash(written)] = self._unshaped.get(hash(inputs[0]), inputs[0])
         else:
-            operator = self._makers[type(node.work)](node.work, self._target)
-            written = self._operator(operator, inputs, node.output.shape)
+            written = self._operator(self._made(node.work), inputs, node.output.shape)
         self.expressions[id(node.output)] = written
+
+    def _made(self, record: Computation) -> Operator:
+        if isinstance(record, Ready):
+            return record.operator
+        made: Operator = self._makers[type(record)](record, self._target)
+        return made
 
     def nested(self, item: Any) -> Any:
         if isinstance(item, tuple):

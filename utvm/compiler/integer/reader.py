@@ -15,7 +15,7 @@ from tvm import relax
 from utvm.compiler.integer.nodes import Native, Node, Value, tensor_type
 from utvm.compiler.integer.operators.shift import Shift
 from utvm.compiler.integer.quantities import Constants, Quantity, Real, View, dequantised, signed
-from utvm.compiler.integer.records import Record
+from utvm.compiler.integer.records import Computation
 from utvm.compiler.tvm_types import dtype_of, shape_of
 
 _EIGHT_BITS = ("int8", "uint8")
@@ -138,7 +138,7 @@ class Reader:
     # New nodes.
 
     def add(
-        self, record: Record, inputs: Sequence[Value], name: str, shape: Sequence[int], dtype: str = "int8"
+        self, record: Computation, inputs: Sequence[Value], name: str, shape: Sequence[int], dtype: str = "int8"
     ) -> Value:
         """Add a node that does what a record says."""
         output = Value(name, tensor_type(shape, dtype))
@@ -174,7 +174,7 @@ class Reader:
         inputs = tuple(self.value(item) for item in known)
         self.nodes.append(Node(Native(build, operator, call), inputs, self._declare(variable)))
 
-    def replace_record(self, output: Value, record: Record) -> None:
+    def replace_record(self, output: Value, record: Computation) -> None:
         """Let the node that makes a tensor do something else."""
         for number, node in enumerate(self.nodes):
             if node.output is output:

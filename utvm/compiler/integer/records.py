@@ -15,7 +15,7 @@ Int8 = npt.NDArray[np.int8]
 Int32 = npt.NDArray[np.int32]
 
 
-class Record:
+class Computation:
     """What an int8 operator computes; each operator has its own."""
 
 
@@ -57,7 +57,7 @@ class Residual:
 
 
 @dataclass(frozen=True)
-class Convolution(Record):
+class Convolution(Computation):
     """An int8 convolution, depthwise convolution, or dense layer (1x1 on a 1x1 image), TFLite's semantics.
 
     Attributes:
@@ -124,3 +124,10 @@ class Operator:
     constants: tuple[npt.NDArray[Any], ...]
     overlap: tuple[int | None, ...]
     macs: int = 0
+
+
+@dataclass(frozen=True)
+class Ready(Computation):
+    """A part of an operator, whose function was made already."""
+
+    operator: Operator

@@ -7,11 +7,13 @@ from typing import Any
 
 import tvm
 
+from utvm.compiler.accelerator import Assistant
+from utvm.compiler.integer.division import divide
 from utvm.compiler.integer.fuse import fuse
 from utvm.compiler.integer.nodes import Native, Node, Value, needed, to_module
 from utvm.compiler.integer.reader import Reader, operator_name
 from utvm.compiler.integer.recognize import Recognizer
-from utvm.compiler.library import Leftover
+from utvm.compiler.library import Decision, Leftover
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import dtype_of
 
@@ -23,13 +25,14 @@ _BORDERS = ("relax.quantize", "relax.dequantize")
 
 @dataclass(frozen=True)
 class Integerized:
-    """A module after the pass, and what the pass could not turn into integers."""
+    """A module after the pass, what it could not turn into integers, and what it gave to an accelerator."""
 
     module: Any
     leftovers: tuple[Leftover, ...]
+    decisions: tuple[Decision, ...] = ()
 
 
-def integerize(module: Any, target: Target) -> Integerized:
+def integerize(module: Any, target: Target, assistant: Assistant | None = None) -> Integerized:
     """Turn quantised operators into integer ones.
 
     What lies between tensors that are dequantised and a quantisation becomes an operator in integers, bit for bit
@@ -38,6 +41,7 @@ def integerize(module: Any, target: Target) -> Integerized:
     Args:
         module: a Relax module, not legalized yet.
         target: what kernels are chosen for.
+        assistant: an accelerator that takes a part of them.
     """
     main = module["main"]
     bindings = [binding for block in main.body.blocks for binding in block.bindings]
@@ -55,8 +59,13 @@ def integerize(module: Any, target: Target) -> Integerized:
     result = _values_of(reader, main.body.body)
     nodes = needed(reader.nodes, _flat(result))
     nodes = fuse(nodes, _flat(result))
-    changed = to_module(main.params, reader.parameters, nodes, result, target)
-    return Integerized(changed, _leftovers(nodes, recognizer.reasons, reader))
+    leftovers = _leftovers(nodes, recognizer.reasons, reader)
+    nodes, decisions = divide(nodes, assistant, target) if assistant else (nodes, ())
+    functions = {
+        variable: function for variable, function in module.functions.items() if not function.same_as(main)
+    }
+    changed = to_module(main.params, reader.parameters, nodes, result, target, functions)
+    return Integerized(changed, leftovers, decisions)
 
 
 def _values_of(reader: Reader, expression: Any) -> Any:

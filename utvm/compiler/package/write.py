@@ -6,6 +6,7 @@ import os
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy.typing as npt
@@ -73,6 +74,7 @@ def package_model(
     path: Path,
     *,
     run_python: bool = False,
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     name: str | None = None,
     target: Target = ANY,
     executor: Literal["aot", "graph"] = "aot",
@@ -83,7 +85,7 @@ def package_model(
     """Compile a model file and write the library as one archive.
 
     Args:
-        run_python: whether the file may be a program; see :func:`utvm.compiler.load`.
+        run_python, shapes: as :func:`utvm.compiler.load`.
         name: of the library; by default the model's.
         target: the CPU that kernels are chosen for; by default, any.
         executor: ahead of time, or driven by a graph description.
@@ -93,7 +95,7 @@ def package_model(
         ConfigError: as :func:`write_package`; or the model file cannot be read.
         CompileError: the model cannot be compiled.
     """
-    model = load(model_path, run_python=run_python)
+    model = load(model_path, run_python=run_python, shapes=shapes)
     library = compile_model(model, name=name, target=target, executor=executor, memory=memory)
     # TVM takes seconds to import, and is needed only here if the library came out of the cache.
     from utvm.compiler.frontend import import_model

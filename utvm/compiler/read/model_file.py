@@ -5,19 +5,24 @@ A model is data. Two kinds of files are programs, or may hold one: Python, and P
 may unpickle. They are read only if their user says so and they are called what they are.
 """
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from utvm.compiler.bounded import bounded
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
-from utvm.compiler.read import onnx_file, relax_file, tflite_file, torch_file
+from utvm.compiler.read import relax_file, tflite_file, torch_file
 from utvm.errors import ConfigError
 
 MAX_FILE_BYTES = 1 << 28
 """Larger files are refused unread: no microcontroller holds a thousandth of it."""
 
 
-def load(path: Path, *, run_python: bool = False) -> Model:
+def load(
+    path: Path, *, run_python: bool = False, shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+) -> Model:
     """Read a model file.
 
     It may be TensorFlow Lite; ONNX, with the files that its weights may lie in; a Relax module as TVM's JSON; and,
@@ -26,14 +31,30 @@ def load(path: Path, *, run_python: bool = False) -> Model:
 
     Args:
         run_python: whether the file may be one of the last two, which run with all of this process's rights.
+        shapes: of inputs of an ONNX model whose sizes the file leaves open.
 
     Raises:
-        ConfigError: there is no such file, it is a folder, it is not a whole model of one of these formats, or it
-            is a program and that was not asked for.
+        ConfigError: there is no such file, it is a folder, it is not a whole model of one of these formats, it is
+            a program and that was not asked for, or a shape does not fit.
         CompileError: it is a model, but not one that can run on a board.
     """
     content = _read(path)
     name, origin = library_name(path.stem), str(path)
+    model = _other_than_onnx(path, content, name, origin, run_python)
+    if model is None:
+        # Last, as an ONNX file has no mark of its own. What reads and checks it is C++.
+        from utvm.compiler.read import onnx_file
+
+        read = partial(onnx_file.from_onnx, content, name, origin, path.parent, shapes)
+        return bounded(origin, "read the model", read)
+    if shapes:
+        raise ConfigError(
+            f"{path}: has fixed shapes", "only an ONNX model may leave sizes open: leave --shape out"
+        )
+    return model
+
+
+def _other_than_onnx(path: Path, content: bytes, name: str, origin: str, run_python: bool) -> Model | None:
     if content[4:8] == tflite_file.IDENTIFIER:
         return tflite_file.from_tflite(content, name, origin)
     if content.startswith(torch_file.ARCHIVE):
@@ -45,8 +66,7 @@ def load(path: Path, *, run_python: bool = False) -> Model:
     if path.suffix == ".py":
         _check_asked(path, ".py", run_python, "a Python program")
         return relax_file.from_python(path, name, origin)
-    # Last, as an ONNX file has no mark of its own. What reads and checks it is C++.
-    return bounded(origin, "read the model", lambda: onnx_file.from_onnx(content, name, origin, path.parent))
+    return None
 
 
 def _check_asked(path: Path, suffix: str, run_python: bool, what: str) -> None:

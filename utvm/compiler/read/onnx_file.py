@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading an ONNX file, with everything checked that can be checked before TVM sees it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import onnx
 import onnx.external_data_helper
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from utvm.compiler.model import Model
+from utvm.compiler.read.onnx_shapes import fix
 from utvm.compiler.read.onnx_validate import check
 from utvm.errors import ConfigError
 
@@ -16,16 +18,23 @@ MAX_DATA_BYTES = 1 << 28
 """More weights than these are refused unread: no microcontroller holds a thousandth of them."""
 
 
-def from_onnx(content: bytes, name: str, origin: str | None = None, directory: Path | None = None) -> Model:
+def from_onnx(
+    content: bytes,
+    name: str,
+    origin: str | None = None,
+    directory: Path | None = None,
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> Model:
     """Take a serialised ONNX ``ModelProto``.
 
     Args:
         name: a C identifier.
         origin: what messages call the model.
         directory: where the files are that its weights may lie in; without one, it must hold all its data.
+        shapes: of inputs whose sizes the file leaves open.
 
     Raises:
-        ConfigError: it is not a whole ONNX model, or a file of weights is missing.
+        ConfigError: it is not a whole ONNX model, a file of weights is missing, or a shape does not fit.
         CompileError: it is a model, but not one that can run on a board.
     """
     origin = origin or f"ONNX model {name}"
@@ -41,7 +50,8 @@ def from_onnx(content: bytes, name: str, origin: str | None = None, directory: P
         raise ConfigError(
             f"{origin}: is not an ONNX file, or only a part of one: it holds no graph", "export the model again"
         )
-    if _bring_in_external_data(proto, origin, directory):
+    fix(proto, shapes, origin)
+    if _bring_in_external_data(proto, origin, directory) or shapes:
         content = proto.SerializeToString(deterministic=True)
     check(proto, origin)
     return Model(name, origin, "onnx", content)

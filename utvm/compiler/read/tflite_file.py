@@ -2,8 +2,6 @@
 """Reading a TensorFlow Lite file, with everything checked before TVM sees it."""
 
 from utvm.compiler.model import Model
-from utvm.compiler.read.tflite_graph import read
-from utvm.compiler.read.tflite_validate import check
 
 IDENTIFIER = b"TFL3"
 """What stands at byte 4 of every file."""
@@ -20,6 +18,9 @@ def from_tflite(content: bytes, name: str, origin: str | None = None) -> Model:
         ConfigError: it is damaged, or only a part of a file.
         CompileError: it is a model, but not one that can run on a board.
     """
+    from utvm.compiler.read.tflite_graph import read
+    from utvm.compiler.read.tflite_validate import check
+
     origin = origin or f"TFLite model {name}"
     check(read(content, origin), origin)
     return Model(name, origin, "tflite", content)

@@ -4,6 +4,7 @@
 Field numbers are those of ``tensorflow/lite/schema/schema.fbs``, in the order of its tables.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -63,6 +64,11 @@ class TfliteTensor:
     quantisation: Quantisation | None
     variable: bool
     sparse: bool
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -150,7 +156,7 @@ def _tensor(table: Table, buffers: Sequence[npt.NDArray[np.uint8] | None], origi
         _shape(table, 7, name, origin) or shape,
         _ELEMENT_TYPES.get(kind, f"number {kind}"),
         buffers[number] if buffers else None,
-        _quantisation(table.table(4), name, origin),
+        _quantisation(table.table(4), len(shape), name, origin),
         bool(table.integer(5, "<b")),
         table.has(6),
     )
@@ -163,7 +169,7 @@ def _shape(table: Table, field: int, name: str, origin: str) -> tuple[int, ...]:
     return tuple(int(extent) for extent in shape.tolist())
 
 
-def _quantisation(table: Table | None, name: str, origin: str) -> Quantisation | None:
+def _quantisation(table: Table | None, rank: int, name: str, origin: str) -> Quantisation | None:
     if table is None:
         return None
     scales = cast("npt.NDArray[np.float32]", table.array(2, np.float32))
@@ -175,7 +181,8 @@ def _quantisation(table: Table | None, name: str, origin: str) -> Quantisation |
         zeros = np.full(scales.size, zeros[0] if zeros.size else 0, np.int64)
     if zeros.size != scales.size:
         raise CompileError(f"{origin}: tensor {name!r}: has {scales.size} scales, but {zeros.size} zero points")
-    return Quantisation(scales, zeros, table.integer(6, "<i") if scales.size > 1 else 0)
+    # A bias has one dimension, whichever its writer says: the kernels do not read that.
+    return Quantisation(scales, zeros, table.integer(6, "<i") if scales.size > 1 and rank != 1 else 0)
 
 
 def _operator(table: Table, names: list[str], origin: str) -> TfliteOperator:

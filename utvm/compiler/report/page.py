@@ -13,7 +13,7 @@ from utvm.compiler.library import Library
 from utvm.compiler.report.picture import plots
 from utvm.errors import ConfigError
 from utvm.files import write_whole
-from utvm.templates import templates_of
+from utvm.pages import pages_of
 
 FILES = ("compile.json", "compile.html")
 
@@ -71,6 +71,7 @@ def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[
         "arena_bytes": library.arena_bytes,
         "lower_bound_bytes": library.lower_bound_bytes,
         **{field: list(content[field]) for field in kept},
+        **({"decisions": list(content["decisions"])} if library.decisions else {}),
         "digest": library.digest,
         **counted,
     }
@@ -97,7 +98,4 @@ def plan_svg(library: Library) -> str:
 
 @functools.cache
 def _templates() -> jinja2.Environment:
-    environment = templates_of("utvm.compiler.report", html=True)
-    environment.filters["thousands"] = lambda value: f"{value:,}"
-    environment.filters["at"] = lambda value: f"{value:.2f}"
-    return environment
+    return pages_of("utvm.compiler.report")

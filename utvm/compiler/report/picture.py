@@ -24,7 +24,7 @@ class Rectangle:
 
 
 @dataclass(frozen=True)
-class Mark:
+class AxisMark:
     """A line of the axis: where it is, and what it says."""
 
     position: float
@@ -43,8 +43,8 @@ class Plot:
     width: float
     height: float
     rectangles: tuple[Rectangle, ...]
-    steps: tuple[Mark, ...]
-    addresses: tuple[Mark, ...]
+    steps: tuple[AxisMark, ...]
+    addresses: tuple[AxisMark, ...]
     bound: float | None
 
 
@@ -72,8 +72,8 @@ def _plot(library: Library, region: str, size: int, bound: int | None) -> Plot:
         y = _HEIGHT - (block.offset + block.size) * unit
         rectangles.append(Rectangle(block, (block.first + 1) * column, max(y, 0.0), width, height, label, hint))
     every = -(-columns // 24)
-    steps = [Mark((step + 1.5) * column, str(step)) for step in range(0, len(library.calls), every)]
-    marks = [Mark(_HEIGHT - number * unit, f"{number:,}") for number in range(0, size + 1, _pace(size))]
+    steps = [AxisMark((step + 1.5) * column, str(step)) for step in range(0, len(library.calls), every)]
+    marks = [AxisMark(_HEIGHT - number * unit, f"{number:,}") for number in range(0, size + 1, _pace(size))]
     return Plot(
         region,
         size,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The largest and the smallest float along axes, also where all of them are infinite.
+"""The largest and the smallest float along axes or in windows, also where all of them are infinite.
 
 TVM begins with the lowest or the highest finite number, which is its result for a row of infinities.
 """
@@ -8,7 +8,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tvm import te, tirx, topi
+import numpy as np
+import tvm_ffi
+from tvm import relax, te, tirx, topi
 
 from utvm.compiler.tvm_types import dtype_of, shape_of
 
@@ -18,7 +20,44 @@ def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
     return {
         "relax.max": functools.partial(_legalize, topi.max, _larger, float("-inf")),
         "relax.min": functools.partial(_legalize, topi.min, _smaller, float("inf")),
+        **{
+            f"relax.nn.max_pool{rank}d": functools.partial(_legalize_pool, getattr(topi.nn, f"pool{rank}d"), rank)
+            for rank in (1, 2, 3)
+        },
     }
+
+
+def _legalize_pool(usual: Callable[..., Any], rank: int, builder: Any, call: Any) -> Any:
+    """Begin a float's window with the lowest number that there is, not with the lowest finite one."""
+    attributes, source = call.attrs, call.args[0]
+    if attributes.out_layout != attributes.layout:
+        return call
+    dtype, result = dtype_of(source.ty), f"max_pool{rank}d"
+
+    def pooled(tensor: Any) -> Any:
+        return usual(
+            tensor,
+            kernel=attributes.pool_size,
+            stride=attributes.strides,
+            dilation=attributes.dilation,
+            padding=attributes.padding,
+            pool_type="max",
+            ceil_mode=attributes.ceil_mode,
+            layout=attributes.layout,
+        )
+
+    if not dtype.startswith("float"):
+        return builder.call_te(pooled, source, primfunc_name_hint=result)
+    # Relax counts in 64 bits, and fuses only what does so, too.
+    tensor = te.placeholder([tirx.IntImm("int64", extent) for extent in shape_of(source.ty)], dtype, "x")
+    function = te.create_prim_func([tensor, pooled(tensor)]).without_attr("global_symbol")
+    lowest = float(np.finfo(dtype).min)
+
+    def infinite(node: Any) -> Any:
+        return tirx.const(float("-inf"), dtype) if float(node.value) == lowest else node
+
+    body = tvm_ffi.structural_map(function.body, [(tirx.FloatImm, infinite)], order="post")
+    return relax.call_tir(builder.add_func(function.with_body(body), result), [source], call.ty)
 
 
 def _larger(one: Any, other: Any) -> Any:

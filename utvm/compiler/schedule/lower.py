@@ -8,6 +8,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from utvm.compiler.accelerator import INCLUDE
 from utvm.compiler.schedule.bounds import with_checked_indices
 from utvm.compiler.schedule.loops import schedule
 from utvm.compiler.tvm_types import element_type
@@ -98,20 +99,23 @@ def lower(functions: Mapping[str, Any]) -> dict[str, Any]:
     """Schedule and lower TIRx functions.
 
     Args:
-        functions: name to ``tirx.PrimFunc``, as the Relax pipeline made them.
+        functions: name to ``tirx.PrimFunc``, as the Relax pipeline made them. Those for an accelerator's driver
+            are lowered already.
 
     Returns:
         Name to lowered ``tirx.PrimFunc``: loops, flat buffers, 32-bit indices where they suffice, math as calls
         of C functions. In the order of the argument.
     """
+    done = {name: function for name, function in functions.items() if function.attrs and INCLUDE in function.attrs}
     scheduled = {
         name: with_checked_indices(_arranged(function)).with_attr({"global_symbol": name, "target": C_TARGET})
         for name, function in functions.items()
+        if name not in done
     }
     module = _passes()(tvm.IRModule(scheduled))
     module = tvm.IRModule(
         {variable: _name_floor_divisions(function) for variable, function in module.functions.items()}
     )
     module = tirx.transform.LowerIntrin()(module)
-    lowered = {variable.name_hint: function for variable, function in module.functions.items()}
+    lowered = done | {variable.name_hint: function for variable, function in module.functions.items()}
     return {name: lowered[name] for name in functions}

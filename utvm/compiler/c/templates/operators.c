@@ -3,6 +3,10 @@
 
 #include <math.h>
 #include <string.h>
+{% for include in includes %}
+
+#include "{{ include }}"
+{% endfor %}
 
 {% for helper in helpers %}
 {{ helper }}

@@ -26,8 +26,8 @@ from utvm.compiler.frontend.rewrite.graph import (
     NOT_SUPPORTED,
     OPSET_ATTRIBUTE,
     STANDARD,
-    Graph,
     Rule,
+    RuleGraph,
     place,
 )
 
@@ -59,7 +59,7 @@ def rewritten(proto: onnx.ModelProto, known: Iterable[str]) -> Rewritten:
         known: operators that the importer reads.
     """
     opset = next(item.version for item in proto.opset_import if item.domain in STANDARD)
-    graph = Graph(opset, _RULES, microsoft.RULES, frozenset(known))
+    graph = RuleGraph(opset, _RULES, microsoft.RULES, frozenset(known))
     for value in proto.graph.input:
         graph.types[value.name] = value.type
     for tensor in proto.graph.initializer:

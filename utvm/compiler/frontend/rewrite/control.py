@@ -5,18 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from utvm.compiler.frontend.rewrite.graph import Graph, Node, Rule, Unsupported
+from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsupported
 
 _MAX_ROUNDS = 1024
 
 
-def _if(graph: Graph, node: Node) -> list[str]:
+def _if(graph: RuleGraph, node: RuleNode) -> list[str]:
     condition = graph.needed(node.inputs[0], "its condition")
     branch = node.attributes["then_branch" if condition.reshape(-1)[0] else "else_branch"]
     return graph.inline(branch.node, {}, [value.name for value in branch.output], branch.initializer)
 
 
-def _loop(graph: Graph, node: Node) -> list[str]:
+def _loop(graph: RuleGraph, node: RuleNode) -> list[str]:
     body = node.attributes["body"]
     most = None if not node.inputs[0] else int(graph.needed(node.inputs[0], "its trip count").reshape(-1)[0])
     condition = node.input(1) or graph.constant(True, np.bool_)
@@ -37,7 +37,7 @@ def _loop(graph: Graph, node: Node) -> list[str]:
     return [*carried, *(graph.op("Concat", *row, axis=0) for row in rows)]
 
 
-def _scan(graph: Graph, node: Node) -> list[str]:
+def _scan(graph: RuleGraph, node: RuleNode) -> list[str]:
     if node.opset < 9:
         raise Unsupported("Scan of operator set 8 is not supported; 9 is")
     body, count = node.attributes["body"], node.attributes["num_scan_inputs"]
@@ -68,12 +68,12 @@ def _scan(graph: Graph, node: Node) -> list[str]:
     return [*carried, *joined]
 
 
-def _round(graph: Graph, body: Any, given: list[str]) -> list[str]:
+def _round(graph: RuleGraph, body: Any, given: list[str]) -> list[str]:
     names = dict(zip((value.name for value in body.input), given, strict=True))
     return graph.inline(body.node, names, [value.name for value in body.output], body.initializer)
 
 
-def _stacked_alone(graph: Graph, value: str, axis: int) -> str:
+def _stacked_alone(graph: RuleGraph, value: str, axis: int) -> str:
     return graph.op("Unsqueeze", value, graph.constant([axis], np.int64))
 
 

@@ -4,12 +4,12 @@
 import numpy as np
 import onnx.helper
 
-from utvm.compiler.frontend.rewrite.graph import Graph, Node, Rule, Unsupported
+from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsupported
 
 _MAX_POWER = 64
 
 
-def _power(graph: Graph, node: Node) -> list[str] | None:
+def _power(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     base, exponent = (graph.dtype(name) for name in node.inputs)
     if base.kind == "f":
         if base == exponent:
@@ -24,7 +24,7 @@ def _power(graph: Graph, node: Node) -> list[str] | None:
     return [graph.cast(graph.op("Pow", *wide), base)]
 
 
-def _whole_power(graph: Graph, value: str, powers: np.ndarray) -> str:
+def _whole_power(graph: RuleGraph, value: str, powers: np.ndarray) -> str:
     """Multiply as often as the largest power asks for, and choose for each element."""
     shape = np.broadcast_shapes(graph.shape(value), powers.shape)
     product = result = graph.op("Expand", graph.like(1, value), graph.constant(shape, np.int64))
@@ -35,7 +35,7 @@ def _whole_power(graph: Graph, value: str, powers: np.ndarray) -> str:
     return result
 
 
-def _shift(graph: Graph, node: Node) -> list[str] | None:
+def _shift(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     """Shift by as many bits as an element has, or more, or by a negative number: nothing but the sign stays."""
     kind = graph.dtype(node.inputs[0])
     bits = kind.itemsize * 8
@@ -56,7 +56,7 @@ def _shift(graph: Graph, node: Node) -> list[str] | None:
     return [graph.op("Where", inside, shifted, nothing)]
 
 
-def _modulo(graph: Graph, node: Node) -> list[str] | None:
+def _modulo(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     """Give Python's modulo of floats C's edge cases: zeros keep their sign, infinities their meaning."""
     if node.attributes.get("fmod", 0) or graph.dtype(node.inputs[0]).kind != "f":
         return None
@@ -71,7 +71,7 @@ def _modulo(graph: Graph, node: Node) -> list[str] | None:
     return [graph.op("Where", is_zero, signed_zero, moved)]
 
 
-def _is_infinite(graph: Graph, node: Node) -> list[str] | None:
+def _is_infinite(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     wanted = {sign: node.attributes.get(f"detect_{sign}", 1) for sign in ("positive", "negative")}
     if all(wanted.values()):
         return None
@@ -81,7 +81,7 @@ def _is_infinite(graph: Graph, node: Node) -> list[str] | None:
     return [graph.op("And", graph.op("IsInf", node.inputs[0]), sign)]
 
 
-def _clip(graph: Graph, node: Node) -> list[str] | None:
+def _clip(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     """Bound integers on one side: the importer needs both sides, or floats."""
     low, high = node.input(1), node.input(2)
     if node.opset < 11 or (low and high) or graph.dtype(node.inputs[0]).kind == "f":
@@ -91,7 +91,7 @@ def _clip(graph: Graph, node: Node) -> list[str] | None:
     return [graph.op("Min", value, high) if high else value]
 
 
-def _prelu(graph: Graph, node: Node) -> list[str] | None:
+def _prelu(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     value, slope = node.inputs
     shape, slopes = graph.shape(value), graph.shape(slope)
     slope = (
@@ -103,7 +103,7 @@ def _prelu(graph: Graph, node: Node) -> list[str] | None:
     return [graph.op("Where", negative, graph.op("Mul", value, slope), value)]
 
 
-def _extreme_of_booleans(graph: Graph, node: Node) -> list[str] | None:
+def _extreme_of_booleans(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     if graph.dtype(node.inputs[0]) != np.bool_:
         return None
     wide = graph.cast(node.inputs[0], np.uint8)
@@ -112,14 +112,14 @@ def _extreme_of_booleans(graph: Graph, node: Node) -> list[str] | None:
     return [graph.cast(graph.op(node.operator, wide, *axes, **kept), np.bool_)]
 
 
-def _bit_cast(graph: Graph, node: Node) -> list[str]:
+def _bit_cast(graph: RuleGraph, node: RuleNode) -> list[str]:
     one, other = graph.dtype(node.inputs[0]), onnx.helper.tensor_dtype_to_np_dtype(node.attributes["to"])
     if one.itemsize != other.itemsize or "f" in (one.kind, other.kind):
         raise Unsupported(f"bits of {one} read as {other} are not supported")
     return [graph.cast(node.inputs[0], other)]
 
 
-def _dropout(graph: Graph, node: Node) -> list[str] | None:
+def _dropout(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     ratio = 0.5 if not node.input(1) else float(graph.needed(node.input(1), "its ratio").reshape(-1)[0])
     training = bool(node.input(2)) and bool(graph.needed(node.input(2), "its mode").reshape(-1)[0])
     if training and ratio > 0:
@@ -133,7 +133,7 @@ def _dropout(graph: Graph, node: Node) -> list[str] | None:
     return [same, mask] if mask else [same]
 
 
-def _eye(graph: Graph, node: Node) -> list[str]:
+def _eye(graph: RuleGraph, node: RuleNode) -> list[str]:
     kind = node.attributes.get("dtype")
     dtype = graph.dtype(node.inputs[0]) if kind is None else onnx.helper.tensor_dtype_to_np_dtype(kind)
     rows, columns = graph.shape(node.inputs[0])

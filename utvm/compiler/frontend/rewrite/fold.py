@@ -26,7 +26,7 @@ _INTEGERS = frozenset(
 )
 
 
-class Known(Protocol):
+class KnownValues(Protocol):
     """What is known of a graph."""
 
     types: dict[str, onnx.TypeProto]
@@ -35,7 +35,7 @@ class Known(Protocol):
         """Return the shape of a value, None where it is not known."""
 
 
-def worth_folding(node: onnx.NodeProto, graph: Known) -> bool:
+def worth_folding(node: onnx.NodeProto, graph: KnownValues) -> bool:
     """Return whether a node that the importer reads is computed while compiling all the same.
 
     Shapes and what is computed from them are; arithmetic on weights is as it stands in the model.

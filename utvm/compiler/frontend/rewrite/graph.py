@@ -40,7 +40,7 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True)
-class Node:
+class RuleNode:
     """A node as a rule sees it.
 
     Attributes:
@@ -64,12 +64,12 @@ class Node:
         return number < len(self.outputs) and bool(self.outputs[number])
 
 
-Rule = Callable[["Graph", Node], "Sequence[str] | None"]
+Rule = Callable[["RuleGraph", RuleNode], "Sequence[str] | None"]
 """Adds what computes a node; returns the names of its results, or None to leave the node to others."""
 
 
 @dataclass
-class Graph:
+class RuleGraph:
     """A graph in the making.
 
     Attributes:
@@ -172,7 +172,7 @@ class Graph:
         self._append(node, opset)
         return name
 
-    def body_of(self, node: Node) -> list[str]:
+    def body_of(self, node: RuleNode) -> list[str]:
         """Take a node apart as ONNX defines its operator."""
         proto = helper.make_node(node.operator, list(node.inputs), list(node.outputs), **node.attributes)
         return self._taken_apart(proto, node.opset)
@@ -412,8 +412,8 @@ class Graph:
         return f"utvm_{self._count}_{stem}"
 
 
-def _seen(node: onnx.NodeProto, opset: int) -> Node:
-    return Node(node.op_type, tuple(node.input), tuple(node.output), _attributes(node), opset)
+def _seen(node: onnx.NodeProto, opset: int) -> RuleNode:
+    return RuleNode(node.op_type, tuple(node.input), tuple(node.output), _attributes(node), opset)
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:

@@ -5,10 +5,10 @@ import math
 
 import numpy as np
 
-from utvm.compiler.frontend.rewrite.graph import Graph, Node, Rule, Unsupported
+from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsupported
 
 
-def _one_hot(graph: Graph, node: Node) -> list[str]:
+def _one_hot(graph: RuleGraph, node: RuleNode) -> list[str]:
     indices, depth, values = node.inputs
     count = int(graph.needed(depth, "its depth").reshape(-1)[0])
     shape = graph.shape(indices)
@@ -26,7 +26,7 @@ def _one_hot(graph: Graph, node: Node) -> list[str]:
     return [graph.op("Where", hot, on, off)]
 
 
-def _reverse_sequence(graph: Graph, node: Node) -> list[str]:
+def _reverse_sequence(graph: RuleGraph, node: RuleNode) -> list[str]:
     value = node.inputs[0]
     time, batch = node.attributes.get("time_axis", 0), node.attributes.get("batch_axis", 1)
     lengths = graph.needed(node.inputs[1], "its sequence lengths").reshape(-1)
@@ -39,7 +39,7 @@ def _reverse_sequence(graph: Graph, node: Node) -> list[str]:
     return [_picked(graph, value, table, time)]
 
 
-def _picked(graph: Graph, value: str, table: np.ndarray, axis: int) -> str:
+def _picked(graph: RuleGraph, value: str, table: np.ndarray, axis: int) -> str:
     """Take elements along an axis by a constant table, spread over the other axes."""
     shape = list(graph.shape(value))
     shape[axis] = table.shape[axis]
@@ -50,7 +50,7 @@ def _picked(graph: Graph, value: str, table: np.ndarray, axis: int) -> str:
     return graph.op("Gather", graph.reshaped(value, (-1,)), graph.constant(numbers, np.int64), axis=0)
 
 
-def _compress(graph: Graph, node: Node) -> list[str]:
+def _compress(graph: RuleGraph, node: RuleNode) -> list[str]:
     chosen = np.flatnonzero(graph.needed(node.inputs[1], "its condition"))
     if not chosen.size:
         raise Unsupported("a result without elements is not supported")
@@ -59,7 +59,7 @@ def _compress(graph: Graph, node: Node) -> list[str]:
     return [graph.op("Gather", value, graph.constant(chosen, np.int64), axis=axis or 0)]
 
 
-def _space_to_depth(graph: Graph, node: Node) -> list[str] | None:
+def _space_to_depth(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     if node.attributes.get("mode", "DCR") != "CRD":
         return None
     size = node.attributes["blocksize"]
@@ -69,7 +69,7 @@ def _space_to_depth(graph: Graph, node: Node) -> list[str] | None:
     return [graph.reshaped(moved, (batch, channels * size * size, height // size, width // size))]
 
 
-def _column_to_image(graph: Graph, node: Node) -> list[str]:
+def _column_to_image(graph: RuleGraph, node: RuleNode) -> list[str]:
     """Add up the columns: each element of the image is a sum of a fixed set of theirs."""
     image = [int(each) for each in graph.needed(node.inputs[1], "its image shape")]
     block = [int(each) for each in graph.needed(node.inputs[2], "its block shape")]
@@ -110,7 +110,7 @@ def _column_to_image(graph: Graph, node: Node) -> list[str]:
     return [graph.reshaped(summed, (batch, channels, *image))]
 
 
-def _transposed_convolution(graph: Graph, node: Node) -> list[str] | None:
+def _transposed_convolution(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     """Turn a wished shape into the padding that gives it."""
     wished = node.attributes.get("output_shape")
     if not wished:
@@ -136,7 +136,7 @@ def _transposed_convolution(graph: Graph, node: Node) -> list[str] | None:
     return [graph.op("ConvTranspose", *node.inputs, opset=11, **kept)]
 
 
-def _tensor_scatter(graph: Graph, node: Node) -> list[str]:
+def _tensor_scatter(graph: RuleGraph, node: RuleNode) -> list[str]:
     """Write rows into a cache, from a place on that each of the batch has."""
     cache, update = node.inputs[:2]
     shape, extents = graph.shape(cache), graph.shape(update)
@@ -153,19 +153,19 @@ def _tensor_scatter(graph: Graph, node: Node) -> list[str]:
     return [graph.op("ScatterElements", cache, spread, update, axis=axis)]
 
 
-def _roi_align(graph: Graph, node: Node) -> None:
+def _roi_align(graph: RuleGraph, node: RuleNode) -> None:
     if node.attributes.get("mode", "avg") == "max":
         raise Unsupported("the mode max is not supported")
 
 
 def _dynamic(what: str) -> Rule:
-    def refuse(graph: Graph, node: Node) -> list[str] | None:
+    def refuse(graph: RuleGraph, node: RuleNode) -> list[str] | None:
         raise Unsupported(f"{what}, so that its shape is known only while the model runs")
 
     return refuse
 
 
-def _body(graph: Graph, node: Node) -> list[str]:
+def _body(graph: RuleGraph, node: RuleNode) -> list[str]:
     return graph.body_of(node)
 
 

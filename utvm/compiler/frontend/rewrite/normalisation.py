@@ -5,10 +5,10 @@ import math
 
 import numpy as np
 
-from utvm.compiler.frontend.rewrite.graph import Graph, Node, Rule, Unsupported
+from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsupported
 
 
-def _layer_norm(graph: Graph, node: Node) -> list[str] | None:
+def _layer_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     """Give the mean and the inverse deviation, too, where they are asked for."""
     if not (node.wants(1) or node.wants(2)):
         return None
@@ -27,12 +27,12 @@ def _layer_norm(graph: Graph, node: Node) -> list[str] | None:
     return [graph.op("Add", result, node.input(2)) if node.input(2) else result, mean, deviation]
 
 
-def _rms_norm(graph: Graph, node: Node) -> list[str] | None:
+def _rms_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     axis = node.attributes.get("axis", -1) % len(graph.shape(node.inputs[0]))
     return graph.body_of(node) if axis == 0 else None
 
 
-def _batch_norm(graph: Graph, node: Node) -> list[str] | None:
+def _batch_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     if node.opset < 7 and not node.attributes.get("is_test", 0) and any(map(node.wants, range(1, 5))):
         raise Unsupported("training mode of an operator set before 7 is not supported")
     if not node.attributes.get("training_mode", 0):
@@ -60,7 +60,7 @@ def _batch_norm(graph: Graph, node: Node) -> list[str] | None:
     return [result, running(mean, seen), running(variance, spread)]
 
 
-def _lp_norm(graph: Graph, node: Node) -> list[str]:
+def _lp_norm(graph: RuleGraph, node: RuleNode) -> list[str]:
     value, axis = node.inputs[0], node.attributes.get("axis", -1)
     power = node.attributes.get("p", 2)
     length = graph.op(f"ReduceL{power}", value, graph.constant([axis], np.int64), keepdims=1)
@@ -71,7 +71,7 @@ def _lp_norm(graph: Graph, node: Node) -> list[str]:
     return [divided]
 
 
-def _pool(graph: Graph, node: Node) -> list[str] | None:
+def _pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     """Give the places of the largest elements, too, where they are asked for."""
     if not node.wants(1):
         return None
@@ -106,7 +106,7 @@ def _column_major(table: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return np.asarray(np.ravel_multi_index(places, shape, order="F"), np.int64)
 
 
-def _windows(graph: Graph, node: Node, shape: tuple[int, ...]) -> tuple[np.ndarray, tuple[int, ...]]:
+def _windows(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> tuple[np.ndarray, tuple[int, ...]]:
     """Return for each window the numbers of its elements, -1 outside, and how many windows an axis has."""
     rank = len(shape)
     kernel = node.attributes["kernel_shape"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from utvm.compiler.frontend.rewrite.graph import Graph, Node, Rule, Unsupported
+from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsupported
 
 _MAX_STEPS = 1024
 _Function = Callable[[str], str]
@@ -27,8 +27,8 @@ class _Direction:
         functions: the activations.
     """
 
-    graph: Graph
-    node: Node
+    graph: RuleGraph
+    node: RuleNode
     steps: list[str]
     recurrent: str
     recurrent_bias: str
@@ -108,7 +108,7 @@ _KINDS = {
 }
 
 
-def _recurrent(graph: Graph, node: Node) -> list[str]:
+def _recurrent(graph: RuleGraph, node: RuleNode) -> list[str]:
     batch_first = node.attributes.get("layout", 0) == 1
     given = graph.op("Transpose", node.inputs[0], perm=[1, 0, 2]) if batch_first else node.inputs[0]
     length, batch, _ = graph.shape(given)
@@ -134,12 +134,12 @@ def _recurrent(graph: Graph, node: Node) -> list[str]:
     return results
 
 
-def _joined(graph: Graph, values: Sequence[str], axis: int) -> str:
+def _joined(graph: RuleGraph, values: Sequence[str], axis: int) -> str:
     return values[0] if len(values) == 1 else graph.op("Concat", *values, axis=axis)
 
 
 def _direction(
-    graph: Graph, node: Node, given: str, number: int, backwards: bool, lengths: Any, batch_first: bool
+    graph: RuleGraph, node: RuleNode, given: str, number: int, backwards: bool, lengths: Any, batch_first: bool
 ) -> tuple[str, str, str]:
     """Return the states of all steps, and what the last one leaves."""
     kind = _KINDS[node.operator]
@@ -195,7 +195,7 @@ def _steps(
     return _joined(graph, rows, 0), hidden, memory
 
 
-def _functions(graph: Graph, node: Node, kind: _Kind, number: int) -> list[_Function]:
+def _functions(graph: RuleGraph, node: RuleNode, kind: _Kind, number: int) -> list[_Function]:
     """Return the activations of one direction."""
     count = len(kind.defaults)
     names = node.attributes.get("activations") or list(kind.defaults) * 2

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from utvm.compiler.frontend.rewrite.graph import Graph, Node, Rule, Unsupported
+from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsupported
 
 _Weights = npt.NDArray[np.float64]
 
 
-def _upsample(graph: Graph, node: Node) -> list[str]:
+def _upsample(graph: RuleGraph, node: RuleNode) -> list[str]:
     scales = node.attributes.get("scales")
     given = graph.constant(scales, np.float32) if scales else node.inputs[1]
     mode = {"bilinear": "linear"}.get(
@@ -32,7 +32,7 @@ def _upsample(graph: Graph, node: Node) -> list[str]:
     ]  # fmt: skip
 
 
-def _resize(graph: Graph, node: Node) -> list[str] | None:
+def _resize(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     if node.opset < 11:
         return _upsample(graph, node)
     value = node.inputs[0]
@@ -65,7 +65,7 @@ def _resize(graph: Graph, node: Node) -> list[str] | None:
     return [graph.cast(result, kind)]
 
 
-def _ends(graph: Graph, node: Node, axes: list[int], rank: int) -> list[tuple[float, float]]:
+def _ends(graph: RuleGraph, node: RuleNode, axes: list[int], rank: int) -> list[tuple[float, float]]:
     if node.attributes.get("coordinate_transformation_mode") != "tf_crop_and_resize":
         return [(0.0, 1.0)] * len(axes)
     region = graph.needed(node.input(1), "its region")
@@ -74,7 +74,7 @@ def _ends(graph: Graph, node: Node, axes: list[int], rank: int) -> list[tuple[fl
     return [(float(region[place]), float(region[half + place])) for place in places]
 
 
-def _plan(node: Node, extents: list[int], scales: Any, sizes: Any) -> list[tuple[int, float]]:
+def _plan(node: RuleNode, extents: list[int], scales: Any, sizes: Any) -> list[tuple[int, float]]:
     """Return for each axis how many elements there will be, and the scale."""
     if not sizes.size:
         return [
@@ -89,7 +89,7 @@ def _plan(node: Node, extents: list[int], scales: Any, sizes: Any) -> list[tuple
     return [(math.floor(scale * extent + 0.5), scale) for extent in extents]
 
 
-def _importer_does(node: Node, shape: tuple[int, ...], axes: list[int], plan: list[tuple[int, float]]) -> bool:
+def _importer_does(node: RuleNode, shape: tuple[int, ...], axes: list[int], plan: list[tuple[int, float]]) -> bool:
     """Return whether TVM's converter computes the same."""
     attributes = node.attributes
     transformation = attributes.get("coordinate_transformation_mode", "half_pixel")
@@ -109,7 +109,7 @@ def _importer_does(node: Node, shape: tuple[int, ...], axes: list[int], plan: li
     )
 
 
-def _along(graph: Graph, value: str, axis: int, weights: _Weights) -> str:
+def _along(graph: RuleGraph, value: str, axis: int, weights: _Weights) -> str:
     """Compute every element along an axis as a sum of others."""
     if weights.shape[0] == weights.shape[1] and (weights == np.eye(len(weights))).all():
         return value
@@ -118,7 +118,7 @@ def _along(graph: Graph, value: str, axis: int, weights: _Weights) -> str:
     return graph.multiplied(value, axis, weights)
 
 
-def _weights(node: Node, extent: int, count: int, scale: float, region: tuple[float, float]) -> _Weights:
+def _weights(node: RuleNode, extent: int, count: int, scale: float, region: tuple[float, float]) -> _Weights:
     """Return what each element (column) counts in each result (row); a row of zeros lies outside of the region."""
     attributes = node.attributes
     mode = attributes.get("mode", "nearest")

@@ -3,12 +3,12 @@
 
 import numpy as np
 
-from utvm.compiler.frontend.rewrite.graph import Graph, Node, Rule, Unsupported
+from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsupported
 
 _MAX_LENGTH = 2048
 
 
-def _dft(graph: Graph, node: Node) -> list[str]:
+def _dft(graph: RuleGraph, node: RuleNode) -> list[str]:
     value = node.inputs[0]
     shape = graph.shape(value)
     if node.opset >= 20:
@@ -36,7 +36,7 @@ def _angles(rows: int, columns: int, inverse: bool) -> np.ndarray:
     return (2 if inverse else -2) * np.pi * turns / columns
 
 
-def _fitted(graph: Graph, value: str, axis: int, length: int) -> str:
+def _fitted(graph: RuleGraph, value: str, axis: int, length: int) -> str:
     shape = graph.shape(value)
     if length < shape[axis]:
         return graph.sliced(value, axis, 0, length)
@@ -47,7 +47,7 @@ def _fitted(graph: Graph, value: str, axis: int, length: int) -> str:
     return value
 
 
-def _transformed(graph: Graph, value: str, axis: int, cosine: np.ndarray, sine: np.ndarray) -> str:
+def _transformed(graph: RuleGraph, value: str, axis: int, cosine: np.ndarray, sine: np.ndarray) -> str:
     """Multiply real numbers, or pairs of a real and an imaginary one, with cosine + i sine; return pairs."""
     last = len(graph.shape(value)) - 1
     real = graph.sliced(value, last, 0, 1)
@@ -59,7 +59,7 @@ def _transformed(graph: Graph, value: str, axis: int, cosine: np.ndarray, sine: 
     return graph.op("Concat", *parts, axis=last)
 
 
-def _real_inverse(graph: Graph, value: str, axis: int, length: int) -> str:
+def _real_inverse(graph: RuleGraph, value: str, axis: int, length: int) -> str:
     """Return the real signal of which a half of the spectrum is given; the other half mirrors it."""
     value = _fitted(graph, value, axis, length // 2 + 1)
     count = length // 2 + 1
@@ -72,7 +72,7 @@ def _real_inverse(graph: Graph, value: str, axis: int, length: int) -> str:
     return graph.op("Sub", real, graph.multiplied(graph.sliced(value, last, 1, 2), axis, np.sin(angles) * twice))
 
 
-def _stft(graph: Graph, node: Node) -> list[str]:
+def _stft(graph: RuleGraph, node: RuleNode) -> list[str]:
     signal = node.inputs[0]
     step = int(graph.needed(node.inputs[1], "its step").reshape(-1)[0])
     window = node.input(2)

@@ -13,7 +13,7 @@ from utvm.compiler.integer.goal import Goal
 from utvm.compiler.integer.kernel import Shape, binary, clamped, constant, requantized
 from utvm.compiler.integer.quantities import View
 from utvm.compiler.integer.reader import Reader, operator_name
-from utvm.compiler.integer.records import Operator, Record, Rescale
+from utvm.compiler.integer.records import Computation, Operator, Rescale
 from utvm.compiler.target import Target
 
 _ADDITION_SHIFT = 20  # Bits that TensorFlow Lite's ADD and SUB make room for behind their operands.
@@ -21,7 +21,7 @@ _EXACT_HALF = 2**30  # A multiplier that is a power of two loses nothing when th
 
 
 @dataclass(frozen=True)
-class Addition(Record):
+class Addition(Computation):
     """The sum or difference of two tensors, with broadcasting: TensorFlow Lite's ADD and SUB.
 
     Attributes:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Int8 convolutions, depthwise convolutions and dense layers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -240,11 +240,8 @@ def _plain(record: Convolution) -> Operator:
     )
 
     def result(n: Any, y: Any, x: Any, o: Any) -> Any:
-        value = _requantize(accumulator[n, y, x, o] + bias[o], multipliers[o], shifts[o])
-        value = _clamp(value + record.output_zero, record.low, record.high)
-        if record.residual is not None:
-            value = _add(record.residual, value, other[n, y, x, o].astype("int32"))
-        return value.astype("int8")
+        total = accumulator[n, y, x, o] + bias[o]
+        return narrowed(record, total, multipliers[o], shifts[o], lambda: other[n, y, x, o])
 
     output = te.compute((1, output_height, output_width, outputs), result, "output")
     inputs = [data] if record.residual is None else [data, other]
@@ -255,14 +252,32 @@ def _plain(record: Convolution) -> Operator:
     kind = "depthwise_conv2d_int8" if record.depthwise else "conv2d_int8"
     return Operator(
         described(function, kind, overlap, record.macs),
-        (
-            record.weights,
-            record.bias,
-            np.broadcast_to(record.rescale.multipliers, (outputs,)).astype(np.int32),
-            np.broadcast_to(record.rescale.shifts, (outputs,)).astype(np.int32),
-        ),
+        (record.weights, record.bias, *channels_of(record)),
         overlap,
         record.macs,
+    )
+
+
+def narrowed(record: Convolution, total: Any, multiplier: Any, shift: Any, other: Callable[[], Any]) -> Any:
+    """Return the int8 result of a sum of products and its bias.
+
+    Args:
+        multiplier, shift: of the output's channel.
+        other: the element of a residual's other operand, where there is one.
+    """
+    value = _requantize(total, multiplier, shift)
+    value = _clamp(value + record.output_zero, record.low, record.high)
+    if record.residual is not None:
+        value = _add(record.residual, value, other().astype("int32"))
+    return value.astype("int8")
+
+
+def channels_of(record: Convolution) -> tuple[Int32, Int32]:
+    """Return the multiplier and the shift of each output channel."""
+    outputs = len(record.bias)
+    return (
+        np.broadcast_to(record.rescale.multipliers, (outputs,)).astype(np.int32),
+        np.broadcast_to(record.rescale.shifts, (outputs,)).astype(np.int32),
     )
 
 

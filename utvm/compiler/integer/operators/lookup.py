@@ -16,7 +16,7 @@ from utvm.compiler.integer import fixed_point
 from utvm.compiler.integer.kernel import Shape, described, with_one_loop
 from utvm.compiler.integer.quantities import Quantity, Real, View
 from utvm.compiler.integer.reader import Reader, operator_name
-from utvm.compiler.integer.records import Int8, Operator, Record
+from utvm.compiler.integer.records import Computation, Int8, Operator
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import shape_of
 
@@ -59,7 +59,7 @@ _BINARY: dict[str, Callable[[Floats, Floats], Any]] = {
 
 
 @dataclass(frozen=True)
-class Lookup(Record):
+class Lookup(Computation):
     """A function of one int8 number, tabulated.
 
     Attributes:

@@ -12,7 +12,7 @@ from utvm.compiler.integer.kernel import clamped, constant, described, with_sum_
 from utvm.compiler.integer.operators.lookup import requantized
 from utvm.compiler.integer.quantities import Real, View
 from utvm.compiler.integer.reader import Reader
-from utvm.compiler.integer.records import Operator, Record
+from utvm.compiler.integer.records import Computation, Operator
 from utvm.compiler.integer.unfit import Unfit
 from utvm.compiler.integer.windows import overlap_of
 from utvm.compiler.target import Target
@@ -22,7 +22,7 @@ _UNROLLED = 16  # Elements of a window whose loads are written out one by one.
 
 
 @dataclass(frozen=True)
-class Pool(Record):
+class Pool(Computation):
     """The average or the largest of the numbers in a window that lie inside the image.
 
     Attributes:

@@ -12,12 +12,12 @@ from utvm.compiler.integer.goal import Goal
 from utvm.compiler.integer.kernel import Shape, binary, clamped, requantized
 from utvm.compiler.integer.quantities import View
 from utvm.compiler.integer.reader import Reader
-from utvm.compiler.integer.records import Operator, Record, Rescale
+from utvm.compiler.integer.records import Computation, Operator, Rescale
 from utvm.compiler.target import Target
 
 
 @dataclass(frozen=True)
-class Product(Record):
+class Product(Computation):
     """The product of two tensors, with broadcasting: TensorFlow Lite's MUL.
 
     Attributes:

@@ -14,7 +14,7 @@ from utvm.compiler.integer.kernel import clamped, described, elements, requantiz
 from utvm.compiler.integer.nodes import Native
 from utvm.compiler.integer.quantities import Quantity, Real, View
 from utvm.compiler.integer.reader import Reader, operator_name
-from utvm.compiler.integer.records import Operator, Record, Rescale
+from utvm.compiler.integer.records import Computation, Operator, Rescale
 from utvm.compiler.integer.unfit import Unfit
 from utvm.compiler.integer.windows import overlap_of
 from utvm.compiler.target import Target
@@ -22,7 +22,7 @@ from utvm.compiler.tvm_types import shape_of
 
 
 @dataclass(frozen=True)
-class Reduction(Record):
+class Reduction(Computation):
     """The sum over some dimensions, rescaled: TensorFlow Lite's MEAN and SUM.
 
     Attributes:

@@ -7,12 +7,12 @@ from tvm import te
 
 from utvm.compiler.int8_operator import Int8Operator
 from utvm.compiler.integer.kernel import Shape, described, with_one_loop
-from utvm.compiler.integer.records import Operator, Record
+from utvm.compiler.integer.records import Computation, Operator
 from utvm.compiler.target import Target
 
 
 @dataclass(frozen=True)
-class Shift(Record):
+class Shift(Computation):
     """uint8 to int8 or back: the same numbers, moved by 128.
 
     Attributes:

@@ -14,7 +14,7 @@ from utvm.compiler.integer.goal import Goal
 from utvm.compiler.integer.kernel import constant, described
 from utvm.compiler.integer.quantities import Quantity, View
 from utvm.compiler.integer.reader import Reader, operator_name
-from utvm.compiler.integer.records import Int32, Operator, Record
+from utvm.compiler.integer.records import Computation, Int32, Operator
 from utvm.compiler.integer.unfit import Unfit
 from utvm.compiler.target import Target
 
@@ -24,7 +24,7 @@ _SUM_BITS = 12  # Integer bits of the sum of exponentials.
 
 
 @dataclass(frozen=True)
-class Softmax(Record):
+class Softmax(Computation):
     """Softmax over the last dimension, TensorFlow Lite's int8 arithmetic.
 
     Attributes:

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes docs/operators.md from the lists of what is refused: ``python tests/compiler/operators_page.py``."""
+
+from pathlib import Path
+
+import onnx_suite
+import tflite_suite
+import yaml
+
+
+def page() -> str:
+    """Return the page."""
+    refused = yaml.safe_load((Path(__file__).parent / "onnx_refused.yaml").read_text(encoding="utf-8"))
+    return onnx_suite.page(refused) + tflite_suite.page(tflite_suite.lists())
+
+
+if __name__ == "__main__":
+    (Path(__file__).parents[2] / "docs" / "operators.md").write_text(page(), encoding="utf-8")

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many models in one program: one call of gcc and one process, which takes the inputs of case after case.
+
+A case that ends the process is named, and the others go on.
+"""
+
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from host_library import FLAGS
+
+from utvm.compiler import Library
+from utvm.errors import UtvmError
+from utvm.process import run
+
+Array = npt.NDArray[Any]
+
+
+class Case(Protocol):
+    """What is run.
+
+    Attributes:
+        sets: pairs of inputs and the answers that are right.
+    """
+
+    name: str
+    sets: list[tuple[list[Array], list[Array]]]
+
+
+def make_program(
+    batch: Sequence[Case], libraries: dict[str, Library], directory: Path
+) -> tuple[Path, dict[str, str]]:
+    """Make the program of a batch; return it, and what gcc says of cases that it does not take."""
+    program = directory / "cases"
+    (directory / "cases.c").write_text(_main(batch, libraries))
+    for case in batch:
+        for name, text in libraries[case.name].sources.items():
+            (directory / name).write_text(text)
+    try:
+        run(["gcc", *FLAGS, "-O0", "-I", directory, "-o", program, directory / "cases.c", "-lm"])
+    except UtvmError as error:
+        if len(batch) == 1:
+            return program, {batch[0].name: error.message}
+        bad = {}
+        for case in batch:
+            bad |= make_program([case], libraries, directory)[1]
+        rest = [case for case in batch if case.name not in bad]
+        assert bad, error.message
+        return make_program(rest, libraries, directory)[0], bad
+    return program, {}
+
+
+def _main(batch: Sequence[Case], libraries: dict[str, Library]) -> str:
+    rows, texts = [], []
+    for case in batch:
+        library = libraries[case.name]
+        files = [f"{case.name}_operators.c", f"{case.name}.c"]
+        # Each library has its helpers, by the same names.
+        helpers = sorted({name for file in files for name in _static(library.sources.get(file, ""))})
+        texts += [f"#define {name} {case.name}_{name}" for name in helpers]
+        texts += [f'#include "{file}"' for file in files if file in library.sources]
+        texts += [f"#undef {name}" for name in [*helpers, "UTVM_STEP"]]
+        sizes = [[tensor.size_bytes for tensor in tensors] for tensors in (library.inputs, library.outputs)]
+        given, wanted = ("{" + ",".join(map(str, [*each, 0])) + "}" for each in sizes)
+        rows.append(
+            f"{{{case.name}_run, {library.arena_bytes}, {len(case.sets)}, {len(sizes[0])}, {len(sizes[1])}, "
+            f"{given}, {wanted}}},"
+        )
+    return "\n".join([*texts, _MAIN.replace("ROWS", "\n".join(rows))])
+
+
+def _static(text: str) -> Iterable[str]:
+    for line in text.splitlines():
+        if line.startswith("static ") and line.endswith((")", "(")):
+            yield line.split("(")[0].split()[-1].lstrip("*")
+
+
+_MAIN = r"""
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct each {
+    int32_t (*run)(const void *const *, void *const *, uint8_t *);
+    size_t arena, sets, inputs, outputs;
+    size_t given[64], wanted[64];
+};
+
+static const struct each all[] = {
+ROWS
+};
+
+/* Fills what is handed out, so that nothing is right only because it was zero. */
+static void *room(size_t bytes)
+{
+    void *memory = malloc(bytes + 16u);
+    if (!memory) {
+        exit(2);
+    }
+    memset(memory, 0xA5, bytes + 16u);
+    return memory;
+}
+
+int main(int count, char **words)
+{
+    (void)count;
+    for (size_t number = (size_t)atoi(words[1]); number < sizeof all / sizeof all[0]; ++number) {
+        const struct each *one = &all[number];
+        for (size_t set = 0; set < one->sets; ++set) {
+            const void *inputs[64];
+            void *outputs[64];
+            for (size_t i = 0; i < one->inputs; ++i) {
+                void *input = room(one->given[i]);
+                if (fread(input, 1, one->given[i], stdin) != one->given[i]) {
+                    return 3;
+                }
+                inputs[i] = input;
+            }
+            for (size_t i = 0; i < one->outputs; ++i) {
+                outputs[i] = room(one->wanted[i]);
+            }
+            const int32_t code = one->run(inputs, outputs, room(one->arena));
+            fwrite(&code, sizeof code, 1, stdout);
+            for (size_t i = 0; i < one->outputs; ++i) {
+                fwrite(outputs[i], 1, one->wanted[i], stdout);
+            }
+            fflush(stdout);
+        }
+    }
+    return 0;
+}
+"""
+
+
+def answers_of(
+    batch: Sequence[Case], libraries: dict[str, Library], program: Path
+) -> list[list[list[Array]] | str]:
+    """Run the program; return for each case the outputs of each set, or what went wrong."""
+    answers: list[list[list[Array]] | str] = []
+    while len(answers) < len(batch):
+        first = len(answers)
+        given = b"".join(_given(case, libraries[case.name]) for case in batch[first:])
+        done = subprocess.run([program, str(first)], input=given, capture_output=True, check=False, timeout=120)
+        rest = done.stdout
+        for case in batch[first:]:
+            library = libraries[case.name]
+            size = len(case.sets) * (4 + sum(tensor.size_bytes for tensor in library.outputs))
+            if len(rest) < size:
+                answers.append(f"the process ended with {done.returncode}")
+                break
+            answers.append(_parsed(rest[:size], library, len(case.sets)))
+            rest = rest[size:]
+    return answers
+
+
+def _given(case: Case, library: Library) -> bytes:
+    parts = []
+    for inputs, _ in case.sets:
+        for array, tensor in zip(inputs, library.inputs, strict=True):
+            content = np.ascontiguousarray(array, tensor.dtype).tobytes()
+            assert len(content) == tensor.size_bytes, (case.name, tensor.name)
+            parts.append(content)
+    return b"".join(parts)
+
+
+def _parsed(content: bytes, library: Library, sets: int) -> list[list[Array]] | str:
+    results = []
+    for _ in range(sets):
+        code, content = int.from_bytes(content[:4], "little", signed=True), content[4:]
+        if code:
+            return f"its run answers {code}"
+        outputs = []
+        for tensor in library.outputs:
+            outputs.append(np.frombuffer(content[: tensor.size_bytes], tensor.dtype).reshape(tensor.shape))
+            content = content[tensor.size_bytes :]
+        results.append(outputs)
+    return results

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drawing models of one operator at random: tensors, scales, numbers, and the file that is made of them."""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from models.tflite_writer import Builder
+
+Shape = tuple[int, ...]
+QUANTISED = {"int8": (-128, 127), "int16": (-32768, 32767), "uint8": (0, 255)}
+TYPES = ("float32", "int8", "int16", "uint8", "int32", "int64", "bool")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A tensor of a layer."""
+
+    shape: Shape
+    dtype: str
+    scale: Any = None
+    zero: Any = 0
+    data: Any = None
+    axis: int = 0
+
+
+@dataclass(frozen=True)
+class Layer:
+    """An operator with its tensors; None for an operand that is left out."""
+
+    inputs: Sequence[Spec | None]
+    outputs: Sequence[Spec]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def content(self, operator: str) -> bytes:
+        """Return the file of a model that is this layer alone."""
+        builder = Builder()
+        names = [self._add(builder, f"in{number}", each) for number, each in enumerate(self.inputs)]
+        results = [self._add(builder, f"out{number}", each) for number, each in enumerate(self.outputs)]
+        builder.operator(operator, names, [str(name) for name in results], **self.options)
+        given = [
+            str(name)
+            for name, each in zip(names, self.inputs, strict=True)
+            if each is not None and each.data is None
+        ]
+        return builder.finish(given, [str(name) for name in results])
+
+    @staticmethod
+    def _add(builder: Builder, name: str, spec: Spec | None) -> str | None:
+        if spec is None:
+            return None
+        return builder.tensor(
+            name, spec.shape, spec.dtype, spec.data, scale=spec.scale, zero_point=spec.zero, axis=spec.axis
+        )
+
+
+class Draw:
+    """Draws what a layer is made of."""
+
+    def __init__(self, name: str, dtype: str) -> None:
+        self.random = np.random.default_rng(zlib.crc32(name.encode()))
+        self.dtype = dtype
+
+    def integer(self, low: int, high: int) -> int:
+        """Return a number from low to high."""
+        return int(self.random.integers(low, high + 1))
+
+    def pick(self, *choices: Any) -> Any:
+        """Return one of them."""
+        return choices[self.integer(0, len(choices) - 1)]
+
+    def shape(self, rank: int, most: int = 6, first: int | None = None) -> Shape:
+        """Return some extents."""
+        drawn = tuple(self.integer(1, most) for _ in range(rank))
+        return drawn if first is None else (first, *drawn[1:])
+
+    def tensor(self, shape: Sequence[int], **changes: Any) -> Spec:
+        """Return a tensor of the layer's type, with a scale and a zero point where it has such."""
+        shape = tuple(shape)
+        if self.dtype == "int16":
+            spec = Spec(shape, "int16", float(np.exp(self.random.uniform(np.log(2e-5), np.log(5e-4)))))
+        elif self.dtype in QUANTISED:
+            low, high = QUANTISED[self.dtype]
+            scale = float(np.exp(self.random.uniform(np.log(0.004), np.log(0.08))))
+            zero = self.pick(low, (low + high + 1) // 2, self.integer(low, high), self.integer(low, high))
+            spec = Spec(shape, self.dtype, scale, zero)
+        else:
+            spec = Spec(shape, self.dtype)
+        return replace(spec, **changes)
+
+    def values(self, shape: Sequence[int], spec: Spec | None = None) -> np.ndarray:
+        """Return numbers of a type."""
+        return numbers(self.random, tuple(shape), spec.dtype if spec else self.dtype)
+
+    def like(self, spec: Spec, shape: Sequence[int]) -> Spec:
+        """Return a tensor of the same type and quantisation."""
+        return replace(spec, shape=tuple(shape), data=None)
+
+    def fixed(self, spec: Spec, scale8: float, zero8: int) -> Spec:
+        """Return a result whose quantisation the operator says: 8 bits, or 15."""
+        if spec.dtype == "int16":
+            return replace(spec, scale=1 / 32768, zero=0)
+        if spec.dtype == "uint8":
+            return replace(spec, scale=scale8, zero=zero8 + 128)
+        return replace(spec, scale=scale8, zero=zero8) if spec.dtype == "int8" else spec
+
+
+def numbers(random: np.random.Generator, shape: Shape, dtype: str) -> np.ndarray:
+    """Return random numbers; of a quantised type, all that it has."""
+    if dtype == "bool":
+        return random.integers(0, 2, shape).astype(bool)
+    if dtype == "float32":
+        return random.normal(0, 2, shape).astype(np.float32)
+    if dtype in QUANTISED:
+        low, high = QUANTISED[dtype]
+        drawn = random.integers(low, high + 1, shape)
+        # The ends of the range are where kernels differ.
+        ends = random.choice([low, high, low + 1], shape)
+        return np.where(random.random(shape) < 0.1, ends, drawn).astype(dtype)
+    return random.integers(-50, 51, shape).astype(dtype)
+
+
+def int32(values: Any) -> Spec:
+    """Return a constant of shapes, axes or places."""
+    array = np.asarray(values, np.int32)
+    return Spec(array.shape, "int32", data=array)

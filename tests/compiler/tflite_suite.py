@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers of TensorFlow Lite, drawn at random, against TensorFlow Lite Micro's reference kernels, bit for bit.
+
+Integers must be the same; floats may differ in their last bits, as one library's ``exp`` does from another's.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import yaml
+from onnx_suite import Outcome
+from programs import answers_of, make_program
+from tflite_layers import LAYERS, draw_layer, outputs_of
+from tflite_micro.python.tflite_micro import runtime
+
+from utvm.compiler import Library, from_tflite
+from utvm.compiler.bounded import bounded
+from utvm.compiler.target import ANY, Target
+from utvm.errors import CompileError, UtvmError
+
+Array = npt.NDArray[Any]
+
+_LISTS = Path(__file__).parent / "tflite_suite.yaml"
+_ARENA = 1 << 20  # Bytes: more than any of the layers needs.
+
+
+@dataclass
+class Case:
+    """One layer, what it is given, and what the kernels answer; no answers where they do not run it.
+
+    Attributes:
+        layer: operator and element type, as the lists have it.
+        name: a C identifier.
+    """
+
+    layer: str
+    name: str
+    content: bytes
+    sets: list[tuple[list[Array], list[Array]]]
+    runs: bool = True
+
+
+@functools.cache
+def lists() -> dict[str, Any]:
+    """Return what is written down: ``refused``, reason to layers; ``beyond``, what the kernels do not run."""
+    loaded: dict[str, Any] = yaml.safe_load(_LISTS.read_text(encoding="utf-8"))
+    return loaded
+
+
+def layers() -> list[str]:
+    """Return all operators in all of their element types."""
+    return [f"{row}/{dtype}" for row, (_, types) in LAYERS.items() for dtype in types]
+
+
+def cases(names: Sequence[str], number: int) -> list[Case]:
+    """Draw one case of each layer, with the answers of the reference kernels."""
+    drawn = []
+    for count, layer in enumerate(names):
+        row, _, dtype = layer.rpartition("/")
+        content, sets = draw_layer(row, dtype, number)
+        drawn.append(Case(layer, f"m{count}", content, [(given, []) for given in sets]))
+    for case, answers in zip(drawn, _references(drawn), strict=True):
+        case.runs = answers is not None
+        case.sets = [(given, wanted) for (given, _), wanted in zip(case.sets, answers or [[], []], strict=True)]
+    return drawn
+
+
+def _references(batch: Sequence[Case]) -> list[list[list[Array]] | None]:
+    """Ask the kernels, in a process of its own: what they do not expect ends it."""
+
+    def one(case: Case) -> list[list[Array]] | None:
+        try:
+            interpreter = runtime.Interpreter.from_bytes(case.content, arena_size=_ARENA)
+            results = []
+            for given, _ in case.sets:
+                for number, array in enumerate(given):
+                    interpreter.set_input(array, number)
+                interpreter.invoke()
+                count = outputs_of(case.content)
+                results.append([np.array(interpreter.get_output(number)) for number in range(count)])
+        except (RuntimeError, ValueError):
+            return None
+        return results
+
+    try:
+        return bounded("the layers", "run the reference kernels", lambda: [one(case) for case in batch])
+    except CompileError:
+        if len(batch) == 1:
+            return [None]
+        half = len(batch) // 2
+        return [*_references(batch[:half]), *_references(batch[half:])]
+
+
+def judge(batch: Sequence[Case], directory: Path, target: Target = ANY) -> dict[str, Outcome]:
+    """Compile and run layers.
+
+    Returns:
+        Layer to what became of it: ``right``, ``wrong``, ``refused``; ``beyond`` where the kernels do not run it.
+    """
+    outcomes, libraries = {}, {}
+    for case, answer in zip(batch, _compiled(batch, target), strict=True):
+        if isinstance(answer, Library):
+            libraries[case.name] = answer
+        else:
+            outcomes[case.layer] = Outcome(case.layer, "refused" if case.runs else "beyond", answer)
+    able = [case for case in batch if case.name in libraries]
+    program, bad = make_program(able, libraries, directory)
+    outcomes |= {case.layer: Outcome(case.layer, "wrong", bad[case.name]) for case in able if case.name in bad}
+    able = [case for case in able if case.name not in bad]
+    for case, answers in zip(able, answers_of(able, libraries, program), strict=True):
+        text = _difference(case, answers)
+        verdict = "beyond" if not case.runs and not isinstance(answers, str) else "wrong" if text else "right"
+        outcomes[case.layer] = Outcome(case.layer, verdict, text)
+    return outcomes
+
+
+def _compiled(batch: Sequence[Case], target: Target) -> list[Library | str]:
+    from utvm.compiler.build import build_library
+
+    def each(case: Case) -> Library | str:
+        try:
+            return build_library(from_tflite(case.content, case.name), case.name, target)
+        except UtvmError as error:
+            return str(error)
+
+    return bounded("the layers", "compile them", lambda: [each(case) for case in batch])
+
+
+def _difference(case: Case, answers: list[list[Array]] | str) -> str:
+    if isinstance(answers, str):
+        return answers
+    for (_, wanted), given in zip(case.sets, answers, strict=True):
+        for expected, result in zip(wanted, given, strict=False):
+            # The interpreter shows a scalar as one element.
+            shape = expected.shape if result.size == expected.size == 1 else result.shape
+            if (shape, result.dtype) != (expected.shape, expected.dtype):
+                return f"{result.shape} of {result.dtype} where {expected.shape} of {expected.dtype} are right"
+            if not _same(expected, result.reshape(shape)):
+                return f"{result.ravel()[:6]} where {expected.ravel()[:6]} are right"
+    return ""
+
+
+def _same(expected: Array, result: Array) -> bool:
+    if expected.dtype.kind == "f":
+        return np.allclose(result, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+    return np.array_equal(result, expected)
+
+
+def page(known: Mapping[str, Any]) -> str:
+    """Write what is supported of TensorFlow Lite, by the two lists."""
+    reasons = {layer: reason for reason, names in known["refused"].items() for layer in names}
+    rows = []
+    for row, (_, types) in sorted(LAYERS.items()):
+        right = [each for each in types if f"{row}/{each}" not in {*reasons, *known["beyond"]}]
+        said = "; ".join(sorted({reasons[f"{row}/{each}"] for each in types if f"{row}/{each}" in reasons}))
+        if right or said:
+            rows.append(f"| {row} | {', '.join(right)} | {said} |")
+    return _PAGE.format(rows="\n".join(rows))
+
+
+_PAGE = """
+## TensorFlow Lite
+Each operator of TensorFlow Lite Micro, in each element type that its reference kernels run: layers drawn at
+random, over shapes, strides, paddings, activations and scales, give the kernels' integers bit for bit, and their
+floats but for the last bits. int16 is 16x8: activations of 16 bits, weights of 8, biases of 64 or 32.
+
+| operator | the kernels' results | refused |
+|---|---|---|
+{rows}
+
+Where the kernels differ from TensorFlow Lite, these are the kernels' results: RELU6 knows no scale of its result,
+CUMSUM of int8 begins with minus the zero point, and wraps around after some 30 large numbers. Element types that
+the kernels do not run (uint8, mostly) are computed in floats between quantised tensors, or refused.
+"""

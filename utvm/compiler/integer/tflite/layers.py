@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums of products: convolutions, dense layers, matrix products in 16 bits, and in 8 where Relax has no form."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tflite
+from tvm import relax, te, tirx
+
+from utvm.compiler.integer import fixed_point
+from utvm.compiler.integer.exact import (
+    added,
+    broadcast,
+    clamped,
+    limits,
+    narrow_multiplier,
+    number,
+    rescaled_by,
+    rescaled_wide,
+    scale_of,
+    zero_of,
+)
+from utvm.compiler.read.tflite_graph import TfliteTensor
+from utvm.compiler.tflite_kernel import Kernel, Use
+from utvm.errors import CompileError
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class _Ending:
+    """What becomes of sums: bias, rescaling, zero point, activation.
+
+    Attributes:
+        tables: the arrays that it reads, one number per output channel each.
+        apply: given a sum, the tables' placeholders and the channel, returns the result's number.
+    """
+
+    tables: tuple[Array, ...]
+    apply: Callable[[Any, Sequence[Any], Any], Any]
+
+
+def _ending(use: Use, reals: Array, bias: Array | None, wide: bool, activation: int) -> _Ending:
+    """Make the ending of a layer.
+
+    Args:
+        reals: factor from a sum to the result, per channel.
+        wide: whether sums have 64 bits.
+    """
+    bounds, dtype, zero = limits(activation, use.result), use.result.dtype, zero_of(use.result)
+    kind = "int64" if wide else "int32"
+    if wide:
+        factors = np.array([narrow_multiplier(float(real)) for real in reals], np.int64).T
+        scaling: tuple[Array, ...] = (factors[0].astype(np.int32), factors[1].astype(np.int32))
+    else:
+        rescale = fixed_point.rescale(reals)
+        scaling = (rescale.multipliers, np.maximum(rescale.shifts, 0), np.maximum(-rescale.shifts, 0))
+    tables = scaling if bias is None else (*scaling, bias.astype(kind))
+
+    def apply(total: Any, read: Sequence[Any], channel: Any) -> Any:
+        if bias is not None:
+            total = total + read[-1][channel]
+        if wide:
+            value = rescaled_wide(total, read[0][channel].astype("int64"), read[1][channel].astype("int64"))
+        else:
+            value = rescaled_by(total, read[0][channel], read[1][channel], read[2][channel])
+        return clamped(value + zero, bounds, dtype)
+
+    return _Ending(tables, apply)
+
+
+def _layer_reals(data: TfliteTensor, weights: TfliteTensor, result: TfliteTensor, channels: int) -> Array:
+    """Return the factor from a sum to the result, per channel, in double precision."""
+    if weights.quantisation is None:
+        raise CompileError(f"the weights {weights.name!r} have no scale")
+    scales = np.broadcast_to(weights.quantisation.scales.astype(np.float64), (channels,))
+    reals: Array = np.float64(scale_of(data)) * scales / np.float64(scale_of(result))
+    return reals
+
+
+def _sides(extent: int, window: int, stride: int, dilation: int, padding: int, result: int) -> int:
+    """Return how many numbers are padded before the first one."""
+    if padding == tflite.Padding.VALID:
+        return 0
+    return max((result - 1) * stride + (window - 1) * dilation + 1 - extent, 0) // 2
+
+
+def _is_wide(data: TfliteTensor, bias: Array | None) -> bool:
+    """Return whether products of numbers of 16 bits are summed in 64: the bias says so, or there is none."""
+    return data.dtype == "int16" and (bias is None or bias.dtype == np.int64)
+
+
+def _is_ours(use: Use, data: int = 0, weights: int = 1) -> bool:
+    """Return whether numbers of 16 bits are multiplied by weights of 8."""
+    return use.dtype(data) == "int16" and use.dtype(weights) == "int8" and use.result.dtype == "int16"
+
+
+def _convolution(use: Use, operands: list[Any]) -> Any:
+    data, weights = use.input(0), use.input(1)
+    grouped = data.shape[3] != weights.shape[3]
+    eight = use.dtype() == "int8" and use.result.dtype == "int8" and (data.shape[0] != 1 or grouped)
+    if not (_is_ours(use) or (eight and use.dtype(1) == "int8")):
+        return None
+    options = use.options(tflite.Conv2DOptions)
+    return _windowed(use, operands, options, 0)
+
+
+def _depthwise(use: Use, operands: list[Any]) -> Any:
+    eight = use.dtype() == "int8" and use.dtype(1) == "int8" and use.result.dtype == "int8"
+    if not (_is_ours(use) or (eight and use.input(0).shape[0] != 1)):
+        return None
+    options = use.options(tflite.DepthwiseConv2DOptions)
+    return _windowed(use, operands, options, 3)
+
+
+def _windowed(use: Use, operands: list[Any], options: Any, channel_axis: int) -> Any:
+    """Add a convolution, NHWC by OHWI, or by 1HWO for a depthwise one."""
+    data, weights, result = use.input(0), use.input(1), use.result
+    depthwise = channel_axis == 3
+    channels, depth = weights.shape[channel_axis], 1 if depthwise else weights.shape[3]
+    bias = use.constant(2) if use.has(2) else None
+    wide = _is_wide(data, bias)
+    kind = "int64" if wide else "int32"
+    ending = _ending(
+        use, _layer_reals(data, weights, result, channels), bias, wide, options.FusedActivationFunction()
+    )
+    strides = (options.StrideH(), options.StrideW())
+    dilation = (options.DilationHFactor(), options.DilationWFactor())
+    before = [
+        _sides(
+            data.shape[1 + axis], weights.shape[1 + axis], strides[axis], dilation[axis], options.Padding(),
+            result.shape[1 + axis],
+        )
+        for axis in (0, 1)
+    ]  # fmt: skip
+    groups = data.shape[3] // depth
+    each_group = max(channels // groups, 1)
+
+    def compute(image: Any, filters: Any, *tables: Any) -> Any:
+        row = te.reduce_axis((0, weights.shape[1]), "row")
+        column = te.reduce_axis((0, weights.shape[2]), "column")
+        inner = te.reduce_axis((0, depth), "inner")
+
+        def total(n: Any, y: Any, x: Any, c: Any) -> Any:
+            line = y * strides[0] + row * dilation[0] - before[0]
+            at = x * strides[1] + column * dilation[1] - before[1]
+            own = tirx.floordiv(c, each_group) * depth + inner
+            factor = filters[0, row, column, c] if depthwise else filters[c, row, column, inner]
+            value = image[n, line, at, own].astype("int32") - zero_of(data)
+            inside = tirx.all(line >= 0, line < data.shape[1], at >= 0, at < data.shape[2])
+            value = tirx.if_then_else(inside, value, number(0)) if any(before) or _overhangs(y, x) else value
+            return te.sum((value * factor.astype("int32")).astype(kind), axis=[row, column, inner])
+
+        def _overhangs(_: Any, __: Any) -> bool:
+            ends = [
+                (result.shape[1 + axis] - 1) * strides[axis]
+                + (weights.shape[1 + axis] - 1) * dilation[axis]
+                - before[axis]
+                >= data.shape[1 + axis]
+                for axis in (0, 1)
+            ]
+            return any(ends)
+
+        sums = te.compute(result.shape, total, "accumulator")
+        return te.compute(result.shape, lambda n, y, x, c: ending.apply(sums[n, y, x, c], tables, c), "output")
+
+    macs = result.size * weights.shape[1] * weights.shape[2] * depth
+    name = f"{'depthwise_' if depthwise else ''}conv2d_{data.dtype}"
+    return added(use.builder, name, [*operands[:2], *ending.tables], compute, macs=macs)
+
+
+def _dense(use: Use, operands: list[Any]) -> Any:
+    if not _is_ours(use):
+        return None
+    data, weights, result = use.input(0), use.input(1), use.result
+    outputs, depth = weights.shape
+    rows = data.size // max(depth, 1)
+    if rows * depth != data.size or rows * outputs != result.size:
+        raise CompileError(f"{data.shape} inputs for {depth} weights")
+    known = weights.quantisation
+    if known is None:
+        raise CompileError(f"the weights {weights.name!r} have no scale")
+    if known.scales.size == 1:
+        # One scale is multiplied by the input's in single precision.
+        product = np.float64(scale_of(data) * np.float32(known.scales[0])) / np.float64(scale_of(result))
+        reals = np.full(outputs, product)
+    else:
+        reals = _layer_reals(data, weights, result, outputs)
+    bias = use.constant(2) if use.has(2) else None
+    activation = use.options(tflite.FullyConnectedOptions).FusedActivationFunction()
+    wide = _is_wide(data, bias)
+    ending = _ending(use, reals, bias, wide, activation)
+
+    def compute(vectors: Any, filters: Any, *tables: Any) -> Any:
+        inner = te.reduce_axis((0, depth), "inner")
+
+        def total(row: Any, unit: Any) -> Any:
+            value = vectors[row, inner].astype("int32") - zero_of(data)
+            factor = filters[unit, inner].astype("int32") - int(known.zero_points[0])
+            return te.sum((value * factor).astype("int64" if wide else "int32"), axis=[inner])
+
+        sums = te.compute((rows, outputs), total, "accumulator")
+        return te.compute((rows, outputs), lambda row, unit: ending.apply(sums[row, unit], tables, unit), "output")
+
+    flat = use.builder.emit(relax.op.reshape(operands[0], (rows, depth)))
+    made = added(
+        use.builder, "dense_int16", [flat, operands[1], *ending.tables], compute, macs=rows * outputs * depth
+    )
+    return relax.op.reshape(made, result.shape)
+
+
+def _transposed_convolution(use: Use, operands: list[Any]) -> Any:
+    """Add a TRANSPOSE_CONV: each result gathers the numbers whose windows reach it, in any element type."""
+    weights, data, result = use.input(1), use.input(2), use.result
+    options = use.options(tflite.TransposeConvOptions)
+    strides = (options.StrideH(), options.StrideW())
+    channels, rows, columns, depth = weights.shape
+    before = [
+        _sides(
+            result.shape[1 + axis],
+            (rows, columns)[axis],
+            strides[axis],
+            1,
+            options.Padding(),
+            data.shape[1 + axis],
+        )
+        for axis in (0, 1)
+    ]
+    real = data.dtype == "float32"
+    wide = data.dtype == "int16"
+    kind = "float32" if real else "int64" if wide else "int32"
+    if data.dtype not in ("float32", "int8", "int16") or use.dtype(1) != ("float32" if real else "int8"):
+        raise CompileError(f"{data.dtype} by {use.dtype(1)} is not supported")
+    bias = use.constant(3) if use.has(3) else None
+    if real:
+        ending = _float_ending(bias, options.FusedActivationFunction())
+    else:
+        # The kernels know no activation here.
+        reals = _layer_reals(data, weights, result, channels)
+        ending = _ending(use, reals, bias, wide, tflite.ActivationFunctionType.NONE)
+
+    def compute(image: Any, filters: Any, *tables: Any) -> Any:
+        row, column = te.reduce_axis((0, rows), "row"), te.reduce_axis((0, columns), "column")
+        inner = te.reduce_axis((0, depth), "inner")
+
+        def total(n: Any, y: Any, x: Any, c: Any) -> Any:
+            # Later rows of a window belong to earlier numbers: the order in which the kernel adds.
+            down, across = number(rows - 1) - row, number(columns - 1) - column
+            line, at = y + before[0] - down, x + before[1] - across
+            inside = tirx.all(
+                line >= 0, at >= 0, line < data.shape[1] * strides[0], at < data.shape[2] * strides[1],
+                tirx.floormod(line, strides[0]) == 0, tirx.floormod(at, strides[1]) == 0,
+            )  # fmt: skip
+            value = image[n, tirx.floordiv(line, strides[0]), tirx.floordiv(at, strides[1]), inner]
+            factor = filters[c, down, across, inner]
+            if not real:
+                value, factor = value.astype("int32") - zero_of(data), factor.astype("int32")
+            product = (value * factor).astype(kind)
+            return te.sum(tirx.if_then_else(inside, product, tirx.const(0, kind)), axis=[row, column, inner])
+
+        sums = te.compute(result.shape, total, "accumulator")
+        return te.compute(result.shape, lambda n, y, x, c: ending.apply(sums[n, y, x, c], tables, c), "output")
+
+    macs = data.size * rows * columns * channels
+    name = f"conv2d_transpose_{data.dtype}"
+    return added(use.builder, name, [operands[2], operands[1], *ending.tables], compute, macs=macs)
+
+
+def _float_ending(bias: Array | None, activation: int) -> _Ending:
+    bounds = {
+        tflite.ActivationFunctionType.NONE: (None, None),
+        tflite.ActivationFunctionType.RELU: (0.0, None),
+        tflite.ActivationFunctionType.RELU_N1_TO_1: (-1.0, 1.0),
+        tflite.ActivationFunctionType.RELU6: (0.0, 6.0),
+    }
+    if activation not in bounds:
+        raise CompileError(f"its activation, number {activation}, is not supported")
+    low, high = bounds[activation]
+
+    def apply(total: Any, tables: Sequence[Any], channel: Any) -> Any:
+        value = total if bias is None else total + tables[0][channel]
+        value = value if high is None else tirx.min(value, tirx.FloatImm("float32", high))
+        return value if low is None else tirx.max(value, tirx.FloatImm("float32", low))
+
+    return _Ending(() if bias is None else (bias.astype(np.float32),), apply)
+
+
+def _product(use: Use, operands: list[Any]) -> Any:
+    """Add a BATCH_MATMUL of quantised tensors."""
+    if (
+        use.result.dtype not in ("int8", "int16")
+        or use.dtype(0) != use.result.dtype
+        or use.dtype(1) != use.dtype(0)
+    ):
+        return None
+    left, right, result = use.input(0), use.input(1), use.result
+    options = use.options(tflite.BatchMatMulOptions)
+    wide = left.dtype == "int16"
+    kind = "int64" if wide else "int32"
+    real = np.float64(scale_of(left) * scale_of(right)) / np.float64(scale_of(result))
+    ending = _ending(use, np.array([real]), None, wide, tflite.ActivationFunctionType.NONE)
+    depth = left.shape[-2] if options.AdjX() else left.shape[-1]
+
+    def compute(first: Any, second: Any, *tables: Any) -> Any:
+        inner = te.reduce_axis((0, depth), "inner")
+
+        def total(*at: Any) -> Any:
+            *outer, row, column = at
+            a = broadcast(first, [*outer, inner, row] if options.AdjX() else [*outer, row, inner])
+            b = broadcast(second, [*outer, column, inner] if options.AdjY() else [*outer, inner, column])
+            value = (a.astype("int32") - zero_of(left)) * (b.astype("int32") - zero_of(right))
+            return te.sum(value.astype(kind), axis=[inner])
+
+        sums = te.compute(result.shape, total, "accumulator")
+        return te.compute(result.shape, lambda *at: ending.apply(sums[at], tables, number(0)), "output")
+
+    name = f"batch_matmul_{left.dtype}"
+    return added(use.builder, name, [*operands, *ending.tables], compute, macs=result.size * depth)
+
+
+KERNELS: dict[str, Kernel] = {
+    "CONV_2D": _convolution,
+    "DEPTHWISE_CONV_2D": _depthwise,
+    "FULLY_CONNECTED": _dense,
+    "TRANSPOSE_CONV": _transposed_convolution,
+    "BATCH_MATMUL": _product,
+}
