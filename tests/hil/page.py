@@ -2,6 +2,9 @@
 """Reads a page of a report as a browser would."""
 
 from html.parser import HTMLParser
+from pathlib import Path
+
+from utvm import pages
 
 
 class Page(HTMLParser):
@@ -12,13 +15,16 @@ class Page(HTMLParser):
         self.tags: list[str] = []
         self.attributes: list[tuple[str, str | None]] = []
         self.text = ""
+        self.links: list[str] = []
+        self.scripts: list[str] = []
         self.open: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes += attrs
-        if tag not in ("meta", "br"):
+        self.links += [value or "" for name, value in attrs if name == "href"]
+        if tag not in ("meta", "br", "input"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -29,4 +35,13 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.text += data
+        if self.open and self.open[-1] in ("script", "style"):
+            self.scripts += [data] * (self.open[-1] == "script")
+        else:
+            self.text += data
+
+    def is_by_itself(self) -> bool:
+        """Whether it runs nothing but the pages' own script, and takes nothing from elsewhere."""
+        own = Path(pages.__file__).parent.joinpath("templates", "page.js").read_text()
+        asked = {name for name, _ in self.attributes} & {"src", "onerror", "onclick", "onload"}
+        return self.scripts == [own] and not asked and not {"link", "img", "iframe"} & set(self.tags)

@@ -246,7 +246,8 @@ def test_nothing_is_left_running_when_it_is_killed_outright(tmp_path: Path) -> N
     assert list(night.reports.glob("logs/*/host/suites/reports/latest/report.json"))
 
 
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("jobs", [1, 2])
 def test_no_more_boards_run_at_once_than_are_asked_for(tmp_path: Path, jobs: int) -> None:
     """Seen from outside; how many are seen at once hangs on the machine, that it is never more does not."""
     mine = [_copy("host", tmp_path / str(number)) for number in range(2)]

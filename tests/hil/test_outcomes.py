@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run makes of passes, failures and trouble: each outcome keeps its name up to the exit code."""
 
-import signal
-
 import pytest
 
 from tests.hil.running import Finished, Runner
@@ -382,53 +380,6 @@ def test_a_suite_that_cannot_be_loaded_does_not_hide_the_others(
     assert "cannot be loaded" in done.messages["broken"]
 
 
-@pytest.mark.parametrize(
-    ("number", "and_again"),
-    [
-        (signal.SIGINT, None),
-        (signal.SIGINT, 0.05),
-        *(pytest.param(signal.SIGINT, seconds, marks=pytest.mark.slow) for seconds in (0.01, 0.15, 0.3, 1.2)),
-        pytest.param(signal.SIGTERM, None, marks=pytest.mark.slow),
-        pytest.param(signal.SIGHUP, None, marks=pytest.mark.slow),
-    ],
-)
-def test_ctrl_c_lets_go_of_the_board_and_leaves_a_whole_report(
-    run_suite: Runner, number: signal.Signals, and_again: float | None
-) -> None:
-    done = run_suite(
-        "import pathlib, time\ndef test_a(board):\n    pass\n"
-        "def test_b(board):\n    pathlib.Path('sleeping').touch()\n    time.sleep(60)\n"
-        "def test_c(board):\n    pass\n",
-        interrupt_with=number,
-        and_again=and_again,
-    )
-    assert done.exit_code == 3
-    assert done.report["verdict"] == "interrupted"
-    assert list(done.outcomes.values()) == ["passed", "skipped", "skipped"]
-    assert done.lines[-1].startswith("NO VERDICT (interrupted) on a VIRTUAL stm32f746")
-    assert done.bench_log == ("attached", "released")
-    assert "Traceback" not in done.stdout + done.stderr
-    assert not [path for path in done.reports.iterdir() if path.name.startswith(".")]
-
-
-# Interrupts while pytest puts its things away, while Python does, and when Python has given its handlers back.
-_AFTERWARDS = (
-    "import atexit, os, signal, sys\n"
-    "class Last:\n"
-    "    def __del__(self, kill=os.kill, process=os.getpid(), number={number}):\n        kill(process, number)\n"
-    "sys.last = Last()\n"
-    "atexit.register(Last.__del__, None)\n"
-    "def pytest_unconfigure():\n    Last.__del__(None)\n"
-)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_after_the_verdict_changes_nothing(run_suite: Runner, number: signal.Signals) -> None:
-    done = run_suite(_PASSING, files={"conftest.py": _AFTERWARDS.format(number=int(number))})
-    assert done.lines[-1].startswith("PASSED on a VIRTUAL stm32f746")
-    assert (done.exit_code, done.report["verdict"], done.stderr) == (0, "passed", "")
-
-
 def test_a_run_keeps_its_log_and_pytest_s_own_options_see_it_too(run_suite: Runner) -> None:
     suite = (
         "import logging\ndef test_it(board):\n    logging.getLogger('utvm.probe.gdb').debug('-> m%x,%x', 16, 4)\n"
@@ -438,32 +389,6 @@ def test_a_run_keeps_its_log_and_pytest_s_own_options_see_it_too(run_suite: Runn
     assert done.exit_code == 0
     assert " DEBUG   utvm.probe.gdb: -> m10,4\n" in kept.read_text()
     assert "-> m10,4" in (done.reports.parent.parent / "own").read_text()
-
-
-_LOST = (
-    "import os, signal\n"
-    "class Field:\n    def __set_name__(self, owner, name): os.kill(os.getpid(), signal.SIGTERM)\n"
-    "def lose():\n    try:\n        type('Record', (), {'field': Field()})\n"
-    "    except BaseException:\n        pass\n"
-)
-
-
-@pytest.mark.parametrize(
-    ("suite", "log"),
-    [
-        (f"{_LOST}lose()\n{_PASSING}", ()),
-        (f"{_LOST}class Record:\n    field = Field()\n{_PASSING}", ()),
-        (f"{_LOST}def test_it():\n    lose()\ndef test_next(board):\n    pass\n", ("attached", "released")),
-    ],
-    ids=["lost in an import", "wrapped in an import", "lost in a test"],
-)
-def test_an_interruption_that_is_not_handed_on_ends_the_run(
-    run_suite: Runner, suite: str, log: tuple[str, ...]
-) -> None:
-    """As Python loses one that comes in a callback from C, or before 3.12 wraps one that comes in __set_name__."""
-    done = run_suite(suite)
-    assert (done.exit_code, done.report["verdict"], done.bench_log) == (3, "interrupted", log)
-    assert set(done.outcomes.values()) <= {"skipped"}
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,12 @@ import pytest
 
 from hil_tests.operator_cases import OPERATOR_CASES
 from tests.hil.running import Runner
-from utvm import hil
 from utvm.choice import BoardChoice, SuiteChoice
 from utvm.errors import ConfigError
-from utvm.hil import found
+from utvm.hil import found, suites
 
 _ROOT = Path(__file__).parents[2]
-_RUN = "import sys; from utvm import hil; from utvm.choice import *; sys.exit(hil.run({}))"
+_RUN = "import sys; from utvm.hil import suites; from utvm.choice import *; sys.exit(suites.run({}))"
 # No folder can be opened once pytest looks for the suites.
 _WITHOUT_FILES = (
     "import pytest, resource; from utvm.hil import plugin\n"
@@ -75,6 +74,7 @@ def test_every_suite_of_the_project_is_known() -> None:
         "rpc",
         "rpc_faults",
         "standing_alone",
+        "vta",
     }
 
 
@@ -88,14 +88,14 @@ def test_the_operator_suite_has_enough_of_both_kinds() -> None:
 
 def test_a_suite_that_does_not_exist_is_refused_with_the_names_of_those_that_do() -> None:
     with pytest.raises(ConfigError) as caught:
-        hil.run(BoardChoice("stm32f746", "virtual"), suites=SuiteChoice("flesh"))
+        suites.run(BoardChoice("stm32f746", "virtual"), suites=SuiteChoice("flesh"))
     assert "flesh" in caught.value.message
     assert "flash" in caught.value.hint
 
 
 def test_a_board_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ConfigError, match="no-such-board"):
-        hil.run(BoardChoice("no-such-board", "virtual"))
+        suites.run(BoardChoice("no-such-board", "virtual"))
 
 
 def test_a_run_that_cannot_read_its_suites_is_no_wrong_use(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 
 import dataclasses
 import datetime
+import sys
+import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -27,7 +29,7 @@ from utvm.hil.results import (
     in_brief,
 )
 from utvm.kept import cache_root
-from utvm.process import end_undisturbed, stop_if_interrupted
+from utvm.process import Interrupted, end_undisturbed, interrupted, only_note_signals, stop_if_interrupted
 from utvm.room import require_room
 from utvm.session.keeper import Keeper
 
@@ -64,6 +66,7 @@ class Course:
         self._report_root = report_root
         self._run_id = run_id
         self._started = started
+        self._began = time.monotonic()
         # Before anything has run: whoever goes on working meanwhile does not change what ran.
         self._checkout = checkout.look()
         self._environment: Environment | None = None
@@ -89,6 +92,7 @@ class Course:
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Look at the machine and choose the board; what is missing is said before anything is touched."""
         self._session = session
+        _hush_lost_interruptions()
         try:
             self._environment = provenance.describe(self.keeper.board)
             self.keeper.choose()
@@ -138,6 +142,14 @@ class Course:
         self._display.begin(len(session.items) + len(self._cases))
         return None
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtestloop")
+    def pytest_after_runtestloop(self) -> Generator[None, object, object]:
+        """Have what comes after the last test done, whoever interrupts it, and say then that somebody did."""
+        try:
+            return (yield)
+        finally:
+            only_note_signals()
+
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Show which test is running."""
         self._display.running(nodeid)
@@ -185,12 +197,15 @@ class Course:
         """Let go of the board, write the report, say the verdict."""
         try:
             return (yield)
+        except KeyboardInterrupt:  # where there was no test to come after
+            return None
         except Exception as error:  # what suites' own clean-up raises must not cost the report
             self._trouble = self._trouble or f"clean-up after the last test failed: {error}"
             return None
         finally:
             # From here on it is decided: the report, the last line and the exit code are to say one thing.
             end_undisturbed()
+            self._interrupted = self._interrupted or interrupted()
             self._release()
             if exitstatus != pytest.ExitCode.USAGE_ERROR:
                 self.exit_code = self._finish(session.items)
@@ -249,6 +264,7 @@ class Course:
             verdict=verdict,
             trouble=trouble,
             statistics=tuple(self._statistics),
+            duration_s=time.monotonic() - self._began,
         )
         directory = None
         try:
@@ -258,3 +274,14 @@ class Course:
             summary = dataclasses.replace(summary, verdict=Verdict.INFRASTRUCTURE, trouble=str(error))
         self._display.close(summary, directory)
         return summary.verdict.exit_code
+
+
+def _hush_lost_interruptions() -> None:
+    """Keep pytest from showing, behind the last line, where an interruption was lost: it ends the run anyway."""
+    others = sys.unraisablehook  # pytest's, which gives it back as it was
+
+    def tell(lost: "sys.UnraisableHookArgs") -> None:
+        if not issubclass(lost.exc_type, Interrupted):
+            others(lost)
+
+    sys.unraisablehook = tell

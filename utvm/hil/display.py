@@ -9,7 +9,15 @@ from typing import Any, TextIO
 
 from rich.control import Control
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.segment import ControlType
 from rich.table import Table
 
@@ -63,6 +71,7 @@ class Display:
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
+                TimeRemainingColumn(),
                 TextColumn("{task.description}", markup=False),
                 console=self._console,
                 transient=True,

@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report as one page: style and pictures are in the file, so that it can be mailed and kept."""
+"""The report as one page: style and pictures are in the file, so that it can be mailed and kept.
+
+It stays small whatever a run was like: what there is too much of is cut, and the page says so.
+"""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
 
 import jinja2
 
+from utvm.environment.checkout import Checkout
 from utvm.hil import pictures
 from utvm.hil.figures import shown
-from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict
-from utvm.templates import templates_of
+from utvm.hil.logs import End, ends
+from utvm.hil.results import CaseResult, ModelResult, Outcome, RunReport, Verdict
+from utvm.pages import pages_of, spoken_moment, spoken_seconds
 
 HEADLINES = {
     Verdict.PASSED: "Passed",
@@ -19,21 +26,45 @@ HEADLINES = {
     Verdict.INTERRUPTED: "No verdict: interrupted",
 }
 
+# A page is to stay under 300 KB.
+_ARTICLES = 30
+_DETAILS = 60_000  # Characters, of all articles together.
+_TESTS = 600
+_PICTURES = 12
+_FEW = 40
+_WELL = (Outcome.PASSED, Outcome.SKIPPED)
 
-def render(report: RunReport) -> str:
-    """Return the HTML text for a run."""
+
+def render(report: RunReport, logs: Path | None = None, seen_from: Path | None = None) -> str:
+    """Return the HTML text for a run.
+
+    Args:
+        logs: the folder of its logs.
+        seen_from: the folder in which the page will be, for the links to the logs.
+    """
+    troubled = [case for case in report.cases if case.outcome not in _WELL]
+    kept = _chosen(report.cases)
     suites: dict[str, list[CaseResult]] = {}
-    for case in report.cases:
+    for case in kept:
         suites.setdefault(case.suite, []).append(case)
+    # Of several models in one image, one map is enough.
+    images = {model.firmware.digest: model for model in report.models}
     template = page_templates().get_template("index.html.j2")
     return template.render(
         report=report,
         headline=HEADLINES[report.verdict],
-        outcomes=Outcome,
+        facts=tuple(_facts(report)),
+        counts=[(outcome.value, report.count(outcome)) for outcome in Outcome],
         suites=suites,
-        troubled=[case for case in report.cases if case.outcome not in (Outcome.PASSED, Outcome.SKIPPED)],
-        # Of several models in one image, one map is enough.
-        maps={model.firmware.digest: model for model in report.models}.values(),
+        unfolded=unfolded(suites),
+        left_out=len(report.cases) - len(kept),
+        troubled=troubled,
+        most_articles=_ARTICLES,
+        details_room=max(800, _DETAILS // max(1, min(len(troubled), _ARTICLES))),
+        logs=_ends(logs, seen_from),
+        images=len(images),
+        maps=list(images.values())[:_PICTURES],
+        confused=_confused(report.models),
         memory_map=pictures.memory_map,
         confusion_cells=pictures.confusion_cells,
         section_names=pictures.section_names,
@@ -41,29 +72,69 @@ def render(report: RunReport) -> str:
     )
 
 
+def _ends(logs: Path | None, seen_from: Path | None) -> tuple[End, ...]:
+    return ends(logs, seen_from) if logs is not None and seen_from is not None else ()
+
+
+def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
+    """Yield what stands on top: name and value."""
+    for outcome in Outcome:
+        if report.count(outcome) or outcome is Outcome.PASSED:
+            yield outcome.value, f"{report.count(outcome):,}"
+    yield "exit code", str(int(report.verdict.exit_code))
+    yield "commit", commit_in_brief(report.checkout)
+    yield "date", spoken_moment(report.started)
+    if report.duration_s:
+        yield "took", f"{spoken_seconds(report.duration_s)} by this computer's clock"
+
+
+def commit_in_brief(checkout: Checkout) -> str:
+    """Return the commit as the top of a page has it."""
+    if not checkout.commit:
+        return "none"
+    return checkout.commit[:12] + (" with changes" if checkout.dirty else "")
+
+
+def _chosen(cases: Sequence[CaseResult]) -> list[CaseResult]:
+    """Return the tests that are listed, in their order: of too many, first those that did not go well."""
+    room = _TESTS
+    chosen: set[int] = set()
+    for well in (False, True):
+        for number, case in enumerate(cases):
+            if (case.outcome in _WELL) is well and room:
+                chosen.add(number)
+                room -= 1
+    return [case for number, case in enumerate(cases) if number in chosen]
+
+
+class _Test(Protocol):
+    @property
+    def outcome(self) -> Outcome: ...
+
+
+def unfolded(suites: Mapping[str, Sequence[_Test]]) -> set[str]:
+    """Return the suites whose tests are shown at once: all of a few, of many those that did not go well."""
+    few = sum(map(len, suites.values())) <= _FEW
+    return {suite for suite, tests in suites.items() if few or any(test.outcome not in _WELL for test in tests)}
+
+
+def _confused(models: Sequence[ModelResult]) -> list[ModelResult]:
+    return [model for model in models if model.confusion][:_PICTURES]
+
+
 @functools.cache
 def page_templates() -> jinja2.Environment:
-    """Return the templates of pages, with what they use to write figures."""
-    environment = templates_of("utvm.hil", html=True)
-    filters: dict[str, Callable[..., str]] = {
-        "hex": lambda value: f"{value:#010x}",
-        "bytes": spoken_bytes,
-        "thousands": lambda value: f"{value:,}",
-        "percent": lambda value: f"{100 * value:.2f} %",
-        "seconds": lambda value: f"{value:.2f} s",
-        "clock": spoken_seconds,
-    }
-    environment.filters.update(filters)
+    """Return the templates of this room's pages."""
+    environment = pages_of("utvm.hil")
+    environment.filters["shortened"] = shortened
     return environment
 
 
-def spoken_bytes(size: int) -> str:
-    """Return a size for a reader: ``64 KiB`` where that is exact, ``1,234 B`` otherwise."""
-    return f"{size // 1024:,} KiB" if size and size % 1024 == 0 else f"{size:,} B"
-
-
-def spoken_seconds(duration: float) -> str:
-    """Return a duration for a reader: minutes and seconds, ``1:07``, with hours in front where there are any."""
-    minutes, seconds = divmod(round(duration), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+def shortened(text: str, most: int) -> str:
+    """Return a text with its middle left out where it is too long; the end of a trace says most."""
+    if len(text) <= most:
+        return text
+    head = most // 3
+    return (
+        f"{text[:head]}\n[… {len(text) - most:,} characters left out; junit.xml has them …]\n{text[head - most :]}"
+    )

@@ -80,15 +80,11 @@ def section_names(sections: tuple[Section, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a confusion matrix: how many samples with this label were predicted so.
-
-    ``strength`` is the share of the label's samples, 0 to 1.
-    """
+    """One cell of a confusion matrix: how many samples with this label were predicted so."""
 
     label: int
     prediction: int
     samples: int
-    strength: float
 
     @property
     def right(self) -> bool:
@@ -99,7 +95,7 @@ class Cell:
 def confusion_cells(confusion: tuple[tuple[int, ...], ...]) -> tuple[Cell, ...]:
     """Return the cells of a confusion matrix, row by row."""
     return tuple(
-        Cell(label, prediction, samples, samples / sum(row) if samples else 0.0)
+        Cell(label, prediction, samples)
         for label, row in enumerate(confusion)
         for prediction, samples in enumerate(row)
     )

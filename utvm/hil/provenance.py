@@ -3,7 +3,6 @@
 
 import importlib.metadata
 import platform
-import re
 import shutil
 from pathlib import Path
 
@@ -62,14 +61,12 @@ def _openocd_version() -> str:
     if program is None:
         raise ProvisionError("openocd is not installed", "sudo apt-get install openocd")
     # OpenOCD prints its version on standard error.
-    said = process.run(["sh", "-c", f"'{program}' --version 2>&1"], timeout=10, error=ProvisionError)
-    found = re.search(r"Open On-Chip Debugger (\S+)", said)
-    return found[1] if found else said.strip().splitlines()[0]
+    command = ["sh", "-c", f"'{program}' --version 2>&1"]
+    return process.version_of(command, timeout=10, error=ProvisionError, pattern=r"Open On-Chip Debugger (\S+)")
 
 
 def _qemu_version(program: str) -> str:
     if shutil.which(program) is None:
         raise ProvisionError(f"{program} is not installed", f"sudo apt-get install {program}")
-    said = process.run([program, "--version"], timeout=10, error=ProvisionError)
-    found = re.search(r"QEMU emulator version (\S+)", said)
-    return found[1] if found else said.strip().splitlines()[0]
+    pattern = r"QEMU emulator version (\S+)"
+    return process.version_of([program, "--version"], timeout=10, error=ProvisionError, pattern=pattern)

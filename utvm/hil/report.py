@@ -50,7 +50,7 @@ def write(report: RunReport, root: Path) -> Path:
     texts = {
         "report.json": json.dumps(content, indent=2, ensure_ascii=False) + "\n",
         "junit.xml": junit.render(report),
-        "index.html": html.render(report),
+        "index.html": html.render(report, logs_beside(root) / report.run_id, root / report.run_id),
     }
     return publish(root, report.run_id, lambda draft: write_texts(draft, texts))
 

@@ -167,7 +167,8 @@ class RunReport:
     """Everything that is reported about one run.
 
     ``started`` is in UTC, ISO 8601. ``trouble`` says why the verdict is not simply the tests': what went wrong
-    with the board, that no test ran, that somebody interrupted it.
+    with the board, that no test ran, that somebody interrupted it. ``duration_s`` is by this computer's clock, for
+    readers only; 0 where nobody measured it.
     """
 
     run_id: str
@@ -180,6 +181,7 @@ class RunReport:
     verdict: Verdict
     trouble: str
     statistics: tuple[Statistics, ...] = ()
+    duration_s: float = 0.0
 
     def count(self, outcome: Outcome) -> int:
         """Return how many tests ended so."""

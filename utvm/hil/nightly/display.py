@@ -9,10 +9,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from utvm.hil.display import PLAIN_WIDTH, VERDICTS
-from utvm.hil.html import spoken_seconds
 from utvm.hil.nightly.plan import Turn
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
 from utvm.hil.results import Outcome, in_brief
+from utvm.pages import spoken_seconds
 from utvm.terminal import Terminal
 
 _STYLES = {BoardVerdict.PASSED: "green", BoardVerdict.FAILED: "bold red"}

@@ -7,16 +7,23 @@ Its directory appears by one rename, as that of a single run does, and sorts by 
 import json
 import shutil
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
 
 from utvm.errors import ExitCode
 from utvm.hil.figures import shown
-from utvm.hil.html import HEADLINES, page_templates
+from utvm.hil.html import HEADLINES, commit_in_brief, page_templates, unfolded
 from utvm.hil.junit import document, legal
+from utvm.hil.logs import End, ends, href_from
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
-from utvm.hil.report import FILES, publish, write_texts
+from utvm.hil.nightly.tests import TestOfNight, tests_of
+from utvm.hil.report import FILES, logs_beside, publish, write_texts
 from utvm.hil.results import Outcome
 from utvm.hil.schemas import NIGHTLY, check
+from utvm.pages import spoken_moment, spoken_seconds
+
+# The page is to stay under 300 KB.
+_TESTS = 600
 
 
 def write(report: NightlyReport, root: Path) -> Path:
@@ -33,22 +40,43 @@ def write(report: NightlyReport, root: Path) -> Path:
         for result in report.boards:
             if result.source is not None:
                 (draft / result.label).mkdir()
-                for file in FILES:
-                    shutil.copyfile(result.source / file, draft / result.label / file)
+                _copy(result.source, draft / result.label, root / report.run_id / result.label)
         write_texts(
             draft,
             {
                 "nightly.json": json.dumps(content, indent=2, ensure_ascii=False) + "\n",
                 "junit.xml": render_junit(report),
-                "index.html": render_html(report),
+                "index.html": render_html(report, root),
             },
         )
 
     return publish(root, report.run_id, fill)
 
 
-def render_html(report: NightlyReport) -> str:
-    """Return the page: a table of boards and a table of models."""
+def _copy(source: Path, target: Path, final: Path) -> None:
+    """Copy a board's own report; the links to its logs, which stay where they are, are mended for its new place.
+
+    Args:
+        final: where ``target`` will be.
+    """
+    for file in FILES:
+        shutil.copyfile(source / file, target / file)
+    logs = logs_beside(source.parent) / source.name
+    old, new = (f'href="{href_from(logs, folder)}' for folder in (source, final))
+    page = target / "index.html"
+    page.write_text(page.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+
+
+def render_html(report: NightlyReport, root: Path) -> str:
+    """Return the page: what went wrong, the boards, the models, and each test with what became of it where.
+
+    Args:
+        root: the folder of all nightly reports, in which the page will be.
+    """
+    tests = sorted(tests_of(report.boards), key=lambda test: test.outcome in (Outcome.PASSED, Outcome.SKIPPED))
+    suites: dict[str, list[TestOfNight]] = {}
+    for test in tests[:_TESTS]:
+        suites.setdefault(test.suite, []).append(test)
     models: dict[str, list[tuple[BoardResult, object]]] = {}
     for result in report.boards:
         for model in result.models:
@@ -58,13 +86,36 @@ def render_html(report: NightlyReport) -> str:
         .get_template("nightly.html.j2")
         .render(
             report=report,
+            facts=tuple(_facts(report)),
+            unwell=[result for result in report.boards if result.verdict is not BoardVerdict.PASSED],
+            output=lambda result: _output(report, result, root),
+            suites=suites,
+            unfolded=unfolded(suites),
+            counts=[(outcome.value, sum(test.outcome is outcome for test in tests)) for outcome in Outcome],
+            left_out=max(0, len(tests) - _TESTS),
             headline=HEADLINES[report.verdict],
-            verdicts=BoardVerdict,
             outcomes=Outcome,
             models=models,
             figures=shown(model for result in report.boards for model in result.models),
         )
     )
+
+
+def _facts(report: NightlyReport) -> Iterator[tuple[str, str]]:
+    """Yield what stands on top: name and value."""
+    for verdict in BoardVerdict:
+        if report.count(verdict) or verdict is BoardVerdict.PASSED:
+            yield verdict.value, f"{report.count(verdict)} of {len(report.boards)} boards"
+    yield "exit code", str(int(report.verdict.exit_code))
+    yield "commit", commit_in_brief(report.checkout)
+    yield "date", spoken_moment(report.started)
+    yield "took", f"{spoken_seconds(report.duration_s)} by this computer's clock"
+
+
+def _output(report: NightlyReport, result: BoardResult, root: Path) -> list[End]:
+    """Return how what a board's processes printed ends."""
+    logs = root / "logs" / report.run_id / result.label
+    return [end for end in ends(logs, root / report.run_id) if end.name.endswith("output.txt")]
 
 
 def render_junit(report: NightlyReport) -> str:

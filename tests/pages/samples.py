@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages as commands write them, of runs that are made up: one that went well, one that did not, and so on."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from utvm.bench import BoardIdentity
+from utvm.cli.model_profile import render as render_profile
+from utvm.compiler import Library
+from utvm.compiler.report import RuleCount, write_report
+from utvm.environment.checkout import Checkout
+from utvm.firmware import Firmware
+from utvm.hil import report
+from utvm.hil.nightly import report as nightly
+from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
+from utvm.hil.results import (
+    CaseResult,
+    Environment,
+    ModelResult,
+    Outcome,
+    RunReport,
+    Statistics,
+    Verdict,
+    Whereabouts,
+)
+from utvm.session.profile import profile_of
+
+_TOOLS = ("python", "tvm", "openocd", "gcc", "unicorn", "utvm")
+_CHECKOUT = Checkout("12" * 20, True, "bench-3")
+_PLACE = Whereabouts("host", "", "ef" * 32, "bench-3", dict.fromkeys(_TOOLS, "1.0"))
+_LONG = "hil_tests/test_operators.py::test_an_operator_gives_what_numpy_gives[depthwise_conv2d_stride_2-{}]"
+
+
+def run_that_failed(firmware: Firmware, cases: int = 97) -> RunReport:
+    """A run with many tests, of which three did not go well, with long names and long messages."""
+    confusion = tuple(tuple(39 if i == j else (i * j) % 2 for j in range(10)) for i in range(10))
+    figures = {
+        "samples": 400,
+        "accuracy": 0.9875,
+        "instructions": 879703,
+        "flash_bytes": 28260,
+        "ram_bytes": 17952,
+    }
+    wrong = CaseResult(
+        _LONG.format("wrong"),
+        Outcome.FAILED,
+        1.5,
+        "assert 3 == 4\n where 3 = " + "x" * 500,
+        "def test():\n>   assert 3 == 4\nE   AssertionError\n" * 400,
+    )
+    lost = CaseResult("hil_tests/test_memory.py::test_d", Outcome.INFRASTRUCTURE, 2.0, "OpenOCD died")
+    mistaken = CaseResult("hil_tests/test_memory.py::test_e", Outcome.ERROR, 0.0, "error in the test: KeyError")
+    many = (
+        CaseResult(_LONG.format(i), Outcome.PASSED, 0.25)
+        if i % 7
+        else CaseResult(_LONG.format(i), Outcome.SKIPPED, 0.0, "not on this board: it has no FPU")
+        for i in range(cases)
+    )
+    return RunReport(
+        run_id="20261120T134513.482Z-3f9a",
+        started="2026-11-20T13:45:13Z",
+        checkout=_CHECKOUT,
+        board=BoardIdentity("stm32f746", "virtual", "virtual ST-Link", "VIRTUAL-STM32F746-0001"),
+        environment=Environment("ab" * 32, "0c" * 32, _PLACE),
+        cases=(*many, wrong, lost, mistaken),
+        models=tuple(
+            ModelResult("9a" * 32, name, "host-driven, ahead of time", "cd" * 32, figures, firmware, confusion)
+            for name in ("digits", "digits_int8", "digits_int8_graph")
+        ),
+        verdict=Verdict.INFRASTRUCTURE,
+        trouble="infrastructure trouble in hil_tests/test_memory.py::test_d: OpenOCD died",
+        statistics=(Statistics("digits over RPC", {"runs": 2, "reset_cause": "power"}),),
+        duration_s=132.0,
+    )
+
+
+def run_that_passed() -> RunReport:
+    """A small run."""
+    return RunReport(
+        run_id="20261120T150000.000Z-aaaa",
+        started="2026-11-20T15:00:00Z",
+        checkout=_CHECKOUT,
+        board=BoardIdentity("host", "process", "", ""),
+        environment=Environment("ab" * 32, "0c" * 32, _PLACE),
+        cases=(CaseResult("hil_tests/test_health.py::test_it_answers", Outcome.PASSED, 0.5),),
+        models=(),
+        verdict=Verdict.PASSED,
+        trouble="",
+        duration_s=3.2,
+    )
+
+
+def write_all(folder: Path, firmware: Firmware, library: Library) -> Mapping[str, Path]:
+    """Write a page of each kind below a folder, and return them by name."""
+    logs = folder / "logs" / "20261120T134513.482Z-3f9a" / "attached-1"
+    logs.mkdir(parents=True)
+    (logs / "openocd.log").write_text("Info : clock speed 2000 kHz\n" * 400 + "Error: the probe is gone\n")
+    bad = report.write(run_that_failed(firmware), folder / "reports")
+    good = report.write(run_that_passed(), folder / "reports")
+    results = tuple(
+        BoardResult(
+            label=run.board.name,
+            board=run.board.name,
+            kind=run.board.kind,
+            serial="",
+            place="host",
+            suites=(),
+            verdict=BoardVerdict(run.verdict.value),
+            reason=run.trouble,
+            duration_s=67.0,
+            suites_s=60.0,
+            content=run.as_json(),
+            source=source,
+        )
+        for run, source in ((run_that_failed(firmware), bad), (run_that_passed(), good))
+    )
+    run_id, started = "20261120T010000.000Z-ffff", "2026-11-20T01:00:00Z"
+    night = NightlyReport(run_id, started, _CHECKOUT, 2, 3700.0, results, interrupted=False)
+    counts = [1000 + 700 * number for number, _ in enumerate(library.calls)]
+    profile = profile_of(library, "stm32f746, virtual", "instructions", counts)
+    (folder / "profile.html").write_text(render_profile(profile))
+    rules = [RuleCount("8.14", 5, 0, "restrict is needed"), RuleCount("11.4", 0, 7, "registers have addresses")]
+    return {
+        "failed": bad / "index.html",
+        "passed": good / "index.html",
+        "nightly": nightly.write(night, folder / "nightly") / "index.html",
+        "compile": write_report(library, folder, rules)[1],
+        "profile": folder / "profile.html",
+    }

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages in a real browser: at three widths, in light and dark, by keyboard, and without a network."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from hil_tests.programs import handwritten
+from tests.pages.browser import Browser
+from tests.pages.samples import run_that_failed, write_all
+from utvm import boards
+from utvm.compiler import compile_model, load
+from utvm.firmware import Firmware, build
+from utvm.hil import report
+from utvm.paths import ROOT
+
+pytestmark = pytest.mark.slow
+
+_SCREENSHOTS = ROOT / "build" / "screenshots"
+_SCREENS: tuple[tuple[int, Literal["light", "dark"]], ...] = ((1280, "light"), (768, "light"), (360, "dark"))
+_MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
+_MOST = 300_000
+_CHECK = """
+    return axe.run(document).then((said) => said.violations.map((v) => v.id + ": " + v.nodes.map((n) => n.html)));
+"""
+_OUTCOMES = """
+    const seen = [...document.querySelectorAll(".tests li")].filter((each) => each.checkVisibility());
+    return seen.map((each) => each.dataset.outcome);
+"""
+_FOUND = "return document.querySelector('[role=status]').textContent;"
+
+
+@pytest.fixture(scope="module")
+def firmware() -> Firmware:
+    return build(boards.load("stm32f746"), [handwritten("twice", "  y[0] = 2 * x[0];\n  return 0;")])
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory, firmware: Firmware) -> Mapping[str, Path]:
+    return write_all(tmp_path_factory.mktemp("pages"), firmware, compile_model(load(_MODEL)))
+
+
+@pytest.mark.parametrize("name", ["failed", "passed", "nightly", "compile", "profile"])
+def test_a_page_can_be_read_at_every_width_by_everybody(
+    browser: Browser, pages: Mapping[str, Path], axe: str, name: str
+) -> None:
+    assert pages[name].stat().st_size < _MOST
+    browser.open(pages[name])
+    browser.run(axe)
+    for width, scheme in _SCREENS:
+        browser.look(width, scheme)
+        # What is wider moves in a frame of its own.
+        assert browser.run("return document.documentElement.scrollWidth;") <= width
+        browser.screenshot(_SCREENSHOTS / f"{name}-{width}-{scheme}.png")
+        # Between the two the layout is another one, but nothing else.
+        if width != 768:
+            assert browser.run(_CHECK) == [], f"{width} px, {scheme}"
+
+
+def test_the_checker_finds_what_is_wrong(browser: Browser, pages: Mapping[str, Path], axe: str) -> None:
+    browser.look(1280, "light")
+    browser.open(pages["passed"])
+    browser.run("document.querySelector('.note, p').style.color = '#4a8f68'; document.title = '';")
+    browser.run(axe)
+    assert {found.partition(":")[0] for found in browser.run(_CHECK)} == {"color-contrast", "document-title"}
+
+
+def test_links_lead_to_files_that_are_there(browser: Browser, pages: Mapping[str, Path]) -> None:
+    night = pages["nightly"].parent / "stm32f746" / "index.html"
+    links: list[str] = []
+    for page in (*pages.values(), night):
+        browser.open(page)
+        links = browser.run("return [...document.links].map((each) => each.getAttribute('href'));")
+        assert links, page
+        for link in links:
+            assert link == "#main" or (page.parent / link).is_file(), f"{page}: {link}"
+    assert any(link.endswith("openocd.log") for link in links)
+
+
+def test_tests_are_found_by_words_and_by_outcome_with_the_keyboard_alone(
+    browser: Browser, pages: Mapping[str, Path]
+) -> None:
+    browser.look(1280, "light")
+    browser.open(pages["failed"])
+    assert set(browser.run(_OUTCOMES)) == {"passed", "skipped", "failed", "infrastructure", "error"}
+    assert browser.run(_FOUND) == "100 tests"
+    browser.run("document.querySelector('[type=search]').focus();")
+    browser.press(*"stride wrong")
+    assert browser.run(_OUTCOMES) == ["failed"]
+    assert browser.run(_FOUND) == "1 of 100 tests"
+    browser.run("document.querySelector('[type=search]').select();")
+    browser.press("\ue017")  # Delete
+    assert browser.run(_FOUND) == "100 tests"
+    # Tab goes on to the outcomes: passed, failed, skipped, error, infrastructure; then folding.
+    browser.press("\ue004", "\ue004", " ")
+    assert set(browser.run(_OUTCOMES)) == {"failed"}
+    browser.press("\ue004", " ")
+    assert set(browser.run(_OUTCOMES)) == {"failed", "skipped"}
+    browser.press("\ue004", "\ue004", "\ue004", " ")
+    assert browser.run(_OUTCOMES) == []
+    assert browser.run("return document.activeElement.textContent;") == "Unfold all"
+    browser.press(" ")
+    assert set(browser.run(_OUTCOMES)) == {"failed", "skipped"}
+
+
+def test_a_page_runs_no_script_but_its_own_and_fetches_nothing(
+    browser: Browser, pages: Mapping[str, Path], tmp_path: Path
+) -> None:
+    browser.open(pages["failed"])
+    assert browser.run("return performance.getEntriesByType('resource').length;") == 0
+    browser.screenshot(tmp_path / "picture.png")
+    strange = "<script>document.title = 'taken over';</script><img alt='' src='picture.png'>"
+    text = pages["failed"].read_text().replace("</main>", f"{strange}</main>")
+    page = tmp_path / "page.html"
+    for guarded in (True, False):
+        page.write_text(text if guarded else text.replace("Content-Security-Policy", "nothing"))
+        browser.open(page)
+        assert browser.run("return document.title;").startswith("No verdict") == guarded
+        assert (browser.run("return document.images[0].naturalWidth;") == 0) == guarded
+        assert not browser.run("return document.querySelector('.controls').hidden;")
+
+
+def test_a_page_stays_small_and_says_what_it_leaves_out(tmp_path: Path, firmware: Firmware) -> None:
+    page = report.write(run_that_failed(firmware, 5000), tmp_path) / "index.html"
+    assert page.stat().st_size < _MOST
+    text = page.read_text()
+    assert "4,403 more tests passed or were skipped; report.json has them all." in text
+    assert "characters left out; junit.xml has them" in text
+    assert text.count('data-outcome="infrastructure"') == 1

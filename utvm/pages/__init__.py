@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one design of all pages: reports, a night's report, compile reports, profiles.
+
+A page is one file that needs nothing from outside: style, pictures and script are in it, so that it can be mailed
+and kept. It says so to the browser, too: a policy in its head allows the page's own script, told by its hash, and
+no connection at all. A room's templates extend ``page.html.j2`` and take pieces from ``parts.html.j2``.
+"""
+
+import base64
+import hashlib
+from collections.abc import Callable
+from importlib import resources
+
+import jinja2
+from markupsafe import Markup
+
+from utvm.templates import templates_of
+
+_PACKAGE = "utvm.pages"
+
+
+def pages_of(package: str) -> jinja2.Environment:
+    """Return the templates of a package's pages, with what they use to write figures.
+
+    Args:
+        package: its name, with dots.
+    """
+    environment = templates_of(package, html=True)
+    assert environment.loader is not None
+    environment.loader = jinja2.ChoiceLoader([environment.loader, jinja2.PackageLoader(_PACKAGE)])
+    filters: dict[str, Callable[..., str]] = {
+        "hex": lambda value: f"{value:#010x}",
+        "bytes": spoken_bytes,
+        "thousands": lambda value: f"{value:,}",
+        "percent": lambda value: f"{100 * value:.2f} %",
+        "seconds": lambda value: f"{value:.2f} s",
+        "clock": spoken_seconds,
+        "at": lambda value: f"{value:.2f}",
+        "moment": spoken_moment,
+    }
+    environment.filters.update(filters)
+    script = (resources.files(_PACKAGE) / "templates" / "page.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment.globals |= {"page_script": Markup(script), "page_script_hash": f"sha256-{digest}"}
+    return environment
+
+
+def spoken_bytes(size: int) -> str:
+    """Return a size for a reader: ``64 KiB`` where that is exact, ``1,234 B`` otherwise."""
+    return f"{size // 1024:,} KiB" if size and size % 1024 == 0 else f"{size:,} B"
+
+
+def spoken_seconds(duration: float) -> str:
+    """Return a duration for a reader: minutes and seconds, ``1:07``, with hours in front where there are any."""
+    minutes, seconds = divmod(round(duration), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def spoken_moment(moment: str) -> str:
+    """Return a moment in UTC for a reader: of ``2026-11-20T13:45:13Z`` it is ``2026-11-20 13:45:13 UTC``."""
+    return moment.replace("T", " ").replace("Z", " UTC")
