@@ -7,16 +7,17 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import yaml
 from running import inv
 
-from hil_tests.int8_cases import Quantised, convolution
 from models.cifar10_cnn.network import image_inputs, network, random_parameters
 from models.digits.data import held_out
-from models.digits.quantize import MODEL, quantized_images
+from models.digits.quantize import FLOAT_MODEL, MODEL, quantized_images
 from models.tflite_reference import tflite_micro
 from utvm import boards
+from utvm.quantize import quantize
 
 _EVAL = ("model.eval", "--model")
 _PORT = """
@@ -141,18 +142,19 @@ def test_a_model_file_runs_on_inputs_of_ones_own(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_of_a_quantised_model_is_in_float_is_said(tmp_path: Path) -> None:
-    case = convolution("two", Quantised((2, 5, 5, 2)), Quantised((2, 5, 5, 3), 0.3, -5), (3, 3), padding="SAME")
-    (tmp_path / "two.tflite").write_bytes(case.content())
-    done = inv(*_EVAL, tmp_path / "two.tflite", "--board", "host", "--samples", "1")
+    images = held_out()[0][:4]
+    made = quantize(onnx.load(FLOAT_MODEL), [[image[None]] for image in images], "int16")
+    onnx.save(made, tmp_path / "wide.onnx")
+    done = inv(*_EVAL, tmp_path / "wide.onnx", "--board", "host", "--samples", "1")
     assert done.returncode == 0, done.stderr
     line = next(line for line in done.stdout.splitlines() if line.startswith("in float, though"))
-    assert "batches of more than one image are not supported in integers" in line
+    assert "its result has more than one scale, or more than 8 bits" in line
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "no model is named"),
+        ([], "needs MODEL"),
         (["no-such"], "there is no model 'no-such'\n  hint: name a model file, or one of: cifar10_cnn, digits"),
         (["digits", "--weights", "w.json"], "digits takes no file of weights\n  hint: these do: cifar10_cnn"),
         ([MODEL, "--weights", "w.json"], "a model file has its own weights"),

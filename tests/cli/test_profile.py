@@ -52,4 +52,4 @@ def test_the_steps_of_a_virtual_board_add_up_to_its_run(tmp_path: Path) -> None:
 def test_a_model_must_be_named() -> None:
     done = inv("model.profile", "--board", "host")
     assert done.returncode == 2
-    assert "no model is named" in done.stderr
+    assert "needs MODEL" in done.stderr

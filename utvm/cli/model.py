@@ -1,18 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``model.*``; what they print is in ``model_run``, ``_eval``, ``_profile`` and ``_library``."""
+"""The commands ``model.*``; what they print is in modules ``model_...``."""
 
 from invoke.context import Context
 
 from utvm.choice import BoardChoice
 from utvm.cli import task
-from utvm.cli.choices import IN_RAM, CompileChoice, InputChoice, RunChoice, SampleChoice
+from utvm.cli.choices import (
+    IN_RAM,
+    CompareChoice,
+    CompileChoice,
+    InputChoice,
+    JsonChoice,
+    QuantizeChoice,
+    RunChoice,
+    SampleChoice,
+)
 from utvm.errors import ExitCode
 
 
 @task(
+    example="model.run my.tflite --board stm32f746 --input x.npy --output y.npy",
+    page="README.md",
     help={
         "output": "where to write the output: .npy, or .npz for several",
-        "json": "where to write figures and the SHA-256 of the outputs",
         "standing_alone": "the board runs it by itself: flashed with its input, switched off and on, listened to",
         "in_ram": f"load it {IN_RAM}",
     },
@@ -22,7 +32,7 @@ def run(
     model: RunChoice,
     *,
     output: str = "",
-    json: str = "",
+    json: JsonChoice,
     standing_alone: bool = False,
     in_ram: bool = False,
     where: BoardChoice,
@@ -34,14 +44,15 @@ def run(
 
 
 @task(
+    example="model.eval my.onnx --board stm32f746 --inputs x.npz --labels y.npy",
+    page="docs/eval.md",
     name="eval",
     help={
         "validate_against": "a board that runs the same: exit code 1 if an output differs in a bit",
-        "json": "where to write every prediction, its count and outputs, and what differs",
     },
 )
 def eval_(
-    _: Context, asked: SampleChoice, *, validate_against: str = "", json: str = "", where: BoardChoice
+    _: Context, asked: SampleChoice, *, validate_against: str = "", json: JsonChoice, where: BoardChoice
 ) -> ExitCode:
     """Run a model on samples on a board, print each prediction, and compare with another board bit for bit."""
     from models.catalogue import CATALOGUE
@@ -50,15 +61,50 @@ def eval_(
     return evaluate(CATALOGUE, asked, where, validate_against, json)
 
 
-@task(help={"output": "folder for the profile's folder (default: build)"})
-def profile(_: Context, model: InputChoice, where: BoardChoice, output: str = "") -> None:
+@task(
+    example="model.quantize my.onnx --samples samples.npz",
+    page="docs/eval.md",
+    help={"output": "the model to write (default: the model's name with _int8 or _16x8, and .onnx)"},
+)
+def quantize(_: Context, asked: QuantizeChoice, json: JsonChoice, output: str = "") -> None:
+    """Make an int8 model of an ONNX model of real numbers, by samples, and print what each layer has lost."""
+    from utvm.cli.model_quantize import quantize_model
+
+    quantize_model(asked, output, json)
+
+
+@task(
+    example="model.compare my.onnx my_int8.onnx --boards stm32f746,mps2-an385",
+    page="docs/eval.md",
+    several=True,
+    knows_boards=True,
+    help={"output": "the picture to write (default: compare.svg)"},
+)
+def compare(_: Context, asked: CompareChoice, json: JsonChoice, output: str = "compare.svg") -> None:
+    """Run models on boards, and show what each takes there in one table and one picture."""
+    from models.catalogue import CATALOGUE
+    from utvm.cli.model_compare import compare_models
+
+    compare_models(CATALOGUE, asked, output, json)
+
+
+@task(
+    example="model.profile my.tflite --board stm32f746",
+    page="docs/rpc.md",
+    help={"output": "folder for the profile's folder (default: build)"},
+)
+def profile(_: Context, model: InputChoice, where: BoardChoice, json: JsonChoice, output: str = "") -> None:
     """Run a model on a board and show what each of its operators takes, as a table and a picture."""
     from utvm.cli.model_profile import profile_model
 
-    profile_model(where, model, output)
+    profile_model(where, model, output, json)
 
 
-@task(help={"output": "the archive to write (default: the model's name and .tar)"})
+@task(
+    example="model.package my.tflite --board stm32f746",
+    page="README.md",
+    help={"output": "the archive to write (default: the model's name and .tar)"},
+)
 def package(_: Context, asked: CompileChoice, output: str = "") -> None:
     """Compile a model into an archive for other people's builds: CMake, Zephyr, Arduino, any C99 compiler."""
     from utvm.cli import model_library
@@ -67,13 +113,15 @@ def package(_: Context, asked: CompileChoice, output: str = "") -> None:
 
 
 @task(
+    example="model.report my.tflite --board stm32f746",
+    page="docs/compiler.md",
     help={
         "output": "folder for the report's folder (default: build)",
         "misra": "count what cppcheck finds of MISRA C:2012; takes minutes",
     },
 )
-def report(_: Context, asked: CompileChoice, output: str = "", misra: bool = False) -> None:
+def report(_: Context, asked: CompileChoice, json: JsonChoice, output: str = "", misra: bool = False) -> None:
     """Compile a model and show its operators, what stayed in float and why, and the memory plan."""
     from utvm.cli import model_library
 
-    model_library.report(asked, output, misra)
+    model_library.report(asked, json, output, misra)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``model.eval`` does: a model on many samples, and the same on another board, compared bit for bit."""
 
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,17 +13,18 @@ from utvm import compiler
 from utvm.arrays import read_arrays
 from utvm.boards import Board
 from utvm.choice import BoardChoice
-from utvm.cli.choices import SampleChoice
+from utvm.cli.choices import JsonChoice, SampleChoice
 from utvm.cli.compiling import compile_for
 from utvm.cli.model_eval_figures import print_confusion, print_distance, read_labels, reference_answers, rows_as
-from utvm.cli.model_library import check_named
+from utvm.cli.model_library import check_named, shapes_of
 from utvm.cli.model_run import random_inputs, say
 from utvm.cli.opening import find, image_for
-from utvm.cli.output import OUT, logs_of
+from utvm.cli.output import OUT, check_json, logs_of, write_json
+from utvm.cli.progress import working
 from utvm.compiler import Library
 from utvm.compiler.named_model import NamedModel, Sample
 from utvm.errors import ConfigError, ExitCode
-from utvm.files import check_places, write_whole
+from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes, as_integers
 from utvm.hil import provenance
 from utvm.names import printable
@@ -37,11 +37,12 @@ _SAMPLES = 10
 
 
 @dataclass(frozen=True)
-class _Runs:
-    """All samples on one board; ``description`` is what it says of itself."""
+class Runs:
+    """All samples on one board; ``description`` is what it says of itself, ``image`` what it ran."""
 
     board: Board
     description: str
+    image: Firmware
     results: list[RunResult]
 
 
@@ -50,7 +51,7 @@ def evaluate(
     asked: SampleChoice,
     where: BoardChoice,
     validate_against: str,
-    json_path: str,
+    wanted: JsonChoice,
 ) -> ExitCode:
     """Run a model on samples, print each prediction, and compare with another board.
 
@@ -64,18 +65,18 @@ def evaluate(
     Raises:
         UtvmError: whatever went wrong on the way.
     """
-    check_places(json_path)
+    check_json(wanted)
     board = find(where).board
     other = BoardChoice(validate_against) if validate_against else None
     if other:
         find(other)  # a wrong name is refused before the first board works for nothing
-    library, samples = _prepare(catalogue, asked, board)
+    library, samples = prepare(catalogue, asked, board)
     # Before the board works: what is wrong is refused first.
     labels = read_labels(asked.labels, len(samples)) if asked.labels else []
     answers = (
         reference_answers(asked.reference, asked.model, samples, len(library.outputs)) if asked.reference else []
     )
-    runs = _run(where, library, samples, show=True)
+    runs = run_samples(where, library, samples, show=True)
     ours = [list(result.outputs) for result in runs.results]
     judged: dict[str, Any] = {}
     if labels:
@@ -89,17 +90,15 @@ def evaluate(
     mismatches: list[Mismatch] = []
     reference = None
     if other:
-        reference = _run(other, library, samples, show=False)
+        reference = run_samples(other, library, samples, show=False)
         for number, (result, theirs) in enumerate(zip(runs.results, reference.results, strict=True)):
             mismatches += compare(number, library.outputs, result.outputs, theirs.outputs)
         _print_verdict(runs, reference, mismatches)
-    if json_path:
-        content = _content(asked, library, runs, reference, mismatches) | judged
-        write_whole(Path(json_path), (json.dumps(content, indent=2) + "\n").encode())
+    write_json(wanted, _content(asked, library, runs, reference, mismatches) | judged)
     return ExitCode.FAILED if mismatches else ExitCode.PASSED
 
 
-def _prepare(
+def prepare(
     catalogue: Mapping[str, NamedModel], asked: SampleChoice, board: Board
 ) -> tuple[Library, list[Sample]]:
     """Make or load the model, compile it for the board, and make or read the samples."""
@@ -139,7 +138,7 @@ def _prepare_file(
     if asked.weights:
         raise ConfigError(f"{path}: a model file has its own weights", "leave --weights out")
     arrays = read_arrays(asked.inputs) if asked.inputs else None
-    library = compile_for(board, compiler.load(path, run_python=asked.run_python))
+    library = compile_for(board, compiler.load(path, run_python=asked.run_python, shapes=shapes_of(asked.shape)))
     if arrays is not None:
         return library, _chosen(asked, library, arrays)
     OUT.print(f"samples: random values, seed {asked.seed} (give yours with --inputs)")
@@ -169,7 +168,7 @@ def _enough(samples: list[Sample], asked: SampleChoice, whose: str) -> list[Samp
     return samples
 
 
-def _run(where: BoardChoice, library: Library, samples: list[Sample], show: bool) -> _Runs:
+def run_samples(where: BoardChoice, library: Library, samples: list[Sample], show: bool) -> Runs:
     """Run all samples on a board, and print each if that is wanted."""
     found = find(where)
     for sample in samples:
@@ -183,14 +182,18 @@ def _run(where: BoardChoice, library: Library, samples: list[Sample], show: bool
 
     logs = logs_of("model.eval")
     results = []
-    with open_session(found, image, logs, describe) as session:
+    with (
+        open_session(found, image, logs, describe) as session,
+        working("model.eval", f"samples: 0 of {len(samples)}") as step,
+    ):
         for number, sample in enumerate(samples):
             result = session.run(library.name, sample)
             results.append(result)
+            step(f"samples: {number + 1} of {len(samples)}")
             if show:
                 say(_line(number, result, found.board.clock_hz))
     # Before it, lines say who is waited for.
-    return _Runs(found.board, lines[-1], results)
+    return Runs(found.board, lines[-1], image, results)
 
 
 def _line(number: int, result: RunResult, clock_hz: int) -> str:
@@ -210,7 +213,7 @@ def _milliseconds(result: RunResult, clock_hz: int) -> float | None:
     return 1000.0 * result.count / clock_hz if result.unit == "cycles" else None
 
 
-def _print_verdict(runs: _Runs, reference: _Runs, mismatches: list[Mismatch]) -> None:
+def _print_verdict(runs: Runs, reference: Runs, mismatches: list[Mismatch]) -> None:
     count, ours, theirs = len(runs.results), runs.board.name, reference.board.name
     for each in mismatches:
         say(
@@ -226,7 +229,7 @@ def _print_verdict(runs: _Runs, reference: _Runs, mismatches: list[Mismatch]) ->
 
 
 def _content(
-    asked: SampleChoice, library: Library, runs: _Runs, reference: _Runs | None, mismatches: list[Mismatch]
+    asked: SampleChoice, library: Library, runs: Runs, reference: Runs | None, mismatches: list[Mismatch]
 ) -> dict[str, Any]:
     """Return what the JSON file holds."""
 

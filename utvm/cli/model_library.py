@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``model.package`` and ``model.report`` do and print: what is known of a model without a board."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 from rich.table import Table
 
 from utvm import boards, compiler
-from utvm.cli.choices import CompileChoice, ModelChoice
-from utvm.cli.output import OUT
+from utvm.boards.accelerators import assistant
+from utvm.cli.choices import CompileChoice, JsonChoice, MemoryChoice, ModelChoice
+from utvm.cli.output import OUT, check_json, write_json
 from utvm.compiler import Library
+from utvm.compiler.accelerator import Assistant, Wish
 from utvm.compiler.memory.regions import Memory, Region
 from utvm.compiler.package import package_model
 from utvm.compiler.package.misra import library_counts, reasons, runtime_counts, total
@@ -31,16 +34,20 @@ class _Wanted:
     Attributes:
         model: the file.
         run_python: whether it may be a program.
+        shapes: of inputs whose sizes it leaves open.
         target: the CPU of the board that was named, or any.
         executor: ahead of time or by a graph description.
         memory: regions and pins.
+        assistant: the accelerator of the board, where it is to do something.
     """
 
     model: Path
     run_python: bool
+    shapes: Mapping[str, tuple[int, ...]]
     target: compiler.Target
     executor: Executor
     memory: Memory
+    assistant: Assistant | None
 
     def library(self) -> Library:
         """Compile the model.
@@ -48,17 +55,36 @@ class _Wanted:
         Raises:
             UtvmError: it cannot be compiled, or does not fit.
         """
-        model = compiler.load(self.model, run_python=self.run_python)
-        return compiler.compile_model(model, target=self.target, executor=self.executor, memory=self.memory)
+        model = compiler.load(self.model, run_python=self.run_python, shapes=self.shapes)
+        return compiler.compile_model(
+            model,
+            target=self.target,
+            executor=self.executor,
+            memory=self.memory,
+            assistant=self.assistant,
+        )
 
 
 def _wanted(asked: CompileChoice) -> _Wanted:
-    """Read the options: regions as ``fast=16K,slow``, names, the fastest first, each with its size or no limit."""
+    """Read the options."""
     model = check_named(asked.model)
-    target = boards.load(asked.board).target if asked.board else compiler.Target()
+    board, wish = boards.load(asked.board) if asked.board else None, wish_of(asked.accelerator)
+    if wish == "all" and board is None:
+        raise ConfigError("--accelerator all is for a board's accelerator", "name the board with --board")
+    target = board.target if board else compiler.Target()
+    beside = assistant(board, wish) if board else None
+    shapes = shapes_of(asked.shape)
+    return _Wanted(model, asked.run_python, shapes, target, executor_of(asked.executor), memory_of(asked), beside)
+
+
+def memory_of(asked: MemoryChoice) -> Memory:
+    """Read regions as ``fast=16K,slow``, the fastest first, each with its size or no limit, and what is pinned.
+
+    Raises:
+        ConfigError: they are not written so.
+    """
     regions = tuple(_region(item) for item in asked.memory.split(",") if item) or Memory().regions
-    pins = dict(_pair(item, "--pin TENSOR=REGION") for item in asked.pin.split(",") if item)
-    return _Wanted(model, asked.run_python, target, executor_of(asked.executor), Memory(regions, pins))
+    return Memory(regions, dict(_pair(item, "--pin TENSOR=REGION") for item in asked.pin.split(",") if item))
 
 
 def check_named(model: str) -> Path:
@@ -70,7 +96,23 @@ def check_named(model: str) -> Path:
 
 def load_named(asked: ModelChoice) -> compiler.Model:
     """Read the model that a command is given; raises as :func:`utvm.compiler.load`."""
-    return compiler.load(check_named(asked.model), run_python=asked.run_python)
+    path = check_named(asked.model)
+    return compiler.load(path, run_python=asked.run_python, shapes=shapes_of(asked.shape))
+
+
+def shapes_of(text: str) -> dict[str, tuple[int, ...]]:
+    """Read shapes such as ``image=1,8,8,1;mask=1,8``.
+
+    Raises:
+        ConfigError: it is not written so.
+    """
+    shapes = {}
+    for item in filter(None, text.split(";")):
+        name, sizes = _pair(item, "--shape NAME=1,8,8,1")
+        if not all(size.strip().isdecimal() and int(size) for size in sizes.split(",")):
+            raise ConfigError(f"{item!r} is no shape", "write NAME=1,8,8,1, with a size from 1 for each dimension")
+        shapes[name] = tuple(map(int, sizes.split(",")))
+    return shapes
 
 
 def executor_of(name: str) -> Executor:
@@ -84,12 +126,25 @@ def executor_of(name: str) -> Executor:
     return cast(Executor, name)
 
 
+def wish_of(name: str) -> Wish:
+    """Check what is wished for an accelerator.
+
+    Raises:
+        ConfigError: there is no such wish.
+    """
+    if name not in get_args(Wish):
+        raise ConfigError(f"--accelerator cannot be {name!r}", f"it is one of {', '.join(get_args(Wish))}")
+    return cast(Wish, name)
+
+
 def package(asked: CompileChoice, output: str) -> None:
     """Write a model's library as one archive.
 
     Raises:
         UtvmError: the model cannot be compiled, or the archive not be written.
     """
+    if wish_of(asked.accelerator) == "all":
+        raise ConfigError("an archive has no driver of an accelerator in it", "leave --accelerator out")
     wanted = _wanted(asked)
     path = Path(output or f"{wanted.model.stem}.tar")
     check_places(path)
@@ -97,6 +152,7 @@ def package(asked: CompileChoice, output: str) -> None:
         wanted.model,
         path,
         run_python=wanted.run_python,
+        shapes=wanted.shapes,
         target=wanted.target,
         executor=wanted.executor,
         memory=wanted.memory,
@@ -104,7 +160,7 @@ def package(asked: CompileChoice, output: str) -> None:
     OUT.print(f"wrote {path}, {path.stat().st_size:,} bytes; its README.md says how it is used")
 
 
-def report(asked: CompileChoice, output: str, misra: bool) -> None:
+def report(asked: CompileChoice, wanted: JsonChoice, output: str, misra: bool) -> None:
     """Print what the compiler made of a model, and write it as a page.
 
     Args:
@@ -114,6 +170,7 @@ def report(asked: CompileChoice, output: str, misra: bool) -> None:
         UtvmError: the model cannot be compiled, or the report not be written.
     """
     check_folder(output or "build")
+    check_json(wanted)
     library = _wanted(asked).library()
     _print_operators(library)
     for arena in library.arenas:
@@ -124,9 +181,31 @@ def report(asked: CompileChoice, output: str, misra: bool) -> None:
     OUT.print(f"constants: {library.weights_bytes:,} bytes")
     for leftover in library.leftovers:
         OUT.print(f"in float: {leftover.operator} ({printable(leftover.tensor)}): {leftover.reason}")
+    _print_decisions(library)
     rules = _misra(library) if misra else None
     _, page = write_report(library, Path(output or "build") / f"{library.name}-report", rules)
     OUT.print(f"report: {page}")
+    write_json(wanted, _content(library, page, rules))
+
+
+def _content(library: Library, page: Path, rules: list[RuleCount] | None) -> dict[str, object]:
+    """Return what the JSON has."""
+    return {
+        "model": library.name,
+        "library_sha256": library.digest,
+        "operators": [
+            {"kind": call.kind, "makes": list(call.writes), "macs": call.macs} for call in library.calls
+        ],
+        "arenas": {arena.region: arena.size_bytes for arena in library.arenas},
+        "working_bytes": library.arena_bytes,
+        "least_working_bytes": library.lower_bound_bytes,
+        "weights_bytes": library.weights_bytes,
+        "in_float": [
+            {"operator": each.operator, "tensor": each.tensor, "reason": each.reason} for each in library.leftovers
+        ],
+        "misra": None if rules is None else {each.rule: each.library + each.runtime for each in rules},
+        "report": str(page),
+    }
 
 
 def _misra(library: Library) -> list[RuleCount]:
@@ -147,6 +226,20 @@ def _print_operators(library: Library) -> None:
     for number, call in enumerate(library.calls):
         table.add_row(str(number), call.kind, printable(", ".join(call.writes)), f"{call.macs:,}")
     OUT.print(table)
+
+
+def _print_decisions(library: Library) -> None:
+    """Print what runs where on a board with an accelerator, and why."""
+    if not library.decisions:
+        return
+    table = Table("makes", "where", "why", box=None)
+    for heading in ("CPU cycles", "with accelerator", "bytes moved"):
+        table.add_column(heading, justify="right")
+    for each in library.decisions:
+        figures = (each.cpu_cycles, each.accelerator_cycles, each.moved_bytes)
+        table.add_row(printable(each.tensor), each.where, each.reason, *(f"{number:,}" for number in figures))
+    OUT.print(table)
+    OUT.print("cycles are estimates, in cycles of the CPU")
 
 
 def _region(text: str) -> Region:

@@ -2,25 +2,30 @@
 """What ``model.profile`` does: each operator's part of a run, as a table, a picture and folded stacks."""
 
 import itertools
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.table import Table
 
+from utvm import boards
+from utvm.boards.accelerators import fitted
 from utvm.choice import BoardChoice
-from utvm.cli.choices import InputChoice
+from utvm.cli.choices import InputChoice, JsonChoice
 from utvm.cli.model_run import read_inputs
 from utvm.cli.opening import opened
-from utvm.cli.output import OUT, logs_of
+from utvm.cli.output import OUT, check_json, logs_of, write_json
+from utvm.compiler import Library
 from utvm.errors import ConfigError
 from utvm.files import check_folder, write_whole
+from utvm.pages import pages_of
 from utvm.session.profile import MeasuredStep, Profile, profile_of
 from utvm.session.rpc import RpcSession
-from utvm.templates import templates_of
 
 _WIDTH = 900.0  # Of the picture, in its units.
 _CHARACTER = 6.4  # Width of one in a label.
-_COLOURS = ("#4269a5", "#3f8a6d", "#b8642b", "#8a5aa3", "#a5475f", "#5f7d2f", "#2f7d80", "#7a6a3c")
+_COLOURS = 8  # Of the pages' style.
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class StepBar:
     hint: str
 
 
-def profile_model(where: BoardChoice, asked: InputChoice, output: str) -> None:
+def profile_model(where: BoardChoice, asked: InputChoice, output: str, wanted: JsonChoice) -> None:
     """Run a model on a board once, step by step, and print and write what each step took.
 
     Args:
@@ -55,6 +60,7 @@ def profile_model(where: BoardChoice, asked: InputChoice, output: str) -> None:
         UtvmError: whatever went wrong on the way.
     """
     check_folder(output or "build")
+    check_json(wanted)
     with opened(where, asked, logs_of("model.profile"), _log) as ready:
         inputs = read_inputs(ready.library, asked.input)
         OUT.print(ready.board.description)
@@ -62,7 +68,9 @@ def profile_model(where: BoardChoice, asked: InputChoice, output: str) -> None:
             plain = session.run(ready.library.name, inputs)
             _, counts = session.profile(ready.library.name, inputs)
         profile = profile_of(ready.library, ready.board.description, ready.board.unit, counts)
+        counted = _modelled(where, ready.library)
     _print(profile)
+    _print_accelerator(profile, counted)
     OUT.print(f"without profiling, one run takes {plain.count:,} {profile.unit}")
     folder = Path(output or "build") / f"{profile.model}-profile"
     try:
@@ -72,6 +80,9 @@ def profile_model(where: BoardChoice, asked: InputChoice, output: str) -> None:
     texts = {"json": profile.as_json(), "folded": profile.folded(), "html": render(profile)}
     for suffix, text in texts.items():
         write_whole(folder / f"profile.{suffix}", text.encode())
+    if counted:
+        write_whole(folder / "accelerator.json", (json.dumps(counted, indent=2) + "\n").encode())
+    write_json(wanted, json.loads(texts["json"]))
     OUT.print(f"profile: {folder / 'profile.html'}; profile.json, profile.folded beside it")
 
 
@@ -93,19 +104,40 @@ def _print(profile: Profile) -> None:
     OUT.print(table)
 
 
+def _modelled(where: BoardChoice, library: Library) -> Sequence[Mapping[str, int]]:
+    """Return what the model of the accelerator counts in each step; nothing where the library uses none."""
+    if not library.accelerator:
+        return ()
+    modelled = fitted(boards.load(where.board)).modelled
+    return modelled(library) if modelled else ()
+
+
+def _print_accelerator(profile: Profile, counted: Sequence[Mapping[str, int]]) -> None:
+    steps = [(step, each) for step, each in zip(profile.steps, counted, strict=False) if any(each.values())]
+    if not steps:
+        return
+    table = Table("step", "operator", box=None)
+    for name in steps[0][1]:
+        table.add_column(name.replace("_", " "), justify="right")
+    for step, each in steps:
+        table.add_row(str(step.number), step.function, *(f"{value:,}" for value in each.values()))
+    OUT.print("on the accelerator, by its model:")
+    OUT.print(table)
+
+
 def render(profile: Profile) -> str:
     """Return the page with the picture: style and picture are in it, so that it can be kept."""
-    environment = templates_of("utvm.cli", html=True)
-    return environment.get_template("profile.html.j2").render(
-        profile=profile, width=_WIDTH, boxes=_boxes(profile), bars=_bars(profile)
+    return (
+        pages_of("utvm.cli")
+        .get_template("profile.html.j2")
+        .render(profile=profile, width=_WIDTH, kinds=_kinds(profile), boxes=_boxes(profile), bars=_bars(profile))
     )
 
 
 def _boxes(profile: Profile) -> list[Flame]:
     """Lay out three rows: the model, steps of one kind that follow each other, each step."""
-    kinds = list(dict.fromkeys(step.kind for step in profile.steps))
-    colours = {kind: _COLOURS[number % len(_COLOURS)] for number, kind in enumerate(kinds)}
-    boxes = [_box(profile, 0, 0, profile.total, profile.model, "#5b6675")]
+    colours = _kinds(profile)
+    boxes = [_box(profile, 0, 0, profile.total, profile.model, "whole")]
     begin = 0
     for kind, group in itertools.groupby(profile.steps, key=lambda step: step.kind):
         steps = list(group)
@@ -114,6 +146,12 @@ def _boxes(profile: Profile) -> list[Flame]:
             boxes.append(_box(profile, 2, begin, step.count, f"{step.number} {step.function}", colours[kind]))
             begin += step.count
     return boxes
+
+
+def _kinds(profile: Profile) -> dict[str, str]:
+    """Return the kinds of steps in the order in which they appear, each with the class of its colour."""
+    kinds = dict.fromkeys(step.kind for step in profile.steps)
+    return {kind: f"c{number % _COLOURS}" for number, kind in enumerate(kinds)}
 
 
 def _box(profile: Profile, row: int, begin: int, count: int, name: str, colour: str) -> Flame:

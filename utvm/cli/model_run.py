@@ -2,7 +2,6 @@
 """What ``model.run`` does and prints."""
 
 import hashlib
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,14 +14,14 @@ from utvm.arrays import read_arrays, write_array, write_arrays
 from utvm.bench import Bench
 from utvm.boards import Board
 from utvm.choice import BoardChoice
-from utvm.cli.choices import RunChoice
+from utvm.cli.choices import JsonChoice, RunChoice
 from utvm.cli.compiling import compile_for
-from utvm.cli.model_library import executor_of, load_named
+from utvm.cli.model_library import executor_of, load_named, memory_of, wish_of
 from utvm.cli.opening import find, image_for
-from utvm.cli.output import OUT, logs_of
+from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.compiler import Library, Tensor
 from utvm.errors import ConfigError
-from utvm.files import check_places, write_whole
+from utvm.files import check_places
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes, as_integers, as_reals
 from utvm.hil import provenance
@@ -35,7 +34,7 @@ _SEED = 0
 
 
 def run_model(
-    asked: RunChoice, where: BoardChoice, output_path: str, json_path: str, standing_alone: bool, in_ram: bool
+    asked: RunChoice, where: BoardChoice, output_path: str, wanted: JsonChoice, standing_alone: bool, in_ram: bool
 ) -> None:
     """Compile a model, run it once on a board, and print and write what came out.
 
@@ -48,13 +47,17 @@ def run_model(
     """
     if standing_alone and in_ram:
         raise ConfigError("--standing-alone and --in-ram exclude each other: RAM does not last", "give one")
-    check_places(output_path, json_path)
+    check_places(output_path)
+    check_json(wanted)
     if standing_alone or in_ram:
         boards.load_chip(where.board)
     found = find(where)
     model = load_named(asked)
     executor = executor_of(asked.executor)
-    library = compile_for(found.board, model, executor=executor, in_ram=in_ram)
+    wish = wish_of(asked.accelerator)
+    library = compile_for(
+        found.board, model, executor=executor, in_ram=in_ram, accelerator=wish, memory=memory_of(asked)
+    )
     given = _read_given(library, asked.input, asked.raw)
     inputs = given if asked.raw else quantised(library, given)
     _check_output(library, output_path)
@@ -81,9 +84,7 @@ def run_model(
     OUT.print("  ".join(f"{name} {value:,}" for name, value in figures.items() if isinstance(value, int)))
     OUT.print(f"outputs_sha256 {figures['outputs_sha256']}")
     _write_outputs(library, outputs, output_path)
-    if json_path:
-        content = {**figures, "environment": provenance.digest()}
-        write_whole(Path(json_path), (json.dumps(content, indent=2) + "\n").encode())
+    write_json(wanted, {**figures, "environment": provenance.digest()})
 
 
 def say(line: str) -> None:

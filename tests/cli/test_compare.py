@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""model.compare: models on boards in one table and one picture, and what does not fit is a row."""
+
+import json
+import xml.etree.ElementTree
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.cli.running import inv
+from utvm.cli.model_compare import Row, draw
+from utvm.paths import ROOT
+
+DIGITS = ROOT / "models" / "digits"
+
+
+def _too_large(path: Path) -> Path:
+    """Write a model whose weights alone are larger than a small flash: digits' input, ten numbers out."""
+    layers = {"w": np.zeros((64, 1000), np.float32), "v": np.zeros((1000, 10), np.float32)}
+    nodes = [
+        helper.make_node("Flatten", ["image"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "w"], ["h"]),
+        helper.make_node("MatMul", ["h", "v"], ["logits"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "large",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 1, 8, 8])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, 10])],
+        [numpy_helper.from_array(values, name) for name, values in layers.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.slow
+def test_models_on_boards_are_rows_of_a_table_and_bars_of_a_picture(tmp_path: Path) -> None:
+    samples = tmp_path / "few.npz"
+    with np.load(DIGITS / "samples.npz") as known:
+        np.savez(samples, x=known["x"][:3], labels=known["labels"][:3])
+    words = [DIGITS / "digits.onnx", _too_large(tmp_path / "large.onnx"), "--boards", "microbit,host"]
+    picture, told = tmp_path / "picture.svg", tmp_path / "told.json"
+    done = inv(
+        "model.compare", *words, "--inputs", samples, "--labels", samples, "-o", picture, "-j", told, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    rows = {(Path(row["model"]).stem, row["board"]): row for row in json.loads(told.read_text())}
+    small, here, large = rows["digits", "microbit"], rows["digits", "host"], rows["large", "microbit"]
+    assert small["unit"] == "instructions" and small["flash_bytes"] > 20_000 and small["ram_bytes"] > 1000
+    assert small["accuracy"] == here["accuracy"] == 1.0
+    assert here["flash_bytes"] is None
+    assert "more than" in large["why"] or "not fit" in large["why"] or "larger" in large["why"]
+    assert "does not fit" in done.stdout
+    text = picture.read_text()
+    assert f"{small['count']:,}" in text and "instructions of one run" in text
+    xml.etree.ElementTree.fromstring(text)
+
+
+def test_a_bar_is_as_long_as_its_figure_and_whatever_a_model_is_called_the_picture_is_one() -> None:
+    rows = [Row("<b>&", "one", 50, "instructions", 10, 5), Row("other", "one", 100, "instructions", 10, 5)]
+    drawn = xml.etree.ElementTree.fromstring(draw(rows))
+    bars = [each for each in drawn.iter("{http://www.w3.org/2000/svg}rect") if each.get("x") == "170"]
+    assert [float(each.attrib["width"]) for each in bars] == [240, 480, 480, 480, 480, 480]
+    assert "<b>&" in "".join(drawn.itertext())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "model.compare needs MODELS"),
+        ([DIGITS / "digits.onnx"], "--boards is missing"),
+        ([DIGITS / "digits.onnx", "--boards", "host,nowhere"], "there is no board 'nowhere'"),
+    ],
+)
+def test_what_is_wrong_is_one_message(words: list[object], said: str, tmp_path: Path) -> None:
+    done = inv("model.compare", *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert list(tmp_path.iterdir()) == []

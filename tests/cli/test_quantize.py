@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""model.quantize: what it writes is right, small and in integers, and what is wrong is one message."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from tests.cli.running import inv
+from utvm import compiler
+from utvm.paths import ROOT
+from utvm.quantize import answers, costs, quantize
+
+DIGITS = ROOT / "models" / "digits" / "digits.onnx"
+SAMPLES = ROOT / "models" / "digits" / "samples.npz"
+
+
+@pytest.mark.slow
+def test_digits_keeps_its_accuracy_and_runs_in_integers_on_a_board(tmp_path: Path) -> None:
+    written, told = tmp_path / "small.onnx", tmp_path / "told.json"
+    done = inv("model.quantize", DIGITS, "--samples", SAMPLES, "--output", written, "--json", told)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(told.read_text())
+    assert figures["accuracy_before"] == 0.99
+    assert figures["accuracy_after"] >= 0.97
+    assert "accuracy on 100 samples: 99.0% before" in done.stdout
+    layers = {each["tensor"]: each["snr_db"] for each in figures["layers"]}
+    assert list(layers)[-1] == "logits"
+    assert all(each > 25 for each in layers.values())
+    assert written.stat().st_size < DIGITS.stat().st_size / 2
+    evaluated = inv(
+        "model.eval", written, "--board", "host", "--inputs", SAMPLES, "--labels", SAMPLES, "--json", told
+    )
+    assert "in float" not in evaluated.stdout
+    assert json.loads(told.read_text())["accuracy"] >= 0.97
+
+
+def _random(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
+
+
+def _model() -> onnx.ModelProto:
+    """What networks are made of: a normalisation to fold, a residual sum, a layer as MatMul and Add."""
+    constants = {
+        "kernel": _random(6, 3, 3, 3),
+        "gamma": np.abs(_random(6)) + 0.5,
+        "beta": _random(6),
+        "mean": _random(6),
+        "variance": np.abs(_random(6)) + 0.1,
+        "depthwise": _random(6, 1, 3, 3),
+        "dense": _random(6, 5),
+        "bias": _random(5),
+        "half": np.asarray(0.5, np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "kernel"], ["conv"], pads=[1, 1, 1, 1]),
+        helper.make_node("BatchNormalization", ["conv", "gamma", "beta", "mean", "variance"], ["normal"]),
+        helper.make_node("Relu", ["normal"], ["first"]),
+        helper.make_node("Conv", ["first", "depthwise"], ["deep"], pads=[1, 1, 1, 1], group=6),
+        helper.make_node("Add", ["first", "deep"], ["sum"]),
+        helper.make_node("Mul", ["sum", "half"], ["scaled"]),
+        helper.make_node("GlobalAveragePool", ["scaled"], ["pooled"]),
+        helper.make_node("Flatten", ["pooled"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "dense"], ["product"]),
+        helper.make_node("Add", ["product", "bias"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5])],
+        [numpy_helper.from_array(values.astype(np.float32), name) for name, values in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(("kind", "least_db"), [("int8", 20.0), ("int16", 30.0)])
+def test_every_kind_of_layer_keeps_its_signal(kind: str, least_db: float) -> None:
+    samples = [[_random(1, 3, 8, 8 + number)[..., :8]] for number in range(8)]
+    made = quantize(_model(), samples, kind)  # type: ignore[arg-type]
+    # Independent of ours: ONNX's own reference.
+    evaluator = ReferenceEvaluator(made)
+    for sample, (wanted,) in zip(samples, answers(_model(), samples), strict=True):
+        (found,) = evaluator.run(None, {"x": sample[0]})
+        assert np.abs(found - wanted).max() < 0.1
+        assert found.argmax() == wanted.argmax()
+    assert {each.tensor for each in costs(_model(), made, samples)} >= {"first", "sum", "pooled", "scores", "y"}
+    assert min(each.snr_db for each in costs(_model(), made, samples)) > least_db
+    weights = {each.name: each for each in made.graph.initializer}
+    assert weights["depthwise_quantized"].data_type == TensorProto.INT8
+    assert len(weights["depthwise_scale"].dims) == 1  # one for each channel
+    assert [node.op_type for node in made.graph.node].count("BatchNormalization") == 0
+    onnx.checker.check_model(made, full_check=True)
+
+
+def test_what_is_written_compiles_in_integers() -> None:
+    samples = [[_random(1, 3, 8, 8)]]
+    made = quantize(_model(), samples)
+    model = compiler.from_onnx(made.SerializeToString(), "net")
+    assert compiler.compile_model(model).leftovers == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([DIGITS], "--samples is missing\n  hint: an .npz"),
+        (
+            [DIGITS, "--samples", SAMPLES, "--to", "int4"],
+            "--to 'int4' is nothing that is written\n  hint: one of int8",
+        ),
+        ([DIGITS, "--samples", "none.npz"], "none.npz"),
+        ([DIGITS.with_name("digits_int8.tflite"), "--samples", SAMPLES], "is no ONNX model"),
+    ],
+)
+def test_what_is_wrong_is_one_message(words: list[object], said: str) -> None:
+    done = inv("model.quantize", *words)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--shape: sizes that an ONNX file leaves open are given on the command line."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.cli.running import inv
+from utvm import compiler
+from utvm.errors import CompileError, ConfigError
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """y = x @ w, for any batch."""
+    weights = np.arange(12, dtype=np.float32).reshape(4, 3)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "open",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    path = tmp_path / "open.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
+    return path
+
+
+def test_an_open_size_is_given_wherever_it_stands(model: Path) -> None:
+    read = onnx.load_from_string(compiler.load(model, shapes={"x": (2, 4)}).content)
+    (given,), (made,) = read.graph.input, read.graph.output
+    assert [each.dim_value for each in given.type.tensor_type.shape.dim] == [2, 4]
+    assert [each.dim_value for each in made.type.tensor_type.shape.dim] == [2, 3]
+    with pytest.raises(CompileError, match=r"dimension 0 \(batch\) has no fixed size\n.*--shape NAME=1"):
+        compiler.load(model)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "said"),
+    [
+        ({"z": (1, 4)}, "has no input 'z'\n  hint: inputs: x"),
+        ({"x": (1, 5)}, r"input x is \['batch', 4\], which \[1, 5\] does not fit"),
+        ({"x": (1,)}, r"which \[1\] does not fit"),
+    ],
+)
+def test_a_shape_that_does_not_fit_is_refused(model: Path, shapes: dict[str, tuple[int, ...]], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        compiler.load(model, shapes=shapes)
+
+
+@pytest.mark.slow
+def test_a_command_takes_it(model: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.eye(2, 4, dtype=np.float32))
+    run = ["model.run", model, "--board", "host", "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy"]
+    done = inv(*run, "--shape", "x=2,4")
+    assert done.returncode == 0, done.stderr
+    # The first two rows of w.
+    assert np.load(tmp_path / "y.npy").tolist() == [[0, 1, 2], [3, 4, 5]]
+    wrong = inv(*run, "--shape", "x=2,four")
+    assert (wrong.returncode, "is no shape\n  hint: write NAME=1,8,8,1" in wrong.stderr) == (2, True)

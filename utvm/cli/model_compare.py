@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``model.compare`` does: models on boards, in one table and one picture."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.table import Table
+
+from utvm.choice import BoardChoice
+from utvm.cli.choices import CompareChoice, JsonChoice, SampleChoice
+from utvm.cli.model_eval import prepare, run_samples
+from utvm.cli.model_eval_figures import read_labels
+from utvm.cli.opening import find
+from utvm.cli.output import OUT, check_json, write_json
+from utvm.compiler.named_model import NamedModel
+from utvm.errors import ConfigError, DoesNotFitError
+from utvm.files import check_places, write_whole
+from utvm.names import printable
+from utvm.session.judged import confusion
+from utvm.templates import templates_of
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model on a board.
+
+    Attributes:
+        count: of one run, in ``unit``: instructions of a virtual board, cycles of a physical one.
+        flash_bytes, ram_bytes: of the image; None where the board is a process.
+        accuracy: 0 to 1, where the classes are known.
+        why: it does not fit; then there are no figures.
+    """
+
+    model: str
+    board: str
+    count: int | None = None
+    unit: str = ""
+    flash_bytes: int | None = None
+    ram_bytes: int | None = None
+    accuracy: float | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A figure in the picture: its title with the unit, and of each row the text and the length, 0 to 1."""
+
+    title: str
+    bars: Sequence[tuple[Row, str, float]]
+
+
+def compare_models(
+    catalogue: Mapping[str, NamedModel], asked: CompareChoice, picture: str, wanted: JsonChoice
+) -> None:
+    """Run each model on each board, print the table, and draw it.
+
+    Raises:
+        UtvmError: whatever went wrong on the way; that a model does not fit is a row.
+    """
+    names = [name.strip() for name in asked.boards.split(",") if name.strip()]
+    models = [name.strip() for name in asked.models.split(",") if name.strip()]
+    if not names:
+        raise ConfigError("--boards is missing", "names with commas between them; ./inv board.list shows them")
+    check_places(picture)
+    check_json(wanted)
+    for name in names:
+        find(BoardChoice(name))  # a wrong name is refused before the first board works for nothing
+    rows = [_row(catalogue, asked, model, name) for model in models for name in names]
+    _print(rows)
+    write_whole(Path(picture), draw(rows).encode())
+    OUT.print(f"picture: {picture}")
+    write_json(wanted, [dataclasses.asdict(row) for row in rows])
+
+
+def _row(catalogue: Mapping[str, NamedModel], asked: CompareChoice, model: str, board: str) -> Row:
+    choice = SampleChoice(model=model, inputs=asked.inputs, shape=asked.shape, samples=None if asked.inputs else 1)
+    try:
+        library, samples = prepare(catalogue, choice, find(BoardChoice(board)).board)
+        labels = read_labels(asked.labels, len(samples)) if asked.labels else []
+        runs = run_samples(BoardChoice(board), library, samples, show=False)
+    except DoesNotFitError as error:
+        return Row(model, board, why=error.message)
+    # The most: that is what has to be waited for.
+    slowest = max(runs.results, key=lambda result: result.count)
+    own_memory = bool(runs.board.memory)
+    answers = [list(result.outputs) for result in runs.results]
+    return Row(
+        model,
+        board,
+        slowest.count or None,
+        slowest.unit,
+        runs.image.flash_bytes if own_memory else None,
+        runs.image.ram_bytes if own_memory else None,
+        confusion(answers, labels).accuracy if labels else None,
+    )
+
+
+def _print(rows: Sequence[Row]) -> None:
+    table = Table("model", "board", box=None)
+    for heading in ("one run", "flash", "RAM", "accuracy"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        told = "does not fit" if row.why else f"{row.count:,} {row.unit}" if row.count else ""
+        share = "" if row.accuracy is None else f"{row.accuracy:.1%}"
+        table.add_row(printable(row.model), row.board, told, _bytes(row.flash_bytes), _bytes(row.ram_bytes), share)
+    OUT.print(table)
+    for row in rows:
+        if row.why:
+            OUT.print(f"{printable(row.model)} on {row.board}: {printable(row.why)}")
+
+
+def _bytes(count: int | None) -> str:
+    return "" if count is None else f"{count:,}"
+
+
+def draw(rows: Sequence[Row]) -> str:
+    """Return the picture, as SVG: a panel for each figure, with a bar for each row that has it."""
+    units = list(dict.fromkeys(row.unit for row in rows if row.count))
+    panels = [
+        *(
+            _panel(f"{unit} of one run", [(row, row.count if row.unit == unit else None) for row in rows])
+            for unit in units
+        ),
+        _panel("flash, bytes", [(row, row.flash_bytes) for row in rows]),
+        _panel("RAM, bytes", [(row, row.ram_bytes) for row in rows]),
+        _panel("accuracy, %", [(row, None if row.accuracy is None else 100 * row.accuracy) for row in rows]),
+    ]
+    models = list(dict.fromkeys(row.model for row in rows))
+    shown = [panel for panel in panels if panel.bars]
+    return (
+        templates_of("utvm.cli", html=True)
+        .get_template("compare.svg.j2")
+        .render(panels=shown, models=models, height=sum(40 + 22 * len(panel.bars) for panel in shown))
+    )
+
+
+def _panel(title: str, values: Sequence[tuple[Row, float | None]]) -> Panel:
+    known = [(row, value) for row, value in values if value is not None]
+    most = max((value for _, value in known), default=0.0) or 1.0
+    return Panel(title, [(row, f"{value:,.1f}".removesuffix(".0"), value / most) for row, value in known])
