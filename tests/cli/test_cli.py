@@ -62,13 +62,13 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
         (["model.run", "--model", DIGITS, "--board", "stm32f746", "--input", "none.npy"], "none.npy"),
         (["model.run", "--model", ROOT / "README.md", "--board", "stm32f746"], "README.md"),
         (
-            ["model.run", "--board", "stm32f746", "--in-ram", "--standing-alone"],
+            ["model.run", DIGITS, "--board", "stm32f746", "--in-ram", "--standing-alone"],
             "exclude each other: RAM does not",
         ),
         (["firmware.size", "--model", DIGITS, "--board", "nowhere/board"], "nowhere/board"),
         (["board.show", "no-such-board"], "no-such-board"),
         (["hil", "--help-me"], "--help-me"),
-        (["firmware.size", "--board", "stm32f746"], "no model is named"),
+        (["firmware.size", "--model=", "--board", "stm32f746"], "no model is named"),
         (["board.virtual", "--board", "stm32f746", "--port", "abc"], "abc"),
         (["board.virtual", "--board", "stm32f746", "--port", "99999"], "65535"),
         (["board.virtual", "--board", "stm32f746", "--latency", "-5"], "--latency from 0"),
@@ -176,7 +176,8 @@ def test_a_command_that_ctrl_c_ends_ends_so_as_soon_as_it_says_so(words: list[ob
         "from utvm.__main__ import main; main()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    # What takes long says how far it is.
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "compiling: " not in line]) == (0, [])
     assert "Ctrl-C ends it" in done.stdout
 
 

@@ -73,7 +73,7 @@ def test_a_report_counts_misra_findings_and_says_why_they_stay(tmp_path: Path) -
         (["--model", MODEL, "--memory", "fast=64K", "--pin", "picture=fast"], "picture"),
         (["--model", MODEL, "--memory", "fast=100"], "fast has 100 bytes"),
         (["--model", MODEL, "--output", "/proc/nowhere/x"], "/proc/nowhere"),
-        ([], "no model is named"),
+        ([], "needs MODEL"),
     ],
 )
 @pytest.mark.parametrize("command", ["model.report", pytest.param("model.package", marks=pytest.mark.slow)])
@@ -82,6 +82,16 @@ def test_wrong_usage_is_one_message_and_exit_code_2(command: str, options: list[
     assert done.returncode == 2, done.stdout + done.stderr
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_takes_regions_too_and_they_change_no_output() -> None:
+    run = ["model.run", MODEL, "--board", "host", "--json"]
+    plain, apart = (inv(*run, *more) for more in ([], ["--memory", "fast=256,slow", "--pin", "image=fast"]))
+    assert (plain.returncode, apart.returncode) == (0, 0), apart.stderr
+    assert json.loads(plain.stdout)["outputs_sha256"] == json.loads(apart.stdout)["outputs_sha256"]
+    wrong = inv(*run, "--memory", "fast=64K", "--pin", "picture=fast")
+    assert (wrong.returncode, "picture" in wrong.stderr) == (2, True)
 
 
 @pytest.mark.nightly

@@ -11,12 +11,13 @@ import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from utvm import compiler, hil
+from utvm import compiler
 from utvm.cli import docker, env, firmware, model, root, vm
 from utvm.compiler.package.archive import write_archive
 from utvm.environment import locked
 from utvm.errors import ConfigError
 from utvm.files import check_folder, check_places, write_whole
+from utvm.hil import suites
 from utvm.paths import ROOT
 
 _MODEL = {"model": str(ROOT / "models" / "digits" / "digits.onnx"), "board": "stm32f746"}
@@ -44,7 +45,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(*_: object, **__: object) -> NoReturn:
         raise AssertionError("work has begun")
 
-    for module, name in ((compiler, "load"), (locked, "load_locked"), (hil, "run")):
+    for module, name in ((compiler, "load"), (locked, "load_locked"), (suites, "run")):
         monkeypatch.setattr(module, name, work)
 
 

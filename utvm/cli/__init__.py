@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from invoke.exceptions import Exit
+from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
 from utvm import options
@@ -30,9 +31,39 @@ from utvm.process import interrupted
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., int | None])
 
+_LETTERS = {"board": "b", "input": "i", "output": "o", "json": "j"}
+"""The options that have a letter: wherever one stands, it means the same."""
+
+
+class Command(Task[Any]):
+    """An Invoke task that shows how it is used.
+
+    Attributes:
+        example: a command line, without the program.
+        page: the page that says more.
+        several: whether its file may be several, which it is given with commas between them.
+    """
+
+    def __init__(
+        self, body: Callable[..., Any], *, example: str, page: str, several: bool = False, **settings: Any
+    ) -> None:
+        self.example = example
+        self.page = page
+        self.several = several
+        settings["auto_shortflags"] = False
+        super().__init__(body, **settings)
+
+    def arg_opts(self, name: str, default: Any, taken_names: set[str]) -> dict[str, Any]:
+        made = super().arg_opts(name, default, taken_names)
+        if letter := _LETTERS.get(name):
+            made["names"] = [*made["names"], letter]
+        return made
+
 
 def task(
     *,
+    example: str,
+    page: str,
     knows_boards: bool = False,
     in_checkout: bool = False,
     help: Mapping[str, str] = MappingProxyType({}),  # noqa: A002  Invoke's word
@@ -48,6 +79,8 @@ def task(
     with an option ``--board`` has ``--board-path`` too.
 
     Args:
+        example: a command line that shows it, without the program.
+        page: the page of the documentation that says more.
         knows_boards: whether the command has ``--board-path`` although it has no ``--board``.
         in_checkout: whether the command works only in a checkout.
     """
@@ -87,7 +120,16 @@ def task(
         )
         helps = {name: text for choice in read for name, text in options.helps(choice).items()}
         optional = [name for choice in read for name in options.optional(choice)]
-        return cast(FunctionT, invoke_task(body, **settings, help={**helps, **help}, optional=optional))
+        made = invoke_task(
+            body,
+            klass=Command,
+            example=example,
+            page=page,
+            help={**helps, **help},
+            optional=optional,
+            **settings,
+        )
+        return cast(FunctionT, made)
 
     return decorate
 

@@ -7,10 +7,12 @@ from invoke.context import Context
 
 from utvm.choice import BOARD, BoardChoice
 from utvm.cli import task
-from utvm.cli.choices import ExecutorChoice, ModelChoice
+from utvm.cli.choices import ExecutorChoice, JsonChoice, ModelChoice
 
 
 @task(
+    example="board.list --fits my.tflite",
+    page="README.md",
     name="list",
     knows_boards=True,
     help={
@@ -18,25 +20,33 @@ from utvm.cli.choices import ExecutorChoice, ModelChoice
         "run_python": "the model is a program that you trust",
     },
 )
-def list_(_: Context, fits: str = "", run_python: bool = False) -> None:
+def list_(_: Context, json: JsonChoice, fits: str = "", run_python: bool = False) -> None:
     """List the boards: the project's, and your own."""
     from utvm.cli.board_show import list_boards, list_fitting
 
     if fits:
-        list_fitting(ModelChoice(fits, run_python))
+        list_fitting(ModelChoice(fits, run_python), json)
     else:
-        list_boards()
-
-
-@task(knows_boards=True, positional=["name"], help={"name": BOARD})
-def show(_: Context, name: str) -> None:
-    """Print one board's memory map, probe, toolchain and console."""
-    from utvm.cli.board_show import show_board
-
-    show_board(name)
+        list_boards(json)
 
 
 @task(
+    example="board.show stm32f746",
+    page="README.md",
+    knows_boards=True,
+    positional=["name"],
+    help={"name": BOARD},
+)
+def show(_: Context, name: str, json: JsonChoice) -> None:
+    """Print one board's memory map, probe, toolchain and console."""
+    from utvm.cli.board_show import show_board
+
+    show_board(name, json)
+
+
+@task(
+    example="board.new --from Keil.STM32F4xx_DFP.pack --chip STM32F405RG",
+    page="docs/porting.md",
     help={
         "chip": "its name, as the file calls it; without it, the names are said",
         "from_": "what describes it: a CMSIS pack (.pack, .pdsc) or a target file of probe-rs (.yaml)",
@@ -51,18 +61,18 @@ def new(_: Context, chip: str = "", from_: str = "", probe: str = "st-link", out
     new_board(chip, from_, probe, output)
 
 
-@task(knows_boards=True)
-def detect(_: Context) -> None:
+@task(example="board.detect", page="docs/usb.md", knows_boards=True)
+def detect(_: Context, json: JsonChoice) -> None:
     """List the debug probes on USB with serial numbers and USB paths."""
     from utvm.cli.board_show import detect_boards
 
-    detect_boards()
+    detect_boards(json)
 
 
 @task(
+    example="board.install-udev --dry-run",
+    page="docs/hosts.md",
     knows_boards=True,
-    # -d is --debug.
-    auto_shortflags=False,
     help={
         "output": "only write the file, into this folder: for another machine",
         "dry_run": "only print the rules and what would be done",
@@ -75,7 +85,7 @@ def install_udev(_: Context, output: str = "", dry_run: bool = False) -> None:
     board_udev.install_udev(output, dry_run)
 
 
-@task()
+@task(example="board.reset --board stm32f746", page="README.md")
 def reset(_: Context, where: BoardChoice) -> None:
     """Reset a board: its program starts."""
     from utvm.cli import board_run
@@ -83,7 +93,11 @@ def reset(_: Context, where: BoardChoice) -> None:
     board_run.reset(where)
 
 
-@task(help={"seconds": "how long (default: until Ctrl-C)"})
+@task(
+    example="board.monitor --board stm32f746 --seconds 10",
+    page="README.md",
+    help={"seconds": "how long (default: until Ctrl-C)"},
+)
 def monitor(_: Context, where: BoardChoice, seconds: float = 0.0) -> None:
     """Reset a board and print what its program says on the console."""
     from utvm.cli import board_run
@@ -92,6 +106,8 @@ def monitor(_: Context, where: BoardChoice, seconds: float = 0.0) -> None:
 
 
 @task(
+    example="board.virtual --board stm32f746",
+    page="docs/virtual-boards.md",
     help={
         "board": BOARD,
         "port": "TCP port for OpenOCD's st-link backend (its default, 7184; with --usb any free one)",
@@ -119,6 +135,8 @@ def virtual(
 
 
 @task(
+    example="board.serve my.tflite --board stm32f746",
+    page="docs/rpc.md",
     help={
         "board": f"{BOARD}; host is a process on this computer",
         "listen": "address to listen on (default: 127.0.0.1, this computer only; the protocol has no passwords)",

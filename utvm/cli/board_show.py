@@ -2,10 +2,11 @@
 """What ``board.*`` commands print."""
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from rich.table import Table
 from rich.text import Text
@@ -13,9 +14,9 @@ from rich.text import Text
 from utvm import boards, firmware
 from utvm.bench import serving
 from utvm.boards import Board
-from utvm.cli.choices import ModelChoice
+from utvm.cli.choices import JsonChoice, ModelChoice
 from utvm.cli.model_library import load_named
-from utvm.cli.output import OUT, logs_of
+from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.errors import ConfigError, DoesNotFitError
 from utvm.names import printable
 from utvm.probe.choice import ids_of, match_of
@@ -31,10 +32,11 @@ _MOST_MILLIVOLTS = 5500  # that an ST-Link measures
 _DEFAULT_PORT = 7184  # OpenOCD's default for st-link
 
 
-def list_boards() -> None:
+def list_boards(wanted: JsonChoice) -> None:
     """Print the boards: the project's, and those in folders of the user's own."""
+    check_json(wanted)
     own = boards.project_names()
-    table = Table("board", "what it is", "probes (USB vendor:product)", "reached by", "from", box=None)
+    found: list[dict[str, Any]] = []
     broken: list[ConfigError] = []
     for name in boards.names():
         try:
@@ -42,22 +44,37 @@ def list_boards() -> None:
         except ConfigError as error:
             broken.append(error)
             continue
-        probes = ", ".join(f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in board.probes)
-        ways = ", ".join(way.name for way in serving(board))
-        table.add_row(name, board.title, probes or "none", ways, "utvm" if name in own else str(board.directory))
+        found.append(
+            {
+                "name": name,
+                "title": board.title,
+                "probes": [f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in board.probes],
+                "reached_by": [way.name for way in serving(board)],
+                "folder": str(board.directory),
+            }
+        )
+    if write_json(wanted, {"boards": found, "broken": [wrong.message for wrong in broken]}):
+        return
+    table = Table("board", "what it is", "probes (USB vendor:product)", "reached by", "from", box=None)
+    for each in found:
+        probes, ways = ", ".join(each["probes"]), ", ".join(each["reached_by"])
+        origin = "utvm" if each["name"] in own else each["folder"]
+        table.add_row(each["name"], each["title"], probes or "none", ways, origin)
     OUT.print(table)
     for wrong in broken:
         OUT.print(f"broken: {wrong.message}")
 
 
-def list_fitting(asked: ModelChoice) -> None:
+def list_fitting(asked: ModelChoice, wanted: JsonChoice) -> None:
     """Print what a model's firmware takes of each board that has memory of its own.
 
     Raises:
         UtvmError: the model cannot be read or compiled, or a board's compiler is missing.
     """
+    check_json(wanted)
     model = load_named(asked)
     table = Table("board", "fits", "flash", "RAM", "else", box=None)
+    found: list[dict[str, Any]] = []
     for name in boards.names():
         board = boards.load(name)
         if not board.memory:
@@ -67,18 +84,25 @@ def list_fitting(asked: ModelChoice) -> None:
             image = firmware.build(board, [library], executor_for(board.capabilities))
         except DoesNotFitError as error:
             table.add_row(name, "no", "", "", printable(error.message))
+            found.append({"name": name, "fits": False, "why": error.message})
         else:
-            table.add_row(name, "yes", f"{image.flash_bytes:,}", f"{image.ram_bytes:,}", "")
-    OUT.print(table)
+            flash, ram = image.flash_bytes, image.ram_bytes
+            table.add_row(name, "yes", f"{flash:,}", f"{ram:,}", "")
+            found.append({"name": name, "fits": True, "flash_bytes": flash, "ram_bytes": ram})
+    if not write_json(wanted, {"model": asked.model, "boards": found}):
+        OUT.print(table)
 
 
-def show_board(name: str) -> None:
+def show_board(name: str, wanted: JsonChoice) -> None:
     """Print what is known of one board.
 
     Raises:
         ConfigError: there is no such board, or its folder is wrong.
     """
+    check_json(wanted)
     board = boards.load(name)
+    if write_json(wanted, _content(board)):
+        return
     OUT.print(Text.assemble((board.name, "bold"), f"  {board.title}"))
     OUT.print(f"  folder     {board.directory}")
     OUT.print(f"  toolchain  {board.toolchain}, {board.cpu}")
@@ -106,17 +130,46 @@ def show_board(name: str) -> None:
     OUT.print(table)
 
 
-def detect_boards() -> None:
+def _content(board: Board) -> dict[str, Any]:
+    """Return what the JSON has of a board."""
+    line = board.line
+    return {
+        "name": board.name,
+        "title": board.title,
+        "folder": str(board.directory),
+        "toolchain": board.toolchain,
+        "cpu": board.cpu,
+        "clock_hz": board.clock_hz,
+        "console": None if line is None else {"name": line.name, "baud": line.baud},
+        "reached_by": [way.name for way in serving(board)],
+        "settings": {
+            name: {"chosen": board.settings[name], "of": list(values)} for name, values in board.choices.items()
+        },
+        "memory": [
+            {"name": region.name, "address": region.address, "size": region.size, "kind": region.kind}
+            for region in board.memory
+        ],
+    }
+
+
+def detect_boards(wanted: JsonChoice) -> None:
     """Print the debug probes on this machine's USB, each with the boards that it may belong to."""
+    check_json(wanted)
     known = boards.probed()
     detection = detect([each for board in known for each in ids_of(board)])
+    said = {probe: examine(probe) for probe in detection.probes}
+    content = [
+        dataclasses.asdict(probe) | {"boards": _candidates(probe, known), "it_says": said[probe].spoken}
+        for probe in detection.probes
+    ]
+    if write_json(wanted, {"problem": detection.problem or "", "probes": content}):
+        return
     if detection.problem:
         OUT.print(f"no USB here: {detection.problem}")
     if not detection.probes:
         OUT.print("no debug probe found; virtual boards need none: ./inv hil --board stm32f746 --virtual")
         return
     table = Table("probe", "vendor:product", "serial", "USB path", "boards it may be", "it says", box=None)
-    said = {probe: examine(probe) for probe in detection.probes}
     for probe in detection.probes:
         table.add_row(
             f"VIRTUAL {probe.kind}" if probe.virtual else probe.kind,

@@ -9,9 +9,10 @@ from rich.table import Table
 
 from utvm import kept
 from utvm.cli import task
-from utvm.cli.output import OUT
+from utvm.cli.choices import JsonChoice
+from utvm.cli.output import OUT, check_json, write_json
 from utvm.errors import ConfigError
-from utvm.kept import Entry, cache_root
+from utvm.kept import KeptEntry, cache_root
 
 _KINDS = {
     "firmware": "images for boards",
@@ -24,21 +25,29 @@ _DAY = 86_400
 _MB = 1_000_000
 
 
-@task()
-def size(_: Context) -> None:
+@task(example="cache.size", page="docs/environment.md")
+def size(_: Context, json: JsonChoice) -> None:
     """Print what is kept under the user's cache directory, by kind."""
+    check_json(json)
     found = list(kept.entries())
     table = Table("kind", "what", "entries", "MB", "oldest", box=None)
     now = time.time()
+    content = {}
     for kind in sorted({entry.kind for entry in found}):
         these = [entry for entry in found if entry.kind == kind]
-        days = (now - min(entry.used for entry in these)) / _DAY
-        table.add_row(kind, _KINDS.get(kind, ""), str(len(these)), _megabytes(these), f"{max(0, days):.0f} days")
+        days = max(0, (now - min(entry.used for entry in these)) / _DAY)
+        table.add_row(kind, _KINDS.get(kind, ""), str(len(these)), _megabytes(these), f"{days:.0f} days")
+        size = sum(entry.size for entry in these)
+        content[kind] = {"entries": len(these), "bytes": size, "oldest_days": round(days, 1)}
+    if write_json(json, {"folder": str(cache_root()), "kinds": content}):
+        return
     OUT.print(table)
     OUT.print(f"{_megabytes(found)} MB in {cache_root()}; ./inv cache.prune removes what is old")
 
 
 @task(
+    example="cache.prune --older-than 7 --dry-run",
+    page="docs/environment.md",
     help={
         "older_than": "what was not used for so many days (default: 30)",
         "dry_run": "remove nothing, only say what would be",
@@ -59,5 +68,5 @@ def prune(_: Context, older_than: int = 30, dry_run: bool = False) -> None:
     OUT.print(f"{_megabytes(gone)} MB {said}: what was not used for {older_than} days and is not in use")
 
 
-def _megabytes(found: Iterable[Entry]) -> str:
+def _megabytes(found: Iterable[KeptEntry]) -> str:
     return f"{sum(entry.size for entry in found) / _MB:.1f}"

@@ -15,21 +15,50 @@ def _run_python() -> Any:
     return option(False, "the model is a program that you trust: a .py file is run, a .pt2 file may be")
 
 
+def _shape() -> Any:
+    return option("", "sizes of inputs that an ONNX file leaves open: NAME=1,8,8,1; several with ; between them")
+
+
+@dataclass(frozen=True)
+class JsonChoice:
+    """Where what a command finds out is written for programs; ``-`` is the standard output."""
+
+    json: str = option("", "write what is found out as JSON into this file; without a file, print it", bare="-")
+
+
 @dataclass(frozen=True)
 class ModelChoice:
     """Which model is meant, and whether it may be a program."""
 
-    model: str = option("", MODEL)
+    model: str = option("", MODEL, required=True)
     run_python: bool = _run_python()
+    shape: str = _shape()
+
+
+@dataclass(frozen=True)
+class QuantizeChoice(ModelChoice):
+    """Which model is quantised, into what, and by which samples."""
+
+    samples: str = option("", "an .npz of what the model is usually given, as for model.eval: ranges are from it")
+    labels: str = option("", "the right classes, where they are not in the samples' file as labels")
+    to: str = option(
+        "int8",
+        "int8 (default); 16x8: activations of 16 bits: more exact, but computed in real numbers today",
+    )
 
 
 @dataclass(frozen=True)
 class ExecutorChoice(ModelChoice):
-    """Which model is meant, and what calls its operators."""
+    """Which model is meant, what calls its operators, and who computes them."""
 
     executor: str = option(
         "aot",
         "aot (default) calls the operators one after another, graph reads a graph description; same results",
+    )
+    accelerator: str = option(
+        "auto",
+        "what the board's accelerator is given: auto (default), what it is estimated to make faster; all that it "
+        "can do; off, nothing; same results",
     )
 
 
@@ -45,7 +74,15 @@ class InputChoice(ExecutorChoice):
 
 
 @dataclass(frozen=True)
-class RunChoice(InputChoice):
+class MemoryChoice:
+    """Where working memory lies; in an image for a board the regions lie one behind the other."""
+
+    memory: str = option("", "memory regions, the fastest first: fast=16K,slow (default: one, arena)")
+    pin: str = option("", "tensors that must lie in a region: TENSOR=REGION, comma-separated")
+
+
+@dataclass(frozen=True)
+class RunChoice(MemoryChoice, InputChoice):
     """Which model is meant, what it is given, and how its answer is."""
 
     raw: bool = option(False, "take and give integers as they are: nothing is quantised or dequantised")
@@ -61,12 +98,10 @@ class ListenChoice:
 
 
 @dataclass(frozen=True)
-class CompileChoice(ExecutorChoice):
+class CompileChoice(MemoryChoice, ExecutorChoice):
     """What is asked of the compiler."""
 
     board: str = option("", "compile for what this board's CPU has; without it, for any C99 compiler")
-    memory: str = option("", "memory regions, the fastest first: fast=16K,slow (default: one, arena)")
-    pin: str = option("", "tensors that must lie in a region: TENSOR=REGION, comma-separated")
 
 
 @dataclass(frozen=True)
@@ -79,21 +114,34 @@ class MirrorChoice:
 
 
 @dataclass(frozen=True)
-class ImageChoice(MirrorChoice):
+class ImageChoice(MirrorChoice, JsonChoice):
     """How what the environment is realised as is made."""
 
     no_cache: bool = option(False, "make every layer anew, and compare it with the one that was kept")
-    json: str = option("", "where to write the digest, sizes and times")
     archive: str = option("", "take the package files from this archive (see env.archive), not from the network")
     sign: str = option("", "a secret key of minisign: sign the checksums of what was made")
+
+
+@dataclass(frozen=True)
+class CompareChoice:
+    """Which models are compared on which boards, and by what."""
+
+    models: str = option("", "models as for model.eval, each with samples of one kind", required=True)
+    boards: str = option("", "names of boards, comma-separated (board.list --fits MODEL says where one fits)")
+    inputs: str = option("", "samples as for model.eval (default: one, random)")
+    labels: str = option("", "the right classes as for model.eval: accuracy")
+    shape: str = _shape()
 
 
 @dataclass(frozen=True)
 class SampleChoice:
     """A model and what it is tried on."""
 
-    model: str = option("", f"cifar10_cnn, digits, digits_int8 or resnet18, the project's own; or {MODEL}")
+    model: str = option(
+        "", f"cifar10_cnn, digits, digits_int8 or resnet18, the project's own; or {MODEL}", required=True
+    )
     run_python: bool = _run_python()
+    shape: str = _shape()
     samples: int | None = option(None, "how many samples (default: 10, or all that --inputs holds)")
     weights: str = option(
         "", "a file of weights for cifar10_cnn, as its README.md says (default: seeded random ones)"

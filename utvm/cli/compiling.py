@@ -5,21 +5,34 @@ from typing import Literal
 
 from utvm import firmware
 from utvm.boards import Board
+from utvm.cli import progress
 from utvm.cli.output import OUT
-from utvm.compiler import Library, Model
+from utvm.compiler import Library, Model, bounded
+from utvm.compiler.accelerator import Wish
+from utvm.compiler.memory.regions import Memory
 from utvm.names import printable
 
 
 def compile_for(
-    board: Board, model: Model, *, executor: Literal["aot", "graph"] = "aot", in_ram: bool = False
+    board: Board,
+    model: Model,
+    *,
+    executor: Literal["aot", "graph"] = "aot",
+    in_ram: bool = False,
+    accelerator: Wish = "auto",
+    memory: Memory | None = None,
 ) -> Library:
     """Compile a model, as :func:`utvm.firmware.compile_for` does, and print a line if a part of it is in float.
 
     Raises:
         CompileError: the model holds something that cannot be compiled.
         DoesNotFitError: its weights alone are larger than what the board stores them in.
+        ConfigError: an accelerator is to do all that it can, and the board has none.
     """
-    library = firmware.compile_for(board, model, executor=executor, in_ram=in_ram)
+    with progress.looked_at(f"compile {model.origin}", "compiling") as (_, look), bounded.looked_at(look):
+        library = firmware.compile_for(
+            board, model, executor=executor, in_ram=in_ram, accelerator=accelerator, memory=memory
+        )
     if library.leftovers:
         first, count = library.leftovers[0], len(library.leftovers)
         others = f"; {count - 1} more in ./inv model.report" if count > 1 else ""

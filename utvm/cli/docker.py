@@ -2,7 +2,6 @@
 """The commands ``docker.*``, and what they print."""
 
 import contextlib
-import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,9 +11,9 @@ from invoke.context import Context
 
 from utvm.cli import task
 from utvm.cli.choices import ImageChoice
-from utvm.cli.output import OUT, tell
+from utvm.cli.output import OUT, check_json, tell, write_json
+from utvm.cli.progress import working
 from utvm.errors import ConfigError
-from utvm.files import check_places, write_whole
 
 if TYPE_CHECKING:
     from utvm.environment.build import Built
@@ -30,6 +29,8 @@ _PROBE = {
 
 
 @task(
+    example="docker.build --export-only",
+    page="docs/environment.md",
     in_checkout=True,
     help={"export_only": "leave the Docker engine alone: only write the image into build/environment"},
 )
@@ -40,17 +41,17 @@ def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
     from utvm.environment.making import make_image
     from utvm.environment.signing import check_key, sign
 
-    check_places(image.json)
+    check_json(image)
     check_key(image.sign)
     locked = load_locked()
     with contextlib.ExitStack() as open_things:
         # Asked first: minutes later would be too late to hear that there is no engine.
         client = None if export_only else open_things.enter_context(engine.connected())
-        status = open_things.enter_context(OUT.status("fetching"))
+        step = open_things.enter_context(working("docker.build", "fetching"))
         archive = Path(image.archive) if image.archive else None
-        made = make_image(locked, status.update, archive, image.mirror, image.no_cache)
+        made = make_image(locked, step, archive, image.mirror, image.no_cache)
         if client is not None and (image.no_cache or not engine.has_image(client, made.image)):
-            status.update("handing it to the engine")
+            step("handing it to the engine")
             engine.load_image(client, made.image)
     OUT.print(f"image        {made.image.digest}")
     OUT.print(f"environment  {locked.digest}")
@@ -60,19 +61,17 @@ def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
         OUT.print(f"the engine has it as {' and '.join(made.image.tags)}")
     if image.sign:
         OUT.print(f"signature    {sign(made.folder, image.sign, f'utvm environment {locked.digest}')}")
-    if image.json:
-        write_whole(Path(image.json), _figures(locked, made).encode())
+    write_json(image, _figures(locked, made))
 
 
-def _figures(locked: "Locked", made: "Built") -> str:
-    figures = {
+def _figures(locked: "Locked", made: "Built") -> dict[str, object]:
+    return {
         "digest": made.image.digest,
         "environment": locked.digest,
         "tags": made.image.tags,
         "bytes": {"layers": made.image.size, "unpacked": made.image.unpacked},
         "seconds": rounded(made.seconds),
     }
-    return json.dumps(figures, indent=1) + "\n"
 
 
 def rounded(seconds: Mapping[str, float]) -> dict[str, float]:
@@ -80,7 +79,7 @@ def rounded(seconds: Mapping[str, float]) -> dict[str, float]:
     return {step: round(spent, 3) for step, spent in seconds.items()}
 
 
-@task(in_checkout=True, help=_PROBE)
+@task(example="docker.shell --board stm32f746", page="README.md", in_checkout=True, help=_PROBE)
 def shell(_: Context, board: str = "", probe: str = "") -> int:
     """Open a shell in a container of the environment, in the checkout, as yourself."""
     from utvm.environment import container, engine
@@ -92,6 +91,8 @@ def shell(_: Context, board: str = "", probe: str = "") -> int:
 
 
 @task(
+    example="docker.run './inv hil --board host'",
+    page="docs/environment.md",
     in_checkout=True,
     positional=["command"],
     help=_PROBE | {"command": "one argument: a program and its arguments"},

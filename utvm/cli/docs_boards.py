@@ -16,7 +16,7 @@ from utvm.cli.output import OUT
 from utvm.config import Record, load_yaml
 from utvm.files import write_whole
 from utvm.hil.figures import FIGURES, shown
-from utvm.hil.html import spoken_bytes
+from utvm.pages import spoken_bytes
 from utvm.paths import ROOT
 from utvm.templates import templates_of
 

@@ -10,13 +10,15 @@ from invoke.context import Context
 from rich.table import Table
 
 from utvm.cli import task
-from utvm.cli.choices import MirrorChoice
-from utvm.cli.output import OUT
+from utvm.cli.choices import JsonChoice, MirrorChoice
+from utvm.cli.output import OUT, check_json, write_json
+from utvm.cli.progress import working
 from utvm.errors import ConfigError, ExitCode
 from utvm.files import check_folder, write_whole
 from utvm.paths import ROOT
 
 if TYPE_CHECKING:
+    from utvm.environment.advisories.finding import Finding
     from utvm.environment.debian import DebianLock
     from utvm.environment.python_lock import Wheel
 
@@ -24,6 +26,8 @@ _MB = 1_000_000
 
 
 @task(
+    example="env.lock --only python",
+    page="docs/environment.md",
     in_checkout=True,
     help={
         "only": "debian or python: resolve that half, and leave the other as it is",
@@ -49,12 +53,12 @@ def lock(_: Context, source: MirrorChoice, only: str = "", update: str = "") -> 
             wheels = python_lock.load_wheels(copy / python_lock.LOCK.name, recipe.python)
             halves = _halves_with(update, halves, held, wheels)
         if "debian" in halves:
-            with OUT.status("resolving Debian packages"):
+            with working("env.lock debian", "resolving Debian packages"):
                 bases = debian.mirrors(recipe.debian, source.mirror)
                 packages = debian.resolve(recipe, bases, held, update)
             debian.write_lock(packages, copy / debian.LOCK.name)
         if "python" in halves:
-            with OUT.status("resolving Python packages"):
+            with working("env.lock python", "resolving Python packages"):
                 python_lock.resolve(copy, recipe.python, update)
         locked = load_locked(copy)
         changes = difference.describe(str(PROVISION), str(copy)) if update else []
@@ -78,7 +82,7 @@ def _halves_with(name: str, halves: set[str], held: "DebianLock", wheels: "Seque
     return found
 
 
-@task(in_checkout=True)
+@task(example="env.verify", page="docs/environment.md", in_checkout=True)
 def verify(_: Context, source: MirrorChoice) -> None:
     """Check the locks against the lists, and every package file against the locks."""
     from utvm.environment.locked import fetch, load_locked
@@ -87,8 +91,9 @@ def verify(_: Context, source: MirrorChoice) -> None:
     locked = load_locked()
     OUT.print("environment.yaml, debian.txt, python.in and their locks belong together")
     store = Store()
-    with OUT.status("hashing") as status:
-        fetch(locked, store, None, source.mirror, status.update, machine=True)
+    with working("env.verify", "fetching") as step:
+        fetch(locked, store, None, source.mirror, step, machine=True)
+        step("hashing")
         size = sum(store.verified(package).stat().st_size for package in locked.machine_packages)
     OUT.print(
         f"{len(locked.machine_packages)} package files, {size // _MB} MB, have the SHA-256 that the locks say"
@@ -97,49 +102,94 @@ def verify(_: Context, source: MirrorChoice) -> None:
 
 
 @task(
+    example="env.audit --advisories advisories",
+    page="docs/environment.md",
     in_checkout=True,
     help={
         "advisories": "a folder with OSV's export (osv) and the Debian security tracker's data (debian.json)",
         "max_age": "days after which such data are too old (default: 7)",
+        "accepted": "what is known and lived with, with a reason and an end (default: provision/accepted.yaml)",
     },
 )
-def audit(_: Context, advisories: str, max_age: int = 7) -> ExitCode:
+def audit(_: Context, advisories: str, json: JsonChoice, max_age: int = 7, accepted: str = "") -> ExitCode:
     """Hold every locked package against advisories at hand; exit code 1 if one applies. Uses no network."""
+    from utvm.environment.advisories.accepted import load
     from utvm.environment.advisories.audit import audit as held_against
     from utvm.environment.locked import load_locked
+    from utvm.environment.recipe import PROVISION
 
     if max_age < 0:
         raise ConfigError(f"--max-age is {max_age}", "give days: 0 or more")
-    with OUT.status("reading advisories"):
-        audited = held_against(load_locked(), Path(advisories), max_age)
-    table = Table("", "package", "version", "advisory", "fixed in", box=None)
-    for each in audited.findings:
-        row = (each.kind, each.package, each.version, each.advisory, each.fixed or "-")
-        table.add_row(*row)
-    if audited.findings:
+    check_json(json)
+    acceptances = load(Path(accepted) if accepted else PROVISION / "accepted.yaml")
+    with working("env.audit", "reading advisories"):
+        audited = held_against(load_locked(), Path(advisories), max_age, acceptances)
+    known = audited.known
+    code = ExitCode.FAILED if known.findings else ExitCode.PASSED
+    content = {
+        "looked_at": list(audited.looked_at),
+        "findings": [_finding(each) for each in known.findings],
+        "accepted": [
+            _finding(each) | {"until": str(why.until), "reason": why.reason} for each, why in known.accepted
+        ],
+    }
+    if write_json(json, content):
+        return code
+    if known.findings:
+        table = Table("", "package", "version", "advisory", "fixed in", box=None)
+        for each in known.findings:
+            table.add_row(each.kind, each.package, each.version, each.advisory, each.fixed or "-")
         OUT.print(table)
+    for each, why in known.accepted:
+        OUT.print(f"accepted until {why.until}: {each.package} {each.version}, {each.advisory}: {why.reason}")
+    for ended in known.over:
+        OUT.print(f"was accepted until {ended.until}: {ended.package}, {ended.advisory}: {ended.reason}")
+    for idle in known.idle:
+        OUT.print(f"accepted, but does not apply any more: {idle.package}, {idle.advisory}")
     for line in audited.looked_at:
         OUT.print(line)
-    OUT.print(f"{len(audited.findings)} known" if audited.findings else "nothing known applies")
-    return ExitCode.FAILED if audited.findings else ExitCode.PASSED
+    others = f", {len(known.accepted)} accepted" if known.accepted else ""
+    OUT.print(f"{len(known.findings)} known{others}" if known.findings else f"nothing known applies{others}")
+    return code
+
+
+def _finding(each: "Finding") -> dict[str, str | None]:
+    """Return what the JSON has of an advisory that applies."""
+    return {
+        "kind": each.kind,
+        "package": each.package,
+        "version": each.version,
+        "advisory": each.advisory,
+        "fixed_in": each.fixed or None,
+    }
 
 
 @task(
+    example="env.diff HEAD~1 provision",
+    page="docs/environment.md",
     in_checkout=True,
     positional=["old", "new"],
     help={"old": "a folder with the locks, or a Git revision", "new": "the same"},
 )
-def diff(_: Context, old: str, new: str) -> None:
+def diff(_: Context, old: str, new: str, json: JsonChoice) -> None:
     """Print what changed between two states of the locks, such as HEAD~1 and provision."""
     from utvm.environment import difference
 
+    check_json(json)
     lines = difference.describe(old, new)
+    if write_json(json, {"differences": lines}):
+        return
     for line in lines:
         OUT.print(line)
     OUT.print(f"{len(lines)} differences" if lines else "no difference")
 
 
-@task(in_checkout=True, help={"output": "the folder; it may hold other environments already"})
+@task(
+    example="env.archive --output archive",
+    page="docs/environment.md",
+    in_checkout=True,
+    help={"output": "the folder; it may hold other environments already"},
+)
 def archive(_: Context, source: MirrorChoice, output: str = "build/archive") -> None:
     """Save every package file, by its hash, into a folder that rebuilds with the network off."""
     from utvm.environment.locked import fetch, load_locked
@@ -149,9 +199,9 @@ def archive(_: Context, source: MirrorChoice, output: str = "build/archive") -> 
     check_folder(output)
     locked = load_locked()
     store, target = Store(), Store(Path(output))
-    with OUT.status("fetching") as status:
-        fetch(locked, store, None, source.mirror, status.update, machine=True)
-        status.update("copying")
+    with working("env.archive", "fetching") as step:
+        fetch(locked, store, None, source.mirror, step, machine=True)
+        step("copying")
         new = store.copy(locked.machine_packages, target)
     folder = Path(output) / "environments" / locked.digest
     folder.mkdir(parents=True, exist_ok=True)

@@ -8,12 +8,14 @@ from rich.table import Table
 
 from utvm.choice import BOARD, BoardChoice
 from utvm.cli import task
-from utvm.cli.choices import IN_RAM, ListenChoice, ModelChoice
-from utvm.cli.output import OUT
+from utvm.cli.choices import IN_RAM, JsonChoice, ListenChoice, ModelChoice
+from utvm.cli.output import OUT, check_json, write_json
 from utvm.errors import ConfigError
 
 
 @task(
+    example="firmware.build my.tflite --board stm32f746 --input x.npy",
+    page="docs/standing-alone.md",
     help={
         "board": BOARD,
         "input": "input to store in the image, as for model.run; without it, seeded random values",
@@ -61,7 +63,12 @@ def build(
     )
 
 
-@task(positional=["elf"], help={"elf": "the ELF file, as your build linked it"})
+@task(
+    example="firmware.flash app.elf --board stm32f746 --monitor",
+    page="docs/own-project.md",
+    positional=["elf"],
+    help={"elf": "the ELF file, as your build linked it"},
+)
 def flash(_: Context, elf: str, where: BoardChoice, listen: ListenChoice) -> None:
     """Program firmware of your own into a board, compare, and start it; refused if linked for other memory."""
     from utvm.cli import board_run
@@ -69,17 +76,41 @@ def flash(_: Context, elf: str, where: BoardChoice, listen: ListenChoice) -> Non
     board_run.flash(where, elf, listen.monitor)
 
 
-@task(help={"board": BOARD, "in_ram": f"link it {IN_RAM}"})
-def size(_: Context, asked: ModelChoice, board: str = "", in_ram: bool = False) -> None:
+@task(
+    example="firmware.size my.tflite --board stm32f746",
+    page="README.md",
+    help={"board": BOARD, "in_ram": f"link it {IN_RAM}"},
+)
+def size(_: Context, asked: ModelChoice, json: JsonChoice, board: str = "", in_ram: bool = False) -> None:
     """Build a model's firmware and print flash and RAM by section, against what the board has."""
     from utvm import boards, firmware
     from utvm.cli.compiling import compile_for
     from utvm.cli.model_library import load_named
     from utvm.cli.model_run import print_use
 
+    check_json(json)
     chip = boards.load_chip(board)
     library = compile_for(chip, load_named(asked), in_ram=in_ram)
     image = firmware.build(chip, [library], in_ram=in_ram)
+    content = {
+        "board": chip.name,
+        "flash_bytes": image.flash_bytes,
+        "ram_bytes": image.ram_bytes,
+        "regions": {
+            name: {"used": used, "size": chip.region(name).size} for name, used in image.region_use().items()
+        },
+        "sections": [
+            {
+                "name": each.name,
+                "in": image.parts(each.address, each.size),
+                "address": each.address,
+                "bytes": each.size,
+            }
+            for each in image.sections
+        ],
+    }
+    if write_json(json, content):
+        return
     table = Table("section", "in", "address", "bytes", box=None)
     for section in image.sections:
         table.add_row(

@@ -11,7 +11,7 @@ from utvm.bench import Asked, Found, choose
 from utvm.choice import BoardChoice
 from utvm.cli.choices import ExecutorChoice
 from utvm.cli.compiling import compile_for
-from utvm.cli.model_library import executor_of, load_named
+from utvm.cli.model_library import executor_of, load_named, wish_of
 from utvm.compiler import Library
 from utvm.firmware import Firmware
 from utvm.log import kept_in
@@ -83,7 +83,9 @@ def opened(
     found = find(where)
     model = load_named(asked)
     with kept_in(logs):
-        library = compile_for(found.board, model, executor=executor_of(asked.executor))
+        library = compile_for(
+            found.board, model, executor=executor_of(asked.executor), accelerator=wish_of(asked.accelerator)
+        )
         image = image_for(found, [library], "rpc", transport)
         with found.opened(logs, log) as bench, on_bench(bench, image, log) as ready:
             yield Opened(ready, library, found.board.clock_hz)

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the command line prints: one rich console, plain when the output is not a terminal."""
 
+import json
 import os
+import sys
 from pathlib import Path
 
 from rich.text import Text
 
+from utvm.cli.choices import JsonChoice
+from utvm.files import check_places, write_whole
 from utvm.logs import log_folder
 from utvm.names import printable
 from utvm.paths import work
@@ -13,6 +17,37 @@ from utvm.terminal import Terminal
 
 OUT = Terminal(markup=False, soft_wrap=True)
 """Words are printed as they are: style is given by :class:`rich.text.Text`, never by words."""
+
+
+_PRINTED = "-"
+
+
+def check_json(asked: JsonChoice) -> None:
+    """Refuse a file that cannot be written; where JSON is printed, words go to standard error from now on.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    if asked.json == _PRINTED:
+        OUT.stderr = True
+    else:
+        check_places(asked.json)
+
+
+def write_json(asked: JsonChoice, content: object) -> bool:
+    """Write what was found out, if that is wanted.
+
+    Returns:
+        whether it was printed: then there is nothing to show to a reader.
+    """
+    if not asked.json:
+        return False
+    text = json.dumps(content, indent=2) + "\n"
+    if asked.json == _PRINTED:
+        sys.stdout.write(text)
+        return True
+    write_whole(Path(asked.json), text.encode())
+    return False
 
 
 def logs_of(command: str) -> Path:

@@ -5,10 +5,11 @@ from invoke.context import Context
 
 from utvm.choice import BoardChoice, PlaceChoice, ReportChoice, SuiteChoice
 from utvm.cli import task
+from utvm.cli.choices import JsonChoice
 from utvm.errors import ExitCode
 
 
-@task()
+@task(example="hil --board stm32f746 --suite digits", page="README.md")
 def hil(
     _: Context, where: BoardChoice, suites: SuiteChoice, reports: ReportChoice, place: PlaceChoice
 ) -> ExitCode:
@@ -18,7 +19,12 @@ def hil(
     return run_suites(where, suites, reports, place)
 
 
-@task(positional=["directory"], help={"directory": "where to write it; it may exist"})
+@task(
+    example="init demo",
+    page="docs/own-project.md",
+    positional=["directory"],
+    help={"directory": "where to write it; it may exist"},
+)
 def init(_: Context, directory: str) -> None:
     """Write a small project of your own: boards, a model with its limits, a suite, CI."""
     from utvm.cli.root_init import write_project
@@ -27,6 +33,8 @@ def init(_: Context, directory: str) -> None:
 
 
 @task(
+    example="nightly --only stm32f746,host",
+    page="docs/nightly.md",
     knows_boards=True,
     help={
         "config": "list of boards (default: the project's utvm.yaml, else utvm's nightly.yaml)",
@@ -43,6 +51,8 @@ def nightly(_: Context, config: str = "", only: str = "", jobs: int = 0, report_
 
 
 @task(
+    example="test --quick",
+    page="CONTRIBUTING.md",
     in_checkout=True,
     help={"quick": "only what takes under two minutes", "nightly": "also what takes long: fuzzers, soak runs"},
 )
@@ -53,9 +63,9 @@ def test(_: Context, quick: bool = False, nightly: bool = False) -> ExitCode:
     return run_tests(quick, nightly)
 
 
-@task()
-def doctor(_: Context) -> ExitCode:
+@task(example="doctor", page="README.md")
+def doctor(_: Context, json: JsonChoice) -> ExitCode:
     """Print what this machine has, what it lacks, and how to get it."""
     from utvm.cli.root_doctor import examine
 
-    return examine()
+    return examine(json)

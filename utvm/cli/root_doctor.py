@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``doctor`` prints: what this machine has, what it lacks, and how to get it."""
 
+import dataclasses
 import importlib.metadata
 import os
 import platform
@@ -14,7 +15,8 @@ from rich.text import Text
 
 from utvm import boards, process
 from utvm.cli.board_udev import rules_for_boards
-from utvm.cli.output import OUT
+from utvm.cli.choices import JsonChoice
+from utvm.cli.output import OUT, check_json, write_json
 from utvm.environment.python_lock import LOCK, load_wheels
 from utvm.environment.recipe import load_recipe
 from utvm.errors import ExitCode, ProvisionError, ToolchainError
@@ -36,12 +38,15 @@ class _Finding:
     needed: bool = True
 
 
-def examine() -> ExitCode:
+def examine(wanted: JsonChoice) -> ExitCode:
     """Print everything; the exit code says whether a virtual board can run here."""
+    check_json(wanted)
+    findings = [*_packages(), *_tools(), *_simulators(), *_python(), *_usb()]
+    complete = all(finding.found or not finding.needed for finding in findings)
+    if write_json(wanted, {"complete": complete, "findings": [dataclasses.asdict(each) for each in findings]}):
+        return ExitCode.PASSED if complete else ExitCode.INFRASTRUCTURE
     table = Table("", "what", "found", "how to get it", box=None)
-    complete = True
-    for finding in (*_packages(), *_tools(), *_simulators(), *_python(), *_usb()):
-        complete &= bool(finding.found) or not finding.needed
+    for finding in findings:
         mark = ("ok", "green") if finding.found else ("missing", "red") if finding.needed else ("-", "dim")
         table.add_row(Text(*mark), finding.what, finding.found or "-", "" if finding.found else finding.advice)
     OUT.print(table)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from utvm import boards, hil
+from utvm import boards
 from utvm.bench import Asked, choose
 from utvm.boards import PATH_VARIABLE
 from utvm.choice import BoardChoice, BoardFolders, PlaceChoice, ReportChoice, SuiteChoice
@@ -18,6 +18,7 @@ from utvm.environment.places.here import checked, kind_here
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.files import check_folder
 from utvm.hil import nightly, project
+from utvm.hil import suites as hil_suites
 from utvm.hil.found import select
 from utvm.hil.plugin import report_root
 from utvm.hil.report import logs_beside
@@ -47,7 +48,7 @@ def run_suites(where: BoardChoice, suites: SuiteChoice, reports: ReportChoice, p
     wanted = Wanted(board, asked.wish, asked.serial, wait=asked.wait)
     wanted = _on_usb(wanted, place.usb, other) if place.usb else _chosen(wanted, asked, other)
     if other is None:
-        return hil.run(where, reports, suites=suites)
+        return hil_suites.run(where, reports, suites=suites)
     code = other.run(_errand(where, wanted, suites, reports))
     try:
         return ExitCode(code)

@@ -31,4 +31,6 @@ def run_tests(quick: bool, nightly: bool) -> ExitCode:
         raise ConfigError("--quick and --nightly exclude each other", "give one, or neither")
     marks = _MARKS["quick" if quick else "nightly" if nightly else "usual"]
     os.chdir(ROOT)
+    # Some tests start a command, hundreds of times: one compilation of its modules is enough.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     return _EXIT_CODES.get(pytest.ExitCode(pytest.main(["-m", marks, *_SPREAD])), ExitCode.INFRASTRUCTURE)

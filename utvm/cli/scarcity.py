@@ -4,6 +4,7 @@
 import errno
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 from utvm.errors import UtvmError
 
@@ -33,6 +34,8 @@ def explained(error: BaseException) -> UtvmError | None:
         if isinstance(each, OSError) and each.errno in _HINTS:
             where = f"{each.filename}: " if each.filename else ""
             return UtvmError(f"{where}{each.strerror}", _HINTS[each.errno])
+        if isinstance(each, FileNotFoundError) and each.filename is None and _is_nowhere():
+            return UtvmError("the current folder is not there any more", "cd to one that is")
         if isinstance(each, MemoryError) or any(words in str(each) for words in _NO_MEMORY):
             return UtvmError("there is not enough memory", _MEMORY)
         if isinstance(each, ImportError) or _is_of_loading(each):
@@ -41,6 +44,15 @@ def explained(error: BaseException) -> UtvmError | None:
                 "is there enough memory (ulimit -v)? else delete .venv for ./inv to install it anew",
             )
     return None
+
+
+def _is_nowhere() -> bool:
+    """Whether the folder that we were called in has been removed."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _is_of_loading(error: BaseException) -> bool:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands ``vm.*``, and what they print."""
 
-import json
 import shlex
 import time
 from collections.abc import Iterator
@@ -13,11 +12,13 @@ from invoke.context import Context
 from rich.table import Table
 
 from utvm.cli import task
-from utvm.cli.choices import ImageChoice
+from utvm.cli.choices import ImageChoice, JsonChoice
 from utvm.cli.docker import rounded
-from utvm.cli.output import OUT, tell
+from utvm.cli.output import OUT, check_json, tell, write_json
+from utvm.cli.progress import working
 from utvm.errors import ConfigError
-from utvm.files import check_places, write_whole
+from utvm.files import check_folder
+from utvm.paths import work
 
 if TYPE_CHECKING:
     from utvm.environment.machine.machine import Machine
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _MB = 1_000_000
 
 
-@task(in_checkout=True)
+@task(example="vm.box --no-cache", page="docs/vm.md", in_checkout=True)
 def box(_: Context, image: ImageChoice) -> None:
     """Make the environment's virtual machine from the locks, as a Vagrant box with its catalogue."""
     from utvm.environment.box.box import BOX, CATALOGUE, box_name
@@ -33,30 +34,74 @@ def box(_: Context, image: ImageChoice) -> None:
     from utvm.environment.making import make_box
     from utvm.environment.signing import check_key, sign
 
-    check_places(image.json)
+    check_json(image)
     check_key(image.sign)
     locked = load_locked()
-    with OUT.status("fetching") as status:
+    with working("vm.box", "fetching") as step:
         archive = Path(image.archive) if image.archive else None
-        made = make_box(locked, status.update, archive, image.mirror, image.no_cache)
+        made = make_box(locked, step, archive, image.mirror, image.no_cache)
     OUT.print(f"box          sha256:{made.digest}")
     OUT.print(f"environment  {locked.digest}")
     OUT.print(f"size         {made.size // _MB} MB")
     OUT.print(f"written to   {made.folder}: {BOX}, and {CATALOGUE} for {box_name(locked)}")
     if image.sign:
         OUT.print(f"signature    {sign(made.folder, image.sign, f'utvm environment {locked.digest}')}")
-    if image.json:
-        figures = {
-            "digest": f"sha256:{made.digest}",
-            "environment": locked.digest,
-            "name": box_name(locked),
-            "bytes": made.size,
-            "seconds": rounded(made.seconds),
-        }
-        write_whole(Path(image.json), (json.dumps(figures, indent=1) + "\n").encode())
+    figures = {
+        "digest": f"sha256:{made.digest}",
+        "environment": locked.digest,
+        "name": box_name(locked),
+        "bytes": made.size,
+        "seconds": rounded(made.seconds),
+    }
+    write_json(image, figures)
 
 
 @task(
+    example="vm.release --sign KEY",
+    page="docs/vm.md",
+    in_checkout=True,
+    help={"output": "folder to fill (default: build/release); an earlier release in it is replaced"},
+)
+def release(_: Context, image: ImageChoice, output: str = "") -> None:
+    """Put box, container image and bill of materials, signed, into a folder that any web server serves."""
+    from utvm.environment.build import tags
+    from utvm.environment.locked import load_locked
+    from utvm.environment.making import make_box, make_image
+    from utvm.environment.release import write_release
+    from utvm.environment.signing import check_key, sign
+
+    check_json(image)
+    check_key(image.sign)
+    target = Path(output) if output else work() / "release"
+    check_folder(target)
+    locked = load_locked()
+    archive = Path(image.archive) if image.archive else None
+    with working("vm.release", "fetching") as step:
+        built = make_image(locked, step, archive, image.mirror, image.no_cache)
+        box = make_box(locked, step, archive, image.mirror, image.no_cache)
+        step("the release")
+        folder = write_release(built.folder, box.folder, target)
+    OUT.print(f"environment  {locked.digest}")
+    OUT.print(f"image        {built.image.digest}")
+    OUT.print(f"box          sha256:{box.digest}")
+    OUT.print(f"release      {folder}")
+    if image.sign:
+        OUT.print(f"signature    {sign(folder, image.sign, f'utvm environment {locked.digest}')}")
+    OUT.print(f"registry     docker tag {tags(locked)[0]} HOST/utvm; docker push HOST/utvm, after docker.build")
+    write_json(
+        image,
+        {
+            "environment": locked.digest,
+            "image": built.image.digest,
+            "box": f"sha256:{box.digest}",
+            "folder": str(folder),
+        },
+    )
+
+
+@task(
+    example="vm.up",
+    page="docs/vm.md",
     in_checkout=True,
     help={
         "box": "path or URL of a box's catalogue, for a machine that is yet to be made (default: vm.box's)",
@@ -66,13 +111,13 @@ def box(_: Context, image: ImageChoice) -> None:
 def up(_: Context, box: str = "", fresh: bool = False) -> None:
     """Have the environment's virtual machine running, with the checkout in it."""
     begin = time.monotonic()
-    with _telling() as machine:
+    with _telling("vm.up") as machine:
         machine.up(box, fresh)
     OUT.print(f"the machine {machine.records.name} runs, after {time.monotonic() - begin:.0f} s")
     OUT.print("./inv vm.run './inv hil --board host'; ./inv vm.ssh; ./inv vm.suspend or vm.halt when you are done")
 
 
-@task(in_checkout=True)
+@task(example="vm.ssh", page="docs/vm.md", in_checkout=True)
 def ssh(_: Context) -> int:
     """Open a shell in the virtual machine, in the checkout."""
     from utvm.environment.machine.machine import Machine
@@ -80,7 +125,13 @@ def ssh(_: Context) -> int:
     return Machine().shell()
 
 
-@task(in_checkout=True, positional=["command"], help={"command": "one argument: a program and its arguments"})
+@task(
+    example="vm.run './inv hil --board host'",
+    page="docs/vm.md",
+    in_checkout=True,
+    positional=["command"],
+    help={"command": "one argument: a program and its arguments"},
+)
 def run(_: Context, command: str) -> int:
     """Run a command in the virtual machine, in the checkout; its exit code is ours."""
     from utvm.environment.machine.machine import Machine
@@ -91,31 +142,33 @@ def run(_: Context, command: str) -> int:
     return Machine().run(words)
 
 
-@task(in_checkout=True)
+@task(example="vm.halt", page="docs/vm.md", in_checkout=True)
 def halt(_: Context) -> None:
     """Shut the virtual machine down; its disk stays."""
-    with _telling() as machine:
+    with _telling("vm.halt") as machine:
         machine.halt()
     OUT.print("the machine is off; its disk stays")
 
 
-@task(in_checkout=True)
+@task(example="vm.suspend", page="docs/vm.md", in_checkout=True)
 def suspend(_: Context) -> None:
     """Write the virtual machine's memory to the disk and end it; vm.up goes on where it was."""
-    with _telling() as machine:
+    with _telling("vm.suspend") as machine:
         machine.suspend()
     OUT.print("the machine is suspended to the disk; ./inv vm.resume or vm.up goes on")
 
 
-@task(in_checkout=True)
+@task(example="vm.resume", page="docs/vm.md", in_checkout=True)
 def resume(_: Context) -> None:
     """Go on with a suspended virtual machine, without copying the checkout."""
-    with _telling() as machine:
+    with _telling("vm.resume") as machine:
         machine.resume()
     OUT.print("the machine runs")
 
 
 @task(
+    example="vm.snapshot --save before",
+    page="docs/vm.md",
     in_checkout=True,
     help={
         "save": "keep the machine as it is now, under this name",
@@ -123,13 +176,14 @@ def resume(_: Context) -> None:
         "delete": "forget that state",
     },
 )
-def snapshot(_: Context, save: str = "", restore: str = "", delete: str = "") -> None:
+def snapshot(_: Context, json: JsonChoice, save: str = "", restore: str = "", delete: str = "") -> None:
     """List the states of the virtual machine that are kept, or keep, restore or forget one."""
     from utvm.environment.machine.machine import READY
 
     if sum(map(bool, (save, restore, delete))) > 1:
         raise ConfigError("--save, --restore and --delete exclude one another")
-    with _telling() as machine:
+    check_json(json)
+    with _telling("vm.snapshot") as machine:
         if save:
             machine.save(save)
             OUT.print(f"kept: ./inv vm.snapshot --restore {save} brings it back")
@@ -139,18 +193,31 @@ def snapshot(_: Context, save: str = "", restore: str = "", delete: str = "") ->
         elif delete:
             machine.delete(delete)
             OUT.print(f"{delete} is forgotten")
-        else:
-            for name, state in machine.snapshots().items():
+        elif not write_json(json, snapshots := machine.snapshots()):
+            for name, state in snapshots.items():
                 OUT.print(f"{name}  ({state}{', what a new machine is' if name == READY else ''})")
 
 
-@task(in_checkout=True)
-def status(_: Context) -> None:
+@task(example="vm.status", page="docs/vm.md", in_checkout=True)
+def status(_: Context, json: JsonChoice) -> None:
     """Print what the virtual machine does, what it is made of, and what is left over."""
     from utvm.environment.machine.vagrant import vagrant_home
 
-    with _telling() as machine:
+    check_json(json)
+    with _telling("vm.status") as machine:
         found = machine.status()
+    content = {
+        "name": found.records.name,
+        "state": found.domain.state.value if found.domain else None,
+        "made": found.made,
+        "used": found.records.used,
+        "snapshots": found.snapshots,
+        "daemons": found.daemons,
+        "left_over": found.left_over,
+        "problem": found.problem,
+    }
+    if write_json(json, content):
+        return
     table = Table(box=None, show_header=False)
     made = found.made or {}
     state = "none; ./inv vm.up makes one"
@@ -179,10 +246,10 @@ def status(_: Context) -> None:
     OUT.print(table)
 
 
-@task(in_checkout=True)
+@task(example="vm.destroy", page="docs/vm.md", in_checkout=True)
 def destroy(_: Context) -> None:
     """Remove the virtual machine with its disk, its snapshots and its network, whole or half made."""
-    with _telling() as machine:
+    with _telling("vm.destroy") as machine:
         removed = machine.destroy()
     for what in removed:
         OUT.print(f"removed: {what}")
@@ -190,8 +257,14 @@ def destroy(_: Context) -> None:
 
 
 @contextmanager
-def _telling() -> Iterator["Machine"]:
-    """Print what the machine does: one line a step, so that a log has it too."""
+def _telling(command: str) -> Iterator["Machine"]:
+    """Print what the machine does: one line a step, so that a log has it too, and how long each takes."""
     from utvm.environment.machine.machine import Machine
 
-    yield Machine(say=tell)
+    with working(command, "asking libvirt") as step:
+
+        def say(what: str) -> None:
+            tell(what)
+            step(what)
+
+        yield Machine(say=say)

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line as somebody new meets it: the list, the help, the letters, and completion in three shells."""
+
+import io
+import json
+import os
+import pty
+import re
+import select
+import shlex
+import subprocess
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from rich.text import Text
+
+import tasks
+from tests.cli.running import inv
+from utvm.cli.program import Inv
+from utvm.paths import ROOT
+from utvm.terminal import Terminal
+
+DIGITS = ROOT / "models" / "digits" / "digits_int8.tflite"
+_COMMANDS = sorted(tasks.namespace.task_names)
+
+
+def _read(*words: str) -> Inv:
+    """Return the program with a command line that it has understood."""
+    program = Inv(groups=tasks.GROUPS, namespace=tasks.namespace, name="inv", binary="inv")
+    program.create_config()
+    program.parse_core(["inv", *words])
+    program.parse_collection()
+    program.parse_tasks()
+    return program
+
+
+def test_the_list_has_every_command_once_in_a_group_within_80_columns() -> None:
+    done = inv("--list", COLUMNS="80")
+    listed = re.findall(r"^  (\S+) ", done.stdout, re.MULTILINE)
+    assert sorted(listed) == _COMMANDS
+    assert re.findall(r"^(\S.*):$", done.stdout, re.MULTILINE) == list(tasks.GROUPS)
+    assert max(map(len, done.stdout.splitlines())) < 80
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_a_command_s_example_is_understood_and_its_page_names_it(name: str) -> None:
+    command = tasks.namespace[name]
+    words = shlex.split(command.example)
+    assert [context.name for context in _read(*words).tasks] == [name]
+    assert re.search(rf"\b{re.escape(name)}\b", (ROOT / command.page).read_text(encoding="utf-8"))
+
+
+def test_help_has_the_example_and_the_page_within_80_columns() -> None:
+    done = inv("model.run", "-h", COLUMNS="80")
+    assert done.stdout.startswith("Usage: ./inv model.run MODEL [options]\n")
+    assert re.search("^Example: ./inv model.run .*\nMore:    README.md$", done.stdout, re.MULTILINE)
+    assert max(len(line) for line in done.stdout.splitlines() if not line.startswith("Example:")) < 80
+    assert "--prompt-for-sudo-password" not in inv("--help").stdout
+
+
+def test_a_letter_means_the_same_in_every_command() -> None:
+    meanings = defaultdict(set)
+    program = _read("doctor")
+    for context in (program.initial_context, *(program.parser.contexts[name] for name in _COMMANDS)):
+        for argument in context.args.values():
+            for letter in (each for each in argument.names if len(each) == 1):
+                meanings[letter].add(argument.names[0])
+    assert {letter: names for letter, names in meanings.items() if len(names) > 1} == {}
+    assert meanings["b"] == {"board"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["model.run"], "error: model.run needs MODEL\n  hint: ./inv model.run my.tflite"),
+        (["hil", "-p"], "No idea what '-p' is"),
+        (["model.run", "a.onnx", "b.onnx"], "No idea what 'b.onnx' is"),
+        (["model.run", "--wait", "5", "a.onnx"], "name the FILE first, or put = before"),
+        (["model.run", "none.onnx", "--board", "host"], "none.onnx"),
+        (["--completion", "tcsh"], "there is no completion for 'tcsh'\n  hint: it is there for bash, zsh, fish"),
+    ],
+)
+def test_what_is_not_understood_is_one_message_and_a_hint(words: list[str], said: str) -> None:
+    done = inv(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (["board.list"], "boards"),
+        (["board.show", "stm32f746"], "memory"),
+        (["board.detect"], "probes"),
+        (["cache.size"], "kinds"),
+        (["doctor"], "findings"),
+    ],
+)
+def test_json_is_all_that_is_printed_or_goes_into_a_file(words: list[str], key: str, tmp_path: Path) -> None:
+    printed = inv(*words, "--json")
+    assert key in json.loads(printed.stdout)
+    if words == ["board.show", "stm32f746"]:
+        path = tmp_path / "board.json"
+        told = inv(*words, "-j", path)
+        assert told.stdout.startswith("stm32f746  ST Nucleo-F746ZG")
+        assert json.loads(path.read_text()) == json.loads(printed.stdout)
+
+
+def test_where_json_is_printed_words_go_to_standard_error() -> None:
+    done = inv("model.run", DIGITS, "--board", "host", "--json")
+    assert json.loads(done.stdout)["outputs_sha256"]
+    assert "output " in done.stderr
+
+
+def test_no_color_means_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def written() -> str:
+        terminal = Terminal(force_terminal=True, color_system="standard", file=io.StringIO())
+        terminal.print(Text("word", style="green"))
+        return terminal.file.getvalue()
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert written() == "\x1b[32mword\x1b[0m\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert written() == "word\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--wait", "5", "--model", "x.onnx", "--board", "host"],
+        ["--json", "y.json", "--board", "host", "--model=x.onnx"],
+        ["x.onnx", "--wait", "--json"],
+    ],
+)
+def test_a_file_may_be_named_behind_an_option_whose_value_may_be_left_out(words: list[str]) -> None:
+    (context,) = _read("model.run", *words).tasks
+    assert context.args["model"].value == "x.onnx"
+
+
+def test_a_reader_that_has_read_enough_is_no_error() -> None:
+    done = subprocess.run(
+        f"{ROOT}/inv --list | head -n 1; exit ${{PIPESTATUS[0]}}",
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert (done.stdout, done.stderr) == ("To begin with:\n", "")
+    assert done.returncode != 1  # which says that a test failed
+
+
+_COMPLETED = {
+    "./inv model.pa": "ckage",
+    "./inv model.run --execu": "tor",
+    "./inv hil --board stm32f": "746",
+    "./inv hil --in=do": "cker",
+    "./inv board.show stm32f": "746",
+    "./inv model.run CONTRIB": "UTING.md",
+}
+
+_BASH = r"""
+source {script}
+for line in {lines}; do
+    # bash takes --in=do for three words.
+    read -ra COMP_WORDS <<< "${{line/=/ = }}"; COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _utvm
+    [ ${{#COMPREPLY[@]}} -gt 0 ] || COMPREPLY=($(compgen -f -- "${{COMP_WORDS[COMP_CWORD]}}"))
+    echo "$line -> ${{COMPREPLY[*]}}"
+done
+"""
+
+
+def test_bash_completes(tmp_path: Path) -> None:
+    script = tmp_path / "completion"
+    script.write_text(inv("--completion", "bash").stdout)
+    lines = " ".join(map(shlex.quote, _COMPLETED))
+    said = _run("bash", "--norc", "-c", _BASH.format(script=script, lines=lines))
+    for line, rest in _COMPLETED.items():
+        assert f"{line} -> {re.split('[ =]', line)[-1]}{rest}\n" in said
+
+
+def test_fish_completes(tmp_path: Path) -> None:
+    script = tmp_path / "completion"
+    script.write_text(inv("--completion", "fish").stdout)
+    asked = "; ".join(f"echo (complete -C {shlex.quote(line)})" for line in _COMPLETED)
+    said = _run("fish", "--no-config", "-c", f"source {script}; {asked}").splitlines()
+    for line, (command, rest) in zip(said, _COMPLETED.items(), strict=True):
+        assert re.match(rf"{re.escape(command.rpartition(' ')[2] + rest)}(\t|$)", line)
+
+
+def test_zsh_completes(tmp_path: Path) -> None:
+    """On a terminal, as it completes nowhere else."""
+    script = tmp_path / "completion"
+    script.write_text(inv("--completion", "zsh").stdout)
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "HOME": str(tmp_path), "PS1": "> ", "TERM": "dumb"}
+    with subprocess.Popen(
+        ["zsh", "-f", "-i"], cwd=ROOT, env=env, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as zsh:
+        os.close(theirs)
+        try:
+            os.write(ours, f"source {script}; echo rea''dy\n".encode())
+            _wait_for(ours, "ready")
+            for line, rest in _COMPLETED.items():
+                os.write(ours, f"{line}\t".encode())
+                _wait_for(ours, line.rpartition(" ")[2] + rest)
+                os.write(ours, b"\x15")
+        finally:
+            zsh.kill()
+            os.close(ours)
+
+
+def _run(*words: str) -> str:
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def _wait_for(terminal: int, text: str) -> None:
+    seen = ""
+    deadline = time.monotonic() + 60
+    while text not in seen:
+        ready, _, _ = select.select([terminal], [], [], deadline - time.monotonic())
+        assert ready, f"waited for {text!r}, and read {seen!r}"
+        seen += os.read(terminal, 4096).decode(errors="replace")

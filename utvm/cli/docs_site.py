@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``docs.site`` does: the documentation as a site that needs no network, its search neither.
+
+The repository's pages are copied as they lie, so that their links hold, and beside them what is made of the code:
+the commands, the error messages. mkdocs then checks every link. It runs in an environment of its own, of the
+packages that ``provision/docs.txt`` locks.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from utvm import process
+from utvm.cache import file_digest
+from utvm.cli import docs_commands, docs_errors
+from utvm.cli.output import OUT, tell
+from utvm.errors import ConfigError, ProvisionError
+from utvm.files import check_folder
+from utvm.kept import cache_root, use
+from utvm.paths import ROOT
+
+LOCK = ROOT / "provision" / "docs.txt"
+_CONFIGURATION = ROOT / "docs" / "site"
+_LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
+_PATIENCE = 900.0  # Seconds for some 20 MB over a slow line.
+
+
+def build(output: Path) -> None:
+    """Build the site into a folder, which it then fills alone.
+
+    Raises:
+        ConfigError: the folder cannot be written or holds something else, or a page is wrong: mkdocs says which.
+        ProvisionError: the packages cannot be had.
+    """
+    check_folder(output)
+    if output.exists() and any(output.iterdir()) and not (output / "search").is_dir():
+        raise ConfigError(f"{output} holds something that is no site", "name a folder that is new or empty")
+    mkdocs = _environment() / "bin" / "mkdocs"
+    with tempfile.TemporaryDirectory(prefix="utvm-site-") as scratch:
+        source = Path(scratch)
+        shutil.copytree(_CONFIGURATION, source, dirs_exist_ok=True)
+        gather(source / "pages")
+        shutil.copyfile(_CONFIGURATION / "iframe-worker.js", source / "pages" / "iframe-worker.js")
+        said = subprocess.run(
+            [mkdocs, "build", "--quiet", "--site-dir", output.resolve()],
+            cwd=source,
+            env={**os.environ, "UTVM_SOURCES": str(ROOT), "NO_MKDOCS_2_WARNING": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+    if said.returncode:
+        raise ConfigError(f"the site cannot be built:\n{said.stdout.strip()}", "mend the pages that it names")
+    OUT.print(f"site: {output / 'index.html'}")
+
+
+def gather(folder: Path) -> None:
+    """Copy the repository's pages and what they link to, and write those that are made of the code."""
+    listed = process.run(["git", "-C", ROOT, "ls-files", "-z", "*.md"], error=ConfigError).split("\0")
+    # Templates are no pages.
+    pages = [Path(name) for name in listed if name and "templates" not in name and (ROOT / name).is_file()]
+    for path in {*pages, *(linked for page in pages for linked in _linked(page))}:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / path, folder / path)
+    (folder / "docs" / "commands.md").write_text(docs_commands.page(), encoding="utf-8")
+    (folder / "docs" / "errors.md").write_text(docs_errors.page(), encoding="utf-8")
+
+
+def _linked(page: Path) -> Iterator[Path]:
+    """Yield the files that a page links to and that are there; mkdocs complains of the others."""
+    for link in _LINK.findall((ROOT / page).read_text(encoding="utf-8")):
+        path = Path(os.path.normpath(page.parent / link))
+        if (ROOT / path).is_file():
+            yield path
+
+
+def _environment() -> Path:
+    """Return the environment that mkdocs runs in; it is made where its lock has changed."""
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    folder = cache_root() / "docs" / f"{file_digest(LOCK)[:16]}-{python}"
+    use(folder)
+    if not (folder / "whole").is_file():
+        tell("making the environment of the site's generator: some 20 MB to fetch")
+        shutil.rmtree(folder, ignore_errors=True)
+        process.run([sys.executable, "-m", "venv", folder], error=ProvisionError, timeout=_PATIENCE)
+        process.run(
+            [
+                *(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+                *("--require-hashes", "--no-deps", "--only-binary=:all:", "-r", LOCK),
+            ],
+            error=ProvisionError,
+            hint="is the package index reachable?",
+            timeout=_PATIENCE,
+        )
+        (folder / "whole").touch()
+    return folder

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program behind ``./inv`` and ``utvm``: Invoke, with a list and help as somebody new would like to read them.
+
+A command line that cannot be understood ends with the exit code for wrong usage and what may have been meant.
+"""
+
+import difflib
+import re
+import sys
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, cast
+
+from invoke.exceptions import Exit, ParseError
+from invoke.parser.argument import Argument
+from invoke.parser.context import ParserContext
+from invoke.program import Program
+from invoke.terminals import pty_size
+
+from utvm import log
+from utvm.cli import Command
+from utvm.errors import ConfigError, ExitCode
+from utvm.paths import COMMAND, INSTALLED
+
+# Options of Invoke's for what no command here does: none has a letter, and help does not list them.
+_NOT_OURS = {
+    "command-timeout", "complete", "config", "dry", "echo", "hide", "print-completion-script",
+    "prompt-for-sudo-password", "pty", "warn-only", "write-pyc",
+}  # fmt: skip
+
+
+class Inv(Program):
+    """Invoke's program, with the commands in groups.
+
+    Args:
+        groups: title of a group to the names of its commands, and of namespaces with the dot behind them.
+        settings: Invoke's own.
+    """
+
+    def __init__(self, *, groups: Mapping[str, Sequence[str]], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._groups = groups
+
+    def core_args(self) -> list[Argument]:
+        ours = [
+            Argument(names=("completion",), help="Print what completes commands in a shell: bash, zsh or fish."),
+            Argument(names=("log-level",), help=f"Log {log.LEVELS}; default: the environment's {log.VARIABLE}."),
+            Argument(names=("log-file",), help="Log into this file, all unless --log-level says less."),
+        ]
+        theirs = super().core_args()
+        for each in theirs:
+            if each.names[0] in _NOT_OURS:
+                each.names = each.names[:1]
+        return [*theirs, *ours]
+
+    @property
+    def _commands(self) -> Collection[str]:
+        return self.namespace.task_names if self.namespace else ()
+
+    def execute(self) -> None:
+        try:
+            log.begin(self.args["log-level"].value or "", self.args["log-file"].value or "")
+        except ConfigError as error:
+            raise Exit(f"error: {error}", int(error.exit_code)) from None
+        super().execute()
+
+    def parse_core(self, argv: list[str] | None) -> None:
+        words = sys.argv if argv is None else argv
+        if not {"-h", "--help"}.isdisjoint(words):
+            # Behind a command that takes a FILE, Invoke would take it for one.
+            words = [words[0], "--help", *[word for word in words if word in self._commands][:1]]
+        try:
+            super().parse_core(words)
+        except ParseError as error:
+            raise self._usage(error) from None
+        # Invoke would have everything that a command imports compiled anew, each time. But where utvm is installed
+        # may belong to somebody else.
+        sys.dont_write_bytecode = INSTALLED or bool(sys.flags.dont_write_bytecode)
+
+    def parse_tasks(self) -> None:
+        self.core.unparsed = self._files_first(self.core.unparsed)
+        try:
+            super().parse_tasks()
+        except (ParseError, ValueError) as error:
+            raise self._usage(error) from None
+
+    def _files_first(self, words: list[str]) -> list[str]:
+        """Return the words with what a command cannot do without, such as ``--model FILE``, right behind it.
+
+        Behind an option whose value may be left out, Invoke could not tell whose value a word is.
+        """
+        first = next((place for place, word in enumerate(words) if word in self._commands), None)
+        if first is None:
+            return words
+        before, behind = words[: first + 1], words[first + 1 :]
+        if self._command(words[first]).several:
+            behind = self._joined(words[first], behind)
+        for name in self._command(words[first]).positional:
+            flag = f"--{name.replace('_', '-')}"
+            for place, word in enumerate(behind):
+                if word == flag or word.startswith(f"{flag}="):
+                    end = place + (2 if word == flag else 1)
+                    before += behind[place:end]
+                    del behind[place:end]
+                    break
+        return before + behind
+
+    def _joined(self, name: str, words: list[str]) -> list[str]:
+        """Return the words behind a command that takes several files with these as one, in front."""
+        flags = self._make_parser().contexts[name].flags
+        files: list[str] = []
+        others: list[str] = []
+        waits = False
+        for word in words:
+            (others if waits or word.startswith("-") else files).append(word)
+            option = flags[word] if not waits and word in flags else None
+            # Where a value may be left out, the first word behind it is a file, and not overwritten.
+            waits = option is not None and option.takes_value and (not option.optional or bool(files))
+        return [*([",".join(files)] if files else []), *others]
+
+    def parse_cleanup(self) -> None:
+        if shell := self.args["completion"].value:
+            from utvm.cli.completion import script
+
+            contexts = self.parser.contexts
+            summaries = dict(self._make_pairs(self.collection))
+            try:
+                commands = [(contexts[name], told or "") for name, told in summaries.items()]
+                core = [each for each in self.core_args() if each.names[0] not in _NOT_OURS]
+                print(script(shell, commands, ParserContext(args=core)))
+            except ConfigError as error:
+                raise Exit(f"error: {error}", int(error.exit_code)) from None
+            raise Exit
+        super().parse_cleanup()
+
+    def _usage(self, error: Exception) -> Exit:
+        """Return the end of a command line that is not understood, with what may have been meant."""
+        context: ParserContext | None = getattr(error, "context", None)
+        if context and context.name and (missing := [str(each.name) for each in context.missing_positional_args]):
+            asked = " and ".join(name.upper() for name in missing)
+            example = self._command(context.name).example
+            return Exit(f"error: {context.name} needs {asked}\n  hint: {COMMAND} {example}", int(ExitCode.USAGE))
+        if "ambiguous" in str(error):
+            hint = "name the FILE first, or put = before the option's value: --wait=5"
+            return Exit(f"error: {error}\n  hint: {hint}", int(ExitCode.USAGE))
+        known = [*self._commands, *(context.flags if context else ())]
+        wrong = re.search("'(.+?)'", str(error))
+        like = difflib.get_close_matches(wrong[1], known, 1) if wrong else []
+        hint = f"did you mean {like[0]}?" if like else f"{COMMAND} --list shows the commands"
+        return Exit(f"error: {error}\n  hint: {hint}", int(ExitCode.USAGE))
+
+    def _command(self, name: str) -> Command:
+        return cast(Command, self.collection[name])
+
+    def print_help(self) -> None:
+        """Print what the program takes, and its commands."""
+        print(f"Usage: {COMMAND} COMMAND [options]; {COMMAND} COMMAND --help says more of each\n")
+        print("Options of every command:\n")
+        shown = [each for each in self.initial_context.help_tuples() if _long(each[0]) not in _NOT_OURS]
+        self.print_columns(shown)
+        self.list_tasks()
+
+    def print_task_help(self, name: str) -> None:
+        """Print what a command does and takes, with an example, and the page that says more."""
+        context = self.parser.contexts[name]
+        command = self._command(name)
+        files = "".join(f" {each.name.upper()}" for each in context.positional_args)
+        files += "..." if command.several else ""
+        print(f"Usage: {COMMAND} {name}{files} [options]\n")
+        print(textwrap.fill(f"{command.__doc__}", pty_size()[0] - 1) + "\n")
+        if options := context.help_tuples():
+            print("Options:\n")
+            self.print_columns(options)
+        print(f"Example: {COMMAND} {command.example}")
+        print(f"More:    {command.page}")
+
+    def list_flat(self) -> None:
+        """Print the commands in their groups; those of one namespace as Invoke lists them."""
+        if self.list_root or self.list_depth:
+            super().list_flat()
+            return
+        left = dict(self._make_pairs(self.scoped_collection))
+        width = max(map(len, left))
+        for title, names in self._groups.items():
+            chosen = [each for name in names for each in left if each == name or _within(each, name)]
+            print(f"{title}:\n")
+            self.print_columns([(each.ljust(width), left.pop(each)) for each in chosen])
+        assert not left, f"tasks.py puts {', '.join(left)} into no group"
+
+
+def _within(command: str, namespace: str) -> bool:
+    return namespace.endswith(".") and command.startswith(namespace)
+
+
+def _long(flags: str) -> str:
+    """Return the long name among what help calls an option."""
+    return re.sub(r"[\[=].*", "", flags.rpartition("--")[2])
