@@ -7,8 +7,11 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -160,6 +163,67 @@ def test_nothing_stays_however_it_ends(client: docker.DockerClient, engine: str,
         running.send_signal(number)
         assert running.wait(60) == (3 if number != signal.SIGKILL else -signal.SIGKILL)
     _all_gone(client)
+
+
+class _SlowToCreate:
+    """Stands between a command and the engine: a container is only made when it may be, whoever still wants it."""
+
+    def __init__(self, engine: str, folder: str) -> None:
+        self.place = f"unix://{folder}/docker.sock"
+        self.asked, self.go_on, self.made = threading.Event(), threading.Event(), threading.Event()
+        self._engine = engine.removeprefix("unix://")
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(f"{folder}/docker.sock")
+        self._listener.listen()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            near, far = self._listener.accept()[0], socket.socket(socket.AF_UNIX)
+            far.connect(self._engine)
+            for each in (self._ask, self._answer):
+                threading.Thread(target=each, args=(near, far), daemon=True).start()
+
+    def _ask(self, near: socket.socket, far: socket.socket) -> None:
+        # The engine is not told who has gone: what it has begun it ends.
+        while data := near.recv(1 << 16):
+            if b"/containers/create" in data:
+                self.asked.set()
+                self.go_on.wait()
+            far.sendall(data)
+
+    def _answer(self, near: socket.socket, far: socket.socket) -> None:
+        while data := far.recv(1 << 16):
+            if b" 201 Created" in data:
+                self.made.set()
+            with contextlib.suppress(OSError):
+                near.sendall(data)
+        with contextlib.suppress(OSError):
+            near.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda one: str(one.name))
+def test_one_that_the_engine_is_still_making_does_not_stay_either(
+    client: docker.DockerClient, engine: str, number: signal.Signals
+) -> None:
+    """A busy engine had made a container after the command and its guard had found none to remove, and gone."""
+    with tempfile.TemporaryDirectory(prefix="utvm-slow-") as folder:
+        slow = _SlowToCreate(engine, folder)
+        with subprocess.Popen(
+            [sys.executable, "-m", "utvm", "docker.run", "sleep 1000"],
+            cwd=ROOT,
+            env={**os.environ, "DOCKER_HOST": slow.place},
+            stderr=subprocess.DEVNULL,
+        ) as running:
+            assert slow.asked.wait(120)
+            running.send_signal(number)
+            # Long enough for whoever does not wait.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running.wait(5)
+            slow.go_on.set()
+            assert slow.made.wait(60)
+            running.wait(60)
+        _all_gone(client)
 
 
 def _all_gone(client: docker.DockerClient) -> None:

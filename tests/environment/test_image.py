@@ -13,7 +13,7 @@ import pytest
 from tests.environment.lock_maker import deb, debian_lock, wheel
 from utvm.environment.image import Image, write_archive, write_image
 from utvm.environment.layer import Layer
-from utvm.environment.licences import Terms
+from utvm.environment.licences import PackageLicences
 from utvm.environment.sbom import bill_of_materials
 
 
@@ -87,9 +87,11 @@ def test_older_engines_find_the_same_image(image: Image) -> None:
 def test_a_bill_names_every_package_by_its_hash() -> None:
     lock = debian_lock(deb("libstdc++6", "12.2.0-14+deb12u1"), deb("perl", "5:1~rc1"))
     wheels = [wheel("idna", "3.20")]
-    terms = dict.fromkeys((package.sha256 for package in (*lock.packages, *wheels)), Terms("MIT OR Zlib"))
-    terms[lock.packages[0].sha256] = Terms(names=("ad-hoc",), reason="SPDX has no such name")
-    terms[lock.packages[1].sha256] = Terms(reason="it has no copyright file")
+    terms = dict.fromkeys(
+        (package.sha256 for package in (*lock.packages, *wheels)), PackageLicences("MIT OR Zlib")
+    )
+    terms[lock.packages[0].sha256] = PackageLicences(names=("ad-hoc",), reason="SPDX has no such name")
+    terms[lock.packages[1].sha256] = PackageLicences(reason="it has no copyright file")
     bill = json.loads(bill_of_materials(lock, wheels, "d" * 64, terms))
     assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.5", 1)
     assert bill["metadata"]["timestamp"] == "2026-01-01T12:00:00Z"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from utvm.environment.licences import Terms, of_debian, of_wheel
+from utvm.environment.licences import PackageLicences, of_debian, of_wheel
 
 _HEAD = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: x\n"
 
@@ -27,7 +27,7 @@ def _layer(folder: Path, files: dict[str, str], links: dict[str, str]) -> Path:
     return path
 
 
-def _said(folder: Path, *licences: str) -> Terms:
+def _said(folder: Path, *licences: str) -> PackageLicences:
     text = _HEAD + "".join(f"\nFiles: {each}\nLicense: {each}\n Words of it.\n" for each in licences)
     return of_debian(_layer(folder, {"one/copyright": text}, {}), ["one"])["one"]
 
@@ -75,7 +75,7 @@ def test_where_there_is_no_certain_answer_the_reason_is_given(tmp_path: Path) ->
     assert found["free"].reason == "its copyright file is free text: /usr/share/doc/free/copyright"
     assert found["none"].reason == "it names no licence"
     assert found["lost"].reason == found["round"].reason == "it has no copyright file"
-    assert found["cc"] == Terms("ISC")
+    assert found["cc"] == PackageLicences("ISC")
 
 
 @pytest.mark.parametrize(

@@ -140,11 +140,18 @@ def _created(
         "stdin_open": tty,
     }
     remove_orphans(client, LABEL)
-    with guard_container(name):
+    with guard_container(name) as answered:
         try:
-            yield client.containers.create(image, list(command), **options)
-        except docker.errors.ImageNotFound as error:
+            # Interrupted, it is waited for all the same: one that is not there yet could not be removed.
+            with ThreadPoolExecutor(1) as other_thread:
+                made = other_thread.submit(client.containers.create, image, list(command), **options).result()
+        except docker.errors.APIError as error:
+            answered()
+            if not isinstance(error, docker.errors.ImageNotFound):
+                raise
             raise ProvisionError(f"the engine has no image {image}", "./inv docker.build makes it") from error
+        answered()
+        yield made
 
 
 @contextlib.contextmanager

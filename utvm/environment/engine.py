@@ -79,16 +79,17 @@ def load_image(client: docker.DockerClient, image: Image) -> None:
         raise ProvisionError(f"the engine loaded something else than {image.tags[0]} ({image.config})")
 
 
-def remove_container(client: docker.DockerClient, name: str) -> None:
-    """Remove a container, running or not, if there is one of that name."""
+def remove_container(client: docker.DockerClient, name: str) -> bool:
+    """Remove a container, running or not, if there is one of that name; return whether there was."""
     try:
         client.containers.get(name).remove(force=True)
     except docker.errors.NotFound:
-        pass
+        return False
     except docker.errors.APIError as error:
         # Somebody else is removing it.
         if error.status_code != http.HTTPStatus.CONFLICT:
             raise
+    return True
 
 
 def _explained(error: Exception, place: str) -> ProvisionError:

@@ -9,7 +9,8 @@ too, or because the machine went off, :func:`remove_orphans` removes the next ti
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import docker
 
@@ -18,24 +19,36 @@ from utvm.environment.owner import Owner
 from utvm.errors import UtvmError
 
 _NOT_RUNNING = ("created", "exited", "dead")
+# Seconds that the engine may take to make a container that nobody waits for any more.
+_LATE = 10.0
 
 
 @contextlib.contextmanager
-def guard_container(name: str) -> Iterator[None]:
-    """Have no container of that name when the ``with`` block, or this process, has ended."""
+def guard_container(name: str) -> Iterator[Callable[[], None]]:
+    """Have no container of that name when the ``with`` block, or this process, has ended.
+
+    Yields what is to be called when the engine has answered: until then one may still come to be.
+    """
     # A session of its own: Ctrl-C in the terminal is for us, and we end it in order.
     watcher = subprocess.Popen(
         [sys.executable, "-m", "utvm.environment.guard", name],
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
+    assert watcher.stdin is not None
+    pipe = watcher.stdin
+
+    def answered() -> None:
+        with contextlib.suppress(BrokenPipeError):  # Somebody has killed it.
+            pipe.write(b"answered")
+            pipe.flush()
+
     try:
-        yield
+        yield answered
     finally:
-        assert watcher.stdin is not None
-        watcher.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            pipe.close()
         if watcher.wait() < 0:
-            # Somebody has killed it.
             _remove(name)
 
 
@@ -47,14 +60,17 @@ def remove_orphans(client: docker.DockerClient, label: str) -> None:
             engine.remove_container(client, container.name)
 
 
-def _remove(name: str) -> None:
+def _remove(name: str, patience: float = 0.0) -> None:
+    """Remove a container; one that is not there is waited for, for so many seconds."""
+    deadline = time.monotonic() + patience
     with engine.connected() as client:
-        engine.remove_container(client, name)
+        while not engine.remove_container(client, name) and time.monotonic() < deadline:
+            time.sleep(0.1)
 
 
 if __name__ == "__main__":
-    sys.stdin.read()
+    said = sys.stdin.read()
     try:
-        _remove(sys.argv[1])
+        _remove(sys.argv[1], patience=0.0 if said else _LATE)
     except UtvmError as error:
         sys.exit(f"the container {sys.argv[1]} may still be there: {error}\n  docker rm --force {sys.argv[1]}")

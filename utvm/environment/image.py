@@ -56,8 +56,10 @@ def write_image(
     blobs = layout / "blobs" / "sha256"
     blobs.mkdir(parents=True)
     for _, layer in layers:
-        _link(layer.path, blobs / layer.sha256)
-    environment = [f"PATH={place}/bin:{_PATH}", f"UTVM_VENV={place}", "LANG=C.UTF-8", "PYTHONDONTWRITEBYTECODE=1"]
+        link(layer.path, blobs / layer.sha256)
+    # What Python compiles is for the processes to come, and beside no file of the checkout.
+    bytecode = "PYTHONPYCACHEPREFIX=/tmp/python"
+    environment = [f"PATH={place}/bin:{_PATH}", f"UTVM_VENV={place}", "LANG=C.UTF-8", bytecode]
     config = _blob(
         blobs,
         {
@@ -127,7 +129,8 @@ def write_archive(layout: Path, output: IO[bytes]) -> None:
                     tar.addfile(info, content)
 
 
-def _link(source: Path, target: Path) -> None:
+def link(source: Path, target: Path) -> None:
+    """Have a file under another name, too: a link where the disk has such, else a copy."""
     try:
         os.link(source, target)
     except OSError:

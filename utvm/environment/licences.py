@@ -49,7 +49,7 @@ _CLASSIFIED = {
 
 
 @dataclass(frozen=True)
-class Terms:
+class PackageLicences:
     """A package's licences.
 
     Attributes:
@@ -63,7 +63,7 @@ class Terms:
     reason: str = ""
 
 
-def of_debian(layer: Path, names: Iterable[str]) -> dict[str, Terms]:
+def of_debian(layer: Path, names: Iterable[str]) -> dict[str, PackageLicences]:
     """Return the terms of packages that are installed in a layer."""
     texts, links = {}, {}
     with tarfile.open(layer) as tar:
@@ -80,35 +80,35 @@ def of_debian(layer: Path, names: Iterable[str]) -> dict[str, Terms]:
     return {name: _of_copyright(name, texts, links) for name in names}
 
 
-def of_wheel(file: Path) -> Terms:
+def of_wheel(file: Path) -> PackageLicences:
     """Return the terms of a wheel."""
     with zipfile.ZipFile(file) as wheel:
         (name,) = (each for each in wheel.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", each))
         metadata = email.parser.Parser().parsestr(wheel.read(name).decode("utf-8", "replace"), headersonly=True)
     for field in ("License-Expression", "License"):
         if found := _canonical(str(metadata.get(field, ""))):
-            return Terms(found)
+            return PackageLicences(found)
     classifiers = [str(each) for each in metadata.get_all("Classifier", [])]
     said = sorted(
         {each.rpartition(" :: ")[2] for each in classifiers if each.startswith("License ::")} - {"OSI Approved"}
     )
     if said and all(each in _CLASSIFIED for each in said):
-        return Terms(" AND ".join(_CLASSIFIED[each] for each in said))
+        return PackageLicences(" AND ".join(_CLASSIFIED[each] for each in said))
     first = str(metadata.get("License", "")).strip().partition("\n")[0]
     names = tuple(filter(None, dict.fromkeys((*said, first if len(first) <= 80 else ""))))
-    return Terms(
+    return PackageLicences(
         names=names, reason="its metadata names no licence that SPDX has" if names else "its metadata names none"
     )
 
 
-def _of_copyright(name: str, texts: Mapping[str, str], links: Mapping[str, str]) -> Terms:
+def _of_copyright(name: str, texts: Mapping[str, str], links: Mapping[str, str]) -> PackageLicences:
     place = name
     for _ in links:  # One package's folder may be another's; never more steps than there are links.
         place = links.get(place, place)
     if place not in texts:
-        return Terms(reason="it has no copyright file")
+        return PackageLicences(reason="it has no copyright file")
     if not _FORMAT.search(texts[place]):
-        return Terms(reason=f"its copyright file is free text: /{_DOC}/{place}/copyright")
+        return PackageLicences(reason=f"its copyright file is free text: /{_DOC}/{place}/copyright")
     said = sorted({" ".join(each.split()) for each in _LICENSE.findall(texts[place])})
     parts = [_spdx(each) for each in said]
     unknown = [each for each, part in zip(said, parts, strict=True) if not part]
@@ -118,9 +118,9 @@ def _of_copyright(name: str, texts: Mapping[str, str], links: Mapping[str, str])
             if unknown
             else "it names no licence"
         )
-        return Terms(names=tuple(said), reason=reason)
+        return PackageLicences(names=tuple(said), reason=reason)
     every = sorted(set(parts))
-    return Terms(" AND ".join(f"({part})" if " OR " in part and every[1:] else part for part in every))
+    return PackageLicences(" AND ".join(f"({part})" if " OR " in part and every[1:] else part for part in every))
 
 
 def _spdx(said: str) -> str:

@@ -11,13 +11,15 @@ from collections.abc import Mapping, Sequence
 
 import utvm
 from utvm.environment.debian import DebianLock, DebianPackage
-from utvm.environment.licences import Terms
+from utvm.environment.licences import PackageLicences
 from utvm.environment.python_lock import Wheel
 
 _SPECIFICATION = "1.5"
 
 
-def bill_of_materials(debian: DebianLock, wheels: Sequence[Wheel], digest: str, terms: Mapping[str, Terms]) -> str:
+def bill_of_materials(
+    debian: DebianLock, wheels: Sequence[Wheel], digest: str, terms: Mapping[str, PackageLicences]
+) -> str:
     """Return the bill of materials as JSON.
 
     Args:
@@ -46,18 +48,18 @@ def bill_of_materials(debian: DebianLock, wheels: Sequence[Wheel], digest: str, 
     return json.dumps(bill, indent=1) + "\n"
 
 
-def _debian_component(package: DebianPackage, terms: Terms) -> dict[str, object]:
+def _debian_component(package: DebianPackage, terms: PackageLicences) -> dict[str, object]:
     name, version = urllib.parse.quote(package.name, safe=""), urllib.parse.quote(package.version, safe="")
     url = f"pkg:deb/debian/{name}@{version}?arch={package.architecture}"
     return _component(package.name, package.version, url, package.sha256, terms)
 
 
-def _wheel_component(wheel: Wheel, terms: Terms) -> dict[str, object]:
+def _wheel_component(wheel: Wheel, terms: PackageLicences) -> dict[str, object]:
     url = f"pkg:pypi/{wheel.name}@{urllib.parse.quote(wheel.version, safe='')}"
     return _component(wheel.name, wheel.version, url, wheel.sha256, terms)
 
 
-def _component(name: str, version: str, url: str, sha256: str, terms: Terms) -> dict[str, object]:
+def _component(name: str, version: str, url: str, sha256: str, terms: PackageLicences) -> dict[str, object]:
     return {
         "type": "library",
         "bom-ref": url,
@@ -69,7 +71,7 @@ def _component(name: str, version: str, url: str, sha256: str, terms: Terms) -> 
     }
 
 
-def _licences(terms: Terms) -> dict[str, object]:
+def _licences(terms: PackageLicences) -> dict[str, object]:
     if terms.expression:
         return {"licenses": [{"expression": terms.expression}]}
     return {

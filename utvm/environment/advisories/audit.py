@@ -10,8 +10,8 @@ from pathlib import Path
 from packaging.pylock import Pylock
 from packaging.utils import canonicalize_name
 
-from utvm.environment.advisories import osv, tracker
-from utvm.environment.advisories.finding import REFETCH, Finding, read
+from utvm.environment.advisories import accepted, osv, tracker
+from utvm.environment.advisories.finding import REFETCH, read
 from utvm.environment.locked import Locked
 from utvm.errors import ProvisionError
 
@@ -30,15 +30,16 @@ TRACKER = "debian.json"
 class Audit:
     """What is known of all packages of the lock, and a line for each half that says what was looked at."""
 
-    findings: tuple[Finding, ...]
+    known: accepted.Sorted
     looked_at: Sequence[str]
 
 
-def audit(locked: Locked, folder: Path, max_age: int) -> Audit:
+def audit(locked: Locked, folder: Path, max_age: int, acceptances: Sequence[accepted.Acceptance] = ()) -> Audit:
     """Hold the packages of both locks, those of the virtual machine and of the tests too, against the advisories.
 
     Args:
         max_age: days after which the data are too old to say that nothing is known.
+        acceptances: what is known and lived with.
 
     Raises:
         ConfigError: data are missing or cannot be read.
@@ -58,8 +59,9 @@ def audit(locked: Locked, folder: Path, max_age: int) -> Audit:
     packages = (*locked.debian.packages, *locked.debian.machine)
     release = next(iter(locked.recipe.debian.suites))
     debian = tracker.findings(file, packages, release)
+    today = datetime.datetime.now(datetime.timezone.utc).date()
     return Audit(
-        (*debian.findings, *python),
+        accepted.sort((*debian.findings, *python), acceptances, today),
         (
             f"Debian: {len(packages)} packages; {debian.tracked} of their sources are tracked for {release} "
             f"({fetched:%Y-%m-%d}); not listed: {debian.unimportant} that Debian calls unimportant, "

@@ -3,7 +3,6 @@
 
 import datetime
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -15,6 +14,7 @@ from pydantic import AwareDatetime, BaseModel, ValidationError
 
 from utvm.environment.advisories.finding import REFETCH, Finding, parsed, read
 from utvm.errors import ConfigError
+from utvm.files import UNREADABLE_ZIP
 
 _ECOSYSTEM = "PyPI"
 # The largest real one has some 200 kB: what is far beyond is no advisory, and might be made to fill the memory.
@@ -96,7 +96,7 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
                         if member.file_size > _LARGEST:
                             raise ConfigError(f"{path}: {member.filename}: is too large for an advisory", REFETCH)
                         yield f"{path}: {member.filename}", archive.read(member)
-        except (zipfile.BadZipFile, zlib.error, OSError, NotImplementedError, RuntimeError, EOFError) as error:
+        except UNREADABLE_ZIP as error:
             raise ConfigError(f"{path}: cannot be read: {error}", REFETCH) from error
 
 

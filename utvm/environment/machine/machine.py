@@ -32,7 +32,7 @@ _TURN = 900.0  # Seconds that other checkouts' machines may be in the making.
 
 
 @dataclass(frozen=True)
-class Status:
+class MachineStatus:
     """What there is: the machine, its snapshots, the daemons that we started, and what nobody needs any more.
 
     ``problem`` says why libvirt could not be asked.
@@ -214,13 +214,15 @@ class Machine:
                 self._check_ours(found)
             return self._remove() + self._sweep()
 
-    def status(self) -> Status:
+    def status(self) -> MachineStatus:
         """Look at everything; start nothing, not even libvirt."""
         if problem := libvirt.problem():
-            return Status(self.records, None, self.records.made, {}, daemons.running(), [], problem.message)
+            return MachineStatus(self.records, None, self.records.made, {}, daemons.running(), [], problem.message)
         found = libvirt.domain(self.records.name)
         snapshots = libvirt.snapshots(found.name) if found else {}
-        return Status(self.records, found, self.records.made, snapshots, daemons.running(), self._left_over(), "")
+        return MachineStatus(
+            self.records, found, self.records.made, snapshots, daemons.running(), self._left_over(), ""
+        )
 
     # --- making it ---------------------------------------------------------------------------------------------
 

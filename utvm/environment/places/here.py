@@ -132,5 +132,6 @@ def _debian_packages() -> dict[str, str]:
 def _python_packages() -> dict[str, str]:
     """Return the version of every package of this Python, by its name as indices spell it."""
     folders = {sysconfig.get_path(kind) for kind in ("purelib", "platlib")}
-    found = importlib.metadata.distributions(path=sorted(folders))
-    return {re.sub("[-_.]+", "-", each.name).lower(): each.version for each in found}
+    # Read once for each: name and version by themselves would both read it.
+    found = (each.metadata for each in importlib.metadata.distributions(path=sorted(folders)))
+    return {re.sub("[-_.]+", "-", each["Name"]).lower(): each["Version"] for each in found}

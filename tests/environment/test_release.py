@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A release: what a web server serves of it is whole and signed, and its image goes into a registry."""
+
+import functools
+import hashlib
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from tests.environment.own_engine import missing, own_engine
+from utvm.environment import engine
+from utvm.environment.image import Image, write_image
+from utvm.environment.layer import Layer
+from utvm.environment.release import write_release
+from utvm.environment.signing import sign
+from utvm.errors import ConfigError, ProvisionError
+from utvm.process import Service, free_port
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Image:
+    """A small image, written as the environment's is."""
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "hello").write_text("hello")
+    tar = tmp_path / "layer.tar"
+    subprocess.run(["tar", "-cf", tar, "-C", tmp_path / "root", "hello"], check=True)
+    digest = hashlib.sha256(tar.read_bytes()).hexdigest()
+    layer = Layer(tar, digest, tar.stat().st_size, 5)
+    (tmp_path / "image").mkdir()
+    return write_image(
+        [("a file", layer)],
+        tmp_path / "image" / "oci",
+        created="2026-01-01T00:00:00Z",
+        labels={},
+        place="/opt/utvm",
+        tags=("utvm:tried",),
+    )
+
+
+@pytest.fixture
+def released(tmp_path: Path, image: Image) -> Path:
+    (tmp_path / "image" / "sbom.cdx.json").write_text("{}")
+    (tmp_path / "image" / "SHA256SUMS").write_text("of the image alone")
+    box = tmp_path / "box"
+    box.mkdir()
+    (box / "utvm.box").write_bytes(b"a box")
+    checksum = hashlib.sha256(b"a box").hexdigest()
+    provider = {"name": "libvirt", "url": "utvm.box", "checksum_type": "sha256", "checksum": checksum}
+    (box / "utvm.json").write_text(json.dumps({"versions": [{"version": "1", "providers": [provider]}]}))
+    return write_release(tmp_path / "image", box, tmp_path / "release")
+
+
+@pytest.fixture
+def served(released: Path) -> Iterator[str]:
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(released))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+        server.shutdown()
+
+
+def test_what_a_web_server_serves_is_whole_and_signed(released: Path, served: str, tmp_path: Path) -> None:
+    key, public, copy = tmp_path / "utvm.key", tmp_path / "utvm.pub", tmp_path / "copy"
+    subprocess.run(["minisign", "-G", "-W", "-p", public, "-s", key], check=True, capture_output=True)
+    sign(released, str(key), "utvm environment abc")
+
+    def fetch(name: str) -> bytes:
+        with urllib.request.urlopen(served + name, timeout=60) as answer:
+            content: bytes = answer.read()
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_bytes(content)
+        return content
+
+    listed = [line.partition("  ")[2] for line in fetch("SHA256SUMS").decode().splitlines()]
+    for name in (*listed, "SHA256SUMS.minisig"):
+        fetch(name)
+    assert {"utvm.box", "utvm.json", "sbom.cdx.json", "oci/index.json"} < set(listed)
+    subprocess.run(["minisign", "-V", "-q", "-p", public, "-m", "SHA256SUMS"], cwd=copy, check=True)
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=copy, check=True)
+    # Vagrant finds the box beside its catalogue.
+    (provider,) = json.loads(fetch("utvm.json"))["versions"][0]["providers"]
+    assert hashlib.sha256(fetch(provider["url"])).hexdigest() == provider["checksum"]
+
+
+def test_a_release_takes_the_place_of_one_and_of_nothing_else(released: Path, tmp_path: Path) -> None:
+    assert write_release(tmp_path / "image", tmp_path / "box", released) == released
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter").write_text("one")
+    with pytest.raises(ConfigError, match="no release"):
+        write_release(tmp_path / "image", tmp_path / "box", tmp_path / "thesis")
+    assert (tmp_path / "thesis" / "chapter").read_text() == "one"
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(bool(missing()), reason=f"this machine lacks {missing()}")
+@pytest.mark.skipif(not shutil.which("docker-registry"), reason="this machine lacks Debian's docker-registry")
+def test_the_image_goes_into_a_registry_and_comes_back_the_same(image: Image, tmp_path: Path) -> None:
+    port = free_port()
+    settings = {
+        "version": 0.1,
+        "storage": {"filesystem": {"rootdirectory": str(tmp_path / "store")}},
+        "http": {"addr": f"127.0.0.1:{port}"},
+    }
+    (tmp_path / "registry.yml").write_text(json.dumps(settings))
+    command = ["docker-registry", "serve", tmp_path / "registry.yml"]
+    registry = Service(
+        "registry", command, log=tmp_path / "registry.log", health="listening on", error=ProvisionError
+    )
+    name = f"127.0.0.1:{port}/utvm"
+    with registry, own_engine() as place:
+        client = docker.DockerClient(base_url=place)
+        engine.load_image(client, image)
+        client.close()
+        words = ["docker", f"--host={place}"]
+        for step in (["tag", "utvm:tried", name], ["push", name], ["rmi", "utvm:tried", name], ["pull", name]):
+            subprocess.run([*words, *step], check=True, env=os.environ, capture_output=True)
+        asked = [*words, "image", "inspect", "--format", "{{.Id}}", name]
+        said = subprocess.run(asked, check=True, capture_output=True, text=True)
+    assert said.stdout.strip() == image.config
