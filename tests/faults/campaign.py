@@ -23,7 +23,7 @@ from tests.faults.surroundings import Surroundings
 from tests.faults.table import Row, board_weights, rows
 from utvm.environment import checkout
 
-_WHOLE = 0.1  # How many runs begin as ./inv begins.
+_WHOLE = 0.05  # How many runs begin as ./inv begins.
 
 
 @dataclass(frozen=True)

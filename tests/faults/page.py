@@ -28,8 +28,8 @@ line nor report, of no test. Nothing may be left: no process, no container, no l
 runs campaigns and writes this page of them. That takes root, for a small disk that fills. `--seed` repeats a
 campaign, `--first N --count 1` one injection of it; `--busy 8` keeps the computer busy meanwhile; with a file of
 results that is there it goes on. What is struck is drawn from the seed, and the moment as a part of the time that
-it is there in a run that nobody strikes. Nine of ten runs on the host begin in a copy of a process that has the
-program's modules loaded, which spares a second; the others, and those in other places, begin as `./inv` does.
+it is there in a run that nobody strikes. Of twenty runs on the host nineteen begin in a copy of a process that has
+modules and templates loaded, which spares a second; the others, and those in other places, begin as `./inv` does.
 `./inv test` strikes a few on the board `host`, `./inv test --nightly` 1,000 on all of them, and some in containers
 and in the virtual machine.
 
@@ -47,7 +47,9 @@ Which of them are right stands in one table, `tests/faults/table.yaml`:
 The clock that jumps is a library that is loaded before the C library, and adds an hour to what the wall clock
 says. The probe on USB is on a bus that is a folder; OpenOCD drives our model of the board. A connection is cut in
 the kernel (`ss -K`). What fills is a disk in memory. Containers are those of an engine of the campaign's own, and
-the machine is one of its own. An engine or a libvirt that ends is not among the kinds.
+the machine is one of its own, emulated where there is no KVM that works. An engine or a libvirt that ends is not
+among the kinds. No board here is a physical one: `host` is a process on this computer, QEMU emulates `mps2-an500`
+and `netduinoplus2`, and `stm32f746` is our software model behind the real OpenOCD.
 """
 
 

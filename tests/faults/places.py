@@ -108,7 +108,7 @@ def _in_containers(folder: Path) -> Iterator[Place]:
     with own_engine() as engine:
         done = inv("docker.build", timeout=2400, DOCKER_HOST=engine)
         assert done.returncode == 0, done.stderr
-        yield _InContainers(("--in", "docker"), {"DOCKER_HOST": engine}, engine, folder)
+        yield _InContainers(("--in", "docker"), {"DOCKER_HOST": engine}, engine=engine, folder=folder)
 
 
 @dataclass
@@ -149,7 +149,7 @@ def _in_machine(folder: Path) -> Iterator[Place]:
     try:
         done = inv("vm.up", timeout=2400, **own)
         assert done.returncode == 0, done.stderr
-        yield _InMachine(("--in", "vm"), own, records_of(state=folder / "state" / "utvm"))
+        yield _InMachine(("--in", "vm"), own, records=records_of(state=folder / "state" / "utvm"))
     finally:
         inv("vm.destroy", timeout=600, **own)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Begins runs in copies of a process that has the program's modules loaded: that spares half of what a run costs.
+"""Begins runs in copies of a process that has modules and templates loaded: that spares half of what a run costs.
 
 What a run does before it has them is struck in runs that are begun as ``./inv`` begins them.
 """
@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 
 import psutil
 
+from utvm.hil.html import page_templates
 from utvm.paths import ROOT
 from utvm.process import end
 
@@ -29,6 +30,18 @@ _MODULES = (
     "utvm.hil.suites",
     "utvm.hil.junit",
     "utvm.session",
+    # What pytest and the way to a board load only then.
+    "_hypothesis_pytestplugin",
+    "_pytest.faulthandler",
+    "_pytest.junitxml",
+    "_pytest.unittest",
+    "hil_tests.programs",
+    "platformdirs.pytest_plugin",
+    "utvm.bench.ways.model",
+    "utvm.bench.ways.process",
+    "utvm.bench.ways.qemu",
+    "xdist.looponfail",
+    "xdist.plugin",
 )
 
 
@@ -133,6 +146,9 @@ def _become(request: str, output: int) -> str:
 if __name__ == "__main__":
     for _name in _MODULES:
         importlib.import_module(_name)
+    _pages = page_templates()
+    for _name in _pages.list_templates():
+        _pages.get_template(_name)
     # What copies share is not searched for garbage in each.
     gc.freeze()
     exec(_become(*_serve(socket.socket(fileno=int(sys.argv[1])))))
