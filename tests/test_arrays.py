@@ -147,3 +147,13 @@ def read(folder: Path, content: bytes) -> None:
     except ConfigError:
         return
     assert sum(array.nbytes for array in found.values()) <= arrays.MAX_BYTES
+
+
+@pytest.mark.parametrize("first", [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0"])
+def test_a_picture_is_refused_as_what_it_is(tmp_path: Path, first: bytes) -> None:
+    path = tmp_path / "cat.png"
+    path.write_bytes(first + bytes(100))
+    with pytest.raises(
+        ConfigError, match=r"is a picture, and pictures are not read\n  hint: numpy.save its numbers"
+    ):
+        read_arrays(str(path))

@@ -231,3 +231,16 @@ def test_a_program_that_cannot_be_loaded_is_no_failed_test(tmp_path: Path) -> No
     )
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == "inv: error: the program cannot be loaded: [Errno 24] Too many open files\n"
+
+
+def test_where_no_file_can_be_opened_from_the_first_moment_on_no_test_has_failed() -> None:
+    """Python's own modules are files too; without them an uncaught exception would end with exit code 1."""
+    scarce = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3)); del resource\n"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", scarce + start_of_inv(), "doctor"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    assert re.fullmatch(r"inv: error: the program cannot be loaded: \[Errno 24\] .*\n", done.stderr)

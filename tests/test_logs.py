@@ -43,7 +43,8 @@ def test_as_many_are_kept_as_are_asked_for(tmp_path: Path, monkeypatch: pytest.M
 
 
 _USER = (
-    "import sys, pathlib, utvm.logs; utvm.logs.log_folder(pathlib.Path(sys.argv[1])); print(); sys.stdin.read()"
+    "import sys, pathlib, utvm.logs; utvm.logs.log_folder(pathlib.Path(sys.argv[1]))\n"
+    "print(flush=True); sys.stdin.read()"
 )
 
 

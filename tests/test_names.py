@@ -17,7 +17,7 @@ from rich.table import Table
 
 from utvm.choice import BoardChoice
 from utvm.cli import model_library, model_run, output
-from utvm.cli.choices import CompileChoice, RunChoice
+from utvm.cli.choices import CompileChoice, JsonChoice, RunChoice
 from utvm.compiler import compile_model, from_onnx
 from utvm.names import comment, member, printable
 from utvm.terminal import Terminal
@@ -65,7 +65,9 @@ class _Tags(HTMLParser):
 def test_a_report_shows_any_name_and_does_nothing_of_what_it_says(
     name: str, tmp_path: Path, printed: io.StringIO
 ) -> None:
-    model_library.report(CompileChoice(model=str(model(tmp_path, name))), str(tmp_path / "out"), False)
+    model_library.report(
+        CompileChoice(model=str(model(tmp_path, name))), JsonChoice(), str(tmp_path / "out"), False
+    )
     assert is_harmless(printed.getvalue())
     assert printable(f"{name}'")[:12] in printed.getvalue().replace("\n", "")
     (page,) = (tmp_path / "out").rglob("*.html")
@@ -91,7 +93,7 @@ def test_a_package_holds_any_name_where_it_belongs(name: str, tmp_path: Path, pr
 def test_a_run_prints_and_writes_any_name(name: str, tmp_path: Path, printed: io.StringIO) -> None:
     np.save(tmp_path / "in.npy", np.array([1, 2], np.float32))
     asked = RunChoice(model=str(model(tmp_path, name)), input=str(tmp_path / "in.npy"))
-    model_run.run_model(asked, BoardChoice("host"), str(tmp_path / "o.npz"), "", False, False)
+    model_run.run_model(asked, BoardChoice("host"), str(tmp_path / "o.npz"), JsonChoice(), False, False)
     assert is_harmless(printed.getvalue()) and f"output {printable(name)}'" in printed.getvalue()
     with np.load(tmp_path / "o.npz") as answer:
         np.testing.assert_array_equal(answer[member(f"{name}'")], np.array([2, 4], np.float32), strict=True)

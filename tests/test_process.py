@@ -154,3 +154,21 @@ def test_a_job_that_has_not_ended_is_ended(tmp_path: Path) -> None:
     with Job("helper", _python("import time; time.sleep(60)"), log=tmp_path / "log", error=ProbeError) as job:
         pid = job.pid
     assert gone(pid)
+
+
+@pytest.mark.parametrize(
+    ("says", "version"),
+    [
+        ("echo 'Tool 1.2 of today'; echo more", "1.2"),
+        ("echo another; echo more", "another"),
+        ("printf 'Tool \\377\\200 of today'", "\ufffd\ufffd"),
+        ("printf '\\377'", "\ufffd"),
+    ],
+)
+def test_a_tool_s_version_is_what_it_says_whatever_that_is(says: str, version: str) -> None:
+    assert process.version_of(["sh", "-c", says], error=ToolchainError, pattern=r"Tool (\S+)") == version
+
+
+def test_a_tool_that_says_nothing_of_its_version_is_not_believed() -> None:
+    with pytest.raises(ToolchainError, match="sh says nothing of its version"):
+        process.version_of(["sh", "-c", "echo"], error=ToolchainError)

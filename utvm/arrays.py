@@ -26,6 +26,7 @@ MAX_ARRAYS = 4096
 
 _Array = npt.NDArray[Any]
 _NPY = b"\x93NUMPY"
+_IMAGES = (b"\x89PNG", b"\xff\xd8\xff")
 
 
 def read_arrays(path: str) -> dict[str, _Array]:
@@ -41,7 +42,13 @@ def read_arrays(path: str) -> dict[str, _Array]:
         return {"": _read_csv(path)}
     try:
         with Path(path).open("rb") as file:
-            if file.read(len(_NPY)) == _NPY:
+            first = file.read(len(_NPY))
+            if first.startswith(_IMAGES):
+                raise ConfigError(
+                    f"{path}: is a picture, and pictures are not read",
+                    "numpy.save its numbers as the model was trained on them: size, order of colours, range",
+                )
+            if first == _NPY:
                 size = Path(path).stat().st_size
                 return {"": _read(_rewound(file), size, path, MAX_BYTES)}
             with zipfile.ZipFile(_rewound(file)) as archive:

@@ -84,8 +84,8 @@ class SuiteChoice:
     suite: str = option(
         "",
         "only these suites, comma-separated: health, flash, memory, debug, counter, operators, int8, "
-        "digits, cifar10, faults, ram, rpc, rpc_faults, standing_alone; in a project of your own, its names, or "
-        "paths: FILE or FILE::TEST",
+        "digits, cifar10, faults, ram, rpc, rpc_faults, standing_alone, vta; in a project of your own, its names, "
+        "or paths: FILE or FILE::TEST",
     )
     k: str = option("", "only tests whose names fit this expression, as pytest's -k")
     m: str = option("", "only tests whose marks fit this expression, as pytest's -m")

@@ -4,9 +4,14 @@
 import contextlib
 import os
 import tempfile
+import zipfile
+import zlib
 from pathlib import Path
 
 from utvm.errors import ConfigError
+
+UNREADABLE_ZIP = (zipfile.BadZipFile, zlib.error, OSError, NotImplementedError, RuntimeError, EOFError)
+"""What :mod:`zipfile` raises of an archive that is none, or a damaged one, or one that is locked."""
 
 
 def check_places(*paths: str | Path) -> None:

@@ -45,7 +45,7 @@ def use(entry: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Entry:
+class KeptEntry:
     """Something that is kept, of some kind; ``used`` is when, in seconds since 1970."""
 
     kind: str
@@ -54,17 +54,17 @@ class Entry:
     used: float
 
 
-def entries() -> Iterator[Entry]:
+def entries() -> Iterator[KeptEntry]:
     """Yield everything that is kept for this user."""
     root = cache_root()
     for folder in sorted(path for path in root.glob("*") if path.is_dir()):
         for path in sorted(folder.glob(_DEEPER.get(folder.name, "*"))):
             if not path.name.startswith("."):
                 with contextlib.suppress(FileNotFoundError):
-                    yield Entry(folder.name, path, _size(path), path.stat().st_mtime)
+                    yield KeptEntry(folder.name, path, _size(path), path.stat().st_mtime)
 
 
-def prune(older_than: float, dry_run: bool = False) -> Iterator[Entry]:
+def prune(older_than: float, dry_run: bool = False) -> Iterator[KeptEntry]:
     """Remove what was not used for some seconds and is not in use; yield each.
 
     Args:

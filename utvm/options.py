@@ -27,15 +27,25 @@ ChoiceT = TypeVar("ChoiceT")
 Parts = tuple[str | Path, ...]
 
 
-def option(default: Any, help: str, *, bare: Any = None, spelled: Callable[[str], Parts] | None = None) -> Any:  # noqa: A002
+def option(
+    default: Any,
+    help: str,  # noqa: A002
+    *,
+    bare: Any = None,
+    spelled: Callable[[str], Parts] | None = None,
+    required: bool = False,
+) -> Any:
     """Describe a field that is one option. Where the default is None, the option was not given.
 
     Args:
         help: what ``--help`` says of it.
+        required: whether a command cannot do without; its value may stand there without the option's name.
         bare: what the option means without a value; None where it must have one.
         spelled: takes a value apart where a folder of this computer is in it, which another place calls otherwise.
     """
-    return dataclasses.field(default=default, metadata={"help": help, "bare": bare, "spelled": spelled})
+    return dataclasses.field(
+        default=default, metadata={"help": help, "bare": bare, "spelled": spelled, "required": required}
+    )
 
 
 def switches(default: str, **helps: str) -> Any:
@@ -70,6 +80,10 @@ class _Option:
     @property
     def bare(self) -> Any:
         return self.field.metadata.get("bare")
+
+    @property
+    def required(self) -> bool:
+        return bool(self.field.metadata.get("required"))
 
     @property
     def unset(self) -> Any:
@@ -107,7 +121,10 @@ class _Option:
 def parameters(choice: type) -> list[inspect.Parameter]:
     """Return the parameters by which a function takes the options, as Invoke reads them."""
     kind = inspect.Parameter.KEYWORD_ONLY
-    return [inspect.Parameter(each.name, kind, default=each.unset) for each in _options(choice)]
+    return [
+        inspect.Parameter(each.name, kind, default=inspect.Parameter.empty if each.required else each.unset)
+        for each in _options(choice)
+    ]
 
 
 def helps(choice: type) -> dict[str, str]:

@@ -94,7 +94,14 @@ def run(
     _LOG.debug("running %s", _Spoken(words))
     try:
         done = subprocess.run(
-            words, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=timeout, check=False
+            words,
+            cwd=cwd,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
         )
     except FileNotFoundError as cause:
         raise error(f"{words[0]} is not installed", "run ./inv doctor to see what is missing") from cause
@@ -107,6 +114,21 @@ def run(
         words_said = (done.stderr or done.stdout).strip()
         raise error(f"{Path(words[0]).name} failed with exit code {done.returncode}:\n{words_said}", hint)
     return done.stdout
+
+
+def version_of(
+    command: Sequence[str | Path], *, error: type[UtvmError], timeout: float = 300.0, pattern: str = ""
+) -> str:
+    """Return what a tool says of its version: the group that a pattern finds, else the first line.
+
+    Raises:
+        error: as :func:`run`; or it says nothing.
+    """
+    said = run(command, error=error, timeout=timeout).strip()
+    if not said:
+        raise error(f"{command[0]} says nothing of its version", "is it the program that it should be?")
+    found = re.search(pattern, said) if pattern else None
+    return found[1] if found else said.splitlines()[0]
 
 
 def with_nothing_but(variables: Mapping[str, str]) -> Sequence[str]:
@@ -173,6 +195,12 @@ def end_undisturbed() -> None:
     """
     for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
+
+
+def only_note_signals() -> None:
+    """Let Ctrl-C and what else ends us raise nothing any more: :func:`interrupted` tells of it."""
+    for number in _ENDING:
+        signal.signal(number, lambda *_: _signals_taken.append(time.monotonic()))
 
 
 def interrupted() -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from utvm.errors import ExitCode
 from utvm.names import printable_lines
 
 
@@ -14,6 +15,13 @@ class Terminal(Console):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(highlight=False, emoji=False, **settings)
+
+    def on_broken_pipe(self) -> None:
+        """End in silence where nobody reads any more: rich's exit code for it would say that a test failed."""
+        try:
+            super().on_broken_pipe()
+        except SystemExit:
+            raise SystemExit(int(ExitCode.INFRASTRUCTURE)) from None
 
     def render_str(self, text: str, **settings: Any) -> Text:
         """Make of a string, printed or in a table, what is shown."""

@@ -117,7 +117,7 @@ class Toolchain:
     @functools.cached_property
     def version(self) -> str:
         """The compiler's own version line."""
-        return process.run([self.tool("gcc"), "--version"], error=ToolchainError).splitlines()[0]
+        return process.version_of([self.tool("gcc"), "--version"], error=ToolchainError)
 
     def link(
         self,

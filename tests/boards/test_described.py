@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Boards made of what others say of a chip, in CMSIS packs and to probe-rs: they load, build and parse."""
 
+import random
 import subprocess
 import zipfile
 from pathlib import Path
@@ -163,6 +164,42 @@ def test_what_is_no_use_is_said(
     with pytest.raises(ConfigError, match=said):
         described.write(described.find(tmp_path / name, chip), tmp_path / "out", "st-link")
     assert not (tmp_path / "out").exists()
+
+
+def _spoilt(whole: bytes, choice: random.Random) -> bytes:
+    """Change a byte or a few, take some out, put some in, or leave the end out."""
+    found = bytearray(whole)
+    for _ in range(choice.randrange(1, 5)):
+        at, size = choice.randrange(len(found)), choice.randrange(1, 40)
+        words = (b"", found[at : at + size], b".inf", b"null", b"-1", b"0xffffffff")
+        found[at : at + 1] = choice.randbytes(1) if choice.random() < 0.7 else choice.choice(words)
+    return bytes(found[: choice.randrange(1, len(found))] if choice.random() < 0.05 else found)
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(3000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(("name", "chip"), [("some.pdsc", "STM32F407VG"), ("some.pack", "STM32F407VG"),
+                                            ("some.yaml", "nRF51822_xxAA")])  # fmt: skip
+def test_whatever_a_description_holds_a_board_comes_of_it_or_one_clear_error(
+    pdsc: Path, targets: Path, tmp_path: Path, name: str, chip: str, count: int
+) -> None:
+    with zipfile.ZipFile(tmp_path / "some.pack", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(pdsc, "Vendor.Some.pdsc")
+        archive.writestr("SVD/STM32F407.svd", _SVD)
+    whole, choice, refused = (tmp_path / name).read_bytes(), random.Random(7), 0
+    for number in range(count):
+        (tmp_path / name).write_bytes(_spoilt(whole, choice))
+        try:
+            described.write(described.find(tmp_path / name, chip), tmp_path / f"made{number}", "st-link")
+        except ConfigError:
+            refused += 1
+    assert refused > count // 10
+
+
+def test_elements_within_themselves_without_end_are_no_devices(tmp_path: Path) -> None:
+    inside = "<device>" * 5000 + "</device>" * 5000
+    (tmp_path / "some.pdsc").write_text(f"<package><devices><family>{inside}</family></devices></package>")
+    with pytest.raises(ConfigError, match="describes no chip"):
+        described.find(tmp_path / "some.pdsc", "A")
 
 
 def test_a_folder_that_cannot_be_made_is_refused(pdsc: Path, tmp_path: Path) -> None:

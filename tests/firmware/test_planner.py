@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utvm.firmware.planner import Chunk, NoRoom, Section, Stretch, plan
+from utvm.firmware.planner import Chunk, NoRoom, SectionSize, Stretch, plan
 
 _SIZES = st.integers(1, 5000)
 _ALIGNMENTS = st.sampled_from([1, 4, 8, 16, 512])
@@ -25,13 +25,13 @@ def _problems(draw: st.DrawFn) -> tuple[list[Stretch], Chunk, list[Chunk]]:
         stretches.append(Stretch(f"stretch{number}", address + gap, size, draw(st.booleans())))
         address += gap + size
     names = (f".section{number}" for number in itertools.count())
-    section = st.builds(lambda size, alignment: Section(next(names), size, alignment), _SIZES, _ALIGNMENTS)
+    section = st.builds(lambda size, alignment: SectionSize(next(names), size, alignment), _SIZES, _ALIGNMENTS)
     chunk = st.builds(
         lambda sections, executable: Chunk(tuple(sections), executable),
         st.lists(section, min_size=1, max_size=3),
         st.booleans(),
     )
-    first = Chunk((Section(".stack", draw(_SIZES), 8),))
+    first = Chunk((SectionSize(".stack", draw(_SIZES), 8),))
     return stretches, first, draw(st.lists(chunk, max_size=8))
 
 
@@ -80,17 +80,17 @@ def test_what_would_fit_into_one_place_always_fits(problem: tuple[list[Stretch],
 def test_the_smallest_room_that_suffices_is_taken() -> None:
     stretches = [Stretch("a", 0x1000, 300), Stretch("b", 0x2000, 100), Stretch("c", 0x3000, 200, executable=False)]
     chunks = [
-        Chunk((Section("code", 90, 4),), executable=True),
-        Chunk((Section("large", 180, 4),)),
-        Chunk((Section("small", 60, 4),)),
+        Chunk((SectionSize("code", 90, 4),), executable=True),
+        Chunk((SectionSize("large", 180, 4),)),
+        Chunk((SectionSize("small", 60, 4),)),
     ]
-    addresses = plan(stretches, ("a", Chunk((Section("stack", 40, 8),))), chunks)
+    addresses = plan(stretches, ("a", Chunk((SectionSize("stack", 40, 8),))), chunks)
     assert addresses == {"stack": 0x1000, "code": 0x2000, "large": 0x3000, "small": 0x1028}
 
 
 def test_code_where_none_can_run_and_what_is_too_large_are_refused_with_the_room() -> None:
-    stack = Chunk((Section("stack", 40, 8),))
-    code = Chunk((Section("vectors", 10, 4), Section("code", 90, 4)), executable=True)
+    stack = Chunk((SectionSize("stack", 40, 8),))
+    code = Chunk((SectionSize("vectors", 10, 4), SectionSize("code", 90, 4)), executable=True)
     with pytest.raises(NoRoom) as nowhere:
         plan([Stretch("a", 0x1000, 300, executable=False)], ("a", stack), [code])
     assert (nowhere.value.chunk.name, nowhere.value.stretch, nowhere.value.room) == ("code", None, 0)

@@ -189,6 +189,10 @@ def test_whoever_freezes_is_noticed_and_ended(tmp_path: Path, who: str) -> None:
         rig = rig_on(stack, DAP, tmp_path, gdb_timeout=1.0)
         pids = {"openocd": rig.openocd.pid, "board": rig.board.pid}
         os.kill(pids[who], signal.SIGSTOP)
+        # The kernel stops one thread after the other.
+        threads = Path(f"/proc/{pids[who]}/task")
+        while not all(") T " in stat.read_text() for stat in threads.glob("*/stat")):
+            pass
         with pytest.raises(ProbeError, match="did not answer within 1 s"):
             rig.gdb.read_memory(SRAM, 4)
     assert not any(psutil.pid_exists(pid) for pid in pids.values())

@@ -12,7 +12,7 @@ from types import TracebackType
 from elftools.elf.elffile import ELFFile
 
 from utvm import boards
-from utvm.virtual.machine import Machine
+from utvm.virtual.machine import BoardModel
 
 FLASH = 0x08000000
 STACK_TOP = 0x20010000
@@ -51,7 +51,7 @@ class Bench:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self.machine = Machine(boards.load("stm32f746").machine_spec())
+        self.machine = BoardModel(boards.load("stm32f746").machine_spec())
         self.output = bytearray()
         self.machine.on_console_output = self.output.extend
         self.symbols: dict[str, int] = {}

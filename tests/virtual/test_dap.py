@@ -20,7 +20,7 @@ from utvm.virtual.dap import (
     DP_DPIDR,
     DP_RDBUFF,
     DP_SELECT,
-    DebugPort,
+    SwDebugPort,
 )
 
 POWER_REQUESTS = 0x50000000
@@ -37,25 +37,25 @@ def memory() -> FakeBoard:
 
 
 @pytest.fixture
-def port(memory: FakeBoard) -> DebugPort:
-    port = DebugPort(memory)
+def port(memory: FakeBoard) -> SwDebugPort:
+    port = SwDebugPort(memory)
     port.write(DP_CTRL_STAT, POWER_REQUESTS)
     return port
 
 
-def set_ap(port: DebugPort, register: int, value: int) -> None:
+def set_ap(port: SwDebugPort, register: int, value: int) -> None:
     port.write(DP_SELECT, register & 0xF0)
     port.write_ap(register & 0xC, value)
 
 
-def get_ap(port: DebugPort, register: int, access_port: int = 0) -> int:
+def get_ap(port: SwDebugPort, register: int, access_port: int = 0) -> int:
     port.write(DP_SELECT, access_port << 24 | register & 0xF0)
     port.read_ap(register & 0xC)
     return port.read(DP_RDBUFF)
 
 
 def test_identification() -> None:
-    port = DebugPort(FakeBoard())
+    port = SwDebugPort(FakeBoard())
     assert port.read(DP_DPIDR) == 0x5BA02477
     port.write(DP_CTRL_STAT, POWER_REQUESTS)
     assert get_ap(port, AP_IDR) == 0x74770001
@@ -63,7 +63,7 @@ def test_identification() -> None:
 
 
 def test_power_up_is_acknowledged_and_needed(memory: FakeBoard) -> None:
-    port = DebugPort(memory)
+    port = SwDebugPort(memory)
     assert port.read(DP_CTRL_STAT) == 0
     set_ap(port, AP_TAR, RAM)
     assert port.read(DP_CTRL_STAT) & STICKYERR
@@ -72,7 +72,7 @@ def test_power_up_is_acknowledged_and_needed(memory: FakeBoard) -> None:
     assert port.read(DP_CTRL_STAT) == POWERED
 
 
-def test_banked_registers(port: DebugPort) -> None:
+def test_banked_registers(port: SwDebugPort) -> None:
     def banked(bank: int) -> int:
         port.write(DP_SELECT, bank)
         return port.read(DP_CTRL_STAT)
@@ -84,12 +84,12 @@ def test_banked_registers(port: DebugPort) -> None:
     assert banked(0) == POWERED
 
 
-def test_an_access_port_that_is_not_there_reads_as_zero(port: DebugPort) -> None:
+def test_an_access_port_that_is_not_there_reads_as_zero(port: SwDebugPort) -> None:
     assert get_ap(port, AP_IDR, access_port=1) == 0
     assert not port.failed
 
 
-def test_reads_are_posted(port: DebugPort, memory: FakeBoard) -> None:
+def test_reads_are_posted(port: SwDebugPort, memory: FakeBoard) -> None:
     memory.ram[0:8] = struct.pack("<II", 0x11111111, 0x22222222)
     set_ap(port, AP_CSW, WORDS_IN_A_ROW)
     set_ap(port, AP_TAR, RAM)
@@ -98,7 +98,7 @@ def test_reads_are_posted(port: DebugPort, memory: FakeBoard) -> None:
     assert port.read(DP_RDBUFF) == 0x22222222
 
 
-def test_bytes_travel_in_their_lanes(port: DebugPort, memory: FakeBoard) -> None:
+def test_bytes_travel_in_their_lanes(port: SwDebugPort, memory: FakeBoard) -> None:
     set_ap(port, AP_CSW, BYTES_IN_A_ROW)
     set_ap(port, AP_TAR, RAM + 1)
     port.write_ap(AP_DRW, 0xAABBCCDD)
@@ -108,7 +108,7 @@ def test_bytes_travel_in_their_lanes(port: DebugPort, memory: FakeBoard) -> None
     assert get_ap(port, AP_DRW) == 0x00BB0000
 
 
-def test_increment_wraps_within_1_kib(port: DebugPort, memory: FakeBoard) -> None:
+def test_increment_wraps_within_1_kib(port: SwDebugPort, memory: FakeBoard) -> None:
     set_ap(port, AP_CSW, WORDS_IN_A_ROW)
     set_ap(port, AP_TAR, RAM + 0x3FC)
     port.write_ap(AP_DRW, 1)
@@ -118,7 +118,7 @@ def test_increment_wraps_within_1_kib(port: DebugPort, memory: FakeBoard) -> Non
     assert memory.ram[0] == 2
 
 
-def test_no_increment_where_none_is_wanted(port: DebugPort, memory: FakeBoard) -> None:
+def test_no_increment_where_none_is_wanted(port: SwDebugPort, memory: FakeBoard) -> None:
     set_ap(port, AP_CSW, WORDS_IN_PLACE)
     set_ap(port, AP_TAR, RAM)
     port.write_ap(AP_DRW, 1)
@@ -126,7 +126,7 @@ def test_no_increment_where_none_is_wanted(port: DebugPort, memory: FakeBoard) -
     assert bytes(memory.ram[:8]) == struct.pack("<II", 2, 0)
 
 
-def test_banked_data_reaches_four_words_around_the_address(port: DebugPort, memory: FakeBoard) -> None:
+def test_banked_data_reaches_four_words_around_the_address(port: SwDebugPort, memory: FakeBoard) -> None:
     set_ap(port, AP_CSW, WORDS_IN_A_ROW)
     set_ap(port, AP_TAR, RAM + 0x14)
     for index in range(4):
@@ -135,12 +135,12 @@ def test_banked_data_reaches_four_words_around_the_address(port: DebugPort, memo
     assert get_ap(port, AP_TAR) == RAM + 0x14
 
 
-def test_sizes_and_packing_that_are_not_there_read_back_as_others(port: DebugPort) -> None:
+def test_sizes_and_packing_that_are_not_there_read_back_as_others(port: SwDebugPort) -> None:
     set_ap(port, AP_CSW, 0x23)  # 64 bits, packed
     assert get_ap(port, AP_CSW) & 0x37 == 0x02
 
 
-def test_a_bus_error_sticks_until_abort(port: DebugPort, memory: FakeBoard) -> None:
+def test_a_bus_error_sticks_until_abort(port: SwDebugPort, memory: FakeBoard) -> None:
     set_ap(port, AP_CSW, WORDS_IN_A_ROW)
     set_ap(port, AP_TAR, 0x60000000)
     port.write_ap(AP_DRW, 1)
@@ -155,7 +155,7 @@ def test_a_bus_error_sticks_until_abort(port: DebugPort, memory: FakeBoard) -> N
     assert memory.ram[0] == 0x55
 
 
-def test_an_unaligned_access_is_a_bus_error(port: DebugPort) -> None:
+def test_an_unaligned_access_is_a_bus_error(port: SwDebugPort) -> None:
     set_ap(port, AP_CSW, WORDS_IN_A_ROW)
     set_ap(port, AP_TAR, RAM + 2)
     port.read_ap(AP_DRW)
@@ -168,13 +168,13 @@ def test_blocks_do_what_a_row_of_single_accesses_does(size_log: int, offset: int
     address = RAM + offset // 0x400 * 0x400
     data = data[: len(data) // width * width]
     in_a_row, in_a_block = FakeBoard(), FakeBoard()
-    port = DebugPort(in_a_row)
+    port = SwDebugPort(in_a_row)
     port.write(DP_CTRL_STAT, POWER_REQUESTS)
     set_ap(port, AP_CSW, 0x10 | size_log)
     set_ap(port, AP_TAR, address)
     for at in range(0, len(data), width):
         lane = 8 * (address + at & 3)
         port.write_ap(AP_DRW, int.from_bytes(data[at : at + width], "little") << lane)
-    DebugPort(in_a_block).ap.write_block(address, data, width)
+    SwDebugPort(in_a_block).ap.write_block(address, data, width)
     assert in_a_row.ram == in_a_block.ram
-    assert DebugPort(in_a_block).ap.read_block(address, len(data), width) == data
+    assert SwDebugPort(in_a_block).ap.read_block(address, len(data), width) == data

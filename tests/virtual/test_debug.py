@@ -22,7 +22,7 @@ from tests.virtual.bench import (
     Bench,
 )
 from utvm import boards
-from utvm.virtual.machine import BusError, Machine
+from utvm.virtual.machine import BoardModel, BusError
 
 HALTED, BKPT, DWTTRAP, VCATCH = 1, 2, 4, 8
 FP_CTRL, FP_COMP, DWT_COMP = 0xE0002000, 0xE0002008, 0xE0001020
@@ -288,7 +288,7 @@ def test_a_power_cycle_starts_the_program_from_a_clean_state(bench: Bench) -> No
 
 def test_two_boards_find_the_same_noise_after_a_power_cycle() -> None:
     found = []
-    for machine in (Machine(boards.load("stm32f746").machine_spec()) for _ in range(2)):
+    for machine in (BoardModel(boards.load("stm32f746").machine_spec()) for _ in range(2)):
         machine.power_cycle()
         found.append(machine.read(RAM, 4096))
         machine.close()

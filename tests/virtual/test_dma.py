@@ -8,7 +8,7 @@ import pytest
 from tests.virtual.bench import FLASH, RAM, Bench
 from utvm import boards
 from utvm.errors import ConfigError
-from utvm.virtual.machine import Machine
+from utvm.virtual.machine import BoardModel
 from utvm.virtual.spec import Peripheral
 
 DMA1, USART3 = 0x40026000, 0x40004800
@@ -312,11 +312,11 @@ def test_a_board_whose_usart_has_no_dma_controller_is_refused(settings: dict[str
     gpio = next(peripheral for peripheral in spec.peripherals if peripheral.address == 0x40020C00)
     usart = Peripheral(model="stm32f7-usart", address=USART3, settings=settings)
     with pytest.raises(ConfigError, match=said):
-        Machine(spec.model_copy(update={"peripherals": (gpio, usart)}))
+        BoardModel(spec.model_copy(update={"peripherals": (gpio, usart)}))
 
 
 def test_a_controller_without_a_line_for_each_stream_is_refused() -> None:
     spec = boards.load("stm32f746").machine_spec()
     dma = Peripheral(model="stm32f7-dma", address=DMA1, irqs=(1, 2))
     with pytest.raises(ConfigError, match="needs irqs: one a stream, 8 numbers"):
-        Machine(spec.model_copy(update={"peripherals": (dma,)}))
+        BoardModel(spec.model_copy(update={"peripherals": (dma,)}))

@@ -12,7 +12,7 @@ from utvm import runtime
 from utvm.boards.parts import (
     NOTHING_VIRTUAL,
     Address,
-    Console,
+    ConsolePart,
     Kind,
     Lack,
     Layout,
@@ -30,7 +30,7 @@ from utvm.compiler.target import Target
 from utvm.config import Record
 from utvm.errors import ConfigError
 from utvm.toolchain import Cpu, Toolchain
-from utvm.virtual.spec import MachineSpec, Region
+from utvm.virtual.spec import MachineSpec, RegionSpec
 
 _SMALLEST_STACK = 512
 
@@ -61,8 +61,9 @@ class Board(Record):
     ``cycle_counter`` says who counts: the architecture's own unit, Cortex-M's SysTick, its port, or nobody;
     ``counter_hz`` is the ticks of such a timer in a second, where they are not ``clock_hz``. ``port`` is what it
     has in place of a ``port.c``; without either it has the one that does nothing. ``hole`` is an address where
-    nothing is, which suites reach for. ``ways`` holds, by name, what further ways to reach it need to know; each
-    reads its own part. ``silicon`` says of each part that has met a chip which one that was, and in which run.
+    nothing is, which suites reach for. ``accelerator`` is the one that it has, by name,
+    with what that needs to know; ``ways`` holds in the same way what further ways to reach it need; each reads its
+    own part. ``silicon`` says of each part that has met a chip which one that was, and in which run.
     ``choices`` are the settings that its file offers, each with its values; ``settings`` says what was chosen.
     """
 
@@ -76,7 +77,7 @@ class Board(Record):
     interrupts: Annotated[int, Field(ge=0)] = 0
     memory: tuple[MemoryRegion, ...] = ()
     roles: Layout | None = Field(None, alias="layout")
-    line: Console | None = Field(None, alias="console")
+    line: ConsolePart | None = Field(None, alias="console")
     cycle_counter: Literal["architecture", "systick", "port", "none"] = "architecture"
     counter_hz: Annotated[int, Field(gt=0)] | None = None
     port: Port | None = None
@@ -84,6 +85,7 @@ class Board(Record):
     start: Start = Start()
     physical: Physical | None = None
     virtual: Virtual = NOTHING_VIRTUAL
+    accelerator: dict[str, dict[str, Any]] = Field({}, max_length=1)
     ways: dict[str, dict[str, Any]] = Field({})
     silicon: dict[SiliconPart, Annotated[str, Field(min_length=1)]] = Field({})
     directory: Path = Field(exclude=True)
@@ -146,7 +148,7 @@ class Board(Record):
         return self.roles
 
     @property
-    def console(self) -> Console:
+    def console(self) -> ConsolePart:
         """The serial line on which it talks.
 
         Raises:
@@ -350,7 +352,7 @@ class Board(Record):
             interrupts=self.interrupts,
             reset_vector_base=self.region(self.layout.code).address,
             regions=tuple(
-                Region(
+                RegionSpec(
                     name=region.name,
                     address=region.address,
                     size=region.size,

@@ -110,7 +110,7 @@ class Identity(Record):
     value: Annotated[int, Field(ge=0, lt=2**32)]
 
 
-class Console(Record):
+class ConsolePart(Record):
     """The serial line on which the board talks; ``irqs`` are the interrupt lines that its port's handler takes.
 
     ``flow_control`` is what its port does and this computer is to do with it.
@@ -210,7 +210,7 @@ class Emulator(Record):
     options: tuple[str, ...] = ()
 
 
-class Simulator(Record):
+class SpikePart(Record):
     """Spike, which OpenOCD drives with the board's ``openocd.cfg``.
 
     ``isa`` is the instruction set in Spike's words. ``probe`` is the OpenOCD command that finds it; ``{port}`` is
@@ -224,7 +224,7 @@ class Simulator(Record):
     lacks: frozenset[Lack] = frozenset()
 
     @model_validator(mode="after")
-    def _port_can_be_filled_in(self) -> "Simulator":
+    def _port_can_be_filled_in(self) -> "SpikePart":
         _can_be_filled_in(self.probe, port=0)
         return self
 
@@ -237,7 +237,7 @@ class Virtual(Record):
 
     model: VirtualModel | None = None
     emulator: Emulator | None = None
-    simulator: Simulator | None = None
+    simulator: SpikePart | None = None
     lacks: frozenset[Lack] = frozenset()
 
     @model_validator(mode="after")

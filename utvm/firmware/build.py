@@ -3,7 +3,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from utvm import runtime
 from utvm import toolchain as toolchain_room
 from utvm.boards import Board
+from utvm.boards.accelerators import Sources, fitted
 from utvm.cache import Cache, content_key, tree_digest
 from utvm.compiler import Library
 from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
@@ -64,6 +65,7 @@ def build(
     toolchain = Toolchain(board.toolchain)
     architecture = board.architecture
     able = board.capabilities if able is None else able
+    beside = _accelerator_of(board, libraries)
     through = _pipe_of(board, able, pipe) if executor == "rpc" else None
     if executor == "standing_alone" and board.memory and "console" not in able:
         through = _pipe_of(board, able, "rtt")
@@ -80,10 +82,40 @@ def build(
             runtime.include(architecture, executor),
             (*runtime.defines(executor), *_defines(board)),
         )
+    image = replace(
+        image,
+        generated={**image.generated, **beside.generated},
+        kept=(*image.kept, *beside.files),
+        include=(*image.include, *beside.include),
+    )
     entry = Cache("firmware").fetch(
         _key(toolchain, board.cpu, image), lambda work: _link(board, toolchain, image, work)
     )
     return Firmware(board, entry / image.name, tuple(libraries), through, in_ram)
+
+
+def _accelerator_of(board: Board, libraries: Sequence[Library]) -> Sources:
+    """Return the C of an accelerator's driver, and of its model in a process; none where none is used."""
+    used = [library for library in libraries if library.accelerator]
+    if not used:
+        return Sources()
+    has = fitted(board) if board.accelerator else None
+    for library in used:
+        if has is None or library.accelerator != has.identity:
+            raise ConfigError(
+                f"{library.name} was compiled for the accelerator {library.accelerator}, and {board.spoken} has "
+                f"{has.identity if has else 'none'}",
+                "compile it for this board",
+            )
+    assert has
+    if board.memory:
+        raise ConfigError(f"the accelerator {has.identity} of {board.spoken} has no driver for its registers yet")
+    parts = (has.driver, has.model)
+    return Sources(
+        tuple(file for part in parts for file in part.files),
+        tuple(folder for part in parts for folder in part.include),
+        {name: text for part in parts for name, text in part.generated.items()},
+    )
 
 
 def _pipe_of(board: Board, able: frozenset[str], name: str) -> Pipe:

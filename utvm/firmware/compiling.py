@@ -4,7 +4,9 @@
 from typing import Literal
 
 from utvm.boards import Board, MemoryRegion, alternatives
+from utvm.boards.accelerators import assistant
 from utvm.compiler import Library, Memory, Model, compile_model
+from utvm.compiler.accelerator import Wish
 from utvm.compiler.storage import Storage
 
 
@@ -16,11 +18,13 @@ def compile_for(
     memory: Memory | None = None,
     executor: Literal["aot", "graph"] = "aot",
     in_ram: bool = False,
+    accelerator: Wish = "auto",
 ) -> Library:
     """Compile a model into a library for a board.
 
     Args:
         in_ram: the image is to lie in RAM alone.
+        accelerator: what the board's accelerator is given, where it has one.
 
     Others are those of :func:`utvm.compiler.compile_model`.
 
@@ -28,9 +32,16 @@ def compile_for(
         CompileError: the model holds something that cannot be compiled.
         DoesNotFitError: its weights alone are larger than what the board stores them in; mostly known before
             anything is compiled.
+        ConfigError: the accelerator is to do all that it can, and the board has none.
     """
     return compile_model(
-        model, name=name, target=board.target, memory=memory, executor=executor, storage=_storage(board, in_ram)
+        model,
+        name=name,
+        target=board.target,
+        memory=memory,
+        executor=executor,
+        storage=_storage(board, in_ram),
+        assistant=assistant(board, accelerator),
     )
 
 

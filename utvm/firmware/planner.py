@@ -13,7 +13,7 @@ _FIRST_ADDRESS = 16
 
 
 @dataclass(frozen=True)
-class Section:
+class SectionSize:
     """A section to be placed: its size and its alignment, in bytes."""
 
     name: str
@@ -25,7 +25,7 @@ class Section:
 class Chunk:
     """Sections that lie one behind the other; ``executable`` is whether there is code among them."""
 
-    sections: tuple[Section, ...]
+    sections: tuple[SectionSize, ...]
     executable: bool = False
 
     @property

@@ -13,7 +13,7 @@ from elftools.elf.elffile import ELFFile
 from utvm.boards import Board
 from utvm.errors import DoesNotFitError, ToolchainError
 from utvm.firmware.image import is_of_a_thread
-from utvm.firmware.planner import Chunk, NoRoom, Section, Stretch, plan
+from utvm.firmware.planner import Chunk, NoRoom, SectionSize, Stretch, plan
 from utvm.firmware.script import by_address
 from utvm.toolchain import Objects
 
@@ -57,7 +57,7 @@ def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Pa
         ToolchainError: the linker refuses.
     """
 
-    def link_at(addresses: dict[str, int], constants: tuple[str, ...]) -> dict[str, Section]:
+    def link_at(addresses: dict[str, int], constants: tuple[str, ...]) -> dict[str, SectionSize]:
         script.write_text(by_address(board, addresses, constants), encoding="utf-8")
         # Whether sections overlap is decided below: one that has grown gets another address.
         objects.link(image, linker_script=script, map_file=map_file, options=["-Wl,--no-check-sections"])
@@ -78,7 +78,7 @@ def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Pa
     )
 
 
-def _place(board: Board, sections: dict[str, Section]) -> dict[str, int]:
+def _place(board: Board, sections: dict[str, SectionSize]) -> dict[str, int]:
     """Choose addresses for all sections."""
     stack = Chunk((sections[_STACK],))
     code = Chunk(tuple(sections[name] for name in _TOGETHER if name in sections), executable=True)
@@ -106,11 +106,11 @@ def _does_not_fit(board: Board, stretches: tuple[Stretch, ...], error: NoRoom, t
     )
 
 
-def _sections(image: Path) -> dict[str, Section]:
+def _sections(image: Path) -> dict[str, SectionSize]:
     """Return what takes memory, by name. Variables of a thread do not: their room is a part of ``.bss``."""
     with image.open("rb") as file:
         return {
-            section.name: Section(section.name, section["sh_size"], max(1, section["sh_addralign"]))
+            section.name: SectionSize(section.name, section["sh_size"], max(1, section["sh_addralign"]))
             for section in ELFFile(file).iter_sections()
             if section["sh_flags"] & SH_FLAGS.SHF_ALLOC and section["sh_size"] and not is_of_a_thread(section)
         }

@@ -7,14 +7,14 @@ Its command line and what it prints: spike_main/spike.cc and riscv/remote_bitban
 from collections.abc import Sequence
 from pathlib import Path
 
-from utvm.boards import MemoryRegion, Simulator
+from utvm.boards import MemoryRegion, SpikePart
 from utvm.errors import ProbeError
 from utvm.process import Service
 
 _NO_PROGRAM = "none"  # It is loaded through the debug port.
 
 
-def start_spike(simulator: Simulator, memory: Sequence[MemoryRegion], log: Path) -> Service:
+def start_spike(simulator: SpikePart, memory: Sequence[MemoryRegion], log: Path) -> Service:
     """Return the process of a board that stands before its first instruction, to be entered with ``with``.
 
     Its ``health_match`` has the group ``port``: a TCP port of the loopback interface.

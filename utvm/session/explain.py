@@ -2,7 +2,9 @@
 """From a fault record to what a developer wants to know: source line, operator, callers."""
 
 import struct
+from dataclasses import replace
 
+from utvm.boards.accelerators import fitted
 from utvm.firmware import Firmware
 from utvm.firmware.unwind import callers, convention_of
 from utvm.session.fault import DeviceFault, FaultRecord
@@ -17,6 +19,9 @@ def explain(firmware: Firmware, record: FaultRecord, stack: bytes) -> DeviceFaul
         stack: what the board keeps with the record: from the exception frame to the stack's end, or a part of it.
             A process sends addresses of code instead, 64 bits each: where the fault happened, then its stack.
     """
+    if any(library.accelerator for library in firmware.libraries):
+        words = fitted(firmware.board).told(record.words)
+        record = replace(record, words=words, failed="assertion" if words == record.words else "accelerator")
     running = _running(firmware, record)
     if not record.stack:
         pc, *places = [address for (address,) in struct.iter_unpack("<Q", stack[: len(stack) & ~7])] or [0]

@@ -24,7 +24,7 @@ from utvm.session.rpc import RpcSession
 from utvm.session.running import RunResult
 
 
-class Memory:
+class BoardMemory:
     """A board's memory, through its debug port; the core may be running."""
 
     def __init__(self, bench: Bench) -> None:
@@ -76,9 +76,9 @@ class OpenBoard(Closing):
         return self._keeper.bench
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> BoardMemory:
         """Its memory; raises as :attr:`bench`."""
-        return Memory(self.bench)
+        return BoardMemory(self.bench)
 
     @property
     def console(self) -> Console | None:

@@ -19,6 +19,7 @@ class MeasuredStep:
         macs: multiply-accumulates, 0 where they are not known.
         count: what it took, in the profile's unit.
         live_bytes: bytes of the arenas that hold something during it.
+        makes: the tensors that it writes.
     """
 
     number: int
@@ -27,6 +28,7 @@ class MeasuredStep:
     macs: int
     count: int
     live_bytes: int
+    makes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ def profile_of(library: Library, board: str, unit: str, counts: Sequence[int]) -
             call.macs,
             count,
             _live_bytes(library, number),
+            call.writes,
         )
         for number, (call, count) in enumerate(zip(library.calls, counts, strict=True))
     )

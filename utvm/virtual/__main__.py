@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from utvm.errors import ConfigError, UtvmError
 from utvm.virtual.console import ConsoleServer
-from utvm.virtual.machine import Machine
+from utvm.virtual.machine import BoardModel
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, SERIAL_NUMBER, MachineSpec
 from utvm.virtual.stlink_tcp import StLinkServer
 from utvm.virtual.usb.cmsis_dap import CmsisDapProbe
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     # Blocked here, for this thread and those it starts, and waited for below: an end in good order.
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_ENDING, _POWER_CYCLE, _UNPLUG})
     try:
-        machine = Machine(spec, millivolts=options.millivolts)
+        machine = BoardModel(spec, millivolts=options.millivolts)
     except UtvmError as refusal:
         print(refusal, file=sys.stderr)
         return refusal.exit_code
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _usb_server(options: argparse.Namespace, machine: Machine, console: ConsoleServer) -> UsbServer:
+def _usb_server(options: argparse.Namespace, machine: BoardModel, console: ConsoleServer) -> UsbServer:
     latency = options.latency_us / 1e6
     device: UsbDevice
     if options.usb == "st-link":

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from random import Random
 
-from utvm.virtual.spec import Region
+from utvm.virtual.spec import RegionSpec
 
 
 class BusError(Exception):
@@ -70,7 +70,7 @@ class Device:
         self.write(offset, size, value)
 
 
-class Memory:
+class MemoryBank:
     """A region of memory and its bytes, which live at a fixed address of this process.
 
     Args:
@@ -78,7 +78,7 @@ class Memory:
         shared: the memory that this one shows under another address.
     """
 
-    def __init__(self, region: Region, shared: "Memory | None" = None) -> None:
+    def __init__(self, region: RegionSpec, shared: "MemoryBank | None" = None) -> None:
         self.region = region
         self.start = region.address
         self.end = region.address + region.size
@@ -110,10 +110,10 @@ class Bus:
         on_memory_change: told the first address and the address after a change of memory from outside the core.
     """
 
-    def __init__(self, regions: tuple[Region, ...]) -> None:
-        by_name: dict[str, Memory] = {}
+    def __init__(self, regions: tuple[RegionSpec, ...]) -> None:
+        by_name: dict[str, MemoryBank] = {}
         for region in sorted(regions, key=lambda region: region.alias_of is not None):
-            by_name[region.name] = Memory(region, by_name[region.alias_of] if region.alias_of else None)
+            by_name[region.name] = MemoryBank(region, by_name[region.alias_of] if region.alias_of else None)
         self.memories = [by_name[region.name] for region in regions]
         self.devices: list[tuple[int, Device]] = []
         self.program: Program | None = None
@@ -123,7 +123,7 @@ class Bus:
         """Put a device at an address."""
         self.devices.append((address, device))
 
-    def memory_at(self, address: int) -> Memory | None:
+    def memory_at(self, address: int) -> MemoryBank | None:
         """Return the memory that holds an address, or None."""
         for memory in self.memories:
             if memory.start <= address < memory.end:

@@ -9,7 +9,7 @@ line that nobody drives reads as ones.
 import struct
 from collections.abc import Callable
 
-from utvm.virtual.dap import DP_ABORT, DP_CTRL_STAT, DP_DPIDR, DP_RDBUFF, DebugPort
+from utvm.virtual.dap import DP_ABORT, DP_CTRL_STAT, DP_DPIDR, DP_RDBUFF, SwDebugPort
 from utvm.virtual.stlink import TargetBoard
 
 PACKET_BYTES = 512
@@ -78,7 +78,7 @@ class CmsisDap:
 
     def __init__(self, board: TargetBoard, *, serial: str) -> None:
         self._board = board
-        self._port = DebugPort(board)
+        self._port = SwDebugPort(board)
         self._reset_held = False
         self._strings = {1: "utvm", 2: "utvm virtual CMSIS-DAP", 3: serial, 4: "2.1.0"}
         self._commands: dict[int, Callable[[_Command], bytes]] = {

@@ -52,7 +52,7 @@ _TAR_WRAP = 0x400  # auto-increment is only promised within 1 KiB (IHI 0031, sec
 
 
 class DebugMemory(Protocol):
-    """The memory an access port masters: a :class:`utvm.virtual.machine.Machine`, or a stand-in."""
+    """The memory an access port masters: a :class:`utvm.virtual.machine.BoardModel`, or a stand-in."""
 
     def read(self, address: int, size: int) -> bytes:
         """Return ``size`` bytes, or raise :class:`BusError`."""
@@ -173,7 +173,7 @@ class MemoryAccessPort:
             self._address = self._address & ~(_TAR_WRAP - 1) | following & (_TAR_WRAP - 1)
 
 
-class DebugPort:
+class SwDebugPort:
     """A SW-DP, version 2, with one access port.
 
     Reads of an access port are posted: :meth:`read_ap` gives the result of the read before it, and RDBUFF the

@@ -13,10 +13,10 @@ from utvm.virtual.cortex_m.cpu import CortexM7
 from utvm.virtual.cortex_m.debug import DFSR_HALTED
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
 from utvm.virtual.stm32 import MODELS, Surroundings
-from utvm.virtual.stm32.tim import Timer
+from utvm.virtual.stm32.tim import TimDevice
 from utvm.virtual.stm32.usart import Usart
 
-__all__ = ["BusError", "Machine"]
+__all__ = ["BoardModel", "BusError"]
 
 _log = logging.getLogger(__name__)
 _ERASED = 0xFF
@@ -26,7 +26,7 @@ _DOZE = 0.005  # seconds: an idle board's clock runs many times faster than a re
 CONSTANTS = "constants"
 
 
-class Machine:
+class BoardModel:
     """A board. All methods may be called from any thread.
 
     The core runs in a thread of its own. Whoever looks in from outside stops it between two instructions; that
@@ -161,7 +161,7 @@ class Machine:
         device = MODELS[peripheral.model](peripheral, around)
         self._peripherals.append(device)
         self._cpu.add_device(peripheral.address, device)
-        if isinstance(device, Usart | Timer):
+        if isinstance(device, Usart | TimDevice):
             self._cpu.add_timer(device)
 
     def _line(self, irq: int | None) -> Callable[[bool], None]:

@@ -14,7 +14,7 @@ SERIAL_NUMBER = re.compile(r"[!-~]{1,32}")
 """What a probe's serial number may be: so much can every protocol here carry."""
 
 
-class Region(Record):
+class RegionSpec(Record):
     """A region of memory.
 
     Attributes:
@@ -63,5 +63,5 @@ class MachineSpec(Record):
     cpu: Literal["cortex-m7"]
     interrupts: int
     reset_vector_base: int
-    regions: tuple[Region, ...]
+    regions: tuple[RegionSpec, ...]
     peripherals: tuple[Peripheral, ...]

@@ -22,7 +22,7 @@ from utvm.virtual.dap import (
     DP_SELECT,
     STKERRCLR,
     DebugMemory,
-    DebugPort,
+    SwDebugPort,
 )
 
 _log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class StLink:
 
     def __init__(self, board: TargetBoard) -> None:
         self._board = board
-        self._port = DebugPort(board)
+        self._port = SwDebugPort(board)
         self._mode = _MODE_MASS_STORAGE
         self._status = OK
         self._fault_address = 0

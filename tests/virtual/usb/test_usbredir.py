@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.virtual.usb.conftest import Plug
 from tests.virtual.usb.peer import Peer
-from utvm.virtual.usb.usbredir import Kind, Packet, ProtocolError, Wire
+from utvm.virtual.usb.usbredir import Packet, PacketKind, PacketStream, ProtocolError
 
 HELLO = struct.pack("<III64sI", 0, 68, 0, b"a guest", 0b1110010)
 
@@ -70,7 +70,7 @@ def test_any_bytes_give_packets_or_one_clear_end(parts: list[bytes], greeted: bo
 
 
 def _read(parts: list[bytes]) -> list[Packet | str]:
-    wire, found = Wire(), list[Packet | str]()
+    wire, found = PacketStream(), list[Packet | str]()
     try:
         for part in parts:
             found += wire.feed(part)
@@ -96,17 +96,19 @@ def _read(parts: list[bytes]) -> list[Packet | str]:
 )
 def test_what_no_guest_says_ends_the_connection(text: bytes, why: str) -> None:
     with pytest.raises(ProtocolError, match=why):
-        list(Wire().feed(text))
+        list(PacketStream().feed(text))
 
 
 def test_capabilities_make_headers_longer() -> None:
-    wire = Wire()
+    wire = PacketStream()
     (hello,) = wire.feed(struct.pack("<III64sI", 0, 68, 0, b"a guest", 0))
-    assert (hello.kind, hello.data) == (Kind.HELLO, b"a guest")
+    assert (hello.kind, hello.data) == (PacketKind.HELLO, b"a guest")
     # Short header, and a bulk header of 8 bytes: the protocol's "usb_redir_header" and "usb_redir_bulk_packet"
     (bulk,) = wire.feed(struct.pack("<IIIBBHI", 101, 11, 9, 1, 0, 3, 0) + b"abc")
     assert (bulk.id, bulk.fields, bulk.data) == (9, (1, 0, 3, 0), b"abc")
-    assert wire.encode(Packet(Kind.BULK_PACKET, 9, (1, 0, 3, 0))) == struct.pack("<IIIBBHI", 101, 8, 9, 1, 0, 3, 0)
+    assert wire.encode(Packet(PacketKind.BULK_PACKET, 9, (1, 0, 3, 0))) == struct.pack(
+        "<IIIBBHI", 101, 8, 9, 1, 0, 3, 0
+    )
 
 
 @pytest.mark.parametrize("kind", ["st-link", "cmsis-dap"])

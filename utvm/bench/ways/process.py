@@ -10,10 +10,13 @@ def _find(board: Board, asked: Asked) -> Found | None:
     if asked.wish != "auto" or asked.serial:
         return None
 
-    def start(setup: Setup) -> Bench:
-        return Bench(board, "process", board.title, frozenset(), setup.logs)
+    # A model of its accelerator is linked into its programs.
+    able = frozenset(f"accelerator {name}" for name in board.accelerator)
 
-    return Found(board, "process", frozenset(), "gcc", start)
+    def start(setup: Setup) -> Bench:
+        return Bench(board, "process", board.title, able, setup.logs)
+
+    return Found(board, "process", able, "gcc", start)
 
 
 WAY = Way(

@@ -6,12 +6,12 @@ import shutil
 from utvm.bench.bench import Bench
 from utvm.bench.openocd import start_openocd
 from utvm.bench.way import Asked, Found, Setup, Way
-from utvm.boards import Board, Simulator
+from utvm.boards import Board, SpikePart
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.probe.spike import start_spike
 
 
-def _simulator(board: Board) -> Simulator:
+def _simulator(board: Board) -> SpikePart:
     assert board.virtual.simulator
     return board.virtual.simulator
 

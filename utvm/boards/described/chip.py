@@ -6,7 +6,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
-class Memory:
+class ChipMemory:
     """A piece of a chip's memory.
 
     Attributes:
@@ -41,14 +41,14 @@ class Chip:
     name: str
     cpu: str
     sure: bool
-    memory: tuple[Memory, ...]
+    memory: tuple[ChipMemory, ...]
     interrupts: int | None
     source: str
 
 
-def without_overlaps(memory: list[Memory]) -> tuple[Memory, ...]:
+def without_overlaps(memory: list[ChipMemory]) -> tuple[ChipMemory, ...]:
     """Return pieces in the order of their addresses: of two that overlap, the one that was said first."""
-    kept: list[Memory] = []
+    kept: list[ChipMemory] = []
     for piece in memory:
         if piece.size > 0 and not any(piece.address < other.end and other.address < piece.end for other in kept):
             kept.append(piece)

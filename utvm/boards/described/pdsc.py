@@ -4,13 +4,14 @@
 import functools
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from utvm.boards.described.chip import Chip, Memory, without_overlaps
+from utvm.boards.described.chip import Chip, ChipMemory, without_overlaps
 from utvm.errors import ConfigError
+from utvm.files import UNREADABLE_ZIP
 
 _MOST_BYTES = 64 * 1024 * 1024
 # Core, floating-point unit, and the row that is both. A row without a unit runs on a core that has one.
@@ -42,16 +43,20 @@ def read_pack(path: Path) -> Mapping[str, Callable[[], Chip]]:
             if len(inside) != 1 or inside[0].file_size > _MOST_BYTES:
                 raise ConfigError(f"{path}: is no CMSIS pack: it has {len(inside)} .pdsc files")
             text = pack.read(inside[0])
-
-            def member(name: str) -> bytes | None:
-                with zipfile.ZipFile(path) as again:
-                    known = {entry.filename.lower(): entry for entry in again.infolist()}
-                    entry = known.get(name.replace("\\", "/").lower())
-                    return again.read(entry) if entry and entry.file_size <= _MOST_BYTES else None
-
-    except (OSError, zipfile.BadZipFile) as error:
+    except UNREADABLE_ZIP as error:
         raise ConfigError(f"{path}: is no CMSIS pack: {error}") from error
-    return _read(path, text, member)
+    return _read(path, text, functools.partial(_member, path))
+
+
+def _member(path: Path, name: str) -> bytes | None:
+    """Return a file of a pack, whose name may be written as Windows does."""
+    try:
+        with zipfile.ZipFile(path) as pack:
+            known = {entry.filename.lower(): entry for entry in pack.infolist()}
+            entry = known.get(name.replace("\\", "/").lower())
+            return pack.read(entry) if entry and entry.file_size <= _MOST_BYTES else None
+    except UNREADABLE_ZIP as error:
+        raise ConfigError(f"{path}: {name} in it cannot be read: {error}") from error
 
 
 def read(path: Path) -> Mapping[str, Callable[[], Chip]]:
@@ -89,14 +94,16 @@ def _xml(path: Path, text: bytes) -> Element:
         raise ConfigError(f"{path}: is no XML: {error}") from error
 
 
-def _devices(element: Element, above: list[Element]) -> Iterator[tuple[str, list[Element]]]:
+def _devices(
+    element: Element, above: list[Element], below: Sequence[str] = _LEVELS
+) -> Iterator[tuple[str, list[Element]]]:
     """Yield each device or variant, with the elements that it is in, the outermost first."""
-    for level in _LEVELS:
+    for depth, level in enumerate(below):
         for inner in element.iterfind(level):
             levels = [*above, inner]
             if level != "subFamily" and inner.find("variant") is None:
                 yield inner.get("Dvariant") or inner.get("Dname") or "", levels
-            yield from _devices(inner, levels)
+            yield from _devices(inner, levels, below[depth + 1 :])
 
 
 def _chip(path: Path, name: str, levels: list[Element], member: Callable[[str], bytes | None]) -> Chip:
@@ -127,14 +134,14 @@ def _processor(levels: list[Element]) -> dict[str, str]:
     return whole | next(iter(named.values()), {})
 
 
-def _memory(level: Element, core: str | None) -> Iterator[Memory]:
+def _memory(level: Element, core: str | None) -> Iterator[ChipMemory]:
     for number, element in enumerate(level.iterfind("memory")):
         if element.get("Pname") not in (None, core):
             continue
         name = element.get("name") or element.get("id") or f"memory{number}"
         access = element.get("access", "")
         is_flash = "w" not in access if access else name.upper().startswith("IROM")
-        yield Memory(
+        yield ChipMemory(
             re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or f"memory{number}",
             _number(element.get("start")),
             _number(element.get("size")),

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from utvm.boards.described.chip import Chip, Memory, without_overlaps
+from utvm.boards.described.chip import Chip, ChipMemory, without_overlaps
 from utvm.errors import ConfigError
 
 # They tell the instruction set and no unit for floating point: the smallest core that has it runs on all of them.
@@ -46,7 +46,7 @@ def read(path: Path) -> Mapping[str, Callable[[], Chip]]:
         content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError, LookupError, AttributeError) as error:
         raise ConfigError(f"{path}: is not valid YAML: {' '.join(str(error).split())[:200]}") from error
     variants = content.get("variants") if isinstance(content, dict) else None
     if not isinstance(variants, list) or not all(isinstance(one, dict) and "name" in one for one in variants):
@@ -66,12 +66,12 @@ def _chip(path: Path, family: dict[str, Any], variant: dict[str, Any]) -> Chip:
                 f"{path}: {name}: there is no row for {core['type']}", f"known are {', '.join(_CPUS)}"
             )
         memory = without_overlaps(list(_memory(family, variant, str(core["name"]))))
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ConfigError(f"{path}: {name}: is described in part: {error!r}") from error
     return Chip(name, cpu, False, memory, None, f"{path.name} of probe-rs")
 
 
-def _memory(family: dict[str, Any], variant: dict[str, Any], core: str) -> Iterator[Memory]:
+def _memory(family: dict[str, Any], variant: dict[str, Any], core: str) -> Iterator[ChipMemory]:
     algorithms = {
         algorithm["name"]: algorithm["flash_properties"] for algorithm in family.get("flash_algorithms") or ()
     }
@@ -91,7 +91,7 @@ def _memory(family: dict[str, Any], variant: dict[str, Any], core: str) -> Itera
             for sector in one["sectors"]
         }
         said = content.get("name") or ("flash" if is_flash else "ram")
-        yield Memory(
+        yield ChipMemory(
             (re.sub(r"[^a-z0-9]+", "-", str(said).lower()).strip("-") or "memory")
             + (str(number) if number else ""),
             start,

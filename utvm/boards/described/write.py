@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from utvm.boards.described.chip import Chip, Memory
+from utvm.boards.described.chip import Chip, ChipMemory
 from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError
 from utvm.files import check_folder, write_whole
@@ -118,7 +118,7 @@ def write(chip: Chip, folder: Path, probe: str) -> None:
     write_whole(folder / "openocd.cfg", script.encode())
 
 
-def _laid_out(chip: Chip) -> tuple[list[Memory], dict[str, str | int]]:
+def _laid_out(chip: Chip) -> tuple[list[ChipMemory], dict[str, str | int]]:
     """Give the stack the beginning of a RAM, and return all memory and the layout."""
     flash = [piece for piece in chip.memory if piece.kind == "flash" and piece.size >= _LEAST_FLASH]
     ram = sorted((piece for piece in chip.memory if piece.kind == "ram"), key=lambda piece: piece.size)
@@ -132,8 +132,8 @@ def _laid_out(chip: Chip) -> tuple[list[Memory], dict[str, str | int]]:
     stack_size = next((size for size in _STACKS if 4 * size <= largest.size), _STACKS[-1])
     below = any(piece.end == largest.address for piece in chip.memory)
     room = stack_size + (_GUARD if below else 0)
-    stack = Memory(f"{largest.name}-stack", largest.address, room, "ram")
-    rest = Memory(largest.name, largest.address + room, largest.size - room, "ram")
+    stack = ChipMemory(f"{largest.name}-stack", largest.address, room, "ram")
+    rest = ChipMemory(largest.name, largest.address + room, largest.size - room, "ram")
     memory = [piece for piece in chip.memory if piece is not largest] + [stack, rest]
     layout: dict[str, str | int] = {
         "code": code.name,

@@ -45,6 +45,7 @@ class FaultRecord:
         stack: where the part of the stack begins that belongs to the fault.
         stack_bytes: its size.
         words: what an assertion said, or nothing.
+        failed: what it was of: an assertion of the program, or of its accelerator.
     """
 
     meaning: Meaning
@@ -55,6 +56,7 @@ class FaultRecord:
     stack: int = 0
     stack_bytes: int = 0
     words: str = ""
+    failed: str = "assertion"
 
     @classmethod
     def parse(cls, data: bytes, architecture: str) -> "FaultRecord | None":
@@ -102,7 +104,7 @@ class FaultRecord:
     def describe(self, source_line: str) -> str:
         """Return a few lines for a report: exception, flags, address, place and registers."""
         meaning = self.meaning
-        lines = [f"assertion failed: {self.words}"] if self.words else []
+        lines = [f"{self.failed} failed: {self.words}"] if self.words else []
         lines.append(f"the board took a {meaning.name}")
         if not self.architecture.registers:
             return "\n".join([*lines, f"  at {source_line}"] if source_line else lines)

@@ -58,14 +58,14 @@ class StopKind(Enum):
 
 
 @dataclass(frozen=True)
-class Stop:
+class CoreStop:
     """Why the core stopped; ``fault`` says more about a fault."""
 
     kind: StopKind
     fault: Fault | None = None
 
 
-_ASKED = Stop(StopKind.ASKED)
+_ASKED = CoreStop(StopKind.ASKED)
 _STOPS = {
     Reason.ASKED: StopKind.ASKED,
     Reason.BREAKPOINT: StopKind.BREAKPOINT,
@@ -98,7 +98,7 @@ class Core(RegisterFile):
         self._uc.ctl_set_cpu_model(arm_const.UC_CPU_ARM_CORTEX_M7)
         super().__init__(self._uc)
         self._state_pointer = ctypes.byref(self.state)
-        self._stop: Stop | None = None
+        self._stop: CoreStop | None = None
         self._stale: list[tuple[int, int]] = []
         self._repairs: list[tuple[int, bytes]] = []
         self._data_hooks: list[ctypes.c_size_t] = []
@@ -118,7 +118,7 @@ class Core(RegisterFile):
 
     # Execution
 
-    def run(self, deadline: int = NEVER) -> Stop:
+    def run(self, deadline: int = NEVER) -> CoreStop:
         """Execute until :attr:`count` reaches a deadline, somebody sets ``state.stop``, or more is needed.
 
         Whoever calls clears ``state.stop`` before.
@@ -152,7 +152,7 @@ class Core(RegisterFile):
         self.state.watch_hits = 0
         return hits
 
-    def step(self) -> Stop:
+    def step(self) -> CoreStop:
         """Execute one instruction, even if somebody asks to stop meanwhile."""
         before = self.count
         while True:
@@ -273,30 +273,30 @@ class Core(RegisterFile):
         """Have the instruction under way undone: a device refused it."""
         if not self.state.undo:
             self._counter.utvm_undo(self._engine, self._state_pointer, Reason.NONE)
-            self._stop = Stop(StopKind.FAULT, faults.data_fault(address))
+            self._stop = CoreStop(StopKind.FAULT, faults.data_fault(address))
 
     def _on_interrupt(self, uc: Any, number: int, _data: object) -> None:
         if number == _SVC:
-            self._stop = Stop(StopKind.SUPERVISOR_CALL)
+            self._stop = CoreStop(StopKind.SUPERVISOR_CALL)
         elif number == _BKPT:
-            self._stop = Stop(StopKind.BKPT)
+            self._stop = CoreStop(StopKind.BKPT)
         elif number == _EXCEPTION_RETURN:
-            self._stop = Stop(StopKind.EXCEPTION_RETURN)
+            self._stop = CoreStop(StopKind.EXCEPTION_RETURN)
         elif number == _PREFETCH_ABORT:
-            self._stop = Stop(StopKind.FAULT, faults.fetch_fault(self.read(PC)))
+            self._stop = CoreStop(StopKind.FAULT, faults.fetch_fault(self.read(PC)))
         elif number == _NO_COPROCESSOR:
-            self._stop = Stop(StopKind.FAULT, faults.usage_fault(faults.NOCP))
+            self._stop = CoreStop(StopKind.FAULT, faults.usage_fault(faults.NOCP))
         else:
-            self._stop = Stop(StopKind.FAULT, faults.usage_fault(faults.UNDEFINSTR))
+            self._stop = CoreStop(StopKind.FAULT, faults.usage_fault(faults.UNDEFINSTR))
         uc.emu_stop()
 
     def _on_invalid(self, _uc: Any, _data: object) -> bool:
         thumb = self.read(XPSR) & THUMB
-        self._stop = Stop(StopKind.FAULT, faults.usage_fault(faults.UNDEFINSTR if thumb else faults.INVSTATE))
+        self._stop = CoreStop(StopKind.FAULT, faults.usage_fault(faults.UNDEFINSTR if thumb else faults.INVSTATE))
         return False
 
     def _on_refused(self, _uc: Any, _access: int, address: int, _size: int, _value: int, _data: object) -> bool:
-        self._stop = Stop(StopKind.FAULT, faults.data_fault(address))
+        self._stop = CoreStop(StopKind.FAULT, faults.data_fault(address))
         return False
 
     def _on_protected(self, _uc: Any, _access: int, address: int, size: int, value: int, _data: object) -> bool:
@@ -304,7 +304,7 @@ class Core(RegisterFile):
         try:
             self._bus.program_flash(address, size, int.from_bytes(written, "little"))
         except BusError:
-            self._stop = Stop(StopKind.FAULT, faults.data_fault(address))
+            self._stop = CoreStop(StopKind.FAULT, faults.data_fault(address))
             return False
         # Unicorn may store the value all the same once this returns. Where that is wrong, it is put right at once.
         kept = self._bus.read(address, size)
@@ -323,15 +323,15 @@ class Core(RegisterFile):
 
     # Why it stopped
 
-    def _refused(self, error: unicorn.UcError) -> Stop:
+    def _refused(self, error: unicorn.UcError) -> CoreStop:
         pc = self.read(PC)
         if not self.read(XPSR) & THUMB:
-            return Stop(StopKind.FAULT, faults.usage_fault(faults.INVSTATE))
+            return CoreStop(StopKind.FAULT, faults.usage_fault(faults.INVSTATE))
         if error.errno in (unicorn_const.UC_ERR_FETCH_UNMAPPED, unicorn_const.UC_ERR_FETCH_PROT):
-            return Stop(StopKind.FAULT, faults.fetch_fault(pc))
+            return CoreStop(StopKind.FAULT, faults.fetch_fault(pc))
         raise error
 
-    def _undo_instruction(self) -> Stop:
+    def _undo_instruction(self) -> CoreStop:
         state = self.state
         state.count = state.undo_count
         memory = self._bus.memory_at(state.data_address) if state.data_size else None
@@ -347,21 +347,21 @@ class Core(RegisterFile):
         self.write(XPSR, state.saved[15])
         self.write_pc(state.undo_address)
         if state.undo_reason == Reason.NONE:
-            return cast(Stop, self._stop)
-        return Stop(StopKind.FAULT, faults.usage_fault(_FAULTS[Reason(state.undo_reason)]))
+            return cast(CoreStop, self._stop)
+        return CoreStop(StopKind.FAULT, faults.usage_fault(_FAULTS[Reason(state.undo_reason)]))
 
-    def _stopped_by_counter(self) -> Stop:
+    def _stopped_by_counter(self) -> CoreStop:
         reason = Reason(self.state.reason)
         if reason in _STOPS:
-            return Stop(_STOPS[reason])
+            return CoreStop(_STOPS[reason])
         if reason == Reason.READ_CONTROL:
             return self._read_control_into_register()
         if reason == Reason.NONE:  # Unicorn ended by itself: at the end of the world, or after WFI
-            return Stop(StopKind.FAULT, faults.fetch_fault(_UNTIL)) if self.read(PC) == _UNTIL else _ASKED
+            return CoreStop(StopKind.FAULT, faults.fetch_fault(_UNTIL)) if self.read(PC) == _UNTIL else _ASKED
         self.state.count += 1
-        return Stop(StopKind.FAULT, faults.usage_fault(_FAULTS[reason]))
+        return CoreStop(StopKind.FAULT, faults.usage_fault(_FAULTS[reason]))
 
-    def _read_control_into_register(self) -> Stop:
+    def _read_control_into_register(self) -> CoreStop:
         """Execute MRS Rd, CONTROL: Unicorn would show a bit of Armv8-M."""
         pc = self.read(PC)
         target = self._bus.read(pc + 2, 2)[1] & 0xF

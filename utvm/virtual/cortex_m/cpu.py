@@ -10,7 +10,7 @@ from collections.abc import Callable
 from utvm.virtual.bus import Bus, Device
 from utvm.virtual.cortex_m import debug, faults, registers, scb
 from utvm.virtual.cortex_m.clock import Timer
-from utvm.virtual.cortex_m.core import Core, Stop, StopKind
+from utvm.virtual.cortex_m.core import Core, CoreStop, StopKind
 from utvm.virtual.cortex_m.counter import NEVER
 from utvm.virtual.cortex_m.debug import DebugControl
 from utvm.virtual.cortex_m.dwt import DataWatchpointTrace
@@ -225,7 +225,7 @@ class CortexM7:
         """Return the number from which on the debugger holds exceptions back."""
         return faults.PEND_SV if self.debug.interrupts_masked else scb.NO_LIMIT
 
-    def _after(self, stop: Stop) -> None:
+    def _after(self, stop: CoreStop) -> None:
         kind = stop.kind
         hits = self.core.take_watch_hits()
         if hits:

@@ -12,7 +12,7 @@ from utvm.virtual.stm32.clocks import Pwr, Rcc
 from utvm.virtual.stm32.dma import STREAMS, DmaController
 from utvm.virtual.stm32.flash import FlashController
 from utvm.virtual.stm32.registers import Gpio, PlainRegisters
-from utvm.virtual.stm32.tim import Timer
+from utvm.virtual.stm32.tim import TimDevice
 from utvm.virtual.stm32.usart import Usart
 
 
@@ -91,7 +91,7 @@ MODELS: Mapping[str, Callable[[Peripheral, Surroundings], Device]] = {
     "stm32f7-pwr": lambda peripheral, around: Pwr(),
     "stm32f7-dma": _dma,
     "stm32f7-usart": _usart,
-    "stm32-tim": lambda peripheral, around: Timer(around.clock, around.set_line),
+    "stm32-tim": lambda peripheral, around: TimDevice(around.clock, around.set_line),
     "stm32-gpio": lambda peripheral, around: Gpio(),
     "stm32-dbgmcu": _debug_mcu,
 }

@@ -8,7 +8,7 @@ out. Read protection cannot be turned on: the level stays 0.
 from collections.abc import Callable
 from itertools import accumulate
 
-from utvm.virtual.bus import Device, Memory
+from utvm.virtual.bus import Device, MemoryBank
 
 _ACR = 0x00
 _KEYR = 0x04
@@ -65,7 +65,7 @@ class FlashController(Device):
     """
 
     def __init__(
-        self, memory: Memory, changed: Callable[[int, int], None], set_line: Callable[[bool], None]
+        self, memory: MemoryBank, changed: Callable[[int, int], None], set_line: Callable[[bool], None]
     ) -> None:
         self._memory = memory
         self._changed = changed

@@ -30,7 +30,7 @@ _UIE = 1 << 0
 _UG = 1 << 0
 
 
-class Timer(Device):
+class TimDevice(Device):
     """One timer.
 
     Args:

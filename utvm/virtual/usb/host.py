@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from utvm.virtual.usb.descriptors import IN, Transfer
 from utvm.virtual.usb.device import SetupPacket, UsbDevice
-from utvm.virtual.usb.usbredir import Kind, Packet, Status, Wire
+from utvm.virtual.usb.usbredir import Packet, PacketKind, PacketStream, RequestStatus
 
 _VERSION = "utvm virtual probe"
 _RECEIVE_BYTES = 1 << 16
@@ -39,27 +39,27 @@ class UsbHost:
     def __init__(self, connection: socket.socket, device: UsbDevice) -> None:
         self._connection = connection
         self._device = device
-        self._wire = Wire()
+        self._wire = PacketStream()
         self._open = True
         self._outlets = {address: _Outlet() for address in device.descriptors.endpoints if address & IN}
         self._changed = threading.Condition()  # guards the outlets and what is sent
-        self._handlers: dict[Kind, Callable[[Packet], None]] = {
-            Kind.HELLO: self._introduce,
-            Kind.RESET: self._reset,
-            Kind.SET_CONFIGURATION: self._set_configuration,
-            Kind.GET_CONFIGURATION: self._get_configuration,
-            Kind.SET_ALT_SETTING: self._set_alt_setting,
-            Kind.GET_ALT_SETTING: self._get_alt_setting,
-            Kind.START_ISO_STREAM: self._refuse_iso,
-            Kind.STOP_ISO_STREAM: self._refuse_iso,
-            Kind.START_INTERRUPT_RECEIVING: self._interrupt_receiving,
-            Kind.STOP_INTERRUPT_RECEIVING: self._interrupt_receiving,
-            Kind.CANCEL_DATA_PACKET: self._cancel,
-            Kind.CONTROL_PACKET: self._control,
-            Kind.BULK_PACKET: self._bulk,
+        self._handlers: dict[PacketKind, Callable[[Packet], None]] = {
+            PacketKind.HELLO: self._introduce,
+            PacketKind.RESET: self._reset,
+            PacketKind.SET_CONFIGURATION: self._set_configuration,
+            PacketKind.GET_CONFIGURATION: self._get_configuration,
+            PacketKind.SET_ALT_SETTING: self._set_alt_setting,
+            PacketKind.GET_ALT_SETTING: self._get_alt_setting,
+            PacketKind.START_ISO_STREAM: self._refuse_iso,
+            PacketKind.STOP_ISO_STREAM: self._refuse_iso,
+            PacketKind.START_INTERRUPT_RECEIVING: self._interrupt_receiving,
+            PacketKind.STOP_INTERRUPT_RECEIVING: self._interrupt_receiving,
+            PacketKind.CANCEL_DATA_PACKET: self._cancel,
+            PacketKind.CONTROL_PACKET: self._control,
+            PacketKind.BULK_PACKET: self._bulk,
             # No device here has an endpoint for them.
-            Kind.ISO_PACKET: lambda packet: None,
-            Kind.INTERRUPT_PACKET: self._refuse_interrupt,
+            PacketKind.ISO_PACKET: lambda packet: None,
+            PacketKind.INTERRUPT_PACKET: self._refuse_interrupt,
         }
 
     def run(self) -> None:
@@ -101,14 +101,14 @@ class UsbHost:
         self._announce()
         said = self._device.descriptors
         fields = (said.speed, *said.codes, said.vendor, said.product, said.version)
-        self._send(Packet(Kind.DEVICE_CONNECT, 0, fields))
+        self._send(Packet(PacketKind.DEVICE_CONNECT, 0, fields))
 
     def _announce(self) -> None:
         """Say which interfaces and endpoints there are, as has to be done before they are used."""
         interfaces = self._device.descriptors.interfaces
         columns = [list(range(len(interfaces)))] + [[each.codes[i] for each in interfaces] for i in range(3)]
         padded = (value for column in columns for value in column + [0] * (_ENDPOINTS - len(column)))
-        self._send(Packet(Kind.INTERFACE_INFO, 0, (len(interfaces), *padded)))
+        self._send(Packet(PacketKind.INTERFACE_INFO, 0, (len(interfaces), *padded)))
         kinds, intervals, owners, sizes = [_NO_ENDPOINT] * _ENDPOINTS, [0] * 32, [0] * 32, [0] * 32
         for number in (0, _ENDPOINTS // 2):  # the control endpoint, in both directions
             kinds[number], sizes[number] = _CONTROL, 64
@@ -116,7 +116,7 @@ class UsbHost:
             number = address & 0xF | (_ENDPOINTS // 2 if address & IN else 0)
             kinds[number], intervals[number] = endpoint.transfer, endpoint.interval
             owners[number], sizes[number] = owner, endpoint.packet
-        self._send(Packet(Kind.EP_INFO, 0, (*kinds, *intervals, *owners, *sizes)))
+        self._send(Packet(PacketKind.EP_INFO, 0, (*kinds, *intervals, *owners, *sizes)))
 
     def _reset(self, _packet: Packet) -> None:
         self._device.reset()
@@ -127,38 +127,42 @@ class UsbHost:
         if done:
             self._forget()
             self._announce()
-        self._answer_configuration(packet, Status.SUCCESS if done else Status.INVALID)
+        self._answer_configuration(packet, RequestStatus.SUCCESS if done else RequestStatus.INVALID)
 
     def _get_configuration(self, packet: Packet) -> None:
-        self._answer_configuration(packet, Status.SUCCESS)
+        self._answer_configuration(packet, RequestStatus.SUCCESS)
 
-    def _answer_configuration(self, packet: Packet, status: Status) -> None:
-        self._send(Packet(Kind.CONFIGURATION_STATUS, packet.id, (status, self._device.configuration)))
+    def _answer_configuration(self, packet: Packet, status: RequestStatus) -> None:
+        self._send(Packet(PacketKind.CONFIGURATION_STATUS, packet.id, (status, self._device.configuration)))
 
     def _set_alt_setting(self, packet: Packet) -> None:
         interface, setting = packet.fields
         there = interface < len(self._device.descriptors.interfaces) and setting == 0
         if there:
             self._announce()
-        status = Status.SUCCESS if there else Status.INVALID
-        self._send(Packet(Kind.ALT_SETTING_STATUS, packet.id, (status, interface, 0)))
+        status = RequestStatus.SUCCESS if there else RequestStatus.INVALID
+        self._send(Packet(PacketKind.ALT_SETTING_STATUS, packet.id, (status, interface, 0)))
 
     def _get_alt_setting(self, packet: Packet) -> None:
-        status = Status.SUCCESS if packet.fields[0] < len(self._device.descriptors.interfaces) else Status.INVALID
-        self._send(Packet(Kind.ALT_SETTING_STATUS, packet.id, (status, packet.fields[0], 0)))
+        status = (
+            RequestStatus.SUCCESS
+            if packet.fields[0] < len(self._device.descriptors.interfaces)
+            else RequestStatus.INVALID
+        )
+        self._send(Packet(PacketKind.ALT_SETTING_STATUS, packet.id, (status, packet.fields[0], 0)))
 
     def _refuse_iso(self, packet: Packet) -> None:
-        self._send(Packet(Kind.ISO_STREAM_STATUS, packet.id, (Status.INVALID, packet.fields[0])))
+        self._send(Packet(PacketKind.ISO_STREAM_STATUS, packet.id, (RequestStatus.INVALID, packet.fields[0])))
 
     def _refuse_interrupt(self, packet: Packet) -> None:
-        self._send(Packet(Kind.INTERRUPT_PACKET, packet.id, (packet.fields[0], Status.INVALID, 0)))
+        self._send(Packet(PacketKind.INTERRUPT_PACKET, packet.id, (packet.fields[0], RequestStatus.INVALID, 0)))
 
     def _interrupt_receiving(self, packet: Packet) -> None:
         address = packet.fields[0]
         known = self._device.descriptors.endpoints.get(address)
         there = known is not None and address & IN and known[1].transfer == Transfer.INTERRUPT
-        status = Status.SUCCESS if there else Status.INVALID
-        self._send(Packet(Kind.INTERRUPT_RECEIVING_STATUS, packet.id, (status, address)))
+        status = RequestStatus.SUCCESS if there else RequestStatus.INVALID
+        self._send(Packet(PacketKind.INTERRUPT_RECEIVING_STATUS, packet.id, (status, address)))
 
     def _cancel(self, packet: Packet) -> None:
         with self._changed:
@@ -166,7 +170,7 @@ class UsbHost:
                 for request in outlet.requests:
                     if request[0] == packet.id:
                         outlet.requests.remove(request)
-                        self._answer_bulk(packet.id, address, Status.CANCELLED, stream=request[2])
+                        self._answer_bulk(packet.id, address, RequestStatus.CANCELLED, stream=request[2])
                         return
 
     def _control(self, packet: Packet) -> None:
@@ -174,11 +178,11 @@ class UsbHost:
         answer = None
         if endpoint & IN == request_type & IN:
             answer = self._device.control(SetupPacket(request_type, request, value, index, length), packet.data)
-        status = Status.STALL if answer is None else Status.SUCCESS
+        status = RequestStatus.STALL if answer is None else RequestStatus.SUCCESS
         data = answer if answer and endpoint & IN else b""
         size = len(data) if endpoint & IN or answer is None else length
         fields = (endpoint, request, request_type, status, value, index, size)
-        self._send(Packet(Kind.CONTROL_PACKET, packet.id, fields, data))
+        self._send(Packet(PacketKind.CONTROL_PACKET, packet.id, fields, data))
 
     def _bulk(self, packet: Packet) -> None:
         address, _status, length, stream = packet.fields
@@ -192,20 +196,20 @@ class UsbHost:
                 self._changed.notify_all()
         else:
             self._device.take(self, address, packet.data)
-            self._answer_bulk(packet.id, address, Status.SUCCESS, length=length, stream=stream)
+            self._answer_bulk(packet.id, address, RequestStatus.SUCCESS, length=length, stream=stream)
 
-    def _refusal(self, address: int) -> Status | None:
+    def _refusal(self, address: int) -> RequestStatus | None:
         """Return why a bulk transfer cannot be, or None."""
         known = self._device.descriptors.endpoints.get(address)
         if known is None or known[1].transfer != Transfer.BULK or not self._device.configuration:
-            return Status.INVALID
+            return RequestStatus.INVALID
         if address in self._device.halted:
-            return Status.STALL
+            return RequestStatus.STALL
         with self._changed:
             if address & IN:
-                return Status.INVALID if len(self._outlets[address].requests) >= _MOST_REQUESTS else None
+                return RequestStatus.INVALID if len(self._outlets[address].requests) >= _MOST_REQUESTS else None
             unfetched = sum(len(message) for outlet in self._outlets.values() for message in outlet.messages)
-        return Status.STALL if unfetched > _MOST_UNFETCHED_BYTES else None
+        return RequestStatus.STALL if unfetched > _MOST_UNFETCHED_BYTES else None
 
     # Packets to the guest
 
@@ -214,7 +218,7 @@ class UsbHost:
         with self._changed:
             for address, outlet in self._outlets.items():
                 for identification, _length, stream in outlet.requests:
-                    self._answer_bulk(identification, address, Status.CANCELLED, stream=stream)
+                    self._answer_bulk(identification, address, RequestStatus.CANCELLED, stream=stream)
                 outlet.requests.clear()
                 outlet.messages.clear()
 
@@ -227,12 +231,12 @@ class UsbHost:
             if len(message) > length:
                 outlet.messages.appendleft(message[length:])
             part = message[:length]
-            self._answer_bulk(identification, address, Status.SUCCESS, len(part), stream, part)
+            self._answer_bulk(identification, address, RequestStatus.SUCCESS, len(part), stream, part)
 
     def _answer_bulk(
-        self, number: int, address: int, status: Status, length: int = 0, stream: int = 0, data: bytes = b""
+        self, number: int, address: int, status: RequestStatus, length: int = 0, stream: int = 0, data: bytes = b""
     ) -> None:
-        self._send(Packet(Kind.BULK_PACKET, number, (address, status, length, stream), data))
+        self._send(Packet(PacketKind.BULK_PACKET, number, (address, status, length, stream), data))
 
     def _send(self, packet: Packet) -> None:
         with self._changed:

@@ -14,7 +14,7 @@ from enum import IntEnum
 MAX_DATA_BYTES = 1 << 20
 
 
-class Kind(IntEnum):
+class PacketKind(IntEnum):
     """What a packet is."""
 
     HELLO = 0
@@ -41,7 +41,7 @@ class Kind(IntEnum):
     INTERRUPT_PACKET = 103
 
 
-class Status(IntEnum):
+class RequestStatus(IntEnum):
     """How a request went."""
 
     SUCCESS = 0
@@ -64,32 +64,32 @@ _LONG_BULK = struct.Struct("<BBHIH")
 
 # What the other end may send, with its header. HELLO and BULK_PACKET have several and are not here.
 _FROM_GUEST = {
-    Kind.RESET: struct.Struct("<"),
-    Kind.SET_CONFIGURATION: struct.Struct("<B"),
-    Kind.GET_CONFIGURATION: struct.Struct("<"),
-    Kind.SET_ALT_SETTING: struct.Struct("<BB"),
-    Kind.GET_ALT_SETTING: struct.Struct("<B"),
-    Kind.START_ISO_STREAM: struct.Struct("<BBB"),
-    Kind.STOP_ISO_STREAM: struct.Struct("<B"),
-    Kind.START_INTERRUPT_RECEIVING: struct.Struct("<B"),
-    Kind.STOP_INTERRUPT_RECEIVING: struct.Struct("<B"),
-    Kind.CANCEL_DATA_PACKET: struct.Struct("<"),
-    Kind.CONTROL_PACKET: struct.Struct("<BBBBHHH"),
-    Kind.ISO_PACKET: struct.Struct("<BBH"),
-    Kind.INTERRUPT_PACKET: struct.Struct("<BBH"),
+    PacketKind.RESET: struct.Struct("<"),
+    PacketKind.SET_CONFIGURATION: struct.Struct("<B"),
+    PacketKind.GET_CONFIGURATION: struct.Struct("<"),
+    PacketKind.SET_ALT_SETTING: struct.Struct("<BB"),
+    PacketKind.GET_ALT_SETTING: struct.Struct("<B"),
+    PacketKind.START_ISO_STREAM: struct.Struct("<BBB"),
+    PacketKind.STOP_ISO_STREAM: struct.Struct("<B"),
+    PacketKind.START_INTERRUPT_RECEIVING: struct.Struct("<B"),
+    PacketKind.STOP_INTERRUPT_RECEIVING: struct.Struct("<B"),
+    PacketKind.CANCEL_DATA_PACKET: struct.Struct("<"),
+    PacketKind.CONTROL_PACKET: struct.Struct("<BBBBHHH"),
+    PacketKind.ISO_PACKET: struct.Struct("<BBH"),
+    PacketKind.INTERRUPT_PACKET: struct.Struct("<BBH"),
 }
 
 _TO_GUEST = {
-    Kind.INTERFACE_INFO: struct.Struct("<I128B"),
-    Kind.CONFIGURATION_STATUS: struct.Struct("<BB"),
-    Kind.ALT_SETTING_STATUS: struct.Struct("<BBB"),
-    Kind.ISO_STREAM_STATUS: struct.Struct("<BB"),
-    Kind.INTERRUPT_RECEIVING_STATUS: struct.Struct("<BB"),
-    Kind.CONTROL_PACKET: struct.Struct("<BBBBHHH"),
-    Kind.INTERRUPT_PACKET: struct.Struct("<BBH"),
+    PacketKind.INTERFACE_INFO: struct.Struct("<I128B"),
+    PacketKind.CONFIGURATION_STATUS: struct.Struct("<BB"),
+    PacketKind.ALT_SETTING_STATUS: struct.Struct("<BBB"),
+    PacketKind.ISO_STREAM_STATUS: struct.Struct("<BB"),
+    PacketKind.INTERRUPT_RECEIVING_STATUS: struct.Struct("<BB"),
+    PacketKind.CONTROL_PACKET: struct.Struct("<BBBBHHH"),
+    PacketKind.INTERRUPT_PACKET: struct.Struct("<BBH"),
 }
 
-_WITH_DATA = {Kind.CONTROL_PACKET, Kind.ISO_PACKET, Kind.INTERRUPT_PACKET}
+_WITH_DATA = {PacketKind.CONTROL_PACKET, PacketKind.ISO_PACKET, PacketKind.INTERRUPT_PACKET}
 
 
 class ProtocolError(Exception):
@@ -106,13 +106,13 @@ class Packet:
         data: what follows the header.
     """
 
-    kind: Kind
+    kind: PacketKind
     id: int = 0
     fields: tuple[int, ...] = ()
     data: bytes = b""
 
 
-class Wire:
+class PacketStream:
     """One connection's packets. Feed it with what arrives; it keeps what is not yet a whole packet.
 
     Attributes:
@@ -127,7 +127,7 @@ class Wire:
         """Return the first packet to send."""
         name = version.encode()[: _VERSION_BYTES - 1].ljust(_VERSION_BYTES, b"\0")
         body = name + struct.pack("<I", CAPABILITIES)
-        return _SHORT_HEADER.pack(Kind.HELLO, len(body), 0) + body
+        return _SHORT_HEADER.pack(PacketKind.HELLO, len(body), 0) + body
 
     def encode(self, packet: Packet) -> bytes:
         """Return a packet's bytes. Not before the other end's HELLO has come."""
@@ -160,22 +160,22 @@ class Wire:
     def _header(self) -> struct.Struct:
         return _LONG_HEADER if self._has(CAP_64_BIT_IDS) else _SHORT_HEADER
 
-    def _kind(self, number: int, length: int) -> Kind:
+    def _kind(self, number: int, length: int) -> PacketKind:
         """Judge a header, before anything of what it announces is kept."""
         if length > MAX_DATA_BYTES + _LONG_BULK.size:
             raise ProtocolError(f"a packet of {length} bytes")
-        if (number == Kind.HELLO) != (self.shared is None):
+        if (number == PacketKind.HELLO) != (self.shared is None):
             raise ProtocolError(
                 "a second HELLO" if self.shared is not None else f"packet of kind {number} before HELLO"
             )
-        if number not in (Kind.HELLO, Kind.BULK_PACKET, *_FROM_GUEST):
+        if number not in (PacketKind.HELLO, PacketKind.BULK_PACKET, *_FROM_GUEST):
             raise ProtocolError(f"packet of kind {number}, which was not agreed on")
-        return Kind(number)
+        return PacketKind(number)
 
-    def _decode(self, kind: Kind, identification: int, body: bytes) -> Packet:
-        if kind == Kind.HELLO:
+    def _decode(self, kind: PacketKind, identification: int, body: bytes) -> Packet:
+        if kind == PacketKind.HELLO:
             return self._decode_hello(body)
-        if kind == Kind.BULK_PACKET:
+        if kind == PacketKind.BULK_PACKET:
             return self._decode_bulk(identification, body)
         layout = _FROM_GUEST[kind]
         if len(body) < layout.size or (len(body) > layout.size and kind not in _WITH_DATA):
@@ -191,7 +191,7 @@ class Wire:
             raise ProtocolError(f"HELLO of {len(body)} bytes")
         words = struct.unpack(f"<{len(body) // 4 - _VERSION_BYTES // 4}I", body[_VERSION_BYTES:])
         self.shared = CAPABILITIES & (words[0] if words else 0)
-        return Packet(Kind.HELLO, 0, words, body[:_VERSION_BYTES].partition(b"\0")[0])
+        return Packet(PacketKind.HELLO, 0, words, body[:_VERSION_BYTES].partition(b"\0")[0])
 
     def _decode_bulk(self, identification: int, body: bytes) -> Packet:
         layout = _LONG_BULK if self._has(CAP_32_BIT_BULK_LENGTH) else _SHORT_BULK
@@ -199,27 +199,27 @@ class Wire:
             raise ProtocolError(f"BULK_PACKET of {len(body)} bytes")
         endpoint, status, low, stream, *high = layout.unpack_from(body)
         length, data = low | (high[0] << 16 if high else 0), body[layout.size :]
-        _check_data(Kind.BULK_PACKET, endpoint, length, data)
-        return Packet(Kind.BULK_PACKET, identification, (endpoint, status, length, stream), data)
+        _check_data(PacketKind.BULK_PACKET, endpoint, length, data)
+        return Packet(PacketKind.BULK_PACKET, identification, (endpoint, status, length, stream), data)
 
     def _own_header(self, packet: Packet) -> bytes:
         fields = packet.fields
-        if packet.kind == Kind.BULK_PACKET:
+        if packet.kind == PacketKind.BULK_PACKET:
             endpoint, status, length, stream = fields
             if self._has(CAP_32_BIT_BULK_LENGTH):
                 return _LONG_BULK.pack(endpoint, status, length & 0xFFFF, stream, length >> 16)
             return _SHORT_BULK.pack(endpoint, status, length, stream)
-        if packet.kind == Kind.DEVICE_CONNECT:
+        if packet.kind == PacketKind.DEVICE_CONNECT:
             if self._has(CAP_DEVICE_VERSION):
                 return struct.pack("<4B3H", *fields)
             return struct.pack("<4B2H", *fields[:-1])
-        if packet.kind == Kind.EP_INFO:
+        if packet.kind == PacketKind.EP_INFO:
             sizes = struct.pack("<32H", *fields[96:]) if self._has(CAP_MAX_PACKET_SIZE) else b""
             return bytes(fields[:96]) + sizes
         return _TO_GUEST[packet.kind].pack(*fields)
 
 
-def _check_data(kind: Kind, endpoint: int, length: int, data: bytes) -> None:
+def _check_data(kind: PacketKind, endpoint: int, length: int, data: bytes) -> None:
     """Hold the data to the length that was announced. Who asks the device for data sends none."""
     expected = 0 if endpoint & 0x80 else length
     if len(data) != expected:
