@@ -21,6 +21,16 @@ NAMESPACES = {
     "vta": "vta",
 }
 
+# As --list shows them: a name, or a namespace with its dot.
+GROUPS = {
+    "To begin with": ("hil", "init", "nightly", "doctor"),
+    "Models and firmware": ("model.", "firmware."),
+    "Boards": ("board.",),
+    "The frozen environment": ("docker.", "vm.", "env.", "cache."),
+    "The accelerator VTA": ("vta.",),
+    "For those who work on utvm itself": ("test", "docs."),
+}
+
 # Invoke's own program, which knows neither this checkout's Python nor its exit codes.
 if "invoke.main" in sys.modules:
     inv = str(Path(__file__).resolve().parent / "inv")
