@@ -87,6 +87,16 @@ def test_a_file_is_a_thought(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 500
 
 
+def test_a_function_is_read_without_turning_the_page() -> None:
+    functions = [
+        (node.end_lineno - node.lineno + 1, f"{path.relative_to(ROOT)}: {node.name}")
+        for path in (ROOT / "utvm").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.end_lineno
+    ]
+    assert max(functions) < (60, "")
+
+
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "utvm").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT))
 )

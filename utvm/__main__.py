@@ -2,9 +2,9 @@
 """Starts ``./inv`` and ``utvm`` with the tasks of ``tasks.py``, wherever they are called."""
 
 import contextlib
-import os
 import sys
 from pathlib import Path
+from typing import TextIO
 
 import utvm
 from utvm.cli import end_of
@@ -24,6 +24,28 @@ def _run() -> None:
 
 
 def main() -> None:
+    """Run a command; one whose words could not be written ends with 3, where Python itself would end with 120."""
+    try:
+        _run_to_an_exit_code()
+    finally:
+        # Where there is none, Python has None in its place.
+        unwritten = [_left_unwritten(stream) for stream in (sys.stdout, sys.stderr) if stream]
+        if any(unwritten):
+            sys.exit(int(ExitCode.INFRASTRUCTURE))
+
+
+def _left_unwritten(stream: TextIO) -> bool:
+    """Write what a stream still holds; where that is not possible, close it, and Python does not try again."""
+    try:
+        stream.flush()
+    except OSError:
+        with contextlib.suppress(OSError):
+            stream.close()
+        return True
+    return False
+
+
+def _run_to_an_exit_code() -> None:
     end_in_order_on_signals()
     try:
         try:
@@ -37,8 +59,7 @@ def main() -> None:
             sys.exit(int(ExitCode.INFRASTRUCTURE))
         raise
     except BrokenPipeError:
-        # Whoever reads has read enough, as head has. What is left is written nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever reads has read enough, as head has.
         sys.exit(int(ExitCode.INFRASTRUCTURE))
     except Exception as error:  # before a command has begun: too few files, too little memory
         how = end_of(error)

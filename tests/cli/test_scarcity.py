@@ -188,7 +188,8 @@ def test_where_nothing_can_be_said_no_test_has_failed(around: str, said: str, tm
     done = subprocess.run(
         ["sh", "-c", around.format(command)],
         cwd=ROOT,
-        env={**os.environ, "OUT": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        # As everywhere but where somebody sets it: what is printed is written in the end.
+        env={**os.environ, "OUT": str(tmp_path), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""},
         capture_output=True,
         text=True,
         check=False,

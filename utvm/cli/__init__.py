@@ -94,44 +94,43 @@ def task(
         if searches := knows_boards or "board" in {parameter.name for parameter in given}:
             given += options.parameters(BoardFolders)
         read = [*choices.values(), *([BoardFolders] if searches else [])]
-
-        @functools.wraps(function)
-        def body(*args: Any, **kwargs: Any) -> None:
-            try:
-                if in_checkout:
-                    need_checkout(".".join(_called(function)))
-                if searches and (path := options.made(BoardFolders, kwargs).board_path):
-                    from utvm.boards import search_also
-
-                    search_also(path)
-                own = {name: value for name, value in kwargs.items() if name in signature.parameters}
-                # A record may be called as one of its fields is.
-                code = function(
-                    *args, **own | {name: options.made(each, kwargs) for name, each in choices.items()}
-                )
-            except (Exception, KeyboardInterrupt) as error:
-                raise end_of(error) from None
-            if code:
-                raise Exit(code=int(code))
-
+        body = _ending_in_order(function, choices, searches, in_checkout)
         context, *others = given
         body.__dict__["__signature__"] = signature.replace(
             parameters=[context, *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in others)]
         )
         helps = {name: text for choice in read for name, text in options.helps(choice).items()}
         optional = [name for choice in read for name in options.optional(choice)]
-        made = invoke_task(
-            body,
-            klass=Command,
-            example=example,
-            page=page,
-            help={**helps, **help},
-            optional=optional,
-            **settings,
-        )
-        return cast(FunctionT, made)
+        shown = {"example": example, "page": page, "help": {**helps, **help}}
+        return cast(FunctionT, invoke_task(body, klass=Command, optional=optional, **shown, **settings))
 
     return decorate
+
+
+def _ending_in_order(
+    function: Callable[..., int | None], choices: Mapping[str, type], searches: bool, in_checkout: bool
+) -> Callable[..., None]:
+    """Return what a task runs: the function, given its records of options, whose every end is one of a command."""
+    parameters = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def body(*args: Any, **kwargs: Any) -> None:
+        try:
+            if in_checkout:
+                need_checkout(".".join(_called(function)))
+            if searches and (path := options.made(BoardFolders, kwargs).board_path):
+                from utvm.boards import search_also
+
+                search_also(path)
+            own = {name: value for name, value in kwargs.items() if name in parameters}
+            # A record may be called as one of its fields is.
+            code = function(*args, **own | {name: options.made(each, kwargs) for name, each in choices.items()})
+        except (Exception, KeyboardInterrupt) as error:
+            raise end_of(error) from None
+        if code:
+            raise Exit(code=int(code))
+
+    return body
 
 
 def _choices(signature: inspect.Signature) -> dict[str, type]:

@@ -57,16 +57,13 @@ def write_image(
     blobs.mkdir(parents=True)
     for _, layer in layers:
         link(layer.path, blobs / layer.sha256)
-    # What Python compiles is for the processes to come, and beside no file of the checkout.
-    bytecode = "PYTHONPYCACHEPREFIX=/tmp/python"
-    environment = [f"PATH={place}/bin:{_PATH}", f"UTVM_VENV={place}", "LANG=C.UTF-8", bytecode]
     config = _blob(
         blobs,
         {
             "architecture": "amd64",
             "os": "linux",
             "created": created,
-            "config": {"Env": environment, "Cmd": ["bash"], "Labels": dict(sorted(labels.items()))},
+            "config": {"Env": _environment(place), "Cmd": ["bash"], "Labels": dict(sorted(labels.items()))},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer.sha256}" for _, layer in layers]},
             "history": [{"created": created, "created_by": what} for what, _ in layers],
         },
@@ -97,6 +94,13 @@ def write_image(
         size=sum(layer.size for _, layer in layers),
         unpacked=sum(layer.unpacked for _, layer in layers),
     )
+
+
+def _environment(place: str) -> list[str]:
+    """Return the variables that its processes are given."""
+    # What Python compiles is for the processes to come, and beside no file of the checkout.
+    bytecode = "PYTHONPYCACHEPREFIX=/tmp/python"
+    return [f"PATH={place}/bin:{_PATH}", f"UTVM_VENV={place}", "LANG=C.UTF-8", bytecode]
 
 
 def _write_names(layout: Path, manifest: Mapping[str, object], tags: Sequence[str]) -> None:

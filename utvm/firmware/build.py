@@ -63,25 +63,16 @@ def build(
             "only the debug port can load and start one",
         )
     toolchain = Toolchain(board.toolchain)
-    architecture = board.architecture
     able = board.capabilities if able is None else able
     beside = _accelerator_of(board, libraries)
     through = _pipe_of(board, able, pipe) if executor == "rpc" else None
     if executor == "standing_alone" and board.memory and "console" not in able:
         through = _pipe_of(board, able, "rtt")
+    written = generate(libraries, executor, stored, bool(board.memory))
     if board.memory:
-        written = generate(libraries, executor, stored, True)
-        image = _image_of_chip(board, architecture, through, executor, written, in_ram)
-    elif executor == "host_driven":
-        raise ConfigError(f"{board.name} has no debug port for the host to drive it", "use RPC")
+        image = _image_of_chip(board, board.architecture, through, executor, written, in_ram)
     else:
-        image = _Image(
-            "board",
-            generate(libraries, executor, stored, False),
-            runtime.sources(architecture, executor, through),
-            runtime.include(architecture, executor),
-            (*runtime.defines(executor), *_defines(board)),
-        )
+        image = _image_of_process(board, through, executor, written)
     image = replace(
         image,
         generated={**image.generated, **beside.generated},
@@ -179,6 +170,18 @@ def _image_of_chip(
             *_defines(board),
         ),
         repr((board.memory, board.layout)) if in_ram else "",
+    )
+
+
+def _image_of_process(board: Board, pipe: Pipe | None, executor: Executor, generated: dict[str, str]) -> _Image:
+    if executor == "host_driven":
+        raise ConfigError(f"{board.name} has no debug port for the host to drive it", "use RPC")
+    return _Image(
+        "board",
+        generated,
+        runtime.sources(board.architecture, executor, pipe),
+        runtime.include(board.architecture, executor),
+        (*runtime.defines(executor), *_defines(board)),
     )
 
 

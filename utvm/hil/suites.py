@@ -60,24 +60,7 @@ def run(
     from utvm import boards  # with much behind it, and pytest imports this module in every environment
 
     boards.load(choice.board)  # pytest without a board would run the suites without our fixtures
-    chosen = found.select(suites.names)
-    settings = [] if chosen.own else [f"--config-file={DATA / 'pyproject.toml'}"]
-    remembered = work() / "last-failed" / Path(split_name(choice.board)[0]).resolve().name
-    arguments = [
-        f"--rootdir={chosen.root}",
-        *settings,
-        # What is set there is for the project's own tests.
-        "--override-ini=addopts=",
-        f"--override-ini=cache_dir={remembered}",
-        *suites.expressions,
-        f"-p{plugin.__name__}",
-        # It would keep every packet for a report that we do not show; the run has a log of its own.
-        "-pno:logging",
-        *words(choice),
-        *words(reports),
-        f"--latency-us={latency_us}",
-        *(str(chosen.root / path) for path in chosen.paths),
-    ]
+    arguments = [*_for_pytest(choice, suites), *words(choice), *words(reports), f"--latency-us={latency_us}"]
     ending = _Ending()
     try:
         ended = pytest.main(arguments, plugins=[ending])
@@ -96,3 +79,22 @@ def run(
         # What the run was asked for has been found here, and nothing else.
         raise ProvisionError("a run cannot begin: pytest cannot read the suites", "may so many files be open?")
     return ExitCode.USAGE
+
+
+def _for_pytest(choice: BoardChoice, suites: SuiteChoice) -> list[str]:
+    """Return pytest's own arguments: which files, and what of its settings is set aside."""
+    chosen = found.select(suites.names)
+    settings = [] if chosen.own else [f"--config-file={DATA / 'pyproject.toml'}"]
+    remembered = work() / "last-failed" / Path(split_name(choice.board)[0]).resolve().name
+    return [
+        f"--rootdir={chosen.root}",
+        *settings,
+        # What is set there is for the project's own tests.
+        "--override-ini=addopts=",
+        f"--override-ini=cache_dir={remembered}",
+        *suites.expressions,
+        f"-p{plugin.__name__}",
+        # It would keep every packet for a report that we do not show; the run has a log of its own.
+        "-pno:logging",
+        *(str(chosen.root / path) for path in chosen.paths),
+    ]
