@@ -5,43 +5,78 @@ from pathlib import Path
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
 
 from utvm.bench import Bench
 from utvm.boards import Board
 from utvm.errors import BoardError, ConfigError
 from utvm.firmware import Firmware
 
+_MAX_BYTES = 256 << 20
+
 
 def read_elf(board: Board, path: str | Path) -> Firmware:
     """Return an image of somebody's own for a board.
 
     Raises:
-        ConfigError: it is no ELF file with symbols, the board has no memory map, or the image was linked for other
-            memory than the board's: the message names the section and its address.
+        ConfigError: it is no ELF file with symbols, it is damaged, the board has no memory map, or the image was
+            linked for other memory than the board's: the message names the section and its address.
     """
     elf = Path(path).resolve()
-    regions = ", ".join(f"{each.name} {each.address:#010x} to {each.end:#010x}" for each in board.memory)
-    if not regions:
+    if not board.memory:
         raise ConfigError(f"{board.name} has no memory map, so that no image can be put into it")
-    try:
-        with elf.open("rb") as file:
-            if ELFFile(file).get_section_by_name(".symtab") is None:
-                raise ConfigError(f"{elf}: has no symbols", "give the file as the linker made it, not stripped")
-    except (OSError, ELFError) as error:
-        raise ConfigError(f"{elf}: is no ELF file: {error}", "has your build made it?") from error
     image = Firmware(board, elf, ())
-    for section in image.sections:
-        for address in {section.address, section.load_address or section.address}:
-            if sum(image.parts(address, section.size).values()) != section.size:
-                raise ConfigError(
-                    f"{elf}: its {section.name}, {section.size} bytes at {address:#010x}, is not in the memory of "
-                    f"{board.spoken}: it was linked for another board",
-                    f"memory of {board.spoken}: {regions}",
-                )
-    # Where a core finds its first instruction after a reset.
-    lasting = {board.layout.code, *(region.name for region in board.memory if region.kind == "flash")}
-    in_ram = not any(image.region_of(start) in lasting for start, _ in image.segments)
+    try:
+        _check_extents(elf)
+        parts = [
+            (section.name, address, section.size)
+            for section in image.sections
+            for address in {section.address, section.load_address or section.address}
+        ]
+        # Where a core finds its first instruction after a reset.
+        lasting = {board.layout.code, *(region.name for region in board.memory if region.kind == "flash")}
+        in_ram = not any(image.region_of(start) in lasting for start, _ in image.segments)
+        if not in_ram:
+            parts += [("segment", start, len(data)) for start, data in image.segments]
+        _ = image.symbols
+    except (OSError, ELFError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # What the library that reads it says of one with wrong numbers in it is of many kinds.
+        raise ConfigError(f"{elf}: is no ELF file: {error}", "has your build made it, to its end?") from error
+    for name, address, size in parts:
+        if sum(image.parts(address, size).values()) != size:
+            regions = ", ".join(f"{each.name} {each.address:#010x} to {each.end:#010x}" for each in board.memory)
+            raise ConfigError(
+                f"{elf}: its {name}, {size} bytes at {address:#010x}, is not in the memory of {board.spoken}: "
+                "it was linked for another board",
+                f"memory of {board.spoken}: {regions}",
+            )
     return Firmware(board, elf, (), in_ram=in_ram)
+
+
+def _check_extents(path: Path) -> None:
+    """Refuse a file that says of itself that it is larger than it is, before anything as large is read.
+
+    Raises:
+        ConfigError: it does, it has no symbols, or nothing in it is to be loaded.
+        ELFError: it is no ELF file.
+    """
+    size = path.stat().st_size
+    if size > _MAX_BYTES:
+        raise ConfigError(
+            f"{path}: has {size} bytes, and {_MAX_BYTES} is the limit", "is it an image for a board?"
+        )
+    with path.open("rb") as file:
+        elf = ELFFile(file)
+        ends = [each["p_offset"] + each["p_filesz"] for each in elf.iter_segments()]
+        ends += [
+            each["sh_offset"] + each["sh_size"] for each in elf.iter_sections() if each["sh_type"] != "SHT_NOBITS"
+        ]
+        if max(ends, default=0) > size:
+            raise ConfigError(f"{path}: ends after {size} bytes of {max(ends)}", "copy or build it again")
+        if not isinstance(elf.get_section_by_name(".symtab"), SymbolTableSection):
+            raise ConfigError(f"{path}: has no symbols", "give the file as the linker made it, not stripped")
+        if not any(each["p_type"] == "PT_LOAD" and each["p_filesz"] for each in elf.iter_segments()):
+            raise ConfigError(f"{path}: has nothing that can be loaded", "give the file as the linker made it")
 
 
 class Application:

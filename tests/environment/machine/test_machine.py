@@ -224,12 +224,17 @@ def test_nothing_of_ours_listens_beyond_this_computer(up: Real) -> None:
 
 def test_two_at_once_do_not_meet(up: Real) -> None:
     words = [sys.executable, "-m", "utvm", "vm.snapshot", "--save", "one"]
+    before = up.records.log.read_text().count("Snapshotting")
     with subprocess.Popen(words, env=up.environment, stdout=subprocess.DEVNULL) as first:
-        # It has the lock once Vagrant is at work.
-        deadline = time.monotonic() + 60
-        while "Snapshotting" not in up.records.log.read_text() and time.monotonic() < deadline:
+        # It has the lock once Vagrant is at work, and keeps it as long as it is stopped.
+        deadline = time.monotonic() + 120
+        while up.records.log.read_text().count("Snapshotting") == before and time.monotonic() < deadline:
             time.sleep(0.01)
-        second = up.inv("vm.halt")
+        first.send_signal(signal.SIGSTOP)
+        try:
+            second = up.inv("vm.halt")
+        finally:
+            first.send_signal(signal.SIGCONT)
         assert first.wait(120) == 0
     assert second.returncode == 3
     assert "another command is at work on it" in second.stderr
