@@ -19,6 +19,7 @@ NAMESPACES = {
     "vm": "vm",
     "cache": "cache",
     "vta": "vta",
+    "dev": "dev",
 }
 
 # As --list shows them: a name, or a namespace with its dot.
@@ -28,7 +29,8 @@ GROUPS = {
     "Boards": ("board.",),
     "The frozen environment": ("docker.", "vm.", "env.", "cache."),
     "The accelerator VTA": ("vta.",),
-    "For those who work on utvm itself": ("test", "docs."),
+    "The documentation": ("docs.",),
+    "For those who work on utvm itself": ("test", "dev."),
 }
 
 # Invoke's own program, which knows neither this checkout's Python nor its exit codes.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All boards of nightly.yaml in one go: suites, models, and the speed of memory writes through their debug ports.
 
-Run: ``.venv/bin/python benchmarks/boards.py``. It writes benchmarks/boards.json, of which ``./inv docs.boards``
+Run: ``.venv/bin/python benchmarks/boards.py``. It writes benchmarks/boards.json, of which ``./inv dev.boards``
 makes docs/boards.md. One board runs at a time, so that none waits for another. Ends with the nightly run's exit
 code where that is not a pass, and writes nothing then.
 """
@@ -20,7 +20,7 @@ from typing import Any
 from utvm.bench import attach
 from utvm.boards import Board
 from utvm.choice import Wish
-from utvm.cli.docs_boards import MEASUREMENTS, MeasuredBoard, MeasuredModel, Measurements
+from utvm.cli.dev_boards import MEASUREMENTS, MeasuredBoard, MeasuredModel, Measurements
 from utvm.errors import ExitCode
 from utvm.hil import nightly
 from utvm.hil.figures import shown
@@ -60,7 +60,7 @@ def main() -> int:
         boards=measured,
     )
     MEASUREMENTS.write_text(json.dumps(whole.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
-    print(f"{MEASUREMENTS.name} is written; ./inv docs.boards makes the page of it")
+    print(f"{MEASUREMENTS.name} is written; ./inv dev.boards makes the page of it")
     return 0
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from utvm import boards
 from utvm.boards.parts import SiliconPart
-from utvm.cli import docs_boards
+from utvm.cli import dev_boards
 from utvm.errors import ConfigError
 from utvm.hil import found
 from utvm.paths import ROOT
@@ -42,7 +42,7 @@ def test_every_board_that_is_a_chip_says_it_in_its_file() -> None:
 
 
 def test_a_board_that_met_no_chip_says_so_of_each_part() -> None:
-    section = docs_boards.page(docs_boards.MEASUREMENTS).split("## stm32f746")[1].split("\n## ")[0]
+    section = dev_boards.page(dev_boards.MEASUREMENTS).split("## stm32f746")[1].split("\n## ")[0]
     (row,) = (line for line in section.splitlines() if "never met a chip" in line)
     for part in get_args(SiliconPart):
         assert part in row
@@ -52,7 +52,7 @@ def test_a_part_that_met_one_is_shown_with_it(tmp_path: Path, monkeypatch: pytes
     board = boards.load(_with(tmp_path, "{flash: revision Z}"))
     load = boards.load
     monkeypatch.setattr(boards, "load", lambda name: board if name == "stm32f746" else load(name))
-    page = docs_boards.page(docs_boards.MEASUREMENTS)
+    page = dev_boards.page(dev_boards.MEASUREMENTS)
     section = page.split("## stm32f746")[1].split("\n## ")[0]
     assert "| flash: met a chip | revision Z |" in section
     (row,) = (line for line in section.splitlines() if "never met a chip" in line)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from utvm import boards
-from utvm.cli.docs_boards import MEASUREMENTS, PAGE, page
+from utvm.cli.dev_boards import MEASUREMENTS, PAGE, page
 from utvm.errors import ConfigError
 
 
@@ -20,7 +20,7 @@ def _changed(folder: Path, **changes: Any) -> Path:
 
 
 def test_the_page_is_made_of_the_present_files() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(MEASUREMENTS), "run ./inv docs.boards"
+    assert PAGE.read_text(encoding="utf-8") == page(MEASUREMENTS), "run ./inv dev.boards"
 
 
 def test_every_board_has_a_section_and_a_row() -> None:

@@ -51,6 +51,7 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
     [
         (["no-such-command"], "no-such-command"),
         (["board.rest"], "did you mean board.reset?"),
+        (["docs.schemas"], "did you mean dev.schemas?"),
         (["hil", "--bord", "host"], "did you mean --board?"),
         (["hil"], "board"),
         (["hil", "--board", "no-such-board"], "there is no board 'no-such-board'"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``docs.boards`` writes: docs/boards.md, from the boards' files and from what was measured on them."""
+"""What ``dev.boards`` writes: docs/boards.md, from the boards' files and from what was measured on them."""
 
 import itertools
 from collections.abc import Mapping
