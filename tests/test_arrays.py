@@ -154,6 +154,6 @@ def test_a_picture_is_refused_as_what_it_is(tmp_path: Path, first: bytes) -> Non
     path = tmp_path / "cat.png"
     path.write_bytes(first + bytes(100))
     with pytest.raises(
-        ConfigError, match=r"is a picture, and pictures are not read\n  hint: numpy.save its numbers"
+        ConfigError, match=r"is a picture, and arrays are asked for\n  hint: numpy.save its numbers"
     ):
         read_arrays(str(path))

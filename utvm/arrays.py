@@ -26,7 +26,8 @@ MAX_ARRAYS = 4096
 
 _Array = npt.NDArray[Any]
 _NPY = b"\x93NUMPY"
-_IMAGES = (b"\x89PNG", b"\xff\xd8\xff")
+PICTURES = (b"\x89PNG", b"\xff\xd8\xff")
+"""What PNG and JPEG files begin with."""
 
 
 def read_arrays(path: str) -> dict[str, _Array]:
@@ -43,9 +44,9 @@ def read_arrays(path: str) -> dict[str, _Array]:
     try:
         with Path(path).open("rb") as file:
             first = file.read(len(_NPY))
-            if first.startswith(_IMAGES):
+            if first.startswith(PICTURES):
                 raise ConfigError(
-                    f"{path}: is a picture, and pictures are not read",
+                    f"{path}: is a picture, and arrays are asked for",
                     "numpy.save its numbers as the model was trained on them: size, order of colours, range",
                 )
             if first == _NPY:

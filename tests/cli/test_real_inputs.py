@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A quantised model that is given real numbers: they are quantised, and it answers in real numbers."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tflite
+from PIL import Image
 
 from models.digits import quantize
 from models.digits.data import held_out
@@ -69,3 +71,33 @@ def test_what_cannot_be_an_input_is_refused(tmp_path: Path, text: str, words: li
     code, printed, _ = _run(tmp_path, tmp_path / "x.csv", *words)
     assert code == 2
     assert said in printed
+
+
+def test_a_picture_is_an_input_and_a_folder_of_them_samples(tmp_path: Path) -> None:
+    """Held-out digits, as pictures: ink is as much as the model has learned it."""
+    bytes_ = np.rint(held_out()[0][:3, 0] / held_out()[0].max() * 255).astype(np.uint8)
+    said = tflite.Model.GetRootAs(quantize.MODEL.read_bytes(), 0).Subgraphs(0)
+    quantity = said.Tensors(said.Inputs(0)).Quantization()
+    reals = bytes_[:, np.newaxis, :, :, np.newaxis] / 255 * held_out()[0].max()
+    integers = np.clip(np.rint(reals / quantity.Scale(0)) + quantity.ZeroPoint(0), -128, 127).astype(np.int8)
+    answers = [outputs[0] for outputs in tflite_micro(quantize.MODEL.read_bytes(), [[each] for each in integers])]
+    for number, pixels in enumerate(bytes_):
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+    scale = f"--scale=0..{held_out()[0].max():g}"
+    code, printed, output = _run(tmp_path, tmp_path / "1.png", scale, "--raw")
+    assert code == 0, printed
+    assert output is not None
+    assert output.tobytes() == answers[1].tobytes()
+    done = inv(
+        "model.eval", quantize.MODEL, "--board=host", "--inputs", tmp_path, scale, "--json", tmp_path / "e.json"
+    )
+    assert done.returncode == 0, done.stderr
+    samples = json.loads((tmp_path / "e.json").read_text())["samples"]
+    assert [each["prediction"] for each in samples] == [int(answer.argmax()) for answer in answers]
+
+
+def test_a_scale_is_for_pictures_alone(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", _PICTURE)
+    code, printed, _ = _run(tmp_path, tmp_path / "x.npy", "--scale=0..1")
+    assert code == 2
+    assert "--scale is for pictures" in printed

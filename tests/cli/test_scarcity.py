@@ -19,7 +19,7 @@ from tasks import namespace
 from tests.cli.running import inv
 from tests.cli.scarce import SCARCE, call, folders_in
 from tests.processes import may_make_mounts
-from utvm.cli.model_run import read_arrays
+from utvm.arrays import read_arrays
 from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError, ExitCode
 from utvm.kept import cache_root

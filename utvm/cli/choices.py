@@ -19,6 +19,14 @@ def _shape() -> Any:
     return option("", "sizes of inputs that an ONNX file leaves open: NAME=1,8,8,1; several with ; between them")
 
 
+def _scale() -> Any:
+    return option(
+        "",
+        "the numbers that black and white of a picture are: 0..1, -1..1, 0..255 (default: the ends of an input "
+        "of 8-bit integers)",
+    )
+
+
 @dataclass(frozen=True)
 class JsonChoice:
     """Where what a command finds out is written for programs; ``-`` is the standard output."""
@@ -39,7 +47,8 @@ class ModelChoice:
 class QuantizeChoice(ModelChoice):
     """Which model is quantised, into what, and by which samples."""
 
-    samples: str = option("", "an .npz of what the model is usually given, as for model.eval: ranges are from it")
+    samples: str = option("", "what the model is usually given, as --inputs of model.eval: ranges are from it")
+    scale: str = _scale()
     labels: str = option("", "the right classes, where they are not in the samples' file as labels")
     to: str = option(
         "int8",
@@ -68,9 +77,10 @@ class InputChoice(ExecutorChoice):
 
     input: str = option(
         "",
-        "input as .npy, .csv, or .npz with an array for each input; without it, seeded random values; "
-        "real numbers for a quantised input are quantised",
+        "input as .npy, .csv, .npz with an array for each input, or a PNG or JPEG picture of the input's size; "
+        "without it, seeded random values; real numbers for a quantised input are quantised",
     )
+    scale: str = _scale()
 
 
 @dataclass(frozen=True)
@@ -129,6 +139,7 @@ class CompareChoice:
     models: str = option("", "models as for model.eval, each with samples of one kind", required=True)
     boards: str = option("", "names of boards, comma-separated (board.list --fits MODEL says where one fits)")
     inputs: str = option("", "samples as for model.eval (default: one, random)")
+    scale: str = _scale()
     labels: str = option("", "the right classes as for model.eval: accuracy")
     shape: str = _shape()
 
@@ -147,8 +158,11 @@ class SampleChoice:
         "", "a file of weights for cifar10_cnn, as its README.md says (default: seeded random ones)"
     )
     inputs: str = option(
-        "", ".npy or .npz of samples; for cifar10_cnn, uint8 images (default: the model's own, or random)"
+        "",
+        ".npy, .npz or .csv of samples, a picture or a folder of them; for cifar10_cnn, uint8 images "
+        "(default: the model's own, or random)",
     )
+    scale: str = _scale()
     seed: int = option(0, "of what is random: weights and samples")
     labels: str = option("", "the right classes as .npy, .csv or .npz: accuracy, and what was taken for what")
     reference: str = option("", "compare with another library: tflm (for .tflite), onnx (its own reference)")

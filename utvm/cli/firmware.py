@@ -32,8 +32,9 @@ def build(
     """Build firmware that needs no host: it runs the model on a stored input and prints the result."""
     from utvm import boards, firmware
     from utvm.cli.compiling import compile_for
+    from utvm.cli.model_inputs import note_input, read_inputs
     from utvm.cli.model_library import check_named, load_named
-    from utvm.cli.model_run import note_input, print_use, read_inputs
+    from utvm.cli.model_run import print_use
     from utvm.files import check_places, write_whole
 
     chip = boards.load_chip(board)

@@ -75,7 +75,13 @@ def compare_models(
 
 
 def _row(catalogue: Mapping[str, NamedModel], asked: CompareChoice, model: str, board: str) -> Row:
-    choice = SampleChoice(model=model, inputs=asked.inputs, shape=asked.shape, samples=None if asked.inputs else 1)
+    choice = SampleChoice(
+        model=model,
+        inputs=asked.inputs,
+        scale=asked.scale,
+        shape=asked.shape,
+        samples=None if asked.inputs else 1,
+    )
     try:
         library, samples = prepare(catalogue, choice, find(BoardChoice(board)).board)
         labels = read_labels(asked.labels, len(samples)) if asked.labels else []

@@ -2,12 +2,13 @@
 """What ``model.eval`` does: a model on many samples, and the same on another board, compared bit for bit."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from utvm import compiler
 from utvm.arrays import read_arrays
@@ -16,8 +17,9 @@ from utvm.choice import BoardChoice
 from utvm.cli.choices import JsonChoice, SampleChoice
 from utvm.cli.compiling import compile_for
 from utvm.cli.model_eval_figures import print_confusion, print_distance, read_labels, reference_answers, rows_as
+from utvm.cli.model_inputs import check_scale, input_for_pictures, random_inputs
 from utvm.cli.model_library import check_named, shapes_of
-from utvm.cli.model_run import random_inputs, say
+from utvm.cli.model_run import say
 from utvm.cli.opening import find, image_for
 from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.cli.progress import working
@@ -26,6 +28,7 @@ from utvm.compiler.named_model import NamedModel, Sample
 from utvm.errors import ConfigError, ExitCode
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes, as_integers
+from utvm.firmware.picture_inputs import are_pictures, read_pictures, read_pixels
 from utvm.hil import provenance
 from utvm.names import printable
 from utvm.session import RunResult
@@ -112,18 +115,16 @@ def prepare(
     if asked.weights and not named.takes_weights:
         takers = ", ".join(name for name, other in catalogue.items() if other.takes_weights)
         raise ConfigError(f"{asked.model} takes no file of weights", f"these do: {takers}")
-    arrays = read_arrays(asked.inputs) if asked.inputs else None
+    arrays = _read(asked)
     made = named.make(asked.seed, Path(asked.weights) if asked.weights else None)
-    if arrays is not None and made.read:
-        if len(arrays) != 1:
-            raise ConfigError(f"{asked.inputs}: holds {len(arrays)} arrays", "give one, with all samples in it")
-        arrays = {"": made.read(*arrays.values())}
+    if made.read and arrays is not None and len(arrays) != 1 and not are_pictures(asked.inputs):
+        raise ConfigError(f"{asked.inputs}: holds {len(arrays)} arrays", "give one, with all samples in it")
     library = compile_for(board, made.model)
     if named.random and not asked.weights:
         give = " (give a file with --weights)" if named.takes_weights else ""
         OUT.print(f"weights: random, seed {asked.seed}{give}")
     if arrays is not None:
-        return library, _chosen(asked, library, arrays)
+        return library, _chosen(asked, library, arrays, made.read)
     OUT.print("samples: the model's own (give yours with --inputs)")
     return library, _enough(made.samples(asked.samples or _SAMPLES), asked, asked.model)
 
@@ -137,7 +138,7 @@ def _prepare_file(
         raise ConfigError(f"there is no model {asked.model!r}", f"name a model file, or one of: {names}")
     if asked.weights:
         raise ConfigError(f"{path}: a model file has its own weights", "leave --weights out")
-    arrays = read_arrays(asked.inputs) if asked.inputs else None
+    arrays = _read(asked)
     library = compile_for(board, compiler.load(path, run_python=asked.run_python, shapes=shapes_of(asked.shape)))
     if arrays is not None:
         return library, _chosen(asked, library, arrays)
@@ -146,8 +147,33 @@ def _prepare_file(
     return library, [random_inputs(library, generator) for _ in range(asked.samples or _SAMPLES)]
 
 
-def _chosen(asked: SampleChoice, library: Library, arrays: Mapping[str, Any]) -> list[Sample]:
-    """Take as many samples of a file as are wanted."""
+def _read(asked: SampleChoice) -> Mapping[str, Any] | None:
+    """Read a file of samples, where there is one; pictures are read when it is known what the model takes."""
+    if not asked.inputs:
+        check_scale(asked.scale)
+        return None
+    if are_pictures(asked.inputs):
+        return {}
+    check_scale(asked.scale)
+    return read_arrays(asked.inputs)
+
+
+def _chosen(
+    asked: SampleChoice,
+    library: Library,
+    arrays: Mapping[str, Any],
+    read: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None,
+) -> list[Sample]:
+    """Take as many samples of a file as are wanted; ``read``, if any, makes the model's input of them."""
+    if are_pictures(asked.inputs):
+        tensor = input_for_pictures(asked.inputs, library.inputs)
+        if read and asked.scale:
+            raise ConfigError(f"{asked.model} knows what colours are", "leave --scale out")
+        arrays = {
+            "": read_pixels(asked.inputs, tensor) if read else read_pictures(asked.inputs, tensor, asked.scale)
+        }
+    if read:
+        arrays = {"": read(*arrays.values())}
     if len(library.inputs) == 1:
         (only,) = library.inputs
         # As docs/own-project.md has a file of samples.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from rich.table import Table
 
 from utvm.arrays import read_arrays
-from utvm.cli.model_run import typed
+from utvm.cli.model_inputs import typed
 from utvm.cli.output import OUT
 from utvm.compiler import Tensor
 from utvm.compiler.named_model import Sample

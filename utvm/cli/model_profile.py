@@ -13,7 +13,7 @@ from utvm import boards
 from utvm.boards.accelerators import fitted
 from utvm.choice import BoardChoice
 from utvm.cli.choices import InputChoice, JsonChoice
-from utvm.cli.model_run import read_inputs
+from utvm.cli.model_inputs import read_inputs
 from utvm.cli.opening import opened
 from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.compiler import Library
@@ -62,7 +62,7 @@ def profile_model(where: BoardChoice, asked: InputChoice, output: str, wanted: J
     check_folder(output or "build")
     check_json(wanted)
     with opened(where, asked, logs_of("model.profile"), _log) as ready:
-        inputs = read_inputs(ready.library, asked.input)
+        inputs = read_inputs(ready.library, asked.input, asked.scale)
         OUT.print(ready.board.description)
         with RpcSession(ready.board, [ready.library]) as session:
             plain = session.run(ready.library.name, inputs)

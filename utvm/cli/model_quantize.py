@@ -13,6 +13,7 @@ from rich.table import Table
 from utvm.arrays import read_arrays
 from utvm.cli.choices import JsonChoice, QuantizeChoice
 from utvm.cli.model_eval_figures import print_distance, read_labels
+from utvm.cli.model_inputs import check_scale, input_for_pictures
 from utvm.cli.model_library import load_named
 from utvm.cli.output import OUT, check_json, write_json
 from utvm.cli.progress import working
@@ -20,6 +21,7 @@ from utvm.compiler import Tensor
 from utvm.compiler.named_model import Sample
 from utvm.errors import ConfigError
 from utvm.files import check_places, write_whole
+from utvm.firmware.picture_inputs import are_pictures, read_pictures
 from utvm.names import printable
 from utvm.quantize import Cost, answers, costs, quantize
 from utvm.quantize.write import Activations
@@ -51,9 +53,10 @@ def quantize_model(asked: QuantizeChoice, output: str, wanted: JsonChoice) -> No
             f"{asked.model}: is no ONNX model", "convert it to ONNX, or quantise it where it was trained"
         )
     real = onnx.load_from_string(model.content)
-    arrays = read_arrays(asked.samples)
+    tensors = _inputs(real)
+    arrays = _read(asked, tensors)
     labels_in_it = arrays.pop("labels", None) is not None
-    samples = _samples(real, arrays)
+    samples = _samples(tensors, arrays)
     source = asked.labels or (asked.samples if labels_in_it else "")
     labels = read_labels(source, len(samples)) if source else []
     with working("model.quantize", "ranges of tensors") as step:
@@ -89,8 +92,14 @@ def quantize_model(asked: QuantizeChoice, output: str, wanted: JsonChoice) -> No
     )
 
 
-def _samples(model: onnx.ModelProto, arrays: dict[str, Any]) -> list[Sample]:
-    """Take a file of samples apart, as ``model.eval`` does."""
+def _read(asked: QuantizeChoice, tensors: Sequence[Tensor]) -> dict[str, Any]:
+    if are_pictures(asked.samples):
+        return {"": read_pictures(asked.samples, input_for_pictures(asked.samples, tensors), asked.scale)}
+    check_scale(asked.scale)
+    return read_arrays(asked.samples)
+
+
+def _inputs(model: onnx.ModelProto) -> list[Tensor]:
     constants = {each.name for each in model.graph.initializer}
     tensors = []
     for given in model.graph.input:
@@ -98,6 +107,11 @@ def _samples(model: onnx.ModelProto, arrays: dict[str, Any]) -> list[Sample]:
             told = given.type.tensor_type
             dtype = onnx.helper.tensor_dtype_to_np_dtype(told.elem_type)
             tensors.append(Tensor(given.name, tuple(each.dim_value or 1 for each in told.shape.dim), dtype.name))
+    return tensors
+
+
+def _samples(tensors: Sequence[Tensor], arrays: dict[str, Any]) -> list[Sample]:
+    """Take a file of samples apart, as ``model.eval`` does."""
     if len(tensors) == 1 and "x" in arrays and tensors[0].name != "x":
         arrays = {"": arrays["x"]}
     types = {tensor.name: tensor.dtype for tensor in tensors} | {"": tensors[0].dtype if tensors else ""}

@@ -2,7 +2,6 @@
 """What ``model.run`` does and prints."""
 
 import hashlib
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,27 +9,27 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm import boards, firmware
-from utvm.arrays import read_arrays, write_array, write_arrays
+from utvm.arrays import write_array, write_arrays
 from utvm.bench import Bench
 from utvm.boards import Board
 from utvm.choice import BoardChoice
 from utvm.cli.choices import JsonChoice, RunChoice
 from utvm.cli.compiling import compile_for
+from utvm.cli.model_inputs import note_input, quantised, read_given
 from utvm.cli.model_library import executor_of, load_named, memory_of, wish_of
 from utvm.cli.opening import find, image_for
 from utvm.cli.output import OUT, check_json, logs_of, write_json
-from utvm.compiler import Library, Tensor
+from utvm.compiler import Library
 from utvm.errors import ConfigError
 from utvm.files import check_places
 from utvm.firmware import Firmware
-from utvm.firmware.inputs import as_bytes, as_integers, as_reals
+from utvm.firmware.inputs import as_bytes, as_reals
+from utvm.firmware.picture_inputs import are_pictures
 from utvm.hil import provenance
 from utvm.log import kept_in
 from utvm.names import printable
 from utvm.session import RunResult, StandingAlone
 from utvm.session.opening import open_session
-
-_SEED = 0
 
 
 def run_model(
@@ -58,8 +57,9 @@ def run_model(
     library = compile_for(
         found.board, model, executor=executor, in_ram=in_ram, accelerator=wish, memory=memory_of(asked)
     )
-    given = _read_given(library, asked.input, asked.raw)
-    inputs = given if asked.raw else quantised(library, given)
+    given = read_given(library, asked.input, asked.scale, asked.raw)
+    # Colours are no integers of the user's: they become those of the model, whatever is asked for.
+    inputs = given if asked.raw and not are_pictures(asked.input) else quantised(library, given)
     _check_output(library, output_path)
     as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
     logs = logs_of("model.run")
@@ -75,7 +75,7 @@ def run_model(
     note_input(library, asked.input)
     # Who gave real numbers is answered in them.
     outputs = result.outputs
-    if any(ours is not theirs for ours, theirs in zip(inputs, given, strict=True)):
+    if not asked.raw and any(ours is not theirs for ours, theirs in zip(inputs, given, strict=True)):
         outputs = tuple(map(as_reals, outputs, library.outputs))
     for tensor, array in zip(library.outputs, outputs, strict=True):
         OUT.print(f"output {printable(tensor.name)}: {array.dtype.name} {list(tensor.shape)}")
@@ -112,12 +112,6 @@ def print_use(board: Board, image: Firmware) -> None:
         OUT.print(f"{name}: {used:,} of {room:,} bytes, {100 * used / room:.1f} %")
 
 
-def note_input(library: Library, path: str) -> None:
-    """Say so where the inputs are not the user's."""
-    if not path and library.inputs:
-        OUT.print(f"input: random values, seed {_SEED} (give your own with --input)")
-
-
 def _figures(image: Firmware, result: RunResult) -> dict[str, int | str]:
     digest = hashlib.sha256(b"".join(array.tobytes() for array in result.outputs)).hexdigest()
     # A process has its code and data where its computer puts them.
@@ -125,75 +119,6 @@ def _figures(image: Firmware, result: RunResult) -> dict[str, int | str]:
     # Nothing runs in no time: where nobody counts, there is no count.
     counted = {result.unit: result.count} if result.count else {}
     return {**counted, **taken, "outputs_sha256": digest}
-
-
-def read_inputs(library: Library, path: str) -> list[npt.NDArray[np.generic]]:
-    """Read the inputs, or make them, as the model takes them: real numbers are quantised."""
-    return quantised(library, _read_given(library, path, raw=False))
-
-
-def _read_given(library: Library, path: str, raw: bool) -> list[npt.NDArray[np.generic]]:
-    """Read the inputs, or make them: uniform in [-1, 1) for floats, over the whole range for integers.
-
-    Args:
-        raw: the numbers of a text are integers where the model takes such, whatever they stand for.
-    """
-    if not path:
-        return random_inputs(library, np.random.default_rng(_SEED))
-    arrays = read_arrays(path)
-    if "" in arrays:
-        return [_as_declared(arrays[""], library.inputs[0], raw) if path.endswith(".csv") else arrays[""]]
-    missing = [tensor.name for tensor in library.inputs if tensor.name not in arrays]
-    if missing:
-        raise ConfigError(f"{path}: has no array {', '.join(missing)}", f"it has: {', '.join(arrays)}")
-    names = [tensor.name for tensor in library.inputs]
-    if unknown := [name for name in arrays if name not in names]:
-        raise ConfigError(f"{path}: has an array {unknown[0]}, which is no input", f"inputs: {', '.join(names)}")
-    return [arrays[name] for name in names]
-
-
-def quantised(library: Library, given: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.generic]]:
-    """Return inputs with real numbers as the integers that a quantised input takes; others as they are."""
-    if len(given) != len(library.inputs):
-        return list(given)  # refused where they become bytes
-    return list(map(as_integers, given, library.inputs))
-
-
-def _as_declared(numbers: npt.NDArray[np.float64], tensor: Tensor, raw: bool) -> npt.NDArray[np.generic]:
-    """Return the numbers of a text, which has no shape and element type, in those of an input."""
-    if numbers.size != math.prod(tensor.shape):
-        raise ConfigError(f"input {tensor.name} is {list(tensor.shape)}, and the file has {numbers.size} numbers")
-    return typed(numbers.reshape(tensor.shape), tensor, raw)
-
-
-def typed(numbers: npt.NDArray[np.float64], tensor: Tensor, raw: bool) -> npt.NDArray[np.generic]:
-    """Return the numbers of a text in the element type of an input, or as they are where they are to be quantised.
-
-    Raises:
-        ConfigError: it takes integers, and one is none.
-    """
-    if np.dtype(tensor.dtype).kind != "f" and tensor.scaling and not raw:
-        return numbers
-    with np.errstate(invalid="ignore", over="ignore"):
-        cast = numbers.astype(tensor.dtype)
-    if np.dtype(tensor.dtype).kind != "f" and not (cast == numbers).all():
-        raise ConfigError(f"input {tensor.name} is {tensor.dtype}, and the file has numbers that are not")
-    return cast
-
-
-def random_inputs(library: Library, generator: np.random.Generator) -> list[npt.NDArray[np.generic]]:
-    """Draw what a library takes, as :func:`read_inputs` does."""
-    return [_random(generator, tensor) for tensor in library.inputs]
-
-
-def _random(generator: np.random.Generator, tensor: Tensor) -> npt.NDArray[np.generic]:
-    dtype = np.dtype(tensor.dtype)
-    if dtype.kind == "f":
-        return np.asarray(generator.uniform(-1.0, 1.0, tensor.shape), dtype=dtype)
-    if dtype.kind == "b":
-        return np.asarray(generator.integers(0, 2, tensor.shape), dtype=dtype)
-    limits = np.iinfo(dtype)
-    return np.asarray(generator.integers(limits.min, limits.max, tensor.shape, dtype, endpoint=True))
 
 
 def _check_output(library: Library, output_path: str) -> None:
