@@ -39,6 +39,8 @@ _OPTIONS_OF_OTHER_NAMES = {
     "L2_NORMALIZATION": "L2NormOptions",
     "GATHER_ND": "GatherNdOptions",
     "TOPK_V2": "TopKV2Options",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTMOptions",
+    "SVDF": "SVDFOptions",
     "BATCH_TO_SPACE_ND": "BatchToSpaceNDOptions",
     "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",
 }
@@ -76,6 +78,7 @@ class _Tensor:
     zero_points: tuple[int, ...]
     axis: int
     signature: tuple[int, ...] | None
+    variable: bool
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,7 @@ class Builder:
         zero_point: int | npt.ArrayLike = 0,
         axis: int = 0,
         signature: Sequence[int] | None = None,
+        variable: bool = False,
     ) -> str:
         """Add a tensor and return its name.
 
@@ -116,6 +120,7 @@ class Builder:
             zero_point: one, or as many as there are scales.
             axis: the quantised dimension, where there are several scales.
             signature: the shape as a converter of a model with dynamic dimensions writes it, -1 for unknown.
+            variable: it keeps its value from one run to the next.
         """
         buffer = 0
         if data is not None:
@@ -135,6 +140,7 @@ class Builder:
                 tuple(int(value) for value in zeros),
                 axis,
                 None if signature is None else tuple(signature),
+                variable,
             )
         )
         return name
@@ -158,18 +164,30 @@ class Builder:
             )
         )
 
-    def finish(self, inputs: Sequence[str], outputs: Sequence[str], *, graphs: int = 1) -> bytes:
+    def finish(
+        self,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        *,
+        others: Sequence[tuple["Builder", Sequence[str], Sequence[str]]] = (),
+    ) -> bytes:
         """Return the file.
 
         Args:
             inputs, outputs: names of the model's own, in order.
-            graphs: how many copies of the graph the file holds.
+            others: the graphs that follow this one, which operators call by their numbers, from 1; with their own
+                inputs and outputs.
         """
         builder = flatbuffers.Builder(1024)
-        names = sorted({operator.name for operator in self._operators})
+        graphs = [(self, inputs, outputs), *others]
+        names = sorted({operator.name for graph, _, _ in graphs for operator in graph._operators})
         codes = _offsets(builder, [_write_code(builder, name) for name in names])
-        buffers = _offsets(builder, [_write_buffer(builder, data) for data in self._buffers])
-        roots = [self._write_graph(builder, names, inputs, outputs) for _ in range(graphs)]
+        contents = [data for graph, _, _ in graphs for data in graph._buffers]
+        buffers = _offsets(builder, [_write_buffer(builder, data) for data in contents])
+        roots, first = [], 0
+        for graph, given, made in graphs:
+            roots.append(graph._write_graph(builder, names, given, made, first))
+            first += len(graph._buffers)
         written = _offsets(builder, roots)
         description = builder.CreateString("")
         tflite.ModelStart(builder)
@@ -185,9 +203,14 @@ class Builder:
         return next(number for number, tensor in enumerate(self._tensors) if tensor.name == name)
 
     def _write_graph(
-        self, builder: flatbuffers.Builder, names: list[str], inputs: Sequence[str], outputs: Sequence[str]
+        self,
+        builder: flatbuffers.Builder,
+        names: list[str],
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        first_buffer: int,
     ) -> int:
-        tensors = _offsets(builder, [_write_tensor(builder, tensor) for tensor in self._tensors])
+        tensors = _offsets(builder, [_write_tensor(builder, tensor, first_buffer) for tensor in self._tensors])
         operators = _offsets(
             builder, [_write_operator(builder, item, names.index(item.name)) for item in self._operators]
         )
@@ -230,7 +253,7 @@ def _write_buffer(builder: flatbuffers.Builder, data: bytes) -> int:
     return int(tflite.BufferEnd(builder))
 
 
-def _write_tensor(builder: flatbuffers.Builder, tensor: _Tensor) -> int:
+def _write_tensor(builder: flatbuffers.Builder, tensor: _Tensor, first_buffer: int) -> int:
     name = builder.CreateString(tensor.name)
     shape = _numbers(builder, tensor.shape, np.int32)
     signature = None if tensor.signature is None else _numbers(builder, tensor.signature, np.int32)
@@ -238,12 +261,14 @@ def _write_tensor(builder: flatbuffers.Builder, tensor: _Tensor) -> int:
     tflite.TensorStart(builder)
     tflite.TensorAddShape(builder, shape)
     tflite.TensorAddType(builder, getattr(tflite.TensorType, tensor.dtype.upper()))
-    tflite.TensorAddBuffer(builder, tensor.buffer)
+    tflite.TensorAddBuffer(builder, first_buffer + tensor.buffer if tensor.buffer else 0)
     tflite.TensorAddName(builder, name)
     if quantisation is not None:
         tflite.TensorAddQuantization(builder, quantisation)
     if signature is not None:
         tflite.TensorAddShapeSignature(builder, signature)
+    if tensor.variable:
+        tflite.TensorAddIsVariable(builder, True)
     return int(tflite.TensorEnd(builder))
 
 
@@ -285,8 +310,10 @@ def _write_options(builder: flatbuffers.Builder, table: str, options: dict[str, 
     fields: list[tuple[Callable[..., None], Any]] = []
     for key, value in options.items():
         field = "".join(word.title() for word in key.split("_"))
-        if isinstance(value, str):
+        if isinstance(value, str) and key in _ENUMERATIONS:
             value = getattr(_ENUMERATIONS[key], value)  # noqa: PLW2901
+        elif isinstance(value, str):
+            value = builder.CreateString(value)  # noqa: PLW2901
         elif isinstance(value, list | tuple):
             value = _numbers(builder, value, np.int32)  # noqa: PLW2901
         fields.append((getattr(tflite, f"{table}Add{field}"), value))

@@ -40,10 +40,10 @@ def test_a_good_model_is_taken() -> None:
 def test_every_unsupported_operator_is_named_with_its_tensor() -> None:
     text = refusal(
         chain(
-            [("Frobnicate", ["x"], ["a"]), ("RELU", ["a"], ["b"]), ("WHILE", ["b"], ["c"]), ("SVDF", ["c"], ["y"])]
+            [("Frobnicate", ["x"], ["a"]), ("RELU", ["a"], ["b"]), ("WHILE", ["b"], ["c"]), ("LSTM", ["c"], ["y"])]
         )
     )
-    assert "operators that are not supported: Frobnicate (at a), WHILE (at c), SVDF (at y)" in text
+    assert "operators that are not supported: Frobnicate (at a), WHILE (at c), LSTM (at y)" in text
 
 
 def test_weights_quantised_and_activations_not() -> None:
@@ -110,7 +110,9 @@ def test_several_graphs() -> None:
     builder.tensor("x", (1,), "float32")
     builder.tensor("y", (1,), "float32")
     builder.operator("RELU", ["x"], ["y"])
-    assert "holds 2 graphs, where one is supported" in refusal(builder.finish(["x"], ["y"], graphs=2))
+    assert "holds 2 graphs, where one is supported" in refusal(
+        builder.finish(["x"], ["y"], others=[(builder, ["x"], ["y"])])
+    )
 
 
 @pytest.mark.parametrize("stride", [0, -1, 1 << 20])

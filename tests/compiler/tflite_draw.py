@@ -25,6 +25,12 @@ class Spec:
     zero: Any = 0
     data: Any = None
     axis: int = 0
+    variable: bool = False
+
+    @property
+    def is_given(self) -> bool:
+        """Whether it is an input of the model."""
+        return self.data is None and not self.variable
 
 
 @dataclass(frozen=True)
@@ -42,9 +48,7 @@ class Layer:
         results = [self._add(builder, f"out{number}", each) for number, each in enumerate(self.outputs)]
         builder.operator(operator, names, [str(name) for name in results], **self.options)
         given = [
-            str(name)
-            for name, each in zip(names, self.inputs, strict=True)
-            if each is not None and each.data is None
+            str(name) for name, each in zip(names, self.inputs, strict=True) if each is not None and each.is_given
         ]
         return builder.finish(given, [str(name) for name in results])
 
@@ -53,7 +57,14 @@ class Layer:
         if spec is None:
             return None
         return builder.tensor(
-            name, spec.shape, spec.dtype, spec.data, scale=spec.scale, zero_point=spec.zero, axis=spec.axis
+            name,
+            spec.shape,
+            spec.dtype,
+            spec.data,
+            scale=spec.scale,
+            zero_point=spec.zero,
+            axis=spec.axis,
+            variable=spec.variable,
         )
 
 

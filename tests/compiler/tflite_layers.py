@@ -31,6 +31,7 @@ from tflite_computed import (
     a_unary,
 )
 from tflite_draw import Draw, Layer
+from tflite_kept import a_lstm, a_svdf
 from tflite_moved import (
     a_add_n,
     a_batch_to_space,
@@ -170,6 +171,8 @@ LAYERS: dict[str, tuple[Callable[[Draw], Layer], tuple[str, ...]]] = {
     "TILE": (a_tile, _MOVED),
     "DYNAMIC_UPDATE_SLICE": (a_update, _ALL),
     "EMBEDDING_LOOKUP": (a_lookup, _Q),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": (a_lstm, ("float32", "int8", "int16")),
+    "SVDF": (a_svdf, ("float32", "int8")),
     "hybrid CONV_2D": (a_hybrid(a_convolution), ("float32",)),
     "hybrid DEPTHWISE_CONV_2D": (a_hybrid(a_depthwise), ("float32",)),
     "hybrid FULLY_CONNECTED": (a_hybrid(a_dense), ("float32",)),
@@ -188,11 +191,12 @@ def outputs_of(content: bytes) -> int:
 
 
 def draw_layer(row: str, dtype: str, number: int) -> tuple[bytes, list[list[np.ndarray]]]:
-    """Return the file of a model of one layer, and two sets of inputs."""
+    """Return the file of a model of one layer, and sets of inputs: two, or four where it keeps something."""
     draw = Draw(f"{row}/{dtype}/{number}", dtype)
     layer = LAYERS[row][0](draw)
-    given = [each for each in layer.inputs if each is not None and each.data is None]
-    sets = [[draw.values(each.shape, each) for each in given] for _ in range(2)]
+    given = [each for each in layer.inputs if each is not None and each.is_given]
+    kept = any(each is not None and each.variable for each in layer.inputs)
+    sets = [[draw.values(each.shape, each) for each in given] for _ in range(4 if kept else 2)]
     if operator_of(row) in ("SQRT", "RSQRT", "LOG") and dtype == "float32":
         sets = [[np.abs(each) + np.float32(0.01) for each in arrays] for arrays in sets]
     return layer.content(operator_of(row)), sets

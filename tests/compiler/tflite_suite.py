@@ -66,7 +66,9 @@ def cases(names: Sequence[str], number: int) -> list[Case]:
         drawn.append(Case(layer, f"m{count}", content, [(given, []) for given in sets]))
     for case, answers in zip(drawn, _references(drawn), strict=True):
         case.runs = answers is not None
-        case.sets = [(given, wanted) for (given, _), wanted in zip(case.sets, answers or [[], []], strict=True)]
+        case.sets = [
+            (given, wanted) for (given, _), wanted in zip(case.sets, answers or [[]] * len(case.sets), strict=True)
+        ]
     return drawn
 
 

@@ -64,14 +64,17 @@ def build_library(
             storage.check(least_bytes(imported.module, storage.size_bytes))
         integerized = integerize(imported.module, target, assistant)
         graph = _scaled(
-            extract(legalize(integerized.module), imported.input_names, imported.output_names), imported
+            extract(
+                legalize(integerized.module), imported.input_names, imported.output_names, imported.kept_names
+            ),
+            imported,
         )
         if storage:
             storage.check(sum(constant.nbytes for constant in graph.constants))
         lowered = {function: with_overlaps(body) for function, body in _lowered(graph.functions).items()}
         overlaps = {function: overlaps_of(body) for function, body in lowered.items()}
         kinds = {function: _kind(function, body) for function, body in graph.functions.items()}
-        scope = Scope([f"{name}_run"])
+        scope = Scope([f"{name}_run", f"{name}_reset"])
         operators = {
             function: print_function(scope.claim(f"{name}_{function}", name), body)
             for function, body in lowered.items()
@@ -116,7 +119,7 @@ def _can_be_lowered(name: str, function: Any) -> bool:
 
 
 def _scaled(graph: Graph, imported: Imported) -> Graph:
-    """Return the graph with what the integers of its inputs and outputs stand for, where that is known."""
+    """Return the graph with what its integers stand for, where that is known, and what the first run finds."""
 
     def scaled(tensors: tuple[Tensor, ...], scalings: tuple[Scaling | None, ...]) -> tuple[Tensor, ...]:
         if not scalings:
@@ -127,6 +130,7 @@ def _scaled(graph: Graph, imported: Imported) -> Graph:
         graph,
         inputs=scaled(graph.inputs, imported.input_scalings),
         outputs=scaled(graph.outputs, imported.output_scalings),
+        initial=tuple(each.initial for each in imported.kept),
     )
 
 

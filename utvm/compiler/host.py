@@ -5,6 +5,7 @@ import platform
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import tvm
 from tvm import relax
@@ -13,6 +14,7 @@ from utvm.compiler.frontend import import_model
 from utvm.compiler.model import Model
 from utvm.compiler.schedule.legalizations import legalizations
 from utvm.compiler.tvm_errors import tvm_errors
+from utvm.compiler.tvm_types import tensor_of
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -34,7 +36,7 @@ def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
 
     Returns:
         A function from the model's inputs to its outputs, each a list of arrays with the shapes and element
-        types that the library states.
+        types that the library states. What a model keeps between runs, it keeps from one call to the next.
 
     Raises:
         CompileError: the model cannot be compiled.
@@ -45,10 +47,19 @@ def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
         executable = tvm.compile(module, host_target())
     machine_code = relax.VirtualMachine(executable, tvm.cpu())
 
+    tensors = [tensor_of(parameter.ty, "") for parameter in imported.module["main"].params]
+    kept = [
+        np.frombuffer(each.initial, tensor.dtype).reshape(tensor.shape)
+        for tensor, each in zip(tensors[len(tensors) - len(imported.kept) :], imported.kept, strict=True)
+    ]
+
     def run(inputs: Sequence[npt.NDArray[Any]]) -> Arrays:
-        results = machine_code["main"](*(tvm.runtime.tensor(array) for array in inputs))
+        results = machine_code["main"](*(tvm.runtime.tensor(array) for array in (*inputs, *kept)))
         if isinstance(results, tvm.runtime.Tensor):
             return [results.numpy()]
-        return [item.numpy() for item in results]
+        arrays = [item.numpy() for item in results]
+        outputs = len(arrays) - len(kept)
+        kept[:] = arrays[outputs:]
+        return arrays[:outputs]
 
     return run

@@ -208,11 +208,13 @@ class Library:
         #define NAME_INPUT_0_OFFSET o
         #define NAME_OUTPUT_0_OFFSET p
         int32_t NAME_run(const void *const *inputs, void *const *outputs, uint8_t *arena);
+        void NAME_reset(void);
 
     ``NAME_run`` returns 0. The arena is the caller's, aligned to 16 bytes, and holds nothing between calls.
     Inputs and outputs are in the order of :attr:`inputs` and :attr:`outputs`, each aligned to its element. Input i
     may lie in the arena at its offset, and is overwritten there during the run; output j at its offset, or
-    anywhere else.
+    anywhere else. ``NAME_reset`` is there where the model keeps something between runs, in memory of the library's
+    own: it makes the next run the first one.
 
     A library for several memory regions has a parameter and a size for each, named after it.
 
@@ -234,6 +236,7 @@ class Library:
         model: :attr:`utvm.compiler.Model.digest` of what it was made from; empty where that was no model.
         accelerator: the identity of the one that it needs; empty where it needs none.
         decisions: what is computed there and what is not, where it was made for a board that has one.
+        states: what it keeps between runs.
     """
 
     name: str
@@ -254,6 +257,12 @@ class Library:
     model: str = ""
     accelerator: str = ""
     decisions: tuple[Decision, ...] = ()
+    states: tuple[Tensor, ...] = ()
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes that the library keeps between runs, beside the arena."""
+        return sum(state.size_bytes for state in self.states)
 
     @property
     def arena_bytes(self) -> int:
@@ -289,6 +298,7 @@ _RECORDS = {
     "blocks": Block,
     "leftovers": Leftover,
     "decisions": Decision,
+    "states": Tensor,
 }
 
 

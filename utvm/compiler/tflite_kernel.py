@@ -14,7 +14,7 @@ from typing import Any
 import flatbuffers.table
 import tflite
 
-from utvm.compiler.read.tflite_graph import TfliteOperator, TfliteTensor
+from utvm.compiler.read.tflite_records import TfliteOperator, TfliteTensor
 from utvm.errors import CompileError
 
 FOLDER = "utvm.compiler.integer.tflite"

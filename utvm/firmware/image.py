@@ -229,14 +229,20 @@ class Firmware:
         """Return where an output of one of the libraries is read after a run."""
         return self.symbols["utvm_arena"] + working_memory.address(library, library.output_places[number])
 
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The program table: the models, and behind them what makes one forget its earlier runs."""
+        names = [library.name for library in self.libraries]
+        return (*names, *(f"{library.name}_reset" for library in self.libraries if library.states))
+
     def program_index(self, name: str) -> int:
-        """Return the place of a library in the program table.
+        """Return the place of a library in the program table, or of ``NAME_reset``.
 
         Raises:
-            ConfigError: the image has no such library.
+            ConfigError: the image has no such program.
         """
-        for index, library in enumerate(self.libraries):
-            if library.name == name:
+        for index, known in enumerate(self.programs):
+            if known == name:
                 return index
         present = ", ".join(library.name for library in self.libraries)
         raise ConfigError(f"the firmware has no model {name!r}", f"it has: {present}")

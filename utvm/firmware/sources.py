@@ -53,13 +53,15 @@ def generate(
         ConfigError: two libraries have one name, or there is none; an image that is to stand alone has several, or
             the stored inputs are not what the model takes.
     """
-    names = [library.name for library in libraries]
+    resettable = [library for library in libraries if library.states and executor != "standing_alone"]
+    names = [library.name for library in libraries] + [f"{library.name}_reset" for library in resettable]
     if not names or len(set(names)) != len(names):
         raise ConfigError(f"firmware needs libraries of different names, not {names}")
     files = {
         "programs.c": render(
             "programs.c.j2",
             libraries=libraries,
+            resettable=resettable,
             arena_bytes=max(map(working_memory.size, libraries)),
             steps=max(len(library.calls) for library in libraries) if executor == "rpc" else 0,
             inputs_apart=executor == "rpc",
@@ -68,7 +70,7 @@ def generate(
         )
     }
     if executor == "rpc":
-        files["signatures.c"] = render("signatures.c.j2", libraries=libraries)
+        files["signatures.c"] = render("signatures.c.j2", libraries=libraries, resettable=resettable)
     if executor == "standing_alone":
         if len(libraries) > 1:
             raise ConfigError(

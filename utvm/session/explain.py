@@ -41,10 +41,12 @@ def explain(firmware: Firmware, record: FaultRecord, stack: bytes) -> DeviceFaul
 def _running(firmware: Firmware, record: FaultRecord) -> str:
     if record.program is None:
         return ""
-    if record.program >= len(firmware.libraries):
+    if record.program >= len(firmware.programs):
         operators = [entry.function for library in firmware.libraries for entry in library.entry_points]
         known = record.step is not None and record.step < len(operators)
         return f"operator {operators[record.step]}, called by itself" if known and record.step is not None else ""
+    if record.program >= len(firmware.libraries):
+        return firmware.programs[record.program]
     library = firmware.libraries[record.program]
     if record.step is None or record.step >= len(library.calls):
         return f"model {library.name}"

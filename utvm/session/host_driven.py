@@ -15,7 +15,7 @@ from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes
 from utvm.session.explain import explain
 from utvm.session.fault import RECORD_SIZE, FaultRecord
-from utvm.session.running import RunResult, refusal
+from utvm.session.running import RunResult, check_states, refusal
 
 _TURN = "utvm_host_turn"
 _FAULT_STOP = "utvm_fault_stop"
@@ -83,6 +83,21 @@ class HostDriven:
         for number, data in enumerate(as_bytes(inputs, library.inputs)):
             if data:
                 self.bench.write_memory(self.firmware.input_address(library, number), data)
+        cycles, stack_used = self._request(index, model)
+        outputs = tuple(
+            self._read_tensor(self.firmware.output_address(library, number), tensor)
+            for number, tensor in enumerate(library.outputs)
+        )
+        return RunResult(outputs, cycles, self.bench.count_unit, stack_used)
+
+    def forget(self, model: str) -> None:
+        """Let a model forget its earlier runs; as :meth:`utvm.session.Session.forget`."""
+        check_states(self.firmware.libraries, model)
+        name = f"{model}_reset"
+        self._request(self.firmware.program_index(name), name)
+
+    def _request(self, index: int, model: str) -> tuple[int, int]:
+        """Have a program run; return its cycles, and the stack that was used."""
         self.bench.write_memory(self._symbol("utvm_request"), struct.pack("<I", index))
         self._run_to_turn(f"finish model {model}", self._timeout)
         reply = self.bench.read_memory(self._symbol("utvm_reply"), _REPLY.size)
@@ -101,11 +116,7 @@ class HostDriven:
         self._runs = runs
         if status != 0:
             raise refusal(model, status)
-        outputs = tuple(
-            self._read_tensor(self.firmware.output_address(library, number), tensor)
-            for number, tensor in enumerate(library.outputs)
-        )
-        return RunResult(outputs, cycles, self.bench.count_unit, stack_used)
+        return cycles, stack_used
 
     def _symbol(self, name: str) -> int:
         return self.firmware.symbols[name]

@@ -133,6 +133,14 @@ class LoadedModel:
         """
         return self._keeper.session(self.image).run(self.library.name, inputs)
 
+    def forget(self) -> None:
+        """Let it forget its earlier runs: the next one is like the first. For models that keep something.
+
+        Raises:
+            UtvmError: as :meth:`utvm.session.running.Session.forget`.
+        """
+        self._keeper.session(self.image).forget(self.library.name)
+
     def profile(self, *inputs: npt.ArrayLike) -> Profile:
         """Run it once, step by step, over RPC; arguments and errors as :meth:`run`."""
         with self._keeper.serve([self.library]) as board, RpcSession(board, [self.library]) as session:

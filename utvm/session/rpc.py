@@ -18,7 +18,7 @@ from utvm.runtime import RPC_PROTOCOL
 from utvm.session.link import Link
 from utvm.session.minrpc import Code, TypeIndex
 from utvm.session.rpc_board import RpcBoard
-from utvm.session.running import RunResult
+from utvm.session.running import RunResult, check_states
 
 _CPU = struct.pack("<ii", 1, 0)
 _TIMEOUT = 60.0  # Seconds for whatever is not a run.
@@ -116,16 +116,25 @@ class RpcSession:
         if model not in self._libraries:
             raise ConfigError(f"the firmware has no model {model!r}", f"it has: {', '.join(self._libraries)}")
         library = self._libraries[model]
-        if model != self._loaded:
-            name = model.encode()
-            self.call("utvm.load", struct.pack("<iQ", TypeIndex.RAW_STRING, len(name)) + name)
-            self._loaded = model
+        self._load(model)
         for number, data in enumerate(as_bytes(inputs, library.inputs)):
             for offset in range(0, len(data), _PIECE):
                 piece = data[offset : offset + _PIECE]
                 content = struct.pack("<iQ", TypeIndex.RAW_BYTES, len(piece)) + piece
                 self.call("utvm.put", _integer(number), _integer(offset), content)
         return library
+
+    def forget(self, model: str) -> None:
+        """Let a model forget its earlier runs; as :meth:`utvm.session.Session.forget`."""
+        check_states(list(self._libraries.values()), model)
+        self._load(f"{model}_reset")
+        self.call("utvm.run")
+
+    def _load(self, program: str) -> None:
+        if program != self._loaded:
+            name = program.encode()
+            self.call("utvm.load", struct.pack("<iQ", TypeIndex.RAW_STRING, len(name)) + name)
+            self._loaded = program
 
     def _result(self, library: Library, cycles: int) -> RunResult:
         outputs = []

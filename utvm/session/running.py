@@ -8,8 +8,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from utvm.compiler import Library
 from utvm.compiler.library import INDEX_OUT_OF_RANGE
-from utvm.errors import BoardError
+from utvm.errors import BoardError, ConfigError
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,28 @@ class Session(Protocol):
             ProbeError, TransportError: the way to the board is broken.
         """
 
+    def forget(self, model: str) -> None:
+        """Let a model forget its earlier runs: the next one is like the first after :meth:`reset`.
+
+        Raises:
+            ConfigError: there is no such model, or it keeps nothing between runs.
+        """
+
     def reset(self) -> None:
         """Reset the board and wait until its program can be asked; raises as :meth:`run`."""
+
+
+def check_states(libraries: Sequence[Library], model: str) -> None:
+    """Check that a model keeps something between runs.
+
+    Raises:
+        ConfigError: it does not, or there is none of that name.
+    """
+    present = {library.name: library for library in libraries}
+    if model not in present:
+        raise ConfigError(f"the firmware has no model {model!r}", f"it has: {', '.join(present)}")
+    if not present[model].states:
+        raise ConfigError(f"model {model} keeps nothing between runs", "each of its runs is like the first")
 
 
 def refusal(model: str, status: int) -> BoardError:

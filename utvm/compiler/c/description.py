@@ -64,6 +64,7 @@ def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument
     """
     operators = {function: number for number, function in enumerate(arguments)}
     regions = {region: number for number, region in enumerate(plan.region_bytes)}
+    names = [*regions, *(f"state {number}" for number in range(len(graph.states)))]
     tensors: dict[_Held, int] = {}
 
     def number_of(held: _Held) -> int:
@@ -76,6 +77,9 @@ def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument
     def held(place: Location, size: int) -> _Held:
         if place.kind == "buffer":
             return in_region("buffer", place.number, place.offset, size)
+        if place.kind == "state":
+            # What the library keeps is a region to the executor, behind those of the plan.
+            return _Held("region", len(regions) + place.number, place.offset, size)
         return _Held(place.kind, place.number, place.offset, size)
 
     steps: list[tuple[int, list[int]]] = []
@@ -94,7 +98,7 @@ def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument
             f"the graph executor cannot number {len(tensors)} tensors and {len(steps)} steps",
             "use the executor aot",
         )
-    return Description(_binary(list(tensors), steps), _text(list(tensors), steps, list(operators), list(regions)))
+    return Description(_binary(list(tensors), steps), _text(list(tensors), steps, list(operators), names))
 
 
 def _binary(tensors: Sequence[_Held], steps: Sequence[tuple[int, list[int]]]) -> bytes:

@@ -2,12 +2,14 @@
 """Writing a library's C files."""
 
 import functools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jinja2
+import numpy as np
 import numpy.typing as npt
 
 from utvm import runtime
@@ -47,6 +49,21 @@ class _Constant:
 
 
 @dataclass(frozen=True)
+class _State:
+    """What is kept between runs.
+
+    Attributes:
+        byte: what all of its bytes are in the first run; None where they differ: :attr:`rows` are its elements.
+    """
+
+    name: str
+    c_type: str
+    elements: int
+    byte: int | None
+    rows: str
+
+
+@dataclass(frozen=True)
 class _Wrapper:
     operator: str
     arguments: tuple[str, ...]
@@ -82,9 +99,11 @@ def emit(
         input_places=tuple(plan.placement("input", number) for number in range(len(graph.inputs))),
         output_places=tuple(plan.placement("output", number) for number in range(len(graph.outputs))),
         calls=tuple(_call(graph, step, operators, kinds) for step in graph.steps),
-        weights_bytes=sum(array.nbytes for array in graph.constants),
+        weights_bytes=sum(array.nbytes for array in graph.constants)
+        + sum(len(each) for each in graph.initial if _one_byte(each) is None),
         blocks=tuple(plan.blocks.values()),
         lower_bound_bytes=plan.lower_bound_bytes,
+        states=graph.states,
         executor=executor,
         entry_points=tuple(
             EntryPoint(operator.name, _parameter_types(operator), tuple(each.bytes for each in used[function]))
@@ -132,6 +151,8 @@ def _values(library: Library, graph: Graph, plan: Plan, operators: Mapping[str, 
         "operators": list(operators.values()),
         "helpers": helper_definitions(helpers),
         "constants": [_constant(library.name, number, array) for number, array in enumerate(graph.constants)],
+        "state_bytes": library.state_bytes,
+        "states": [_state(library.name, number, graph) for number in range(len(graph.states))],
         "lines": lines,
         "unused": [word for word in ("inputs", "outputs", *regions) if not re.search(rf"\b{word}\b", text)],
     }
@@ -152,7 +173,7 @@ def _rendered(library: Library, values: Mapping[str, object]) -> dict[str, str]:
 
 
 def _call(graph: Graph, step: Step, operators: Mapping[str, CFunction], kinds: Mapping[str, Kind]) -> Call:
-    tensors = {"input": graph.inputs, "buffer": graph.buffers, "output": graph.outputs}
+    tensors = {"input": graph.inputs, "buffer": graph.buffers, "output": graph.outputs, "state": graph.states}
     reads, writes = (
         tuple(tensors[place.kind][place.number].name for place in places if place.kind in tensors)
         for places in (step.reads, step.writes)
@@ -229,6 +250,8 @@ class _Calls:
     def _address(self, place: Location, *, writable: bool = False) -> str:
         if place.kind == "constant":
             return _constant_name(self._name, place.number)
+        if place.kind == "state":
+            return f"{self._name}_state_{place.number}"
         tensors = {"input": self._graph.inputs, "buffer": self._graph.buffers, "output": self._graph.outputs}
         c_type = C_TYPES[tensors[place.kind][place.number].dtype]
         pointer = f"({c_type} *)" if writable else f"(const {c_type} *)"
@@ -244,12 +267,28 @@ def _constant_name(name: str, number: int) -> str:
     return f"{name}_constant_{number}"
 
 
+def _state(name: str, number: int, graph: Graph) -> _State:
+    tensor, initial = graph.states[number], graph.initial[number]
+    byte = _one_byte(initial)
+    rows = "" if byte is not None else _rows(np.frombuffer(initial, tensor.dtype))
+    return _State(f"{name}_state_{number}", C_TYPES[tensor.dtype], math.prod(tensor.shape), byte, rows)
+
+
+def _one_byte(content: bytes) -> int | None:
+    """Return what all bytes are; None where they differ."""
+    return content[0] if len(set(content)) == 1 else None
+
+
 def _constant(name: str, number: int, array: npt.NDArray[Any]) -> _Constant:
+    return _Constant(_constant_name(name, number), C_TYPES[str(array.dtype)], array.size, _rows(array))
+
+
+def _rows(array: npt.NDArray[Any]) -> str:
+    """Return the elements of an array, some in a line."""
     dtype = str(array.dtype)
     numbers = [literal(value, dtype) for value in array.ravel().tolist()]
     rows = (numbers[start : start + _ROW] for start in range(0, len(numbers), _ROW))
-    text = ",\n".join("    " + ", ".join(row) for row in rows)
-    return _Constant(_constant_name(name, number), C_TYPES[dtype], array.size, text)
+    return ",\n".join("    " + ", ".join(row) for row in rows)
 
 
 def _guard(file: str) -> str:

@@ -18,13 +18,14 @@ from tvm import ir, relax
 from tvm.relax.frontend.tflite import from_tflite
 from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, TensorWrapper
 
-from utvm.compiler.frontend.imported import Imported
+from utvm.compiler.frontend.imported import Imported, Kept
 from utvm.compiler.frontend.tflite_view import BufferView, ModelView, OperatorView, TensorView
 from utvm.compiler.int8_operator import int8_operators
 from utvm.compiler.library import Scaling
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
-from utvm.compiler.read.tflite_graph import TfliteGraph, TfliteOperator, TfliteTensor, read
+from utvm.compiler.read.tflite_graph import read
+from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
 from utvm.compiler.read.tflite_validate import place
 from utvm.compiler.tflite_kernel import Use, tflite_kernels
 from utvm.errors import CompileError, UtvmError
@@ -73,6 +74,7 @@ def import_tflite(model: Model) -> Imported:
         tuple(_name(graph, number, "output", count) for count, number in enumerate(graph.outputs)),
         tuple(_scaling(graph.tensors[number]) for number in graph.inputs),
         tuple(_scaling(graph.tensors[number]) for number in graph.outputs),
+        tuple(Kept(state.name, state.initial) for state in graph.states),
     )
 
 

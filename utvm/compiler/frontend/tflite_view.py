@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import tflite
 
-from utvm.compiler.read.tflite_graph import TfliteGraph, TfliteOperator, TfliteTensor
+from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
 
 
 class TensorView:
@@ -91,19 +91,21 @@ class GraphView:
         return TensorView(self.record.tensors[number], int(number))
 
     def Inputs(self, number: int) -> int:
-        return self.record.inputs[number]
+        return int(self.InputsAsNumpy()[number])
 
     def InputsLength(self) -> int:
-        return len(self.record.inputs)
+        return int(self.InputsAsNumpy().size)
 
     def TensorsLength(self) -> int:
         return len(self.record.tensors)
 
     def InputsAsNumpy(self) -> npt.NDArray[np.int32]:
-        return np.array(self.record.inputs, np.int32)
+        """Return the model's inputs, and behind them what a run finds of the one before."""
+        return np.array([*self.record.inputs, *(state.read for state in self.record.states)], np.int32)
 
     def OutputsAsNumpy(self) -> npt.NDArray[np.int32]:
-        return np.array(self.record.outputs, np.int32)
+        """Return the model's outputs, and behind them what is kept for the next run."""
+        return np.array([*self.record.outputs, *(state.written for state in self.record.states)], np.int32)
 
     def operators(self) -> list[OperatorView]:
         """Return the operators, in the order in which they run."""

@@ -5,16 +5,18 @@ No helper in C is called: such a function runs by TVM's LLVM backend, too.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tflite
 from tvm import relax, s_tir, te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as building
 
 from utvm.compiler.integer.fixed_point import quantize_multiplier
 from utvm.compiler.integer.kernel import described, with_one_loop, with_sum_in_place
-from utvm.compiler.read.tflite_graph import TfliteTensor
+from utvm.compiler.read.tflite_records import TfliteTensor
 from utvm.compiler.tvm_types import element_type, shape_of
 from utvm.errors import CompileError
 
@@ -170,14 +172,50 @@ def checked(builder: Any, operator: str, operands: Sequence[Any], compute: Calla
     return called(builder, function.with_attr("op_pattern", 8), operator, expressions)
 
 
-def called(builder: Any, function: Any, operator: str, expressions: Sequence[Any]) -> Any:
-    """Add a function and a call of it; return the call's result."""
+def looped(
+    builder: Any,
+    operator: str,
+    operands: Sequence[Any],
+    results: Sequence[TfliteTensor],
+    scratch: Mapping[str, tuple[tuple[int, ...], str]],
+    body: Callable[[Sequence[Any], Sequence[Any], Mapping[str, Any]], None],
+    macs: int,
+) -> Any:
+    """As :func:`added`, for loops that are written out, with several results; return the calls' tuple of them.
+
+    Args:
+        scratch: name to shape and element type of what the function needs while it runs.
+        body: given the flat buffers of operands, results and scratch, builds the statements.
+    """
+    expressions, tensors = _placeholders(operands)
+    made = [*((each.shape, each.dtype) for each in results), *scratch.values()]
+
+    def statements(given: Any, written: Any) -> Any:
+        with IRBuilder() as built:
+            buffers = [building.buffer_proxy(each) for each in written]
+            own = dict(zip(scratch, buffers[len(results) :], strict=True))
+            with building.serial(0, 1):
+                body([building.buffer_proxy(each) for each in given], buffers[: len(results)], own)
+            return built.get()
+
+    outputs = te.extern(
+        [shape for shape, _ in made], tensors, statements, dtype=[dtype for _, dtype in made], name="output"
+    )
+    function = te.create_prim_func([*tensors, *outputs[: len(results)]])
+    function = described(function, operator, [None] * len(tensors), macs)
+    return called(builder, function, operator, expressions, len(results))
+
+
+def called(builder: Any, function: Any, operator: str, expressions: Sequence[Any], results: int = 1) -> Any:
+    """Add a function and a call of it; return the call's result, or the tuple of several."""
     # The module names it.
     function = function.without_attr("global_symbol")
     variable = builder.add_func(function.with_attr("tirx.noalias", True), f"tflite_{operator}")
-    output = function.params[-1]
-    kind = relax.TensorType(shape_of(output.ty), element_type(output))
-    return builder.emit(relax.call_tir(variable, list(expressions), kind))
+    kinds = [
+        relax.TensorType(shape_of(output.ty), element_type(output))
+        for output in list(function.params)[len(expressions) :]
+    ]
+    return builder.emit(relax.call_tir(variable, list(expressions), kinds if results > 1 else kinds[0]))
 
 
 def _placeholders(operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:

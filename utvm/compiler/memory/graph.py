@@ -19,18 +19,21 @@ from utvm.compiler.tvm_types import tensor_of
 from utvm.errors import CompileError
 
 
-def extract(module: Any, input_names: tuple[str, ...], output_names: tuple[str, ...]) -> Graph:
+def extract(
+    module: Any, input_names: tuple[str, ...], output_names: tuple[str, ...], state_names: tuple[str, ...] = ()
+) -> Graph:
     """Read the graph out of a legalized Relax module.
 
     Args:
         input_names: names of the parameters of ``main``, as the user knows them.
         output_names: names of its results.
+        state_names: names of what is kept between runs: the last parameters, and the last results.
 
     Raises:
         CompileError: an operator was not legalized, or a tensor has a dynamic shape, an element type without C
             equivalent or an absurd size.
     """
-    return _Reader(module).read(input_names, output_names)
+    return _Reader(module).read(input_names, output_names, state_names)
 
 
 class _Reader:
@@ -44,12 +47,15 @@ class _Reader:
         self._joined: dict[int, Location] = {}
         self._unsupported: dict[str, str] = {}
 
-    def read(self, input_names: tuple[str, ...], output_names: tuple[str, ...]) -> Graph:
+    def read(
+        self, input_names: tuple[str, ...], output_names: tuple[str, ...], state_names: tuple[str, ...]
+    ) -> Graph:
         main = self._module["main"]
-        inputs = []
-        for number, (variable, name) in enumerate(zip(main.params, input_names, strict=True)):
-            inputs.append(tensor_of(variable.ty, name))
-            self._values[hash(variable)] = Location("input", number)
+        given = []
+        for number, (variable, name) in enumerate(zip(main.params, (*input_names, *state_names), strict=True)):
+            given.append(tensor_of(variable.ty, name))
+            own = number - len(input_names)
+            self._values[hash(variable)] = Location("input", number) if own < 0 else Location("state", own)
         for block in main.body.blocks:
             for binding in block.bindings:
                 self._values[hash(binding.var)] = self._bind(binding)
@@ -62,16 +68,20 @@ class _Reader:
         result = main.body.body
         results = self._flat(self._value(result))
         types = list(result.ty.fields) if isinstance(result.ty, relax.TupleType) else [result.ty]
-        outputs = [tensor_of(kind, name) for kind, name in zip(types, output_names, strict=True)]
-        steps, buffers = settle(self._steps, self._buffers, results, outputs, self._joined)
+        outputs = [tensor_of(kind, name) for kind, name in zip(types, (*output_names, *state_names), strict=True)][
+            : len(output_names)
+        ]
+        kept = given[len(input_names) :]
+        steps, buffers = settle(self._steps, self._buffers, results, outputs, self._joined, kept)
         return Graph(
-            tuple(inputs),
+            tuple(given[: len(input_names)]),
             buffers,
             tuple(self._constants),
             steps,
             tuple(outputs),
             # In the order of their first call: TVM's own order is not the same in every run.
             {step.function: self._functions[step.function] for step in steps if step.function},
+            tuple(kept),
         )
 
     def _bind(self, binding: Any) -> Any:

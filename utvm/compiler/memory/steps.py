@@ -15,12 +15,13 @@ class Location:
     """Where a tensor's elements are.
 
     Attributes:
-        kind: the caller's input, a constant, a buffer that operators write, or the caller's output.
+        kind: the caller's input, a constant, a buffer that operators write, the caller's output, or the library's
+            own memory.
         number: which one of its kind.
         offset: bytes from its beginning.
     """
 
-    kind: Literal["input", "constant", "buffer", "output"]
+    kind: Literal["input", "constant", "buffer", "output", "state"]
     number: int
     offset: int = 0
 
@@ -51,6 +52,8 @@ class Graph:
         steps: operator calls and copies, in order.
         outputs: what the caller receives; all are written when all steps are done.
         functions: TIRx function of each operator, not lowered yet.
+        states: what the library keeps between runs; the last steps copy it there.
+        initial: the bytes of each in the first run.
     """
 
     inputs: tuple[Tensor, ...]
@@ -59,3 +62,5 @@ class Graph:
     steps: tuple[Step, ...]
     outputs: tuple[Tensor, ...]
     functions: Mapping[str, Any]
+    states: tuple[Tensor, ...] = ()
+    initial: tuple[bytes, ...] = ()

@@ -4,9 +4,7 @@
 Field numbers are those of ``tensorflow/lite/schema/schema.fbs``, in the order of its tables.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -14,6 +12,8 @@ import numpy.typing as npt
 import tflite
 
 from utvm.compiler.read.flatbuffer import Buffer, Table
+from utvm.compiler.read.tflite_records import Quantisation, TfliteGraph, TfliteOperator, TfliteTensor
+from utvm.compiler.read.tflite_state import graphs_that_begin, with_states
 from utvm.errors import CompileError
 
 MAX_RANK = 8
@@ -28,77 +28,6 @@ _ELEMENT_TYPES = {number: name.lower() for number, name in _names(tflite.TensorT
 _OPERATORS = _names(tflite.BuiltinOperator)
 
 
-@dataclass(frozen=True)
-class Quantisation:
-    """How integers stand for real numbers: real = scale * (value - zero point).
-
-    Attributes:
-        scales: one, or one for each index along :attr:`axis`.
-        zero_points: as many.
-        axis: a dimension of the tensor; 0 where there is one scale.
-    """
-
-    scales: npt.NDArray[np.float32]
-    zero_points: npt.NDArray[np.int64]
-    axis: int
-
-
-@dataclass(frozen=True)
-class TfliteTensor:
-    """A tensor of a file.
-
-    Attributes:
-        name: as the file calls it; not unique, and may be empty.
-        signature: the shape as its author declared it, -1 for a dimension that varies.
-        dtype: numpy's name of the element type, or the schema's where numpy has none.
-        data: the bytes of a constant, or None.
-        variable: it keeps its value from one run to the next.
-        sparse: only some of its elements are stored.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    signature: tuple[int, ...]
-    dtype: str
-    data: npt.NDArray[np.uint8] | None
-    quantisation: Quantisation | None
-    variable: bool
-    sparse: bool
-
-    @property
-    def size(self) -> int:
-        """How many elements it has."""
-        return math.prod(self.shape)
-
-
-@dataclass(frozen=True)
-class TfliteOperator:
-    """An operator of a file.
-
-    Attributes:
-        name: as ``BuiltinOperator`` calls it, or a custom operator's own name.
-        inputs, outputs: numbers of tensors; -1 for an optional input that is left out.
-        options_type: which table of the schema :attr:`options` is: a number of ``BuiltinOptions``.
-        options: None if there are none.
-    """
-
-    name: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    options_type: int
-    options: Table | None
-
-
-@dataclass(frozen=True)
-class TfliteGraph:
-    """What a file computes: operators in the order in which they run."""
-
-    tensors: tuple[TfliteTensor, ...]
-    operators: tuple[TfliteOperator, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-
-
 def read(content: bytes, origin: str) -> TfliteGraph:
     """Read a file.
 
@@ -107,21 +36,23 @@ def read(content: bytes, origin: str) -> TfliteGraph:
         CompileError: it holds something that has no place in the records.
     """
     root = Buffer(content, origin).root()
-    graphs = root.tables(2)
-    if len(graphs) != 1:
-        raise CompileError(
-            f"{origin}: holds {len(graphs)} graphs, where one is supported",
-            "export a model with one signature and without control flow",
-        )
     names = [_operator_name(code) for code in root.tables(1)]
     data = [_data(buffer, number, origin) for number, buffer in enumerate(root.tables(4))]
-    graph = graphs[0]
-    return TfliteGraph(
-        tuple(_tensor(table, data, origin) for table in graph.tables(0)),
-        tuple(_operator(table, names, origin) for table in graph.tables(3)),
-        _integers(graph, 1),
-        _integers(graph, 2),
-    )
+    graphs = [
+        TfliteGraph(
+            tuple(_tensor(table, data, origin) for table in graph.tables(0)),
+            tuple(_operator(table, names, origin) for table in graph.tables(3)),
+            _integers(graph, 1),
+            _integers(graph, 2),
+        )
+        for graph in root.tables(2)
+    ]
+    if not graphs or {0, *graphs_that_begin(graphs)} != set(range(len(graphs))):
+        raise CompileError(
+            f"{origin}: holds {len(graphs)} graphs, where one is supported, and others that CALL_ONCE calls",
+            "export a model with one signature and without control flow",
+        )
+    return with_states(graphs, origin)
 
 
 def _operator_name(code: Table) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from utvm.compiler.int8_operator import int8_operators
 from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, item_bytes
-from utvm.compiler.read.tflite_graph import TfliteGraph, TfliteOperator, TfliteTensor
+from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
 from utvm.errors import CompileError
 
 SUPPORTED = frozenset(
@@ -23,8 +23,8 @@ SUPPORTED = frozenset(
     MEAN MINIMUM MIRROR_PAD MUL NEG NOT_EQUAL PACK PAD PADV2 POW PRELU QUANTIZE REDUCE_ALL REDUCE_ANY REDUCE_MAX
     REDUCE_MIN REDUCE_PROD RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR
     REVERSE_V2 ROUND RSQRT SELECT SELECT_V2 SHAPE SIGN SIN SLICE SOFTMAX SPACE_TO_BATCH_ND SPACE_TO_DEPTH SPLIT
-    SPLIT_V SQRT SQUARE SQUARED_DIFFERENCE SQUEEZE STRIDED_SLICE SUB SUM TANH TILE TRANSPOSE TRANSPOSE_CONV
-    UNPACK ZEROS_LIKE
+    SPLIT_V SQRT SQUARE SQUARED_DIFFERENCE SQUEEZE STRIDED_SLICE SUB SUM SVDF TANH TILE TRANSPOSE
+    TRANSPOSE_CONV UNIDIRECTIONAL_SEQUENCE_LSTM UNPACK ZEROS_LIKE
 """,
     )
 )
@@ -114,8 +114,9 @@ def _check_tensor(tensor: TfliteTensor, place: str) -> None:
         raise CompileError(f"{place}: is sparse, which is not supported", "export the model with dense weights")
     if tensor.variable:
         raise CompileError(
-            f"{place}: keeps its value between runs, which is not supported",
-            "make the state an input and an output of the model",
+            f"{place}: keeps its value between runs, which is supported of the states of "
+            "UNIDIRECTIONAL_SEQUENCE_LSTM and SVDF only",
+            "make the state an input and an output of the model, or a variable",
         )
     if any(extent < 0 for extent in tensor.shape):
         raise CompileError(f"{place}: has a negative dimension: {tensor.shape}")
@@ -214,7 +215,7 @@ def _check_order(graph: TfliteGraph, origin: str) -> None:
     stored = {
         number for number, tensor in enumerate(graph.tensors) if tensor.data is not None or 0 in tensor.shape
     }
-    known = stored | set(graph.inputs) | {-1}
+    known = stored | set(graph.inputs) | {state.read for state in graph.states} | {-1}
     producer: dict[int, TfliteOperator] = {}
     for operator in graph.operators:
         for number in operator.outputs:
@@ -240,6 +241,9 @@ def _check_order(graph: TfliteGraph, origin: str) -> None:
     for number in graph.outputs:
         if number not in known:
             raise CompileError(f"{origin}: nothing produces the output {graph.tensors[number].name!r}")
+    for state in graph.states:
+        if state.written not in known:
+            raise CompileError(f"{origin}: nothing produces what the variable {state.name!r} is assigned")
 
 
 def _depends_on(operator: TfliteOperator, number: int, producer: dict[int, TfliteOperator]) -> bool:

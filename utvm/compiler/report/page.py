@@ -69,6 +69,7 @@ def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[
         "macs": total_macs(library),
         "weights_bytes": library.weights_bytes,
         "arena_bytes": library.arena_bytes,
+        "state_bytes": library.state_bytes,
         "lower_bound_bytes": library.lower_bound_bytes,
         **{field: list(content[field]) for field in kept},
         **({"decisions": list(content["decisions"])} if library.decisions else {}),

@@ -20,11 +20,17 @@ static const {{ constant.c_type }} {{ constant.name }}[{{ constant.elements }}] 
 };
 
 {% endfor %}
+{% include "state.c" %}
 int32_t {{ name }}_run({{ parameters }})
 {
 {% for parameter in unused %}
     (void){{ parameter }};
 {% endfor %}
+{% if states %}
+    if (!{{ name }}_begun) {
+        {{ name }}_reset();
+    }
+{% endif %}
 {% for line in lines %}
     {{ line }}
 {% endfor %}

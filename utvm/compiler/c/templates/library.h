@@ -52,9 +52,17 @@ extern "C" {
 {% for arena in arenas %}
  * {{ arena.region }} points to {{ name | upper }}_{{ arena.region | upper }}_BYTES bytes at a multiple of {{ alignment }}.
 {% endfor %}
+{% if states %}
+ * What it keeps for the next run, {{ state_bytes }} bytes, is in memory of its own; a run that fails changes none of it.
+{% endif %}
  *
  * Returns 0{% if index_out_of_range %}{{ "," if executor == "graph" else " or" }} {{ name | upper }}_INDEX_OUT_OF_RANGE{% endif %}{% if executor == "graph" %}, or a negative code of {{ name }}_graph_executor.h{% endif %}. */
 int32_t {{ name }}_run({{ parameters }});
+{% if states %}
+
+/* Forgets what earlier runs have left: the next run is like the first. Whoever never calls this begins so, too. */
+void {{ name }}_reset(void);
+{% endif %}
 
 #ifdef __cplusplus
 }

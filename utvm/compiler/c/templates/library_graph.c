@@ -3,6 +3,9 @@
 
 #include <math.h>
 #include <stdbool.h>
+{% if states %}
+#include <string.h>
+{% endif %}
 
 #include "{{ name }}_graph_executor.h"
 #include "{{ name }}_operators.h"
@@ -48,8 +51,10 @@ static const {{ name }}_graph_constant_t constants[] = {
     {0, 0u}
 };
 
+{% include "state.c" %}
 {% for kind, members in (("input", inputs), ("output", outputs), ("region", arenas)) %}
-static const uint32_t {{ kind }}_bytes[] = { {%- for each in members %}{{ each.size_bytes }}u, {% endfor %}0u};
+static const uint32_t {{ kind }}_bytes[] = { {%- for each in members %}{{ each.size_bytes }}u, {% endfor %}
+{%- for each in states if kind == "region" %}sizeof {{ each.name }}, {% endfor %}0u};
 {% endfor %}
 
 static const uint8_t description[{{ description | length }}] = {
@@ -72,13 +77,21 @@ int32_t {{ name }}_run({{ parameters }})
         output_bytes,
         {{ outputs | length }}u,
         region_bytes,
-        {{ arenas | length }}u,
+        {{ arenas | length + states | length }}u,
         {{ argument_limit }}u
     };
     void *scratch[{{ argument_limit }}];
-    uint8_t *regions[{{ arenas | length }}];
+    uint8_t *regions[{{ arenas | length + states | length }}];
 {% for arena in arenas %}
     regions[{{ loop.index0 }}] = {{ arena.region }};
 {% endfor %}
+{% for state in states %}
+    regions[{{ arenas | length + loop.index0 }}] = (uint8_t *){{ state.name }};
+{% endfor %}
+{% if states %}
+    if (!{{ name }}_begun) {
+        {{ name }}_reset();
+    }
+{% endif %}
     return {{ name }}_graph_run(&graph, inputs, outputs, regions, scratch);
 }

@@ -33,7 +33,7 @@ _INTEGER_BITS = 3
 _LUT = 512  # Steps of a table over all numbers of 16 bits.
 
 
-def _sigmoid_table() -> Array:
+def sigmoid_table() -> Array:
     """Return the logistic function from 0 to 10.6, with 16 fractional bits.
 
     Of the error of a line between two entries, each entry takes half.
@@ -73,8 +73,6 @@ def _curve(use: Use, operands: list[Any]) -> Any:
         raise CompileError("in 16 bits its result must have the scale 1/32768, and no zero point may be but 0")
     logistic = use.operator.name == "LOGISTIC"
     factor, places = _input_factor(scale_of(use.input(0)), (0,) if logistic else (0, 1))
-    # The table has an entry each 512 steps; tanh(x) is 2 sigmoid(2 x) - 1.
-    bits = 9 if logistic else 8
 
     def compute(data: Any, table: Any) -> Any:
         shape = use.result.shape
@@ -85,31 +83,44 @@ def _curve(use: Use, operands: list[Any]) -> Any:
             "value",
         )
         size = te.compute(shape, lambda *at: tirx.max(value[at], number(0) - value[at]), "size")
-
-        def between(*at: Any) -> Any:
-            first = tirx.shift_right(size[at], number(bits))
-            low, high = table[tirx.min(first, number(255))], table[tirx.min(first + number(1), number(255))]
-            rest = tirx.bitwise_and(size[at], number((1 << bits) - 1))
-            top = 0x7FFF << 10 if logistic else 0xFFFF << 8
-            inside = tirx.shift_left(low, number(bits)) + rest * (high - low)
-            return tirx.Select(first >= number(255), number(top), inside)
-
-        curve = te.compute(shape, between, "curve")
-
-        def output(*at: Any) -> Any:
-            if logistic:
-                positive = curve[at] + number(1 << 9)
-                negative = number((1 << 25) + (1 << 9) - 1) - curve[at]
-            else:
-                positive = curve[at] - number(1 << 23) + number(1 << 7)
-                negative = number(1 << 23) - curve[at] + number((1 << 7) - 1)
-            chosen = tirx.Select(value[at] >= number(0), positive, negative)
-            return tirx.shift_right(chosen, number(10 if logistic else 8)).astype("int16")
-
-        return te.compute(shape, output, "output")
+        curve = te.compute(shape, lambda *at: between(size[at], table, logistic), "curve")
+        return te.compute(shape, lambda *at: mirrored(value[at], curve[at], logistic), "output")
 
     name = f"{use.operator.name.lower()}_int16"
-    return added(use.builder, name, [operands[0], _sigmoid_table()], compute, in_place=True)
+    return added(use.builder, name, [operands[0], sigmoid_table()], compute, in_place=True)
+
+
+def between(size: Any, table: Any, logistic: bool) -> Any:
+    """Return LOGISTIC or TANH of a number that is not negative, unrounded.
+
+    Args:
+        size: the number, as :func:`_input_factor` scales it.
+        table: :func:`sigmoid_table`.
+    """
+    # The table has an entry each 512 steps; tanh(x) is 2 sigmoid(2 x) - 1.
+    bits = 9 if logistic else 8
+    first = tirx.shift_right(size, number(bits))
+    low, high = table[tirx.min(first, number(255))], table[tirx.min(first + number(1), number(255))]
+    rest = tirx.bitwise_and(size, number((1 << bits) - 1))
+    top = 0x7FFF << 10 if logistic else 0xFFFF << 8
+    inside = tirx.shift_left(low, number(bits)) + rest * (high - low)
+    return tirx.Select(first >= number(255), number(top), inside)
+
+
+def mirrored(value: Any, curve: Any, logistic: bool) -> Any:
+    """Return LOGISTIC or TANH of a number, in 15 fractional bits.
+
+    Args:
+        curve: :func:`between` of its absolute value.
+    """
+    if logistic:
+        positive = curve + number(1 << 9)
+        negative = number((1 << 25) + (1 << 9) - 1) - curve
+    else:
+        positive = curve - number(1 << 23) + number(1 << 7)
+        negative = number(1 << 23) - curve + number((1 << 7) - 1)
+    chosen = tirx.Select(value >= number(0), positive, negative)
+    return tirx.shift_right(chosen, number(10 if logistic else 8)).astype("int16")
 
 
 def _lut(low: float, high: float, function: Any) -> Array:

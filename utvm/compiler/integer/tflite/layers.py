@@ -23,7 +23,7 @@ from utvm.compiler.integer.exact import (
     scale_of,
     zero_of,
 )
-from utvm.compiler.read.tflite_graph import TfliteTensor
+from utvm.compiler.read.tflite_records import TfliteTensor
 from utvm.compiler.tflite_kernel import Kernel, Use
 from utvm.errors import CompileError
 
@@ -270,6 +270,18 @@ def _transposed_convolution(use: Use, operands: list[Any]) -> Any:
 
 
 def _float_ending(bias: Array | None, activation: int) -> _Ending:
+    def apply(total: Any, tables: Sequence[Any], channel: Any) -> Any:
+        return bounded_float(total if bias is None else total + tables[0][channel], activation)
+
+    return _Ending(() if bias is None else (bias.astype(np.float32),), apply)
+
+
+def bounded_float(value: Any, activation: int) -> Any:
+    """Return a float expression limited as an activation says.
+
+    Raises:
+        CompileError: the activation is none of those that kernels know.
+    """
     bounds = {
         tflite.ActivationFunctionType.NONE: (None, None),
         tflite.ActivationFunctionType.RELU: (0.0, None),
@@ -279,13 +291,8 @@ def _float_ending(bias: Array | None, activation: int) -> _Ending:
     if activation not in bounds:
         raise CompileError(f"its activation, number {activation}, is not supported")
     low, high = bounds[activation]
-
-    def apply(total: Any, tables: Sequence[Any], channel: Any) -> Any:
-        value = total if bias is None else total + tables[0][channel]
-        value = value if high is None else tirx.min(value, tirx.FloatImm("float32", high))
-        return value if low is None else tirx.max(value, tirx.FloatImm("float32", low))
-
-    return _Ending(() if bias is None else (bias.astype(np.float32),), apply)
+    value = value if high is None else tirx.min(value, tirx.FloatImm("float32", high))
+    return value if low is None else tirx.max(value, tirx.FloatImm("float32", low))
 
 
 def _product(use: Use, operands: list[Any]) -> Any:
