@@ -72,7 +72,7 @@ class TfliteOperator:
 
 
 @dataclass(frozen=True)
-class State:
+class KeptTensor:
     """What a model keeps from one run to the next.
 
     Attributes:
@@ -95,4 +95,4 @@ class TfliteGraph:
     operators: tuple[TfliteOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    states: tuple[State, ...] = ()
+    states: tuple[KeptTensor, ...] = ()

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, item_bytes
-from utvm.compiler.read.tflite_records import State, TfliteGraph, TfliteOperator, TfliteTensor
+from utvm.compiler.read.tflite_records import KeptTensor, TfliteGraph, TfliteOperator, TfliteTensor
 from utvm.errors import CompileError
 
 _OPERATORS = {"UNIDIRECTIONAL_SEQUENCE_LSTM": (18, 19), "SVDF": (4,)}
@@ -108,7 +108,7 @@ class _Reader:
             states=states,
         )
 
-    def _states(self) -> tuple[tuple[State, ...], dict[int, npt.NDArray[np.uint8]]]:
+    def _states(self) -> tuple[tuple[KeptTensor, ...], dict[int, npt.NDArray[np.uint8]]]:
         """Return what changes from run to run; and what does not, which is constant."""
         states, constants = [], {}
         for (_, name), variable in self._variables.items():
@@ -124,7 +124,7 @@ class _Reader:
                     f"{self._origin}: the variable {name!r} is {found.dtype} of shape {found.shape} where it is "
                     f"read, but {kept.dtype} of shape {kept.shape} where it is assigned"
                 )
-            states.append(State(name, variable.found, variable.now, initial.tobytes()))
+            states.append(KeptTensor(name, variable.found, variable.now, initial.tobytes()))
         return tuple(states), constants
 
     def _initial(self, variable: _Variable, name: str) -> npt.NDArray[np.uint8]:
