@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """VTA beside the board's CPU: the results of TensorFlow Lite Micro's reference kernels, bit for bit."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -9,8 +8,8 @@ import pytest
 
 from hil_tests.int8_cases import Int8Case
 from hil_tests.many_models import ManyModels
-from hil_tests.programs import handwritten
 from hil_tests.vta_cases import VTA_CASES
+from hil_tests.vta_faults import FAULTS, faulty
 from models.digits import quantize
 from models.tflite_reference import tflite_micro
 from utvm.boards.accelerators import fitted
@@ -57,56 +56,15 @@ def test_network_on_cpu_and_vta_against_the_reference_kernels(
         np.testing.assert_array_equal(running.run(library.name, picture).outputs[0], expected)
 
 
-def _faulty(name: str, body: str, identity: str) -> Library:
-    """Return a program that does something wrong with the accelerator."""
-    headers = '#include <string.h>\n#include "vta.h"\n#include "vta_device.h"'
-    return dataclasses.replace(handwritten(name, f"{body}\n  return 0;", headers), accelerator=identity)
-
-
-_BAD_ADDRESS = """
-  static uint8_t data[65536];
-  (void)VTABufferMap(data, sizeof data);
-  (void)VTALoadBuffer2D(data, sizeof data / VTA_INP_ELEMENT_BYTES - 1u, 2, 1, 2, 0, 0, 0, 0, 0, VTA_INP);
-  (void)VTASynchronize();
-"""
-_DEADLOCK = """
-  vta_instruction run[2];
-  vta_fault fault;
-  memset(run, 0, sizeof run);
-  vta_put(&run[0], VTA_FIELD_OPCODE, VTA_OPCODE_LOAD);
-  vta_put(&run[0], VTA_LOAD_MEM, VTA_WGT);
-  vta_put(&run[0], VTA_LOAD_SRAM, 5);
-  vta_put(&run[0], VTA_LOAD_POP_NEXT, 1);
-  vta_put(&run[1], VTA_FIELD_OPCODE, VTA_OPCODE_FINISH);
-  if (vta_device_run(run, 2, &fault) != 0) {
-    vta_failed(&fault);
-  }
-"""
-_TOO_LARGE = """
-  static uint8_t data[65536];
-  (void)VTABufferMap(data, sizeof data);
-  (void)VTALoadBuffer2D(data, 0, 1, 1, 1, 0, 0, 0, 0, VTA_ACC_DEPTH, VTA_ACC);
-  (void)VTASynchronize();
-"""
-_FAULTS = {
-    "bad_address": (_BAD_ADDRESS, r"VTA: instruction 0 \(load .*mem=INP .*x_size=2.*\): LOAD reads DRAM outside"),
-    "deadlock": (
-        _DEADLOCK,
-        r"VTA: instruction 0 \(load .*mem=WGT sram=5 .*\): deadlock: waits for a token that nobody hands on",
-    ),
-    "too_large": (_TOO_LARGE, r"VTA, while queueing \(load mem=ACC .*\): a tile does not fit into its memory"),
-}
-
-
 def test_a_fault_names_the_instruction_and_the_board_goes_on(
     request: pytest.FixtureRequest,
     firmware: Callable[[Sequence[Library]], Firmware],
     session: Callable[[Firmware], Session],
 ) -> None:
     identity = fitted(board_of(request.config)).identity
-    image = firmware([_faulty(name, body, identity) for name, (body, _) in _FAULTS.items()])
+    image = firmware([faulty(name, body, identity) for name, (body, _) in FAULTS.items()])
     running = session(image)
-    for name, (_, message) in _FAULTS.items():
+    for name, (_, message) in FAULTS.items():
         with pytest.raises(DeviceFault, match=message):
             running.run(name, [np.zeros(4, np.int32)])
         running.reset()

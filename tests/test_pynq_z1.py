@@ -72,7 +72,7 @@ def test_a_setting_that_is_not_offered_is_refused(name: str, said: str, hint: st
 def test_what_can_be_asked_of_it_depends_on_which_of_the_two_it_is() -> None:
     board = boards.load(_NAME)
     assert board.kinds == ("virtual", "physical")
-    both = {"bus errors", "console", "counter", "debug port", "execute never", "room"}
+    both = {"accelerator vta", "bus errors", "console", "counter", "debug port", "execute never", "room"}
     assert board.capabilities_of("virtual") == both
     assert board.capabilities_of("physical") == {*both, "OpenOCD", "watchpoints"}
 

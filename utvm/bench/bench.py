@@ -150,6 +150,7 @@ class Bench:
         if self.first_difference(firmware) is not None:
             self._load(firmware)
         self._image = firmware
+        self._port.programmed(firmware.symbols)
         if self.board.start.by == "entry" or firmware.in_ram:
             self._stand_at_entry(firmware)
         else:

@@ -180,6 +180,7 @@ class Board(Record):
         if self.cycle_counter == "none":
             found.discard("counter")
         found |= {f"trap: {mistake}" for mistake in self.cpu_row.traps}
+        found |= {f"accelerator {name}" for name in self.accelerator}
         if openocd:
             found.add("OpenOCD")
             if any(region.kind == "flash" for region in self.memory):

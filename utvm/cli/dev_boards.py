@@ -96,7 +96,9 @@ def page(measurements: Path) -> str:
     """
     measured = load_yaml(measurements, Measurements, "benchmarks/boards.py writes it")
     every = [boards.load(name) for name in boards.project_names()]
-    known = frozenset().union(*(board.capabilities for board in every))
+    # What only some boards are sold with, others do not lack.
+    extras = frozenset(f"accelerator {name}" for board in every for name in board.accelerator)
+    known = frozenset().union(*(board.capabilities for board in every)) - extras
     models: dict[str, list[tuple[str, MeasuredModel]]] = {}
     # A board that has settings was measured once with each of them.
     of = {

@@ -10,7 +10,7 @@ from typing import Any
 from utvm.compiler.accelerator import Assistant
 from utvm.compiler.c.description import Argument
 from utvm.compiler.c.emit import Kind, emit
-from utvm.compiler.c.printer import print_function
+from utvm.compiler.c.printer import ALIGNMENT, print_function
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.weights import least_bytes
@@ -80,7 +80,9 @@ def build_library(
             for function, body in lowered.items()
         }
     workspaces = {function: operator.workspace_bytes for function, operator in operators.items()}
-    plan = plan_memory(graph, workspaces, overlaps, memory)
+    assisted = any(each.include for each in operators.values())
+    # An accelerator reaches memory by whole words of its bus.
+    plan = plan_memory(graph, workspaces, overlaps, memory, ALIGNMENT if assisted else 1)
     arguments = _arguments(graph, lowered)
     library = emit(name, graph, plan, operators, kinds, arguments, executor)
     return replace(
@@ -88,7 +90,7 @@ def build_library(
         leftovers=integerized.leftovers,
         target=target,
         model=model.digest,
-        accelerator=assistant.identity if assistant and any(each.include for each in operators.values()) else "",
+        accelerator=assistant.identity if assistant and assisted else "",
         decisions=integerized.decisions,
     )
 

@@ -78,6 +78,7 @@ def build(
         generated={**image.generated, **beside.generated},
         kept=(*image.kept, *beside.files),
         include=(*image.include, *beside.include),
+        defines=(*image.defines, *beside.defines),
     )
     entry = Cache("firmware").fetch(
         _key(toolchain, board.cpu, image), lambda work: _link(board, toolchain, image, work)
@@ -86,7 +87,7 @@ def build(
 
 
 def _accelerator_of(board: Board, libraries: Sequence[Library]) -> Sources:
-    """Return the C of an accelerator's driver, and of its model in a process; none where none is used."""
+    """Return the C of an accelerator's driver, and of its model in a process; nothing where none is used."""
     used = [library for library in libraries if library.accelerator]
     if not used:
         return Sources()
@@ -99,13 +100,18 @@ def _accelerator_of(board: Board, libraries: Sequence[Library]) -> Sources:
                 "compile it for this board",
             )
     assert has
-    if board.memory:
-        raise ConfigError(f"the accelerator {has.identity} of {board.spoken} has no driver for its registers yet")
-    parts = (has.driver, has.model)
+    behind = has.registers if board.memory else has.model
+    if behind is None:
+        raise ConfigError(
+            f"the accelerator {has.identity} of {board.spoken} cannot be driven: where are its registers?",
+            "say it in its board.yaml, below accelerator; registers: 0x43C00000, for instance",
+        )
+    parts = (has.driver, behind)
     return Sources(
         tuple(file for part in parts for file in part.files),
         tuple(folder for part in parts for folder in part.include),
         {name: text for part in parts for name, text in part.generated.items()},
+        tuple(define for part in parts for define in part.defines),
     )
 
 

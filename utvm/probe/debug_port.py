@@ -3,10 +3,11 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.gdb import GdbClient
+from utvm.probe.relay import place_command
 
 _HALT_TIMEOUT = 5.0  # Seconds.
 
@@ -17,11 +18,13 @@ class DebugPort(ABC):
     Args:
         gdb: the way to the other end.
         live: whether memory can be reached while the core runs.
+        attended: the function in which a :class:`utvm.probe.relay.Relay` has a model work, if one is between.
     """
 
-    def __init__(self, gdb: GdbClient, *, live: bool) -> None:
+    def __init__(self, gdb: GdbClient, *, live: bool, attended: str = "") -> None:
         self.gdb = gdb
         self._live = live
+        self._attended = attended
 
     @abstractmethod
     def program(self, segments: Sequence[tuple[int, bytes]]) -> None:
@@ -30,6 +33,11 @@ class DebugPort(ABC):
     @abstractmethod
     def reset(self, *, halt: bool) -> None:
         """Reset the board; ``halt`` stops it before its first instruction."""
+
+    def programmed(self, symbols: Mapping[str, int]) -> None:
+        """Learn where the functions of the image are that the board now holds."""
+        if self._attended:
+            self.gdb.monitor(place_command(symbols.get(self._attended)))
 
     def write_word(self, address: int, value: int) -> None:
         """Write 32 bits, to a peripheral's register for instance. The target must be halted."""

@@ -39,6 +39,10 @@ class GdbLink:
         _LOG.info("connected to %s", self._peer)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
+    def fileno(self) -> int:
+        """Return the socket's number, to wait for it beside others."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()

@@ -5,14 +5,25 @@ from utvm.bench.bench import Bench
 from utvm.bench.openocd import open_console
 from utvm.bench.way import Asked, Found, Setup, Way
 from utvm.boards import Board, Emulator
+from utvm.boards.accelerators import fitted
 from utvm.probe.debug_port import QemuPort
 from utvm.probe.gdb import GdbClient
 from utvm.probe.qemu import Qemu
+from utvm.probe.relay import Relay
+from utvm.virtual.neighbour import Neighbour
 
 
 def _emulator(board: Board) -> Emulator:
     assert board.virtual.emulator
     return board.virtual.emulator
+
+
+def _neighbour_of(board: Board) -> Neighbour | None:
+    """Return what stands for the accelerator of a board that has one: QEMU knows none."""
+    made = fitted(board).neighbour if board.accelerator else None
+    return (
+        made([(region.address, region.size) for region in board.memory if region.kind == "ram"]) if made else None
+    )
 
 
 def _find(board: Board, asked: Asked) -> Found | None:
@@ -25,17 +36,24 @@ def _find(board: Board, asked: Asked) -> Found | None:
         instead = ", for want of Spike" if board.virtual.simulator else ""
         qemu = setup.stack.enter_context(Qemu(emulator, log=setup.logs / "qemu.log"))
         kind = board.cpu_row.breakpoint_kind
-        gdb = setup.stack.enter_context(
-            GdbClient("127.0.0.1", qemu.gdb_port, advice=qemu.advice, breakpoint_kind=kind)
-        )
+        port, neighbour = qemu.gdb_port, _neighbour_of(board)
+        if neighbour:
+            relay = Relay(port, neighbour, advice=qemu.advice, breakpoint_kind=kind)
+            port = setup.stack.enter_context(relay).port
+        gdb = setup.stack.enter_context(GdbClient("127.0.0.1", port, advice=qemu.advice, breakpoint_kind=kind))
         return Bench(
             board,
             "virtual",
-            f"VIRTUAL board, emulated by QEMU ({emulator.machine}{instead})",
+            f"VIRTUAL board, emulated by QEMU ({emulator.machine}{instead})"
+            + (f", with a model of {', '.join(board.accelerator)} beside it" if neighbour else ""),
             able,
             setup.logs,
             probe="QEMU's GDB stub without OpenOCD",
-            port=QemuPort(gdb, live="memory while running" in able),
+            port=QemuPort(
+                gdb,
+                live="memory while running" in able,
+                attended=neighbour.symbol if neighbour else "",
+            ),
             console=open_console(setup, board, f"socket://127.0.0.1:{qemu.console_port}"),
             services=(qemu,),
             emulated=True,

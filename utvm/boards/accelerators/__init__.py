@@ -18,11 +18,13 @@ from typing import Any
 from pydantic import Field
 
 from utvm.boards.board import Board
+from utvm.boards.parts import Address
 from utvm.cache import tree_digest
 from utvm.compiler.accelerator import Assistant, Offer, Wish
 from utvm.compiler.library import Library
 from utvm.config import Record, checked
 from utvm.errors import ConfigError
+from utvm.virtual.neighbour import Neighbour
 
 GROUP = "utvm.accelerators"
 """The group of entry points under which an installed package brings further ones."""
@@ -31,11 +33,12 @@ GROUP = "utvm.accelerators"
 class AcceleratorPart(Record):
     """What a board's file says of any accelerator.
 
-    ``clock_hz`` is what its cycles are counted in. ``auto`` is whether it is given what it is estimated to make
-    faster, or only what is asked for; the latter where it is a model.
+    ``clock_hz`` is what its cycles are counted in. ``registers`` is where a chip has them. ``auto`` is whether it
+    is given what it is estimated to make faster, or only what is asked for: it may be a model, or not be there.
     """
 
     clock_hz: int = Field(gt=0)
+    registers: Address | None = None
     auto: bool = True
 
 
@@ -44,12 +47,14 @@ class Sources:
     """C that is linked into an image.
 
     Attributes:
-        files: of a driver or a model; ``include`` are folders of headers, ``generated`` texts by file name.
+        files: of a driver or a model; ``include`` are folders of headers, ``generated`` texts by file name, and
+            ``defines`` macros of the whole image, ``NAME=value``.
     """
 
     files: tuple[Path, ...] = ()
     include: tuple[Path, ...] = ()
     generated: Mapping[str, str] = field(default_factory=dict)
+    defines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,9 @@ class Fitted:
         offer: what it would do of an int8 operator; raises :class:`utvm.compiler.accelerator.Refused`.
         driver: what its lowered functions call.
         model: what stands in its place where the board is a process.
+        registers: what drives it on a chip; None where the board's file does not say where its registers are.
+        neighbour: makes the model that stands beside an emulator, given the board's memory as addresses and sizes;
+            None where there is none.
         told: makes words for a reader of what an assertion of the driver says.
         modelled: says of each step of a library what the accelerator's model counts there; None where nobody does.
     """
@@ -69,6 +77,8 @@ class Fitted:
     offer: Callable[[Any], Offer]
     driver: Sources
     model: Sources
+    registers: Sources | None = None
+    neighbour: Callable[[Sequence[tuple[int, int]]], Neighbour] | None = None
     told: Callable[[str], str] = str
     modelled: Callable[[Library], Sequence[Mapping[str, int]]] | None = None
 

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """VTA beside a CPU."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from pydantic import Field
 
 from utvm.boards.accelerators import Accelerator, AcceleratorPart, Fitted, Sources
 from utvm.compiler.accelerator import Offer
 from utvm.compiler.library import Library
 from utvm.runtime.vta.configuration import load_configuration
 from utvm.runtime.vta.fault import read
-from utvm.runtime.vta.header import DRIVER, IN_IMAGE, INCLUDE, config_header
+from utvm.runtime.vta.header import DRIVER, IN_IMAGE, INCLUDE, QUEUE, REGISTERS, config_header
 from utvm.runtime.vta.instructions import InstructionSet
 from utvm.virtual.vta import MODEL
+from utvm.virtual.vta.neighbour import VtaNeighbour
 from utvm.virtual.vta.simulator import STAGES
 from utvm.virtual.vta.steps import modelled_steps
 
@@ -25,9 +29,13 @@ _SHOWN = (
 
 
 class _Vta(AcceleratorPart):
-    """``config`` is a ``vta_config.json`` in the board's folder; by default the project's."""
+    """``config`` is a ``vta_config.json`` in the board's folder; by default the project's.
+
+    ``queue`` is how many instructions the driver has room for.
+    """
 
     config: str = ""
+    queue: int = Field(QUEUE, ge=256, le=QUEUE)
 
 
 def _fit(block: _Vta, folder: Path) -> Fitted:
@@ -50,9 +58,20 @@ def _fit(block: _Vta, folder: Path) -> Fitted:
         )
         return [{name: step[name] for name in _SHOWN} for step in steps]
 
-    driver = Sources((*DRIVER, *IN_IMAGE), (INCLUDE,), {"vta_config.h": config_header(configuration)})
+    def neighbour(memory: Sequence[tuple[int, int]]) -> VtaNeighbour:
+        assert block.registers is not None
+        return VtaNeighbour(configuration, block.registers, memory)
+
+    header = {"vta_config.h": config_header(configuration, block.queue)}
+    driver = Sources((*DRIVER, *IN_IMAGE), (INCLUDE,), header)
     model = Sources(MODEL, (MODEL[0].parent,))
-    return Fitted(f"vta {configuration.bitstream}", offer, driver, model, told, modelled)
+    identity = f"vta {configuration.bitstream}"
+    if block.registers is None:
+        return Fitted(identity, offer, driver, model, told=told, modelled=modelled)
+    # What VTA writes shares no line of a cache with anything that an interrupt writes.
+    defines = (f"UTVM_ACCELERATOR={block.registers:#x}u", "UTVM_ALIGNMENT=64")
+    registers = Sources(REGISTERS, defines=defines)
+    return Fitted(identity, offer, driver, model, registers, neighbour, told, modelled)
 
 
 ACCELERATOR = Accelerator("vta", _Vta, _fit)

@@ -15,10 +15,14 @@
 #define ARM_CLK_CTRL UTVM_REGISTER(0xF8000120u)
 #define APER_CLK_CTRL UTVM_REGISTER(0xF800012Cu)
 #define UART_CLK_CTRL UTVM_REGISTER(0xF8000154u)
+#define FPGA0_CLK_CTRL UTVM_REGISTER(0xF8000170u)
+#define FPGA_RST_CTRL UTVM_REGISTER(0xF8000240u)
 #define REBOOT_STATUS UTVM_REGISTER(0xF8000258u)
 #define PSS_IDCODE UTVM_REGISTER(0xF8000530u)
 #define MIO_PIN_14 UTVM_REGISTER(0xF8000738u)
 #define MIO_PIN_15 UTVM_REGISTER(0xF800073Cu)
+#define LVL_SHFTR_EN UTVM_REGISTER(0xF8000900u)
+#define DEVCFG_INT_STS UTVM_REGISTER(0xF800700Cu)
 #define UART0_CR UTVM_REGISTER(0xE0000000u)
 #define UART0_MR UTVM_REGISTER(0xE0000004u)
 #define UART0_IER UTVM_REGISTER(0xE0000008u)
@@ -45,6 +49,9 @@
 #define ARM_CLOCKS_BY_2 0x1F000200u
 #define UART0_BUS_CLOCK 0x100000u
 #define UART_CLOCKS_BY_10 0x00000A03u
+#define LOGIC_CLOCK_BY_10 0x00100A00u /* of the I/O PLL: 100 MHz */
+#define LOGIC_BOTH_WAYS 0xFu
+#define LOGIC_IS_PROGRAMMED (1u << 2)
 #define PIN_UART_RECEIVES 0x000006E1u /* LVCMOS33, UART, no output */
 #define PIN_UART_SENDS 0x000006E0u
 
@@ -112,6 +119,28 @@ void utvm_port_init(void) {
   }
   UART0_CR = CR_BOTH_ON;
 }
+
+#ifdef UTVM_ACCELERATOR
+/*
+ * Programmable logic is at M_AXI_GP0. QEMU has none: the first MiB of DDR, which images leave alone, is there instead,
+ * and a model behind it, which knows itself whether it was programmed. On the chip, a core that reads where nothing
+ * answers never goes on.
+ */
+uint32_t utvm_port_accelerator(uint32_t address) {
+  return is_emulated() ? 0u : (address & 0xFFF00000u);
+}
+
+bool utvm_port_start_accelerator(void) {
+  const bool programmed = is_emulated() || ((DEVCFG_INT_STS & LOGIC_IS_PROGRAMMED) != 0u);
+  if (programmed) {
+    SLCR_UNLOCK = SLCR_KEY;
+    FPGA0_CLK_CTRL = LOGIC_CLOCK_BY_10;
+    LVL_SHFTR_EN = LOGIC_BOTH_WAYS;
+    FPGA_RST_CTRL = 0u;
+  }
+  return programmed;
+}
+#endif
 
 /*
  * On the chip, the global timer counts half as fast as a core (UG585, 8.3). In QEMU it ticks every 10 ns, an

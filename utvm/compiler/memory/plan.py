@@ -43,6 +43,7 @@ def plan_memory(
     workspace_bytes: Mapping[str, int],
     overlaps: Mapping[str, Sequence[int | None]],
     memory: Memory | None = None,
+    alignment: int = 1,
 ) -> Plan:
     """Location inputs, outputs, buffers and workspaces by liveness.
 
@@ -51,13 +52,14 @@ def plan_memory(
         overlaps: for operator functions: for each tensor that they read, how many bytes their only output must
             begin before it for the two to share memory, or None if they must not.
         memory: regions and pins; by default one region, as large as it must be.
+        alignment: what tensors begin at a multiple of, where they need no more.
 
     Raises:
         CompileError: a pinned tensor does not exist.
         DoesNotFitError: the regions are too small.
     """
     memory = memory or Memory()
-    spans = _lives(graph, workspace_bytes)
+    spans = _lives(graph, workspace_bytes, max(alignment, _ALIGNMENT))
     names = _names(graph, spans)
     shared = _shared(graph, spans, overlaps)
     regions, offsets = _Filler(memory, spans, shared, _uses(graph, spans)).fill(_pinned(memory, names))
@@ -72,7 +74,7 @@ def plan_memory(
     return Plan(blocks, taken, lower_bound(*_numbered(keys, spans, shared)))
 
 
-def _lives(graph: Graph, workspace_bytes: Mapping[str, int]) -> dict[Key, Span]:
+def _lives(graph: Graph, workspace_bytes: Mapping[str, int], alignment: int) -> dict[Key, Span]:
     """Return size, lifetime and alignment of everything that needs memory.
 
     The caller writes inputs before the first step and reads outputs after the last.
@@ -89,7 +91,7 @@ def _lives(graph: Graph, workspace_bytes: Mapping[str, int]) -> dict[Key, Span]:
                 first.setdefault(key, index)
                 last[key] = max(last[key], index)
     lives = {
-        key: Span(tensor.size_bytes, first[key], last[key], max(_ALIGNMENT, item_bytes(tensor.dtype)))
+        key: Span(tensor.size_bytes, first[key], last[key], max(alignment, item_bytes(tensor.dtype)))
         for key, tensor in tensors.items()
     }
     for index, step in enumerate(graph.steps):

@@ -14,6 +14,7 @@
 #endif
 
 #ifndef __ASSEMBLER__
+#include <stdbool.h>
 #include <stdint.h>
 
 /** A register of a peripheral. */
@@ -27,6 +28,15 @@ void utvm_fault_keep_stack(uintptr_t from);
 
 /** Nothing is left to write into utvm_fault: tell of it, and stop. */
 void utvm_fault_complete(void);
+
+/** Where there are caches: write memory back and forget it, before something else than the core works with it. */
+void utvm_cache_hand_over(const void *data, uint32_t bytes);
+
+/** Where there are caches: read anew what something else has written since. */
+void utvm_cache_forget(const void *data, uint32_t bytes);
+
+/** The board's port: have the accelerator ready to be driven, as often as it is asked; false where there is none. */
+bool utvm_port_start_accelerator(void);
 
 #endif /* __ASSEMBLER__ */
 #endif

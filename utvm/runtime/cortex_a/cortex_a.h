@@ -66,6 +66,11 @@ static inline uintptr_t utvm_private_base(void) {
 /** Turn the memory management unit and the caches on. Variables have their first values. */
 void utvm_memory_map(void);
 
+#ifdef UTVM_ACCELERATOR
+/** The board's port: what is really at the address of the accelerator's registers, in whole MiB. */
+uint32_t utvm_port_accelerator(uint32_t address);
+#endif
+
 /** Begin to take interrupts: all lines are off. */
 void utvm_interrupts_start(void);
 

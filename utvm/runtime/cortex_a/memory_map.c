@@ -91,6 +91,10 @@ void utvm_memory_map(void) {
   for (number = 0u; number < utvm_port_peripherals_count; number++) {
     map_peripherals(&utvm_port_peripherals[number]);
   }
+#ifdef UTVM_ACCELERATOR
+  sections[UTVM_ACCELERATOR / MEBIBYTE] = utvm_port_accelerator(UTVM_ACCELERATOR) | SECTION_FULL_ACCESS |
+                                          SECTION_DEVICE | SECTION_NEVER_EXECUTED | SECTION;
+#endif
   /* The tables are in memory now: the data cache was off. */
   __asm__ volatile("dsb" ::: "memory");
   __asm__ volatile("mcr p15, 0, %0, c2, c0, 2" ::"r"(0u));                 /* TTBCR: one table */

@@ -15,7 +15,9 @@
 #include <stdint.h>
 
 /** The arena is aligned to this many bytes. */
+#ifndef UTVM_ALIGNMENT
 #define UTVM_ALIGNMENT 16
+#endif
 #define UTVM_ALIGNED __attribute__((aligned(UTVM_ALIGNMENT)))
 
 /**

@@ -27,13 +27,24 @@ CALLS = (
 DRIVER = tuple(sorted(INCLUDE.glob("*.c")))
 """The C files of the driver; they include ``vta_config.h``, which :func:`config_header` makes."""
 
+REGISTERS = tuple(sorted(INCLUDE.glob("registers/*.c")))
+"""What drives a VTA that is hardware; they include what all boards share."""
+
 IN_IMAGE = tuple(sorted(INCLUDE.glob("image/*.c")))
 """What they need beside them in an image: a fault stops the program."""
 
 
-def config_header(configuration: Configuration) -> str:
-    """Return ``vta_config.h``: sizes, and of each field its lowest bit and its width, with a comma between."""
-    return "".join(f"{line}\n" for line in _lines(configuration))
+QUEUE = 65536
+"""Instructions that are run at once, at most, where there is room for them."""
+
+
+def config_header(configuration: Configuration, queue: int = QUEUE) -> str:
+    """Return ``vta_config.h``: sizes, and of each field its lowest bit and its width, with a comma between.
+
+    Args:
+        queue: how many instructions the driver has room for: so many are run at once, at most.
+    """
+    return "".join(f"{line}\n" for line in _lines(configuration, queue))
 
 
 def symbol(call: str, configuration: Configuration) -> str:
@@ -41,12 +52,14 @@ def symbol(call: str, configuration: Configuration) -> str:
     return f"{call}_{configuration.bitstream}"
 
 
-def _lines(configuration: Configuration) -> Iterator[str]:
+def _lines(configuration: Configuration, queue: int) -> Iterator[str]:
     yield "/* Made from a vta_config.json; see utvm/runtime/vta/header.py. */"
     yield "#ifndef VTA_CONFIG_H"
     yield "#define VTA_CONFIG_H"
     yield f"#define VTA_BATCH {configuration.batch}u"
     yield f"#define VTA_BLOCK {configuration.block}u"
+    yield f"#define VTA_QUEUE_LENGTH {queue}u"
+    yield f"#define VTA_MEMORIES {len(configuration.memories)}u"
     for name, memory in configuration.memories.items():
         yield f"#define VTA_{name} {memory.number}u"
         yield f"#define VTA_{name}_DEPTH {memory.depth}u"

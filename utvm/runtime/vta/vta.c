@@ -9,8 +9,8 @@
 #include "vta_tokens.h"
 
 #define MAPPED 64u
-#define UOP_BUFFER (1u << 16)
-#define KERNELS 4096u
+#define UOP_BUFFER (VTA_QUEUE_LENGTH > VTA_UOP_DEPTH ? VTA_QUEUE_LENGTH : VTA_UOP_DEPTH)
+#define KERNELS (VTA_QUEUE_LENGTH / 16u)
 /* What one call queues at most: a load of micro-ops and an operation; and FINISH after all. */
 #define ROOM 3u
 
@@ -24,11 +24,20 @@ typedef struct {
 static vta_instruction queue[VTA_QUEUE_LENGTH];
 static uint32_t queued;
 
-static struct {
+typedef struct {
     const void *data;
+    uint64_t bytes;
     uint32_t address;
-} mapped[MAPPED];
+} buffer;
+
+static buffer mapped[MAPPED];
 static uint32_t maps;
+
+/* Where elements are counted from: a buffer that begins between them moves all that its memory is filled from. */
+static struct {
+    bool known;
+    uint32_t address;
+} bases[VTA_MEMORIES];
 
 static uint32_t uop_buffer[UOP_BUFFER];
 static uint32_t uops;     /* of the buffer, used */
@@ -81,12 +90,16 @@ static void run(void) {
         memset(last, 0, sizeof *last);
         vta_put(last, VTA_FIELD_OPCODE, VTA_OPCODE_FINISH);
         vta_tokens_finish(queue, queued);
+        for (uint32_t memory = 0; memory < VTA_MEMORIES; memory++) {
+            vta_device_base(memory, bases[memory].address);
+        }
         (void)vta_device_run(queue, queued + 1u, &pending);
     }
     queued = 0;
     uops = 0;
     uop_sram = 0;
     kernel_count = 0;
+    memset(bases, 0, sizeof bases);
     vta_tokens_begin();
 }
 
@@ -112,19 +125,28 @@ static void make_room(void) {
     }
 }
 
+/* Returns the buffer that begins here, or NULL if it was not mapped. */
+static const buffer *find_buffer(const void *data) {
+    for (uint32_t i = 0; i < maps; i++) {
+        if (mapped[i].data == data) {
+            return &mapped[i];
+        }
+    }
+    return NULL;
+}
+
 int VTABufferMap(const void *data, uint64_t bytes) {
     if (maps == 0u) {
         vta_tokens_begin();
     }
-    for (uint32_t i = 0; i < maps; i++) {
-        if (mapped[i].data == data) {
-            return 0;
-        }
+    if (find_buffer(data) != NULL) {
+        return 0;
     }
     if (maps == MAPPED) {
         return broken("an operator has too many buffers", maps + 1, MAPPED, NULL);
     }
     mapped[maps].data = data;
+    mapped[maps].bytes = bytes;
     mapped[maps].address = vta_device_map(data, (size_t)bytes);
     if (mapped[maps].address == 0u) {
         return broken("memory that the accelerator cannot reach, of so many bytes", (int64_t)bytes, 0, NULL);
@@ -133,21 +155,34 @@ int VTABufferMap(const void *data, uint64_t bytes) {
     return 0;
 }
 
-/* Sets the address of an element in DRAM. */
-static void set_dram(vta_instruction *instruction, const void *data, uint32_t offset, uint32_t element_bytes) {
-    for (uint32_t i = 0; i < maps; i++) {
-        if (mapped[i].data == data) {
-            set(instruction, VTA_LOAD_DRAM, (uint64_t)(mapped[i].address / element_bytes) + offset);
-            return;
-        }
-    }
-    (void)broken("a buffer was not mapped before it is used", 0, 0, instruction);
-}
-
 static uint32_t bytes_of(uint32_t memory) {
     static const uint32_t bytes[] = {VTA_UOP_ELEMENT_BYTES, VTA_WGT_ELEMENT_BYTES, VTA_INP_ELEMENT_BYTES,
                                      VTA_ACC_ELEMENT_BYTES, VTA_OUT_ELEMENT_BYTES, VTA_ACC_8BIT_ELEMENT_BYTES};
     return memory < sizeof bytes / sizeof bytes[0] ? bytes[memory] : 1u;
+}
+
+/* Sets the address in DRAM of a transfer's first element; its last is end - 1, and both are of this buffer. */
+static void set_dram(vta_instruction *instruction, uint32_t memory, const void *data, uint32_t offset, uint64_t end) {
+    const uint32_t bytes = bytes_of(memory);
+    const uint32_t filled = memory == VTA_ACC_8BIT ? VTA_ACC : memory;
+    const buffer *from = find_buffer(data);
+    if (from == NULL || filled >= VTA_MEMORIES) {
+        (void)broken("a buffer was not mapped before it is used", 0, 0, instruction);
+        return;
+    }
+    if (!bases[filled].known) {
+        bases[filled].known = true;
+        bases[filled].address = from->address % bytes;
+    }
+    if ((from->address - bases[filled].address) % bytes != 0u) {
+        (void)broken("buffers for one memory on the chip are so many bytes off each other's elements",
+                     (int64_t)((from->address - bases[filled].address) % bytes), 0, instruction);
+    } else if (end > from->bytes / bytes) {
+        (void)broken("a transfer leaves its buffer in DRAM, at element", (int64_t)end, (int64_t)(from->bytes / bytes),
+                     instruction);
+    } else {
+        set(instruction, VTA_LOAD_DRAM, (uint64_t)((from->address - bases[filled].address) / bytes) + offset);
+    }
 }
 
 static uint32_t depth_of(uint32_t memory) {
@@ -177,10 +212,11 @@ static vta_instruction transfer(uint32_t opcode, uint32_t memory, uint32_t sram,
     vta_instruction made = begin(opcode);
     set(&made, VTA_LOAD_MEM, memory);
     set(&made, VTA_LOAD_SRAM, sram);
-    set_dram(&made, dram, offset, bytes_of(memory));
     set(&made, VTA_LOAD_Y_SIZE, y_size);
     set(&made, VTA_LOAD_X_SIZE, x_size);
     set(&made, VTA_LOAD_X_STRIDE, x_stride);
+    set_dram(&made, memory, dram, offset,
+             x_size == 0u || y_size == 0u ? 0u : offset + ((uint64_t)x_stride * (y_size - 1u)) + x_size);
     return made;
 }
 

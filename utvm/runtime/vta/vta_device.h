@@ -9,9 +9,11 @@
 
 /* Lets the accelerator read and write memory of the program.
  *
- * Returns the address that the accelerator knows the memory by, a multiple of every element's size, or 0 if it cannot
- * reach it. */
+ * Returns the address that the accelerator knows the memory by, or 0 if it cannot reach it. */
 uint32_t vta_device_map(const void *data, size_t bytes);
+
+/* Says from where on in DRAM a memory's elements are counted, in the next run: 0, or within an element's size of it. */
+void vta_device_base(uint32_t memory, uint32_t address);
 
 /* Forgets what was mapped. */
 void vta_device_unmap(void);

@@ -5,9 +5,6 @@
 
 #include "vta_instruction.h"
 
-/* How many instructions are run at once, at most. */
-#define VTA_QUEUE_LENGTH 65536u
-
 /* Elements first..end-1 of a memory. */
 typedef struct {
     uint32_t first;

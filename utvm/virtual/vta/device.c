@@ -17,6 +17,8 @@ static struct {
     uint8_t *data;
 } windows[WINDOWS];
 static uint32_t window_count;
+static uint32_t bases[VTA_MEMORIES];
+static vta_reach *elsewhere;
 
 static vta_statistics statistics;
 static vta_event events[LONGEST_RUN];
@@ -68,11 +70,23 @@ uint32_t vta_device_map(const void *data, size_t bytes) {
     return (uint32_t)address;
 }
 
+void vta_device_base(uint32_t memory, uint32_t address) {
+    bases[memory] = address;
+}
+
 void vta_device_unmap(void) {
     window_count = 0;
 }
 
-void *vta_sim_dram(uint64_t address, size_t bytes) {
+void vta_sim_dram_is(vta_reach *reach) {
+    elsewhere = reach;
+}
+
+void *vta_sim_dram(uint32_t memory, uint64_t from, size_t bytes) {
+    const uint64_t address = bases[memory == VTA_ACC_8BIT ? VTA_ACC : memory] + from;
+    if (elsewhere != NULL) {
+        return elsewhere(address, bytes);
+    }
     for (uint32_t i = 0; i < window_count; i++) {
         const uint64_t offset = address - windows[i].address;
         if (address >= windows[i].address && offset <= windows[i].bytes && bytes <= windows[i].bytes - offset) {

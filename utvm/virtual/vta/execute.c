@@ -90,7 +90,7 @@ static vta_outcome load(const vta_instruction *instruction, vta_statistics *coun
     }
     for (uint32_t y = 0; y < rows; y++) {
         const uint64_t address = (dram + y * stride) * to.dram_bytes;
-        const int8_t *from = vta_sim_dram(address, bytes);
+        const int8_t *from = vta_sim_dram(number, address, bytes);
         uint8_t *target = start + (size_t)((above + y) * width + left) * to.sram_bytes;
         if (from == NULL) {
             return refused("LOAD reads DRAM outside of every buffer, at byte", (int64_t)address, (int64_t)bytes);
@@ -131,7 +131,7 @@ static vta_outcome store(const vta_instruction *instruction, vta_statistics *cou
     }
     for (uint32_t y = 0; y < rows; y++) {
         const uint64_t address = (dram + y * stride) * VTA_OUT_ELEMENT_BYTES;
-        uint8_t *target = vta_sim_dram(address, (size_t)row * VTA_OUT_ELEMENT_BYTES);
+        uint8_t *target = vta_sim_dram(number, address, (size_t)row * VTA_OUT_ELEMENT_BYTES);
         if (target == NULL) {
             return refused("STORE writes DRAM outside of every buffer, at byte", (int64_t)address,
                            (int64_t)row * VTA_OUT_ELEMENT_BYTES);

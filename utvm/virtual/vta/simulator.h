@@ -41,8 +41,16 @@ void vta_sim_first_stage(uint32_t stage);
 /* Returns what the last run did, in the order of its instructions, and how many there were. */
 const vta_event *vta_sim_events(uint32_t *count);
 
-/* Returns where an element of DRAM is in this process, or NULL if not all of these bytes are in one mapped buffer. */
-void *vta_sim_dram(uint64_t address, size_t bytes);
+/* Returns where bytes of DRAM are in this process, or NULL if they are in no memory. */
+typedef void *vta_reach(uint64_t address, size_t bytes);
+
+/* Has DRAM be that of a board, which is reached through this; the mapped buffers of this process where it is NULL. */
+void vta_sim_dram_is(vta_reach *reach);
+
+/* Returns where DRAM for a memory on the chip is in this process, or NULL if not all of these bytes are in one buffer.
+ *
+ * from: in bytes, behind where the memory's elements are counted from. */
+void *vta_sim_dram(uint32_t memory, uint64_t from, size_t bytes);
 
 /* What executing an instruction came to. */
 typedef struct {

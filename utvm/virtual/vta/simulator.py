@@ -4,6 +4,9 @@
 import ctypes
 import functools
 import platform
+import shutil
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +36,9 @@ _SOURCES = (*DRIVER, *MODEL)
 _HEADERS = (*sorted(INCLUDE.glob("*.h")), *sorted(_HERE.glob("*.h")))
 # Symbols of one library never stand for those of another, although all are visible to whatever is loaded later.
 _FLAGS = ("-std=c99", "-O3", "-Wall", "-Wextra", "-Werror", "-pedantic", "-shared", "-fPIC", "-Wl,-Bsymbolic")
+
+
+_REACH = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t)
 
 
 class _Instruction(ctypes.Structure):
@@ -72,6 +78,21 @@ class _Event(ctypes.Structure):
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """What went wrong in a run.
+
+    Attributes:
+        rule: what should have been; ``value`` and ``limit`` are what was compared.
+        number: of the instruction; -1 where it is about no single one.
+    """
+
+    rule: str
+    number: int
+    value: int = 0
+    limit: int = 0
+
+
+@dataclass(frozen=True)
 class Event:
     """What one instruction of the last run did; times are modelled cycles.
 
@@ -95,16 +116,18 @@ class VtaSimulator:
     There is one of each configuration (see :func:`simulator`), as there is one accelerator: it runs one program at
     a time.
 
+    Args:
+        alone: it is another one, with memories of its own, and no compiled operator finds it.
+
     Raises:
         ToolchainError: there is no C compiler for this machine, or it refuses.
         ConfigError: the user's cache directory cannot be written.
     """
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, *, alone: bool = False) -> None:
         self.configuration = configuration
         self.instructions = InstructionSet(configuration)
-        # Compiled operators look for the driver's calls among what the process has.
-        self._library = ctypes.CDLL(str(_compiled(configuration)), ctypes.RTLD_GLOBAL)
+        self._library = _loaded(_compiled(configuration), alone)
         self._library.vta_sim_statistics.restype = ctypes.POINTER(VtaStatistics)
         self._library.vta_sim_events.restype = ctypes.POINTER(_Event)
         self._library.vta_device_map.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
@@ -144,6 +167,34 @@ class VtaSimulator:
         if code != 0:
             raise self._explained(fault)
         return code
+
+    def count_from(self, memory: int, address: int) -> None:
+        """Set from where on in DRAM a memory's elements are counted, for programs that were written elsewhere."""
+        self._library.vta_device_base(memory, address)
+
+    def run_on(self, instructions: bytes, reach: Callable[[int, int], int]) -> Refusal | None:
+        """Run instructions on memory that is elsewhere; return what went wrong.
+
+        Args:
+            reach: returns where bytes of DRAM are in this process, given their address and number; 0 if nowhere.
+        """
+        trouble: list[Exception] = []
+
+        def reached(address: int, size: int) -> int:
+            try:
+                return reach(address, size)
+            except Exception as error:  # C cannot pass it on
+                trouble.append(error)
+                return 0
+
+        queue, fault, called = ctypes.create_string_buffer(instructions), _Fault(), _REACH(reached)
+        self._library.vta_sim_dram_is(called)
+        count = len(instructions) // INSTRUCTION_BYTES
+        code = self._library.vta_device_run(queue, count, ctypes.byref(fault))
+        if trouble:
+            raise trouble[0]
+        rule = (fault.rule or b"").decode()
+        return Refusal(rule, fault.number, fault.value, fault.limit) if code else None
 
     def statistics(self) -> dict[str, int]:
         """Return what was counted since :meth:`clear`: the :data:`COUNTERS` of TVM's own simulator, instructions,
@@ -197,6 +248,15 @@ DRAM = 65536
 def simulator(configuration: Configuration) -> VtaSimulator:
     """Return this process's VTA of a configuration; raises as :class:`Simulator`."""
     return VtaSimulator(configuration)
+
+
+def _loaded(library: Path, alone: bool) -> ctypes.CDLL:
+    if not alone:
+        # Compiled operators look for the driver's calls among what the process has.
+        return ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
+    # A library is loaded once, unless it is another file.
+    with tempfile.TemporaryDirectory() as folder:
+        return ctypes.CDLL(str(shutil.copy(library, folder)), ctypes.RTLD_LOCAL)
 
 
 def _compiled(configuration: Configuration) -> Path:

@@ -15,7 +15,7 @@
 #endif
 
 {% for constant in constants %}
-static const {{ constant.c_type }} {{ constant.name }}[{{ constant.elements }}] = {
+static const {{ constant.c_type }} {{ constant.name }}[{{ constant.elements }}]{{ " __attribute__((aligned(%d)))" % alignment if includes }} = {
 {{ constant.rows }}
 };
 

@@ -11,7 +11,7 @@
 #include "{{ name }}_operators.h"
 
 {% for constant in constants %}
-static const {{ constant.c_type }} {{ constant.name }}[{{ constant.elements }}] = {
+static const {{ constant.c_type }} {{ constant.name }}[{{ constant.elements }}]{{ " __attribute__((aligned(%d)))" % alignment if includes }} = {
 {{ constant.rows }}
 };
 

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VTA behind its registers, on an emulated PYNQ-Z1: the driver is the board's, and a model is the hardware."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from three_vtas import CONFIGURATIONS
+
+from hil_tests.vta_cases import VTA_CASES
+from hil_tests.vta_faults import FAULTS, faulty
+from models.tflite_reference import tflite_micro
+from utvm import boards, firmware
+from utvm.bench import Asked, Bench, attach, choose
+from utvm.boards.accelerators import fitted
+from utvm.compiler import Library, from_tflite
+from utvm.errors import ConfigError
+from utvm.firmware import compile_for
+from utvm.session import HostDriven
+from utvm.session.fault import DeviceFault
+from utvm.session.opening import open_session
+from utvm.virtual.vta.neighbour import VtaNeighbour
+
+_REGISTERS = 0x43C00000  # Where Vivado puts the first block on M_AXI_GP0, and VTA's bitstreams have it.
+
+
+def _board(folder: Path, **accelerator: Any) -> boards.Board:
+    """Return the board with another VTA."""
+    target = folder / "pynq-z1"
+    shutil.copytree(boards.load("pynq-z1").directory, target)
+    content = yaml.safe_load((target / "board.yaml").read_text())
+    content["accelerator"]["vta"] |= accelerator
+    (target / "board.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    for file in CONFIGURATIONS.values():
+        shutil.copy(file, target)
+    return boards.load(f"{target}:memory=ddr")
+
+
+def _compiled(board: boards.Board, count: int) -> dict[str, Library]:
+    return {
+        case.name: compile_for(board, from_tflite(case.content(), f"vta_{case.name}"), accelerator="all")
+        for case in VTA_CASES[:count]
+    }
+
+
+def _check(running: Any, compiled: dict[str, Library]) -> None:
+    for case in VTA_CASES[: len(compiled)]:
+        inputs = case.runs()[:2]
+        for sample, (expected,) in zip(inputs, tflite_micro(case.content(), inputs), strict=True):
+            np.testing.assert_array_equal(running.run(compiled[case.name].name, sample).outputs[0], expected)
+
+
+@contextmanager
+def _driven(board: boards.Board, compiled: dict[str, Library], logs: Path) -> Iterator[tuple[Bench, HostDriven]]:
+    image = firmware.build(board, list(compiled.values()))
+    with attach(board, "virtual", log_directory=logs) as bench, HostDriven(bench, image) as session:
+        yield bench, session
+
+
+@pytest.mark.slow
+def test_layers_and_faults_over_rpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = boards.load("pynq-z1:memory=ddr")
+    compiled = _compiled(board, 2)
+    wrong = [faulty(name, body, fitted(board).identity) for name, (body, _) in FAULTS.items()]
+    image = firmware.build(board, [*compiled.values(), *wrong], "rpc")
+    logs, said = tmp_path / "logs", list[str]()
+    with open_session(choose(board, Asked()), image, logs, said.append) as session:
+        assert "emulated by QEMU (xilinx-zynq-a9), with a model of vta beside it" in said[0]
+        _check(session, compiled)
+        for name, (_, message) in FAULTS.items():
+            with pytest.raises(DeviceFault, match=message):
+                session.run(name, [np.zeros(4, np.int32)])
+            session.reset()
+        _check(session, compiled)
+        monkeypatch.setattr(VtaNeighbour, "attend", lambda *_: None)
+        with pytest.raises(DeviceFault, match=r"VTA: instruction \d+ \(finish .*\): VTA has not answered after"):
+            session.run(compiled[VTA_CASES[0].name].name, VTA_CASES[0].runs()[0])
+
+
+@pytest.mark.slow
+def test_elements_that_are_wider_than_buffers_are_aligned(tmp_path: Path) -> None:
+    """A row of two batches has 32 bytes, and tensors begin at multiples of 16."""
+    board = _board(tmp_path, config="batch.json", queue=256)
+    with _driven(board, _compiled(board, 4), tmp_path) as (_, session):
+        _check(session, _compiled(board, 4))
+
+
+@pytest.mark.slow
+def test_the_debugger_stops_where_the_model_works_and_it_works_once(tmp_path: Path) -> None:
+    board = boards.load("pynq-z1:memory=ddr")
+    compiled = _compiled(board, 1)
+    (name,) = compiled
+    with _driven(board, compiled, tmp_path) as (bench, session):
+        sample = VTA_CASES[0].runs()[0]
+        first = session.run(compiled[name].name, sample)
+        # What the run takes, wherever the debugger looks, to the instruction.
+        place = session.firmware.symbols["utvm_accelerator_rung"]
+        bench.insert_breakpoint(place + 4)
+        bench.gdb.resume()
+        stop = bench.gdb.wait_for_stop(30.0)
+        assert stop is not None and bench.gdb.read_register("pc") == place + 4
+        done = int.from_bytes(bench.read_memory(_REGISTERS + 0x2018, 4), "little")
+        count = int.from_bytes(bench.read_memory(_REGISTERS + 0x10, 4), "little")
+        assert done == 1 and count > 1
+        bench.gdb.remove_breakpoint(place + 4)
+        bench.gdb.resume()
+        assert bench.gdb.wait_for_stop(30.0) is not None and session.waiting
+        session.reset()
+        assert session.run(compiled[name].name, sample).count == first.count
+
+
+def test_a_chip_says_where_its_accelerator_is(tmp_path: Path) -> None:
+    board = _board(tmp_path, registers=None)
+    library = _compiled(board, 1)[VTA_CASES[0].name]
+    with pytest.raises(ConfigError, match="cannot be driven: where are its registers") as caught:
+        firmware.build(board, [library])
+    assert "registers: 0x43C00000" in caught.value.hint
