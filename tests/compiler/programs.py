@@ -4,6 +4,7 @@
 A case that ends the process is named, and the others go on.
 """
 
+import os
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ class Case(Protocol):
 
 
 def make_program(
-    batch: Sequence[Case], libraries: dict[str, Library], directory: Path
+    batch: Sequence[Case], libraries: dict[str, Library], directory: Path, flags: Sequence[str] = ("-O0",)
 ) -> tuple[Path, dict[str, str]]:
     """Make the program of a batch; return it, and what gcc says of cases that it does not take."""
     program = directory / "cases"
@@ -41,16 +42,16 @@ def make_program(
         for name, text in libraries[case.name].sources.items():
             (directory / name).write_text(text)
     try:
-        run(["gcc", *FLAGS, "-O0", "-I", directory, "-o", program, directory / "cases.c", "-lm"])
+        run(["gcc", *FLAGS, *flags, "-I", directory, "-o", program, directory / "cases.c", "-lm"])
     except UtvmError as error:
         if len(batch) == 1:
             return program, {batch[0].name: error.message}
         bad = {}
         for case in batch:
-            bad |= make_program([case], libraries, directory)[1]
+            bad |= make_program([case], libraries, directory, flags)[1]
         rest = [case for case in batch if case.name not in bad]
         assert bad, error.message
-        return make_program(rest, libraries, directory)[0], bad
+        return make_program(rest, libraries, directory, flags)[0], bad
     return program, {}
 
 
@@ -98,11 +99,11 @@ ROWS
 /* Fills what is handed out, so that nothing is right only because it was zero. */
 static void *room(size_t bytes)
 {
-    void *memory = malloc(bytes + 16u);
+    void *memory = malloc(bytes);
     if (!memory) {
         exit(2);
     }
-    memset(memory, 0xA5, bytes + 16u);
+    memset(memory, 0xA5, bytes);
     return memory;
 }
 
@@ -145,17 +146,33 @@ def answers_of(
     while len(answers) < len(batch):
         first = len(answers)
         given = b"".join(_given(case, libraries[case.name]) for case in batch[first:])
-        done = subprocess.run([program, str(first)], input=given, capture_output=True, check=False, timeout=120)
+        # What is handed out is never given back.
+        done = subprocess.run(
+            [program, str(first)],
+            input=given,
+            capture_output=True,
+            check=False,
+            timeout=120,
+            env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"},
+        )
         rest = done.stdout
         for case in batch[first:]:
             library = libraries[case.name]
             size = len(case.sets) * (4 + sum(tensor.size_bytes for tensor in library.outputs))
             if len(rest) < size:
-                answers.append(f"the process ended with {done.returncode}")
+                answers.append(f"the process ended with {done.returncode}{_complaint(done.stderr)}")
                 break
             answers.append(_parsed(rest[:size], library, len(case.sets)))
             rest = rest[size:]
     return answers
+
+
+def _complaint(said: bytes) -> str:
+    """Return what a sanitizer says, in a line."""
+    lines = [
+        line for line in said.decode(errors="replace").splitlines() if "runtime error" in line or "ERROR" in line
+    ]
+    return f": {lines[0]}" if lines else ""
 
 
 def _given(case: Case, library: Library) -> bytes:

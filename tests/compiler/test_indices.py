@@ -206,6 +206,34 @@ def test_an_index_out_of_range_is_an_error_and_reads_nothing(case: Case, tmp_pat
     assert [status for status, _ in bad] == [INDEX_OUT_OF_RANGE] * len(bad)
 
 
+INNER = {
+    "gather elements": ("GatherElements", (ROWS, np.array([[0, 2], [1, 1], [0, 0], [2, 2]])), (4, 2), {"axis": 1}),
+    "gather nd": ("GatherND", (ROWS, np.array([[3, 0], [1, 2]])), (2,), {}),
+    "scatter nd": ("ScatterND", (ROWS, np.array([[0, 1], [2, 2]]), -ROWS[0, :2]), (4, 3), {}),
+    "scatter elements": (
+        "ScatterElements",
+        (ROWS, np.array([[0, 2], [1, 1]]), -ROWS[:2, :2]),
+        (4, 3),
+        {"axis": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize(("operator", "inputs", "shape", "options"), INNER.values(), ids=INNER)
+def test_so_is_one_that_is_in_range_of_the_tensor_but_not_of_its_dimension(
+    operator: str, inputs: tuple[Array, ...], shape: tuple[int, ...], options: dict[str, Any], tmp_path: Path
+) -> None:
+    """A row has three elements: the fourth of one is the first of the next."""
+    library = compile_model(onnx_model(operator, inputs, shape, **options), name="m")
+    runs = []
+    for index in (2, 3, 4, -4, -5, 1 << 40, -(1 << 62), (1 << 63) - 1):
+        indices = inputs[1].copy()
+        indices[0, 1] = index
+        runs.append((inputs[0], indices, *inputs[2:]))
+    (good, _), *bad = ran(library, tmp_path, runs)
+    assert (good, {status for status, _ in bad}) == (0, {INDEX_OUT_OF_RANGE})
+
+
 def test_a_description_of_the_graph_says_it_too(tmp_path: Path) -> None:
     case = CASES["gather"]
     library = compile_model(case.model(), name="m", executor="graph")

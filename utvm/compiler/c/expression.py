@@ -32,6 +32,7 @@ _COMPARISONS = {
     "NE": ("!=", 9),
 }
 _LOGIC = {"And": ("&&", 5), "Or": ("||", 4)}
+_DIVISIONS = {"Div": "quotient", "Mod": "remainder"}
 _HELPERS = {"Max": "max", "Min": "min", "FloorDiv": "floordiv", "FloorMod": "floormod"}
 _WRAPPING = {"Add": "add", "Sub": "sub", "Mul": "mul", "LShift": "shl"}
 _OPERATOR_CALLS = {
@@ -200,7 +201,11 @@ class ExpressionPrinter:
         dtype = element_type(a)
         if kind == "Mod" and dtype in _FLOATS:
             return self._math_call("fmod", a, b)
-        if kind in _WRAPPING and dtype in ("int32", "int64") and is_data and not self._index_depth:
+        if kind in _DIVISIONS and dtype not in _FLOATS and type(b).__name__ != "IntImm":
+            return self._call_helper(_DIVISIONS[kind], dtype, left, right)
+        # What an index is made of cannot overflow, but be negative, which C has no shift to the left for.
+        wraps = is_data and (not self._index_depth or kind == "LShift")
+        if kind in _WRAPPING and dtype in ("int32", "int64") and wraps:
             return self._call_helper(_WRAPPING[kind], dtype, left, right)
         symbol, precedence = _ARITHMETIC.get(kind) or _SHIFTS_AND_BITS[kind]
         if kind in _SHIFTS_AND_BITS:

@@ -4,9 +4,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from utvm.compiler.schedule import arg_reduce, extremes, scans
+from utvm.compiler.schedule import arg_reduce, extremes, scans, scatter
 
 
 def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
     """Return operator to function, as ``LegalizeOps`` takes them."""
-    return {**arg_reduce.legalizations(), **extremes.legalizations(), **scans.legalizations()}
+    return {
+        operator: rule
+        for family in (arg_reduce, extremes, scans, scatter)
+        for operator, rule in family.legalizations().items()
+    }

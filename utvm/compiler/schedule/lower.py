@@ -53,6 +53,10 @@ def _passes() -> Any:
     )
 
 
+_BY_ANY = {"floordiv": "floorquotient", "floormod": "floorremainder"}
+"""The C helpers for a divisor that is not known: it may be zero."""
+
+
 def _name_floor_divisions(function: Any) -> Any:
     """Turn floor division and modulo of tensor elements into calls of the C helpers.
 
@@ -63,7 +67,9 @@ def _name_floor_divisions(function: Any) -> Any:
         def replace(node: Any) -> Any:
             if not (_reads_elements(node.a) or _reads_elements(node.b)):
                 return node
-            return tirx.call_pure_extern(node.ty, f"{operation}_{element_type(node)}", node.a, node.b)
+            known = isinstance(node.b, tirx.IntImm)
+            name = operation if known else _BY_ANY[operation]
+            return tirx.call_pure_extern(node.ty, f"{name}_{element_type(node)}", node.a, node.b)
 
         return replace
 

@@ -32,10 +32,14 @@ _BODIES = {
 }
 
 
+# By a divisor that an input gives: C leaves it undefined to divide by zero, and the lowest number by -1.
+_BY_ANY = {"quotient": "/", "remainder": "%", "floorquotient": "floordiv", "floorremainder": "floormod"}
+
+
 def is_helper(name: str) -> bool:
     """Return whether a C function is one of the helpers."""
     operation, _, dtype = name.partition("_")
-    return (operation in (*_BODIES, "within") and dtype in C_TYPES) or name in _files()
+    return (operation in (*_BODIES, *_BY_ANY, "within") and dtype in C_TYPES) or name in _files()
 
 
 def helper_definitions(names: Iterable[str]) -> list[str]:
@@ -50,8 +54,9 @@ def helper_definitions(names: Iterable[str]) -> list[str]:
         if name in texts:
             return
         text = _files().get(name) or _typed_definition(name)
-        for called in sorted(set(re.findall(r"\w+", text)) & _files().keys() - {name}):
-            add(called)
+        for called in sorted(set(re.findall(r"\w+", text)) - {name}):
+            if is_helper(called):
+                add(called)
         texts[name] = text
 
     for name in sorted(names):
@@ -69,11 +74,30 @@ def _typed_definition(name: str) -> str:
     c_type = C_TYPES[dtype]
     if operation == "within":
         return _within_definition(name, c_type, dtype in _SIGNED)
+    if operation in _BY_ANY:
+        return _division_definition(name, operation, dtype)
     if operation in ("floordiv", "floormod") and dtype not in _SIGNED:
         body = f"return ({c_type})(a {'/' if operation == 'floordiv' else '%'} b);"
     else:
         body = _BODIES[operation].format(t=c_type, u=_UNSIGNED_OF.get(dtype, c_type))
     return f"static inline {c_type} {name}({c_type} a, {c_type} b)\n{{\n    {body}\n}}\n"
+
+
+def _division_definition(name: str, operation: str, dtype: str) -> str:
+    c_type, means = C_TYPES[dtype], _BY_ANY[operation]
+    unsigned = _UNSIGNED_OF.get(dtype, c_type)
+    plain = f"{means}_{dtype}(a, b)" if means.startswith("floor") else f"({c_type})(a {means} b)"
+    negated = f"({c_type})(({unsigned})0 - ({unsigned})a)" if "quotient" in operation else "0"
+    minus_one = f"    if (b == -1) {{\n        return {negated};\n    }}\n" if dtype in _SIGNED else ""
+    return f"""/* Division by zero gives 0, and overflow wraps around. */
+static inline {c_type} {name}({c_type} a, {c_type} b)
+{{
+    if (b == 0) {{
+        return 0;
+    }}
+{minus_one}    return {plain};
+}}
+"""
 
 
 def _within_definition(name: str, c_type: str, signed: bool) -> str:

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hostile inputs for models, which the address and undefined-behaviour sanitizers watch.
+
+Integers are the ends of their types, and indices far outside; floats are infinities, what is no number, and
+what is next to overflowing. A run may answer with a code; it may not read or write what is not its own, nor do what C leaves
+undefined. docs/compiler.md says what C leaves undefined that these sanitizers do not look at.
+"""
+
+import os
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_suite
+import tflite_suite
+from programs import answers_of, make_program
+from tflite_layers import draw_layer
+
+from utvm.compiler import Library, Model, Tensor, from_onnx, from_tflite
+from utvm.compiler.bounded import bounded
+from utvm.errors import UtvmError
+
+Array = npt.NDArray[Any]
+
+SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+SETS = 12
+_REALS = (
+    np.nan,
+    np.inf,
+    -np.inf,
+    0.0,
+    -0.0,
+    3.4e38,
+    -3.4e38,
+    1e-45,
+    1e30,
+    2.0**31,
+    -(2.0**31),
+    1e-3,
+    0.5,
+    -1.0,
+    7.0,
+)
+_WHOLES = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    7,
+    -2,
+    127,
+    -128,
+    128,
+    255,
+    32767,
+    -32768,
+    65535,
+    2**31 - 1,
+    -(2**31),
+    2**63 - 1,
+    -(2**63),
+)
+
+
+@dataclass
+class Attack:
+    """A model and what it is given; no answer of it is right or wrong.
+
+    Attributes:
+        name: a C identifier.
+        source: what the model is, for whoever reads of a fault.
+    """
+
+    name: str
+    source: str
+    sets: list[tuple[list[Array], list[Array]]]
+
+
+def sources() -> list[str]:
+    """Return the models that there are: layers of TensorFlow Lite, and ONNX's own cases."""
+    return [*(f"layer {each}" for each in tflite_suite.layers()), *(f"case {each}" for each in onnx_suite.cases())]
+
+
+def found(chosen: Sequence[str], number: int, directory: Path) -> list[str]:
+    """Attack models; return what the sanitizers say; empty where all is well.
+
+    Args:
+        chosen: of :func:`sources`; those that are refused are left out.
+        number: which attack on them it is.
+    """
+    names = {f"m{count}": source for count, source in enumerate(chosen)}
+    compiled = bounded("the models", "compile them", lambda: [_compiled(*item, number) for item in names.items()])
+    libraries = {library.name: library for library in compiled if library is not None}
+    random = np.random.default_rng(zlib.crc32(f"{number} {chosen}".encode()))
+    attacks = [Attack(name, names[name], _sets(random, library)) for name, library in libraries.items()]
+    program, bad = make_program(attacks, libraries, directory, SANITIZERS)
+    faults = [f"{names[name]}: {text}" for name, text in bad.items()]
+    attacks = [each for each in attacks if each.name not in bad]
+    answers = answers_of(attacks, libraries, program)
+    return faults + [
+        f"{attack.source}, attack {number}: {answer}"
+        for attack, answer in zip(attacks, answers, strict=True)
+        if isinstance(answer, str) and not answer.startswith("its run answers")
+    ]
+
+
+def _compiled(name: str, source: str, number: int) -> Library | None:
+    from utvm.compiler.build import build_library
+
+    try:
+        return build_library(_model(name, source, number), name)
+    except UtvmError:
+        return None
+
+
+def _model(name: str, source: str, number: int) -> Model:
+    kind, _, which = source.partition(" ")
+    if kind == "case":
+        return from_onnx(onnx_suite.cases()[which].model.SerializeToString(), name)
+    row, _, dtype = which.rpartition("/")
+    return from_tflite(draw_layer(row, dtype, number)[0], name)
+
+
+def _sets(random: np.random.Generator, library: Library) -> list[tuple[list[Array], list[Array]]]:
+    return [([_hostile(random, tensor) for tensor in library.inputs], []) for _ in range(SETS)]
+
+
+def _hostile(random: np.random.Generator, tensor: Tensor) -> Array:
+    """Return one number everywhere, all kinds of them, or a few among numbers as models have them."""
+    if tensor.dtype == "bool":
+        return random.integers(0, 2, tensor.shape).astype(bool)
+    if tensor.dtype.startswith("float"):
+        worst = np.array(_REALS).astype(tensor.dtype)
+        usual: Array = random.normal(0, 3, tensor.shape).astype(tensor.dtype)
+    else:
+        limits = np.iinfo(tensor.dtype)
+        worst = np.array([min(max(each, limits.min), limits.max) for each in _WHOLES], tensor.dtype)
+        usual = random.integers(max(limits.min, -9), 10, tensor.shape).astype(tensor.dtype)
+    how = random.integers(4)
+    if how == 0:
+        return np.full(tensor.shape, random.choice(worst), tensor.dtype)
+    share = (0.0, 1.0, 0.2, 0.02)[how]
+    hit = random.random(tensor.shape) < share
+    return np.where(hit, random.choice(worst, tensor.shape), usual).astype(tensor.dtype)
+
+
+def seconds() -> float:
+    """Return how long the nightly search takes."""
+    return float(os.environ.get("UTVM_HOSTILE_SECONDS", "3600"))

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scattering by indices: TVM joins the indices of one element to a place, which may be another element's.
+
+So an index that its own dimension does not have becomes one that no dimension has, before they are joined.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import te, tirx, topi
+
+
+def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
+    """Return how Relax's operators become TIRx: operator to function, as ``LegalizeOps`` takes them."""
+    return {"relax.scatter_nd": _legalize_by_rows, "relax.scatter_elements": _legalize_by_elements}
+
+
+def _legalize_by_rows(builder: Any, call: Any) -> Any:
+    reduction = str(call.attrs.reduction)
+
+    def scatter_nd(data: Any, indices: Any, updates: Any) -> Any:
+        last = len(indices.shape) - 1
+        extents = [int(extent) for extent in data.shape]
+        known = _known(indices, extents, lambda at: _chosen(at[last], extents[: int(indices.shape[last])]), 0)
+        return topi.scatter_nd(data, topi.transpose(known, [last, *range(last)]), updates, reduction)
+
+    return builder.call_te(scatter_nd, *call.args)
+
+
+def _legalize_by_elements(builder: Any, call: Any) -> Any:
+    axis, reduction = int(call.attrs.axis), str(call.attrs.reduction)
+
+    def scatter_elements(data: Any, indices: Any, updates: Any) -> Any:
+        extents = [int(extent) for extent in data.shape]
+        extent = tirx.const(extents[axis], "int64")
+        # Negative ones count from the end.
+        known = _known(indices, extents, lambda _: extent, -extents[axis])
+        return topi.scatter_elements(data, known, updates, axis, reduction)
+
+    return builder.call_te(scatter_elements, *call.args)
+
+
+def _known(indices: Any, extents: Sequence[int], extent_of: Callable[[Any], Any], lowest: int) -> Any:
+    """Return indices in 64 bits, each as it is or so far out that joining it to others leaves it out.
+
+    Args:
+        extents: of the tensor that is written.
+        extent_of: given a place in the indices, what its index must be below.
+        lowest: what an index must not be below.
+    """
+    outside = tirx.const(-2 * math.prod(extents), "int64")
+
+    def known(*at: Any) -> Any:
+        index = indices[at].astype("int64")
+        inside = tirx.all(index >= tirx.const(lowest, "int64"), index < extent_of(at))
+        return tirx.Select(inside, index, outside)
+
+    return te.compute(indices.shape, known, "known")
+
+
+def _chosen(number: Any, extents: Sequence[int]) -> Any:
+    """Return the extent of a dimension whose number is an expression."""
+    chosen = tirx.const(extents[-1], "int64")
+    for place, extent in enumerate(extents[:-1]):
+        chosen = tirx.Select(number == tirx.const(place, "int32"), tirx.const(extent, "int64"), chosen)
+    return chosen
