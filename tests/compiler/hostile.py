@@ -2,8 +2,8 @@
 """Hostile inputs for models, which the address and undefined-behaviour sanitizers watch.
 
 Integers are the ends of their types, and indices far outside; floats are infinities, what is no number, and
-what is next to overflowing. A run may answer with a code; it may not read or write what is not its own, nor do what C leaves
-undefined. docs/compiler.md says what C leaves undefined that these sanitizers do not look at.
+what is next to overflowing. A run may answer with a code; it may not read or write what is not its own, nor do
+what C leaves undefined. docs/compiler.md says what these sanitizers do not look at.
 """
 
 import os

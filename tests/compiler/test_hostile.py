@@ -32,7 +32,7 @@ _CASES = (
     "div_uint8",
     "mod_mixed_sign_int64",
     "gridsample",
-    "roialign_mode_max",
+    "roialign_aligned_false",
 )
 
 
