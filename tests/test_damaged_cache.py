@@ -24,7 +24,7 @@ from utvm.firmware import build
 from utvm.virtual.cortex_m.counter import load_counter
 
 sys.path.insert(0, str(Path(__file__).parent / "cli"))
-from running import inv
+from tests.cli.running import inv
 
 DIGITS = Path(__file__).parents[1] / "models" / "digits" / "digits.onnx"
 _SAMPLES = 25  # flipped bytes of each real entry; all of them at night

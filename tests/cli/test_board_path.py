@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from running import inv
 
+from tests.cli.running import inv
 from utvm import boards
 from utvm.boards.places import PATH_VARIABLE
 from utvm.paths import ROOT

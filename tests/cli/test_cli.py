@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from running import inv
 
+from tests.cli.running import inv
 from utvm.paths import ROOT
 
 DIGITS = ROOT / "models" / "digits" / "digits.onnx"
@@ -44,6 +44,14 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
     done = inv("doctor", PATH=str(tmp_path))
     assert done.returncode == 3
     assert "sudo apt-get install gcc-arm-none-eabi" in done.stdout
+
+
+def test_doctor_calls_nothing_missing_that_it_could_not_look_for() -> None:
+    # Enough for Python and for the lists that it reads, and none for what it asks.
+    command = f"ulimit -n 8; exec {sys.executable} -m utvm doctor"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "error: Too many open files" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 import pytest
 import yaml
-from running import inv
 
 from models.cifar10_cnn.network import image_inputs, network, random_parameters
 from models.digits.data import held_out
 from models.digits.quantize import FLOAT_MODEL, MODEL, quantized_images
 from models.tflite_reference import tflite_micro
+from tests.cli.running import inv
 from utvm import boards
 from utvm.quantize import quantize
 

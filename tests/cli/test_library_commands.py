@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from running import inv
 
+from tests.cli.running import inv
 from utvm.paths import ROOT
 
 MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"

@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
-from running import inv
 
+from tests.cli.running import inv
 from utvm.compiler import compile_model, load
 from utvm.paths import ROOT
 

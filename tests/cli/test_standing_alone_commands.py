@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
-from running import inv
 
 from models.tflite_reference import tflite_micro
+from tests.cli.running import inv
 from utvm.paths import ROOT
 
 MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"

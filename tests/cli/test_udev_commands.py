@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from running import inv
 
+from tests.cli.running import inv
 from tests.probe.fake_usb import plug_in, use
 from utvm import boards
 from utvm.cli.choices import JsonChoice

@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from running import inv
+from tests.cli.running import inv
 
 LINES = """\
 uop dst_idx=301 src_idx=1135 wgt_idx=999

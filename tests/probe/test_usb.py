@@ -2,9 +2,12 @@
 """Finding probes, on a bus that is a folder."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.probe.fake_usb import plug_in, unplug, use
 from utvm.errors import ProbeError
@@ -45,6 +48,32 @@ def test_a_probe_that_may_not_be_opened_is_reported_with_what_to_do(
     monkeypatch.setattr(os, "access", lambda path, mode: path != bus / "nodes" / "001" / "005")
     assert (_only().serial, _only().usb_path, _only().description) == ("A", "1-1", "0483:374b")
     assert "udev" in _only().problem
+
+
+_TOLD = ("manufacturer", "product", "serial", "descriptors", "busnum", "devnum", "idVendor", "idProduct")
+
+
+def _ask_a_strange_device(bus: Path, told: dict[str, bytes]) -> None:
+    shutil.rmtree(bus / "devices")
+    plug_in(bus, "1", "A")
+    plug_in(bus, "2", "B")
+    for name, data in told.items():
+        (bus / "devices" / "1-1" / name).write_bytes(data)
+    found = {probe.usb_path: probe for probe in detect([ST_LINK]).probes}
+    assert (found["1-2"].serial, found["1-2"].problem) == ("B", "")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.sampled_from(_TOLD), st.binary(max_size=20)))
+def test_whatever_a_device_says_of_itself_the_others_are_found(bus: Path, told: dict[str, bytes]) -> None:
+    _ask_a_strange_device(bus, told)
+
+
+@pytest.mark.nightly
+@settings(max_examples=5000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.sampled_from(_TOLD), st.binary(max_size=300)))
+def test_many_strange_devices_hide_no_other(bus: Path, told: dict[str, bytes]) -> None:
+    _ask_a_strange_device(bus, told)
 
 
 def test_a_probe_without_serial_number_is_no_problem(bus: Path) -> None:

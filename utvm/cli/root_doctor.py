@@ -17,9 +17,10 @@ from utvm import boards, process
 from utvm.cli.board_udev import rules_for_boards
 from utvm.cli.choices import JsonChoice
 from utvm.cli.output import OUT, check_json, write_json
+from utvm.cli.scarcity import explained
 from utvm.environment.python_lock import LOCK, load_wheels
 from utvm.environment.recipe import load_recipe
-from utvm.errors import ExitCode, ProvisionError, ToolchainError
+from utvm.errors import ExitCode, ProvisionError, ToolchainError, UtvmError
 from utvm.paths import COMMAND, DATA, INSTALLED
 from utvm.probe import udev
 from utvm.probe.choice import ids_of
@@ -76,12 +77,23 @@ def _packages() -> Iterator[_Finding]:
                 ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Version}", name],
                 error=ProvisionError,
             )
-        except ProvisionError:
-            version = ""
+        except ProvisionError as error:
+            version = _absent(error)
         found = version.removeprefix("installed ") if version.startswith("installed ") else ""
         # A Python from elsewhere brings its own venv; .venv itself is the proof that there is one.
         found = found or ("in use" if name == "python3-venv" else "")
         yield _Finding(name, found, f"sudo apt-get install {name}  ({purpose.strip()})")
+
+
+def _absent(error: UtvmError) -> str:
+    """Return that something is not there, which is no answer where the computer let nobody look.
+
+    Raises:
+        UtvmError: so many files may not be open, or there is no memory.
+    """
+    if scarce := explained(error):
+        raise scarce
+    return ""
 
 
 def _tools() -> Iterator[_Finding]:
@@ -89,8 +101,8 @@ def _tools() -> Iterator[_Finding]:
         toolchain = Toolchain(path.stem)
         try:
             found = toolchain.version
-        except ToolchainError:
-            found = ""
+        except ToolchainError as error:
+            found = _absent(error)
         advice = f"sudo apt-get install {' '.join(toolchain.data.packages)}"
         yield _Finding(f"toolchain {toolchain.name}", found, advice)
 
