@@ -19,12 +19,17 @@ from utvm.hil import found, suites
 
 _ROOT = Path(__file__).parents[2]
 _RUN = "import sys; from utvm.hil import suites; from utvm.choice import *; sys.exit(suites.run({}))"
-# No folder can be opened once pytest looks for the suites.
-_WITHOUT_FILES = (
-    "import pytest, resource; from utvm.hil import plugin\n"
-    "def scarce(): resource.setrlimit(resource.RLIMIT_NOFILE, (3, 4096))\n"
-    "plugin.pytest_collection = pytest.hookimpl(trylast=True)(lambda: scarce())\n"
-)
+# No file can be opened any more from where pytest calls a plugin.
+_WITHOUT_FILES = {
+    hook: "import pytest, resource; from utvm.hil import plugin\n"
+    f"def scarce({arguments}): resource.setrlimit(resource.RLIMIT_NOFILE, (3, 4096))\n"
+    f"plugin.{hook} = pytest.hookimpl({order}=True)(scarce)\n"
+    for hook, arguments, order in (
+        ("pytest_load_initial_conftests", "early_config", "tryfirst"),
+        ("pytest_configure", "config", "tryfirst"),
+        ("pytest_collection", "session", "trylast"),
+    )
+}
 _INTERRUPTED = (
     "import contextlib, signal; from utvm.process import end_in_order_on_signals\n"
     "end_in_order_on_signals()\n"
@@ -98,11 +103,13 @@ def test_a_board_that_does_not_exist_is_refused() -> None:
         suites.run(BoardChoice("no-such-board", "virtual"))
 
 
-def test_a_run_that_cannot_read_its_suites_is_no_wrong_use(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", _WITHOUT_FILES.values(), ids=list(_WITHOUT_FILES))
+def test_a_run_that_can_open_no_file_is_no_wrong_use_and_no_fault_of_pytest_s(before: str, tmp_path: Path) -> None:
     arguments = f"BoardChoice('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=SuiteChoice('health')"
-    done = _run(arguments, before=_WITHOUT_FILES)
+    done = _run(arguments, before=before)
     assert done.returncode != 2, done.stdout + done.stderr
     assert "ProvisionError: a run cannot begin" in done.stderr
+    assert "INTERNALERROR" not in done.stderr
 
 
 def test_a_program_that_was_interrupted_earlier_can_run_suites(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs suites on a board: those that come with utvm, or somebody's own."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -18,15 +19,23 @@ class _Ending:
 
     Attributes:
         accepted: whether what the run was asked for was right, and pytest looks for the suites.
+        trouble: what the computer did to pytest before that.
     """
 
     exit_code: ExitCode | None = None
     accepted = False
+    trouble: OSError | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
         """Note that nothing was wrong until here."""
         self.accepted = True
+
+    def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> bool:
+        """Keep from the terminal what becomes one clear message."""
+        if not self.accepted and isinstance(excinfo.value, OSError):
+            self.trouble = excinfo.value
+        return self.trouble is not None
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
         """Ask for it before pytest forgets."""
@@ -64,9 +73,15 @@ def run(
     ending = _Ending()
     try:
         ended = pytest.main(arguments, plugins=[ending])
+        if ending.trouble:
+            raise ending.trouble
+        if ended == pytest.ExitCode.USAGE_ERROR:
+            # It takes a suite that it cannot open for one that is wrong.
+            os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
         # It keeps what suites print in files, and may find no folder for them.
-        raise ProvisionError(f"a run cannot begin: {error}", "is there room, and may files be written?") from error
+        hint = "is there room, and may files be written, and so many be open?"
+        raise ProvisionError(f"a run cannot begin: {error}", hint) from error
     if ending.exit_code is not None:
         return ending.exit_code
     # It ended before a run had begun. What pytest calls wrong usage may be its configuration, interrupted while it
