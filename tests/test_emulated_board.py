@@ -23,6 +23,8 @@ from utvm.probe.qemu import Qemu
 from utvm.session import HostDriven, RunResult, StandingAlone
 from utvm.session.opening import session_on
 
+pytestmark = pytest.mark.slow
+
 _NAME = "mps2-an500"
 _EMULATOR = {"kind": "qemu", "program": "qemu-system-arm", "machine": _NAME, "icount_shift": 7}
 _LOOP = handwritten(
@@ -202,7 +204,6 @@ def _runs(board: Board, library: Library, pictures: list[Any], logs: Path) -> li
         return [session.run(library.name, [picture]) for picture in pictures]
 
 
-@pytest.mark.slow
 def test_two_virtual_boards_of_different_makers_agree(tmp_path: Path) -> None:
     """The same library: the same outputs, and instruction counts within 1 %."""
     emulated, modelled = boards.load(_NAME), boards.load("stm32f746")

@@ -16,6 +16,8 @@ import utvm
 from utvm.hil import provenance
 from utvm.paths import ROOT
 
+pytestmark = pytest.mark.slow
+
 
 def _build(source: Path, folder: Path) -> dict[str, bytes]:
     """Return the files that the build backend makes of a source tree, by their names' ends."""
@@ -110,7 +112,6 @@ def test_the_installed_command_knows_its_version_and_its_boards(installed: Path,
     assert "stm32f746" in _utvm(installed, tmp_path, "board.list").stdout
 
 
-@pytest.mark.slow
 def test_a_suite_runs_from_an_empty_folder_and_writes_only_into_the_user_s_own(
     installed: Path, tmp_path: Path
 ) -> None:
@@ -125,7 +126,6 @@ def test_a_suite_runs_from_an_empty_folder_and_writes_only_into_the_user_s_own(
     assert content["environment"]["digest"] == provenance.digest()
 
 
-@pytest.mark.slow
 def test_the_installed_command_links_the_checkout_s_image_byte_for_byte(installed: Path, tmp_path: Path) -> None:
     def image(python: Path) -> bytes:
         output = tmp_path / f"{python.parent.parent.name}.elf"
@@ -140,7 +140,6 @@ def test_the_installed_command_links_the_checkout_s_image_byte_for_byte(installe
     assert image(installed / "bin" / "python") == image(Path(sys.executable))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [("bin/utvm", "hil"), ("bin/python", "-m", "pytest", "hil")], ids=["hil", "pytest"]
 )

@@ -17,6 +17,8 @@ from utvm.bench import choose, serving, table
 from utvm.bench.way import Asked
 from utvm.errors import ConfigError
 
+pytestmark = pytest.mark.slow
+
 Inv = Callable[..., str]
 
 
@@ -81,7 +83,6 @@ def test_a_further_way_is_shown_and_reads_its_own_data(installed: Inv, tmp_path:
     assert "ways.shelf: colour: Extra inputs are not permitted" in said
 
 
-@pytest.mark.slow
 def test_a_further_way_drives_suites_and_models(installed: Inv, tmp_path: Path) -> None:
     board = _on_shelf(tmp_path)
     for command, *more in (
@@ -102,7 +103,6 @@ def test_a_further_way_drives_suites_and_models(installed: Inv, tmp_path: Path) 
     )
 
 
-@pytest.mark.slow
 def test_a_further_way_is_served_to_tvm_s_own_client(
     packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,8 @@ import pytest
 
 from tests.hil.running import Runner
 
+pytestmark = pytest.mark.slow
+
 _PASSING = "def test_one(board):\n    pass\n\ndef test_two(board):\n    pass\n"
 
 

@@ -5,6 +5,8 @@ import pytest
 
 from tests.hil.running import Finished, Runner
 
+pytestmark = pytest.mark.slow
+
 _PASSING = """
 def test_one(board):
     assert board.resets == 1
@@ -265,7 +267,6 @@ def test_trouble_is_neither_failed_nor_passed(run_suite: Runner, trouble: str) -
     assert done.bench_log == ("attached", "released", "attached", "released")
 
 
-@pytest.mark.slow
 def test_a_board_that_dies_between_two_tests_is_trouble(run_suite: Runner) -> None:
     done = run_suite(
         "def test_kills(board):\n    board.openocd_died = True\ndef test_next(board):\n    pass\n"
@@ -279,7 +280,6 @@ def test_a_board_that_dies_between_two_tests_is_trouble(run_suite: Runner) -> No
     assert done.exit_code == 3
 
 
-@pytest.mark.slow
 def test_trouble_in_clean_up_is_trouble(run_suite: Runner) -> None:
     done = run_suite(
         "import pytest\nfrom utvm.errors import ProbeError\n"
@@ -304,7 +304,6 @@ def test_a_run_stops_when_the_board_does_not_come_back(run_suite: Runner) -> Non
     assert done.report["verdict"] == "infrastructure"
 
 
-@pytest.mark.slow
 def test_the_second_trouble_stops_the_run(run_suite: Runner) -> None:
     done = run_suite(
         "from utvm.errors import ProbeError\n"
@@ -316,7 +315,6 @@ def test_the_second_trouble_stops_the_run(run_suite: Runner) -> None:
     assert done.exit_code == 3
 
 
-@pytest.mark.slow
 def test_trouble_outweighs_failures(run_suite: Runner) -> None:
     done = run_suite(
         "from utvm.errors import ProbeError\n"
@@ -361,7 +359,6 @@ def test_no_test_that_ran_is_an_error_in_the_suite(
     assert "VIRTUAL" in done.lines[-1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "outcome", "code"),
     [

@@ -8,6 +8,8 @@ import pytest
 from utvm import runtime
 from utvm.process import run
 
+pytestmark = pytest.mark.slow
+
 _STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wshadow", "-Wundef"]
 
 

@@ -11,10 +11,11 @@ from utvm import compiler
 from utvm.errors import ProbeError
 from utvm.paths import DATA, ROOT
 
+pytestmark = pytest.mark.slow
+
 _DIGITS = DATA / "models" / "digits" / "digits.onnx"
 
 
-@pytest.mark.slow
 def test_the_guide_s_examples_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     failed, tried = doctest.testfile(str(ROOT / "docs" / "python.md"), module_relative=False)
