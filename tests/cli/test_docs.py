@@ -101,16 +101,26 @@ def test_errors_are_read_out_of_the_sources(pages: Mapping[Path, str], tmp_path:
         '        ValueError: else.\n    """\n'
         "    if many:\n"
         '        raise OwnError(f"{path}: cannot | be read" + " today", hint="look | elsewhere")\n'
-        '    raise ValueError("nobody sees it")\n'
+        '    raise ValueError("nobody sees it")\n\n'
+        "def read(path):\n"
+        '    """Read.\n\n    Raises:\n        ConfigError: it is damaged.\n    """\n'
+        "    return _part(path)\n\n"
+        "def _part(path):\n"
+        '    raise ConfigError("nothing in it", _AGAIN)\n\n'
+        '_AGAIN = "make it again"\n'
     )
     entry = docs_errors.ErrorText(
         "room", "…: cannot | be read today", "the file is not there.", "look | elsewhere", 2
     )
-    assert docs_errors.entries(tmp_path) == (entry,)
+    # What has no docstring that says so is meant by whoever calls it.
+    inner = docs_errors.ErrorText("room", "nothing in it", "it is damaged.", "make it again", 2)
+    assert docs_errors.entries(tmp_path) == (inner, entry)
     # Some that are met every day, from several rooms.
     for words in ("is not installed", "there is no board", "does not fit", "OpenOCD"):
         assert words in pages[Path("docs/errors.md")], words
     assert pages[Path("docs/errors.md")].count("\n| ") > 400
+    silent = [each for each in docs_errors.entries() if not each.cause and not each.hint]
+    assert len(silent) <= 58, "say below Raises when it is raised, or give a hint"
 
 
 @pytest.mark.nightly

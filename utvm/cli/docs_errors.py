@@ -2,7 +2,8 @@
 """The page of error messages: read out of the sources, so that it has those that there are, and no others.
 
 Each place that makes an error of the project's tree is one entry: its message and hint, with ``…`` where something
-is filled in, and the cause that the function's docstring gives below ``Raises``.
+is filled in, and the cause that the function's docstring gives below ``Raises``, or that of the nearest function
+of its module that calls it.
 """
 
 import ast
@@ -43,7 +44,10 @@ def entries(package: Path = PACKAGE) -> tuple[ErrorText, ...]:
     modules = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(package.rglob("*.py"))}
     codes = _exit_codes(modules.values())
     rooms = {path: path.relative_to(package).parts[0].removesuffix(".py") for path in modules}
-    return tuple(sorted({each for path in modules for each in _below(modules[path], rooms[path], codes, "")}))
+    found: set[ErrorText] = set()
+    for path, module in modules.items():
+        found.update(_Errors(rooms[path], codes, module).below(module, ""))
+    return tuple(sorted(found))
 
 
 def page() -> str:
@@ -69,34 +73,66 @@ def _exit_codes(modules: Iterable[ast.Module]) -> Mapping[str, int]:
     return codes
 
 
-def _below(node: ast.AST, room: str, codes: Mapping[str, int], raises: str) -> Iterator[ErrorText]:
-    """Yield the errors that are made in a part of the sources.
+class _Errors:
+    """The errors of a module."""
 
-    Args:
-        raises: what the docstring around it says below ``Raises``.
-    """
-    if isinstance(node, ast.FunctionDef):
-        raises = (ast.get_docstring(node) or "").partition("Raises:")[2] or raises
-    if isinstance(node, ast.Call) and (name := getattr(node.func, "id", "")) in codes and node.args:
-        message = _text(node.args[0])
-        hints = [*node.args[1:2], *(word.value for word in node.keywords if word.arg == "hint")]
-        if re.search(r"\w{3}", message):
-            yield ErrorText(room, message, _cause(raises, name), _text(hints[0]) if hints else "", codes[name])
-    for child in ast.iter_child_nodes(node):
-        yield from _below(child, room, codes, raises)
+    def __init__(self, room: str, codes: Mapping[str, int], module: ast.Module) -> None:
+        self._room = room
+        self._codes = codes
+        functions = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]
+        self._raises = {node.name: _raises(node) for node in functions}
+        self._constants = {
+            node.targets[0].id: node.value
+            for node in module.body
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        }
+        self._callers: dict[str, list[str]] = {}
+        for node in functions:
+            for inner in ast.walk(node):
+                name = getattr(inner, "id", "") or getattr(inner, "attr", "")
+                if name in self._raises and name != node.name:
+                    self._callers.setdefault(name, []).append(node.name)
+
+    def below(self, node: ast.AST, function: str) -> Iterator[ErrorText]:
+        """Yield the errors that are made in a part of the module, in a function or in none."""
+        if isinstance(node, ast.FunctionDef):
+            function = node.name
+        if isinstance(node, ast.Call) and (name := getattr(node.func, "id", "")) in self._codes and node.args:
+            message = self._text(node.args[0])
+            hints = [*node.args[1:2], *(word.value for word in node.keywords if word.arg == "hint")]
+            if re.search(r"\w{3}", message):
+                hint = self._text(hints[0]) if hints else ""
+                yield ErrorText(self._room, message, self._cause(function, name), hint, self._codes[name])
+        for child in ast.iter_child_nodes(node):
+            yield from self.below(child, function)
+
+    def _cause(self, function: str, name: str) -> str:
+        """Return what is said of an error where it is raised, or else by the nearest who calls that."""
+        asked = [function]
+        for each in asked:
+            if cause := _cause(self._raises.get(each, ""), name):
+                return cause
+            asked += [caller for caller in self._callers.get(each, ()) if caller not in asked]
+        return ""
+
+    def _text(self, node: ast.expr) -> str:
+        """Return what an expression says, as far as it is known before it runs."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return node.value
+        if isinstance(node, ast.JoinedStr):
+            return "".join(map(self._text, node.values))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            return self._text(node.left) + self._text(node.right)
+        if isinstance(node, ast.IfExp):
+            return " / ".join(dict.fromkeys((self._text(node.body), self._text(node.orelse))))
+        if isinstance(node, ast.Name) and isinstance(value := self._constants.get(node.id), ast.Constant):
+            return str(value.value)
+        return _GAP
 
 
-def _text(node: ast.expr) -> str:
-    """Return what an expression says, as far as it is known before it runs."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.JoinedStr):
-        return "".join(map(_text, node.values))
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return _text(node.left) + _text(node.right)
-    if isinstance(node, ast.IfExp):
-        return " / ".join(dict.fromkeys((_text(node.body), _text(node.orelse))))
-    return _GAP
+def _raises(function: ast.FunctionDef) -> str:
+    """Return what a docstring says below ``Raises``."""
+    return (ast.get_docstring(function) or "").partition("Raises:")[2]
 
 
 def _cause(raises: str, name: str) -> str:

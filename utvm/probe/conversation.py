@@ -53,7 +53,10 @@ class Conversation:
         except usb.core.USBError as error:
             raise _trouble(self.probe, error) from error
         if len(reply) < at_least:
-            raise SilentProbe(f"the {self.probe.spoken} does not answer what it was asked ({reply.hex()})")
+            raise SilentProbe(
+                f"the {self.probe.spoken} does not answer what it was asked ({reply.hex()})",
+                "unplug the probe, plug it in again and start again",
+            )
         return reply
 
 

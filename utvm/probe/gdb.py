@@ -399,7 +399,7 @@ class GdbClient:
             areas = parse_flash(self._transfer("memory-map", ""))
             return erase_ranges(areas, [(address, len(data)) for address, data in segments])
         except DescriptionError as error:
-            raise ProbeError(f"the GDB server's memory map cannot be read: {error}") from error
+            raise ProbeError(f"the GDB server's memory map cannot be read: {error}", self._advice) from error
         except NotFlashError as error:
             raise BoardError(str(error), "is the firmware linked for this board?") from error
 
@@ -436,7 +436,9 @@ class GdbClient:
                 self._transfer("features", "target.xml"), lambda annex: self._transfer("features", annex)
             )
         except DescriptionError as error:
-            raise ProbeError(f"the GDB server's target description cannot be read: {error}") from error
+            raise ProbeError(
+                f"the GDB server's target description cannot be read: {error}", self._advice
+            ) from error
 
     def _transfer(self, kind: str, annex: str) -> str:
         """Read a document of the server in pieces."""
@@ -446,7 +448,7 @@ class GdbClient:
             request = f"qXfer:{kind}:read:{annex}:{len(document):x},{step:x}".encode()
             reply = self._request(request)
             if reply[:1] not in (b"m", b"l"):
-                raise ProbeError(f"the GDB server has no {annex or kind}: {reply[:40]!r}")
+                raise ProbeError(f"the GDB server has no {annex or kind}: {reply[:40]!r}", self._advice)
             document += reply[1:]
             if reply[:1] == b"l":
                 return document.decode(errors="replace")

@@ -137,7 +137,9 @@ def _back(probe: Probe) -> Probe:
         if back := [each for each in found if (each.serial, each.usb_path, each.problem) == same]:
             return back[0]
         time.sleep(0.05)
-    raise Unreachable("after a reset on USB it did not come back")
+    raise Unreachable(
+        "after a reset on USB it did not come back", "unplug the probe, plug it in again and start again"
+    )
 
 
 def _ask_if_reachable(probe: Probe) -> Vitals:
@@ -184,7 +186,10 @@ def _of_cmsis_dap(conversation: Conversation) -> Vitals:
     command = bytes([_DAP_INFO, _DAP_INFO_PROTOCOL])
     reply = conversation.ask(command, 2)
     if reply[0] != _DAP_INFO:
-        raise SilentProbe(f"the {conversation.probe.spoken} does not answer what it was asked ({reply.hex()})")
+        raise SilentProbe(
+            f"the {conversation.probe.spoken} does not answer what it was asked ({reply.hex()})",
+            "unplug the probe, plug it in again and start again",
+        )
     version = reply[2 : 2 + reply[1]].partition(b"\0")[0].decode("utf-8", "replace")
     return Vitals(f"CMSIS-DAP {version}" if version else "")
 

@@ -286,5 +286,8 @@ class _AnswerTo:
             return None
         packet = body[_NUMBERED.size :]
         if len(body) < _NUMBERED.size or _NUMBERED.unpack_from(body)[1] != len(packet):
-            raise TransportError(f"the board's answer to request {self._number} contradicts its own length")
+            raise TransportError(
+                f"the board's answer to request {self._number} contradicts its own length",
+                "is its firmware of another version? Build and flash it again",
+            )
         return packet

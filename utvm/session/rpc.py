@@ -24,6 +24,7 @@ _CPU = struct.pack("<ii", 1, 0)
 _TIMEOUT = 60.0  # Seconds for whatever is not a run.
 _PIECE = 1920  # Bytes of a tensor in one packet: what surrounds them has room in the rest.
 _RESULT = 24  # Where what a call returns begins in its answer: behind code, count, its type as a number, its type.
+_OTHER_FIRMWARE = "is its firmware of another version? Build and flash it again"
 
 
 class RpcError(BoardError):
@@ -172,7 +173,7 @@ class RpcSession:
             answer = self._ask(Code.GET_FUNCTION, struct.pack("<iiQ", 1, TypeIndex.RAW_STRING, len(name)) + name)
             (handle,) = struct.unpack_from("<Q", answer, 12)
             if not handle:
-                raise RpcError(f"the board has no function {function}")
+                raise RpcError(f"the board has no function {function}", _OTHER_FIRMWARE)
             self._handles[function] = handle
         call = struct.pack("<Qi", self._handles[function], len(arguments)) + b"".join(arguments)
         return self._ask(Code.CALL, call, timeout)
@@ -207,7 +208,7 @@ class RpcSession:
         if kind == Code.EXCEPTION:
             raise RpcError(answer[20:].decode(errors="replace"))
         if kind not in (Code.RETURN, Code.COPY_ACK):
-            raise RpcError(f"the board answered with a packet of kind {kind}")
+            raise RpcError(f"the board answered with a packet of kind {kind}", _OTHER_FIRMWARE)
         return answer
 
 
