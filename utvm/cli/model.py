@@ -91,13 +91,23 @@ def compare(_: Context, asked: CompareChoice, json: JsonChoice, output: str = "c
 @task(
     example="model.profile my.tflite --board stm32f746",
     page="docs/rpc.md",
-    help={"output": "folder for the profile's folder (default: build)"},
+    help={
+        "output": "folder for the profile's folder (default: build)",
+        "estimate": "estimate cycles, too, where LLVM models the core's pipeline (needs llvm-mca)",
+    },
 )
-def profile(_: Context, model: InputChoice, where: BoardChoice, json: JsonChoice, output: str = "") -> None:
+def profile(
+    _: Context,
+    model: InputChoice,
+    where: BoardChoice,
+    json: JsonChoice,
+    output: str = "",
+    estimate: bool = False,
+) -> None:
     """Run a model on a board and show what each of its operators takes, as a table and a picture."""
     from utvm.cli.model_profile import profile_model
 
-    profile_model(where, model, output, json)
+    profile_model(where, model, output, json, estimate)
 
 
 @task(

@@ -4,7 +4,7 @@
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.table import Table
@@ -14,11 +14,13 @@ from utvm.boards.accelerators import fitted
 from utvm.choice import BoardChoice
 from utvm.cli.choices import InputChoice, JsonChoice
 from utvm.cli.model_inputs import read_inputs
-from utvm.cli.opening import opened
+from utvm.cli.model_profile_estimate import check_counts_instructions, estimate_of, print_estimate
+from utvm.cli.opening import find, opened
 from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.compiler import Library
 from utvm.errors import ConfigError
 from utvm.files import check_folder, write_whole
+from utvm.firmware.estimate import check_pipeline
 from utvm.pages import pages_of
 from utvm.session.profile import MeasuredStep, Profile, profile_of
 from utvm.session.rpc import RpcSession
@@ -50,18 +52,25 @@ class StepBar:
     hint: str
 
 
-def profile_model(where: BoardChoice, asked: InputChoice, output: str, wanted: JsonChoice) -> None:
+def profile_model(
+    where: BoardChoice, asked: InputChoice, output: str, wanted: JsonChoice, estimate: bool = False
+) -> None:
     """Run a model on a board once, step by step, and print and write what each step took.
 
     Args:
         output: folder in which the profile's folder is made.
+        estimate: whether cycles are estimated, too.
 
     Raises:
         UtvmError: whatever went wrong on the way.
     """
     check_folder(output or "build")
     check_json(wanted)
+    if estimate:
+        check_pipeline(find(where).board.cpu_row)
     with opened(where, asked, logs_of("model.profile"), _log) as ready:
+        if estimate:
+            check_counts_instructions(ready.board.unit)
         inputs = read_inputs(ready.library, asked.input, asked.scale)
         OUT.print(ready.board.description)
         with RpcSession(ready.board, [ready.library]) as session:
@@ -69,9 +78,12 @@ def profile_model(where: BoardChoice, asked: InputChoice, output: str, wanted: J
             _, counts = session.profile(ready.library.name, inputs)
         profile = profile_of(ready.library, ready.board.description, ready.board.unit, counts)
         counted = _modelled(where, ready.library)
+        cycles = estimate_of(ready, profile) if estimate else None
     _print(profile)
     _print_accelerator(profile, counted)
     OUT.print(f"without profiling, one run takes {plain.count:,} {profile.unit}")
+    if cycles:
+        print_estimate(cycles)
     folder = Path(output or "build") / f"{profile.model}-profile"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,12 +94,17 @@ def profile_model(where: BoardChoice, asked: InputChoice, output: str, wanted: J
         write_whole(folder / f"profile.{suffix}", text.encode())
     if counted:
         write_whole(folder / "accelerator.json", (json.dumps(counted, indent=2) + "\n").encode())
-    write_json(wanted, json.loads(texts["json"]))
+    estimated = {"estimate": asdict(cycles)} if cycles else {}
+    if cycles:
+        write_whole(folder / "estimate.json", (json.dumps(asdict(cycles), indent=2) + "\n").encode())
+    write_json(wanted, json.loads(texts["json"]) | estimated)
     OUT.print(f"profile: {folder / 'profile.html'}; profile.json, profile.folded beside it")
 
 
 def _print(profile: Profile) -> None:
-    table = Table("step", "operator", "kind", box=None)
+    table = Table("step", box=None)
+    for heading in ("operator", "kind"):
+        table.add_column(heading, overflow="fold")
     for heading in (profile.unit, "share", "per MAC", "arena in use"):
         table.add_column(heading, justify="right")
     for step in profile.steps:

@@ -64,6 +64,7 @@ class Opened:
 
     board: RpcBoard
     library: Library
+    image: Firmware
     clock_hz: int
 
 
@@ -88,4 +89,4 @@ def opened(
         )
         image = image_for(found, [library], "rpc", transport)
         with found.opened(logs, log) as bench, on_bench(bench, image, log) as ready:
-            yield Opened(ready, library, found.board.clock_hz)
+            yield Opened(ready, library, image, found.board.clock_hz)
