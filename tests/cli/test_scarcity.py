@@ -36,6 +36,7 @@ _NOWHERE = ("--mirror", "http://127.0.0.1:9/{archive}")
 # Each with what it writes where OUT is. There is no engine and no machine.
 _COMMANDS: dict[str, tuple[str, ...]] = {
     "board.detect": (),
+    "board.gdb": (*_MODEL, *_BOARD, "--vscode"),
     "board.install-udev": ("--output", "OUT"),
     "board.list": (),
     "board.monitor": (*_BOARD, "--seconds", "1"),

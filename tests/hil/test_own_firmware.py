@@ -143,6 +143,23 @@ def test_what_the_program_does_not_do_is_a_failure_that_says_where_it_is(counter
     assert "app-stm32f746.elf has no symbol 'evnts'" in named
 
 
+@pytest.mark.slow
+def test_a_debugger_stops_at_a_function_and_knows_sources_and_memory_by_name(counter: Path) -> None:
+    asked = ["break handle_event", "continue", "continue", "continue", "backtrace", "print events", "list"]
+    words = [word for each in asked for word in ("--command", each)]
+    elf = counter / "build" / "app-stm32f746.elf"
+    done = inv("board.gdb", "--elf", elf, "--board", "stm32f746", "--virtual", *words)
+    assert done.returncode == 0, done.stderr
+    source = (counter / "main.c").read_text().splitlines()
+    line = next(number for number, text in enumerate(source, 1) if "void handle_event" in text)
+    assert re.search(rf"^#0  handle_event \(event=.*1\) at main\.c:{line}$", done.stdout, re.MULTILINE)
+    assert re.search(r"^#1  0x[0-9a-f]{8} in start \(\) at main\.c:\d+$", done.stdout, re.MULTILINE)
+    assert "$1 = 2\n" in done.stdout  # two events before the third call
+    assert f"{line}\t{source[line - 1]}\n" in done.stdout
+    console = re.search(r"console is in (\S+)", done.stdout)
+    assert console and Path(console[1]).read_bytes() == b"counter 1.4 ready\r\n"
+
+
 def test_an_image_for_other_memory_is_refused_with_its_section_and_the_board_s_memory(counter: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read_elf(boards.load("mps2-an500"), counter / "build" / "app-stm32f746.elf")

@@ -264,6 +264,17 @@ class Bench:
         with self._port.access():
             self.gdb.clear_breakpoints()
 
+    def hand_over(self) -> int:
+        """Leave the debug port to somebody's debugger; return the TCP port of this computer where it is served.
+
+        Its memory and its core are out of our reach from then on.
+
+        Raises:
+            ProbeError: it has none, or what drives it failed.
+        """
+        self.clear_breakpoints()
+        return self.gdb.hand_over()
+
     def run_until_stop(self, timeout: float) -> int:
         """Let the core run until it stops by itself, or stop it after a while; return the program counter.
 

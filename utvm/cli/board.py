@@ -7,7 +7,7 @@ from invoke.context import Context
 
 from utvm.choice import BOARD, BoardChoice
 from utvm.cli import task
-from utvm.cli.choices import ExecutorChoice, JsonChoice, ModelChoice
+from utvm.cli.choices import DebugChoice, ExecutorChoice, JsonChoice, ModelChoice
 
 
 @task(
@@ -103,6 +103,30 @@ def monitor(_: Context, where: BoardChoice, seconds: float = 0.0) -> None:
     from utvm.cli import board_run
 
     board_run.monitor(where, seconds or math.inf)
+
+
+@task(
+    example="board.gdb --elf app.elf --board stm32f746",
+    page="docs/debugging.md",
+    iterable=["command"],
+    help={
+        "command": "a command of GDB's, and nothing from the keyboard; several by several --command",
+        "port": "start no debugger: serve this TCP port of this computer to yours, until Ctrl-C",
+        "vscode": "only write .vscode/launch.json, by which VS Code does all this",
+    },
+)
+def gdb(
+    _: Context,
+    what: DebugChoice,
+    where: BoardChoice,
+    command: list[str] | None = None,
+    port: int = 0,
+    vscode: bool = False,
+) -> None:
+    """Program a board and debug it with GDB: it stands before its first instruction, sources are found."""
+    from utvm.cli import board_gdb
+
+    board_gdb.debug(where, what, command or [], port, vscode)
 
 
 @task(

@@ -17,6 +17,8 @@ from utvm.log import kept_in
 from utvm.names import printable_lines
 from utvm.session.application import Application, read_elf
 
+_LOOK = 0.2  # Seconds between two looks at whether the board is still there.
+
 
 def flash(where: BoardChoice, elf: str, seconds: float) -> None:
     """Program an image of somebody's own, start it, and print what its console says.
@@ -33,13 +35,16 @@ def flash(where: BoardChoice, elf: str, seconds: float) -> None:
         program = Application(bench, image)
         print_use(found.board, image)
         OUT.print("programmed and compared; it runs")
-        _listen(bench, program.run, seconds)
+        if seconds:
+            _need_console(bench)
+        listen(bench, program.run, seconds)
 
 
 def monitor(where: BoardChoice, seconds: float) -> None:
     """Reset a board and print what its console says; raises as :func:`reset`."""
     with _opened(where, "board.monitor") as bench:
-        _listen(bench, lambda: bench.reset(halt=False), seconds)
+        _need_console(bench)
+        listen(bench, lambda: bench.reset(halt=False), seconds)
 
 
 def reset(where: BoardChoice) -> None:
@@ -60,16 +65,22 @@ def _opened(where: BoardChoice, command: str) -> Iterator[Bench]:
         yield bench
 
 
-def _listen(bench: Bench, start: Callable[[], None], seconds: float) -> None:
-    """Let a program run, and print what it says for a while."""
-    if seconds and bench.console is None:
+def _need_console(bench: Bench) -> None:
+    if bench.console is None:
         raise BoardError(f"{bench.board.spoken} has no console here", "is its serial line plugged in?")
+
+
+def listen(bench: Bench, start: Callable[[], object], seconds: float) -> None:
+    """Let a program run, and print what it says for a while; where there is no console, only wait."""
     if seconds == math.inf:
         OUT.print("Ctrl-C ends it")
     with contextlib.suppress(KeyboardInterrupt):
         start()
         end = time.monotonic() + seconds
-        while bench.console is not None and (left := end - time.monotonic()) > 0:
-            sys.stdout.write(printable_lines(bench.console.read(min(left, 0.2)).decode("utf-8", "replace")))
-            sys.stdout.flush()
+        while (left := min(end - time.monotonic(), _LOOK)) > 0:
+            if bench.console is None:
+                time.sleep(left)
+            else:
+                sys.stdout.write(printable_lines(bench.console.read(left).decode("utf-8", "replace")))
+                sys.stdout.flush()
             bench.check()

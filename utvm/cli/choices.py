@@ -108,6 +108,14 @@ class ListenChoice:
 
 
 @dataclass(frozen=True)
+class DebugChoice(ModelChoice):
+    """What is debugged: an image of somebody's own, or one of a model, which runs it on random values."""
+
+    elf: str = option("", "the ELF file, as your build linked it; or give --model")
+    model: str = option("", f"firmware of this model, run on random values: {MODEL}")
+
+
+@dataclass(frozen=True)
 class CompileChoice(MemoryChoice, ExecutorChoice):
     """What is asked of the compiler."""
 

@@ -235,7 +235,7 @@ def _link(board: Board, toolchain: Toolchain, image: _Image, work: Path) -> None
         cpu=board.cpu,
         include=[*image.include, work],
         defines=image.defines,
-        path_map=[(ROOT, "/utvm"), (board.directory, f"/utvm/boards/{board.name}"), (work, GENERATED)],
+        path_map=source_folders(board, work),
     ) as objects:
         if image.memory and script:
             ram.link(objects, board, elf, script, map_file)
@@ -244,6 +244,15 @@ def _link(board: Board, toolchain: Toolchain, image: _Image, work: Path) -> None
             objects.link(elf, linker_script=script, map_file=map_file)
         except ToolchainError as error:
             raise _too_big(board, error.message) or error from None
+
+
+def source_folders(board: Board, generated: Path) -> list[tuple[Path, str]]:
+    """Return the folders that an image's sources are in, each with what debug information calls it.
+
+    Args:
+        generated: the folder of the image's own files, in which its ELF file is.
+    """
+    return [(ROOT, "/utvm"), (board.directory, f"/utvm/boards/{board.name}"), (generated, GENERATED)]
 
 
 def _too_big(board: Board, said: str) -> DoesNotFitError | None:

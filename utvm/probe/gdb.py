@@ -100,6 +100,14 @@ class GdbClient:
             self._link.close()
             self._link = None
 
+    def hand_over(self) -> int:
+        """Close the connection, and return the server's TCP port: it is another client's from now on."""
+        if self._must_poll:
+            self._command("poll on", self._timeout)
+        self._wire.close()
+        self._link = None
+        return self._port
+
     # Memory
 
     def read_memory(self, address: int, size: int) -> bytes:

@@ -50,6 +50,7 @@ class OpenOcd:
         commands: OpenOCD commands run after it and before ``init``: which probe, for example.
         log: file that receives what OpenOCD prints.
         start_timeout: seconds until the target must have been examined.
+        port: of its GDB server; by default any free one.
 
     Raises:
         ProbeError: on entering, when OpenOCD cannot use the probe or the target; with its own last lines, and a
@@ -57,18 +58,19 @@ class OpenOcd:
     """
 
     def __init__(
-        self, config: Path, *, commands: Sequence[str] = (), log: Path, start_timeout: float = 60.0
+        self, config: Path, *, commands: Sequence[str] = (), log: Path, start_timeout: float = 60.0, port: int = 0
     ) -> None:
         self._config = config
         self._commands = tuple(commands)
         self._log = log
         self._start_timeout = start_timeout
         self._service: Service | None = None
+        self._wanted = port
         self.gdb_port = 0
 
     def __enter__(self) -> "OpenOcd":
         for _ in range(_PORT_TRIES):
-            port = free_port()
+            port = self._wanted or free_port()
             service = self._prepare(port)
             try:
                 service.__enter__()
@@ -81,6 +83,8 @@ class OpenOcd:
             # Between our finding a free port and OpenOCD's use of it another process took it. OpenOCD goes on
             # without a GDB port then.
             service.stop()
+            if self._wanted:
+                raise ProbeError(f"TCP port {port} is taken", "choose another one, or end the program that has it")
         raise ProbeError(
             f"OpenOCD found its GDB port taken {_PORT_TRIES} times in a row; its log {self._log} ends with:\n"
             + service.log_tail(),
@@ -126,6 +130,8 @@ class OpenOcd:
             # Without these two, OpenOCD answers a failed access with zeros.
             "gdb_report_data_abort enable",
             "gdb_report_register_access_error enable",
+            # Whatever a debugger asks for: flash takes no others, and on RISC-V they are traps of the program's.
+            "gdb_breakpoint_override hard",
         )
         after_config = (
             *self._commands,

@@ -19,23 +19,24 @@ class Qemu:
     """A QEMU process for the length of a ``with`` block: a board that stands before its first instruction.
 
     Its GDB stub and the board's serial line are TCP ports of the loopback interface, which QEMU picks itself: no
-    other process can take them in between.
+    other process can take them in between, unless one is named.
 
     Args:
         log: file that receives what QEMU prints.
+        port: TCP port of the GDB stub; by default any free one.
 
     Raises:
         ProbeError: on entering, when QEMU is not installed, knows no such machine or cannot start.
     """
 
-    def __init__(self, emulator: Emulator, *, log: Path) -> None:
+    def __init__(self, emulator: Emulator, *, log: Path, port: int = 0) -> None:
         words = [emulator.program, "-M", emulator.machine, "-icount", f"shift={emulator.icount_shift}"]
         if emulator.memory is not None:
             words += ["-m", f"size={emulator.memory // 1024}K"]
         words += emulator.options
         words += ["-S", "-nodefaults", "-display", "none", "-qmp", "stdio"]
-        for label in ("console", "gdb"):
-            words += ["-chardev", f"socket,id={label},host=127.0.0.1,port=0,server=on,wait=off,nodelay=on"]
+        for label, at in (("console", 0), ("gdb", port)):
+            words += ["-chardev", f"socket,id={label},host=127.0.0.1,port={at},server=on,wait=off,nodelay=on"]
         words += ["-serial", "chardev:console", "-gdb", "chardev:gdb"]
         self.advice = f"QEMU has ended or hangs: see its log {log}"
         self._service = Service(

@@ -34,7 +34,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
 
     def start(setup: Setup) -> Bench:
         instead = ", for want of Spike" if board.virtual.simulator else ""
-        qemu = setup.stack.enter_context(Qemu(emulator, log=setup.logs / "qemu.log"))
+        qemu = setup.stack.enter_context(Qemu(emulator, log=setup.logs / "qemu.log", port=setup.gdb_port))
         kind = board.cpu_row.breakpoint_kind
         port, neighbour = qemu.gdb_port, _neighbour_of(board)
         if neighbour:

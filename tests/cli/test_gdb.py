@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``board.gdb``: what a debugger of Debian's sees of a model's firmware, and how VS Code would start it."""
+
+import json
+import re
+import shlex
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.running import inv
+from utvm.paths import ROOT
+from utvm.process import free_port
+
+MODEL = ("--model", ROOT / "models" / "digits" / "digits_int8.tflite")
+EMULATED = ("--board", "mps2-an500")
+
+
+def _commands(*commands: str) -> list[str]:
+    return [word for each in commands for word in ("--command", each)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "board", [pytest.param(name, marks=pytest.mark.nightly) for name in ("stm32f746", "pynq-z1")] + ["riscv-spike"]
+)
+def test_the_sources_of_a_model_s_firmware_are_found(board: str) -> None:
+    shown = ("info line", "break utvm_run", "continue", "backtrace", "list utvm_run", "list digits_int8.c:1,2")
+    done = inv("board.gdb", *MODEL, "--board", board, "--virtual", *_commands(*shown))
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^#0  utvm_run \(program=.*0\) at /utvm/utvm/runtime/run\.c:\d+$", done.stdout, re.MULTILINE)
+    written = (ROOT / "utvm" / "runtime" / "run.c").read_text().splitlines()
+    number = next(number for number, text in enumerate(written, 1) if re.match(r"\w+ utvm_run\(", text))
+    assert f"{number}\t{written[number - 1]}\n" in done.stdout
+    # What was generated for the image is kept beside it.
+    assert '2\t#include "digits_int8.h"\n' in done.stdout
+    assert "No such file" not in done.stdout + done.stderr  # the first instruction is an assembler's
+
+
+def _launched(folder: Path) -> dict[str, Any]:
+    content = json.loads((folder / ".vscode" / "launch.json").read_text())
+    assert content["version"] == "0.2.0"
+    return {each["name"]: each for each in content["configurations"]}
+
+
+@pytest.mark.slow
+def test_what_is_written_for_vs_code_starts_the_board_and_finds_the_sources(tmp_path: Path) -> None:
+    launch = tmp_path / ".vscode" / "launch.json"
+    launch.parent.mkdir()
+    launch.write_text('{"version": "0.2.0", "configurations": [{"name": "mine"}]}')
+    port = free_port()
+    for _ in range(2):  # once more does not write it twice
+        done = inv("board.gdb", *MODEL, *EMULATED, "--port", port, "--vscode", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    mine, ours = _launched(tmp_path).values()
+    assert mine == {"name": "mine"}
+    # As the extension does it: the server until it says so, then the debugger, commands, connection.
+    server = [ours["debugServerPath"], *shlex.split(ours["debugServerArgs"])]
+    with subprocess.Popen(server, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            assert any(re.search(ours["serverStarted"], line) for line in process.stdout)
+            script = [each["text"] for each in ours["setupCommands"]]
+            script += [f"target extended-remote {ours['miDebuggerServerAddress']}", "break utvm_run", "continue"]
+            words = [word for each in [*script, "backtrace 1"] for word in ("-ex", each)]
+            command = [ours["miDebuggerPath"], "--nx", "--batch", *words, ours["program"]]
+            said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.stdout.close()
+            code = process.wait(60)
+    assert re.search(r"^#0  utvm_run .* at .*/runtime/run\.c:\d+$", said, re.MULTILINE)
+    assert code == 0
+
+
+def test_a_launch_file_with_comments_is_left_alone(tmp_path: Path) -> None:
+    launch = tmp_path / ".vscode" / "launch.json"
+    launch.parent.mkdir()
+    launch.write_text(text := "// mine\n{}\n")
+    done = inv("board.gdb", *MODEL, *EMULATED, "--vscode", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "cannot be added to" in done.stderr
+    assert launch.read_text() == text
+
+
+def test_what_the_debugger_refuses_ends_it_with_the_exit_code_for_wrong_usage() -> None:
+    done = inv("board.gdb", *MODEL, *EMULATED, *_commands("print nonsense", "echo too-far"))
+    assert done.returncode == 2
+    assert 'No symbol "nonsense" in current context' in done.stderr
+    assert "too-far" not in done.stdout
+
+
+@pytest.mark.parametrize("words", [(), (*MODEL, "--elf", "x.elf")])
+def test_something_is_debugged_and_one_thing(words: tuple[object, ...]) -> None:
+    done = inv("board.gdb", *words, *EMULATED)
+    assert done.returncode == 2
+    assert "give --elf FILE, or --model FILE" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["mps2-an500", "stm32f746"])
+def test_a_port_that_is_taken_is_named(board: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = inv("board.gdb", *MODEL, "--board", board, "--virtual", "--port", port)
+    assert done.returncode == 3
+    assert str(port) in done.stderr

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``board.gdb`` does: a program on a board, and a debugger in front of it."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from utvm import boards, firmware, runtime
+from utvm.bench import Bench
+from utvm.boards import Board
+from utvm.choice import BoardChoice
+from utvm.cli.board_run import listen
+from utvm.cli.choices import DebugChoice
+from utvm.cli.compiling import compile_for
+from utvm.cli.model_library import load_named
+from utvm.cli.model_run import read_inputs, say
+from utvm.cli.opening import find
+from utvm.cli.output import OUT, logs_of
+from utvm.errors import ConfigError, ToolchainError, TransportError
+from utvm.files import check_places, write_whole
+from utvm.firmware import Firmware
+from utvm.firmware.build import source_folders
+from utvm.log import kept_in
+from utvm.options import words as spelled
+from utvm.paths import INSTALLED, ROOT
+from utvm.process import die_with_parent
+from utvm.session.application import Application, read_elf
+
+DEBUGGER = "gdb-multiarch"
+READY = "a debugger may connect to"
+_LAST_PORT = 65535
+_PORT = 3333  # What others serve debuggers on, OpenOCD first.
+_LAUNCH = Path(".vscode", "launch.json")
+
+
+def debug(where: BoardChoice, what: DebugChoice, commands: Sequence[str], port: int, vscode: bool) -> None:
+    """Program a board, and debug what runs on it.
+
+    Args:
+        commands: of GDB's; without any, a person gives them.
+        port: where somebody's own debugger finds the board; 0 to start one here.
+        vscode: only write how VS Code does it.
+
+    Raises:
+        UtvmError: there is no such board or image, or one refuses the other; there is no debugger, or it refuses a
+            command.
+    """
+    if bool(what.elf) == bool(what.model):
+        raise ConfigError("what is to be debugged?", "give --elf FILE, or --model FILE")
+    if not 0 <= port <= _LAST_PORT:
+        raise ConfigError(f"--port goes from 1 to {_LAST_PORT}", "without it, a debugger is started here")
+    found = find(where)
+    image = _image_of(what, found.board, found.capabilities)
+    if vscode:
+        _write_launch(where, what, image, port or _PORT)
+        return
+    logs = logs_of("board.gdb")
+    with kept_in(logs), found.opened(logs, say, port) as bench:
+        OUT.print(bench.describe())
+        Application(bench, image)
+        OUT.print("programmed and compared; it stands before its first instruction")
+        served = bench.hand_over()
+        if port:
+            OUT.print(f"{READY} 127.0.0.1:{served}")
+            listen(bench, lambda: None, math.inf)
+            return
+        with _kept_console(bench, logs / "console.log"):
+            script = logs / "commands.gdb"
+            words = [*_finding(image), f"target extended-remote 127.0.0.1:{served}", *commands]
+            script.write_text("".join(f"{each}\n" for each in words), encoding="utf-8")
+            _run(image.elf, script, by_hand=not commands)
+
+
+def _image_of(what: DebugChoice, board: Board, able: frozenset[str]) -> Firmware:
+    if what.elf:
+        return read_elf(board, what.elf)
+    boards.load_chip(board.name)
+    library = compile_for(board, load_named(what))
+    return firmware.build(board, [library], "standing_alone", read_inputs(library, ""), able=able)
+
+
+def _finding(image: Firmware) -> list[str]:
+    """Return the commands by which GDB finds the sources of an image that we have linked."""
+    if not image.libraries:
+        return []
+    folders = source_folders(image.board, image.elf.parent)
+    # Of several that fit, GDB takes the first.
+    known = sorted(folders, key=lambda entry: -len(entry[1]))
+    # Of an assembler's source it knows no folder.
+    assembled = {each.parent for each in runtime.sources(image.board.architecture, "standing_alone", None)}
+    return [
+        *(f'set substitute-path {called} "{folder}"' for folder, called in known),
+        f"directory $cdir:$cwd:{':'.join(map(str, sorted(assembled)))}",
+    ]
+
+
+def _run(elf: Path, script: Path, by_hand: bool) -> None:
+    # What somebody has in .gdbinit is for their keyboard.
+    options = ["--quiet"] if by_hand else ["--quiet", "--nx", "--batch"]
+    sys.stdout.flush()
+    mine = signal.getsignal(signal.SIGINT)
+    if by_hand:
+        # Ctrl-C is GDB's: it stops the program on the board.
+        signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        ended = subprocess.run(
+            [DEBUGGER, *options, "-x", str(script), str(elf)],
+            check=False,
+            stdin=None if by_hand else subprocess.DEVNULL,
+            preexec_fn=die_with_parent,
+        )
+    except FileNotFoundError:
+        raise ToolchainError(f"{DEBUGGER} is not installed", f"sudo apt-get install {DEBUGGER}") from None
+    finally:
+        signal.signal(signal.SIGINT, mine)
+    if ended.returncode:
+        raise ConfigError(f"GDB ended with exit code {ended.returncode}", "it says above which command it refuses")
+
+
+@contextlib.contextmanager
+def _kept_console(bench: Bench, log: Path) -> Iterator[None]:
+    """Write what a board says into a file, for the length of a ``with`` block: the terminal is GDB's."""
+    console = bench.console
+    if console is None:
+        yield
+        return
+    done = threading.Event()
+
+    def keep() -> None:
+        with log.open("wb", buffering=0) as file, contextlib.suppress(TransportError):
+            said = b""
+            while said or not done.is_set():
+                file.write(said := console.read(0.2))
+
+    reader = threading.Thread(target=keep)
+    reader.start()
+    try:
+        OUT.print(f"what it says on its console is in {log}")
+        yield
+    finally:
+        done.set()
+        reader.join()
+
+
+def _write_launch(where: BoardChoice, what: DebugChoice, image: Firmware, port: int) -> None:
+    """Write a configuration of Microsoft's C/C++ extension, which starts this program as the server."""
+    program = Path(sys.argv[0]).resolve() if INSTALLED else ROOT / "inv"
+    # VS Code may start it in any folder.
+    file: dict[str, Any] = {"elf": str(image.elf)} if what.elf else {"model": str(Path(what.model).resolve())}
+    served = ["board.gdb", *spelled(dataclasses.replace(what, **file)), *spelled(where), "--port", str(port)]
+    name = f"{image.board.spoken}: {Path(what.elf or what.model).name}"
+    configuration = {
+        "name": name,
+        "type": "cppdbg",
+        "request": "launch",
+        "program": str(image.elf),
+        "cwd": "${workspaceFolder}",
+        "MIMode": "gdb",
+        "miDebuggerPath": DEBUGGER,
+        "miDebuggerServerAddress": f"127.0.0.1:{port}",
+        "useExtendedRemote": True,
+        "stopAtConnect": True,
+        "setupCommands": [{"text": each} for each in _finding(image)],
+        "debugServerPath": str(program),
+        "debugServerArgs": subprocess.list2cmdline(served),
+        "serverStarted": READY,
+        "filterStdout": True,
+        "serverLaunchTimeout": 120_000,
+    }
+    content = _launch_file()
+    others = [each for each in content["configurations"] if each.get("name") != name]
+    content["configurations"] = [*others, configuration]
+    _LAUNCH.parent.mkdir(exist_ok=True)
+    check_places(str(_LAUNCH))
+    write_whole(_LAUNCH, (json.dumps(content, indent=4) + "\n").encode())
+    OUT.print(f"wrote {_LAUNCH}: {name!r} (extension ms-vscode.cpptools)")
+    OUT.print(f"by hand: {shlex.join([str(program), *served])}")
+
+
+def _launch_file() -> dict[str, Any]:
+    """Return what there is of launch.json."""
+    try:
+        content = json.loads(_LAUNCH.read_text(encoding="utf-8"))
+        if isinstance(content["configurations"], list):
+            return dict(content)
+        why = "configurations is no list"
+    except FileNotFoundError:
+        return {"version": "0.2.0", "configurations": []}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        why = str(error)
+    raise ConfigError(
+        f"{_LAUNCH} cannot be added to: {why}", "VS Code allows comments in it, JSON does not: put it away first"
+    )
