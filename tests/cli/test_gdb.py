@@ -102,7 +102,7 @@ def test_something_is_debugged_and_one_thing(words: tuple[object, ...]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("board", ["mps2-an500", "stm32f746"])
+@pytest.mark.parametrize("board", ["mps2-an500", "stm32f746", "pynq-z1"])
 def test_a_port_that_is_taken_is_named(board: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -21,8 +21,9 @@ from utvm.choice import BoardChoice
 from utvm.cli.board_run import listen
 from utvm.cli.choices import DebugChoice
 from utvm.cli.compiling import compile_for
+from utvm.cli.model_inputs import read_inputs
 from utvm.cli.model_library import load_named
-from utvm.cli.model_run import read_inputs, say
+from utvm.cli.model_run import say
 from utvm.cli.opening import find
 from utvm.cli.output import OUT, logs_of
 from utvm.errors import ConfigError, ToolchainError, TransportError

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from types import TracebackType
 
-from utvm.errors import UtvmError
+from utvm.errors import ProbeError, UtvmError
 from utvm.probe.gdb import GdbClient
 from utvm.probe.packets import encode, escape
 from utvm.virtual.neighbour import Neighbour
@@ -48,20 +48,22 @@ class _Server(GdbClient):
 
 
 class Relay:
-    """A server for the length of a ``with`` block; one client may come.
+    """A server for the length of a ``with`` block; clients come one after the other.
 
     Args:
         port: of the server behind, on this computer.
         neighbour: who works when the core stands in its function.
         advice: as that of :class:`GdbClient`.
+        at: TCP port that clients connect to; by default any free one.
 
     Raises:
-        ProbeError: on entering, when the server behind does not answer.
+        ProbeError: on entering, when the server behind does not answer, or the port is taken.
     """
 
-    def __init__(self, port: int, neighbour: Neighbour, *, advice: str, breakpoint_kind: int) -> None:
+    def __init__(self, port: int, neighbour: Neighbour, *, advice: str, breakpoint_kind: int, at: int = 0) -> None:
         self._server = _Server("127.0.0.1", port, advice=advice, breakpoint_kind=breakpoint_kind)
         self._neighbour = neighbour
+        self._at = at
         self._place: int | None = None
         self._running = False
         self._wanted = False  # The client has asked for a stop.
@@ -71,7 +73,10 @@ class Relay:
     def __enter__(self) -> "Relay":
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._server)
-            self._listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            try:
+                self._listening = stack.enter_context(socket.create_server(("127.0.0.1", self._at)))
+            except OSError as error:
+                raise ProbeError(f"TCP port {self._at} cannot be served: {error.strerror}") from error
             ours, self._theirs = socket.socketpair()
             stack.enter_context(ours)
             stack.enter_context(self._theirs)
@@ -93,18 +98,17 @@ class Relay:
         return int(self._listening.getsockname()[1])
 
     def _serve(self) -> None:
-        """Pass on until the client has gone, the server behind has, or the ``with`` block ends."""
-        ready, _, _ = select.select((self._listening, self._theirs), (), ())
-        if self._theirs in ready:
-            return
-        self._client, _ = self._listening.accept()
-        with self._client:
-            self._client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            try:
-                self._pass_on()
-            except (UtvmError, OSError) as error:
-                # The client sees a connection that breaks, and says what to do.
-                _LOG.warning("%s", error)
+        """Pass on until the server behind has gone, or the ``with`` block ends."""
+        try:
+            while self._theirs not in select.select((self._listening, self._theirs), (), ())[0]:
+                self._client, _ = self._listening.accept()
+                with self._client:
+                    self._client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self._from_client.clear()
+                    self._pass_on()
+        except (UtvmError, OSError) as error:
+            # The client sees a connection that breaks, and says what to do.
+            _LOG.warning("%s", error)
 
     def _pass_on(self) -> None:
         while True:
@@ -147,6 +151,9 @@ class Relay:
         if asked.startswith(_PLACE):
             self._watch(int(asked[len(_PLACE) :], 16))
             self._reply(b"OK")
+            return
+        if packet == b"vCont?":
+            self._reply(b"")  # GDB then says c and s
             return
         if packet[:1] in (b"c", b"s"):
             due = self._is_due()

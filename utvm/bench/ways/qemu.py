@@ -34,11 +34,13 @@ def _find(board: Board, asked: Asked) -> Found | None:
 
     def start(setup: Setup) -> Bench:
         instead = ", for want of Spike" if board.virtual.simulator else ""
-        qemu = setup.stack.enter_context(Qemu(emulator, log=setup.logs / "qemu.log", port=setup.gdb_port))
+        neighbour = _neighbour_of(board)
+        at = 0 if neighbour else setup.gdb_port
+        qemu = setup.stack.enter_context(Qemu(emulator, log=setup.logs / "qemu.log", port=at))
         kind = board.cpu_row.breakpoint_kind
-        port, neighbour = qemu.gdb_port, _neighbour_of(board)
+        port = qemu.gdb_port
         if neighbour:
-            relay = Relay(port, neighbour, advice=qemu.advice, breakpoint_kind=kind)
+            relay = Relay(port, neighbour, advice=qemu.advice, breakpoint_kind=kind, at=setup.gdb_port)
             port = setup.stack.enter_context(relay).port
         gdb = setup.stack.enter_context(GdbClient("127.0.0.1", port, advice=qemu.advice, breakpoint_kind=kind))
         return Bench(
