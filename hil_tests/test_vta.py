@@ -2,10 +2,12 @@
 """VTA beside the board's CPU: the results of TensorFlow Lite Micro's reference kernels, bit for bit."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hil_tests.bitstreams import made
 from hil_tests.int8_cases import Int8Case
 from hil_tests.many_models import ManyModels
 from hil_tests.vta_cases import VTA_CASES
@@ -20,6 +22,23 @@ from utvm.session import Session
 from utvm.session.fault import DeviceFault
 
 pytestmark = pytest.mark.needs("accelerator vta")
+
+
+@pytest.fixture(scope="module")
+def programmed() -> list[str]:
+    """Names what the logic of a virtual board was programmed with."""
+    return []
+
+
+@pytest.fixture(autouse=True)
+def _logic_of_a_virtual_board(request: pytest.FixtureRequest, programmed: list[str], tmp_path: Path) -> None:
+    """A virtual board takes any bitstream for its chip; a physical one holds what its owner has programmed."""
+    logic = board_of(request.config).logic
+    if logic and not programmed:
+        bench = request.getfixturevalue("board")
+        if bench.kind == "virtual":
+            (tmp_path / "vta.bit").write_bytes(made(part=logic.part.encode()))
+            programmed.append(bench.program_logic(tmp_path / "vta.bit").design)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import yaml
 
+from hil_tests.bitstreams import made
 from tasks import namespace
 from tests.cli.running import inv
 from tests.cli.scarce import SCARCE, call, folders_in
@@ -41,6 +42,7 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "board.list": (),
     "board.monitor": (*_BOARD, "--seconds", "1"),
     "board.new": ("--from", "IN/chip.yaml", "--chip", "nRF51822_xxAA", "--output", "OUT/new"),
+    "board.program-fpga": ("--board", "pynq-z1", "--virtual", "--bitstream", "IN/vta.bit"),
     "board.reset": _BOARD,
     "board.serve": (*_MODEL, *_BOARD, "--port", "0"),
     "board.show": ("stm32f746",),
@@ -167,6 +169,7 @@ def _write_inputs(folder: Path) -> None:
     (folder / "lines.txt").write_text("finish\n")
     (folder / "bytes.txt").write_text(f"03{'00' * 15}\n")
     (folder / "chip.yaml").write_text(_CHIP)
+    (folder / "vta.bit").write_bytes(made())
     (folder / "osv").mkdir()
     (folder / "osv" / "x.json").write_text("{}")
 

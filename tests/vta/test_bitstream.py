@@ -1,26 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bitstreams are looked through before one is sent: what is damaged, cut short or for another chip stays here."""
 
+import subprocess
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utvm import vta
+from hil_tests.bitstreams import made
+from tests.cli.running import inv
+from utvm import boards, vta
 from utvm.errors import ConfigError
-
-# Put together here as those files are laid out: magic; letter, length, value; bus width and synchronisation words.
-DATA = b"\xff" * 32 + bytes.fromhex("000000bb11220044ffffffffffffffffaa99556620000000") + b"\0" * 64
-
-
-def made(part: bytes = b"7z020clg400", data: bytes = DATA, length: int | None = None) -> bytes:
-    """Return a bitstream."""
-    raw = bytes.fromhex("00090ff00ff00ff00ff0000001")
-    fields = ((b"a", b"vta_wrapper;UserID=0XFFFFFFFF"), (b"b", part), (b"c", b"2020/03/12"), (b"d", b"15:10:29"))
-    for letter, value in fields:
-        raw += letter + (len(value) + 1).to_bytes(2, "big") + value + b"\0"
-    return raw + b"e" + (len(data) if length is None else length).to_bytes(4, "big") + data
+from utvm.probe.debug_port import OpenOcdPort
+from utvm.probe.gdb import GdbClient
 
 
 def program(tmp_path: Path, raw: bytes) -> None:
@@ -73,3 +67,64 @@ def test_damage_anywhere_in_the_header_is_no_crash(at: int, instead: bytes) -> N
             program(Path(folder), raw[:at] + instead + raw[at + len(instead) :])
         except ConfigError as error:
             assert ".bit: " in error.message
+
+
+# On a board: bench and command.
+
+
+def test_the_emulated_board_remembers_what_it_was_programmed_with(tmp_path: Path) -> None:
+    (tmp_path / "vta.bit").write_bytes(made())
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    words = ("board.program-fpga", "--board", "pynq-z1", "--virtual", "--bitstream")
+    done = inv(*words, tmp_path / "vta.bit", **cache)
+    assert done.returncode == 0, done.stderr
+    assert "programmed: vta.bit, 120 bytes, for 7z020clg400" in done.stdout
+    assert "VIRTUAL" in done.stdout
+    assert (tmp_path / "cache/utvm/logic/pynq-z1").read_text() == "vta.bit"
+
+
+@pytest.mark.parametrize(
+    ("board", "raw", "said"),
+    [
+        ("pynq-z1", made(part=b"7a35tcpg236"), "is for the chip '7a35tcpg236', and this one is 7z020clg400"),
+        ("pynq-z1", made()[:-1], "has 119 bytes of data, and its header says 120"),
+        ("stm32f746", made(), "stm32f746 has no programmable logic"),
+    ],
+)
+def test_what_is_none_for_a_board_is_refused_before_it_is_reached(
+    board: str, raw: bytes, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "vta.bit").write_bytes(raw)
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = inv("board.program-fpga", "--board", board, "--bitstream", tmp_path / "vta.bit", **cache)
+    assert done.returncode == 2 and said in done.stderr and "VIRTUAL" not in done.stdout
+    assert not (tmp_path / "cache/utvm/logic").exists()
+
+
+# The real OpenOCD reads the board's files, and what it is told for a bitstream; nobody is at the other end.
+_DUMMY = "set PYNQ_Z1_INTERFACE interface/dummy.cfg"
+_NOBODY = (
+    "proc jtag_init {} {}; proc init_reset {mode} {}",
+    "rename dap _dap; proc dap {args} { if {[lindex $args 0] ne {init}} {_dap {*}$args} }",
+    "zynq.cpu0 configure -defer-examine; zynq.cpu1 configure -defer-examine",
+    "gdb_port disabled; tcl_port disabled; telnet_port disabled",
+)
+
+
+@pytest.mark.parametrize("name", ["vta.bit", "two words [1].bit"])
+def test_openocd_shifts_a_bitstream_in_by_the_boards_command(name: str, tmp_path: Path) -> None:
+    board, file = boards.load("pynq-z1"), tmp_path / name
+    told: list[str] = []
+
+    class Gdb:
+        def monitor(self, command: str, timeout: float) -> None:
+            told.append(command)
+
+    for raw, ends in ((made(), 0), (b"no bitstream" * 20, 1)):
+        file.write_bytes(raw)
+        OpenOcdPort(cast(GdbClient, Gdb()), live=True).program_logic(file, board.programmable.load)
+        commands = (_DUMMY, f"source {board.openocd_config}", *_NOBODY, "init", told.pop(), "shutdown")
+        words = [word for command in commands for word in ("-c", command)]
+        done = subprocess.run(["openocd", *words], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == ends, done.stderr
+        assert f"{'loaded' if not ends else 'failed loading'} file {file} to pld device 0" in done.stderr

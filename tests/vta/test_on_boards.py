@@ -12,11 +12,12 @@ import pytest
 import yaml
 from three_vtas import CONFIGURATIONS
 
+from hil_tests.bitstreams import made
 from hil_tests.vta_cases import VTA_CASES
 from hil_tests.vta_faults import FAULTS, faulty
 from models.tflite_reference import tflite_micro
 from utvm import boards, firmware
-from utvm.bench import Asked, Bench, attach, choose
+from utvm.bench import Asked, Bench, attach, choose, logic
 from utvm.boards.accelerators import fitted
 from utvm.compiler import Library, from_tflite
 from utvm.errors import ConfigError
@@ -59,16 +60,35 @@ def _check(running: Any, compiled: dict[str, Library]) -> None:
 def _driven(board: boards.Board, compiled: dict[str, Library], logs: Path) -> Iterator[tuple[Bench, HostDriven]]:
     image = firmware.build(board, list(compiled.values()))
     with attach(board, "virtual", log_directory=logs) as bench, HostDriven(bench, image) as session:
+        bench.program_logic(_bitstream(logs))
         yield bench, session
 
 
+def _bitstream(folder: Path) -> Path:
+    path = folder / "vta.bit"
+    path.write_bytes(made())
+    return path
+
+
+@pytest.fixture
+def _logic(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nobody has programmed the logic of this user's emulated boards."""
+    monkeypatch.setattr(logic, "cache_root", lambda: tmp_path / "cache")
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("_logic")
 def test_layers_and_faults_over_rpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     board = boards.load("pynq-z1:memory=ddr")
     compiled = _compiled(board, 2)
     wrong = [faulty(name, body, fitted(board).identity) for name, (body, _) in FAULTS.items()]
     image = firmware.build(board, [*compiled.values(), *wrong], "rpc")
     logs, said = tmp_path / "logs", list[str]()
+    empty = r"VTA: instruction 0 \(load .*\): the logic is empty: board.program-fpga"
+    opened = open_session(choose(board, Asked()), image, logs, said.append)
+    with opened as session, pytest.raises(DeviceFault, match=empty):
+        _check(session, compiled)
+    logic.hold(board, "vta.bit")
     with open_session(choose(board, Asked()), image, logs, said.append) as session:
         assert "emulated by QEMU (xilinx-zynq-a9), with a model of vta beside it" in said[0]
         _check(session, compiled)

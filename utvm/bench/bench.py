@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from utvm.boards import Board, Kind
+from utvm.boards.bitstream import Bitstream, read_bitstream
 from utvm.console import Console
 from utvm.errors import BoardError, ProbeError
 from utvm.firmware import Firmware
@@ -156,6 +157,18 @@ class Bench:
         else:
             # A core takes its start and its stack from memory when it is reset.
             self.reset(halt=True)
+
+    def program_logic(self, file: Path) -> Bitstream:
+        """Program its programmable logic, after looking whether the bitstream is whole and for this chip.
+
+        Raises:
+            ConfigError: it has none, or the file is none for it: nothing was done.
+            ProbeError: the probe or what drives it failed.
+        """
+        logic = self.board.programmable
+        bitstream = read_bitstream(file, logic.part)
+        self._port.program_logic(file, logic.load)
+        return bitstream
 
     def _load(self, firmware: Firmware) -> None:
         flash = [region for region in self.board.memory if region.kind == "flash"]

@@ -16,6 +16,7 @@ from utvm.boards.parts import (
     Kind,
     Lack,
     Layout,
+    Logic,
     MemoryRegion,
     Physical,
     Port,
@@ -47,6 +48,7 @@ _NOT_OF_A_PROCESS = (
     "virtual",
     "settings",
     "silicon",
+    "logic",
 )
 
 
@@ -61,9 +63,10 @@ class Board(Record):
     ``cycle_counter`` says who counts: the architecture's own unit, Cortex-M's SysTick, its port, or nobody;
     ``counter_hz`` is the ticks of such a timer in a second, where they are not ``clock_hz``. ``port`` is what it
     has in place of a ``port.c``; without either it has the one that does nothing. ``hole`` is an address where
-    nothing is, which suites reach for. ``accelerator`` is the one that it has, by name,
-    with what that needs to know; ``ways`` holds in the same way what further ways to reach it need; each reads its
-    own part. ``silicon`` says of each part that has met a chip which one that was, and in which run.
+    nothing is, which suites reach for. ``accelerator`` is the one that it has, by name, with what that needs to
+    know; ``logic`` is what it may be programmed into. ``ways`` holds in the same way what further ways to reach it
+    need; each reads its own part. ``silicon`` says of each part that has met a chip which one that was, and in
+    which run.
     ``choices`` are the settings that its file offers, each with its values; ``settings`` says what was chosen.
     """
 
@@ -86,6 +89,7 @@ class Board(Record):
     physical: Physical | None = None
     virtual: Virtual = NOTHING_VIRTUAL
     accelerator: dict[str, dict[str, Any]] = Field({}, max_length=1)
+    logic: Logic | None = None
     ways: dict[str, dict[str, Any]] = Field({})
     silicon: dict[SiliconPart, Annotated[str, Field(min_length=1)]] = Field({})
     directory: Path = Field(exclude=True)
@@ -111,6 +115,17 @@ class Board(Record):
         """What it is called on a command line and in reports: its name with what was chosen."""
         chosen = ",".join(f"{name}={value}" for name, value in self.settings.items())
         return f"{self.name}:{chosen}" if chosen else self.name
+
+    @property
+    def programmable(self) -> Logic:
+        """Its programmable logic.
+
+        Raises:
+            ConfigError: it has none.
+        """
+        if self.logic is None:
+            raise ConfigError(f"{self.spoken} has no programmable logic", "name another board (./inv board.list)")
+        return self.logic
 
     @property
     def cpu_row(self) -> Cpu:

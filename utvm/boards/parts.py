@@ -194,6 +194,17 @@ class VirtualModel(Record):
         return self
 
 
+class Logic(Record):
+    """A chip's programmable logic.
+
+    ``part`` is what bitstreams call the chip; ``load`` the OpenOCD commands that program it, in which ``{file}``
+    is filled in.
+    """
+
+    part: Annotated[str, Field(min_length=1)]
+    load: Annotated[str, Field(pattern=r"\{file\}")]
+
+
 class Emulator(Record):
     """The QEMU that is the virtual board, whose GDB stub is its debug port.
 

@@ -130,6 +130,18 @@ def gdb(
 
 
 @task(
+    example="board.program-fpga --board pynq-z1 --bitstream vta.bit",
+    page="docs/vta.md",
+    help={"bitstream": "the file that Xilinx's tools wrote (.bit), for the board's chip"},
+)
+def program_fpga(_: Context, where: BoardChoice, bitstream: str = "") -> None:
+    """Program a board's programmable logic with a bitstream, after looking whether it is one for its chip."""
+    from utvm.cli import board_run
+
+    board_run.program_fpga(where, bitstream)
+
+
+@task(
     example="board.virtual --board stm32f746",
     page="docs/virtual-boards.md",
     help={

@@ -6,13 +6,16 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from utvm.bench import Bench
+from utvm.bench.logic import hold
+from utvm.boards.bitstream import read_bitstream
 from utvm.choice import BoardChoice
 from utvm.cli.model_run import print_use, say
 from utvm.cli.opening import find
 from utvm.cli.output import OUT, logs_of
-from utvm.errors import BoardError
+from utvm.errors import BoardError, ConfigError
 from utvm.log import kept_in
 from utvm.names import printable_lines
 from utvm.session.application import Application, read_elf
@@ -55,6 +58,27 @@ def reset(where: BoardChoice) -> None:
     """
     with _opened(where, "board.reset") as bench:
         bench.reset(halt=False)
+
+
+def program_fpga(where: BoardChoice, bitstream: str) -> None:
+    """Program a board's programmable logic; an emulated board remembers what it was programmed with.
+
+    Raises:
+        UtvmError: the file is no bitstream for its chip, or the board refuses.
+    """
+    found, file = find(where), Path(bitstream)
+    if not bitstream:
+        raise ConfigError("no bitstream is named", "--bitstream FILE.bit")
+    # Before anything is started.
+    read_bitstream(file, found.board.programmable.part)
+    with _opened(where, "board.program-fpga") as bench:
+        programmed = bench.program_logic(file)
+        if bench.kind == "virtual":
+            hold(bench.board, file.name)
+    OUT.print(f"programmed: {file.name}, {len(programmed.data):,} bytes, for {programmed.part}")
+    OUT.print(f"design {programmed.design}, made on {programmed.date} at {programmed.time}")
+    if bench.kind == "virtual":
+        OUT.print("a VIRTUAL board has no logic: it remembers that it was programmed")
 
 
 @contextlib.contextmanager

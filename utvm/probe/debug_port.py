@@ -4,12 +4,14 @@
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.gdb import GdbClient
-from utvm.probe.relay import place_command
+from utvm.probe.relay import logic_command, place_command
 
 _HALT_TIMEOUT = 5.0  # Seconds.
+_LOGIC_TIMEOUT = 300.0  # Seconds: 4 MB through a probe that takes its time.
 
 
 class DebugPort(ABC):
@@ -66,9 +68,17 @@ class DebugPort(ABC):
                 raise ProbeError("the core does not stop", "check the board's power; is this computer overloaded?")
         return running
 
+    @abstractmethod
+    def program_logic(self, file: Path, commands: str) -> None:
+        """Program programmable logic, by OpenOCD's commands where it is there."""
+
 
 class OpenOcdPort(DebugPort):
     """OpenOCD, which has the algorithms for flash."""
+
+    def program_logic(self, file: Path, commands: str) -> None:
+        """Have OpenOCD shift a bitstream in."""
+        self.gdb.monitor(commands.format(file=f"{{{file.resolve()}}}"), _LOGIC_TIMEOUT)
 
     def program(self, segments: Sequence[tuple[int, bytes]]) -> None:
         """Program flash."""
@@ -81,6 +91,10 @@ class OpenOcdPort(DebugPort):
 
 class QemuPort(DebugPort):
     """QEMU's GDB stub, to which flash is memory like any other."""
+
+    def program_logic(self, file: Path, commands: str) -> None:
+        """Tell the model that stands for what is in it."""
+        self.gdb.monitor(logic_command(file.name))
 
     def program(self, segments: Sequence[tuple[int, bytes]]) -> None:
         """Write memory."""

@@ -23,11 +23,17 @@ _BREAK = 0x03
 _PART = 0.01  # Seconds that the rest of a packet is waited for, before others are looked at.
 _STOPPED = b"T05thread:01;"
 _PLACE = b"neighbour "  # A monitor command: what follows is the function's address.
+_LOGIC = b"logic "  # Another one: a bitstream's name follows.
 
 
 def place_command(address: int | None) -> str:
     """Return the monitor command that says where the driver's function is; None if there is none."""
     return f"{_PLACE.decode()}{-1 if address is None else address:x}"
+
+
+def logic_command(bitstream: str) -> str:
+    """Return the monitor command that programs the logic in which the neighbour is."""
+    return f"{_LOGIC.decode()}{bitstream}"
 
 
 class _Server(GdbClient):
@@ -154,6 +160,10 @@ class Relay:
             return
         if packet == b"vCont?":
             self._reply(b"")  # GDB then says c and s
+            return
+        if asked.startswith(_LOGIC):
+            self._neighbour.program(asked[len(_LOGIC) :].decode())
+            self._reply(b"OK")
             return
         if packet[:1] in (b"c", b"s"):
             due = self._is_due()

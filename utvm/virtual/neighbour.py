@@ -23,5 +23,8 @@ class Neighbour(Protocol):
 
     symbol: str
 
+    def program(self, bitstream: str) -> None:
+        """Have the logic hold a bitstream, by its name; nothing where that is empty."""
+
     def attend(self, board: Reach) -> None:
         """Do what the driver has asked for; the core stands at the beginning of that function."""

@@ -13,12 +13,13 @@ from typing import Any
 import tvm
 from tvm import rpc
 
+from utvm import boards
+from utvm.boards.bitstream import read_bitstream
 from utvm.compiler.targets.vta.env import Env
 from utvm.compiler.targets.vta.lower import BEGIN, SYNCHRONIZE
 from utvm.errors import BoardError, ConfigError
 from utvm.virtual.vta.simulator import VtaSimulator
 from utvm.virtual.vta.simulator import simulator as model_of
-from utvm.vta.bitstream import PYNQ, read_bitstream
 
 HOST, PORT = "VTA_RPC_HOST", "VTA_RPC_PORT"
 """Environment variables that name an RPC server with a VTA."""
@@ -78,7 +79,7 @@ def program_fpga(remote: Any, bitstream: str | Path | None = None) -> None:
     name = ""
     if bitstream:
         path = Path(bitstream)
-        read_bitstream(path, PYNQ)
+        read_bitstream(path, boards.load("pynq-z1").programmable.part)
         name = path.name
         remote.upload(str(path), name)
     remote.get_function(INIT)(name)

@@ -2,6 +2,7 @@
 """QEMU, which is board and debug port in one."""
 
 from utvm.bench.bench import Bench
+from utvm.bench.logic import held
 from utvm.bench.openocd import open_console
 from utvm.bench.way import Asked, Found, Setup, Way
 from utvm.boards import Board, Emulator
@@ -40,6 +41,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
         kind = board.cpu_row.breakpoint_kind
         port = qemu.gdb_port
         if neighbour:
+            neighbour.program(held(board))
             relay = Relay(port, neighbour, advice=qemu.advice, breakpoint_kind=kind, at=setup.gdb_port)
             port = setup.stack.enter_context(relay).port
         gdb = setup.stack.enter_context(GdbClient("127.0.0.1", port, advice=qemu.advice, breakpoint_kind=kind))

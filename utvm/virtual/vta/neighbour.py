@@ -42,7 +42,12 @@ class VtaNeighbour:
         self._model = VtaSimulator(configuration, alone=True)
         self._numbers = {name: configuration.memories[name].number for name in _BASES}
         self._registers = registers
+        self._holds = ""
         self._dram = [_Region(address, size) for address, size in memory]
+
+    def program(self, bitstream: str) -> None:
+        """Remember what the logic holds: before that, no VTA is there."""
+        self._holds = bitstream
 
     def attend(self, board: Reach) -> None:
         """Run what the registers say, and write what came of it."""
@@ -52,7 +57,7 @@ class VtaNeighbour:
             try:
                 refusal = self._run(board, words)
             except BoardError as error:
-                refusal = Refusal(error.message, -1)
+                refusal = Refusal(error.message, 0)
         if refusal is not None:
             said = (refusal.rule.encode(), refusal.number, refusal.value, refusal.limit)
             board.write_memory(self._registers + _WHY_AT, _WHY.pack(*said[1:], said[0]))
@@ -60,13 +65,15 @@ class VtaNeighbour:
         board.write_memory(self._registers + _DONE_AT, struct.pack("<I", done))
 
     def _refusal_of(self, words: Sequence[bytes]) -> Refusal | None:
+        if not self._holds:
+            return Refusal("the logic is empty: board.program-fpga", 0)
         for name, page in zip(_PAGES, words, strict=True):
             if _word(page, 0) != _CONTROL[name]:
                 return Refusal(
-                    f"the block {name} was not started as it has to be", -1, _word(page, 0), _CONTROL[name]
+                    f"the block {name} was not started as it has to be", 0, _word(page, 0), _CONTROL[name]
                 )
         if not 0 < _word(words[0], _FETCH_COUNT) <= _LONGEST:
-            return Refusal("a run has so many instructions", -1, _word(words[0], _FETCH_COUNT), _LONGEST)
+            return Refusal("a run has so many instructions", 0, _word(words[0], _FETCH_COUNT), _LONGEST)
         return None
 
     def _run(self, board: Reach, words: Sequence[bytes]) -> Refusal | None:

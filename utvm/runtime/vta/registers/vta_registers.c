@@ -141,10 +141,11 @@ static void read_why(vta_fault *fault) {
 
 int vta_device_run(const vta_instruction *instructions, uint32_t count, vta_fault *fault) {
     if (!utvm_port_start_accelerator()) {
-        fault->rule = "the programmable logic holds no VTA: program a bitstream";
+        fault->rule = "the logic is empty: board.program-fpga";
         fault->value = 0;
         fault->limit = 0;
-        fault->number = -1;
+        fault->number = 0;
+        fault->instruction = instructions[0];
         return -1;
     }
     for (uint32_t i = 0; i < window_count; i++) {

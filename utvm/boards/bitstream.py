@@ -10,9 +10,6 @@ from pathlib import Path
 
 from utvm.errors import ConfigError
 
-PYNQ = "7z020clg400"
-"""The part on the boards that VTA's published bitstreams are for."""
-
 _MAGIC = bytes.fromhex("00090ff00ff00ff00ff0000001")
 _SYNC = bytes.fromhex("aa995566")
 _FIELDS = {"a": "design", "b": "part", "c": "date", "d": "time"}
