@@ -2,6 +2,10 @@
 """What ``board.serve`` does: a board as a TVM RPC server, for the stock client."""
 
 import contextlib
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 from utvm import runtime
 from utvm.choice import BoardChoice
@@ -11,6 +15,9 @@ from utvm.cli.output import OUT, logs_of
 from utvm.errors import ConfigError
 from utvm.names import printable
 from utvm.session.bridge import Bridge
+from utvm.session.files import UPLOAD_BYTES, FilesLink
+from utvm.session.rpc_board import RpcBoard
+from utvm.session.worker import BoardLink
 
 _LAST_PORT = 65535
 
@@ -33,12 +40,14 @@ def serve_board(
     if not 0 <= port <= _LAST_PORT:
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")
     where = _address(tracker) if tracker else None
-    with opened(choice, asked, logs_of("board.serve"), _log, transport) as ready:
+    with contextlib.ExitStack() as stack:
+        ready = stack.enter_context(opened(choice, asked, logs_of("board.serve"), _log, transport))
+        connect, restart, packet_limit = _with_files(ready.board, stack)
         bridge = Bridge(
-            ready.board.connect,
-            ready.board.restart,
+            connect,
+            restart,
             key=key or (choice.board if where else ""),
-            packet_limit=runtime.RPC_PACKET_BYTES,
+            packet_limit=packet_limit,
             host=listen,
             port=port,
             tracker=where,
@@ -52,6 +61,24 @@ def serve_board(
             whom = f"key {bridge.key}" if bridge.key else "any client"
             OUT.print(f"serving on {listen}:{bridge.port}, {whom}; Ctrl-C ends it")
             bridge.serve()
+
+
+def _with_files(
+    board: RpcBoard, stack: contextlib.ExitStack
+) -> tuple[Callable[[], BoardLink], Callable[[], BoardLink], int]:
+    """Return how a session with a board begins, and after trouble, and the longest packet of a client.
+
+    Bitstreams are uploaded to a board that has logic for them.
+    """
+    limit, program = runtime.RPC_PACKET_BYTES, board.program_logic
+    if program is None:
+        return board.connect, board.restart, limit
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+
+    def begun(begin: Callable[[], BoardLink]) -> BoardLink:
+        return FilesLink(begin(), program, folder, limit)
+
+    return partial(begun, board.connect), partial(begun, board.restart), UPLOAD_BYTES
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -4,6 +4,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from utvm.bench import Bench
 from utvm.firmware import Firmware
@@ -24,12 +25,14 @@ class RpcBoard:
         unit: what its cycle counter counts: ``instructions``, ``cycles`` or ``ns``.
         connect: begins a session.
         restart: resets the board and begins a session.
+        program_logic: as that of its bench; None where it has no programmable logic.
     """
 
     description: str
     unit: str
     connect: Callable[[], Link]
     restart: Callable[[], Link]
+    program_logic: Callable[[Path], object] | None = None
 
 
 class _FirmwareLink(Link):
@@ -80,4 +83,5 @@ def on_bench(bench: Bench, firmware: Firmware, on_log: Callable[[str], None] | N
         # A board without a debug port has no other way to talk that this one would be told from.
         through = f", RPC through {firmware.pipe}" if bench.has_debug_port else ""
         description = bench.describe() + through
-        yield RpcBoard(description, bench.count_unit, connect, restart)
+        program_logic = bench.program_logic if bench.board.logic else None
+        yield RpcBoard(description, bench.count_unit, connect, restart, program_logic)
