@@ -82,6 +82,7 @@ def to_module(
     result: Any,
     target: Target,
     functions: Mapping[Any, Any],
+    names: Mapping[int, str],
 ) -> Any:
     """Return a Relax module that computes the nodes.
 
@@ -90,9 +91,10 @@ def to_module(
         values: those of the parameters, in the same order.
         result: a value, or a tuple of results.
         functions: what the nodes' own calls call, by variable.
+        names: what values are called, by identity, where it is not their own name.
     """
     builder = relax.BlockBuilder()
-    writer = _Writer(builder, target)
+    writer = _Writer(builder, target, names)
     for value, parameter in zip(values, parameters, strict=True):
         writer.expressions[id(value)] = parameter
     with builder.function("main", list(parameters)):
@@ -114,8 +116,9 @@ class _Writer:
         expressions: of the values so far.
     """
 
-    def __init__(self, builder: Any, target: Target) -> None:
+    def __init__(self, builder: Any, target: Target, names: Mapping[int, str]) -> None:
         self._builder = builder
+        self._names = names
         self._target = target
         self._makers = {operator.record: operator.make for operator in int8_operators()}
         self.expressions: dict[int, Any] = {}
@@ -124,13 +127,16 @@ class _Writer:
     def write(self, node: Node) -> None:
         inputs = [self._expression(value) for value in node.inputs]
         if isinstance(node.work, Native):
-            written = self._builder.emit(node.work.build(inputs))
+            written = self._builder.emit(node.work.build(inputs), self._name(node.output))
             # One of a constant has no inputs.
             if node.work.operator == "relax.reshape" and inputs:
                 self._unshaped[hash(written)] = self._unshaped.get(hash(inputs[0]), inputs[0])
         else:
-            written = self._operator(self._made(node.work), inputs, node.output.shape)
+            written = self._operator(self._made(node.work), inputs, node.output)
         self.expressions[id(node.output)] = written
+
+    def _name(self, value: Value) -> str:
+        return self._names.get(id(value), value.name)
 
     def _made(self, record: Computation) -> Operator:
         if isinstance(record, Ready):
@@ -148,7 +154,7 @@ class _Writer:
             return relax.const(value.constant, str(value.constant.dtype))
         return self.expressions[id(value)]
 
-    def _operator(self, operator: Operator, inputs: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    def _operator(self, operator: Operator, inputs: Sequence[Any], result: Value) -> Any:
         parameters = [shape_of(parameter.ty) for parameter in operator.function.params]
         name = str(operator.function.attrs["utvm.operator"])
         function = self._builder.add_func(
@@ -160,8 +166,8 @@ class _Writer:
         constants = [relax.const(array, str(array.dtype)) for array in operator.constants]
         output = operator.function.params[-1].ty
         kind = tensor_type(shape_of(output), str(getattr(output.dtype, "dtype", output.dtype)))
-        called = self._builder.emit(relax.call_tir(function, [*arguments, *constants], kind))
-        return self._reshaped(called, shape)
+        called = self._builder.emit(relax.call_tir(function, [*arguments, *constants], kind), self._name(result))
+        return self._reshaped(called, result.shape)
 
     def _reshaped(self, item: Any, shape: tuple[int, ...]) -> Any:
         """Return a tensor in another shape; a chain of shapes is only its last one."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading a Relax module into nodes: which float tensors are dequantised integers, and where these are."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +21,9 @@ from utvm.compiler.tvm_types import dtype_of, shape_of
 
 _EIGHT_BITS = ("int8", "uint8")
 
+_MADE_UP = re.compile(r"(?:lv|gv)\d*")
+"""What TVM calls what nobody has given a name."""
+
 
 class Reader:
     """What is known about the variables of ``main``, and the nodes so far.
@@ -38,6 +42,8 @@ class Reader:
         self._views: dict[int, View] = {}
         self._reals: dict[int, Real] = {}
         self._constants: dict[int, Constants] = {}
+        # What values are called, by identity, where it is not their own name.
+        self.names: dict[int, str] = {}
         self._made: dict[tuple[Any, ...], Value] = {}
         self.parameters = [self._declare(parameter) for parameter in main.params]
         for block in main.body.blocks:
@@ -75,10 +81,17 @@ class Reader:
     def set_value(self, variable: Any, value: Value) -> None:
         """Note which tensor a variable is."""
         self._values[hash(variable)] = value
+        self._call(value, variable)
 
     def set_view(self, variable: Any, view: View) -> None:
         """Note where the numbers of an integer tensor are."""
         self._views[hash(variable)] = view
+        self._call(view.base, variable)
+
+    def _call(self, value: Value, variable: Any) -> None:
+        """Call a tensor as the model calls a variable, if TVM made up its name."""
+        if _MADE_UP.fullmatch(self.names.get(id(value), value.name)):
+            self.names[id(value)] = str(variable.name)
 
     def view(self, expression: Any) -> View:
         """Return an 8-bit tensor as a view of an int8 one."""

@@ -64,7 +64,7 @@ def integerize(module: Any, target: Target, assistant: Assistant | None = None) 
     functions = {
         variable: function for variable, function in module.functions.items() if not function.same_as(main)
     }
-    changed = to_module(main.params, reader.parameters, nodes, result, target, functions)
+    changed = to_module(main.params, reader.parameters, nodes, result, target, functions, reader.names)
     return Integerized(changed, leftovers, decisions)
 
 
