@@ -14,6 +14,7 @@ from utvm.compiler import Library, Memory, Region, compile_model, load
 from utvm.compiler.library import Leftover
 from utvm.compiler.report import RuleCount, plan_svg, write_report
 from utvm.errors import ConfigError
+from utvm.paths import ROOT
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits" / "digits.onnx"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -104,3 +105,16 @@ def test_a_directory_that_cannot_be_written_is_an_error(digits: Library, tmp_pat
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="compile report cannot be written"):
         write_report(digits, tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [("digits_int8.tflite", {"conv1", "pool1", "conv2", "pool2"}), ("digits.onnx", {"pool1_out", "pool2_out"})],
+)
+def test_what_layers_make_is_called_as_the_model_calls_it(model: str, names: set[str]) -> None:
+    library = compile_model(load(ROOT / "models" / "digits" / model))
+    made = {block.tensor for block in library.blocks if block.kind == "buffer"}
+    assert made >= names
+    assert {name for call in library.calls for name in call.writes} >= names
+    if model.endswith("tflite"):
+        assert made == names

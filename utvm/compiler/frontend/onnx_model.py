@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
+import tvm
 from onnx import helper
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
@@ -15,6 +16,7 @@ from utvm.compiler.frontend.onnx_quantised import CONVERTERS as QUANTISED
 from utvm.compiler.frontend.onnx_scans import SCANS
 from utvm.compiler.frontend.rewrite import NOT_SUPPORTED, OPSET_ATTRIBUTE, Rewritten, place, rewritten
 from utvm.compiler.model import Model
+from utvm.compiler.names import identifier
 from utvm.compiler.tvm_types import dtype_of, shape_of
 from utvm.errors import CompileError, UtvmError
 
@@ -90,9 +92,15 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         else:
             wrong = _difference(node, result, self._types)
             if not wrong:
-                return result
+                return self._named(result, node)
             self.reasons.append(f"{place(node)}: {wrong}")
         return self._stand_in(node)
+
+    def _named(self, result: Any, node: onnx.NodeProto) -> Any:
+        """Call what a node makes as the model calls it: memory plans and profiles show that name."""
+        if not isinstance(result, tvm.ir.Call) or not isinstance(result.ty, relax.TensorType):
+            return result
+        return self.bb.emit(result, identifier(node.output[0], "tensor"))
 
     def _stand_in(self, node: onnx.NodeProto) -> Any:
         """Return zeros in place of what a node gives, so that the nodes behind it are looked at, too."""
