@@ -2,6 +2,7 @@
 """Boards made of what others say of a chip, in CMSIS packs and to probe-rs: they load, build and parse."""
 
 import random
+import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -37,26 +38,7 @@ _PDSC = """<?xml version="1.0"?>
 """
 _SVD = b"<device><interrupt><name>WWDG</name><value>0</value></interrupt>"
 _SVD += b"<interrupt><name>FPU</name><value>81</value></interrupt></device>"
-_TARGETS = """name: Some
-variants:
-- name: nRF51822_xxAA
-  cores:
-  - {name: main, type: armv6m, core_access_options: !Arm {ap: !v1 0}}
-  memory_map:
-  - !Ram {range: {start: 0x20000000, end: 0x20004000}, cores: [main]}
-  - !Nvm {name: FLASH, range: {start: 0x0, end: 0x40000}, cores: [main], access: {boot: true}}
-  - !Nvm {name: UICR, range: {start: 0x10001000, end: 0x10001100}, cores: [main]}
-  flash_algorithms: [nrf51]
-- name: XYZ1
-  cores: [{name: main, type: armv7em}]
-  memory_map: [!Ram {range: {start: 0x20000000, end: 0x20004000}}, !Nvm {range: {start: 0x0, end: 0x40000}}]
-- name: RV1
-  cores: [{name: main, type: riscv}]
-  memory_map: []
-flash_algorithms:
-- name: nrf51
-  flash_properties: {address_range: {start: 0x0, end: 0x40000}, sectors: [{size: 0x2000, address: 0x0}]}
-"""
+_TARGETS = Path(__file__).parent / "targets.yaml"
 
 
 def _parses(script: Path | str, *commands: str) -> None:
@@ -77,7 +59,7 @@ def pdsc(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def targets(tmp_path: Path) -> Path:
-    (tmp_path / "some.yaml").write_text(_TARGETS)
+    shutil.copy(_TARGETS, tmp_path / "some.yaml")
     return tmp_path / "some.yaml"
 
 

@@ -96,19 +96,7 @@ _KEPT_PACKAGES = f"""
  mount -t overlay none $CACHE/utvm/packages \\
   -o lowerdir={cache_root() / "packages"},upperdir=$CACHE/up,workdir=$CACHE/work) 2>/dev/null || true
 """
-_CHIP = """name: Some
-variants:
-- name: nRF51822_xxAA
-  cores:
-  - {name: main, type: armv6m, core_access_options: !Arm {ap: !v1 0}}
-  memory_map:
-  - !Ram {range: {start: 0x20000000, end: 0x20004000}, cores: [main]}
-  - !Nvm {name: FLASH, range: {start: 0x0, end: 0x40000}, cores: [main], access: {boot: true}}
-  flash_algorithms: [nrf51]
-flash_algorithms:
-- name: nrf51
-  flash_properties: {address_range: {start: 0x0, end: 0x40000}, sectors: [{size: 0x2000, address: 0x0}]}
-"""
+_CHIPS = ROOT / "tests" / "boards" / "targets.yaml"
 # In CI, one of each kind with what it is likeliest to hit.
 _SAMPLE = {
     ("model.run", "64k of disk"),
@@ -168,7 +156,7 @@ def _write_inputs(folder: Path) -> None:
     (folder / "nightly.yaml").write_text("boards: [{board: host, suites: [health]}]")
     (folder / "lines.txt").write_text("finish\n")
     (folder / "bytes.txt").write_text(f"03{'00' * 15}\n")
-    (folder / "chip.yaml").write_text(_CHIP)
+    shutil.copy(_CHIPS, folder / "chip.yaml")
     (folder / "vta.bit").write_bytes(made())
     (folder / "osv").mkdir()
     (folder / "osv" / "x.json").write_text("{}")

@@ -151,4 +151,7 @@ if __name__ == "__main__":
         _pages.get_template(_name)
     # What copies share is not searched for garbage in each.
     gc.freeze()
+    # As the first line of `./inv` has it: a copy may be struck before it has become what was asked for.
+    for _number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(_number, lambda *_: os._exit(3))
     exec(_become(*_serve(socket.socket(fileno=int(sys.argv[1])))))

@@ -3,12 +3,10 @@
 
 import contextlib
 import functools
-import importlib
-import importlib.metadata
-import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from utvm import kinds
 from utvm.bench import ways
 from utvm.bench.bench import Bench
 from utvm.bench.way import Asked, Found, Say, Way
@@ -27,19 +25,8 @@ def table() -> tuple[Way, ...]:
     Raises:
         ConfigError: what an installed package brings is no way, or has the name of another one.
     """
-    found: dict[str, Way] = {}
-    for module in pkgutil.iter_modules(ways.__path__):
-        way = importlib.import_module(f"{ways.__name__}.{module.name}").WAY
-        found[way.name] = way
-    for entry in importlib.metadata.entry_points(group=GROUP):
-        way = entry.load()
-        if not isinstance(way, Way) or way.name in found:
-            raise ConfigError(
-                f"the entry point {entry.name} ({entry.value}) of {GROUP} is no way of its own to a board",
-                "it names a utvm.bench.Way with a name that no other has",
-            )
-        found[way.name] = way
-    return tuple(sorted(found.values(), key=lambda way: (way.rank, way.name)))
+    known = kinds.found(ways, "WAY", GROUP, Way).values()
+    return tuple(sorted(known, key=lambda way: (way.rank, way.name)))
 
 
 def serving(board: Board) -> tuple[Way, ...]:

@@ -6,10 +6,8 @@ package that names its :class:`Accelerator` under ``[project.entry-points."utvm.
 """
 
 import functools
-import importlib
-import importlib.metadata
 import inspect
-import pkgutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 
 from pydantic import Field
 
+from utvm import kinds
 from utvm.boards.board import Board
 from utvm.boards.parts import Address
 from utvm.cache import tree_digest
@@ -105,17 +104,7 @@ def table() -> Mapping[str, Accelerator]:
     Raises:
         ConfigError: what an installed package brings is none, or has the name of another one.
     """
-    modules = [importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__)]
-    found: dict[str, Accelerator] = {module.ACCELERATOR.name: module.ACCELERATOR for module in modules}
-    for entry in importlib.metadata.entry_points(group=GROUP):
-        accelerator = entry.load()
-        if not isinstance(accelerator, Accelerator) or accelerator.name in found:
-            raise ConfigError(
-                f"the entry point {entry.name} ({entry.value}) of {GROUP} is no accelerator of its own",
-                "it names a utvm.boards.accelerators.Accelerator with a name that no other has",
-            )
-        found[accelerator.name] = accelerator
-    return found
+    return kinds.found(sys.modules[__name__], "ACCELERATOR", GROUP, Accelerator)
 
 
 def fitted(board: Board) -> Fitted:
