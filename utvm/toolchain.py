@@ -10,7 +10,7 @@ import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from pydantic import Field
 from utvm import process
 from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError, ToolchainError
+from utvm.object_file import fill
 from utvm.paths import DATA
 
 __all__ = ["DIRECTORY", "Cpu", "Objects", "Toolchain", "ToolchainFile"]
@@ -154,6 +155,7 @@ class Toolchain:
         defines: Sequence[str] = (),
         path_map: Sequence[tuple[Path, str]] = (),
         small: Collection[Path] = (),
+        contents: Mapping[Path, Mapping[str, bytes]] | None = None,
     ) -> Iterator["Objects"]:
         """Compile C and assembler sources, on all cores; the objects are there for the length of a ``with`` block.
 
@@ -162,6 +164,7 @@ class Toolchain:
             path_map: directories and what stands for them in debug information, so that the output does not
                 depend on where the checkout lies.
             small: those of the sources whose size matters more than their speed.
+            contents: source to what constants of it hold that it does not say.
 
         Raises:
             ToolchainError: with the compiler's own message.
@@ -183,6 +186,7 @@ class Toolchain:
             flags = self.data.small_flags if source in small else ()
             command = [*compiler, *flags, *options, "-c", _as_called(source, path_map), "-o", made]
             process.run(command, cwd=directory, error=ToolchainError)
+            fill(made, (contents or {}).get(source, {}))
 
         with tempfile.TemporaryDirectory() as folder:
             made = [Path(folder) / f"{number}.o" for number in range(len(sources))]

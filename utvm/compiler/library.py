@@ -5,9 +5,10 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
+from utvm.compiler.c_files import CFiles, sources_of
 from utvm.compiler.target import ANY, Target
 
 _Record = TypeVar("_Record")
@@ -220,7 +221,7 @@ class Library:
 
     Attributes:
         name: a C identifier that all global symbols of the library start with.
-        sources: file name to text, in a fixed order.
+        sources: file name to text, in a fixed order; the compiler gives :class:`utvm.compiler.c_files.CFiles`.
         inputs: what the model takes.
         outputs: what it gives.
         arenas: working memory that one run needs, room for inputs and outputs counted.
@@ -283,7 +284,9 @@ class Library:
 
 def to_json(library: Library) -> str:
     """Write a library as one line of JSON, the same bytes for the same library."""
-    content = asdict(library) | {"sources": dict(library.sources)}
+    sources = library.sources
+    written = sources.packed() if isinstance(sources, CFiles) else {"brief": dict(sources), "arrays": {}}
+    content = asdict(replace(library, sources={})) | {"sources": written}
     return json.dumps(content, sort_keys=True)
 
 
@@ -312,7 +315,9 @@ def from_json(text: str) -> Library:
     records: dict[str, Any] = {
         field: tuple(_record(kind, item) for item in content[field]) for field, kind in _RECORDS.items()
     }
-    return Library(**{**content, **records, "target": Target(**content["target"])})
+    return Library(
+        **{**content, **records, "target": Target(**content["target"]), "sources": sources_of(content["sources"])}
+    )
 
 
 def _record(kind: type[_Record], content: dict[str, Any]) -> _Record:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """From libraries to an ELF file."""
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy.typing as npt
 
-from utvm import runtime
+from utvm import object_file, runtime
 from utvm import toolchain as toolchain_room
 from utvm.boards import Board
 from utvm.boards.accelerators import Sources, fitted
@@ -19,7 +20,7 @@ from utvm.firmware import ram
 from utvm.firmware.compiling import roomier
 from utvm.firmware.image import GENERATED, Firmware
 from utvm.firmware.script import by_address, by_region
-from utvm.firmware.sources import generate
+from utvm.firmware.sources import contents, generate
 from utvm.paths import ROOT
 from utvm.runtime import Executor, Pipe
 from utvm.toolchain import Toolchain
@@ -79,6 +80,7 @@ def build(
         kept=(*image.kept, *beside.files),
         include=(*image.include, *beside.include),
         defines=(*image.defines, *beside.defines),
+        contents=contents(libraries),
     )
     entry = Cache("firmware").fetch(
         _key(toolchain, board.cpu, image), lambda work: _link(board, toolchain, image, work)
@@ -131,7 +133,8 @@ def _pipe_of(board: Board, able: frozenset[str], name: str) -> Pipe:
 class _Image:
     """What is compiled: its file's name, files that are written for it, files of the project, and how.
 
-    ``memory`` is what the layout is chosen from, where it is chosen when the image is linked.
+    ``memory`` is what the layout is chosen from, where it is chosen when the image is linked; ``contents``, what
+    constants of the written files hold that these files do not say.
     """
 
     name: str
@@ -140,6 +143,7 @@ class _Image:
     include: tuple[Path, ...]
     defines: tuple[str, ...]
     memory: str = ""
+    contents: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
 
     def write(self, work: Path) -> None:
         for name, text in self.generated.items():
@@ -213,14 +217,20 @@ def _key(toolchain: Toolchain, cpu: str, image: _Image) -> str:
     return content_key(
         tree_digest(Path(__file__).parent),
         Path(toolchain_room.__file__).read_text(),
+        Path(object_file.__file__).read_text(),
         toolchain.version,
         toolchain.path.read_text(),
         cpu,
         *image.defines,
         image.memory,
         *(text for item in sorted(image.generated.items()) for text in item),
+        *(_digest(data) for _, large in sorted(image.contents.items()) for data in large.values()),
         *(path.read_text() for path in (*image.kept, *headers)),
     )
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _link(board: Board, toolchain: Toolchain, image: _Image, work: Path) -> None:
@@ -232,6 +242,7 @@ def _link(board: Board, toolchain: Toolchain, image: _Image, work: Path) -> None
         work,
         image.c_files(work),
         small=image.kept,
+        contents={work / file: large for file, large in image.contents.items()},
         cpu=board.cpu,
         include=[*image.include, work],
         defines=image.defines,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy.typing as npt
 
 from utvm.compiler import Library, Tensor
+from utvm.compiler.c_files import CFiles
 from utvm.compiler.library import dlpack_code, item_bytes
 from utvm.errors import ConfigError
 from utvm.firmware import working_memory
@@ -35,6 +36,17 @@ _TEMPLATES.filters.update(base=working_memory.base, address=working_memory.addre
 def render(template: str, **values: object) -> str:
     """Fill in one of the templates."""
     return _TEMPLATES.get_template(template).render(**values)
+
+
+def contents(libraries: Sequence[Library]) -> dict[str, dict[str, bytes]]:
+    """Return of each C file of the libraries what its large arrays hold, which :func:`generate` leaves out."""
+    return {
+        file: large
+        for library in libraries
+        if isinstance(library.sources, CFiles)
+        for file in library.sources
+        if (large := library.sources.large_in(file))
+    }
 
 
 def generate(
@@ -81,5 +93,5 @@ def generate(
             "stored_input.c.j2", library=library, stored=as_bytes(stored, library.inputs)
         )
     for library in libraries:
-        files.update(library.sources)
+        files.update(library.sources.brief if isinstance(library.sources, CFiles) else library.sources)
     return files

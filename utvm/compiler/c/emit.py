@@ -16,7 +16,9 @@ from utvm import runtime
 from utvm.compiler.c.description import Argument, describe
 from utvm.compiler.c.helpers import helper_definitions
 from utvm.compiler.c.literals import C_TYPES, literal
+from utvm.compiler.c.literals import rows as rows_of
 from utvm.compiler.c.printer import ALIGNMENT, CFunction
+from utvm.compiler.c_files import CFiles, is_large, stand_in
 from utvm.compiler.library import INDEX_OUT_OF_RANGE, Arena, Call, EntryPoint, Library, Tensor
 from utvm.compiler.memory.plan import WORKSPACE_ALIGNMENT, Plan
 from utvm.compiler.memory.steps import Graph, Location, Step
@@ -24,7 +26,6 @@ from utvm.names import comment
 from utvm.templates import templates_of
 
 _LINE = 110  # Characters in a line of C.
-_ROW = 8  # Numbers in a row of weights.
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,9 @@ def emit(
         ),
     )
     values = _values(library, graph, plan, operators)
+    large = {_constant_name(name, number): each for number, each in enumerate(graph.constants) if is_large(each)}
     if executor == "aot":
-        return replace(library, sources=_rendered(library, values))
+        return replace(library, sources=CFiles(_rendered(library, values), large))
     description = describe(graph, plan, used)
     values |= {
         "description": list(description.content),
@@ -120,7 +122,7 @@ def emit(
         "argument_limit": max([2, *map(len, used.values())]),
     }
     more = _executor_files(name) | {f"{name}_graph.json": description.text}
-    return replace(library, sources=_rendered(library, values) | more)
+    return replace(library, sources=CFiles(_rendered(library, values) | more, large))
 
 
 def _values(library: Library, graph: Graph, plan: Plan, operators: Mapping[str, CFunction]) -> dict[str, object]:
@@ -270,7 +272,7 @@ def _constant_name(name: str, number: int) -> str:
 def _state(name: str, number: int, graph: Graph) -> _State:
     tensor, initial = graph.states[number], graph.initial[number]
     byte = _one_byte(initial)
-    rows = "" if byte is not None else _rows(np.frombuffer(initial, tensor.dtype))
+    rows = "" if byte is not None else rows_of(np.frombuffer(initial, tensor.dtype))
     return _State(f"{name}_state_{number}", C_TYPES[tensor.dtype], math.prod(tensor.shape), byte, rows)
 
 
@@ -280,15 +282,9 @@ def _one_byte(content: bytes) -> int | None:
 
 
 def _constant(name: str, number: int, array: npt.NDArray[Any]) -> _Constant:
-    return _Constant(_constant_name(name, number), C_TYPES[str(array.dtype)], array.size, _rows(array))
-
-
-def _rows(array: npt.NDArray[Any]) -> str:
-    """Return the elements of an array, some in a line."""
-    dtype = str(array.dtype)
-    numbers = [literal(value, dtype) for value in array.ravel().tolist()]
-    rows = (numbers[start : start + _ROW] for start in range(0, len(numbers), _ROW))
-    return ",\n".join("    " + ", ".join(row) for row in rows)
+    own = _constant_name(name, number)
+    text = stand_in(own, number) if is_large(array) else rows_of(array)
+    return _Constant(own, C_TYPES[str(array.dtype)], array.size, text)
 
 
 def _guard(file: str) -> str:

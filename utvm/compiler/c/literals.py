@@ -2,8 +2,10 @@
 """C types and literals: every number printed so that C reads back exactly the same number."""
 
 import math
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 C_TYPES = {
     "bool": "bool",
@@ -21,6 +23,19 @@ C_TYPES = {
 """numpy name of an element type to its C99 name."""
 
 _INTEGER_SUFFIX = {"uint32": "u", "int64": "ll", "uint64": "ull"}
+
+
+_ROW = 8  # Numbers in a row.
+_PLAIN = ("int8", "uint8", "int16", "uint16")
+
+
+def rows(array: npt.NDArray[Any]) -> str:
+    """Return the elements of an array as C has them between braces, some in a line."""
+    dtype = str(array.dtype)
+    values = array.ravel().tolist()
+    # Most weights are of these types, and there are millions of them.
+    numbers = list(map(str, values)) if dtype in _PLAIN else [literal(value, dtype) for value in values]
+    return ",\n".join("    " + ", ".join(numbers[start : start + _ROW]) for start in range(0, len(numbers), _ROW))
 
 
 def literal(value: float | int, dtype: str) -> str:

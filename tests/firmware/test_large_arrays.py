@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Large arrays reach an image without being read as text, and it is the same image, to the byte."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from models.tflite_writer import Builder
+from utvm import boards, firmware
+from utvm.compiler import Library, compile_model, from_tflite
+from utvm.compiler.c_files import CFiles
+from utvm.compiler.library import from_json, to_json
+from utvm.errors import ToolchainError
+from utvm.object_file import fill
+from utvm.runtime import Executor
+
+
+def _library() -> Library:
+    """Compile two layers: weights of 8 bits and of floats, two of them alike in size and type."""
+    random = np.random.default_rng(0)
+    builder = Builder()
+    for name in ("x", "a", "y"):
+        builder.tensor(name, (1, 80), "float32")
+    for number, (read, made) in enumerate((("x", "a"), ("a", "y"))):
+        builder.tensor(f"w{number}", (80, 80), "float32", random.normal(0, 1, (80, 80)))
+        builder.operator("FULLY_CONNECTED", [read, f"w{number}"], [made])
+    builder.tensor("q", (1, 80), "int8", scale=0.1)
+    builder.tensor("w", (80, 80), "int8", random.integers(-127, 128, (80, 80)), scale=0.01)
+    builder.tensor("z", (1, 80), "int8", scale=0.2)
+    builder.operator("FULLY_CONNECTED", ["q", "w"], ["z"])
+    return compile_model(from_tflite(builder.finish(["x", "q"], ["y", "z"]), "large"))
+
+
+def _loaded(elf: Path) -> dict[str, bytes]:
+    """Return what of an image is in the board's memory; where a line stood in a source is not."""
+    with elf.open("rb") as file:
+        sections = ELFFile(file).iter_sections()
+        return {
+            each.name: each.data()
+            for each in sections
+            if each["sh_flags"] & 2 and each.name != ".note.gnu.build-id"
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("board", "executor"), [("stm32f746", "host_driven"), ("host", "rpc")])
+def test_an_image_is_the_same_as_of_the_whole_text(board: str, executor: Executor) -> None:
+    library = _library()
+    assert isinstance(library.sources, CFiles)
+    assert {array.nbytes for array in library.sources.arrays.values()} >= {4 * 6400}
+    whole = replace(library, sources=dict(library.sources))
+    assert len(library.sources.brief["large.c"]) < len(whole.sources["large.c"]) / 20
+    images = [firmware.build(boards.load(board), [each], executor) for each in (library, whole)]
+    brief, text = (_loaded(image.elf) for image in images)
+    assert images[0].digest != images[1].digest or brief == text
+    assert brief == text and any(len(data) > 2 * 25600 for data in brief.values())
+
+
+def test_a_library_in_the_cache_keeps_them() -> None:
+    library = _library()
+    again = from_json(to_json(library))
+    assert again == library and again.digest == library.digest
+    assert dict(again.sources) == dict(library.sources)
+
+
+def test_an_object_without_such_a_constant_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.o"
+    path.write_bytes(Path("/proc/self/exe").read_bytes())
+    with pytest.raises(ToolchainError, match="made no constant weights of 3 bytes"):
+        fill(path, {"weights": b"abc"})
