@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from utvm.compiler.c.literals import rows
+from utvm.compiler.literals import rows
 
 _LEAST_BYTES = 4096
 """Of a large array. No compiler copies one of that size by what is in it."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from utvm.compiler.c.helpers import is_helper
-from utvm.compiler.c.literals import C_TYPES, literal
+from utvm.compiler.literals import C_TYPES, literal
 from utvm.compiler.schedule.bounds import WITHIN
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError

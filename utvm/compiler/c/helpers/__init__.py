@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from utvm.compiler.c.literals import C_TYPES
+from utvm.compiler.literals import C_TYPES
 
 _SIGNED = ("int8", "int16", "int32", "int64")
 _UNSIGNED_OF = {"int32": "uint32_t", "int64": "uint64_t"}
