@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from utvm.choice import Wish
     from utvm.session.open_board import OpenBoard
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def open(board: str, *, kind: "Wish" = "auto", serial: str = "", wait: float = 0.0) -> "OpenBoard":  # noqa: A001

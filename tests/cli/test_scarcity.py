@@ -87,7 +87,7 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
 # Those that run until Ctrl-C get that after so many seconds.
 _UNTIL_INTERRUPTED = {"board.serve": 20, "board.virtual": 20}
 # Elsewhere: what makes a machine, tests/environment/machine/test_scarce_machine.py. Nowhere: the tests themselves.
-_NOT_HERE = {"test", "vm.up", "vm.destroy", "vm.halt", "vm.suspend", "vm.resume"}
+_NOT_HERE = {"test", "vm.test", "vm.up", "vm.destroy", "vm.halt", "vm.suspend", "vm.resume"}
 _OF_PACKAGES = ("docker.build", "env.archive", "env.verify", "vm.box", "vm.release")
 # Where these are scarce, nothing keeps a build from going through to its end, which takes minutes.
 _WHOLE = ("an output that cannot be written", "no home", "a home that is not there")

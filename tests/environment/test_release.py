@@ -16,13 +16,16 @@ from pathlib import Path
 import docker
 import pytest
 
+import utvm
 from tests.environment.own_engine import missing, own_engine
 from utvm.environment import engine
 from utvm.environment.image import Image, write_image
 from utvm.environment.layer import Layer
+from utvm.environment.package import build_package, changes, write_notes
 from utvm.environment.release import write_release
 from utvm.environment.signing import sign
 from utvm.errors import ConfigError, ProvisionError
+from utvm.paths import ROOT
 from utvm.process import Service, free_port
 
 
@@ -56,7 +59,7 @@ def released(tmp_path: Path, image: Image) -> Path:
     checksum = hashlib.sha256(b"a box").hexdigest()
     provider = {"name": "libvirt", "url": "utvm.box", "checksum_type": "sha256", "checksum": checksum}
     (box / "utvm.json").write_text(json.dumps({"versions": [{"version": "1", "providers": [provider]}]}))
-    return write_release(tmp_path / "image", box, tmp_path / "release")
+    return write_release([tmp_path / "image", box], tmp_path / "release")
 
 
 @pytest.fixture
@@ -66,6 +69,42 @@ def served(released: Path) -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}/"
         server.shutdown()
+
+
+_CHANGELOG = """# Changelog
+
+## 1.1.0, 2027-02-01
+
+- Newer.
+
+## 1.0.0, 2027-01-01
+
+- Old.
+"""
+
+
+def test_the_notes_have_a_version_s_changes_and_the_digests_of_all_parts(tmp_path: Path) -> None:
+    changed = changes(_CHANGELOG, "1.1.0")
+    write_notes(tmp_path, {"box": "sha256:abc"}, changed)
+    notes = (tmp_path / "NOTES.md").read_text()
+    assert notes.startswith(f"# utvm {utvm.__version__}\n\nOf 2027-02-01.\n\n- Newer.\n")
+    assert "| box | `sha256:abc` |\n" in notes
+    assert "Old" not in notes
+
+
+def test_a_version_without_its_changes_is_not_released() -> None:
+    with pytest.raises(ConfigError, match=r"no section '## 1\.2\.0, DATE'"):
+        changes(_CHANGELOG, "1.2.0")
+    assert changes((ROOT / "CHANGELOG.md").read_text()), "the version of this checkout has its section"
+
+
+@pytest.mark.slow
+def test_wheel_and_source_archive_are_of_this_version(tmp_path: Path) -> None:
+    made = build_package(tmp_path)
+    version = utvm.__version__
+    assert set(made) == {f"utvm-{version}-py3-none-any.whl", f"utvm-{version}.tar.gz"}
+    for name, digest in made.items():
+        assert digest == f"sha256:{hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()}"
 
 
 def test_what_a_web_server_serves_is_whole_and_signed(released: Path, served: str, tmp_path: Path) -> None:
@@ -92,11 +131,11 @@ def test_what_a_web_server_serves_is_whole_and_signed(released: Path, served: st
 
 
 def test_a_release_takes_the_place_of_one_and_of_nothing_else(released: Path, tmp_path: Path) -> None:
-    assert write_release(tmp_path / "image", tmp_path / "box", released) == released
+    assert write_release([tmp_path / "image", tmp_path / "box"], released) == released
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("one")
     with pytest.raises(ConfigError, match="no release"):
-        write_release(tmp_path / "image", tmp_path / "box", tmp_path / "thesis")
+        write_release([tmp_path / "image", tmp_path / "box"], tmp_path / "thesis")
     assert (tmp_path / "thesis" / "chapter").read_text() == "one"
 
 

@@ -29,8 +29,17 @@ from utvm.probe.choice import NotPluggedIn
 from utvm.probe.virtual import UsbKind
 
 
-def run_suites(where: BoardChoice, suites: SuiteChoice, reports: ReportChoice, place: PlaceChoice) -> ExitCode:
+def run_suites(
+    where: BoardChoice,
+    suites: SuiteChoice,
+    reports: ReportChoice,
+    place: PlaceChoice,
+    other: Place | None = None,
+) -> ExitCode:
     """Run suites on a board.
+
+    Args:
+        other: the place that is not here; by default the one of that name.
 
     Raises:
         ConfigError: no such board, suite or place, or switches that exclude each other.
@@ -43,7 +52,7 @@ def run_suites(where: BoardChoice, suites: SuiteChoice, reports: ReportChoice, p
     board = boards.load(where.board)
     select(suites.names)
     check_folder(report_root(reports))
-    other = _other_place(place.in_)
+    other = other or _other_place(place.in_)
     asked = asked_of(where)
     wanted = Wanted(board, asked.wish, asked.serial, wait=asked.wait)
     wanted = _on_usb(wanted, place.usb, other) if place.usb else _chosen(wanted, asked, other)

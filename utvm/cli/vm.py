@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 from rich.table import Table
 
+from utvm.choice import BoardChoice, ReportChoice, SuiteChoice
 from utvm.cli import task
 from utvm.cli.choices import ImageChoice, JsonChoice
 from utvm.cli.docker import rounded
 from utvm.cli.output import OUT, check_json, tell, write_json
 from utvm.cli.progress import working
-from utvm.errors import ConfigError
+from utvm.errors import ConfigError, ExitCode
 from utvm.files import check_folder
-from utvm.paths import work
+from utvm.paths import ROOT, work
 
 if TYPE_CHECKING:
     from utvm.environment.machine.machine import Machine
@@ -63,10 +64,12 @@ def box(_: Context, image: ImageChoice) -> None:
     help={"output": "folder to fill (default: build/release); an earlier release in it is replaced"},
 )
 def release(_: Context, image: ImageChoice, output: str = "") -> None:
-    """Put box, container image and bill of materials, signed, into a folder that any web server serves."""
+    """Put box, image, bill of materials, wheel and notes, signed, into a folder that any web server serves."""
     from utvm.environment.build import tags
+    from utvm.environment.drafts import draft
     from utvm.environment.locked import load_locked
     from utvm.environment.making import make_box, make_image
+    from utvm.environment.package import build_package, changes, write_notes
     from utvm.environment.release import write_release
     from utvm.environment.signing import check_key, sign
 
@@ -74,29 +77,47 @@ def release(_: Context, image: ImageChoice, output: str = "") -> None:
     check_key(image.sign)
     target = Path(output) if output else work() / "release"
     check_folder(target)
+    changed = changes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     locked = load_locked()
     archive = Path(image.archive) if image.archive else None
-    with working("vm.release", "fetching") as step:
+    with working("vm.release", "fetching") as step, draft(ROOT / "build") as package:
         built = make_image(locked, step, archive, image.mirror, image.no_cache)
         box = make_box(locked, step, archive, image.mirror, image.no_cache)
         step("the release")
-        folder = write_release(built.folder, box.folder, target)
-    OUT.print(f"environment  {locked.digest}")
-    OUT.print(f"image        {built.image.digest}")
-    OUT.print(f"box          sha256:{box.digest}")
+        digests = {
+            "environment": f"sha256:{locked.digest}",
+            "container image": built.image.digest,
+            "box": f"sha256:{box.digest}",
+            **build_package(package),
+        }
+        write_notes(package, digests, changed)
+        folder = write_release([built.folder, box.folder, package], target)
+    for name, digest in digests.items():
+        OUT.print(f"{digest}  {name}")
     OUT.print(f"release      {folder}")
     if image.sign:
         OUT.print(f"signature    {sign(folder, image.sign, f'utvm environment {locked.digest}')}")
     OUT.print(f"registry     docker tag {tags(locked)[0]} HOST/utvm; docker push HOST/utvm, after docker.build")
-    write_json(
-        image,
-        {
-            "environment": locked.digest,
-            "image": built.image.digest,
-            "box": f"sha256:{box.digest}",
-            "folder": str(folder),
-        },
-    )
+    write_json(image, {"digests": digests, "folder": str(folder)})
+
+
+@task(
+    example="vm.test --board stm32f746 --usb st-link --serial TEST0001",
+    page="docs/vm.md",
+    in_checkout=True,
+    help={
+        "box": "path or URL of the box's catalogue (default: vm.box's)",
+        "suite": "the suites, as for hil (default: digits)",
+        "usb": "the probe of a virtual board on its USB: st-link or cmsis-dap (default: that of --serial here)",
+    },
+)
+def test(
+    _: Context, where: BoardChoice, reports: ReportChoice, box: str = "", suite: str = "digits", usb: str = ""
+) -> ExitCode:
+    """Test a box: a new machine of it, suites in that with a probe on its USB, and the machine is gone."""
+    from utvm.cli.vm_test import test_box
+
+    return test_box(box, where, SuiteChoice(suite), reports, usb)
 
 
 @task(

@@ -2,9 +2,11 @@
 """A release of the environment: a folder that any web server serves, with all that others need, and its signature.
 
 ``utvm.json`` is the catalogue of the box for Vagrant, with ``utvm.box`` beside it; ``oci`` is the container image,
-an OCI layout; ``sbom.cdx.json`` is the bill of materials. ``SHA256SUMS`` has the checksum of every file.
+an OCI layout; ``sbom.cdx.json`` is the bill of materials. There are utvm's wheel and source archive, and ``NOTES.md``
+with the digests of all of these. ``SHA256SUMS`` has the checksum of every file.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from utvm.environment.build import write_sums
@@ -15,13 +17,13 @@ from utvm.errors import ConfigError
 _SUMS = "SHA256SUMS"
 
 
-def write_release(image: Path, box: Path, output: Path) -> Path:
-    """Put an image and a box of the same environment into one folder, and return it.
+def write_release(sources: Sequence[Path], output: Path) -> Path:
+    """Put what folders hold, such as an image and a box of the same environment, into one, and return it.
 
     The files are linked where the disk allows it, so that a release takes no room of its own.
 
     Args:
-        image, box: the folders that they were made in.
+        sources: the folders that its parts were made in.
         output: the folder to write: new, or a release, which is replaced.
 
     Raises:
@@ -34,7 +36,7 @@ def write_release(image: Path, box: Path, output: Path) -> Path:
     with draft(output.parent) as folder:
         whole = folder / "release"
         whole.mkdir()
-        for source in (image, box):
+        for source in sources:
             for path in sorted(source.rglob("*")):
                 if path.is_file() and not path.name.startswith(_SUMS):
                     target = whole / path.relative_to(source)

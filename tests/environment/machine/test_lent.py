@@ -34,7 +34,7 @@ class _Machine:
     def __init__(self, say: Callable[[str], None]) -> None:
         pass
 
-    def up(self, patience: float) -> None:
+    def up(self, box: str, patience: float) -> None:
         pass
 
     def run(self, _words: Sequence[str]) -> int:

@@ -269,6 +269,20 @@ def _passed_through_usb(up: Real, suite: str, reports: Path) -> dict[str, Any]:
 
 
 @pytest.mark.nightly
+def test_a_box_is_tested_from_outside_with_a_probe_of_a_serial_number(up: Real, tmp_path: Path) -> None:
+    before = {one.name for one in libvirt.domains()}
+    words = ("--usb", "st-link", "--serial", "OUTSIDE-1", "--suite", "health")
+    said = up.do("vm.test", "--board", "stm32f746", *words, "--report-dir", tmp_path / "reports").stdout
+    assert "serial OUTSIDE-1" in " ".join(said.split())
+    report = read_report(tmp_path / "reports")
+    assert (report["board"]["serial"], report["environment"]["place"]["kind"]) == ("OUTSIDE-1", "vm")
+    # It was another machine than this checkout's, and it is gone.
+    assert said.endswith("the machine is gone\n")
+    assert {one.name for one in libvirt.domains()} == before
+    assert not list((up.records.folder.parent.parent / "test" / "machines").glob("*"))
+
+
+@pytest.mark.nightly
 def test_a_nightly_run_has_boards_in_it(up: Real, tmp_path: Path) -> None:
     entry = {"board": "host", "suites": ["health"], "place": "vm"}
     (tmp_path / "some.yaml").write_text(yaml.safe_dump({"boards": [entry]}))

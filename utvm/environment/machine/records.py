@@ -122,6 +122,15 @@ def records_of(checkout: Path = ROOT, state: Path | None = None) -> Records:
     Args:
         state: where records are kept; by default among what this user's programs keep.
     """
-    place = (state or platformdirs.user_state_path("utvm")) / "machines"
+    place = (state or _state()) / "machines"
     name = PREFIX + hashlib.sha256(f"{checkout}\n{place}".encode()).hexdigest()[:10]
     return Records(name, checkout, place / name)
+
+
+def records_of_test() -> Records:
+    """Return the records of the machine that a box is tested with, which is no more when its test has ended."""
+    return records_of(state=_state() / "test")
+
+
+def _state() -> Path:
+    return platformdirs.user_state_path("utvm")

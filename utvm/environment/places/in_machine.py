@@ -33,17 +33,20 @@ _SEEN = (
 
 
 class InMachine:
-    """This checkout's virtual machine, started if need be: a :class:`utvm.environment.places.errand.Place`.
+    """A virtual machine, started if need be: a :class:`utvm.environment.places.errand.Place`.
 
     Args:
         say: is told what is being done.
+        machine: by default this checkout's.
+        box: path or URL of the catalogue of the box that it is made of; by default the checkout's.
     """
 
     own_usb = True
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], machine: Machine | None = None, box: str = "") -> None:
         self._say = say
-        self._machine = Machine(say=say)
+        self._box = box
+        self._machine = machine or Machine(say=say)
 
     def run(self, errand: Errand) -> int:
         """Run a command in it; what it writes is fetched, also when it was interrupted.
@@ -56,7 +59,7 @@ class InMachine:
             KeyboardInterrupt: interrupted.
         """
         machine = self._machine
-        machine.up(patience=_PATIENCE)
+        machine.up(box=self._box, patience=_PATIENCE)
         own = _HOME / f"run-{secrets.token_hex(4)}"
         places = _called(errand, own)
         try:

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``vm.test`` does: a machine is made of a box, suites run in it, and it is gone again."""
+
+from utvm import boards
+from utvm.choice import BoardChoice, PlaceChoice, ReportChoice, SuiteChoice
+from utvm.cli.output import OUT, tell
+from utvm.cli.root_hil import run_suites
+from utvm.environment.machine.machine import Machine
+from utvm.environment.machine.records import records_of_test
+from utvm.environment.places.in_machine import InMachine
+from utvm.errors import ExitCode
+
+
+def test_box(box: str, where: BoardChoice, suites: SuiteChoice, reports: ReportChoice, usb: str) -> ExitCode:
+    """Run suites in a new machine, with a probe on its USB, and return their verdict.
+
+    Args:
+        box: path or URL of the box's catalogue; empty for the checkout's own.
+        usb: the virtual probe that is plugged in; empty for one on this computer's USB, or none.
+
+    Raises:
+        UtvmError: there is no such board, probe or suite, or the machine cannot be had.
+    """
+    boards.load(where.board)
+    machine = Machine(records_of_test(), say=tell)
+    try:
+        machine.destroy()  # what a test has left that was killed
+        place = InMachine(tell, machine, box)
+        return run_suites(where, suites, reports, PlaceChoice("vm", usb), place)
+    finally:
+        machine.destroy()
+        OUT.print("the machine is gone")

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""utvm itself in a release: its wheel, its source archive, and notes that say what the release is made of."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import utvm
+from utvm import process
+from utvm.cache import file_digest
+from utvm.errors import ConfigError, ProvisionError
+from utvm.paths import ROOT
+
+NOTES = "NOTES.md"
+
+
+def changes(changelog: str, version: str = utvm.__version__) -> str:
+    """Return what the changelog says of a version.
+
+    Raises:
+        ConfigError: it has no section ``## VERSION, DATE``.
+    """
+    for section in changelog.split("\n## ")[1:]:
+        title, _, text = section.partition("\n")
+        if title.startswith(f"{version}, "):
+            return f"Of {title.removeprefix(f'{version}, ')}.\n\n{text.strip()}\n"
+    raise ConfigError(
+        f"CHANGELOG.md has no section '## {version}, DATE'",
+        "cut the version: in CHANGELOG.md, and in utvm/__init__.py",
+    )
+
+
+def build_package(folder: Path) -> dict[str, str]:
+    """Build wheel and source archive of this checkout into a folder; return their digests by name.
+
+    Raises:
+        ProvisionError: they cannot be built.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    process.run([sys.executable, "-m", "hatchling", "build", "-d", folder], cwd=ROOT, error=ProvisionError)
+    return {path.name: f"sha256:{file_digest(path)}" for path in sorted(folder.iterdir())}
+
+
+def write_notes(folder: Path, digests: Mapping[str, str], changed: str) -> None:
+    """Write the notes of a release.
+
+    Args:
+        digests: of its parts, by what they are.
+        changed: as :func:`changes` returns it.
+    """
+    rows = "".join(f"| {name} | `{digest}` |\n" for name, digest in digests.items())
+    text = f"# utvm {utvm.__version__}\n\n{changed}\n| part | digest |\n|---|---|\n{rows}"
+    (folder / NOTES).write_text(text, encoding="utf-8")
