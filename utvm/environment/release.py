@@ -2,8 +2,8 @@
 """A release of the environment: a folder that any web server serves, with all that others need, and its signature.
 
 ``utvm.json`` is the catalogue of the box for Vagrant, with ``utvm.box`` beside it; ``oci`` is the container image,
-an OCI layout; ``sbom.cdx.json`` is the bill of materials. There are utvm's wheel and source archive, and ``NOTES.md``
-with the digests of all of these. ``SHA256SUMS`` has the checksum of every file.
+an OCI layout; ``sbom.cdx.json`` is the bill of materials. utvm's wheel and source archive are beside them, and
+``NOTES.md`` has the digests of all. ``SHA256SUMS`` has the checksum of every file.
 """
 
 from collections.abc import Sequence
