@@ -82,7 +82,9 @@ class Relay:
             try:
                 self._listening = stack.enter_context(socket.create_server(("127.0.0.1", self._at)))
             except OSError as error:
-                raise ProbeError(f"TCP port {self._at} cannot be served: {error.strerror}") from error
+                raise ProbeError(
+                    f"TCP port {self._at} cannot be served: {error.strerror}", "choose another one"
+                ) from error
             ours, self._theirs = socket.socketpair()
             stack.enter_context(ours)
             stack.enter_context(self._theirs)
