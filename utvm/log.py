@@ -26,6 +26,7 @@ BRANCHES: Mapping[str, str] = {
     "utvm.cache": "what was made before and what was not, and why",
     "utvm.compiler": "what is compiled, for what, and what decides whether it has to be",
     "utvm.environment": "what became of what the environment is made of",
+    "utvm.hil": "which test begins",
     "utvm.probe.gdb": "packets to and from a GDB server",
     "utvm.probe.openocd": "what OpenOCD says",
     "utvm.process": "what is started, and how it ended",

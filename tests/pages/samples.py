@@ -95,6 +95,9 @@ def write_all(folder: Path, firmware: Firmware, library: Library) -> Mapping[str
     logs = folder / "logs" / "20261120T134513.482Z-3f9a" / "attached-1"
     logs.mkdir(parents=True)
     (logs / "openocd.log").write_text("Info : clock speed 2000 kHz\n" * 400 + "Error: the probe is gone\n")
+    failed = run_that_failed(firmware)
+    said = "".join(f"2026-11-20 13:45:14.000 INFO    utvm.hil: test {case.node}\n" for case in failed.cases)
+    (logs.parent / "utvm.log").write_text(said + "2026-11-20 13:45:15.000 DEBUG   utvm.probe: it said\n" * 100)
     bad = report.write(run_that_failed(firmware), folder / "reports")
     good = report.write(run_that_passed(), folder / "reports")
     results = tuple(

@@ -4,6 +4,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote
 
 import pytest
 
@@ -75,8 +76,13 @@ def test_links_lead_to_files_that_are_there(browser: Browser, pages: Mapping[str
         links = browser.run("return [...document.links].map((each) => each.getAttribute('href'));")
         assert links, page
         for link in links:
-            assert link == "#main" or (page.parent / link).is_file(), f"{page}: {link}"
+            path, _, part = link.partition("#:~:text=")
+            assert link == "#main" or (page.parent / path).is_file(), f"{page}: {link}"
+            assert not part or unquote(part) in (page.parent / path).read_text(), link
     assert any(link.endswith("openocd.log") for link in links)
+    browser.open(pages["failed"])
+    tests = browser.run("return [...document.querySelectorAll('.tests .name a')].map((each) => each.href);")
+    assert len(set(tests)) == 100
 
 
 def test_tests_are_found_by_words_and_by_outcome_with_the_keyboard_alone(

@@ -3,6 +3,7 @@
 
 import dataclasses
 import datetime
+import logging
 import sys
 import time
 from collections.abc import Generator
@@ -12,7 +13,7 @@ import pytest
 
 from utvm.environment import checkout
 from utvm.errors import ConfigError, DoesNotFitError, ExitCode, UtvmError
-from utvm.hil import provenance, report
+from utvm.hil import logs, provenance, report
 from utvm.hil.display import Display
 from utvm.hil.figures import in_words
 from utvm.hil.judge import judge, judge_loading
@@ -32,6 +33,8 @@ from utvm.kept import cache_root
 from utvm.process import Interrupted, end_undisturbed, interrupted, only_note_signals, stop_if_interrupted
 from utvm.room import require_room
 from utvm.session.keeper import Keeper
+
+_LOG = logging.getLogger("utvm.hil")
 
 
 class Course:
@@ -151,7 +154,8 @@ class Course:
             only_note_signals()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Show which test is running."""
+        """Show which test is running; the log has a line with it, which the report leads to."""
+        _LOG.info("%s", logs.begins(nodeid))
         self._display.running(nodeid)
 
     @pytest.hookimpl(wrapper=True)

@@ -14,7 +14,7 @@ import jinja2
 from utvm.environment.checkout import Checkout
 from utvm.hil import pictures
 from utvm.hil.figures import shown
-from utvm.hil.logs import End, ends
+from utvm.hil.logs import End, ends, part_of
 from utvm.hil.results import CaseResult, ModelResult, Outcome, RunReport, Verdict
 from utvm.pages import pages_of, spoken_moment, spoken_seconds
 
@@ -30,6 +30,7 @@ HEADLINES = {
 _ARTICLES = 30
 _DETAILS = 60_000  # Characters, of all articles together.
 _TESTS = 600
+_LINKED = 200  # Tests, with a link to where each begins in the log: more would make the page too large.
 _PICTURES = 12
 _FEW = 40
 _WELL = (Outcome.PASSED, Outcome.SKIPPED)
@@ -49,6 +50,8 @@ def render(report: RunReport, logs: Path | None = None, seen_from: Path | None =
         suites.setdefault(case.suite, []).append(case)
     # Of several models in one image, one map is enough.
     images = {model.firmware.digest: model for model in report.models}
+    found = _ends(logs, seen_from)
+    linked = kept if len(kept) <= _LINKED else troubled[:_ARTICLES]
     template = page_templates().get_template("index.html.j2")
     return template.render(
         report=report,
@@ -61,7 +64,8 @@ def render(report: RunReport, logs: Path | None = None, seen_from: Path | None =
         troubled=troubled,
         most_articles=_ARTICLES,
         details_room=max(800, _DETAILS // max(1, min(len(troubled), _ARTICLES))),
-        logs=_ends(logs, seen_from),
+        logs=found,
+        part_of=lambda case: part_of(case.node, found) if case in linked else "",
         images=len(images),
         maps=list(images.values())[:_PICTURES],
         confused=_confused(report.models),

@@ -3,10 +3,12 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
+
+from utvm.log import FILE
 
 _FILES = 12
 _TAIL_BYTES = 3_000
@@ -42,6 +44,21 @@ def ends(logs: Path, seen_from: Path) -> tuple[End, ...]:
 def href_from(logs: Path, seen_from: Path) -> str:
     """Return the beginning of links to the files in a folder of logs."""
     return quote(os.path.relpath(logs, seen_from)) + "/"
+
+
+def begins(node: str) -> str:
+    """Return what the log of everything says where a test begins."""
+    return f"test {node}"
+
+
+def part_of(node: str, found: Sequence[End]) -> str:
+    """Return a link to where a test begins in the log of everything; empty where that is not kept.
+
+    Browsers go to the words behind ``:~:text=``; one that does not know that shows the log's beginning.
+    """
+    href = next((end.href for end in found if end.name == FILE), "")
+    # A hyphen and a comma mean something there.
+    return f"{href}#:~:text={quote(begins(node), safe='').replace('-', '%2D')}" if href else ""
 
 
 def _ends(logs: Path, seen_from: Path) -> Iterator[End]:
