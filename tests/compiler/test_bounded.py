@@ -29,6 +29,23 @@ def test_the_result_comes_back_and_nothing_else_changes() -> None:
     assert pid != os.getpid() and content == bytes(1 << 20) and here == []
 
 
+def test_what_is_written_to_the_terminal_meanwhile_is_in_the_log(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def work() -> None:
+        os.write(1, b"one\n")
+        os.write(2, b"[12:00:00] relax.cc:67: Warning: two\n")
+
+    with caplog.at_level("DEBUG", "utvm.compiler"):
+        bounded("m", "try", work)
+        with pytest.raises(CompileError, match="SIGABRT"):
+            bounded("m", "crash", lambda: (os.write(2, b"three\n"), os.abort()))
+    assert capfd.readouterr() == ("", "")
+    said = [record.getMessage() for record in caplog.records]
+    assert "what had to try said: one" in said and "what had to crash said: three" in said
+    assert "what had to try said: [12:00:00] relax.cc:67: Warning: two" in said
+
+
 def test_an_error_comes_back_as_it_is() -> None:
     def work() -> NoReturn:
         raise DoesNotFitError("m: too large", "take a smaller one")

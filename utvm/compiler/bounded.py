@@ -35,6 +35,7 @@ _LOG = logging.getLogger("utvm.compiler")
 _ResultT = TypeVar("_ResultT")
 _Answer = tuple[bool, object]
 _LOOK = 1.0  # Seconds.
+_MOST_SAID = 1 << 20  # Bytes.
 _onlookers: list[Callable[[], None]] = []
 
 
@@ -65,9 +66,13 @@ def bounded(origin: str, doing: str, work: Callable[[], _ResultT]) -> _ResultT:
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
+    said = os.memfd_create("said")
     child = os.fork()
     if child == 0:
         os.close(reading)
+        # C++ writes to the terminal by itself, in words that are for its own authors.
+        for standard in (1, 2):
+            os.dup2(said, standard)
         _work(os.fdopen(writing, "wb"), work)
     os.close(writing)
     _LOG.debug("process %d has to %s: %s", child, doing, origin)
@@ -88,12 +93,21 @@ def bounded(origin: str, doing: str, work: Callable[[], _ResultT]) -> _ResultT:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+        _note(said, doing)
     if status != 0:
         raise _ended(origin, doing, os.waitstatus_to_exitcode(status))
     good, result = pickle.loads(content)
     if good:
         return result  # type: ignore[no-any-return]
     raise result
+
+
+def _note(said: int, doing: str) -> None:
+    """Write into the log what the process has said, its beginning where that is long; close the file."""
+    with os.fdopen(said, "rb") as file:
+        file.seek(0)
+        for line in file.read(_MOST_SAID).decode(errors="replace").splitlines():
+            _LOG.debug("what had to %s said: %s", doing, line)
 
 
 def _ended(origin: str, doing: str, code: int) -> CompileError:
