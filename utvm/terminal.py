@@ -4,6 +4,7 @@
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from utvm.errors import ExitCode
@@ -15,6 +16,15 @@ class Terminal(Console):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(highlight=False, emoji=False, **settings)
+
+    def print(self, *objects: Any, **settings: Any) -> None:
+        """Print; what does not fit into a table's column goes on in the next line, and numbers stay whole."""
+        for table in objects:
+            if isinstance(table, Table):
+                for column in table.columns:
+                    column.overflow = "fold"
+                    column.no_wrap = column.justify == "right"
+        super().print(*objects, **settings)
 
     def on_broken_pipe(self) -> None:
         """End in silence where nobody reads any more: rich's exit code for it would say that a test failed."""

@@ -102,9 +102,7 @@ def profile_model(
 
 
 def _print(profile: Profile) -> None:
-    table = Table("step", box=None)
-    for heading in ("operator", "kind"):
-        table.add_column(heading, overflow="fold")
+    table = Table("step", "operator", "kind", box=None)
     for heading in (profile.unit, "share", "per MAC", "arena in use"):
         table.add_column(heading, justify="right")
     for step in profile.steps:
