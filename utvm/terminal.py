@@ -23,7 +23,9 @@ class Terminal(Console):
             if isinstance(table, Table):
                 for column in table.columns:
                     column.overflow = "fold"
-                    column.no_wrap = column.justify == "right"
+                    if column.justify == "right":
+                        words = (word for cell in (column.header, *column.cells) for word in str(cell).split())
+                        column.min_width = max(map(len, words), default=0)
         super().print(*objects, **settings)
 
     def on_broken_pipe(self) -> None:
