@@ -12,7 +12,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from multiprocessing import forkserver
 from pathlib import Path
+from unittest.mock import patch
 
 _LOADED = ["numpy", "onnx", "pydantic", "pytest", "tasks", "utvm.__main__", "utvm.boards", "utvm.cli.model_run"]
 _COLUMNS = {"COLUMNS": "200"}
@@ -43,6 +45,9 @@ def _in_a_copy(
 ) -> subprocess.CompletedProcess[str]:
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(_LOADED)
+    # Whatever prints asks how wide its terminal is when it is loaded.
+    with patch.dict(os.environ, _COLUMNS):
+        forkserver.ensure_running()
     with tempfile.TemporaryDirectory() as folder:
         said, complained = Path(folder) / "out", Path(folder) / "err"
         copy = server.Process(target=_become, args=(command[2:], cwd, environment, said, complained))
