@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Work in a process of its own: what it brings back, and what comes of one that goes wrong."""
 
+import faulthandler
 import os
 import signal
 import subprocess
@@ -16,6 +17,12 @@ from utvm.compiler import build, compile_model, load
 from utvm.compiler.bounded import bounded
 from utvm.compiler.read import onnx_file
 from utvm.errors import CompileError, DoesNotFitError
+
+
+def _crash(number: signal.Signals) -> None:
+    """End as a crash does, but for the stack that pytest would print of a fault of its own."""
+    faulthandler.disable()
+    os.kill(os.getpid(), number)
 
 
 def test_the_result_comes_back_and_nothing_else_changes() -> None:
@@ -39,7 +46,7 @@ def test_what_is_written_to_the_terminal_meanwhile_is_in_the_log(
     with caplog.at_level("DEBUG", "utvm.compiler"):
         bounded("m", "try", work)
         with pytest.raises(CompileError, match="SIGABRT"):
-            bounded("m", "crash", lambda: (os.write(2, b"three\n"), os.abort()))
+            bounded("m", "crash", lambda: (os.write(2, b"three\n"), _crash(signal.SIGABRT)))
     assert capfd.readouterr() == ("", "")
     said = [record.getMessage() for record in caplog.records]
     assert "what had to try said: one" in said and "what had to crash said: three" in said
@@ -63,7 +70,7 @@ def test_a_fault_of_ours_comes_back_with_its_traceback() -> None:
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
 def test_a_crash_is_one_error_that_names_the_model(number: signal.Signals) -> None:
     with pytest.raises(CompileError, match=rf"^m\.onnx: what had to try crashed \({number.name}\)"):
-        bounded("m.onnx", "try", lambda: os.kill(os.getpid(), number))
+        bounded("m.onnx", "try", lambda: _crash(number))
 
 
 def test_a_crash_of_the_compiler_leaves_no_entry_and_the_next_one_compiles(
@@ -72,7 +79,7 @@ def test_a_crash_of_the_compiler_leaves_no_entry_and_the_next_one_compiles(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = OPERATOR_CASES[0].model()
     with monkeypatch.context() as patch:
-        patch.setattr(build, "import_model", lambda _: os.abort())
+        patch.setattr(build, "import_model", lambda _: _crash(signal.SIGABRT))
         with pytest.raises(CompileError, match=r"what had to compile the model crashed \(SIGABRT\)"):
             compile_model(model)
     assert compile_model(model).operators
@@ -82,7 +89,7 @@ def test_a_crash_of_onnx_is_one_error(monkeypatch: pytest.MonkeyPatch, tmp_path:
     path = tmp_path / "m.onnx"
     path.write_bytes(OPERATOR_CASES[0].model().content)
     assert load(path).content == path.read_bytes()
-    monkeypatch.setattr(onnx_file, "check", lambda *_: os.abort())
+    monkeypatch.setattr(onnx_file, "check", lambda *_: _crash(signal.SIGABRT))
     with pytest.raises(CompileError, match=r"m\.onnx: what had to read the model crashed \(SIGABRT\)"):
         load(path)
 
