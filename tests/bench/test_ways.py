@@ -75,9 +75,8 @@ def test_a_way_that_is_not_installed_is_said(tmp_path: Path) -> None:
 def test_a_further_way_is_shown_and_reads_its_own_data(installed: Inv, tmp_path: Path) -> None:
     good, bad = _on_shelf(tmp_path / "good"), _on_shelf(tmp_path / "bad", colour="red")
     assert "on a shelf  in place 3" in installed("board.show", good)
-    (line,) = [
-        each for each in installed("board.list", f"--board-path={good.parent}").splitlines() if "shelved" in each
-    ]
+    listed = installed("board.list", f"--board-path={good.parent}").splitlines()
+    (line,) = [each for each in listed if each.strip().startswith("shelved")]
     assert "shelf, qemu" in line
     said = installed("model.run", f"--model={quantize.MODEL}", f"--board={bad}", code=2)
     assert "ways.shelf: colour: Extra inputs are not permitted" in said

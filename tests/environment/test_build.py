@@ -145,6 +145,7 @@ def _as_another_user(folder: Path) -> Sequence[str]:
     return ("unshare", "--mount", "sh", "-c", script, "sh")
 
 
+@pytest.mark.nightly  # as all that needs two makers' images and boxes
 @pytest.mark.parametrize("output", ["out", "box"])
 def test_two_makers_without_a_network_make_the_same_bytes(twins: tuple[Path, Path], output: str) -> None:
     sums = [(folder / output / "SHA256SUMS").read_text() for folder in twins]
@@ -173,6 +174,7 @@ def test_a_temporary_folder_that_others_may_not_enter_is_said_to_a_user(small: P
     assert f"ProvisionError: {name}: other users may not enter it" in done.stderr
 
 
+@pytest.mark.nightly
 def test_a_catalogue_names_the_box_by_its_checksum(twins: tuple[Path, Path]) -> None:
     catalogue = json.loads((twins[0] / "box" / "utvm.json").read_text())
     (provider,) = catalogue["versions"][0]["providers"]
@@ -182,6 +184,7 @@ def test_a_catalogue_names_the_box_by_its_checksum(twins: tuple[Path, Path]) -> 
     assert (provider["checksum_type"], provider["checksum"]) == ("sha256", said.split()[0])
 
 
+@pytest.mark.nightly
 def test_a_box_s_disk_is_sound_and_no_younger_than_the_lock(
     small: Path, twins: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -217,6 +217,7 @@ def test_a_container_has_no_way_to_another_place(engine: str, built: dict[str, A
     assert "from here there is no way to host" in done.stderr
 
 
+@pytest.mark.nightly
 def test_a_nightly_run_has_boards_in_both_places(engine: str, built: dict[str, Any], tmp_path: Path) -> None:
     entries = [{"board": "host", "suites": ["health"], "place": place} for place in ("host", "docker")]
     (tmp_path / "some.yaml").write_text(yaml.safe_dump({"boards": entries}))

@@ -60,7 +60,9 @@ def prune(_: Context, older_than: int = 30, dry_run: bool = False) -> None:
     try:
         gone = list(kept.prune(older_than * _DAY, dry_run))
     except OSError as error:
-        raise ConfigError(f"{cache_root()}: the cache cannot be written: {error.strerror}") from error
+        raise ConfigError(
+            f"{cache_root()}: the cache cannot be written: {error.strerror}", "may you write there?"
+        ) from error
     for kind in sorted({entry.kind for entry in gone}):
         these = [entry for entry in gone if entry.kind == kind]
         OUT.print(f"{kind}: {len(these)} entries, {_megabytes(these)} MB")

@@ -84,7 +84,10 @@ def quantised(library: Library, given: Sequence[npt.NDArray[np.generic]]) -> lis
 def _as_declared(numbers: npt.NDArray[np.float64], tensor: Tensor, raw: bool) -> npt.NDArray[np.generic]:
     """Return the numbers of a text, which has no shape and element type, in those of an input."""
     if numbers.size != math.prod(tensor.shape):
-        raise ConfigError(f"input {tensor.name} is {list(tensor.shape)}, and the file has {numbers.size} numbers")
+        raise ConfigError(
+            f"input {tensor.name} is {list(tensor.shape)}, and the file has {numbers.size} numbers",
+            "give one sample",
+        )
     return typed(numbers.reshape(tensor.shape), tensor, raw)
 
 

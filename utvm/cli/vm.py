@@ -202,7 +202,7 @@ def snapshot(_: Context, json: JsonChoice, save: str = "", restore: str = "", de
     from utvm.environment.machine.machine import READY
 
     if sum(map(bool, (save, restore, delete))) > 1:
-        raise ConfigError("--save, --restore and --delete exclude one another")
+        raise ConfigError("--save, --restore and --delete exclude one another", "give one of them")
     check_json(json)
     with _telling("vm.snapshot") as machine:
         if save:

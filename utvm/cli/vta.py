@@ -48,7 +48,9 @@ def decode(_: Context, input: str, output: str, config: str = "") -> None:  # no
         try:
             raw = bytes.fromhex(digits)
         except ValueError:
-            raise ConfigError(f"{digits!r} is not hexadecimal") from None
+            raise ConfigError(
+                f"{digits!r} is not hexadecimal", "write an instruction as vta.encode does"
+            ) from None
         return instructions.disassemble(raw)
 
     _translate(input, output, said)

@@ -54,8 +54,7 @@ def test_a_half_made_machine_is_removed_when_that_is_asked_for(machine: Real) ->
 
 @pytest.mark.parametrize(
     "by",
-    # What SIGTERM does is one function with what SIGINT does.
-    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL],
+    [*(pytest.param(one, marks=pytest.mark.nightly) for one in (signal.SIGINT, signal.SIGTERM)), signal.SIGKILL],
     ids=lambda one: str(one.name),
 )
 def test_a_start_that_is_killed_leaves_nothing_or_says_so_and_the_next_one_recovers(

@@ -321,6 +321,7 @@ def _wait_for(running: "subprocess.Popen[str]", words: str) -> None:
     raise AssertionError(f"it ended without saying {words!r}: {''.join(said)}")
 
 
+@pytest.mark.nightly
 def test_a_probe_pulled_out_in_a_run_is_infrastructure_and_the_next_run_works(up: Real, tmp_path: Path) -> None:
     reports = tmp_path / "reports"
     with _in_machine(up, "--usb=st-link", "--suite=memory", "--report-dir", reports) as running:

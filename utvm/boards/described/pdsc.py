@@ -14,6 +14,7 @@ from utvm.errors import ConfigError
 from utvm.files import UNREADABLE_ZIP
 
 _MOST_BYTES = 64 * 1024 * 1024
+_HINT = "give a .pdsc, a .pack, or a target file of probe-rs"
 # Core, floating-point unit, and the row that is both. A row without a unit runs on a core that has one.
 _CPUS: Mapping[tuple[str, str], str] = {
     ("Cortex-M0", ""): "cortex-m0",
@@ -41,10 +42,10 @@ def read_pack(path: Path) -> Mapping[str, Callable[[], Chip]]:
         with zipfile.ZipFile(path) as pack:
             inside = [entry for entry in pack.infolist() if entry.filename.endswith(".pdsc")]
             if len(inside) != 1 or inside[0].file_size > _MOST_BYTES:
-                raise ConfigError(f"{path}: is no CMSIS pack: it has {len(inside)} .pdsc files")
+                raise ConfigError(f"{path}: is no CMSIS pack: it has {len(inside)} .pdsc files", _HINT)
             text = pack.read(inside[0])
     except UNREADABLE_ZIP as error:
-        raise ConfigError(f"{path}: is no CMSIS pack: {error}") from error
+        raise ConfigError(f"{path}: is no CMSIS pack: {error}", _HINT) from error
     return _read(path, text, functools.partial(_member, path))
 
 
@@ -56,7 +57,7 @@ def _member(path: Path, name: str) -> bytes | None:
             entry = known.get(name.replace("\\", "/").lower())
             return pack.read(entry) if entry and entry.file_size <= _MOST_BYTES else None
     except UNREADABLE_ZIP as error:
-        raise ConfigError(f"{path}: {name} in it cannot be read: {error}") from error
+        raise ConfigError(f"{path}: {name} in it cannot be read: {error}", "fetch the pack again") from error
 
 
 def read(path: Path) -> Mapping[str, Callable[[], Chip]]:
@@ -80,18 +81,18 @@ def _read(path: Path, text: bytes, member: Callable[[str], bytes | None]) -> Map
         for name, levels in _devices(family, [family])
     }
     if not found:
-        raise ConfigError(f"{path}: describes no chips")
+        raise ConfigError(f"{path}: describes no chips", _HINT)
     return found
 
 
 def _xml(path: Path, text: bytes) -> Element:
     # Entities could make a small file a large one; descriptions have none.
     if b"<!ENTITY" in text:
-        raise ConfigError(f"{path}: defines entities of its own, which descriptions of chips do not")
+        raise ConfigError(f"{path}: defines entities of its own, which descriptions of chips do not", _HINT)
     try:
         return ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
-        raise ConfigError(f"{path}: is no XML: {error}") from error
+        raise ConfigError(f"{path}: is no XML: {error}", _HINT) from error
 
 
 def _devices(
