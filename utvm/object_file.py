@@ -25,7 +25,8 @@ def fill(path: Path, contents: Mapping[str, bytes]) -> None:
         table = elf.get_section_by_name(".symtab")
         places = {}
         for name, data in contents.items():
-            found = [each for each in (table.get_symbol_by_name(name) or ()) if each["st_size"] == len(data)]
+            called = table.get_symbol_by_name(name) if table else None  # an object without any symbol has no table
+            found = [each for each in called or () if each["st_size"] == len(data)]
             section = elf.get_section(found[0]["st_shndx"]) if len(found) == 1 else None
             if section is None or section["sh_type"] != "SHT_PROGBITS":
                 raise ToolchainError(
