@@ -17,7 +17,8 @@ from typing import Any
 
 import psutil
 
-from tests.faults.prepared import Copy, Prepared, with_usual_signals
+from tests.faults.prepared import Copy, Prepared
+from tests.signals import with_usual_signals
 from utvm.paths import ROOT
 
 _MARK = "UTVM_FAULTS_RUN"

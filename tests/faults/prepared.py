@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 
 import psutil
 
+from tests.signals import with_usual_signals
 from utvm.hil.html import page_templates
 from utvm.paths import ROOT
 from utvm.process import end
@@ -43,12 +44,6 @@ _MODULES = (
     "xdist.looponfail",
     "xdist.plugin",
 )
-
-
-def with_usual_signals() -> None:
-    """Let a run take the signals that a campaign in the background may have been told to ignore."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
 
 
 class Copy(psutil.Process):  # type: ignore[misc]  # psutil has no types

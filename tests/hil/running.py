@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.signals import with_usual_signals
+
 ROOT = Path(__file__).parents[2]
 _USB_BUS = Path(__file__).parent / "usb_bus"
 
@@ -91,6 +93,7 @@ def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
                 *(f"--report-dir={reports}", *options, "."),
             ],
             cwd=directory,
+            preexec_fn=with_usual_signals,  # noqa: PLW1509  (it takes no lock)
             env=os.environ
             | ({"FAKE_USB": str(usb)} if usb else {})
             | {"PYTHONPATH": f"{_USB_BUS}:{ROOT}" if usb else str(ROOT)}
