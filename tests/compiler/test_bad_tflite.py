@@ -40,16 +40,16 @@ def test_a_good_model_is_taken() -> None:
 def test_every_unsupported_operator_is_named_with_its_tensor() -> None:
     text = refusal(
         chain(
-            [("Frobnicate", ["x"], ["a"]), ("RELU", ["a"], ["b"]), ("WHILE", ["b"], ["c"]), ("LSTM", ["c"], ["y"])]
+            [("Frobnicate", ["x"], ["a"]), ("RELU", ["a"], ["b"]), ("RANK", ["b"], ["c"]), ("LSTM", ["c"], ["y"])]
         )
     )
-    assert "operators that are not supported: Frobnicate (at a), WHILE (at c), LSTM (at y)" in text
+    assert "operators that are not supported: Frobnicate (at a), RANK (at c), LSTM (at y)" in text
 
 
 def test_weights_quantised_and_activations_not() -> None:
     weights = {"shape": (4, 4), "dtype": "int8", "data": 1, "scale": 0.5}
-    text = refusal(chain([("FULLY_CONNECTED", ["x", "w"], ["y"])], w=weights))
-    assert "quantised weights and float activations: FULLY_CONNECTED (at y)" in text
+    text = refusal(chain([("BATCH_MATMUL", ["x", "w"], ["y"])], w=weights))
+    assert "quantised weights and float activations: BATCH_MATMUL (at y)" in text
 
 
 @pytest.mark.parametrize(

@@ -178,4 +178,7 @@ floats but for the last bits. int16 is 16x8: activations of 16 bits, weights of 
 Where the kernels differ from TensorFlow Lite, these are the kernels' results: RELU6 knows no scale of its result,
 CUMSUM of int8 begins with minus the zero point, and wraps around after some 30 large numbers. Element types that
 the kernels do not run (uint8, mostly) are computed in floats between quantised tensors, or refused.
+
+IF and WHILE, what a model keeps between runs, and weights of int8 for real numbers (FULLY_CONNECTED, CONV_2D and
+DEPTHWISE_CONV_2D, which these kernels refuse) have tests of their own: [compiler.md](compiler.md).
 """

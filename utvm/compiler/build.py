@@ -3,14 +3,16 @@
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from utvm.compiler.accelerator import Assistant
+from utvm.compiler.c.control import Part, print_control
 from utvm.compiler.c.description import Argument
 from utvm.compiler.c.emit import Kind, emit
 from utvm.compiler.c.printer import ALIGNMENT, print_function
+from utvm.compiler.c_files import CFiles
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.weights import least_bytes
@@ -58,17 +60,27 @@ def build_library(
         CompileError: the model cannot be compiled.
         DoesNotFitError: the memory or the storage is too small.
     """
-    imported = import_model(model)
-    with tvm_errors(model.origin, "compile the model"):
+    built = _built(import_model(model), model.origin, name, target, memory, executor, storage, assistant)
+    return replace(built.library, model=model.digest)
+
+
+def _built(
+    imported: Imported,
+    origin: str,
+    name: str,
+    target: Target,
+    memory: Memory | None = None,
+    executor: str = "aot",
+    storage: Storage | None = None,
+    assistant: Assistant | None = None,
+    stepped: bool = True,
+) -> Part:
+    """Compile a module, and what its operators run."""
+    with tvm_errors(origin, "compile the model"):
         if storage:
             storage.check(least_bytes(imported.module, storage.size_bytes))
         integerized = integerize(imported.module, target, assistant)
-        graph = _scaled(
-            extract(
-                legalize(integerized.module), imported.input_names, imported.output_names, imported.kept_names
-            ),
-            imported,
-        )
+        graph = _extracted(integerized.module, imported)
         if storage:
             storage.check(sum(constant.nbytes for constant in graph.constants))
         lowered = {function: with_overlaps(body) for function, body in _lowered(graph.functions).items()}
@@ -79,20 +91,47 @@ def build_library(
             function: print_function(scope.claim(f"{name}_{function}", name), body)
             for function, body in lowered.items()
         }
+    arguments = _arguments(graph, lowered)
+    parts: list[Library] = []
+    for function in dict.fromkeys(step.function for step in graph.steps if step.function in imported.control):
+        control, symbol = imported.control[function], scope.claim(f"{name}_{function}", name)
+        first, second = (
+            _built(each, origin, f"{symbol}_{word}", target, stepped=False)
+            for word, each in zip(("first", "second"), control.graphs, strict=True)
+        )
+        operators[function], arguments[function] = print_control(symbol, control.kind, (first, second))
+        kinds[function] = Kind(control.kind, 0)
+        parts += [first.library, second.library]
     workspaces = {function: operator.workspace_bytes for function, operator in operators.items()}
     assisted = any(each.include for each in operators.values())
     # An accelerator reaches memory by whole words of its bus.
     plan = plan_memory(graph, workspaces, overlaps, memory, ALIGNMENT if assisted else 1)
-    arguments = _arguments(graph, lowered)
-    library = emit(name, graph, plan, operators, kinds, arguments, executor)
-    return replace(
+    library = emit(name, graph, plan, operators, kinds, arguments, executor, stepped)
+    library = replace(
         library,
         leftovers=integerized.leftovers,
         target=target,
-        model=model.digest,
         accelerator=assistant.identity if assistant and assisted else "",
         decisions=integerized.decisions,
     )
+    return Part(_with_parts(library, parts), any(each.checked for each in operators.values()))
+
+
+def _with_parts(library: Library, parts: Sequence[Library]) -> Library:
+    """Return a library with what its operators run."""
+    files = [each.sources for each in (library, *parts)]
+    own, *others = [each for each in files if isinstance(each, CFiles)]
+    return replace(
+        library,
+        sources=own.joined(others),
+        weights_bytes=library.weights_bytes + sum(part.weights_bytes for part in parts),
+        leftovers=(*library.leftovers, *(each for part in parts for each in part.leftovers)),
+    )
+
+
+def _extracted(module: Any, imported: Imported) -> Graph:
+    names = (imported.input_names, imported.output_names, imported.kept_names)
+    return _scaled(extract(legalize(module), *names, imported.control), imported)
 
 
 def _lowered(functions: Mapping[str, Any]) -> dict[str, Any]:

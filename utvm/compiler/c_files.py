@@ -8,7 +8,7 @@ bytes themselves (:mod:`utvm.object_file`): it is the same, to the byte, as that
 
 import base64
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,14 @@ class CFiles(Mapping[str, str]):
     def large_in(self, file: str) -> dict[str, bytes]:
         """Return the bytes of the large arrays of a file, by their C names."""
         return {name: self.arrays[name].tobytes() for name in _STAND_IN.findall(self.brief[file])}
+
+    def joined(self, others: "Iterable[CFiles]") -> "CFiles":
+        """Return these files and others', of other names."""
+        files = [self, *others]
+        return CFiles(
+            {name: text for each in files for name, text in each.brief.items()},
+            {name: array for each in files for name, array in each.arrays.items()},
+        )
 
     def packed(self) -> dict[str, Any]:
         """Return what JSON can hold."""

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tvm
+import tvm_ffi
 from tvm import relax
 
 from utvm.compiler.frontend import import_model
+from utvm.compiler.frontend.imported import Control, Imported
 from utvm.compiler.model import Model
 from utvm.compiler.schedule.legalizations import legalizations
 from utvm.compiler.tvm_errors import tvm_errors
@@ -41,8 +43,15 @@ def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
     Raises:
         CompileError: the model cannot be compiled.
     """
-    imported = import_model(model)
-    with tvm_errors(model.origin, "build the model for this computer"):
+    return _reference(import_model(model), model.origin)
+
+
+def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
+    for name, control in imported.control.items():
+        first, second = (_reference(each, origin) for each in control.graphs)
+        # The virtual machine takes the function that has the name now.
+        tvm_ffi.register_global_func(name, _control(control, first, second), override=True)
+    with tvm_errors(origin, "build the model for this computer"):
         module = relax.transform.LegalizeOps(legalizations())(imported.module)
         executable = tvm.compile(module, host_target())
     machine_code = relax.VirtualMachine(executable, tvm.cpu())
@@ -61,5 +70,24 @@ def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
         outputs = len(arrays) - len(kept)
         kept[:] = arrays[outputs:]
         return arrays[:outputs]
+
+    return run
+
+
+def _control(control: Control, first: Callable[..., Arrays], second: Callable[..., Arrays]) -> Callable[..., None]:
+    """Return an operator that runs graphs."""
+    given = len(control.graphs[1].input_names)
+
+    def run(*tensors: Any) -> None:
+        arrays = [each.numpy() for each in tensors]
+        if control.kind == "if":
+            condition, *state = arrays[: given + 1]
+            results = (first if condition.all() else second)(state)
+        else:
+            results = arrays[:given]
+            while first(results)[0].all():
+                results = second(results)
+        for tensor, array in zip(tensors[len(tensors) - len(results) :], results, strict=True):
+            tensor.copyfrom(array)
 
     return run

@@ -80,6 +80,7 @@ def emit(
     kinds: Mapping[str, Kind],
     arguments: Mapping[str, Sequence[Argument]],
     executor: str,
+    stepped: bool = True,
 ) -> Library:
     """Write the C files of a library.
 
@@ -89,6 +90,7 @@ def emit(
         kinds: TIRx function name to what it computes.
         arguments: TIRx function name to what it reads and writes, workspaces left out.
         executor: ``aot`` or ``graph``.
+        stepped: whether a profile sees its steps.
     """
     used = {function: [*arguments[function], *_workspace(operator)] for function, operator in operators.items()}
     library = Library(
@@ -111,7 +113,7 @@ def emit(
             for function, operator in operators.items()
         ),
     )
-    values = _values(library, graph, plan, operators)
+    values = _values(library, graph, plan, operators, stepped)
     large = {_constant_name(name, number): each for number, each in enumerate(graph.constants) if is_large(each)}
     if executor == "aot":
         return replace(library, sources=CFiles(_rendered(library, values), large))
@@ -125,13 +127,15 @@ def emit(
     return replace(library, sources=CFiles(_rendered(library, values) | more, large))
 
 
-def _values(library: Library, graph: Graph, plan: Plan, operators: Mapping[str, CFunction]) -> dict[str, object]:
+def _values(
+    library: Library, graph: Graph, plan: Plan, operators: Mapping[str, CFunction], stepped: bool
+) -> dict[str, object]:
     """Return what the templates are filled in with."""
     calls = _Calls(library.name, graph, plan, operators)
     lines = [
         line
         for index, step in enumerate(graph.steps)
-        for line in (f"UTVM_STEP({index}u)", *calls.step(index, step))
+        for line in (*([f"UTVM_STEP({index}u)"] if stepped else []), *calls.step(index, step))
     ]
     text = "\n".join(lines)
     helpers = set().union(*(operator.helpers for operator in operators.values()))
@@ -149,7 +153,9 @@ def _values(library: Library, graph: Graph, plan: Plan, operators: Mapping[str, 
         "executor": library.executor,
         "index_out_of_range": INDEX_OUT_OF_RANGE if any(each.checked for each in operators.values()) else 0,
         "alignment": ALIGNMENT,
+        "stepped": stepped,
         "includes": sorted({each.include for each in operators.values() if each.include}),
+        "headers": sorted({header for each in operators.values() for header in each.headers}),
         "operators": list(operators.values()),
         "helpers": helper_definitions(helpers),
         "constants": [_constant(library.name, number, array) for number, array in enumerate(graph.constants)],

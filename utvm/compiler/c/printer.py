@@ -44,6 +44,7 @@ class CFunction:
         checked: whether it returns an ``int32_t``, 1 if an index in its inputs was out of range, else 0; any other
             returns nothing.
         include: the header file of the driver that it calls; empty where it calls none.
+        headers: those of the libraries that it calls.
     """
 
     name: str
@@ -53,6 +54,7 @@ class CFunction:
     helpers: frozenset[str]
     checked: bool
     include: str = ""
+    headers: tuple[str, ...] = ()
 
 
 def print_function(name: str, function: Any) -> CFunction:

@@ -25,8 +25,15 @@ def import_model(model: Model) -> Imported:
     """
     with tvm_errors(model.origin, "read the model"):
         imported = _FRONTENDS[model.format](model)
-        _check_tensors(imported.module, model.origin)
+        _check(imported, model.origin)
     return imported
+
+
+def _check(imported: Imported, origin: str) -> None:
+    _check_tensors(imported.module, origin)
+    for control in imported.control.values():
+        for graph in control.graphs:
+            _check(graph, origin)
 
 
 def _import_relax(model: Model) -> Imported:

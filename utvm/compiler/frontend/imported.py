@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every frontend gives."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from utvm.compiler.library import Scaling
 
@@ -27,6 +28,7 @@ class Imported:
         kept: what it keeps between runs: the last parameters find it, the last results are kept.
         input_scalings, output_scalings: what the integers of each stand for; empty where the model's format does
             not say so.
+        control: by its name, what runs graphs beside ``main``.
     """
 
     module: Any
@@ -35,8 +37,23 @@ class Imported:
     input_scalings: tuple[Scaling | None, ...] = ()
     output_scalings: tuple[Scaling | None, ...] = ()
     kept: tuple[Kept, ...] = ()
+    control: "Mapping[str, Control]" = field(default_factory=dict)
 
     @property
     def kept_names(self) -> tuple[str, ...]:
         """How each thing that it keeps is called."""
         return tuple(each.name for each in self.kept)
+
+
+@dataclass(frozen=True)
+class Control:
+    """An operator that runs other graphs; ``main`` calls it as a packed function of the name that it has here.
+
+    Attributes:
+        kind: ``if``: its first operand says which of the two graphs runs on the others. ``while``: as long as the
+            first graph gives true, the second makes of the operands the next ones.
+        graphs: two; each takes and gives tensors of the sizes that the operator has.
+    """
+
+    kind: Literal["if", "while"]
+    graphs: tuple[Imported, Imported]

@@ -8,7 +8,7 @@ integers.
 import functools
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,13 @@ from tvm import ir, relax
 from tvm.relax.frontend.tflite import from_tflite
 from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, TensorWrapper
 
-from utvm.compiler.frontend.imported import Imported, Kept
+from utvm.compiler.frontend.imported import Control, Imported, Kept
 from utvm.compiler.frontend.tflite_view import BufferView, ModelView, OperatorView, TensorView
 from utvm.compiler.int8_operator import int8_operators
 from utvm.compiler.library import Scaling
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
+from utvm.compiler.read.tflite_control import CONTROL, graphs_of
 from utvm.compiler.read.tflite_graph import read
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
 from utvm.compiler.read.tflite_validate import place
@@ -64,7 +65,11 @@ def import_tflite(model: Model) -> Imported:
         CompileError: an operator is used in a way that is not supported.
     """
     graph = read(model.content, model.origin)
-    module = from_tflite(ModelView(graph, model.content), op_converter=_Converter)
+    return _imported(graph, graph.graphs, model.content)
+
+
+def _imported(graph: TfliteGraph, graphs: Sequence[TfliteGraph], content: bytes) -> Imported:
+    module = from_tflite(ModelView(graph, content), op_converter=_Converter)
     # TensorFlow Lite rounds halves away from zero where it quantises floats; ONNX, to even.
     main = module.get_global_var("main")
     module.update_func(main, module[main].with_attr("utvm.rounding", "roundf"))
@@ -75,7 +80,22 @@ def import_tflite(model: Model) -> Imported:
         tuple(_scaling(graph.tensors[number]) for number in graph.inputs),
         tuple(_scaling(graph.tensors[number]) for number in graph.outputs),
         tuple(Kept(state.name, state.initial) for state in graph.states),
+        {
+            _control_name(graph, each): _control(each, graphs, content)
+            for each in graph.operators
+            if each.name in CONTROL
+        },
     )
+
+
+def _control(operator: TfliteOperator, graphs: Sequence[TfliteGraph], content: bytes) -> Control:
+    first, second = (_imported(graphs[number], graphs, content) for number in graphs_of(operator))
+    return Control("if" if operator.name == "IF" else "while", (first, second))
+
+
+def _control_name(graph: TfliteGraph, operator: TfliteOperator) -> str:
+    """Return what an operator that calls graphs is called: by no two of a file alike."""
+    return f"{operator.name.lower()}_{graph.number}_{operator.outputs[0]}"
 
 
 def _scaling(tensor: TfliteTensor) -> Scaling | None:
@@ -102,6 +122,8 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         self._real = False
         for name in _RESHAPES:
             self.convert_map[name] = self._reshape_as_declared
+        for name in CONTROL:
+            self.convert_map[name] = self._call_graphs
         registered = [item for operator in int8_operators() for item in operator.tflite.items()]
         self.convert_map.update({name: functools.partial(self._registered, make) for name, make in registered})
         self._as_float = {*_AS_FLOAT, *(name for name, _ in registered)}
@@ -281,6 +303,16 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             "axis": known.axis,
         }
         return TensorWrapper(number, view, None if data is None else BufferView(data), parameters)
+
+    def _call_graphs(self, op: OperatorView) -> Any:
+        graph = self.subgraph.record
+        types = [
+            relax.TensorType(graph.tensors[each].shape, graph.tensors[each].dtype) for each in op.record.outputs
+        ]
+        operands = relax.Tuple([self.get_expr(number) for number in op.record.inputs])
+        return relax.op.call_dps_packed(
+            _control_name(graph, op.record), operands, types if len(types) > 1 else types[0]
+        )
 
     def _reshape_as_declared(self, op: OperatorView) -> Any:
         """Give a tensor the shape that its result is declared to have; the shape operand may hold a -1."""

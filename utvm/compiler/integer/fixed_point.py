@@ -20,7 +20,9 @@ ONE = 2**31 - 1
 
 _LOWEST = -(2**31)
 _LARGEST_SHIFT = 30
-_48_OVER_17, _MINUS_32_OVER_17 = 1515870810, -1010580540  # With 29 fractional bits: Newton's first guess of 1 / d.
+NEWTON = (1515870810, -1010580540)
+"""48/17 and -32/17 with 29 fractional bits: the first guess of 1 / d, and its slope."""
+
 _EXP_MINUS_EIGHTH, _ONE_THIRD = 1895147668, 715827883  # With 31 fractional bits.
 # Powers of e by -2^exponent, with 31 fractional bits.
 _EXPONENTIALS = (
@@ -155,7 +157,7 @@ def _exp_of_small(value: int) -> int:
 def _newton(value: int) -> int:
     """Return ``2 / (1 + value)`` with 29 fractional bits."""
     half = (value + ONE + 1) // 2  # Of the denominator, rounded up.
-    x = _48_OVER_17 + multiply_high(half, _MINUS_32_OVER_17)
+    x = NEWTON[0] + multiply_high(half, NEWTON[1])
     for _ in range(3):
         error = 2**29 - multiply_high(half, x)
         x += _saturated(multiply_high(x, error) << 2)

@@ -4,6 +4,7 @@
 Made from a Relax module. From here on nothing but the operators' TIRx functions belongs to TVM.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,11 @@ from utvm.errors import CompileError
 
 
 def extract(
-    module: Any, input_names: tuple[str, ...], output_names: tuple[str, ...], state_names: tuple[str, ...] = ()
+    module: Any,
+    input_names: tuple[str, ...],
+    output_names: tuple[str, ...],
+    state_names: tuple[str, ...] = (),
+    control: Collection[str] = (),
 ) -> Graph:
     """Read the graph out of a legalized Relax module.
 
@@ -28,17 +33,19 @@ def extract(
         input_names: names of the parameters of ``main``, as the user knows them.
         output_names: names of its results.
         state_names: names of what is kept between runs: the last parameters, and the last results.
+        control: names of the packed functions that run other graphs.
 
     Raises:
         CompileError: an operator was not legalized, or a tensor has a dynamic shape, an element type without C
             equivalent or an absurd size.
     """
-    return _Reader(module).read(input_names, output_names, state_names)
+    return _Reader(module, control).read(input_names, output_names, state_names)
 
 
 class _Reader:
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, control: Collection[str]) -> None:
         self._module = module
+        self._control = control
         self._functions = {variable.name_hint: function for variable, function in module.functions.items()}
         self._values: dict[int, Any] = {}
         self._constants: list[npt.NDArray[Any]] = []
@@ -80,7 +87,7 @@ class _Reader:
             steps,
             tuple(outputs),
             # In the order of their first call: TVM's own order is not the same in every run.
-            {step.function: self._functions[step.function] for step in steps if step.function},
+            {step.function: self._functions[step.function] for step in steps if step.function in self._functions},
             tuple(kept),
         )
 
@@ -92,8 +99,11 @@ class _Reader:
             return self._call(value, name)
         if operator == "relax.reshape":
             return self._value(value.args[0])
-        if operator == "relax.call_dps_packed" and str(value.args[0].global_symbol) == CONCATENATION:
+        symbol = str(value.args[0].global_symbol) if operator == "relax.call_dps_packed" else ""
+        if symbol == CONCATENATION:
             return self._concatenate(value, name)
+        if symbol in self._control:
+            return self._step(symbol, self._reads(value), value.ty_args[0], name)
         if operator:
             # Reading goes on with a stand-in, so that all of them can be named.
             self._unsupported.setdefault(operator.removeprefix("relax."), name)
@@ -102,14 +112,20 @@ class _Reader:
         return self._value(value)
 
     def _call(self, value: Any, name: str) -> Any:
-        reads = tuple(place for field in value.args[1].fields for place in self._flat(self._value(field)))
+        reads = self._reads(value)
         (kind,) = value.ty_args
-        kinds = list(kind.fields) if isinstance(kind, relax.TupleType) else [kind]
-        tensors = [tensor_of(each, name) for each in kinds]
         function = str(value.args[0].name_hint)
-        if len(reads) == len(tensors) == 1 and relax.analysis.has_reshape_pattern(self._functions[function]):
+        alike = len(reads) == 1 and not isinstance(kind, relax.TupleType)
+        if alike and relax.analysis.has_reshape_pattern(self._functions[function]):
             return reads[0]
-        writes = tuple(self._buffer(tensor) for tensor in tensors)
+        return self._step(function, reads, kind, name)
+
+    def _reads(self, value: Any) -> tuple[Location, ...]:
+        return tuple(place for field in value.args[1].fields for place in self._flat(self._value(field)))
+
+    def _step(self, function: str, reads: tuple[Location, ...], kind: Any, name: str) -> Any:
+        kinds = list(kind.fields) if isinstance(kind, relax.TupleType) else [kind]
+        writes = tuple(self._buffer(tensor_of(each, name)) for each in kinds)
         self._steps.append(Step(function, reads, writes))
         return list(writes) if isinstance(kind, relax.TupleType) else writes[0]
 

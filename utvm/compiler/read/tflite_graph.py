@@ -5,6 +5,7 @@ Field numbers are those of ``tensorflow/lite/schema/schema.fbs``, in the order o
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 import tflite
 
 from utvm.compiler.read.flatbuffer import Buffer, Table
+from utvm.compiler.read.tflite_control import called, with_constant_conditions
 from utvm.compiler.read.tflite_records import Quantisation, TfliteGraph, TfliteOperator, TfliteTensor
 from utvm.compiler.read.tflite_state import graphs_that_begin, with_states
 from utvm.errors import CompileError
@@ -47,12 +49,13 @@ def read(content: bytes, origin: str) -> TfliteGraph:
         )
         for graph in root.tables(2)
     ]
-    if not graphs or {0, *graphs_that_begin(graphs)} != set(range(len(graphs))):
+    if not graphs or {0, *graphs_that_begin(graphs), *called(graphs, origin)} != set(range(len(graphs))):
         raise CompileError(
-            f"{origin}: holds {len(graphs)} graphs, where one is supported, and others that CALL_ONCE calls",
-            "export a model with one signature and without control flow",
+            f"{origin}: holds {len(graphs)} graphs, where one is supported, and others that it calls",
+            "export a model with one signature",
         )
-    return with_states(graphs, origin)
+    graphs = with_constant_conditions(graphs, origin)
+    return replace(with_states(graphs, origin), graphs=tuple(graphs))
 
 
 def _operator_name(code: Table) -> str:

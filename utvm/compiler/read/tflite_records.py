@@ -89,10 +89,17 @@ class KeptTensor:
 
 @dataclass(frozen=True)
 class TfliteGraph:
-    """What a file computes: operators in the order in which they run."""
+    """What a file computes: operators in the order in which they run.
+
+    Attributes:
+        number: of the graph in its file.
+        graphs: all of the file, those that ``IF`` and ``WHILE`` call among them; of the first graph only.
+    """
 
     tensors: tuple[TfliteTensor, ...]
     operators: tuple[TfliteOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     states: tuple[KeptTensor, ...] = ()
+    number: int = 0
+    graphs: "tuple[TfliteGraph, ...]" = ()

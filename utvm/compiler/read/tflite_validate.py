@@ -3,11 +3,13 @@
 
 import math
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
 from utvm.compiler.int8_operator import int8_operators
 from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, item_bytes
+from utvm.compiler.read.tflite_control import CONTROL, called, check_call
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
 from utvm.errors import CompileError
 
@@ -18,13 +20,13 @@ SUPPORTED = frozenset(
     ABS ADD ADD_N ARG_MAX ARG_MIN AVERAGE_POOL_2D BATCH_MATMUL BATCH_TO_SPACE_ND BROADCAST_ARGS BROADCAST_TO
     CAST CEIL CONCATENATION CONV_2D COS CUMSUM DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE DIV
     DYNAMIC_UPDATE_SLICE ELU EMBEDDING_LOOKUP EQUAL EXP EXPAND_DIMS FILL FLOOR FLOOR_DIV FLOOR_MOD
-    FULLY_CONNECTED GATHER GATHER_ND GELU GREATER GREATER_EQUAL HARD_SWISH L2_NORMALIZATION L2_POOL_2D
+    FULLY_CONNECTED GATHER GATHER_ND GELU GREATER GREATER_EQUAL HARD_SWISH IF L2_NORMALIZATION L2_POOL_2D
     LEAKY_RELU LESS LESS_EQUAL LOG LOGICAL_AND LOGICAL_NOT LOGICAL_OR LOGISTIC LOG_SOFTMAX MAXIMUM MAX_POOL_2D
     MEAN MINIMUM MIRROR_PAD MUL NEG NOT_EQUAL PACK PAD PADV2 POW PRELU QUANTIZE REDUCE_ALL REDUCE_ANY REDUCE_MAX
     REDUCE_MIN REDUCE_PROD RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR
     REVERSE_V2 ROUND RSQRT SELECT SELECT_V2 SHAPE SIGN SIN SLICE SOFTMAX SPACE_TO_BATCH_ND SPACE_TO_DEPTH SPLIT
     SPLIT_V SQRT SQUARE SQUARED_DIFFERENCE SQUEEZE STRIDED_SLICE SUB SUM SVDF TANH TILE TRANSPOSE
-    TRANSPOSE_CONV UNIDIRECTIONAL_SEQUENCE_LSTM UNPACK ZEROS_LIKE
+    TRANSPOSE_CONV UNIDIRECTIONAL_SEQUENCE_LSTM UNPACK WHILE ZEROS_LIKE
 """,
     )
 )
@@ -54,7 +56,7 @@ _MAX_OPTION = 1 << 16
 
 
 def check(graph: TfliteGraph, origin: str) -> None:
-    """Check a model.
+    """Check a model, with the graphs that it calls.
 
     Args:
         origin: what messages call the model.
@@ -62,6 +64,13 @@ def check(graph: TfliteGraph, origin: str) -> None:
     Raises:
         CompileError: it breaks the format's rules, or cannot become a library.
     """
+    numbers = called((graph, *graph.graphs[1:]), origin)
+    _check_graph(graph, graph.graphs, origin)
+    for number in numbers:
+        _check_graph(graph.graphs[number], graph.graphs, f"{origin}: graph {number}")
+
+
+def _check_graph(graph: TfliteGraph, graphs: Sequence[TfliteGraph], origin: str) -> None:
     if not graph.operators or not graph.outputs:
         raise CompileError(f"{origin}: the graph is empty", "export a model with at least one operator and output")
     for operator in graph.operators:
@@ -73,6 +82,9 @@ def check(graph: TfliteGraph, origin: str) -> None:
         _check_options(operator, f"{origin}: {place(graph, operator)}")
     _check_ends(graph, origin)
     _check_order(graph, origin)
+    for operator in graph.operators:
+        if operator.name in CONTROL:
+            check_call(graph, operator, graphs, origin)
 
 
 def place(graph: TfliteGraph, operator: TfliteOperator) -> str:
@@ -102,11 +114,13 @@ def _check_operators(graph: TfliteGraph, origin: str) -> None:
 
 
 def _is_hybrid(graph: TfliteGraph, operator: TfliteOperator) -> bool:
-    """Return whether an operator quantises its input while running ("dynamic range")."""
-    if operator.name not in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "BATCH_MATMUL"):
+    """Return whether an operator quantises its input while running ("dynamic range"), as nothing here does."""
+    layers = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+    if operator.name not in (*layers, "BATCH_MATMUL"):
         return False
     kinds = [graph.tensors[number].dtype for number in operator.inputs[:2] if number >= 0]
-    return kinds[:1] == ["float32"] and kinds[1:] in (["int8"], ["uint8"], ["int4"])
+    unknown = ("uint8", "int4") if operator.name in layers else ("int8", "uint8", "int4")
+    return kinds[:1] == ["float32"] and kinds[1:] in ([each] for each in unknown)
 
 
 def _check_tensor(tensor: TfliteTensor, place: str) -> None:
@@ -115,7 +129,7 @@ def _check_tensor(tensor: TfliteTensor, place: str) -> None:
     if tensor.variable:
         raise CompileError(
             f"{place}: keeps its value between runs, which is supported of the states of "
-            "UNIDIRECTIONAL_SEQUENCE_LSTM and SVDF only",
+            "UNIDIRECTIONAL_SEQUENCE_LSTM and SVDF only, and not in a graph that IF or WHILE calls",
             "make the state an input and an output of the model, or a variable",
         )
     if any(extent < 0 for extent in tensor.shape):

@@ -7,6 +7,7 @@
 
 #include "{{ name }}_operators.h"
 
+{% if stepped %}
 #ifdef UTVM_STEPS
 /* Whoever wants to know where a run is defines UTVM_STEP(number) there: it comes before each step. */
 #include "utvm_step.h"
@@ -14,6 +15,7 @@
 #define UTVM_STEP(number)
 #endif
 
+{% endif %}
 {% for constant in constants %}
 static const {{ constant.c_type }} {{ constant.name }}[{{ constant.elements }}]{{ " __attribute__((aligned(%d)))" % alignment if includes }} = {
 {{ constant.rows }}

@@ -7,6 +7,12 @@
 
 #include "{{ include }}"
 {% endfor %}
+{% for header in headers %}
+{% if loop.first %}
+
+{% endif %}
+#include "{{ header }}"
+{% endfor %}
 
 {% for helper in helpers %}
 {{ helper }}

@@ -20,7 +20,8 @@ from utvm.compiler.target import Target
 
 _INTEGER_BITS = 5  # Of a scaled difference: exp(-32) is as good as nothing.
 _SOFTMAX_8 = Quantity(1 / 256, -128)
-_SUM_BITS = 12  # Integer bits of the sum of exponentials.
+SUM_BITS = 12
+"""Integer bits of the sum of exponentials."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +93,13 @@ def _make(record: Softmax, _: Target) -> Operator:
     def addend(row: tuple[Any, ...]) -> Any:
         """Return an exponential with the bits that the sum has room for; halves go up."""
         value = exponential(row, along[1])
-        bit = tirx.bitwise_and(tirx.shift_right(value, constant(_SUM_BITS - 1)), constant(1))
-        return tirx.shift_right(value, constant(_SUM_BITS)) + bit
+        bit = tirx.bitwise_and(tirx.shift_right(value, constant(SUM_BITS - 1)), constant(1))
+        return tirx.shift_right(value, constant(SUM_BITS)) + bit
 
     total = te.compute(rows, lambda *row: te.sum(addend(row), axis=along[1]), "total")
     scale = te.compute(rows, lambda *row: tirx.call_pure_extern("int32", "softmax_scale", total[row]), "scale")
     # The output has 8 or 16 fractional bits.
-    bits = 31 + _SUM_BITS - info.bits
+    bits = 31 + SUM_BITS - info.bits
     shift = te.compute(
         rows, lambda *row: tirx.call_pure_extern("int32", "leading_zeros", total[row]) - bits, "shift"
     )

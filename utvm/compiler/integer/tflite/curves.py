@@ -23,6 +23,7 @@ from utvm.compiler.integer.exact import (
     zero_of,
 )
 from utvm.compiler.integer.kernel import described
+from utvm.compiler.integer.operators.softmax import SUM_BITS, exponentials
 from utvm.compiler.tflite_kernel import Kernel, Use
 from utvm.errors import CompileError
 
@@ -162,7 +163,7 @@ def _softmax(use: Use, operands: list[Any]) -> Any:
     if use.result.dtype != "int16":
         return None
     if use.dtype() != "int16":
-        raise CompileError(f"from {use.dtype()} to int16 is not supported")
+        return _widening_softmax(use, operands)
     if scale_of(use.result) != np.float32(1 / 32768) or zero_of(use.result):
         raise CompileError("in 16 bits its result must have the scale 1/32768 and the zero point 0")
     beta = np.float64(np.float32(use.options(tflite.SoftmaxOptions).Beta()))
@@ -216,6 +217,88 @@ def _softmax(use: Use, operands: list[Any]) -> Any:
         use.builder, described(function, "softmax_int16", [None] * 3), "softmax_int16", [flat, *constants]
     )
     return relax.op.reshape(made, use.result.shape)
+
+
+def _widening_softmax(use: Use, operands: list[Any]) -> Any:
+    """Add a SOFTMAX from int8 to int16: as in 8 bits, with 8 more of each share."""
+    if use.dtype() != "int8":
+        raise CompileError(f"from {use.dtype()} to int16 is not supported")
+    if abs(float(scale_of(use.result)) * 65536 - 1) > 1e-3 or zero_of(use.result) != -32768:
+        raise CompileError("from 8 bits to 16 its result must have the scale 1/65536 and the zero point -32768")
+    beta = np.float64(np.float32(use.options(tflite.SoftmaxOptions).Beta()))
+    entries = exponentials(float(beta * np.float64(scale_of(use.input(0)))))
+    depth = use.result.shape[-1]
+    rows = use.result.size // depth
+    data = te.placeholder((rows, depth), "int8", "data")
+    table = te.placeholder(entries.shape, "int32", "exponentials")
+    along = [te.reduce_axis((0, depth), name) for name in ("i", "j")]
+    largest = te.compute(
+        (rows,), lambda row: te.max(data[row, along[0]].astype("int32"), axis=along[0]), "largest"
+    )
+
+    def exponential(row: Any, place: Any) -> Any:
+        below = largest[row] - data[row, place].astype("int32")
+        return table[tirx.min(below, number(len(entries) - 1))]
+
+    shares = te.compute((rows, depth), exponential, "share")
+    places = number(SUM_BITS)
+
+    def addend(row: Any) -> Any:
+        value = shares[row, along[1]]
+        half = tirx.bitwise_and(tirx.shift_right(value, places - number(1)), number(1))
+        return tirx.shift_right(value, places) + half
+
+    total = te.compute((rows,), lambda row: te.sum(addend(row), axis=along[1]), "total")
+    zeros = te.compute((rows,), lambda row: number(32) - _bits(total[row]), "zeros")
+    inverse = _reciprocals(total, zeros, rows)
+
+    def result(row: Any, place: Any) -> Any:
+        right = number(31 + SUM_BITS - 16) - zeros[row]
+        share = rescaled_by(shares[row, place], inverse[row], number(0), right)
+        return clamped(share - number(32768), (-32768, 32767), "int16")
+
+    output = te.compute((rows, depth), result, "output")
+    function = described(te.create_prim_func([data, table, output]), "softmax_int8_int16", [None] * 2)
+    flat = use.builder.emit(relax.op.reshape(operands[0], (rows, depth)))
+    made = called(use.builder, function, "softmax_int8_int16", [flat, relax.const(entries, "int32")])
+    return relax.op.reshape(made, use.result.shape)
+
+
+def _reciprocals(total: Any, zeros: Any, rows: int) -> Any:
+    """Return 1 / total of each row, by gemmlowp's three steps of Newton's method; 31 fractional bits.
+
+    Args:
+        zeros: how many zeros each total begins with, of 32 bits.
+    """
+    wide = "int64"
+
+    def high(a: Any, b: Any) -> Any:
+        product = a.astype(wide) * b.astype(wide) + number(1 << 30, wide)
+        return tirx.shift_right(product, number(31, wide)).astype("int32")
+
+    def halved(row: Any) -> Any:
+        # Of one and the fraction behind the highest bit, rounded up.
+        whole = tirx.shift_left(total[row].astype(wide), zeros[row].astype(wide))
+        return tirx.shift_right(whole, number(1, wide)).astype("int32")
+
+    half = te.compute((rows,), halved, "half")
+    guess, slope = (number(each) for each in fixed_point.NEWTON)
+
+    def step(last: Any, name: str) -> Any:
+        def better(row: Any) -> Any:
+            return last[row] + number(4) * high(last[row], number(1 << 29) - high(half[row], last[row]))
+
+        return te.compute((rows,), better, name)
+
+    value = te.compute((rows,), lambda row: guess + high(half[row], slope), "guess")
+    for count in range(3):
+        value = step(value, f"step{count}")
+    top = number(1 << 30)
+    return te.compute(
+        (rows,),
+        lambda row: tirx.Select(value[row] >= top, number(2**31 - 1), tirx.min(value[row], top - 1) * number(2)),
+        "inverse",
+    )
 
 
 def _bits(value: Any) -> Any:

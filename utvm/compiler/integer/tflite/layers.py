@@ -23,6 +23,7 @@ from utvm.compiler.integer.exact import (
     scale_of,
     zero_of,
 )
+from utvm.compiler.integer.tflite.hybrid import Quantised, hybrid_scales, is_hybrid, quantised
 from utvm.compiler.read.tflite_records import TfliteTensor
 from utvm.compiler.tflite_kernel import Kernel, Use
 from utvm.errors import CompileError
@@ -35,12 +36,16 @@ class _Ending:
     """What becomes of sums: bias, rescaling, zero point, activation.
 
     Attributes:
-        tables: the arrays that it reads, one number per output channel each.
-        apply: given a sum, the tables' placeholders and the channel, returns the result's number.
+        tables: what it reads: arrays of one number per output channel, or expressions of one per batch.
+        apply: given a sum, the tables' placeholders, the channel and the batch, returns the result's number.
+        data_zero: given these placeholders and the batch, returns the zero point of what is multiplied.
+        kind: element type of the sums.
     """
 
-    tables: tuple[Array, ...]
-    apply: Callable[[Any, Sequence[Any], Any], Any]
+    tables: tuple[Any, ...]
+    apply: Callable[[Any, Sequence[Any], Any, Any], Any]
+    data_zero: Callable[[Sequence[Any], Any], Any]
+    kind: str
 
 
 def _ending(use: Use, reals: Array, bias: Array | None, wide: bool, activation: int) -> _Ending:
@@ -60,7 +65,7 @@ def _ending(use: Use, reals: Array, bias: Array | None, wide: bool, activation: 
         scaling = (rescale.multipliers, np.maximum(rescale.shifts, 0), np.maximum(-rescale.shifts, 0))
     tables = scaling if bias is None else (*scaling, bias.astype(kind))
 
-    def apply(total: Any, read: Sequence[Any], channel: Any) -> Any:
+    def apply(total: Any, read: Sequence[Any], channel: Any, _: Any) -> Any:
         if bias is not None:
             total = total + read[-1][channel]
         if wide:
@@ -69,7 +74,28 @@ def _ending(use: Use, reals: Array, bias: Array | None, wide: bool, activation: 
             value = rescaled_by(total, read[0][channel], read[1][channel], read[2][channel])
         return clamped(value + zero, bounds, dtype)
 
-    return _Ending(tables, apply)
+    data_zero = zero_of(use.input(2 if use.operator.name == "TRANSPOSE_CONV" else 0))
+    return _Ending(tables, apply, lambda *_: data_zero, kind)
+
+
+def _hybrid_ending(use: Use, data: Quantised, channels: int, activation: int) -> _Ending:
+    """Make the ending of a layer of real numbers: sums of integers become such again."""
+    scales, bias = hybrid_scales(use), use.constant(2) if use.has(2) else None
+    each = scales.size == channels and use.operator.name != "FULLY_CONNECTED"
+    tables = [np.broadcast_to(scales, (channels,)).astype(np.float32), data.scales]
+    tables += [] if data.zeros is None else [data.zeros]
+    tables += [] if bias is None else [bias.astype(np.float32)]
+
+    def apply(total: Any, read: Sequence[Any], channel: Any, batch: Any) -> Any:
+        own, step, real = read[0][channel], read[1][batch], total.astype("float32")
+        # In the order in which the kernels multiply.
+        real = (real * own) * step if each else real * (step * own)
+        return bounded_float(real if bias is None else real + read[-1][channel], activation)
+
+    def data_zero(read: Sequence[Any], batch: Any) -> Any:
+        return number(0) if data.zeros is None else read[2][batch]
+
+    return _Ending(tuple(tables), apply, data_zero, "int32")
 
 
 def _layer_reals(data: TfliteTensor, weights: TfliteTensor, result: TfliteTensor, channels: int) -> Array:
@@ -99,34 +125,53 @@ def _is_ours(use: Use, data: int = 0, weights: int = 1) -> bool:
 
 
 def _convolution(use: Use, operands: list[Any]) -> Any:
+    if is_hybrid(use):
+        return _hybrid_convolution(use, operands, use.options(tflite.Conv2DOptions), 0)
     data, weights = use.input(0), use.input(1)
     grouped = data.shape[3] != weights.shape[3]
     eight = use.dtype() == "int8" and use.result.dtype == "int8" and (data.shape[0] != 1 or grouped)
     if not (_is_ours(use) or (eight and use.dtype(1) == "int8")):
         return None
-    options = use.options(tflite.Conv2DOptions)
-    return _windowed(use, operands, options, 0)
+    return _integer_convolution(use, operands, use.options(tflite.Conv2DOptions), 0)
 
 
 def _depthwise(use: Use, operands: list[Any]) -> Any:
+    if is_hybrid(use):
+        return _hybrid_convolution(use, operands, use.options(tflite.DepthwiseConv2DOptions), 3)
     eight = use.dtype() == "int8" and use.dtype(1) == "int8" and use.result.dtype == "int8"
     if not (_is_ours(use) or (eight and use.input(0).shape[0] != 1)):
         return None
-    options = use.options(tflite.DepthwiseConv2DOptions)
-    return _windowed(use, operands, options, 3)
+    return _integer_convolution(use, operands, use.options(tflite.DepthwiseConv2DOptions), 3)
 
 
-def _windowed(use: Use, operands: list[Any], options: Any, channel_axis: int) -> Any:
+def _integer_convolution(use: Use, operands: list[Any], options: Any, channel_axis: int) -> Any:
+    data, weights = use.input(0), use.input(1)
+    bias = use.constant(2) if use.has(2) else None
+    reals = _layer_reals(data, weights, use.result, weights.shape[channel_axis])
+    ending = _ending(use, reals, bias, _is_wide(data, bias), options.FusedActivationFunction())
+    return _windowed(use, operands, options, channel_axis, ending)
+
+
+def _hybrid_convolution(use: Use, operands: list[Any], options: Any, channel_axis: int) -> Any:
+    data, channels = use.input(0), use.input(1).shape[channel_axis]
+    each = hybrid_scales(use).size == channels
+    if channel_axis == 3 and not each:
+        raise CompileError("real numbers by weights with one scale for all channels are not supported")
+    if channel_axis == 0 and use.input(1).shape[3] != data.shape[3]:
+        raise CompileError("real numbers by weights of 8 bits in groups are not supported")
+    rows = data.shape[0]
+    flat = use.builder.emit(relax.op.reshape(operands[0], (rows, data.size // rows)))
+    own = quantised(use, flat, rows, data.size // rows, symmetric=not each)
+    image = use.builder.emit(relax.op.reshape(own.numbers, data.shape))
+    ending = _hybrid_ending(use, own, channels, options.FusedActivationFunction())
+    return _windowed(use, [image, operands[1]], options, channel_axis, ending)
+
+
+def _windowed(use: Use, operands: list[Any], options: Any, channel_axis: int, ending: _Ending) -> Any:
     """Add a convolution, NHWC by OHWI, or by 1HWO for a depthwise one."""
     data, weights, result = use.input(0), use.input(1), use.result
     depthwise = channel_axis == 3
     channels, depth = weights.shape[channel_axis], 1 if depthwise else weights.shape[3]
-    bias = use.constant(2) if use.has(2) else None
-    wide = _is_wide(data, bias)
-    kind = "int64" if wide else "int32"
-    ending = _ending(
-        use, _layer_reals(data, weights, result, channels), bias, wide, options.FusedActivationFunction()
-    )
     strides = (options.StrideH(), options.StrideW())
     dilation = (options.DilationHFactor(), options.DilationWFactor())
     before = [
@@ -149,10 +194,10 @@ def _windowed(use: Use, operands: list[Any], options: Any, channel_axis: int) ->
             at = x * strides[1] + column * dilation[1] - before[1]
             own = tirx.floordiv(c, each_group) * depth + inner
             factor = filters[0, row, column, c] if depthwise else filters[c, row, column, inner]
-            value = image[n, line, at, own].astype("int32") - zero_of(data)
+            value = image[n, line, at, own].astype("int32") - ending.data_zero(tables, n)
             inside = tirx.all(line >= 0, line < data.shape[1], at >= 0, at < data.shape[2])
             value = tirx.if_then_else(inside, value, number(0)) if any(before) or _overhangs(y, x) else value
-            return te.sum((value * factor.astype("int32")).astype(kind), axis=[row, column, inner])
+            return te.sum((value * factor.astype("int32")).astype(ending.kind), axis=[row, column, inner])
 
         def _overhangs(_: Any, __: Any) -> bool:
             ends = [
@@ -165,21 +210,51 @@ def _windowed(use: Use, operands: list[Any], options: Any, channel_axis: int) ->
             return any(ends)
 
         sums = te.compute(result.shape, total, "accumulator")
-        return te.compute(result.shape, lambda n, y, x, c: ending.apply(sums[n, y, x, c], tables, c), "output")
+        return te.compute(result.shape, lambda n, y, x, c: ending.apply(sums[n, y, x, c], tables, c, n), "output")
 
     macs = result.size * weights.shape[1] * weights.shape[2] * depth
-    name = f"{'depthwise_' if depthwise else ''}conv2d_{data.dtype}"
+    kind = "hybrid" if data.dtype == "float32" else data.dtype
+    name = f"{'depthwise_' if depthwise else ''}conv2d_{kind}"
     return added(use.builder, name, [*operands[:2], *ending.tables], compute, macs=macs)
 
 
 def _dense(use: Use, operands: list[Any]) -> Any:
-    if not _is_ours(use):
+    hybrid = is_hybrid(use)
+    if not _is_ours(use) and not hybrid:
         return None
     data, weights, result = use.input(0), use.input(1), use.result
     outputs, depth = weights.shape
     rows = data.size // max(depth, 1)
     if rows * depth != data.size or rows * outputs != result.size:
         raise CompileError(f"{data.shape} inputs for {depth} weights")
+    flat = use.builder.emit(relax.op.reshape(operands[0], (rows, depth)))
+    options = use.options(tflite.FullyConnectedOptions)
+    if hybrid:
+        own = quantised(use, flat, rows, depth, symmetric=not options.AsymmetricQuantizeInputs())
+        flat, ending = own.numbers, _hybrid_ending(use, own, outputs, options.FusedActivationFunction())
+    else:
+        ending = _dense_ending(use, outputs, options.FusedActivationFunction())
+
+    def compute(vectors: Any, filters: Any, *tables: Any) -> Any:
+        inner = te.reduce_axis((0, depth), "inner")
+
+        def total(row: Any, unit: Any) -> Any:
+            value = vectors[row, inner].astype("int32") - ending.data_zero(tables, row)
+            factor = filters[unit, inner].astype("int32") - zero_of(weights)
+            return te.sum((value * factor).astype(ending.kind), axis=[inner])
+
+        sums = te.compute((rows, outputs), total, "accumulator")
+        return te.compute(
+            (rows, outputs), lambda row, unit: ending.apply(sums[row, unit], tables, unit, row), "output"
+        )
+
+    name = "dense_hybrid" if hybrid else "dense_int16"
+    made = added(use.builder, name, [flat, operands[1], *ending.tables], compute, macs=rows * outputs * depth)
+    return relax.op.reshape(made, result.shape)
+
+
+def _dense_ending(use: Use, outputs: int, activation: int) -> _Ending:
+    data, weights, result = use.input(0), use.input(1), use.result
     known = weights.quantisation
     if known is None:
         raise CompileError(f"the weights {weights.name!r} have no scale")
@@ -190,26 +265,7 @@ def _dense(use: Use, operands: list[Any]) -> Any:
     else:
         reals = _layer_reals(data, weights, result, outputs)
     bias = use.constant(2) if use.has(2) else None
-    activation = use.options(tflite.FullyConnectedOptions).FusedActivationFunction()
-    wide = _is_wide(data, bias)
-    ending = _ending(use, reals, bias, wide, activation)
-
-    def compute(vectors: Any, filters: Any, *tables: Any) -> Any:
-        inner = te.reduce_axis((0, depth), "inner")
-
-        def total(row: Any, unit: Any) -> Any:
-            value = vectors[row, inner].astype("int32") - zero_of(data)
-            factor = filters[unit, inner].astype("int32") - int(known.zero_points[0])
-            return te.sum((value * factor).astype("int64" if wide else "int32"), axis=[inner])
-
-        sums = te.compute((rows, outputs), total, "accumulator")
-        return te.compute((rows, outputs), lambda row, unit: ending.apply(sums[row, unit], tables, unit), "output")
-
-    flat = use.builder.emit(relax.op.reshape(operands[0], (rows, depth)))
-    made = added(
-        use.builder, "dense_int16", [flat, operands[1], *ending.tables], compute, macs=rows * outputs * depth
-    )
-    return relax.op.reshape(made, result.shape)
+    return _ending(use, reals, bias, _is_wide(data, bias), activation)
 
 
 def _transposed_convolution(use: Use, operands: list[Any]) -> Any:
@@ -262,7 +318,7 @@ def _transposed_convolution(use: Use, operands: list[Any]) -> Any:
             return te.sum(tirx.if_then_else(inside, product, tirx.const(0, kind)), axis=[row, column, inner])
 
         sums = te.compute(result.shape, total, "accumulator")
-        return te.compute(result.shape, lambda n, y, x, c: ending.apply(sums[n, y, x, c], tables, c), "output")
+        return te.compute(result.shape, lambda n, y, x, c: ending.apply(sums[n, y, x, c], tables, c, n), "output")
 
     macs = data.size * rows * columns * channels
     name = f"conv2d_transpose_{data.dtype}"
@@ -270,10 +326,10 @@ def _transposed_convolution(use: Use, operands: list[Any]) -> Any:
 
 
 def _float_ending(bias: Array | None, activation: int) -> _Ending:
-    def apply(total: Any, tables: Sequence[Any], channel: Any) -> Any:
+    def apply(total: Any, tables: Sequence[Any], channel: Any, _: Any) -> Any:
         return bounded_float(total if bias is None else total + tables[0][channel], activation)
 
-    return _Ending(() if bias is None else (bias.astype(np.float32),), apply)
+    return _Ending(() if bias is None else (bias.astype(np.float32),), apply, lambda *_: 0, "float32")
 
 
 def bounded_float(value: Any, activation: int) -> Any:
@@ -322,7 +378,7 @@ def _product(use: Use, operands: list[Any]) -> Any:
             return te.sum(value.astype(kind), axis=[inner])
 
         sums = te.compute(result.shape, total, "accumulator")
-        return te.compute(result.shape, lambda *at: ending.apply(sums[at], tables, number(0)), "output")
+        return te.compute(result.shape, lambda *at: ending.apply(sums[at], tables, number(0), at[0]), "output")
 
     name = f"batch_matmul_{left.dtype}"
     return added(use.builder, name, [*operands, *ending.tables], compute, macs=result.size * depth)
