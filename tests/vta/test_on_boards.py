@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """VTA behind its registers, on an emulated PYNQ-Z1: the driver is the board's, and a model is the hardware."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from models.tflite_reference import tflite_micro
 from utvm import boards, firmware
 from utvm.bench import Asked, Bench, attach, choose, logic
 from utvm.boards.accelerators import fitted
-from utvm.compiler import Library, from_tflite
+from utvm.compiler import Library, from_tflite, load
 from utvm.errors import ConfigError
 from utvm.firmware import compile_for
 from utvm.session import HostDriven
@@ -27,6 +28,7 @@ from utvm.session.fault import DeviceFault
 from utvm.session.opening import open_session
 from utvm.virtual.vta.neighbour import VtaNeighbour
 
+_RESNET8 = Path(os.environ.get("UTVM_MODEL_CACHE", "")) / "pretrainedResnet_quant.tflite"
 _REGISTERS = 0x43C00000  # Where Vivado puts the first block on M_AXI_GP0, and VTA's bitstreams have it.
 
 
@@ -68,6 +70,29 @@ def _bitstream(folder: Path) -> Path:
     path = folder / "vta.bit"
     path.write_bytes(made())
     return path
+
+
+@pytest.mark.slow
+def test_a_virtual_board_of_ones_own_has_vta_on_its_bus(tmp_path: Path) -> None:
+    """An STM32F746 behind the real OpenOCD, with three lines more in its file."""
+    folder = tmp_path / "mine"
+    shutil.copytree(boards.load("stm32f746").directory, folder)
+    content = yaml.safe_load((folder / "board.yaml").read_text())
+    vta = {"clock_hz": 216_000_000, "registers": 0x58000000, "queue": 1024}
+    (folder / "board.yaml").write_text(yaml.safe_dump(content | {"name": "mine", "accelerator": {"vta": vta}}))
+    board = boards.load(str(folder))
+    compiled = _compiled(board, 2)
+    assert all(library.accelerator for library in compiled.values())
+    wrong = [faulty(name, body, fitted(board).identity) for name, (body, _) in FAULTS.items()]
+    image = firmware.build(board, [*compiled.values(), *wrong])
+    with attach(board, "virtual", log_directory=tmp_path) as bench, HostDriven(bench, image) as session:
+        assert bench.model == "VIRTUAL board, a software model, with a model of vta on its bus"
+        _check(session, compiled)
+        for name, (_, message) in FAULTS.items():
+            with pytest.raises(DeviceFault, match=message):
+                session.run(name, [np.zeros(4, np.int32)])
+            session.reset()
+        _check(session, compiled)
 
 
 @pytest.fixture
@@ -132,6 +157,20 @@ def test_the_debugger_stops_where_the_model_works_and_it_works_once(tmp_path: Pa
         assert bench.gdb.wait_for_stop(30.0) is not None and session.waiting
         session.reset()
         assert session.run(compiled[name].name, sample).count == first.count
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not _RESNET8.is_file(), reason="UTVM_MODEL_CACHE names no folder with the MLPerf Tiny models")
+def test_resnet8_on_the_emulated_board_equals_the_reference_kernels(tmp_path: Path) -> None:
+    board = boards.load("pynq-z1:memory=ddr")
+    library = compile_for(board, load(_RESNET8), accelerator="all")
+    kinds = [call.kind for call in library.calls]
+    assert kinds.count("conv2d_int8_on_vta") == len(library.decisions) == 10 and "conv2d_int8" not in kinds
+    shape = library.inputs[0].shape
+    images = [[each] for each in np.random.default_rng(0).integers(-128, 128, (20, *shape), "int8")]
+    with _driven(board, {"": library}, tmp_path) as (_, session):
+        for image, (expected,) in zip(images, tflite_micro(_RESNET8.read_bytes(), images), strict=True):
+            np.testing.assert_array_equal(session.run(library.name, image).outputs[0], expected)
 
 
 def test_a_chip_says_where_its_accelerator_is(tmp_path: Path) -> None:

@@ -1,47 +1,141 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of accelerators: a further one, in one folder, is found by every command with nothing else changed."""
 
+import json
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
+import utvm
+from hil_tests.int8_cases import Quantised, convolution
 from models.digits import quantize
 from models.tflite_reference import tflite_micro
 from tests.cli.running import inv
 from utvm import boards
+from utvm.boards import accelerators
+from utvm.compiler import Library, from_tflite
+from utvm.errors import UtvmError
+from utvm.firmware import compile_for
+from utvm.session.fault import DeviceFault
+
+_REGISTERS = 0x58000000  # Nobody's, between the peripherals of an STM32F746.
+_POINTS = convolution("points", Quantised((1, 6, 5, 20), 0.05, 7), Quantised((1, 6, 5, 24), 0.3, -3), (1, 1))
+
+Boards = Callable[..., boards.Board]
 
 
-def _board(folder: Path, **block: object) -> Path:
-    folder.mkdir()
-    content = yaml.safe_load((boards.load("host").directory / "board.yaml").read_text())
-    content |= {"name": folder.name, "accelerator": {"multiplier": {"clock_hz": 1_000_000_000, **block}}}
-    (folder / "board.yaml").write_text(yaml.safe_dump(content))
-    return folder
-
-
-@pytest.mark.slow
-def test_a_further_accelerator_computes_a_part_of_a_network(tmp_path: Path) -> None:
+@pytest.fixture
+def multipliers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Boards]:
+    """Makes boards with a multiplier, of which an installed package knows."""
     packages = tmp_path / "packages"
     described = packages / "multiplier-1.dist-info"
     described.mkdir(parents=True)
-    shutil.copytree(Path(__file__).parent / "multiplier", packages, dirs_exist_ok=True)
+    shutil.copytree(Path(__file__).parent / "utvm_multiplier", packages / "utvm_multiplier")
     (described / "METADATA").write_text("Metadata-Version: 2.1\nName: multiplier\nVersion: 1\n")
     (described / "entry_points.txt").write_text("[utvm.accelerators]\nmultiplier = utvm_multiplier:ACCELERATOR\n")
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    monkeypatch.syspath_prepend(str(packages))
+    accelerators.table.cache_clear()
+
+    def made(name: str, like: str, **block: Any) -> boards.Board:
+        folder = tmp_path / name
+        shutil.copytree(boards.load(like).directory, folder)
+        content = yaml.safe_load((folder / "board.yaml").read_text())
+        content |= {"name": name, "accelerator": {"multiplier": {"clock_hz": 1_000_000_000, **block}}}
+        (folder / "board.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+        return boards.load(str(folder))
+
+    yield made
+    accelerators.table.cache_clear()
+
+
+def _run(board: boards.Board, library: Library, sample: Any) -> Any:
+    with utvm.open(str(board.directory)) as opened:
+        return opened.load(library).run(*sample).outputs[0]
+
+
+@pytest.mark.slow
+def test_it_computes_a_part_of_a_network_in_a_process(multipliers: Boards, tmp_path: Path) -> None:
     picture = np.random.default_rng(1).integers(-128, 128, (1, 8, 8, 1), "int8")
     np.save(tmp_path / "x.npy", picture)
 
-    def run(board: Path) -> bytes:
+    def run(board: boards.Board) -> bytes:
         out = tmp_path / "y.npy"
         words = ("model.run", "--model", quantize.MODEL, "--raw", "--input", tmp_path / "x.npy", "--output", out)
-        done = inv(*words, "--board", board, PYTHONPATH=str(packages))
+        done = inv(*words, "--board", board.directory)
         assert done.returncode == 0, done.stderr
         return np.load(out).tobytes()
 
     ((expected,),) = tflite_micro(quantize.MODEL.read_bytes(), [[picture]])
-    assert run(_board(tmp_path / "right")) == expected.tobytes()
-    assert run(_board(tmp_path / "wrong", wrong_by=100_000)) != expected.tobytes()
-    refused = inv("model.run", "--model", quantize.MODEL, "--board", tmp_path / "right")
+    right = multipliers("right", "host")
+    assert run(right) == expected.tobytes()
+    assert run(multipliers("wrong", "host", wrong_by=100_000)) != expected.tobytes()
+    refused = inv("model.run", "--model", quantize.MODEL, "--board", right.directory, PYTHONPATH="")
     assert refused.returncode == 2 and "there is no such accelerator" in refused.stderr
+
+
+@pytest.mark.slow
+def test_it_is_on_the_bus_of_a_virtual_board(multipliers: Boards) -> None:
+    """A wrong one says who has computed: what it is given is wrong then, and nothing else."""
+    right = multipliers("right", "stm32f746", registers=_REGISTERS)
+    wrong = multipliers("wrong", "stm32f746", registers=_REGISTERS, wrong_by=100_000)
+    slow = multipliers("slow", "stm32f746", registers=_REGISTERS, wrong_by=100_000, clock_hz=10_000)
+    model = from_tflite(_POINTS.content(), "points")
+    sample = _POINTS.runs()[2]
+    ((expected,),) = tflite_micro(_POINTS.content(), [sample])
+    given, kept = compile_for(right, model, accelerator="all"), compile_for(right, model, accelerator="off")
+    assert (given.accelerator, kept.accelerator) == ("multiplier", "")
+    np.testing.assert_array_equal(_run(right, given, sample), expected)
+    assert (_run(wrong, given, sample) != expected).any()
+    np.testing.assert_array_equal(_run(wrong, kept, sample), expected)
+    # "auto" goes by its clock.
+    assert compile_for(right, model).accelerator == "multiplier"
+    assert not compile_for(slow, model).accelerator
+
+
+@pytest.mark.slow
+def test_a_network_on_a_virtual_board_is_split_and_its_report_says_how(
+    multipliers: Boards, tmp_path: Path
+) -> None:
+    board = multipliers("right", "stm32f746", registers=_REGISTERS)
+    picture = np.random.default_rng(2).integers(-128, 128, (1, 8, 8, 1), "int8")
+    np.save(tmp_path / "x.npy", picture)
+    asked = ("--model", quantize.MODEL, "--board", board.directory, "--accelerator", "all")
+    done = inv("model.run", *asked, "--raw", "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
+    assert done.returncode == 0, done.stderr
+    assert "VIRTUAL board, a software model, with a model of multiplier on its bus" in done.stdout
+    ((expected,),) = tflite_micro(quantize.MODEL.read_bytes(), [[picture]])
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
+    done = inv("model.report", *asked, "--output", tmp_path / "report")
+    assert done.returncode == 0, done.stderr
+    (report,) = (tmp_path / "report").glob("*/compile.json")
+    decided = {each["where"]: each["reason"] for each in json.loads(report.read_text())["decisions"]}
+    assert decided == {
+        "multiplier": "all that can be is asked for",
+        "CPU": "it multiplies matrices, and no windows",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ({"answers": False}, "accelerator failed: the multiplier: no answer"),
+        (
+            {"registers": 0x40020000},
+            "made at 0x40020000 takes 1024 bytes, and something else answers there already",
+        ),
+        ({"registers": None}, "the accelerator multiplier of mine cannot be driven: where are its registers?"),
+    ],
+)
+def test_one_that_cannot_work_is_named(block: dict[str, Any], said: str, multipliers: Boards) -> None:
+    board = multipliers("mine", "stm32f746", **{"registers": _REGISTERS, **block})
+    library = compile_for(board, from_tflite(_POINTS.content(), "points"), accelerator="all")
+    with pytest.raises((DeviceFault, UtvmError)) as caught:
+        _run(board, library, _POINTS.runs()[0])
+    assert said in str(caught.value)

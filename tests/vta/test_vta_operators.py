@@ -108,7 +108,9 @@ def check_max_pool(env: vta.Env, operator: MaxPool) -> None:
     height, width = operator.out_size
     packed = layout.data(env, x)
     made = run(env, operator, [packed], (*packed.shape[:2], height, width, env.BATCH, env.BLOCK_OUT))
-    windows = np.lib.stride_tricks.sliding_window_view(x, operator.window, (2, 3))
+    above, below, left, right = operator.padding
+    around = np.pad(x, ((0, 0), (0, 0), (above, below), (left, right)), constant_values=-128)
+    windows = np.lib.stride_tricks.sliding_window_view(around, operator.window, (2, 3))
     expected = windows[:, :, :: operator.stride, :: operator.stride].max((4, 5))
     assert (layout.unpacked(made, expected.shape) == expected).all()
 
@@ -137,19 +139,31 @@ def test_images_are_convolved(env: vta.Env, operator: Conv2d) -> None:
     check_convolution(env, operator)
 
 
-@pytest.mark.parametrize("operator", [MaxPool((1, 20, 8, 8), (2, 2), 2), MaxPool((2, 16, 7, 9), (3, 3), 2)])
+@pytest.mark.parametrize(
+    "operator",
+    [
+        MaxPool((1, 20, 8, 8), (2, 2), 2),
+        MaxPool((2, 16, 7, 9), (3, 3), 2, (1, 1, 1, 1)),
+        MaxPool((1, 16, 9, 8), (4, 2), 3, (3, 1, 0, 1)),
+        MaxPool((1, 3, 56, 20), (3, 3), 2, (0, 1, 0, 1)),
+    ],
+)
 def test_the_largest_of_each_window_is_found(env: vta.Env, operator: MaxPool) -> None:
     check_max_pool(env, operator)
 
 
-@pytest.mark.parametrize(("operation", "expected"), [("add", np.add), ("max", np.maximum), ("min", np.minimum)])
-@pytest.mark.parametrize("dtype", ["int8", "int32"])
-def test_elements_are_worked_on(env: vta.Env, operation: Any, expected: Any, dtype: Any) -> None:
-    a, b = numbers(1, 500).astype(dtype), numbers(2, 500).astype(dtype)
-    operator = Elementwise(500, operation, dtype, Requantise(1, rounding=True))
+def check_elementwise(env: vta.Env, operator: Elementwise, seed: int = 1) -> None:
+    a, b = (numbers(seed + number, operator.numbers).astype(operator.dtype) for number in (0, 1))
     packed = [layout.flat(env, each) for each in (a, b)]
-    made = run(env, operator, packed, packed[0].shape).reshape(-1)[:500]
+    made = run(env, operator, packed, packed[0].shape).reshape(-1)[: operator.numbers]
+    expected = {"add": np.add, "max": np.maximum, "min": np.minimum}[operator.operation]
     assert (made == requantised(operator.requantise, expected(a.astype("int32"), b.astype("int32")))).all()
+
+
+@pytest.mark.parametrize("operation", ["add", "max", "min"])
+@pytest.mark.parametrize("dtype", ["int8", "int32"])
+def test_elements_are_worked_on(env: vta.Env, operation: Any, dtype: Any) -> None:
+    check_elementwise(env, Elementwise(500, operation, dtype, Requantise(1, rounding=True)))
 
 
 @pytest.mark.parametrize("shift", [15, 16, 23, 31])
@@ -196,6 +210,8 @@ def test_what_no_tile_makes_fit_is_refused() -> None:
         (lambda: Requantise(low=-129), "results are int8"),
         (lambda: Conv2d((1, 1, 2, 2), 1, (3, 3)), "does not fit into"),
         (lambda: Conv2d((1, 1, 8, 8), 1, (3, 3), padding=(3, 0, 0, 0)), "padding of 3 is not below"),
+        (lambda: MaxPool((1, 1, 2, 2), (3, 3), 1), "does not fit into"),
+        (lambda: MaxPool((1, 1, 8, 8), (2, 2), 2, (0, 0, 0, 2)), "padding of 2 is not below the window's 2"),
     ],
 )
 def test_what_cannot_be_is_refused(make: Any, said: str) -> None:
@@ -203,8 +219,7 @@ def test_what_cannot_be_is_refused(make: Any, said: str) -> None:
         make()
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 40))])
 def test_generated_shapes(env: vta.Env, seed: int) -> None:
     random = np.random.default_rng(seed)
     by = Requantise(int(random.integers(0, 14)), bool(random.integers(2)), int(random.integers(-128, 1)))
@@ -220,4 +235,8 @@ def test_generated_shapes(env: vta.Env, seed: int) -> None:
         Conv2d(shape, draw(1, 40), kernel, draw(1, 3), pads, by, bool(draw(0, 1)), bool(draw(0, 1))),
         seed,
     )
-    check_max_pool(env, MaxPool(shape, (draw(1, 4), draw(1, 4)), draw(1, 3)))
+    window = (draw(1, 4), draw(1, 4))
+    pads = tuple(draw(0, size - 1) for size in (window[0], window[0], window[1], window[1]))
+    check_max_pool(env, MaxPool(shape, window, draw(1, 3), pads))
+    operation, dtype = random.choice(["add", "max", "min"]), random.choice(["int8", "int32"])
+    check_elementwise(env, Elementwise(draw(1, 3000), str(operation), str(dtype), by), seed)

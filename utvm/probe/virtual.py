@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 from utvm.boards import Board
+from utvm.boards.accelerators import fitted
 from utvm.errors import ProbeError
 from utvm.process import Service
-from utvm.virtual.spec import NOMINAL_MILLIVOLTS
+from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
 
 UsbKind = Literal["st-link", "cmsis-dap"]
 
@@ -25,6 +26,11 @@ class UsbProbe:
 
     kind: UsbKind
     listen: str
+
+
+def on_bus(board: Board) -> Peripheral | None:
+    """Return the model of a board's accelerator that is on the bus of its software model; None where none is."""
+    return fitted(board).on_bus if board.accelerator else None
 
 
 def start_virtual(
@@ -58,5 +64,10 @@ def start_virtual(
         log=log_directory / "virtual.log",
         health=r"ready: st-link tcp (?P<stlink>\d+), console tcp (?P<console>\d+)(, \S+ usb (?P<usb>.+))?",
         error=ProbeError,
-        stdin=board.machine_spec().model_dump_json(),
+        stdin=_spec_of(board).model_dump_json(),
     )
+
+
+def _spec_of(board: Board) -> MachineSpec:
+    spec, beside = board.machine_spec(), on_bus(board)
+    return spec if beside is None else spec.model_copy(update={"peripherals": (*spec.peripherals, beside)})

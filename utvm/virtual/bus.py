@@ -123,6 +123,12 @@ class Bus:
         """Put a device at an address."""
         self.devices.append((address, device))
 
+    def is_taken(self, address: int, size: int) -> bool:
+        """Whether memory or a device answers somewhere in these bytes."""
+        spans = [(memory.start, memory.end) for memory in self.memories]
+        spans += [(start, start + device.size) for start, device in self.devices]
+        return any(start < address + size and address < end for start, end in spans)
+
     def memory_at(self, address: int) -> MemoryBank | None:
         """Return the memory that holds an address, or None."""
         for memory in self.memories:

@@ -2,10 +2,12 @@
 """A whole virtual board, as its debug port and its reset pin see it."""
 
 import logging
+import pkgutil
 import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import cast
 
 from utvm.errors import ConfigError
 from utvm.virtual.bus import Bus, BusError, Device, ResetCause
@@ -153,16 +155,34 @@ class BoardModel:
         if peripheral.model == CONSTANTS:
             self._add_constants(peripheral)
             return
-        if peripheral.model not in MODELS:
-            known = ", ".join(sorted([*MODELS, CONSTANTS]))
-            raise ConfigError(f"{self.spec.name}: no model named {peripheral.model!r}", f"there are: {known}")
         lines = tuple(self._line(irq) for irq in peripheral.irqs)
         around = Surroundings(self._bus, self._cpu, self._line(peripheral.irq), lines, self._print)
-        device = MODELS[peripheral.model](peripheral, around)
+        device = self._maker(peripheral.model)(peripheral, around)
+        if self._bus.is_taken(peripheral.address, device.size):
+            raise ConfigError(
+                f"{self.spec.name}: {peripheral.model} at {peripheral.address:#x} takes {device.size} bytes, and "
+                "something else answers there already"
+            )
         self._peripherals.append(device)
         self._cpu.add_device(peripheral.address, device)
         if isinstance(device, Usart | TimDevice):
             self._cpu.add_timer(device)
+
+    def _maker(self, model: str) -> Callable[[Peripheral, Surroundings], Device]:
+        """Return what makes a peripheral: one of ours, or what ``MODULE:NAME`` says."""
+        if model in MODELS:
+            return MODELS[model]
+        try:
+            if ":" in model:
+                return cast(Callable[[Peripheral, Surroundings], Device], pkgutil.resolve_name(model))
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(
+                f"{self.spec.name}: no model named {model!r}: {error}", "is the package that brings it installed?"
+            ) from error
+        known = ", ".join(sorted([*MODELS, CONSTANTS]))
+        raise ConfigError(
+            f"{self.spec.name}: no model named {model!r}", f"there are: {known}; MODULE:NAME is a further one"
+        )
 
     def _line(self, irq: int | None) -> Callable[[bool], None]:
         """Return what drives an interrupt line."""

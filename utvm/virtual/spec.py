@@ -37,7 +37,7 @@ class Peripheral(Record):
     """A peripheral.
 
     Attributes:
-        model: one of :data:`utvm.virtual.stm32.MODELS`.
+        model: one of :data:`utvm.virtual.stm32.MODELS`; or ``MODULE:NAME``, of what is called as those are.
         address: of its first register.
         irq: number of its interrupt line.
         irqs: numbers of its interrupt lines, where it has several.

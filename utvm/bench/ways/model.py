@@ -6,7 +6,7 @@ from utvm.bench.openocd import check_identity, open_console, start_openocd
 from utvm.bench.way import Asked, Found, Setup, Way
 from utvm.boards import Board
 from utvm.probe.debug_port import OpenOcdPort
-from utvm.probe.virtual import start_virtual
+from utvm.probe.virtual import on_bus, start_virtual
 
 
 def _find(board: Board, asked: Asked) -> Found | None:
@@ -23,7 +23,8 @@ def _find(board: Board, asked: Asked) -> Found | None:
         return Bench(
             board,
             "virtual",
-            "VIRTUAL board, a software model",
+            "VIRTUAL board, a software model"
+            + (f", with a model of {', '.join(board.accelerator)} on its bus" if on_bus(board) else ""),
             able,
             setup.logs,
             probe="virtual ST-Link",

@@ -24,6 +24,7 @@ from utvm.compiler.library import Library
 from utvm.config import Record, checked
 from utvm.errors import ConfigError
 from utvm.virtual.neighbour import Neighbour
+from utvm.virtual.spec import Peripheral
 
 GROUP = "utvm.accelerators"
 """The group of entry points under which an installed package brings further ones."""
@@ -68,6 +69,8 @@ class Fitted:
         registers: what drives it on a chip; None where the board's file does not say where its registers are.
         neighbour: makes the model that stands beside an emulator, given the board's memory as addresses and sizes;
             None where there is none.
+        on_bus: the model that is on the bus of a virtual board which is a software model of ours; None where there
+            is none.
         told: makes words for a reader of what an assertion of the driver says.
         modelled: says of each step of a library what the accelerator's model counts there; None where nobody does.
     """
@@ -78,6 +81,7 @@ class Fitted:
     model: Sources
     registers: Sources | None = None
     neighbour: Callable[[Sequence[tuple[int, int]]], Neighbour] | None = None
+    on_bus: Peripheral | None = None
     told: Callable[[str], str] = str
     modelled: Callable[[Library], Sequence[Mapping[str, int]]] | None = None
 

@@ -16,6 +16,7 @@ from utvm.runtime.vta.header import DRIVER, IN_IMAGE, INCLUDE, QUEUE, REGISTERS,
 from utvm.runtime.vta.instructions import InstructionSet
 from utvm.virtual.vta import MODEL
 from utvm.virtual.vta.neighbour import VtaNeighbour
+from utvm.virtual.vta.on_bus import on_bus
 from utvm.virtual.vta.simulator import STAGES
 from utvm.virtual.vta.steps import modelled_steps
 
@@ -71,7 +72,17 @@ def _fit(block: _Vta, folder: Path) -> Fitted:
     # What VTA writes shares no line of a cache with anything that an interrupt writes.
     defines = (f"UTVM_ACCELERATOR={block.registers:#x}u", "UTVM_ALIGNMENT=64")
     registers = Sources(REGISTERS, defines=defines)
-    return Fitted(identity, offer, driver, model, registers, neighbour, told, modelled)
+    return Fitted(
+        identity,
+        offer,
+        driver,
+        model,
+        registers,
+        neighbour,
+        on_bus(configuration, block.registers),
+        told,
+        modelled,
+    )
 
 
 ACCELERATOR = Accelerator("vta", _Vta, _fit)

@@ -22,6 +22,10 @@ _DONE, _REFUSED = 1, 2
 _BASES = {"UOP": (2, 0x20), "WGT": (1, 0x18), "INP": (1, 0x10), "ACC": (2, 0x28), "OUT": (3, 0x10)}
 _WHY_AT = 4 * _PAGE
 _WHY = struct.Struct("<i4xqq96s")
+REGISTER_BYTES = 5 * _PAGE
+"""The pages of the four blocks, and that in which a model tells why."""
+STARTS_LAST = 3 * _PAGE
+"""The register by which the driver starts the last block, and so VTA."""
 _LONGEST = 65536  # instructions
 
 

@@ -16,6 +16,8 @@ from utvm.compiler.targets.vta.operators.tiles import (
     Turns,
     best_tile,
     cached,
+    check_padding,
+    count_windows,
     named,
     put_on_chip,
     reduced,
@@ -54,17 +56,12 @@ class Conv2d:
             raise CompileError(
                 f"VTA: a kernel of {self.kernel} does not fit into {self.shape} with {self.padding}"
             )
-        for pad, size in zip(self.padding, (*self.kernel[:1] * 2, *self.kernel[1:] * 2), strict=True):
-            if not 0 <= pad < min(size, 16):
-                raise CompileError(f"VTA: padding of {pad} is not below the kernel's {size} and 16")
+        check_padding(self.padding, self.kernel, 16)
 
     @property
     def out_size(self) -> tuple[int, int]:
         """Height and width of the output."""
-        above, below, left, right = self.padding
-        height = self.shape[2] + above + below - self.kernel[0]
-        width = self.shape[3] + left + right - self.kernel[1]
-        return height // self.stride + 1, width // self.stride + 1
+        return count_windows(self.shape, self.kernel, self.stride, self.padding)
 
     def schedule(self, env: Env) -> Any:
         """Return the schedule; raises DoesNotFitError where a VTA is too small for any tile."""

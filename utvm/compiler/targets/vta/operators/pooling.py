@@ -1,74 +1,93 @@
 # SPDX-License-Identifier: Apache-2.0
 """Max pooling, by the ALU: int8 becomes int32 where it is loaded."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import te, tirx
+from tvm import s_tir, te, tirx
 
 from utvm.compiler.targets.vta.env import ACC, Env
-from utvm.compiler.targets.vta.operators.requantise import Requantise
 from utvm.compiler.targets.vta.operators.tiles import (
     Chosen,
     Needs,
     Tile,
     Turns,
     best_tile,
+    check_padding,
+    count_windows,
     named,
-    put_on_chip,
-    tiled_output,
 )
+from utvm.errors import CompileError
+
+_LEAST = -128
 
 
 @dataclass(frozen=True)
 class MaxPool:
-    """The largest of each window, in NCHW before it is packed. Windows lie within the image.
+    """The largest of each window, in NCHW before it is packed. What is around the image is no one's largest.
 
     Parameters of the function that is made: x, out, packed as ``layout`` packs them.
 
     Attributes:
         shape: of x: images, channels, height, width.
         window: height, width.
+        padding: rows above and below, columns left and right.
     """
 
     shape: tuple[int, int, int, int]
     window: tuple[int, int]
     stride: int
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    def __post_init__(self) -> None:
+        if min(self.out_size) < 1:
+            raise CompileError(
+                f"VTA: a window of {self.window} does not fit into {self.shape} with {self.padding}"
+            )
+        check_padding(self.padding, self.window)
 
     @property
     def out_size(self) -> tuple[int, int]:
         """Height and width of the output."""
-        height, width = (size - window for size, window in zip(self.shape[2:], self.window, strict=True))
-        return height // self.stride + 1, width // self.stride + 1
+        return count_windows(self.shape, self.window, self.stride, self.padding)
 
     def schedule(self, env: Env) -> Any:
         """Return the schedule; raises DoesNotFitError where a VTA is too small for any tile."""
-        batch, block, step = env.BATCH, env.BLOCK_IN, self.stride
-        images, channels = -(-self.shape[0] // batch), -(-self.shape[1] // block)
-        x = te.placeholder((images, channels, *self.shape[2:], batch, block), "int8", "x")
-        wide = te.compute(x.shape, lambda *i: x(*i).astype("int32"), name="wide")
-        dy, dx = (te.reduce_axis((0, size), name) for size, name in zip(self.window, ("dy", "dx"), strict=True))
-        largest = te.comm_reducer(_larger, lambda _: tirx.const(-128, "int32"), name="largest")
-        total = te.compute(
-            (images, channels, *self.out_size, batch, block),
-            lambda n, c, i, j, b, k: largest(wide[n, c, i * step + dy, j * step + dx, b, k], axis=[dy, dx]),
-            name="sum",
+        lanes = (env.BATCH, env.BLOCK_IN)
+        images, channels = -(-self.shape[0] // env.BATCH), -(-self.shape[1] // env.BLOCK_IN)
+        x = te.placeholder((images, channels, *self.shape[2:], *lanes), "int8", "x")
+        shape = (images, channels, *self.out_size, *lanes)
+        function = te.create_prim_func([x, te.compute(shape, lambda *_: tirx.const(0, "int8"), name="out")])
+        source, target = function.params
+        blocks, height = self._best(env, channels).tile
+        loaded = (blocks, min(self._rows(height), self.shape[2]), self.shape[3], *lanes)
+        made = (blocks, height, self.out_size[1], *lanes)
+        wide, largest = (
+            tirx.decl_buffer(each, "int32", name, scope=ACC)
+            for each, name in ((loaded, "wide"), (made, "largest"))
         )
-        out, more = Requantise().declared(total)
-        schedule = named(te.create_prim_func([x, out]), "max_pool")
-        loop = tiled_output(schedule, (1, *self._best(env, channels).tile))
-        put_on_chip(schedule, ["wide", "sum", *more], loop)
-        block_of = schedule.get_sblock("sum")
-        loops = schedule.get_loops(block_of)[3:]
-        schedule.reorder(*loops[-2:], *loops[:-2])
-        schedule.decompose_reduction(block_of, loops[-2])
-        return schedule
+
+        def of_blocks(image: Any, group: Any) -> Any:
+            tiles = [
+                _Tile(self, source, target, wide, largest, image, group * blocks, row)
+                for row in range(0, self.out_size[0], height)
+            ]
+            return tirx.SeqStmt([statement for tile in tiles for statement in tile.statements()])
+
+        body = _nest((images, channels // blocks), of_blocks)
+        root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=[wide, largest])
+        return named(function.with_body(s_tir.SBlockRealize([], True, root)), "max_pool")
+
+    def _rows(self, height: int) -> int:
+        """Return how many rows of the input so many of the output need."""
+        return (height - 1) * self.stride + self.window[0]
 
     def _best(self, env: Env, channels: int) -> Chosen:
         height, width = self.out_size
 
         def rows(tile: Tile) -> int:
-            return (tile[1] - 1) * self.stride + self.window[0]
+            return min(self._rows(tile[1]), self.shape[2])
 
         def needs(tile: Tile) -> Needs:
             return {ACC: tile[0] * (rows(tile) * self.shape[3] + tile[1] * width)}
@@ -80,13 +99,94 @@ class MaxPool:
                 channels // tile[0] * (height // tile[1]), loaded * env.lanes(ACC), tile[0] * tile[1] * window
             )
 
-        def uops(tile: Tile) -> int:
-            loops = sorted((*tile, width, *self.window))
-            return loops[0] * loops[1] * loops[2]
-
-        return best_tile(env, (channels, height), needs, turns, False, uops)
+        # Of the loops of an operation, two are hardware's.
+        return best_tile(env, (channels, height), needs, turns, False, lambda tile: min(*tile, width))
 
 
-def _larger(a: Any, b: Any) -> Any:
-    """Do what ``tirx.max`` does, with two parameters: TVM counts them."""
-    return tirx.max(a, b)
+@dataclass(frozen=True)
+class _Tile:
+    """Some rows of the output, from ``row`` on, of some blocks of channels, from ``block`` on.
+
+    Windows that reach beyond the image are cut off there: for each place in a window, those of the outputs are
+    looked at of which that place is in the image.
+    """
+
+    pool: MaxPool
+    source: Any
+    target: Any
+    wide: Any
+    largest: Any
+    image: Any
+    block: Any
+    row: int
+
+    def statements(self) -> Sequence[Any]:
+        """Return what is done: load, begin with the least that there is, compare, store."""
+        blocks, rows, width, batch, lane = (int(extent) for extent in self.largest.shape)
+        return [
+            _nest((blocks, self._last - self._first, self.pool.shape[3], batch, lane), self._load),
+            _nest(
+                (blocks, rows, width, batch, lane), lambda *at: tirx.BufferStore(self.largest, _number(_LEAST), at)
+            ),
+            *self._compared(blocks, rows, width, (batch, lane)),
+            _nest((blocks, rows, width, batch, lane), self._store),
+        ]
+
+    @property
+    def _first(self) -> int:
+        return max(self.row * self.pool.stride - self.pool.padding[0], 0)
+
+    @property
+    def _last(self) -> int:
+        rows = int(self.largest.shape[1])
+        below = (self.row + rows - 1) * self.pool.stride - self.pool.padding[0] + self.pool.window[0]
+        return min(below, self.pool.shape[2])
+
+    def _load(self, c: Any, i: Any, j: Any, b: Any, k: Any) -> Any:
+        value = self.source[self.image, self.block + c, self._first + i, j, b, k].astype("int32")
+        return tirx.BufferStore(self.wide, value, [c, i, j, b, k])
+
+    def _store(self, c: Any, i: Any, j: Any, b: Any, k: Any) -> Any:
+        value = self.largest[c, i, j, b, k].astype("int8")
+        return tirx.BufferStore(self.target, value, [self.image, self.block + c, self.row + i, j, b, k])
+
+    def _compared(self, blocks: int, rows: int, width: int, lanes: tuple[int, int]) -> list[Any]:
+        pool, made = self.pool, []
+        above, _, left, _ = pool.padding
+        for dy in range(pool.window[0]):
+            y = _inside(dy - above, pool.stride, pool.shape[2], self.row, self.row + rows)
+            for dx in range(pool.window[1]):
+                x = _inside(dx - left, pool.stride, pool.shape[3], 0, width)
+                if y and x:
+                    begin = (y[0] * pool.stride + dy - above - self._first, x[0] * pool.stride + dx - left)
+                    place = (y[0] - self.row, x[0])
+                    made.append(_nest((blocks, len(y), len(x), *lanes), self._larger(place, begin)))
+        return made
+
+    def _larger(self, place: tuple[int, int], begin: tuple[int, int]) -> Callable[..., Any]:
+        step = self.pool.stride
+
+        def statement(c: Any, i: Any, j: Any, b: Any, k: Any) -> Any:
+            at = [c, place[0] + i, place[1] + j, b, k]
+            other = self.wide[c, begin[0] + i * step, begin[1] + j * step, b, k]
+            return tirx.BufferStore(self.largest, tirx.max(self.largest[tuple(at)], other), at)
+
+        return statement
+
+
+def _inside(offset: int, step: int, extent: int, first: int, last: int) -> range:
+    """Return the outputs from one to another whose ``output * step + offset`` is in the image."""
+    return range(max(first, -(offset // step)), min(last, (extent - 1 - offset) // step + 1))
+
+
+def _nest(extents: Sequence[int], make: Callable[..., Any]) -> Any:
+    """Put loops around a statement that is made of their counters."""
+    counters = [tirx.Var(f"i{number}", "int32") for number in range(len(extents))]
+    statement = make(*counters)
+    for counter, extent in zip(reversed(counters), reversed(extents), strict=True):
+        statement = tirx.For(counter, _number(0), _number(extent), tirx.ForKind.SERIAL, statement)
+    return statement
+
+
+def _number(value: int) -> Any:
+    return tirx.const(value, "int32")

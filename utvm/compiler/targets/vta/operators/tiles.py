@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tvm import s_tir
 
 from utvm.compiler.targets.vta.env import ACC, DOUBLE_BUFFER, INP, MEMORY_OF, Env
-from utvm.errors import DoesNotFitError
+from utvm.errors import CompileError, DoesNotFitError
 
 Tile = tuple[int, ...]
 Needs = dict[str, int]
@@ -50,6 +50,31 @@ class Chosen(NamedTuple):
     tile: Tile
     cycles: int
     loaded: int
+
+
+def count_windows(
+    shape: Sequence[int], window: tuple[int, int], stride: int, padding: tuple[int, int, int, int]
+) -> tuple[int, int]:
+    """Return how many windows there are in an image, one below the other and one beside the other.
+
+    Args:
+        shape: of the image, height and width last.
+        padding: rows above and below, columns left and right.
+    """
+    height = shape[-2] + padding[0] + padding[1] - window[0]
+    width = shape[-1] + padding[2] + padding[3] - window[1]
+    return height // stride + 1, width // stride + 1
+
+
+def check_padding(padding: tuple[int, int, int, int], window: tuple[int, int], limit: int = 1 << 16) -> None:
+    """Refuse padding in which a whole window would lie, or so much that no transfer can say it.
+
+    Raises:
+        CompileError: it is so.
+    """
+    for pad, size in zip(padding, (window[0], window[0], window[1], window[1]), strict=True):
+        if not 0 <= pad < min(size, limit):
+            raise CompileError(f"VTA: padding of {pad} is not below the window's {size}, and {limit}")
 
 
 def divisors(number: int) -> list[int]:
@@ -153,6 +178,8 @@ __all__ = [
     "INP",
     "best_tile",
     "cached",
+    "check_padding",
+    "count_windows",
     "divisors",
     "named",
     "put_on_chip",

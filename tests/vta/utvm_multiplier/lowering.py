@@ -1,27 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A second accelerator, as a package of somebody else's would bring it: this folder, and its entry point.
-
-It multiplies matrices of int8 and keeps int32 sums, which the CPU rounds. Its model adds wrong where it is told
-to, so that a test sees who has computed.
-"""
+"""What the multiplier can take of a network, and how that is lowered: a product on it, and rounding on the CPU."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from utvm.boards.accelerators import Accelerator, AcceleratorPart, Fitted, Sources
 from utvm.compiler.accelerator import Offer, Part, Refused
 
-_FOLDER = Path(__file__).parent
 
-
-class _Multiplier(AcceleratorPart):
-    """``wrong_by`` is what its model adds to each sum."""
-
-    wrong_by: int = 0
-
-
-def _offer(record: Any) -> Offer:
+def offer(record: Any) -> Offer:
+    """Offer to do a dense layer, or a convolution by 1 x 1; raises ``Refused``."""
     _, rows, columns, _ = record.weights.shape
     if (rows, columns, record.strides, record.padding) != (1, 1, (1, 1), (0, 0, 0, 0)) or record.depthwise:
         raise Refused("it multiplies matrices, and no windows")
@@ -73,12 +60,3 @@ def _parts(record: Any) -> Sequence[Part]:
         described(function, "rounding_of_multiplier", overlap), (left, *channels_of(record)), overlap
     )
     return [Part(product, (0,)), Part(rounding, (len(operands), *range(1, len(operands))))]
-
-
-def _fit(block: _Multiplier, _: Path) -> Fitted:
-    driver = Sources((), (_FOLDER,))
-    wrong = {"multiplier_config.h": f"#define MULTIPLIER_WRONG_BY ({block.wrong_by})\n"}
-    return Fitted("multiplier", _offer, driver, Sources((_FOLDER / "multiplier.c",), (), wrong))
-
-
-ACCELERATOR = Accelerator("multiplier", _Multiplier, _fit)

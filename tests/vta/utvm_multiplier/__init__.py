@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A second accelerator, as a package of somebody else's would bring it: this folder, and its entry point.
+
+It multiplies matrices of int8 and keeps int32 sums, which the CPU rounds. Its models add wrong where they are told
+to, so that a test sees who has computed.
+"""
+
+from pathlib import Path
+
+from utvm.boards.accelerators import Accelerator, AcceleratorPart, Fitted, Sources
+from utvm.virtual.spec import Peripheral
+from utvm_multiplier.lowering import offer
+
+_FOLDER = Path(__file__).parent
+
+
+class _Multiplier(AcceleratorPart):
+    """``wrong_by`` is what its models add to each sum; ``answers`` is whether one on a bus ever does."""
+
+    wrong_by: int = 0
+    answers: bool = True
+
+
+def _fit(block: _Multiplier, _: Path) -> Fitted:
+    wrong = {"multiplier_config.h": f"#define MULTIPLIER_WRONG_BY ({block.wrong_by})\n"}
+    identity, driver = "multiplier", Sources(include=(_FOLDER,))
+    process = Sources((_FOLDER / "process.c",), generated=wrong)
+    if block.registers is None:
+        return Fitted(identity, offer, driver, process)
+    return Fitted(
+        identity,
+        offer,
+        driver,
+        process,
+        Sources((_FOLDER / "registers.c",), defines=(f"MULTIPLIER_REGISTERS={block.registers:#x}u",)),
+        on_bus=Peripheral(
+            model="utvm_multiplier.on_bus:made",
+            address=block.registers,
+            settings={"wrong_by": block.wrong_by, "answers": int(block.answers)},
+        ),
+        told=lambda words: words.replace("multiplier:0:", "the multiplier:"),
+    )
+
+
+ACCELERATOR = Accelerator("multiplier", _Multiplier, _fit)
