@@ -179,6 +179,7 @@ Where the kernels differ from TensorFlow Lite, these are the kernels' results: R
 CUMSUM of int8 begins with minus the zero point, and wraps around after some 30 large numbers. Element types that
 the kernels do not run (uint8, mostly) are computed in floats between quantised tensors, or refused.
 
-IF and WHILE, what a model keeps between runs, and weights of int8 for real numbers (FULLY_CONNECTED, CONV_2D and
-DEPTHWISE_CONV_2D, which these kernels refuse) have tests of their own: [compiler.md](compiler.md).
+uint8 models of before 2020, IF and WHILE, what a model keeps between runs, and weights of int8 for real numbers
+(FULLY_CONNECTED, CONV_2D, DEPTHWISE_CONV_2D; these kernels refuse them) have tests of their own:
+[compiler.md](compiler.md).
 """

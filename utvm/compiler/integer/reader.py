@@ -100,6 +100,9 @@ class Reader:
             value = self.value(expression)
             if dtype_of(expression.ty) == "int8":
                 return View(value)
+            if value.constant is not None:
+                lower = (value.constant.astype(np.int16) - 128).astype(np.int8)
+                return View(Value(value.name, tensor_type(value.shape, "int8"), lower), None, True)
             base = self.add(Shift(value.shape, "uint8", "int8"), [value], value.name, value.shape)
             self._views[key] = View(base, None, True)
         return self._views[key]
@@ -209,7 +212,7 @@ class Reader:
         if array is not None and dtype in (*_EIGHT_BITS, "int32"):
             self._constants[hash(variable)] = dequantised(array, scales, zeros, int(call.attrs.axis))
         quantity = quantity_of(scales, zeros, dtype)
-        if quantity is not None and (array is None or dtype == "int8"):
+        if quantity is not None and (array is None or dtype in _EIGHT_BITS):
             self.set_real(variable, Real(replace(self.view(numbers), unsigned=False), quantity))
 
     def move_constants(self, variable: Any, call: Any) -> bool:

@@ -20,6 +20,7 @@ from utvm.compiler.integer.exact import (
 )
 from utvm.compiler.integer.operators.quantisation import Rounding, rounded
 from utvm.compiler.tflite_kernel import Kernel, Use
+from utvm.compiler.tvm_types import shape_of
 from utvm.errors import CompileError
 
 _ADDITION_SHIFT = 15  # Bits behind the operands of an addition in 16 bits; 20 in 8.
@@ -228,6 +229,36 @@ def _compare(use: Use, operands: list[Any]) -> Any:
     return added(use.builder, f"{use.operator.name.lower()}_{use.dtype()}", operands, element)
 
 
+def _join(use: Use, operands: list[Any]) -> Any:
+    """Join tensors of uint8: each number is brought to the scale of the result in single precision."""
+    if use.result.dtype != "uint8" or any(use.value(count) is not None for count in range(len(operands))):
+        return None
+    tensors = [use.input(count) for count in range(len(operands))]
+    own, zero = scale_of(use.result), zero_of(use.result)
+    inverse = np.float32(1) / own
+    if all(scale_of(each) == own and zero_of(each) == zero for each in tensors):
+        return None
+    parts = []
+    for tensor, operand in zip(tensors, operands, strict=True):
+        factor = scale_of(tensor) * inverse
+        reals = np.arange(256, dtype=np.float32) * factor + np.float32(-zero_of(tensor)) * factor
+        steps = np.copysign(np.floor(np.abs(reals.astype(np.float64)) + 0.5), reals).astype(np.int64)
+        table = np.clip(steps + zero, 0, 255).astype(np.uint8)
+        alike = scale_of(tensor) == own and zero_of(tensor) == zero
+        parts.append(operand if alike else _looked_up(use, operand, table))
+    axis = use.options(tflite.ConcatenationOptions).Axis()
+    return relax.op.concat([use.builder.emit(each) for each in parts], axis=axis % len(use.result.shape))
+
+
+def _looked_up(use: Use, operand: Any, table: Any) -> Any:
+    shape = shape_of(operand.ty)
+
+    def compute(data: Any, entries: Any) -> Any:
+        return te.compute(shape, lambda *at: entries[data[at].astype("int32")], "output")
+
+    return added(use.builder, "requantize_uint8", [operand, table], compute, in_place=True)
+
+
 def _zeros(use: Use, operands: list[Any]) -> Any:
     return relax.const(np.zeros(use.result.shape, use.result.dtype), use.result.dtype)
 
@@ -243,5 +274,6 @@ KERNELS: dict[str, Kernel] = {
     "QUANTIZE": _quantize,
     "RELU6": _relu6,
     "ZEROS_LIKE": _zeros,
+    "CONCATENATION": _join,
     **dict.fromkeys(_COMPARED, _compare),
 }

@@ -102,9 +102,16 @@ def _layer_reals(data: TfliteTensor, weights: TfliteTensor, result: TfliteTensor
     """Return the factor from a sum to the result, per channel, in double precision."""
     if weights.quantisation is None:
         raise CompileError(f"the weights {weights.name!r} have no scale")
+    if weights.dtype == "uint8":
+        return _one_real(data, weights, result, channels)
     scales = np.broadcast_to(weights.quantisation.scales.astype(np.float64), (channels,))
     reals: Array = np.float64(scale_of(data)) * scales / np.float64(scale_of(result))
     return reals
+
+
+def _one_real(data: TfliteTensor, weights: TfliteTensor, result: TfliteTensor, channels: int) -> Array:
+    """Return the factor of weights with one scale, which is multiplied by the input's in single precision."""
+    return np.full(channels, np.float64(scale_of(data) * scale_of(weights)) / np.float64(scale_of(result)))
 
 
 def _sides(extent: int, window: int, stride: int, dilation: int, padding: int, result: int) -> int:
@@ -124,13 +131,18 @@ def _is_ours(use: Use, data: int = 0, weights: int = 1) -> bool:
     return use.dtype(data) == "int16" and use.dtype(weights) == "int8" and use.result.dtype == "int16"
 
 
+def _is_unsigned(use: Use) -> bool:
+    """Return whether a layer is one of those of before 2020: uint8, and weights with a zero point."""
+    return use.dtype(0) == use.dtype(1) == use.result.dtype == "uint8"
+
+
 def _convolution(use: Use, operands: list[Any]) -> Any:
     if is_hybrid(use):
         return _hybrid_convolution(use, operands, use.options(tflite.Conv2DOptions), 0)
     data, weights = use.input(0), use.input(1)
     grouped = data.shape[3] != weights.shape[3]
     eight = use.dtype() == "int8" and use.result.dtype == "int8" and (data.shape[0] != 1 or grouped)
-    if not (_is_ours(use) or (eight and use.dtype(1) == "int8")):
+    if not (_is_ours(use) or _is_unsigned(use) or (eight and use.dtype(1) == "int8")):
         return None
     return _integer_convolution(use, operands, use.options(tflite.Conv2DOptions), 0)
 
@@ -139,7 +151,7 @@ def _depthwise(use: Use, operands: list[Any]) -> Any:
     if is_hybrid(use):
         return _hybrid_convolution(use, operands, use.options(tflite.DepthwiseConv2DOptions), 3)
     eight = use.dtype() == "int8" and use.dtype(1) == "int8" and use.result.dtype == "int8"
-    if not (_is_ours(use) or (eight and use.input(0).shape[0] != 1)):
+    if not (_is_ours(use) or _is_unsigned(use) or (eight and use.input(0).shape[0] != 1)):
         return None
     return _integer_convolution(use, operands, use.options(tflite.DepthwiseConv2DOptions), 3)
 
@@ -194,10 +206,13 @@ def _windowed(use: Use, operands: list[Any], options: Any, channel_axis: int, en
             at = x * strides[1] + column * dilation[1] - before[1]
             own = tirx.floordiv(c, each_group) * depth + inner
             factor = filters[0, row, column, c] if depthwise else filters[c, row, column, inner]
+            weight = factor.astype("int32")
+            # The kernels of signed weights know no zero point of them.
+            weight = weight - zero_of(weights) if weights.dtype == "uint8" else weight
             value = image[n, line, at, own].astype("int32") - ending.data_zero(tables, n)
             inside = tirx.all(line >= 0, line < data.shape[1], at >= 0, at < data.shape[2])
             value = tirx.if_then_else(inside, value, number(0)) if any(before) or _overhangs(y, x) else value
-            return te.sum((value * factor.astype("int32")).astype(ending.kind), axis=[row, column, inner])
+            return te.sum((value * weight).astype(ending.kind), axis=[row, column, inner])
 
         def _overhangs(_: Any, __: Any) -> bool:
             ends = [
@@ -220,7 +235,8 @@ def _windowed(use: Use, operands: list[Any], options: Any, channel_axis: int, en
 
 def _dense(use: Use, operands: list[Any]) -> Any:
     hybrid = is_hybrid(use)
-    if not _is_ours(use) and not hybrid:
+    eight = use.dtype() == use.dtype(1) == use.result.dtype == "int8" and zero_of(use.input(1)) != 0
+    if not (hybrid or eight or _is_ours(use) or _is_unsigned(use)):
         return None
     data, weights, result = use.input(0), use.input(1), use.result
     outputs, depth = weights.shape
@@ -248,7 +264,7 @@ def _dense(use: Use, operands: list[Any]) -> Any:
             (rows, outputs), lambda row, unit: ending.apply(sums[row, unit], tables, unit, row), "output"
         )
 
-    name = "dense_hybrid" if hybrid else "dense_int16"
+    name = f"dense_{'hybrid' if hybrid else data.dtype}"
     made = added(use.builder, name, [flat, operands[1], *ending.tables], compute, macs=rows * outputs * depth)
     return relax.op.reshape(made, result.shape)
 
@@ -259,9 +275,7 @@ def _dense_ending(use: Use, outputs: int, activation: int) -> _Ending:
     if known is None:
         raise CompileError(f"the weights {weights.name!r} have no scale")
     if known.scales.size == 1:
-        # One scale is multiplied by the input's in single precision.
-        product = np.float64(scale_of(data) * np.float32(known.scales[0])) / np.float64(scale_of(result))
-        reals = np.full(outputs, product)
+        reals = _one_real(data, weights, result, outputs)
     else:
         reals = _layer_reals(data, weights, result, outputs)
     bias = use.constant(2) if use.has(2) else None

@@ -14,7 +14,7 @@ from utvm.compiler.tflite_kernel import Kernel, Use
 
 def _average(use: Use, operands: list[Any]) -> Any:
     data, result = use.input(0), use.result
-    if result.dtype not in ("int8", "int16") or (result.dtype == "int8" and data.shape[0] == 1):
+    if result.dtype not in ("int8", "int16", "uint8") or (result.dtype == "int8" and data.shape[0] == 1):
         return None
     options = use.options(tflite.Pool2DOptions)
     window, strides = (options.FilterHeight(), options.FilterWidth()), (options.StrideH(), options.StrideW())
