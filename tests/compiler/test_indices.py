@@ -115,25 +115,45 @@ def tflite_case(operator: str, x: Array, indices: Array, golden: Callable[..., A
     return Case(model, (x, indices), golden, x.shape[0], negative=False)
 
 
-def relax_case(operator: Callable[..., Any], golden: Callable[..., Array], indices: Array) -> Case:
+def relax_case(
+    operator: Callable[..., Any],
+    golden: Callable[..., Array],
+    extent: int,
+    *inputs: Array,
+    negative: bool = False,
+) -> Case:
     """Make a case of an operator that PyTorch's models are read as."""
+    return Case(lambda: relax_model(operator, inputs), inputs, golden, extent, negative)
 
-    def model() -> Model:
-        builder = relax.BlockBuilder()
-        x = relax.Var("x", relax.TensorType(ROWS.shape, "float32"))
-        i = relax.Var("i", relax.TensorType(indices.shape, str(indices.dtype)))
-        with builder.function("main", [x, i]):
-            with builder.dataflow():
-                result = builder.emit_output(operator(x, i))
-            builder.emit_func_output(result)
-        return from_relax(builder.get(), "m")
 
-    return Case(model, (ROWS, indices), golden, 4, negative=False)
+def relax_model(operator: Callable[..., Any], inputs: Sequence[Array]) -> Model:
+    builder = relax.BlockBuilder()
+    variables = [
+        relax.Var(f"in{number}", relax.TensorType(array.shape, str(array.dtype)))
+        for number, array in enumerate(inputs)
+    ]
+    with builder.function("main", variables):
+        with builder.dataflow():
+            result = builder.emit_output(operator(*variables))
+        builder.emit_func_output(result)
+    return from_relax(builder.get(), "m")
 
 
 def scattered(x: Array, i: Array, updates: Array) -> Array:
     result = x.copy()
     result[i[:, 0]] = updates
+    return result
+
+
+def put(x: Array, i: Array, j: Array, values: Array) -> Array:
+    result = x.copy()
+    result[i, j] = values
+    return result
+
+
+def put_by_one(x: Array, i: Array, values: Array) -> Array:
+    result = x.copy()
+    result[i] = values
     return result
 
 
@@ -152,10 +172,26 @@ CASES = {
     "tflite gather nd": tflite_case("GATHER_ND", ROWS, I32.reshape(2, 1), lambda x, i: x[i[:, 0]]),
     "tflite gather nd int8": tflite_case("GATHER_ND", BYTES, I32.reshape(2, 1), lambda x, i: x[i[:, 0]]),
     "tflite embedding": tflite_case("EMBEDDING_LOOKUP", ROWS, I32, lambda x, i: x[i]),
-    "relax take": relax_case(lambda x, i: relax.op.take(x, i, axis=0), lambda x, i: x[i], I64),
-    "relax index": relax_case(lambda x, i: relax.op.index_tensor(x, [i]), lambda x, i: x[i], I64),
+    "relax take": relax_case(lambda x, i: relax.op.take(x, i, axis=0), lambda x, i: x[i], 4, ROWS, I64),
+    "relax take of columns": relax_case(lambda x, i: relax.op.take(x, i, axis=1), lambda x, i: x[:, i],
+                                        3, ROWS, I32 % 3),
+    "relax take of all": relax_case(relax.op.take, lambda x, i: x[i], 12, ROWS.reshape(-1), I64),
+    "relax index": relax_case(lambda x, i: relax.op.index_tensor(x, [i]), lambda x, i: x[i], 4, ROWS, I64),
+    "relax index by two": relax_case(lambda x, i, j: relax.op.index_tensor(x, [i, j]),
+                                     lambda x, i, j: x[i, j], 4, ROWS, I64, np.array([0, 2])),
+    "relax put": relax_case(lambda x, i, j, v: relax.op.index_put(x, (i, j), v), put, 4, ROWS, I64,
+                            np.array([0, 2]), -ROWS[0, :2], negative=True),
+    "relax put by one": relax_case(relax.op.index_put, put_by_one, 12, ROWS.reshape(-1), I64, -ROWS[1, :2],
+                                   negative=True),
     "relax gather": relax_case(lambda x, i: relax.op.gather_elements(x, i, axis=0),
-                               lambda x, i: np.take_along_axis(x, i, 0), np.array([[0, 1, 3]])),
+                               lambda x, i: np.take_along_axis(x, i, 0), 4, ROWS, np.array([[0, 1, 3]])),
+    "relax gather nd": relax_case(relax.op.gather_nd, lambda x, i: x[i[:, 0]], 4, ROWS, I64.reshape(2, 1)),
+    "relax gather nd, in batches": relax_case(lambda x, i: relax.op.gather_nd(x, i, batch_dims=1),
+                                              lambda x, i: np.take_along_axis(x, i, 1)[:, 0], 3, ROWS,
+                                              np.array([[0], [2], [1], [2]])),
+    "relax loss": relax_case(lambda x, i, w: relax.op.nn.nll_loss(x, i, w, reduction="none"),
+                             lambda x, i, w: -x[np.arange(4), i] * w[i], 3, ROWS + 1, np.array([0, 2, 1, 2]),
+                             np.array([1, 2, 0.5], np.float32)),
 }  # fmt: skip
 
 
@@ -232,6 +268,42 @@ def test_so_is_one_that_is_in_range_of_the_tensor_but_not_of_its_dimension(
         runs.append((inputs[0], indices, *inputs[2:]))
     (good, _), *bad = ran(library, tmp_path, runs)
     assert (good, {status for status, _ in bad}) == (0, {INDEX_OUT_OF_RANGE})
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+@pytest.mark.parametrize(
+    ("operator", "values"),
+    [
+        (lambda x, i, j: relax.op.index_tensor(x, [i, j]), ()),
+        (lambda x, i, j, v: relax.op.index_put(x, (i, j), v), (-ROWS[0, :2],)),
+        (lambda x, i, j, v: relax.op.index_put(x, (i, j), v, accumulate=True), (-ROWS[0, :2],)),
+    ],
+    ids=["index", "put", "add"],
+)
+def test_so_is_one_of_several_indices_that_its_own_dimension_has_not(
+    operator: Callable[..., Any], values: tuple[Array, ...], kind: str, tmp_path: Path
+) -> None:
+    rows, columns = np.array([2, 1], kind), np.array([0, 2], kind)
+    library = compile_model(relax_model(operator, (ROWS, rows, columns, *values)), name="m")
+    # In 32 bits, the last one times a row's three elements is the first row's third.
+    wrong = [(row, 0) for row in (4, -5, 0x5555_5556)] + [(0, column) for column in (3, 8, -4, 1 << 30)]
+    runs = [(ROWS, rows, columns, *values)]
+    for row, column in wrong:
+        runs.append((ROWS, np.array([row, 1], kind), np.array([column, 2], kind), *values))
+    (good, _), *bad = ran(library, tmp_path, runs)
+    assert (good, [status for status, _ in bad]) == (0, [INDEX_OUT_OF_RANGE] * len(wrong))
+
+
+@pytest.mark.parametrize(
+    ("mode", "meant"), [("clip", lambda i: np.clip(i, 0, 3)), ("wrap", lambda i: i % 4)], ids=["clip", "wrap"]
+)
+def test_one_out_of_range_is_none_where_the_operator_says_what_it_means(
+    mode: str, meant: Callable[[Array], Array], tmp_path: Path
+) -> None:
+    model = relax_model(lambda x, i: relax.op.take(x, i, axis=0, mode=mode), (ROWS, I64))
+    every = [np.array(pair) for pair in ((4, -1), (-5, 1 << 40), (-(1 << 63), (1 << 63) - 1), (2, 1))]
+    done = ran(compile_model(model, name="m"), tmp_path, [(ROWS, indices) for indices in every])
+    assert done == [(0, ROWS[meant(indices)].tobytes()) for indices in every]
 
 
 def test_a_description_of_the_graph_says_it_too(tmp_path: Path) -> None:

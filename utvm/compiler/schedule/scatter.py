@@ -1,19 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scattering by indices: TVM joins the indices of one element to a place, which may be another element's.
+"""Indices of which TVM makes others, that are in range of a tensor when those of the input were not.
 
-So an index that its own dimension does not have becomes one that no dimension has, before they are joined.
+Scattering joins the indices of one element to a place, which may be another element's: so an index that its own
+dimension does not have becomes one that no dimension has, before they are joined. Taking from a whole tensor takes
+an index apart, and only its remainder is looked at: so it is taken as one of the only dimension.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvm import te, tirx, topi
+from tvm import relax, te, tirx, topi
 
 
 def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
     """Return how Relax's operators become TIRx: operator to function, as ``LegalizeOps`` takes them."""
-    return {"relax.scatter_nd": _legalize_by_rows, "relax.scatter_elements": _legalize_by_elements}
+    return {
+        "relax.scatter_nd": _legalize_by_rows,
+        "relax.scatter_elements": _legalize_by_elements,
+        "relax.index_put": _legalize_by_dimensions,
+        "relax.take": _legalize_take,
+    }
 
 
 def _legalize_by_rows(builder: Any, call: Any) -> Any:
@@ -33,12 +40,32 @@ def _legalize_by_elements(builder: Any, call: Any) -> Any:
 
     def scatter_elements(data: Any, indices: Any, updates: Any) -> Any:
         extents = [int(extent) for extent in data.shape]
-        extent = tirx.const(extents[axis], "int64")
-        # Negative ones count from the end.
-        known = _known(indices, extents, lambda _: extent, -extents[axis])
+        known = _known_along(axis, indices, extents)
         return topi.scatter_elements(data, known, updates, axis, reduction)
 
     return builder.call_te(scatter_elements, *call.args)
+
+
+def _legalize_by_dimensions(builder: Any, call: Any) -> Any:
+    def index_put(data: Any, indices: Any, values: Any) -> Any:
+        extents = [int(extent) for extent in data.shape]
+        known = [_known_along(axis, each, extents) for axis, each in enumerate(indices)]
+        return topi.index_put(data, known, values, bool(call.attrs.accumulate))
+
+    data, indices, values = call.args
+    several = list(indices.fields) if isinstance(indices, relax.Tuple) else [indices]
+    return builder.call_te(index_put, data, several, values)
+
+
+def _legalize_take(builder: Any, call: Any) -> Any:
+    # Without an axis there is one dimension: Relax takes no other tensor then.
+    axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
+    return builder.call_te(topi.take, *call.args, axis, mode=str(call.attrs.mode))
+
+
+def _known_along(axis: int, indices: Any, extents: Sequence[int]) -> Any:
+    # Negative ones count from the end.
+    return _known(indices, extents, lambda _: tirx.const(extents[axis], "int64"), -extents[axis])
 
 
 def _known(indices: Any, extents: Sequence[int], extent_of: Callable[[Any], Any], lowest: int) -> Any:
