@@ -167,6 +167,10 @@ def test_wrong_words_are_named(tmp_path: Path) -> None:
         _division(board_with(tmp_path / "a", "strange", {"npu": {}}), "auto")
     with pytest.raises(ConfigError, match=r"accelerator\.vta: clock_hz"):
         _division(board_with(tmp_path / "b", "strange", {"vta": {"clock_hz": 0}}), "auto")
+    for number, at in enumerate((0x43C00400, 0xFFFFF000)):
+        with pytest.raises(ConfigError, match=r"accelerator\.vta: registers"):
+            wrong = board_with(tmp_path / f"c{number}", "strange", {"vta": {"clock_hz": 1, "registers": at}})
+            _division(wrong, "auto")
 
 
 @pytest.mark.slow

@@ -130,12 +130,14 @@ def test_a_network_on_a_virtual_board_is_split_and_its_report_says_how(
             {"registers": 0x40020000},
             "made at 0x40020000 takes 1024 bytes, and something else answers there already",
         ),
+        ({"registers": 0x20000400}, "accelerator.multiplier: registers: 0x20000400 lies in the memory dtcm"),
+        ({"registers": 0x58000002}, "made at 0x58000002: no multiple of 1024"),
         ({"registers": None}, "the accelerator multiplier of mine cannot be driven: where are its registers?"),
     ],
 )
 def test_one_that_cannot_work_is_named(block: dict[str, Any], said: str, multipliers: Boards) -> None:
     board = multipliers("mine", "stm32f746", **{"registers": _REGISTERS, **block})
-    library = compile_for(board, from_tflite(_POINTS.content(), "points"), accelerator="all")
+    model = from_tflite(_POINTS.content(), "points")
     with pytest.raises((DeviceFault, UtvmError)) as caught:
-        _run(board, library, _POINTS.runs()[0])
+        _run(board, compile_for(board, model, accelerator="all"), _POINTS.runs()[0])
     assert said in str(caught.value)

@@ -10,7 +10,7 @@ from three_vtas import CONFIGURATIONS
 from tvm import s_tir, te
 
 from utvm import vta
-from utvm.errors import CompileError, DoesNotFitError
+from utvm.errors import BoardError, CompileError, ConfigError, DoesNotFitError
 
 
 def vector_add(env: vta.Env, rows: int, kind: str = "int32") -> s_tir.Schedule:
@@ -56,6 +56,23 @@ def test_what_does_not_fit_is_refused() -> None:
     env = vta.get_env()
     with pytest.raises(DoesNotFitError, match="VTA: 4000 elements of ACC are needed, of 2048"):
         vta.lower(vector_add(env, 2000), env)
+
+
+def test_what_does_not_come_out_even_is_refused() -> None:
+    env = vta.get_env()
+    schedule = vector_add(env, 16)
+    outer, _ = schedule.split(schedule.get_loops(schedule.get_sblock("C"))[0], [None, 5])
+    schedule.compute_at(schedule.get_sblock("C_buf"), outer)
+    with pytest.raises(CompileError, match=r"what is cut up does not come out even: .* < 16 is not always so"):
+        vta.lower(schedule, env)
+
+
+def test_whom_nobody_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VTA_RPC_HOST", "127.0.0.1")
+    for port, said in (("9", "no RPC server answers at 127.0.0.1:9"), ("99999", "'99999', which is no port")):
+        monkeypatch.setenv("VTA_RPC_PORT", port)
+        with pytest.raises((BoardError, ConfigError), match=said):
+            vta.connect(vta.get_env())
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,15 @@ def test_what_no_tile_makes_fit_is_refused() -> None:
         (lambda: Conv2d((1, 1, 2, 2), 1, (3, 3)), "does not fit into"),
         (lambda: Conv2d((1, 1, 8, 8), 1, (3, 3), padding=(3, 0, 0, 0)), "padding of 3 is not below"),
         (lambda: MaxPool((1, 1, 2, 2), (3, 3), 1), "does not fit into"),
+        (lambda: Conv2d((1, 1, 8, 8), 1, (3, 3), 0), "whole numbers from 1 on, not 0"),
+        (lambda: MaxPool((1, 1, 8, 8), (2, 2), -1), "whole numbers from 1 on, not -1"),
+        (lambda: Matmul(4, 0, 4), "whole numbers from 1 on, not 0"),
+        (lambda: Elementwise(8, "mul"), "there is no mul of int32"),
+        (lambda: Requantise(1.5), "a shift of 1.5"),
+        (
+            lambda: Matmul(16, 64, 64, tile=(3, 5, 7)).schedule(ENVS["vta_config"]),
+            r"a tile of \(3, 5, 7\) does not divide \(16, 4, 4\)",
+        ),
         (lambda: MaxPool((1, 1, 8, 8), (2, 2), 2, (0, 0, 0, 2)), "padding of 2 is not below the window's 2"),
     ],
 )

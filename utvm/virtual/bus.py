@@ -9,6 +9,9 @@ from random import Random
 
 from utvm.virtual.spec import RegionSpec
 
+PAGE = 0x400
+"""What addresses and sizes of devices are multiples of."""
+
 
 class BusError(Exception):
     """An access that nobody answers, or that is refused."""
@@ -30,10 +33,10 @@ class Device:
     """Registers on the bus. A subclass thinks in 32-bit words; accesses to parts of one are led back to words.
 
     Attributes:
-        size: bytes of address space, a multiple of 1 KiB.
+        size: bytes of address space, a multiple of :data:`PAGE`.
     """
 
-    size = 0x400
+    size = PAGE
 
     def load(self, offset: int) -> int:
         """Return the word at an offset that is a multiple of 4. Reserved words read as zero."""

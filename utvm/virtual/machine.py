@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import cast
 
 from utvm.errors import ConfigError
-from utvm.virtual.bus import Bus, BusError, Device, ResetCause
+from utvm.virtual.bus import PAGE, Bus, BusError, Device, ResetCause
 from utvm.virtual.cortex_m.cpu import CortexM7
 from utvm.virtual.cortex_m.debug import DFSR_HALTED
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
@@ -158,6 +158,10 @@ class BoardModel:
         lines = tuple(self._line(irq) for irq in peripheral.irqs)
         around = Surroundings(self._bus, self._cpu, self._line(peripheral.irq), lines, self._print)
         device = self._maker(peripheral.model)(peripheral, around)
+        if peripheral.address % PAGE:
+            raise ConfigError(
+                f"{self.spec.name}: {peripheral.model} at {peripheral.address:#x}: no multiple of {PAGE}"
+            )
         if self._bus.is_taken(peripheral.address, device.size):
             raise ConfigError(
                 f"{self.spec.name}: {peripheral.model} at {peripheral.address:#x} takes {device.size} bytes, and "

@@ -38,7 +38,10 @@ def simulator(env: Env) -> VtaSimulator:
         ToolchainError: it cannot be compiled.
     """
     if env.TARGET == "pynq":
-        raise ConfigError("TARGET is pynq, which is no model", "sim and tsim are")
+        raise ConfigError(
+            "TARGET is pynq, which is no model",
+            "sim and tsim are; networks go to a board's own VTA by --accelerator all",
+        )
     _register()
     return _here.setdefault(env.BITSTREAM, model_of(env.configuration))
 
@@ -47,13 +50,21 @@ def connect(env: Env) -> Any:
     """Return TVM's RPC session with whoever has the VTA: ``VTA_RPC_HOST`` at ``VTA_RPC_PORT``, else this process.
 
     Raises:
-        ConfigError: the port is no number, or the VTA is hardware and no host is named.
+        ConfigError: the port is none, or the VTA is hardware and no host is named.
+        BoardError: nobody answers there.
     """
     host, port = os.environ.get(HOST), os.environ.get(PORT, "9091")
     if host:
-        if not port.isdecimal():
-            raise ConfigError(f"{PORT} is {port!r}, which is no number")
-        return rpc.connect(host, int(port))
+        if not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ConfigError(f"{PORT} is {port!r}, which is no port", "1 to 65535")
+        try:
+            return rpc.connect(host, int(port))
+        except (RuntimeError, OSError) as error:
+            raise BoardError(
+                f"no RPC server answers at {host}:{port}, which {HOST} and {PORT} name", "is one running there?"
+            ) from error
+    if env.TARGET == "pynq":
+        raise ConfigError(f"TARGET is pynq, and {HOST} names nobody who has one", f"set {HOST} and {PORT}")
     simulator(env)
     return rpc.LocalSession()
 

@@ -153,4 +153,8 @@ def _said(board: Board) -> tuple[Accelerator, AcceleratorPart]:
             f"{where}.{name}: there is no such accelerator",
             f"there are: {', '.join(known)}; is the package that brings it installed?",
         )
-    return known[name], checked(known[name].block, said, f"{where}.{name}")
+    block = checked(known[name].block, said, f"{where}.{name}")
+    for region in board.memory:
+        if block.registers is not None and region.address <= block.registers < region.end:
+            raise ConfigError(f"{where}.{name}: registers: {block.registers:#x} lies in the memory {region.name}")
+    return known[name], block

@@ -3,11 +3,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from utvm.boards.accelerators import Accelerator, AcceleratorPart, Fitted, Sources
+from utvm.boards.parts import Address
 from utvm.compiler.accelerator import Offer
 from utvm.compiler.library import Library
 from utvm.runtime.vta.configuration import load_configuration
@@ -15,7 +16,7 @@ from utvm.runtime.vta.fault import read
 from utvm.runtime.vta.header import DRIVER, IN_IMAGE, INCLUDE, QUEUE, REGISTERS, config_header
 from utvm.runtime.vta.instructions import InstructionSet
 from utvm.virtual.vta import MODEL
-from utvm.virtual.vta.neighbour import VtaNeighbour
+from utvm.virtual.vta.neighbour import REGISTER_BYTES, VtaNeighbour
 from utvm.virtual.vta.on_bus import on_bus
 from utvm.virtual.vta.simulator import STAGES
 from utvm.virtual.vta.steps import modelled_steps
@@ -32,9 +33,11 @@ _SHOWN = (
 class _Vta(AcceleratorPart):
     """``config`` is a ``vta_config.json`` in the board's folder; by default the project's.
 
-    ``queue`` is how many instructions the driver has room for.
+    ``registers`` are four pages, and a fifth of a model. ``queue`` is how many instructions the driver has room
+    for.
     """
 
+    registers: Annotated[Address, Field(multiple_of=4096, le=2**32 - REGISTER_BYTES)] | None = None
     config: str = ""
     queue: int = Field(QUEUE, ge=256, le=QUEUE)
 

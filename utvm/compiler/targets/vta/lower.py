@@ -94,6 +94,11 @@ class _Function:
         if isinstance(statement, tirx.For):
             body = self._statement(statement.body)
             return tirx.For(statement.loop_var, statement.min, statement.extent, tirx.ForKind.SERIAL, body)
+        if isinstance(statement, tirx.IfThenElse):
+            raise CompileError(
+                f"VTA: what is cut up does not come out even: {statement.condition} is not always so",
+                "split loops by what divides them, and fill shapes up to whole blocks",
+            )
         raise CompileError(f"VTA: cannot do {type(statement).__name__}: {str(statement).strip()[:200]}")
 
     def _nest(self, nest: Nest) -> Any:

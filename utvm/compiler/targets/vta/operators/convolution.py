@@ -17,6 +17,8 @@ from utvm.compiler.targets.vta.operators.tiles import (
     best_tile,
     cached,
     check_padding,
+    check_sizes,
+    check_tile,
     count_windows,
     named,
     put_on_chip,
@@ -52,6 +54,7 @@ class Conv2d:
     tile: Tile | None = None
 
     def __post_init__(self) -> None:
+        check_sizes(*self.shape, self.outputs, *self.kernel, self.stride)
         if min(self.out_size) < 1:
             raise CompileError(
                 f"VTA: a kernel of {self.kernel} does not fit into {self.shape} with {self.padding}"
@@ -89,7 +92,7 @@ class Conv2d:
         out, more = self.requantise.declared(total)
         arguments = [x, w, bias, out] if self.bias else [x, w, out]
         schedule = named(te.create_prim_func(arguments), "conv2d")
-        tile = self.tile or self._best(env, outer, inner).tile
+        tile = check_tile(self.tile or self._best(env, outer, inner).tile, (outer, self.out_size[0], inner))
         loop = tiled_output(schedule, (1, *tile[:2]))
         self.requantise.arrange(schedule, 3)
         put_on_chip(schedule, [*stages, *more], loop)

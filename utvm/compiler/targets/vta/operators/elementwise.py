@@ -8,9 +8,19 @@ from tvm import te, tirx
 
 from utvm.compiler.targets.vta.env import ACC, Env
 from utvm.compiler.targets.vta.operators.requantise import Requantise
-from utvm.compiler.targets.vta.operators.tiles import Turns, best_tile, cached, named, put_on_chip, tiled_output
+from utvm.compiler.targets.vta.operators.tiles import (
+    Turns,
+    best_tile,
+    cached,
+    check_sizes,
+    named,
+    put_on_chip,
+    tiled_output,
+)
+from utvm.errors import CompileError
 
 _OPERATIONS = {"add": lambda a, b: a + b, "max": tirx.max, "min": tirx.min}
+_DTYPES = ("int8", "int32")
 
 
 @dataclass(frozen=True)
@@ -24,6 +34,14 @@ class Elementwise:
     operation: Literal["add", "max", "min"] = "add"
     dtype: Literal["int8", "int32"] = "int32"
     requantise: Requantise = field(default_factory=Requantise)
+
+    def __post_init__(self) -> None:
+        check_sizes(self.numbers)
+        if self.operation not in _OPERATIONS or self.dtype not in _DTYPES:
+            raise CompileError(
+                f"VTA: there is no {self.operation} of {self.dtype}",
+                f"there are: {', '.join(_OPERATIONS)} of {', '.join(_DTYPES)}",
+            )
 
     def schedule(self, env: Env) -> Any:
         """Return the schedule."""

@@ -15,6 +15,8 @@ from utvm.compiler.targets.vta.operators.tiles import (
     Turns,
     best_tile,
     cached,
+    check_sizes,
+    check_tile,
     named,
     put_on_chip,
     reduced,
@@ -42,6 +44,9 @@ class Matmul:
     overlapped: bool = True
     tile: Tile | None = None
 
+    def __post_init__(self) -> None:
+        check_sizes(self.rows, self.inputs, self.outputs)
+
     def schedule(self, env: Env) -> Any:
         """Return the schedule; raises DoesNotFitError where a VTA is too small for any tile."""
         batch, block = env.BATCH, env.BLOCK_IN
@@ -62,7 +67,7 @@ class Matmul:
         out, more = self.requantise.declared(total)
         arguments = [x, w, bias, out] if self.bias else [x, w, out]
         schedule = named(te.create_prim_func(arguments), "matmul")
-        tile = self.tile or self._best(env, rows, outer, inner).tile
+        tile = check_tile(self.tile or self._best(env, rows, outer, inner).tile, (rows, outer, inner))
         loop = tiled_output(schedule, tile[:2])
         self.requantise.arrange(schedule, 2)
         put_on_chip(schedule, [*stages, *more], loop)

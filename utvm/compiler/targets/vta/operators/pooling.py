@@ -15,6 +15,7 @@ from utvm.compiler.targets.vta.operators.tiles import (
     Turns,
     best_tile,
     check_padding,
+    check_sizes,
     count_windows,
     named,
 )
@@ -41,6 +42,7 @@ class MaxPool:
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def __post_init__(self) -> None:
+        check_sizes(*self.shape, *self.window, self.stride)
         if min(self.out_size) < 1:
             raise CompileError(
                 f"VTA: a window of {self.window} does not fit into {self.shape} with {self.padding}"

@@ -27,7 +27,7 @@ class Requantise:
     high: int = 127
 
     def __post_init__(self) -> None:
-        if not 0 <= self.shift <= 31:
+        if not isinstance(self.shift, int) or not 0 <= self.shift <= 31:
             raise CompileError(f"VTA: a shift of {self.shift} is not possible", "0 to 31")
         if not -128 <= self.low <= self.high <= 127:
             raise CompileError(f"VTA: results are int8, not {self.low} to {self.high}")

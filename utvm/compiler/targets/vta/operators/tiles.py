@@ -5,6 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, NamedTuple
 
 from tvm import s_tir
@@ -50,6 +51,29 @@ class Chosen(NamedTuple):
     tile: Tile
     cycles: int
     loaded: int
+
+
+def check_sizes(*sizes: int) -> None:
+    """Refuse sizes of nothing.
+
+    Raises:
+        CompileError: one is no whole number from 1 on.
+    """
+    for size in sizes:
+        if not isinstance(size, Integral) or size < 1:
+            raise CompileError(f"VTA: sizes and strides are whole numbers from 1 on, not {size!r}")
+
+
+def check_tile(tile: Tile, extents: Tile) -> Tile:
+    """Return a tile that somebody has chosen.
+
+    Raises:
+        CompileError: it does not divide what it is a part of.
+    """
+    check_sizes(*tile)
+    if len(tile) != len(extents) or any(whole % part for part, whole in zip(tile, extents, strict=True)):
+        raise CompileError(f"VTA: a tile of {tile} does not divide {extents}", "leave it out: the best is chosen")
+    return tile
 
 
 def count_windows(
@@ -179,6 +203,8 @@ __all__ = [
     "best_tile",
     "cached",
     "check_padding",
+    "check_sizes",
+    "check_tile",
     "count_windows",
     "divisors",
     "named",
