@@ -2,6 +2,7 @@
 """``model.profile``: what each operator takes on a board."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,13 @@ def _profile(tmp_path: Path, *words: object) -> dict[str, object]:
     done = inv("model.profile", "--model", MODEL, "--output", tmp_path, *words)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "digits_int8-profile"
-    assert "<svg" in (folder / "profile.html").read_text()
+    page = (folder / "profile.html").read_text()
+    assert ">0 conv1<" in page or "<title>0 conv1: " in page
+    assert re.search(r"^ 0 +conv1 +\S+", done.stdout, re.MULTILINE)
     content: dict[str, object] = json.loads((folder / "profile.json").read_text())
     folded = (folder / "profile.folded").read_text().splitlines()
     assert sum(int(line.rpartition(" ")[2]) for line in folded) == content["total"]
+    assert re.match(r"digits_int8;\w+;0 conv1 \d+$", folded[0])
     return content
 
 

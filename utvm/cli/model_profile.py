@@ -21,6 +21,7 @@ from utvm.compiler import Library
 from utvm.errors import ConfigError
 from utvm.files import check_folder, write_whole
 from utvm.firmware.estimate import check_pipeline
+from utvm.names import printable
 from utvm.pages import pages_of
 from utvm.session.profile import MeasuredStep, Profile, profile_of
 from utvm.session.rpc import RpcSession
@@ -88,7 +89,9 @@ def profile_model(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"{folder}: cannot be written: {error.strerror or error}") from error
+        raise ConfigError(
+            f"{folder}: cannot be written: {error.strerror or error}", "choose another folder with --output"
+        ) from error
     texts = {"json": profile.as_json(), "folded": profile.folded(), "html": render(profile)}
     for suffix, text in texts.items():
         write_whole(folder / f"profile.{suffix}", text.encode())
@@ -102,20 +105,20 @@ def profile_model(
 
 
 def _print(profile: Profile) -> None:
-    table = Table("step", "operator", "kind", box=None)
+    table = Table("step", "makes", "operator", box=None)
     for heading in (profile.unit, "share", "per MAC", "arena in use"):
         table.add_column(heading, justify="right")
     for step in profile.steps:
         table.add_row(
             str(step.number),
+            printable(", ".join(step.makes)),
             step.function,
-            step.kind,
             f"{step.count:,}",
             f"{100 * profile.share(step):.1f} %",
             f"{step.count / step.macs:.2f}" if step.macs else "",
             f"{step.live_bytes:,}",
         )
-    table.add_row("", "all", "", f"{profile.total:,}", "", "", f"{profile.arena_bytes:,}")
+    table.add_row("all", "", "", f"{profile.total:,}", "", "", f"{profile.arena_bytes:,}")
     OUT.print(table)
 
 
@@ -158,7 +161,7 @@ def _boxes(profile: Profile) -> list[Flame]:
         steps = list(group)
         boxes.append(_box(profile, 1, begin, sum(step.count for step in steps), kind, colours[kind]))
         for step in steps:
-            boxes.append(_box(profile, 2, begin, step.count, f"{step.number} {step.function}", colours[kind]))
+            boxes.append(_box(profile, 2, begin, step.count, step.called, colours[kind]))
             begin += step.count
     return boxes
 
@@ -184,7 +187,7 @@ def _bars(profile: Profile) -> list[StepBar]:
 
     def bar(begin: int, step: MeasuredStep) -> StepBar:
         height = 100 * step.live_bytes / max(profile.arena_bytes, 1)
-        hint = f"step {step.number}: {step.live_bytes:,} B"
+        hint = f"{step.called}: {step.live_bytes:,} B"
         return StepBar(round(begin * unit, 2), round(step.count * unit, 2), round(height, 2), hint)
 
     return [bar(begin, step) for begin, step in zip(begins, profile.steps, strict=False)]

@@ -63,6 +63,10 @@ def identifier(text: str, fallback: str) -> str:
     return f"{fallback}_{name}" if name[0].isdigit() else name
 
 
+MADE_UP = re.compile(r"(?:lv|gv)\d*")
+"""What TVM calls a tensor that nobody has given a name."""
+
+
 class Scope:
     """Hands out identifiers, each one once.
 

@@ -30,6 +30,11 @@ class MeasuredStep:
     live_bytes: int
     makes: tuple[str, ...] = ()
 
+    @property
+    def called(self) -> str:
+        """What pictures call it: its number, and the tensors that it makes by the model's own names."""
+        return f"{self.number} {', '.join(self.makes) or self.function}"
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -63,7 +68,11 @@ class Profile:
 
     def folded(self) -> str:
         """Return it as folded stacks, a line each: what flame graph tools read."""
-        lines = (f"{self.model};{step.kind};{step.number} {step.function} {step.count}" for step in self.steps)
+        # The tools take a semicolon for the next frame.
+        names = (step.called.replace(";", ",") for step in self.steps)
+        lines = (
+            f"{self.model};{step.kind};{name} {step.count}" for name, step in zip(names, self.steps, strict=True)
+        )
         return "\n".join(lines) + "\n"
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The division of a network between CPU and accelerator. No bit of the result changes by it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from utvm.compiler.accelerator import Assistant, Offer, Refused
 from utvm.compiler.integer.nodes import Node, Value, tensor_type
@@ -16,11 +16,14 @@ _CYCLES_A_MAC = {"dsp": 1.2, "": 6.3}
 _CYCLES_A_BYTE = 8.0
 
 
-def divide(nodes: Sequence[Node], assistant: Assistant, target: Target) -> tuple[list[Node], tuple[Decision, ...]]:
+def divide(
+    nodes: Sequence[Node], assistant: Assistant, target: Target, name_of: Callable[[Value], str]
+) -> tuple[list[Node], tuple[Decision, ...]]:
     """Give an accelerator what it is to do.
 
     Args:
         target: the CPU that the rest is for.
+        name_of: what the model calls a tensor.
 
     Returns:
         All nodes, and what was decided of each convolution and dense layer.
@@ -31,11 +34,11 @@ def divide(nodes: Sequence[Node], assistant: Assistant, target: Target) -> tuple
         if not isinstance(node.work, Convolution):
             divided.append(node)
             continue
-        cpu = _cycles_on_cpu(node.work, target)
+        cpu, name = _cycles_on_cpu(node.work, target), name_of(node.output)
         try:
             offer = assistant.offer(node.work)
         except Refused as refused:
-            decisions.append(Decision(node.output.name, "CPU", refused.reason, cpu))
+            decisions.append(Decision(name, "CPU", refused.reason, cpu))
             divided.append(node)
             continue
         there = round(offer.cycles * assistant.cpu_cycles + offer.arranged_bytes * _CYCLES_A_BYTE)
@@ -43,8 +46,8 @@ def divide(nodes: Sequence[Node], assistant: Assistant, target: Target) -> tuple
         estimated = f"it is estimated to be faster {'there' if given else 'on the CPU'}"
         reason = "all that can be is asked for" if assistant.everything else estimated
         where = assistant.identity if given else "CPU"
-        decisions.append(Decision(node.output.name, where, reason, cpu, there, offer.moved_bytes))
-        divided += _in_parts(node, offer) if given else [node]
+        decisions.append(Decision(name, where, reason, cpu, there, offer.moved_bytes))
+        divided += _in_parts(node, offer, name) if given else [node]
     return divided, tuple(decisions)
 
 
@@ -53,7 +56,7 @@ def _cycles_on_cpu(record: Convolution, target: Target) -> int:
     return round(record.macs * cycles)
 
 
-def _in_parts(node: Node, offer: Offer) -> list[Node]:
+def _in_parts(node: Node, offer: Offer, name: str) -> list[Node]:
     tensors = list(node.inputs)
     parts = offer.parts()
     made = []
@@ -62,7 +65,7 @@ def _in_parts(node: Node, offer: Offer) -> list[Node]:
         if number < len(parts) - 1:
             kind = part.operator.function.params[-1]
             shape = [int(extent) for extent in kind.ty.shape]
-            output = Value(f"{node.output.name} ({number + 1})", tensor_type(shape, element_type(kind)))
+            output = Value(f"{name} ({number + 1})", tensor_type(shape, element_type(kind)))
         made.append(Node(Ready(part.operator), tuple(tensors[read] for read in part.reads), output))
         tensors.append(output)
     return made

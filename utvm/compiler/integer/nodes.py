@@ -82,7 +82,7 @@ def to_module(
     result: Any,
     target: Target,
     functions: Mapping[Any, Any],
-    names: Mapping[int, str],
+    name_of: Callable[[Value], str],
 ) -> Any:
     """Return a Relax module that computes the nodes.
 
@@ -91,10 +91,10 @@ def to_module(
         values: those of the parameters, in the same order.
         result: a value, or a tuple of results.
         functions: what the nodes' own calls call, by variable.
-        names: what values are called, by identity, where it is not their own name.
+        name_of: what a value is called.
     """
     builder = relax.BlockBuilder()
-    writer = _Writer(builder, target, names)
+    writer = _Writer(builder, target, name_of)
     for value, parameter in zip(values, parameters, strict=True):
         writer.expressions[id(value)] = parameter
     with builder.function("main", list(parameters)):
@@ -116,9 +116,9 @@ class _Writer:
         expressions: of the values so far.
     """
 
-    def __init__(self, builder: Any, target: Target, names: Mapping[int, str]) -> None:
+    def __init__(self, builder: Any, target: Target, name_of: Callable[[Value], str]) -> None:
         self._builder = builder
-        self._names = names
+        self._name = name_of
         self._target = target
         self._makers = {operator.record: operator.make for operator in int8_operators()}
         self.expressions: dict[int, Any] = {}
@@ -134,9 +134,6 @@ class _Writer:
         else:
             written = self._operator(self._made(node.work), inputs, node.output)
         self.expressions[id(node.output)] = written
-
-    def _name(self, value: Value) -> str:
-        return self._names.get(id(value), value.name)
 
     def _made(self, record: Computation) -> Operator:
         if isinstance(record, Ready):

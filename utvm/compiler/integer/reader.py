@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading a Relax module into nodes: which float tensors are dequantised integers, and where these are."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,12 +16,10 @@ from utvm.compiler.integer.nodes import Native, Node, Value, tensor_type
 from utvm.compiler.integer.operators.shift import Shift
 from utvm.compiler.integer.quantities import Constants, Quantity, Real, View, dequantised, signed
 from utvm.compiler.integer.records import Computation
+from utvm.compiler.names import MADE_UP
 from utvm.compiler.tvm_types import dtype_of, shape_of
 
 _EIGHT_BITS = ("int8", "uint8")
-
-_MADE_UP = re.compile(r"(?:lv|gv)\d*")
-"""What TVM calls what nobody has given a name."""
 
 
 class Reader:
@@ -43,7 +40,7 @@ class Reader:
         self._reals: dict[int, Real] = {}
         self._constants: dict[int, Constants] = {}
         # What values are called, by identity, where it is not their own name.
-        self.names: dict[int, str] = {}
+        self._names: dict[int, str] = {}
         self._made: dict[tuple[Any, ...], Value] = {}
         self.parameters = [self._declare(parameter) for parameter in main.params]
         for block in main.body.blocks:
@@ -90,8 +87,12 @@ class Reader:
 
     def _call(self, value: Value, variable: Any) -> None:
         """Call a tensor as the model calls a variable, if TVM made up its name."""
-        if _MADE_UP.fullmatch(self.names.get(id(value), value.name)):
-            self.names[id(value)] = str(variable.name)
+        if MADE_UP.fullmatch(self.name_of(value)):
+            self._names[id(value)] = str(variable.name)
+
+    def name_of(self, value: Value) -> str:
+        """Return what the model calls a tensor, as far as that is known."""
+        return self._names.get(id(value), value.name)
 
     def view(self, expression: Any) -> View:
         """Return an 8-bit tensor as a view of an int8 one."""

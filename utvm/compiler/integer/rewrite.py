@@ -60,11 +60,11 @@ def integerize(module: Any, target: Target, assistant: Assistant | None = None) 
     nodes = needed(reader.nodes, _flat(result))
     nodes = fuse(nodes, _flat(result))
     leftovers = _leftovers(nodes, recognizer.reasons, reader)
-    nodes, decisions = divide(nodes, assistant, target) if assistant else (nodes, ())
+    nodes, decisions = divide(nodes, assistant, target, reader.name_of) if assistant else (nodes, ())
     functions = {
         variable: function for variable, function in module.functions.items() if not function.same_as(main)
     }
-    changed = to_module(main.params, reader.parameters, nodes, result, target, functions, reader.names)
+    changed = to_module(main.params, reader.parameters, nodes, result, target, functions, reader.name_of)
     return Integerized(changed, leftovers, decisions)
 
 
@@ -93,5 +93,5 @@ def _leftovers(nodes: Sequence[Node], reasons: dict[int, str], reader: Reader) -
             if not operator:
                 continue
             reason = reasons.get(id(node.output), "its result is not quantised")
-            found.append(Leftover(operator.removeprefix("relax."), node.output.name, reason))
+            found.append(Leftover(operator.removeprefix("relax."), reader.name_of(node.output), reason))
     return tuple(found)

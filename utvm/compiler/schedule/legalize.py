@@ -7,6 +7,7 @@ import tvm
 from tvm import relax
 
 from utvm.compiler.schedule.concatenation import mark_concatenations
+from utvm.compiler.schedule.layer_names import fuse
 from utvm.compiler.schedule.legalizations import legalizations
 
 
@@ -21,7 +22,10 @@ def legalize(module: Any) -> Any:
             relax.transform.DecomposeOpsForInference(),
             relax.transform.CanonicalizeBindings(),
             relax.transform.LegalizeOps(legalizations()),
-            relax.get_pipeline("zero"),
+            relax.transform.AnnotateTIROpPattern(),
+            relax.transform.FoldConstant(),
+            tvm.transform.module_pass(lambda each, _: fuse(each), opt_level=0),
+            relax.transform.FuseTIR(),
             relax.transform.RewriteDataflowReshape(),
             relax.transform.DeadCodeElimination(),
         ]

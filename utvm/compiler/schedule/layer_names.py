@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fusing operators, and calling what they make as the model calls it: plans and profiles show these names.
+
+TVM makes up a name for each result of a fused function. Which layer's it is, is known of a copy of the module in
+which no two calls are of the same function: TVM fuses that in the same way.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.expr import _update_type
+
+from utvm.compiler.names import MADE_UP
+
+
+def fuse(module: Any) -> Any:
+    """Fuse operators as ``relax.transform.FuseOps`` does, and keep the names of the results."""
+    fused = relax.transform.FuseOps()(module)
+    names = _names(module)
+    results = {hash(binding.var): name for binding, name in zip(_bindings(fused), names, strict=True) if name}
+    if results:
+        renaming = _Renaming(results)
+        fused.update_func(fused.get_global_var("main"), renaming.visit_expr(fused["main"]))
+    return fused
+
+
+def _bindings(module: Any) -> list[Any]:
+    return [binding for block in module["main"].body.blocks for binding in block.bindings]
+
+
+def _names(module: Any) -> list[str]:
+    """Return what the model calls each result of the fused module; nothing where that keeps a name of its own."""
+    copies, makes = _apart(module)
+    fused = relax.transform.FuseOps()(copies)
+    functions = {variable.name_hint: function for variable, function in fused.functions.items()}
+    found = []
+    for binding in _bindings(fused):
+        function = functions.get(getattr(getattr(binding.value, "op", None), "name_hint", ""))
+        found.append(_last_named(function.body, makes) if isinstance(function, relax.Function) else "")
+    return found
+
+
+def _last_named(body: Any, makes: Mapping[str, str]) -> str:
+    """Return what the model calls the result of a fused function, or the last before it that it calls at all."""
+    bindings = [binding for block in body.blocks for binding in block.bindings]
+    if not bindings[-1].var.same_as(body.body):
+        return ""  # It has several results.
+    called = (
+        getattr(next(iter(getattr(each.value, "args", ())), None), "name_hint", "") for each in bindings[::-1]
+    )
+    names = (makes.get(str(name), "") for name in called)
+    return next((name for name in names if name and not MADE_UP.fullmatch(name)), "")
+
+
+def _apart(module: Any) -> tuple[Any, dict[str, str]]:
+    """Return a copy in which each call is of a function of its own, and what each of these makes."""
+    main = module["main"]
+    makes: dict[str, str] = {}
+    functions = {
+        variable: function for variable, function in module.functions.items() if not function.same_as(main)
+    }
+    blocks = []
+    for block in main.body.blocks:
+        bindings = []
+        for binding in block.bindings:
+            call = binding.value
+            if str(getattr(getattr(call, "op", None), "name", "")) != "relax.call_tir":
+                bindings.append(binding)
+                continue
+            own = tvm.ir.GlobalVar(f"{call.args[0].name_hint}__{len(makes)}")
+            _update_type(own, call.args[0].ty)
+            functions[own] = module[call.args[0]]
+            makes[own.name_hint] = str(binding.var.name)
+            called = tvm.ir.Call(call.op, [own, *call.args[1:]], call.attrs, call.ty_args, ret_ty=call.ty)
+            bindings.append(relax.VarBinding(binding.var, called))
+        blocks.append(type(block)(bindings))
+    body = relax.SeqExpr(blocks, main.body.body)
+    functions[module.get_global_var("main")] = relax.Function(
+        main.params, body, main.ret_ty, main.is_pure, main.attrs
+    )
+    return relax.transform.Normalize()(tvm.IRModule(functions)), makes
+
+
+@relax.expr_functor.mutator
+class _Renaming(relax.PyExprMutator):  # type: ignore[misc]
+    """Gives variables other names."""
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        super().__init__()
+        self._names = names
+
+    def visit_var_binding_(self, binding: Any) -> None:
+        name = self._names.get(hash(binding.var))
+        if name is None:
+            super().visit_var_binding_(binding)
+            return
+        value = self.visit_expr(binding.value)
+        inner = isinstance(binding.var, relax.DataflowVar)
+        made = self.builder_.emit(value, name) if inner else self.builder_.emit_output(value, name)
+        self.set_var_remap(binding.var, made)
