@@ -23,8 +23,13 @@ def test_labels_and_another_library(tmp_path: Path, file: str, reference: str) -
     pictures, labels = (np.load(_SAMPLES)[name] for name in ("x", "labels"))
     # The pictures have one channel, so that its place does not matter to a text.
     np.savetxt(samples, pictures.reshape(len(pictures), -1), delimiter=",")
-    words = ("--board=host", "--inputs", samples, "--labels", _SAMPLES, "--json", tmp_path / "x.json")
-    done = inv("model.eval", "--model", _DIGITS / file, *words, "--reference", reference)
+    given = (
+        ("--samples", _SAMPLES, "--labels")
+        if reference == "onnx"
+        else ("--inputs", samples, f"--labels={_SAMPLES}")
+    )
+    words = ("--board=host", *given, "--json", tmp_path / "x.json")
+    done = inv("model.eval", _DIGITS / file, *words, "--reference", reference)
     assert done.returncode == 0, done.stdout + done.stderr
     written = json.loads((tmp_path / "x.json").read_text())
     predicted = [sample["prediction"] for sample in written["samples"]]
@@ -49,12 +54,63 @@ def test_a_class_that_is_not_there_has_no_share() -> None:
     assert found.precision(1) == 0.0
 
 
+_LIBRARIES = {
+    "onnxruntime": """
+import numpy, onnx, onnx.reference
+class InferenceSession:
+    def __init__(self, content, providers):
+        self.model = onnx.reference.ReferenceEvaluator(onnx.load_from_string(content))
+        self.get_inputs = lambda: onnx.load_from_string(content).graph.input
+    def run(self, outputs, given):
+        return [each + 0.5 for each in self.model.run(outputs, given)]
+""",
+    "litert": """
+import numpy
+class Interpreter:
+    def __init__(self, model_content):
+        from tflite_micro.python.tflite_micro import runtime
+        self.model = runtime.Interpreter.from_bytes(model_content, arena_size=1 << 20)
+    def allocate_tensors(self): pass
+    def get_input_details(self): return [{"index": 7}]
+    def get_output_details(self): return [{"index": 9}]
+    def set_tensor(self, index, array): self.model.set_input(array, index - 7)
+    def invoke(self): self.model.invoke()
+    def get_tensor(self, index): return self.model.get_output(index - 9) + numpy.int8(1)
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "module", "apart"),
+    [
+        ("digits.onnx", "onnxruntime", "onnxruntime.py", 0.5),
+        ("digits_int8.tflite", "litert", "ai_edge_litert/interpreter.py", 1),
+    ],
+)
+def test_libraries_that_users_install_are_asked_too(
+    tmp_path: Path, file: str, name: str, module: str, apart: float
+) -> None:
+    """Stand-ins with the doors of the two, whose answers are wrong by as much as is then to be said."""
+    (tmp_path / module).parent.mkdir(exist_ok=True)
+    (tmp_path / module).write_text(_LIBRARIES[name])
+    words = ("model.eval", _DIGITS / file, "--board=host", "--samples=3", "--reference", name)
+    done = inv(*words, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert f"against {name}: largest difference {apart}" in done.stdout
+    (tmp_path / module).unlink()
+    assert f"{name} cannot be loaded" in (said := inv(*words, PYTHONPATH=str(tmp_path)).stderr)
+    assert "hint: pip install utvm[references], or that library" in said
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--reference", "torch"), "there is no reference 'torch'"),
         (("--reference", "tflm"), "tflm reads .tflite files"),
         (("--labels", str(_SAMPLES), "--samples", "101"), "holds 100 labels, not 101"),
+        (("--labels",), "--labels names no file, and no file of samples has them\n  hint: give --labels FILE"),
+        (("--samples", "a.npz", "--inputs", "b.npz"), "--samples and --inputs both name samples"),
+        (("--samples", "none.npz"), "none.npz"),
     ],
 )
 def test_wrong_words_are_refused(words: tuple[str, ...], said: str) -> None:

@@ -2,10 +2,16 @@
 """Options that more than one command has, beside those of :mod:`utvm.choice`."""
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from utvm.options import option
+
+IN_SAMPLES = "-"
+"""What ``--labels`` means without a value: they are in the file of samples."""
+
+_NUMBER = re.compile(r"-?\d+")
 
 MODEL = "an ONNX, TensorFlow Lite or Relax (.json) file; with --run-python, PyTorch (.pt2) or Relax (.py)"
 IN_RAM = "into RAM alone, for the debug port: flash stays as it is, and where things lie is chosen for you"
@@ -161,7 +167,7 @@ class SampleChoice:
     )
     run_python: bool = _run_python()
     shape: str = _shape()
-    samples: int | None = option(None, "how many samples (default: 10, or all that --inputs holds)")
+    samples: str = option("", "the samples, as --inputs; or how many of them (default: 10, or all that there are)")
     weights: str = option(
         "", "a file of weights for cifar10_cnn, as its README.md says (default: seeded random ones)"
     )
@@ -172,5 +178,24 @@ class SampleChoice:
     )
     scale: str = _scale()
     seed: int = option(0, "of what is random: weights and samples")
-    labels: str = option("", "the right classes as .npy, .csv or .npz: accuracy, and what was taken for what")
-    reference: str = option("", "compare with another library: tflm (for .tflite), onnx (its own reference)")
+    labels: str = option(
+        "",
+        "the right classes as .npy, .csv or .npz: accuracy, and what was taken for what; without a file, those in "
+        "the file of samples",
+        bare=IN_SAMPLES,
+    )
+    reference: str = option(
+        "",
+        "compare with another library: tflm or litert (for .tflite), onnx (its own reference) or onnxruntime (for "
+        ".onnx); litert and onnxruntime are in the extra references",
+    )
+
+    @property
+    def count(self) -> int | None:
+        """How many samples are wanted; None where that is not said."""
+        return int(self.samples) if _NUMBER.fullmatch(self.samples) else None
+
+    @property
+    def source(self) -> str:
+        """Where the samples are; empty where they are the model's own, or random."""
+        return self.samples if self.samples and self.count is None else self.inputs

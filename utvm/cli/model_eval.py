@@ -14,7 +14,7 @@ from utvm import compiler
 from utvm.arrays import read_arrays
 from utvm.boards import Board
 from utvm.choice import BoardChoice
-from utvm.cli.choices import JsonChoice, SampleChoice
+from utvm.cli.choices import IN_SAMPLES, JsonChoice, SampleChoice
 from utvm.cli.compiling import compile_for
 from utvm.cli.model_eval_figures import print_confusion, print_distance, read_labels, reference_answers, rows_as
 from utvm.cli.model_inputs import check_scale, input_for_pictures, random_inputs
@@ -69,13 +69,20 @@ def evaluate(
         UtvmError: whatever went wrong on the way.
     """
     check_json(wanted)
+    if asked.inputs and asked.source != asked.inputs:
+        raise ConfigError(
+            "--samples and --inputs both name samples", "give one; a number of --samples says how many"
+        )
+    if asked.labels == IN_SAMPLES and not Path(asked.source).is_file():
+        raise ConfigError("--labels names no file, and no file of samples has them", "give --labels FILE")
     board = find(where).board
     other = BoardChoice(validate_against) if validate_against else None
     if other:
         find(other)  # a wrong name is refused before the first board works for nothing
     library, samples = prepare(catalogue, asked, board)
     # Before the board works: what is wrong is refused first.
-    labels = read_labels(asked.labels, len(samples)) if asked.labels else []
+    file = asked.source if asked.labels == IN_SAMPLES else asked.labels
+    labels = read_labels(file, len(samples)) if file else []
     answers = (
         reference_answers(asked.reference, asked.model, samples, len(library.outputs)) if asked.reference else []
     )
@@ -105,9 +112,9 @@ def prepare(
     catalogue: Mapping[str, NamedModel], asked: SampleChoice, board: Board
 ) -> tuple[Library, list[Sample]]:
     """Make or load the model, compile it for the board, and make or read the samples."""
-    if asked.seed < 0 or (asked.samples is not None and asked.samples < 1):
+    if asked.seed < 0 or (asked.count is not None and asked.count < 1):
         raise ConfigError(
-            "--samples is a number from 1, --seed one from 0", "without --samples: 10, or all that --inputs holds"
+            "--samples is a number from 1, --seed one from 0", "without a number: 10, or all that there are"
         )
     if asked.model not in catalogue:
         return _prepare_file(catalogue, asked, board)
@@ -117,8 +124,8 @@ def prepare(
         raise ConfigError(f"{asked.model} takes no file of weights", f"these do: {takers}")
     arrays = _read(asked)
     made = named.make(asked.seed, Path(asked.weights) if asked.weights else None)
-    if made.read and arrays is not None and len(arrays) != 1 and not are_pictures(asked.inputs):
-        raise ConfigError(f"{asked.inputs}: holds {len(arrays)} arrays", "give one, with all samples in it")
+    if made.read and arrays is not None and len(arrays) != 1 and not are_pictures(asked.source):
+        raise ConfigError(f"{asked.source}: holds {len(arrays)} arrays", "give one, with all samples in it")
     library = compile_for(board, made.model)
     if named.random and not asked.weights:
         give = " (give a file with --weights)" if named.takes_weights else ""
@@ -126,7 +133,7 @@ def prepare(
     if arrays is not None:
         return library, _chosen(asked, library, arrays, made.read)
     OUT.print("samples: the model's own (give yours with --inputs)")
-    return library, _enough(made.samples(asked.samples or _SAMPLES), asked, asked.model)
+    return library, _enough(made.samples(asked.count or _SAMPLES), asked, asked.model)
 
 
 def _prepare_file(
@@ -144,18 +151,18 @@ def _prepare_file(
         return library, _chosen(asked, library, arrays)
     OUT.print(f"samples: random values, seed {asked.seed} (give yours with --inputs)")
     generator = np.random.default_rng(asked.seed)
-    return library, [random_inputs(library, generator) for _ in range(asked.samples or _SAMPLES)]
+    return library, [random_inputs(library, generator) for _ in range(asked.count or _SAMPLES)]
 
 
 def _read(asked: SampleChoice) -> Mapping[str, Any] | None:
     """Read a file of samples, where there is one; pictures are read when it is known what the model takes."""
-    if not asked.inputs:
+    if not asked.source:
         check_scale(asked.scale)
         return None
-    if are_pictures(asked.inputs):
+    if are_pictures(asked.source):
         return {}
     check_scale(asked.scale)
-    return read_arrays(asked.inputs)
+    return read_arrays(asked.source)
 
 
 def _chosen(
@@ -165,12 +172,12 @@ def _chosen(
     read: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None,
 ) -> list[Sample]:
     """Take as many samples of a file as are wanted; ``read``, if any, makes the model's input of them."""
-    if are_pictures(asked.inputs):
-        tensor = input_for_pictures(asked.inputs, library.inputs)
+    if are_pictures(asked.source):
+        tensor = input_for_pictures(asked.source, library.inputs)
         if read and asked.scale:
             raise ConfigError(f"{asked.model} knows what colours are", "leave --scale out")
         arrays = {
-            "": read_pixels(asked.inputs, tensor) if read else read_pictures(asked.inputs, tensor, asked.scale)
+            "": read_pixels(asked.source, tensor) if read else read_pictures(asked.source, tensor, asked.scale)
         }
     if read:
         arrays = {"": read(*arrays.values())}
@@ -179,18 +186,18 @@ def _chosen(
         # As docs/own-project.md has a file of samples.
         if "x" in arrays and only.name not in arrays:
             arrays = {"": arrays["x"]}
-        if asked.inputs.endswith(".csv"):
+        if asked.source.endswith(".csv"):
             arrays = {"": rows_as(arrays[""], only)}
         arrays = {name: as_integers(array, only) for name, array in arrays.items()}
-    samples = _enough(as_samples(arrays, library.inputs), asked, asked.inputs)
-    return samples[: asked.samples]
+    samples = _enough(as_samples(arrays, library.inputs), asked, asked.source)
+    return samples[: asked.count]
 
 
 def _enough(samples: list[Sample], asked: SampleChoice, whose: str) -> list[Sample]:
     """Refuse to run fewer samples than were asked for."""
-    least = asked.samples or 1
+    least = asked.count or 1
     if len(samples) < least:
-        raise ConfigError(f"{whose}: holds {len(samples)} samples, not {least}")
+        raise ConfigError(f"{whose}: holds {len(samples)} samples, not {least}", "ask for fewer, or give more")
     return samples
 
 

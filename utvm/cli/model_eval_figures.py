@@ -74,7 +74,7 @@ def reference_answers(name: str, model: str, samples: Sequence[Sample], outputs:
     """Return another library's answers to the same samples.
 
     Raises:
-        ConfigError: there is no such library, or it does not read such a file.
+        ConfigError: there is no such library, it is not installed, or it does not read such a file.
     """
     if name not in _REFERENCES:
         raise ConfigError(f"there is no reference {name!r}", f"references: {', '.join(_REFERENCES)}")
@@ -83,6 +83,10 @@ def reference_answers(name: str, model: str, samples: Sequence[Sample], outputs:
         raise ConfigError(f"{name} reads {suffix} files, and {model} is none", "choose another --reference")
     try:
         return answers(Path(model).read_bytes(), samples, outputs)
+    except ImportError as error:
+        raise ConfigError(
+            f"{name} cannot be loaded: {printable(str(error))}", "pip install utvm[references], or that library"
+        ) from error
     except Exception as error:  # whatever another library raises
         raise ConfigError(f"{name} does not run {model}: {printable(str(error))}") from error
 
@@ -110,7 +114,32 @@ def _onnx(content: bytes, samples: Sequence[Sample], _: int) -> list[Sample]:
     return [list(evaluator.run(None, dict(zip(evaluator.input_names, each, strict=True)))) for each in samples]
 
 
+def _onnxruntime(content: bytes, samples: Sequence[Sample], _: int) -> list[Sample]:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_inputs()]
+    return [list(session.run(None, dict(zip(names, each, strict=True)))) for each in samples]
+
+
+def _litert(content: bytes, samples: Sequence[Sample], _: int) -> list[Sample]:
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_content=content)
+    interpreter.allocate_tensors()
+    inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
+    answers = []
+    for sample in samples:
+        for place, array in zip(inputs, sample, strict=True):
+            interpreter.set_tensor(place["index"], array)
+        interpreter.invoke()
+        answers.append([interpreter.get_tensor(place["index"]) for place in outputs])
+    return answers
+
+
 _REFERENCES: Mapping[str, tuple[str, Callable[[bytes, Sequence[Sample], int], list[Sample]]]] = {
     "tflm": (".tflite", _tflm),
+    "litert": (".tflite", _litert),
     "onnx": (".onnx", _onnx),
+    "onnxruntime": (".onnx", _onnxruntime),
 }
