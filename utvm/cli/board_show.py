@@ -15,6 +15,7 @@ from utvm import boards, firmware
 from utvm.bench import serving
 from utvm.boards import Board
 from utvm.cli.choices import JsonChoice, ModelChoice
+from utvm.cli.compiling import compiling
 from utvm.cli.model_library import load_named
 from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.errors import ConfigError, DoesNotFitError
@@ -80,7 +81,8 @@ def list_fitting(asked: ModelChoice, wanted: JsonChoice) -> None:
         if not board.memory:
             continue
         try:
-            library = firmware.compile_for(board, model)
+            with compiling(model.origin):
+                library = firmware.compile_for(board, model)
             image = firmware.build(board, [library], executor_for(board.capabilities))
         except DoesNotFitError as error:
             table.add_row(name, "no", "", "", printable(error.message))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiling a model for a board, as commands do it: they say what of a quantised model is computed in float."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Literal
 
 from utvm import firmware
@@ -11,6 +13,13 @@ from utvm.compiler import Library, Model, bounded
 from utvm.compiler.accelerator import Wish
 from utvm.compiler.memory.regions import Memory
 from utvm.names import printable
+
+
+@contextlib.contextmanager
+def compiling(model: object) -> Iterator[None]:
+    """Tell how far the compiler is with a model, for the length of a ``with`` block."""
+    with progress.looked_at(f"compile {model}", "compiling") as (_, look), bounded.looked_at(look):
+        yield
 
 
 def compile_for(
@@ -29,7 +38,7 @@ def compile_for(
         DoesNotFitError: its weights alone are larger than what the board stores them in.
         ConfigError: an accelerator is to do all that it can, and the board has none.
     """
-    with progress.looked_at(f"compile {model.origin}", "compiling") as (_, look), bounded.looked_at(look):
+    with compiling(model.origin):
         library = firmware.compile_for(
             board, model, executor=executor, in_ram=in_ram, accelerator=accelerator, memory=memory
         )

@@ -11,8 +11,8 @@ from invoke.context import Context
 
 from utvm.cli import task
 from utvm.cli.choices import ImageChoice
-from utvm.cli.output import OUT, check_json, tell, write_json
-from utvm.cli.progress import working
+from utvm.cli.output import OUT, check_json, write_json
+from utvm.cli.progress import telling, working
 from utvm.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -87,7 +87,9 @@ def shell(_: Context, board: str = "", probe: str = "") -> int:
 
     extra = _extra(board, probe)
     with engine.connected() as client:
-        return container.shell(client, image_in(client, tell), extra)
+        with telling("docker.build") as say:
+            image = image_in(client, say)
+        return container.shell(client, image, extra)
 
 
 @task(
@@ -107,7 +109,9 @@ def run(_: Context, command: str, board: str = "", probe: str = "") -> int:
         raise ConfigError("no command to run", "./inv docker.run './inv hil --board host'")
     extra = _extra(board, probe)
     with engine.connected() as client:
-        return container.run(client, image_in(client, tell), words, extra)
+        with telling("docker.build") as say:
+            image = image_in(client, say)
+        return container.run(client, image, words, extra)
 
 
 def _extra(board: str, probe: str) -> "Extra | None":

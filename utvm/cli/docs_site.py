@@ -12,13 +12,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from utvm import process
 from utvm.cache import file_digest
 from utvm.cli import docs_commands, docs_errors
-from utvm.cli.output import OUT, tell
+from utvm.cli.output import OUT
+from utvm.cli.progress import telling
 from utvm.errors import ConfigError, ProvisionError
 from utvm.files import check_folder
 from utvm.kept import cache_root, use
@@ -40,12 +41,20 @@ def build(output: Path) -> None:
     check_folder(output)
     if output.exists() and any(output.iterdir()) and not (output / "search").is_dir():
         raise ConfigError(f"{output} holds something that is no site", "name a folder that is new or empty")
-    mkdocs = _environment() / "bin" / "mkdocs"
+    with telling("docs.site") as say:
+        _build(output, say)
+    OUT.print(f"site: {output / 'index.html'}")
+
+
+def _build(output: Path, say: Callable[[str], None]) -> None:
+    mkdocs = _environment(say) / "bin" / "mkdocs"
+    say("gathering the pages")
     with tempfile.TemporaryDirectory(prefix="utvm-site-") as scratch:
         source = Path(scratch)
         shutil.copytree(_CONFIGURATION, source, dirs_exist_ok=True)
         gather(source / "pages")
         shutil.copyfile(_CONFIGURATION / "iframe-worker.js", source / "pages" / "iframe-worker.js")
+        say("building the site")
         said = subprocess.run(
             [mkdocs, "build", "--quiet", "--site-dir", output.resolve()],
             cwd=source,
@@ -57,7 +66,6 @@ def build(output: Path) -> None:
         )
     if said.returncode:
         raise ConfigError(f"the site cannot be built:\n{said.stdout.strip()}", "mend the pages that it names")
-    OUT.print(f"site: {output / 'index.html'}")
 
 
 def gather(folder: Path) -> None:
@@ -80,13 +88,13 @@ def _linked(page: Path) -> Iterator[Path]:
             yield path
 
 
-def _environment() -> Path:
+def _environment(say: Callable[[str], None]) -> Path:
     """Return the environment that mkdocs runs in; it is made where its lock has changed."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     folder = cache_root() / "docs" / f"{file_digest(LOCK)[:16]}-{python}"
     use(folder)
     if not (folder / "whole").is_file():
-        tell("making the environment of the site's generator: some 20 MB to fetch")
+        say("making the environment of the site's generator: some 20 MB to fetch")
         shutil.rmtree(folder, ignore_errors=True)
         process.run([sys.executable, "-m", "venv", folder], error=ProvisionError, timeout=_PATIENCE)
         process.run(

@@ -11,7 +11,9 @@ from rich.table import Table
 from utvm import boards, compiler
 from utvm.boards.accelerators import assistant
 from utvm.cli.choices import CompileChoice, JsonChoice, MemoryChoice, ModelChoice
+from utvm.cli.compiling import compiling
 from utvm.cli.output import OUT, check_json, write_json
+from utvm.cli.progress import working
 from utvm.compiler import Library
 from utvm.compiler.accelerator import Assistant, Wish
 from utvm.compiler.memory.regions import Memory, Region
@@ -56,13 +58,14 @@ class _Wanted:
             UtvmError: it cannot be compiled, or does not fit.
         """
         model = compiler.load(self.model, run_python=self.run_python, shapes=self.shapes)
-        return compiler.compile_model(
-            model,
-            target=self.target,
-            executor=self.executor,
-            memory=self.memory,
-            assistant=self.assistant,
-        )
+        with compiling(model.origin):
+            return compiler.compile_model(
+                model,
+                target=self.target,
+                executor=self.executor,
+                memory=self.memory,
+                assistant=self.assistant,
+            )
 
 
 def _wanted(asked: CompileChoice) -> _Wanted:
@@ -148,15 +151,16 @@ def package(asked: CompileChoice, output: str) -> None:
     wanted = _wanted(asked)
     path = Path(output or f"{wanted.model.stem}.tar")
     check_places(path)
-    package_model(
-        wanted.model,
-        path,
-        run_python=wanted.run_python,
-        shapes=wanted.shapes,
-        target=wanted.target,
-        executor=wanted.executor,
-        memory=wanted.memory,
-    )
+    with compiling(wanted.model):
+        package_model(
+            wanted.model,
+            path,
+            run_python=wanted.run_python,
+            shapes=wanted.shapes,
+            target=wanted.target,
+            executor=wanted.executor,
+            memory=wanted.memory,
+        )
     OUT.print(f"wrote {path}, {path.stat().st_size:,} bytes; its README.md says how it is used")
 
 
@@ -209,8 +213,10 @@ def _content(library: Library, page: Path, rules: list[RuleCount] | None) -> dic
 
 
 def _misra(library: Library) -> list[RuleCount]:
-    OUT.print("counting what cppcheck finds of MISRA C: with many weights, it takes minutes")
-    ours, runtimes, left = library_counts(library), runtime_counts(), reasons().left
+    with working(f"misra {library.name}", "cppcheck of the library") as step:
+        ours = library_counts(library)
+        step("cppcheck of the runtime")
+        runtimes, left = runtime_counts(), reasons().left
     rules = [
         RuleCount(rule, ours.get(rule, 0), runtimes.get(rule, 0), left.get(rule, "no reason is known"))
         for rule in total([ours, runtimes])

@@ -2,7 +2,7 @@
 """What ``model.quantize`` does and prints."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,19 @@ from utvm.session.evaluation import as_samples
 from utvm.session.judged import confusion, distance
 
 _KINDS: Mapping[str, Activations] = {"int8": "int8", "16x8": "int16"}
+
+
+class _Told(list[Sample]):
+    """Samples that tell how far somebody is who goes through them."""
+
+    def __init__(self, samples: Sequence[Sample], step: Callable[[str], None], what: str) -> None:
+        super().__init__(samples)
+        self._step, self._what = step, what
+
+    def __iter__(self) -> Iterator[Sample]:
+        for number, sample in enumerate(super().__iter__()):
+            self._step(f"{self._what}: {number} of {len(self)}")
+            yield sample
 
 
 def quantize_model(asked: QuantizeChoice, output: str, wanted: JsonChoice) -> None:
@@ -59,11 +72,11 @@ def quantize_model(asked: QuantizeChoice, output: str, wanted: JsonChoice) -> No
     samples = _samples(tensors, arrays)
     source = asked.labels or (asked.samples if labels_in_it else "")
     labels = read_labels(source, len(samples)) if source else []
-    with working("model.quantize", "ranges of tensors") as step:
-        made = quantize(real, samples, _KINDS[asked.to])
-        step("comparing")
-        before, after = answers(real, samples), answers(made, samples)
-        layers = costs(real, made, samples)
+    with working("model.quantize", "ranges of tensors:") as step:
+        made = quantize(real, _Told(samples, step, "ranges of tensors"), _KINDS[asked.to])
+        before = answers(real, _Told(samples, step, "answers before"))
+        after = answers(made, _Told(samples, step, "answers after"))
+        layers = costs(real, made, _Told(samples, step, "what layers have lost"))
     content = made.SerializeToString(deterministic=True)
     write_whole(path, content)
     apart = distance(after, before)

@@ -16,6 +16,7 @@ from pathlib import Path
 from rich.live import Live
 from rich.text import Text
 
+from utvm.cli.output import tell
 from utvm.errors import ConfigError
 from utvm.files import write_whole
 from utvm.kept import cache_root
@@ -66,10 +67,10 @@ class Advance:
         count = _COUNT.search(self.step)
         if count and int(count[1]):
             here = self.spent * (int(count[2]) - int(count[1])) / int(count[1])
-        elif name in self._before:
-            here = max(0.0, self._before[name] - self.spent)
+        elif self._before.get(name, 0.0) > self.spent:
+            here = self._before[name] - self.spent
         else:
-            return None
+            return None  # It takes longer than ever: how long, nobody knows.
         names = list(self._before)
         later = names[names.index(name) + 1 :] if name in names else []
         return here + sum(self._before[each] for each in later)
@@ -92,7 +93,8 @@ class _Teller:
 
     def look(self) -> None:
         advance = self._advance
-        if advance.spent < _SHORT:
+        if not advance.step or advance.spent < _SHORT:
+            self.end()
             return
         if self._terminal.is_terminal:
             if self._live is None:
@@ -100,13 +102,15 @@ class _Teller:
                 self._live = Live(console=self._terminal, auto_refresh=False, transient=True)
                 self._live.start()
             self._live.update(Text(advance.told(), style="dim"), refresh=True)
-        elif _name(advance.step) != self._said or advance.spent - self._when > _NOW_AND_THEN:
+        # The longer it takes, the rarer: a log of an hour's work is still read.
+        elif _name(advance.step) != self._said or advance.spent - self._when > max(_NOW_AND_THEN, self._when / 4):
             self._said, self._when = _name(advance.step), advance.spent
             self._terminal.print(advance.told(), soft_wrap=True)
 
     def end(self) -> None:
         if self._live is not None:
             self._live.stop()
+            self._live = None
 
 
 @contextlib.contextmanager
@@ -154,6 +158,22 @@ def working(work: str, step: str) -> Iterator[Callable[[str], None]]:
                 thread.join()
 
 
+@contextlib.contextmanager
+def telling(work: str, first: str = "") -> Iterator[Callable[[str], None]]:
+    """As :func:`working`; each step is printed as it begins, so that a log has it too.
+
+    An empty step is somebody else's, who has the terminal from then on.
+    """
+    with working(work, first) as step:
+
+        def say(what: str) -> None:
+            if what:
+                tell(what)
+            step(what)
+
+        yield say
+
+
 def _name(step: str) -> str:
     return _COUNT.sub("", step).strip()
 
@@ -175,7 +195,10 @@ def _remembered() -> dict[str, dict[str, float]]:
 
 
 def _remember(work: str, taken: dict[str, float]) -> None:
-    content = _remembered() | {work: {step: round(took, 1) for step, took in taken.items()}}
+    content = _remembered()
+    before = content.get(work, {})
+    # A step that found its result ready says nothing of how long it takes where it does not.
+    content[work] = {step: max(round(took, 1), before.get(step, 0.0)) for step, took in taken.items()}
     with contextlib.suppress(OSError, ConfigError):
         _file().parent.mkdir(parents=True, exist_ok=True)
         write_whole(_file(), json.dumps(content).encode())

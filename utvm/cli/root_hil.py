@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``hil`` and ``nightly`` do."""
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from utvm.bench import Asked, choose
 from utvm.boards import PATH_VARIABLE
 from utvm.choice import BoardChoice, BoardFolders, PlaceChoice, ReportChoice, SuiteChoice
 from utvm.cli.opening import asked_of
-from utvm.cli.output import tell
+from utvm.cli.progress import telling
 from utvm.environment.places.errand import Errand, Place, Wanted
 from utvm.environment.places.here import checked, kind_here
 from utvm.errors import ConfigError, ExitCode, ProvisionError
@@ -52,13 +53,14 @@ def run_suites(
     board = boards.load(where.board)
     select(suites.names)
     check_folder(report_root(reports))
-    other = other or _other_place(place.in_)
-    asked = asked_of(where)
-    wanted = Wanted(board, asked.wish, asked.serial, wait=asked.wait)
-    wanted = _on_usb(wanted, place.usb, other) if place.usb else _chosen(wanted, asked, other)
-    if other is None:
-        return hil_suites.run(where, reports, suites=suites)
-    code = other.run(_errand(where, wanted, suites, reports))
+    with contextlib.ExitStack() as stack:
+        other = other or _other_place(place.in_, stack)
+        asked = asked_of(where)
+        wanted = Wanted(board, asked.wish, asked.serial, wait=asked.wait)
+        wanted = _on_usb(wanted, place.usb, other) if place.usb else _chosen(wanted, asked, other)
+        if other is None:
+            return hil_suites.run(where, reports, suites=suites)
+        code = other.run(_errand(where, wanted, suites, reports))
     try:
         return ExitCode(code)
     except ValueError:
@@ -106,8 +108,8 @@ def _on_usb(wanted: Wanted, usb: str, place: Place | None) -> Wanted:
     return dataclasses.replace(wanted, usb=known, serial=wanted.serial or wanted.board.model.serial)
 
 
-def _other_place(place: str) -> Place | None:
-    """Return the place that is meant; None where that is here."""
+def _other_place(place: str, stack: contextlib.ExitStack) -> Place | None:
+    """Return the place that is meant; None where that is here. The stack ends what tells how far it is."""
     here = kind_here()
     if place in ("", here):
         return None
@@ -120,7 +122,7 @@ def _other_place(place: str) -> Place | None:
     # What Docker and Vagrant are driven by is not needed here, and looks for their programs.
     from utvm.environment.places.elsewhere import elsewhere
 
-    return elsewhere(kind, tell)
+    return elsewhere(kind, stack.enter_context(telling(f"--in {place}")))
 
 
 def _errand(where: BoardChoice, wanted: Wanted, suites: SuiteChoice, reports: ReportChoice) -> Errand:

@@ -15,8 +15,8 @@ from utvm.choice import BoardChoice, ReportChoice, SuiteChoice
 from utvm.cli import task
 from utvm.cli.choices import ImageChoice, JsonChoice
 from utvm.cli.docker import rounded
-from utvm.cli.output import OUT, check_json, tell, write_json
-from utvm.cli.progress import working
+from utvm.cli.output import OUT, check_json, write_json
+from utvm.cli.progress import telling, working
 from utvm.errors import ConfigError, ExitCode
 from utvm.files import check_folder
 from utvm.paths import ROOT, work
@@ -282,10 +282,5 @@ def _telling(command: str) -> Iterator["Machine"]:
     """Print what the machine does: one line a step, so that a log has it too, and how long each takes."""
     from utvm.environment.machine.machine import Machine
 
-    with working(command, "asking libvirt") as step:
-
-        def say(what: str) -> None:
-            tell(what)
-            step(what)
-
+    with telling(command, "asking libvirt") as say:
         yield Machine(say=say)

@@ -3,12 +3,14 @@
 
 from utvm import boards
 from utvm.choice import BoardChoice, PlaceChoice, ReportChoice, SuiteChoice
-from utvm.cli.output import OUT, tell
+from utvm.cli.output import OUT
+from utvm.cli.progress import telling
 from utvm.cli.root_hil import run_suites
 from utvm.environment.machine.machine import Machine
 from utvm.environment.machine.records import records_of_test
 from utvm.environment.places.in_machine import InMachine
 from utvm.errors import ExitCode
+from utvm.lock import hold
 
 
 def test_box(box: str, where: BoardChoice, suites: SuiteChoice, reports: ReportChoice, usb: str) -> ExitCode:
@@ -20,13 +22,17 @@ def test_box(box: str, where: BoardChoice, suites: SuiteChoice, reports: ReportC
 
     Raises:
         UtvmError: there is no such board, probe or suite, or the machine cannot be had.
+        BoardError: another test of a box is under way.
     """
     boards.load(where.board)
-    machine = Machine(records_of_test(), say=tell)
-    try:
-        machine.destroy()  # what a test has left that was killed
-        place = InMachine(tell, machine, box)
-        return run_suites(where, suites, reports, PlaceChoice("vm", usb), place)
-    finally:
-        machine.destroy()
-        OUT.print("the machine is gone")
+    records = records_of_test()
+    # There is one such machine: another test would take this one's away.
+    with hold(f"vm.test {records.name}"), telling("vm.test", "asking libvirt") as say:
+        machine = Machine(records, say=say)
+        try:
+            machine.destroy()  # what a test has left that was killed
+            place = InMachine(say, machine, box)
+            return run_suites(where, suites, reports, PlaceChoice("vm", usb), place)
+        finally:
+            machine.destroy()
+            OUT.print("the machine is gone")

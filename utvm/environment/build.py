@@ -13,6 +13,7 @@ from utvm.environment.image import NAME, Image, write_image
 from utvm.environment.layers import Layers
 from utvm.environment.locked import Locked
 from utvm.environment.python_layer import PLACE
+from utvm.environment.store import Progress
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Built:
     seconds: Mapping[str, float]
 
 
-def build(locked: Locked, layers: Layers, output: Path) -> Built:
+def build(locked: Locked, layers: Layers, output: Path, progress: Progress | None = None) -> Built:
     """Make the image of its layers, and write it beside its bill of materials and checksums.
 
     Args:
@@ -33,8 +34,10 @@ def build(locked: Locked, layers: Layers, output: Path) -> Built:
     Raises:
         ProvisionError: a file is damaged, a tool fails, the disk is full, or a layer came out differently.
     """
+    say = progress or (lambda _: None)
     below = layers.debian()
     above = layers.python(below)
+    say("the image")
     begin = time.monotonic()
     with draft(output.parent) as folder:
         whole = folder / "image"

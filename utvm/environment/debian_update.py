@@ -54,6 +54,11 @@ def _relation(text: str) -> tuple[str, str, str]:
 
 
 def _holds(name: str, operator: str, version: str, locked: Mapping[str, tuple[str, str]]) -> bool:
+    """Return whether a dependency is met.
+
+    Raises:
+        ProvisionError: this is no Debian: env.lock --update works on one.
+    """
     if not operator:
         return True
     try:

@@ -43,7 +43,7 @@ def make_image(
     """
     store = Store()
     fetch(locked, store, archive, mirror, say)
-    return build(locked, Layers(locked, store, anew=anew, progress=say), IMAGE)
+    return build(locked, Layers(locked, store, anew=anew, progress=say), IMAGE, say)
 
 
 def make_box(

@@ -408,7 +408,7 @@ class Machine:
         found = self._need_ours()
         there = libvirt.snapshots(found.name)
         if name not in there:
-            raise ConfigError(f"there is no snapshot {name!r}; there are: {', '.join(there)}")
+            raise ConfigError(f"there is no snapshot {name!r}", f"there are: {', '.join(there)}")
         return found
 
     def _check_name(self, name: str) -> None:

@@ -13,7 +13,7 @@ def elsewhere(kind: Kind, say: Callable[[str], None]) -> Place:
     """Return a place that is not here.
 
     Args:
-        say: is told what is being done before a command runs there.
+        say: is told what is being done before a command runs there, and nothing when it begins.
     """
     places: dict[Kind, Callable[[], Place]] = {"docker": lambda: InContainer(say), "vm": lambda: InMachine(say)}
     return places[kind]()

@@ -22,7 +22,7 @@ class InContainer:
     """A container of the image for the checkout's locks, as a :class:`utvm.environment.places.errand.Place`.
 
     Args:
-        say: is told what is being done.
+        say: is told what is being done, and nothing when that is done and the command begins.
     """
 
     own_usb = False
@@ -52,7 +52,9 @@ class InContainer:
         devices = extra_of([errand.wanted.probe]) if errand.wanted.probe else Extra()
         extra = dataclasses.replace(devices, folders={**devices.folders, **more})
         with engine.connected() as client:
-            return container.run(client, image_in(client, self._say), errand.command(places, CHECKOUT), extra)
+            image = image_in(client, self._say)
+            self._say("")
+            return container.run(client, image, errand.command(places, CHECKOUT), extra)
 
 
 def _called(folders: Sequence[Path]) -> dict[Path, str]:

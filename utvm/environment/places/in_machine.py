@@ -36,7 +36,7 @@ class InMachine:
     """A virtual machine, started if need be: a :class:`utvm.environment.places.errand.Place`.
 
     Args:
-        say: is told what is being done.
+        say: is told what is being done, and nothing when that is done and the command begins.
         machine: by default this checkout's.
         box: path or URL of the catalogue of the box that it is made of; by default the checkout's.
     """
@@ -60,6 +60,7 @@ class InMachine:
         """
         machine = self._machine
         machine.up(box=self._box, patience=_PATIENCE)
+        self._say("")
         own = _HOME / f"run-{secrets.token_hex(4)}"
         places = _called(errand, own)
         try:

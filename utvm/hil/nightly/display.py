@@ -17,6 +17,7 @@ from utvm.terminal import Terminal
 
 _STYLES = {BoardVerdict.PASSED: "green", BoardVerdict.FAILED: "bold red"}
 _NO_VERDICT = "bold yellow"
+_NOW_AND_THEN = 60.0  # Seconds without a word.
 
 
 class NightlyDisplay:
@@ -30,6 +31,7 @@ class NightlyDisplay:
         self._console = Terminal(file=stream, width=None if stream.isatty() else PLAIN_WIDTH)
         self._total = 0
         self._ended = 0
+        self._said = 0.0
 
     def begin(self, run_id: str, turns: Sequence[Turn], jobs: int) -> None:
         """Say which boards are to run."""
@@ -47,6 +49,24 @@ class NightlyDisplay:
             f"{escape(f'{result.spoken}: {_counts(result)}')}, {spoken_seconds(result.duration_s)}"
             + (f"; {escape(reason)}" if reason else ""),
             soft_wrap=True,
+        )
+
+    def look(self, spent: float, running: Sequence[str]) -> None:
+        """Say now and then how far it is.
+
+        Args:
+            spent: seconds since it began.
+            running: labels of the boards that are at work.
+        """
+        if spent - self._said < _NOW_AND_THEN:
+            return
+        self._said = spent
+        left = ""
+        if self._ended:
+            left = f", about {spoken_seconds(spent * (self._total - self._ended) / self._ended)} left"
+        self._line(
+            f"{self._ended} of {self._total} boards after {spoken_seconds(spent)}{left}; "
+            f"at work: {', '.join(running)}"
         )
 
     def close(self, report: NightlyReport, directory: Path) -> None:

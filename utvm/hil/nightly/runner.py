@@ -85,6 +85,7 @@ def _run_all(
         display.ended(result)
 
     interrupted = False
+    began = time.monotonic()
     waiting, running = list(turns), list[RunningTurn]()
     with contextlib.ExitStack() as stack:
         try:
@@ -97,6 +98,7 @@ def _run_all(
                     if result is not None:
                         running.remove(begun)
                         ended(result)
+                display.look(time.monotonic() - began, [begun.turn.label for begun in running])
                 time.sleep(_POLL)
         except KeyboardInterrupt:
             interrupted = True
