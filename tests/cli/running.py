@@ -12,13 +12,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from multiprocessing import forkserver
 from pathlib import Path
-from unittest.mock import patch
 
 _LOADED = ["numpy", "onnx", "pydantic", "pytest", "tasks", "utvm.__main__", "utvm.boards", "utvm.cli.model_run"]
 _COLUMNS = {"COLUMNS": "200"}
-_HEEDED_AT_THE_BEGINNING = ("COLUMNS", "FORCE_COLOR", "LD_PRELOAD", "NO_COLOR", "PATH", "PYTHON", "TERM", "TMPDIR")
+_HEEDED_AT_THE_BEGINNING = ("FORCE_COLOR", "LD_PRELOAD", "NO_COLOR", "PATH", "PYTHON", "TERM", "TMPDIR")
 
 
 def inv(
@@ -45,9 +43,6 @@ def _in_a_copy(
 ) -> subprocess.CompletedProcess[str]:
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(_LOADED)
-    # Whatever prints asks how wide its terminal is when it is loaded.
-    with patch.dict(os.environ, _COLUMNS):
-        forkserver.ensure_running()
     with tempfile.TemporaryDirectory() as folder:
         said, complained = Path(folder) / "out", Path(folder) / "err"
         copy = server.Process(target=_become, args=(command[2:], cwd, environment, said, complained))
@@ -71,5 +66,8 @@ def _become(words: list[str], cwd: Path, environment: Mapping[str, str], out: Pa
     os.environ.update(environment)
     sys.argv = words
     from utvm.__main__ import main
+    from utvm.cli.output import OUT
 
+    # It has asked for its width when it was loaded.
+    OUT.width = int(environment["COLUMNS"])
     main()

@@ -15,6 +15,7 @@ from utvm.cli.model_compare import Row, draw
 from utvm.paths import ROOT
 
 DIGITS = ROOT / "models" / "digits"
+_FAR = "/home/somebody/a/board/far/away:x=1"
 
 
 def _too_large(path: Path) -> Path:
@@ -60,11 +61,15 @@ def test_models_on_boards_are_rows_of_a_table_and_bars_of_a_picture(tmp_path: Pa
 
 
 def test_a_bar_is_as_long_as_its_figure_and_whatever_a_model_is_called_the_picture_is_one() -> None:
-    rows = [Row("<b>&", "one", 50, "instructions", 10, 5), Row("other", "one", 100, "instructions", 10, 5)]
+    rows = [Row("<b>&", "one", 50, "instructions", 10, 5), Row("other", _FAR, 100, "instructions", 10, 5)]
     drawn = xml.etree.ElementTree.fromstring(draw(rows))
     bars = [each for each in drawn.iter("{http://www.w3.org/2000/svg}rect") if each.get("x") == "170"]
     assert [float(each.attrib["width"]) for each in bars] == [240, 480, 480, 480, 480, 480]
     assert "<b>&" in "".join(drawn.itertext())
+    # There are 160 units before a bar, and a letter takes some 7; pointing at it tells the whole name.
+    words = [str(each.text) for each in drawn.iter("{http://www.w3.org/2000/svg}text") if each.get("x") == "10"]
+    assert "…a/board/far/away:x=1" in words and all(len(word) < 24 for word in words)
+    assert _FAR in "".join(drawn.itertext())
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,22 @@ def write_all(folder: Path, firmware: Firmware, library: Library) -> Mapping[str
     (logs.parent / "utvm.log").write_text(said + "2026-11-20 13:45:15.000 DEBUG   utvm.probe: it said\n" * 100)
     bad = report.write(run_that_failed(firmware), folder / "reports")
     good = report.write(run_that_passed(), folder / "reports")
+    night = a_night((run_that_failed(firmware), bad), (run_that_passed(), good))
+    counts = [1000 + 700 * number for number, _ in enumerate(library.calls)]
+    profile = profile_of(library, "stm32f746, virtual", "instructions", counts)
+    (folder / "profile.html").write_text(render_profile(profile))
+    rules = [RuleCount("8.14", 5, 0, "restrict is needed"), RuleCount("11.4", 0, 7, "registers have addresses")]
+    return {
+        "failed": bad / "index.html",
+        "passed": good / "index.html",
+        "nightly": nightly.write(night, folder / "nightly") / "index.html",
+        "compile": write_report(library, folder, rules)[1],
+        "profile": folder / "profile.html",
+    }
+
+
+def a_night(*runs: tuple[RunReport, Path | None]) -> NightlyReport:
+    """A night of which these were the runs, each with the folder of its report."""
     results = tuple(
         BoardResult(
             label=run.board.name,
@@ -115,18 +131,7 @@ def write_all(folder: Path, firmware: Firmware, library: Library) -> Mapping[str
             content=run.as_json(),
             source=source,
         )
-        for run, source in ((run_that_failed(firmware), bad), (run_that_passed(), good))
+        for run, source in runs
     )
     run_id, started = "20261120T010000.000Z-ffff", "2026-11-20T01:00:00Z"
-    night = NightlyReport(run_id, started, _CHECKOUT, 2, 3700.0, results, interrupted=False)
-    counts = [1000 + 700 * number for number, _ in enumerate(library.calls)]
-    profile = profile_of(library, "stm32f746, virtual", "instructions", counts)
-    (folder / "profile.html").write_text(render_profile(profile))
-    rules = [RuleCount("8.14", 5, 0, "restrict is needed"), RuleCount("11.4", 0, 7, "registers have addresses")]
-    return {
-        "failed": bad / "index.html",
-        "passed": good / "index.html",
-        "nightly": nightly.write(night, folder / "nightly") / "index.html",
-        "compile": write_report(library, folder, rules)[1],
-        "profile": folder / "profile.html",
-    }
+    return NightlyReport(run_id, started, _CHECKOUT, 2, 3700.0, results, interrupted=False)

@@ -74,7 +74,8 @@ def test_blocked_matrix_multiplication(capsys: pytest.CaptureFixture[str], tmp_p
     bars = drawn.findall(".//{http://www.w3.org/2000/svg}rect")
     words = [each.text for each in drawn.findall(".//{http://www.w3.org/2000/svg}text")]
     assert len(bars) > 100
-    assert {"load", "compute", "store"} < set(words)
+    # Stages, what colours mean, and where cycles are counted from.
+    assert {"load", "compute", "store", "gemm", "alu", "waits", "cycles", "0"} < set(words)
     assert any(str(word).startswith("compute waited ") and str(word).endswith(" for load") for word in words)
 
 

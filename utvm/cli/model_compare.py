@@ -21,6 +21,8 @@ from utvm.names import printable
 from utvm.session.judged import confusion
 from utvm.templates import templates_of
 
+_LONGEST = 21  # Letters of a board's name beside its bar.
+
 
 @dataclass(frozen=True)
 class Row:
@@ -80,7 +82,7 @@ def _row(catalogue: Mapping[str, NamedModel], asked: CompareChoice, model: str, 
         inputs=asked.inputs,
         scale=asked.scale,
         shape=asked.shape,
-        samples=None if asked.inputs else 1,
+        samples="" if asked.inputs else "1",
     )
     try:
         library, samples = prepare(catalogue, choice, find(BoardChoice(board)).board)
@@ -138,8 +140,18 @@ def draw(rows: Sequence[Row]) -> str:
     return (
         templates_of("utvm.cli", html=True)
         .get_template("compare.svg.j2")
-        .render(panels=shown, models=models, height=sum(40 + 22 * len(panel.bars) for panel in shown))
+        .render(
+            panels=shown,
+            models=models,
+            height=sum(40 + 22 * len(panel.bars) for panel in shown),
+            shortened=_shortened,
+        )
     )
+
+
+def _shortened(board: str) -> str:
+    """Return what there is room for of a board's name or path beside its bar: its end."""
+    return board if len(board) <= _LONGEST else f"…{board[1 - _LONGEST :]}"
 
 
 def _panel(title: str, values: Sequence[tuple[Row, float | None]]) -> Panel:

@@ -10,12 +10,13 @@ from utvm.virtual.vta.simulator import STAGES, Event
 _WIDTH, _ROW, _BAR, _LEFT = 960, 56, 24, 90
 _COLOURS = {
     "load": "#4e79a7",
-    "compute": "#59a14f",
     "store": "#e15759",
     "gemm": "#59a14f",
     "alu": "#edc948",
     "finish": "#9c755f",
 }
+_WAITS = "#dddddd"
+_MARKS = 5  # Of the axis, beside its beginning.
 
 
 def waited(events: Sequence[Event]) -> dict[tuple[str, str], int]:
@@ -36,18 +37,32 @@ def _lines(events: Sequence[Event]) -> Iterator[str]:
     end = max((event.end for event in events), default=1)
     scale = (_WIDTH - _LEFT) / end
     said = [f"{stage} waited {cycles:,} for {other}" for (stage, other), cycles in sorted(waited(events).items())]
-    height = _ROW * len(STAGES) + 20 * (len(said) + 1) + 10
-    yield f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif">'
+    height = _ROW * len(STAGES) + 20 * (len(said) + 1) + 70
+    yield (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" '
+        'role="img" aria-label="VTA\'s stages over modelled cycles">'
+    )
+    yield '<rect width="100%" height="100%" fill="#ffffff"/>'
     for row, stage in enumerate(STAGES):
         yield f'<text x="0" y="{row * _ROW + 30}" font-size="14">{stage}</text>'
     for event in events:
         y = STAGES.index(event.stage) * _ROW + 12
         if event.start > event.ready:
-            yield _bar(event.ready, event.start, y, scale, "#dddddd", f"waits for {_other(event)}: {event.line}")
+            yield _bar(event.ready, event.start, y, scale, _WAITS, f"waits for {_other(event)}: {event.line}")
         kind = event.line.split()[0]
-        colour = _COLOURS[kind if event.stage == "compute" and kind != "load" else event.stage]
+        colour = _COLOURS[kind]
         yield _bar(event.start, event.end, y, scale, colour, event.line)
-    bottom = _ROW * len(STAGES) + 16
+    axis = _ROW * len(STAGES) + 4
+    for number in range(_MARKS + 1):
+        x, anchor = _LEFT + (_WIDTH - _LEFT) * number / _MARKS, "end" if number == _MARKS else "middle"
+        cycles = f"{end * number // _MARKS:,}"
+        yield f'<text x="{x:.0f}" y="{axis}" font-size="12" text-anchor="{anchor}">{cycles}</text>'
+    yield f'<text x="0" y="{axis}" font-size="12">cycles</text>'
+    for number, (name, colour) in enumerate({**_COLOURS, "waits": _WAITS}.items()):
+        x = _LEFT + 110 * number
+        yield f'<rect x="{x}" y="{axis + 14}" width="12" height="12" fill="{colour}"/>'
+        yield f'<text x="{x + 18}" y="{axis + 25}" font-size="12">{name}</text>'
+    bottom = axis + 50
     for number, line in enumerate([f"{end:,} modelled cycles", *said]):
         yield f'<text x="0" y="{bottom + 20 * number}" font-size="12">{line}</text>'
     yield "</svg>"

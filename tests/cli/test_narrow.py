@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever prints a table prints all of it within 80 columns."""
+
+import io
+import re
+from collections import Counter
+from pathlib import Path
+
+import onnx
+import pytest
+
+from hil_tests.programs import handwritten
+from tests.cli.running import inv
+from tests.pages.samples import a_night, run_that_failed, run_that_passed
+from utvm import boards
+from utvm.firmware import build
+from utvm.hil.display import Display
+from utvm.hil.nightly.display import NightlyDisplay
+from utvm.paths import PACKAGE, ROOT
+
+_DIGITS = ROOT / "models" / "digits"
+_INT8 = _DIGITS / "digits_int8.tflite"
+_SAMPLES = _DIGITS / "samples.npz"
+
+_EMULATED = ("--virtual", "--board")  # Twice each: at night.
+
+# Commands for each module that makes a table.
+_TABLES = {
+    "board_show": [("board.list",), ("board.show", "stm32f746"), ("board.detect",)],
+    "cache": [("cache.size",)],
+    "firmware": [("firmware.size", _INT8, "--board", "stm32f746")],
+    "model_compare": [("model.compare", "LONG", "--boards", "host", "--output", "OUT/c.svg")],
+    "model_eval_figures": [
+        ("model.eval", "LONG", "--board", "host", "--samples", _SAMPLES, "--labels"),
+    ],
+    "model_library": [
+        ("model.report", "LONG", "--output", "OUT"),
+        ("model.report", _INT8, "--board", "pynq-z1", "--accelerator", "all", "--output", "OUT"),
+    ],
+    "model_profile": [
+        ("model.profile", "LONG", "--board", "host", "--output", "OUT"),
+        ("model.profile", _INT8, *_EMULATED, "pynq-z1", "--accelerator", "all", "--output", "OUT"),
+    ],
+    "model_profile_estimate": [
+        ("model.profile", _INT8, *_EMULATED, "netduinoplus2", "--estimate", "--output", "OUT")
+    ],
+    "model_quantize": [("model.quantize", "LONG", "--samples", _SAMPLES, "--output", "OUT/q.onnx")],
+    "root_doctor": [("doctor",)],
+    "vm": [("vm.status",)],
+}
+# They have tests of their own: below, and in tests/environment/test_advisories.py.
+_ELSEWHERE = {"display", "env"}
+
+
+def test_every_module_that_makes_a_table_is_looked_at() -> None:
+    makers = {
+        path.stem
+        for path in PACKAGE.rglob("*.py")
+        if "from rich.table" in path.read_text() and path.stem != "terminal"
+    }
+    assert makers == {*_TABLES, *_ELSEWHERE}
+
+
+def _long_names(folder: Path) -> Path:
+    """Write the digits model with names of its layers that fit into no column."""
+    model = onnx.load(_DIGITS / "digits.onnx")
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [
+                f"{'a_block_of_a_network_' * 4}{name}" if name.endswith("_out") else name for name in names
+            ]
+    onnx.save(model, folder / "digits.onnx")
+    return folder / "digits.onnx"
+
+
+def _counted(line: str) -> str:
+    """Return a line without its numbers: on a process, they differ from run to run."""
+    return re.sub(r"[\d,.]+", "#", line)
+
+
+def _letters(text: str) -> Counter[str]:
+    return Counter(re.sub(r"[\W\d_]", "", text))
+
+
+def _check(narrow: str, wide: str) -> None:
+    # What is no table goes on in the terminal's next line by itself.
+    words = {_counted(line) for line in wide.splitlines()}
+    long = [line for line in narrow.splitlines() if len(line) > 80 and _counted(line) not in words]
+    assert not long, "\n".join(long)
+    assert _letters(narrow) == _letters(wide), narrow
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(words, marks=pytest.mark.nightly if "--virtual" in words else (), id=f"{maker}-{number}")
+        for maker, several in _TABLES.items()
+        for number, words in enumerate(several)
+    ],
+)
+def test_a_table_leaves_nothing_out_at_80_columns(words: tuple[object, ...], tmp_path: Path) -> None:
+    model = _long_names(tmp_path) if "LONG" in words else _INT8
+    given = [str(word).replace("OUT", str(tmp_path)).replace("LONG", str(model)) for word in words]
+    wide, narrow = (inv(*given, COLUMNS=columns) for columns in ("400", "80"))
+    assert wide.returncode == narrow.returncode in (0, 3), narrow.stderr
+    assert "\n" in narrow.stdout
+    _check(narrow.stdout, wide.stdout)
+
+
+class _Screen(io.StringIO):
+    """Somebody sits in front of it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_tables_of_runs_and_of_nights_leave_nothing_out_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = run_that_failed(build(boards.load("stm32f746"), [handwritten("twice", "  return 0;")]))
+    night = a_night((failed, None), (run_that_passed(), None))
+    monkeypatch.setenv("TERM", "dumb")
+
+    def shown(columns: str) -> list[str]:
+        monkeypatch.setenv("COLUMNS", columns)
+        run, whole = _Screen(), _Screen()
+        Display(run).close(failed, None)
+        NightlyDisplay(whole).close(night, Path("reports"))
+        return [run.getvalue(), whole.getvalue()]
+
+    for narrow, wide in zip(shown("80"), shown("400"), strict=True):
+        _check(narrow, wide)
