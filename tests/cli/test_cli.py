@@ -2,7 +2,9 @@
 """The command line: what it prints and the exit codes it ends with."""
 
 import json
+import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import utvm
 from tests.cli.running import inv
 from utvm.paths import ROOT
 
@@ -76,6 +79,10 @@ def test_doctor_calls_nothing_missing_that_it_could_not_look_for() -> None:
         ),
         (["firmware.size", "--model", DIGITS, "--board", "nowhere/board"], "nowhere/board"),
         (["board.show", "no-such-board"], "no-such-board"),
+        (["board.gdb", "--model", DIGITS, "--board", "host"], "host has no debug port"),
+        (["board.gdb", "--elf", "none.elf", "--board", "host"], "hint: take a board that has, virtual ones too"),
+        (["board.reset", "--board", "host"], "host has no debug port"),
+        (["firmware.flash", "none.elf", "--board", "host"], "host has no debug port"),
         (["hil", "--help-me"], "--help-me"),
         (["firmware.size", "--model=", "--board", "stm32f746"], "no model is named"),
         (["board.virtual", "--board", "stm32f746", "--port", "abc"], "abc"),
@@ -216,6 +223,44 @@ def test_debug_shows_where_an_error_comes_from() -> None:
     done = inv("--debug", "board.show", "no-such-board")
     assert "Traceback" in done.stderr
     assert done.returncode == 2
+
+
+def test_an_internal_error_says_where_its_log_is(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['inv', 'board.show', 'host']\n"
+        "from utvm import boards\n"
+        "def load(name): raise ZeroDivisionError('a fault of ours')\n"
+        "boards.load = load\n"
+        "from utvm.__main__ import main; main()\n"
+    )
+    (tmp_path / "utvm.yaml").touch()  # so that this is a project, where logs go
+    program = [sys.executable, "-c", code]
+    done = subprocess.run(
+        program,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3
+    said = re.search(r"^internal error, please report it with its log, (.*)$", done.stderr, re.MULTILINE)
+    assert said and Path(said[1]).is_relative_to(tmp_path / "build" / "logs")
+    kept = Path(said[1]).read_text()
+    assert re.match(rf"utvm {re.escape(utvm.__version__)}: \S+ board.show host\n", kept)
+    assert kept.endswith("ZeroDivisionError: a fault of ours\n")
+    # Where nothing can be written, that is not one more error.
+    shutil.rmtree(tmp_path / "build")
+    (tmp_path / "build").touch()
+    done = subprocess.run(
+        program,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (3, "internal error, please report it")
 
 
 def test_sizes_are_printed_against_what_the_board_has() -> None:

@@ -11,6 +11,8 @@ Invoke task of a function and turns the project's errors into one message, a hin
 import dataclasses
 import functools
 import inspect
+import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -21,12 +23,14 @@ from invoke.exceptions import Exit
 from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
-from utvm import options
+from utvm import __version__, options
 from utvm.choice import BoardFolders
 from utvm.cli.scarcity import explained
 from utvm.errors import ExitCode, UtvmError
+from utvm.log import FILE
+from utvm.logs import log_folder
 from utvm.names import printable_lines
-from utvm.paths import COMMAND, need_checkout
+from utvm.paths import COMMAND, need_checkout, work
 from utvm.process import interrupted
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., int | None])
@@ -166,4 +170,15 @@ def end_of(error: BaseException) -> Exit:
         return Exit("interrupted", infrastructure)
     # A fault of ours: Python's own exit code for it would say that a test failed.
     traceback.print_exception(error)
-    return Exit("internal error, please report it", infrastructure)
+    return Exit(f"internal error, please report it{_logged(error)}", infrastructure)
+
+
+def _logged(error: BaseException) -> str:
+    """Keep in a log what a report of a fault of ours needs, and return where; nothing where that cannot be."""
+    try:
+        log = log_folder(work() / "logs" / f"internal-error-{os.getpid()}") / FILE
+        told = "".join(traceback.format_exception(error))
+        log.write_text(f"utvm {__version__}: {shlex.join(sys.argv)}\n{told}", encoding="utf-8")
+    except (OSError, UtvmError):
+        return ""
+    return f" with its log, {log}"

@@ -24,7 +24,7 @@ from utvm.cli.compiling import compile_for
 from utvm.cli.model_inputs import read_inputs
 from utvm.cli.model_library import load_named
 from utvm.cli.model_run import say
-from utvm.cli.opening import find
+from utvm.cli.opening import find_debugged
 from utvm.cli.output import OUT, logs_of
 from utvm.errors import ConfigError, ToolchainError, TransportError
 from utvm.files import check_places, write_whole
@@ -59,7 +59,7 @@ def debug(where: BoardChoice, what: DebugChoice, commands: Sequence[str], port: 
         raise ConfigError("what is to be debugged?", "give --elf FILE, or --model FILE")
     if not 0 <= port <= _LAST_PORT:
         raise ConfigError(f"--port goes from 1 to {_LAST_PORT}", "without it, a debugger is started here")
-    found = find(where)
+    found = find_debugged(where)
     image = _image_of(what, found.board, found.capabilities)
     if vscode:
         _write_launch(where, what, image, port or _PORT)

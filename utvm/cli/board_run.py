@@ -13,7 +13,7 @@ from utvm.bench.logic import hold
 from utvm.boards.bitstream import read_bitstream
 from utvm.choice import BoardChoice
 from utvm.cli.model_run import print_use, say
-from utvm.cli.opening import find
+from utvm.cli.opening import find_debugged
 from utvm.cli.output import OUT, logs_of
 from utvm.errors import BoardError, ConfigError
 from utvm.log import kept_in
@@ -32,7 +32,7 @@ def flash(where: BoardChoice, elf: str, seconds: float) -> None:
     Raises:
         UtvmError: the image is not for this board's memory, or the board refuses.
     """
-    found = find(where)
+    found = find_debugged(where)
     image = read_elf(found.board, elf)
     with _opened(where, "firmware.flash") as bench:
         program = Application(bench, image)
@@ -66,7 +66,7 @@ def program_fpga(where: BoardChoice, bitstream: str) -> None:
     Raises:
         UtvmError: the file is no bitstream for its chip, or the board refuses.
     """
-    found, file = find(where), Path(bitstream)
+    found, file = find_debugged(where), Path(bitstream)
     if not bitstream:
         raise ConfigError("no bitstream is named", "--bitstream FILE.bit")
     # Before anything is started.
@@ -84,7 +84,7 @@ def program_fpga(where: BoardChoice, bitstream: str) -> None:
 @contextlib.contextmanager
 def _opened(where: BoardChoice, command: str) -> Iterator[Bench]:
     logs = logs_of(command)
-    with kept_in(logs), find(where).opened(logs, say) as bench:
+    with kept_in(logs), find_debugged(where).opened(logs, say) as bench:
         OUT.print(bench.describe())
         yield bench
 

@@ -13,6 +13,7 @@ from utvm.cli.choices import ExecutorChoice
 from utvm.cli.compiling import compile_for
 from utvm.cli.model_library import executor_of, load_named, wish_of
 from utvm.compiler import Library
+from utvm.errors import ConfigError
 from utvm.firmware import Firmware
 from utvm.log import kept_in
 from utvm.runtime import Executor
@@ -32,6 +33,22 @@ def find(where: BoardChoice) -> Found:
         UtvmError: there is no such board, or not as it is wished for.
     """
     return choose(boards.load(where.board), asked_of(where))
+
+
+def find_debugged(where: BoardChoice) -> Found:
+    """Decide as :func:`find`, and refuse a board that nobody can look into.
+
+    Raises:
+        UtvmError: as :func:`find`.
+        ConfigError: it has no debug port.
+    """
+    found = find(where)
+    if "debug port" not in found.capabilities:
+        raise ConfigError(
+            f"{found.board.name} has no debug port, and this command goes through one",
+            "take a board that has, virtual ones too: --board stm32f746; ./inv board.list shows all",
+        )
+    return found
 
 
 def image_for(

@@ -85,18 +85,19 @@ def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
     for outcome in Outcome:
         if report.count(outcome) or outcome is Outcome.PASSED:
             yield outcome.value, f"{report.count(outcome):,}"
-    yield "exit code", str(int(report.verdict.exit_code))
-    yield "commit", commit_in_brief(report.checkout)
-    yield "date", spoken_moment(report.started)
-    if report.duration_s:
-        yield "took", f"{spoken_seconds(report.duration_s)} by this computer's clock"
+    yield from facts_of_run(report.verdict, report.checkout, report.started, report.duration_s)
 
 
-def commit_in_brief(checkout: Checkout) -> str:
-    """Return the commit as the top of a page has it."""
-    if not checkout.commit:
-        return "none"
-    return checkout.commit[:12] + (" with changes" if checkout.dirty else "")
+def facts_of_run(
+    verdict: Verdict, checkout: Checkout, started: str, duration_s: float
+) -> Iterator[tuple[str, str]]:
+    """Yield what stands on top of a run's and of a night's page: exit code, commit, date and duration."""
+    yield "exit code", str(int(verdict.exit_code))
+    changes = " with changes" if checkout.dirty else ""
+    yield "commit", f"{checkout.commit[:12]}{changes}" if checkout.commit else "none"
+    yield "date", spoken_moment(started)
+    if duration_s:
+        yield "took", f"{spoken_seconds(duration_s)} by this computer's clock"
 
 
 def _chosen(cases: Sequence[CaseResult]) -> list[CaseResult]:

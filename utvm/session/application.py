@@ -24,7 +24,10 @@ def read_elf(board: Board, path: str | Path) -> Firmware:
     """
     elf = Path(path).resolve()
     if not board.memory:
-        raise ConfigError(f"{board.name} has no memory map, so that no image can be put into it")
+        raise ConfigError(
+            f"{board.name} has no memory map, so that no image can be put into it",
+            "take a board that has one, virtual ones too: stm32f746",
+        )
     image = Firmware(board, elf, ())
     try:
         _check_extents(elf)

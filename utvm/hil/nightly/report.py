@@ -12,7 +12,7 @@ from pathlib import Path
 
 from utvm.errors import ExitCode
 from utvm.hil.figures import shown
-from utvm.hil.html import HEADLINES, commit_in_brief, page_templates, unfolded
+from utvm.hil.html import HEADLINES, facts_of_run, page_templates, unfolded
 from utvm.hil.junit import document, legal
 from utvm.hil.logs import End, ends, href_from
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
@@ -20,7 +20,6 @@ from utvm.hil.nightly.tests import TestOfNight, tests_of
 from utvm.hil.report import FILES, logs_beside, publish, write_texts
 from utvm.hil.results import Outcome
 from utvm.hil.schemas import NIGHTLY, check
-from utvm.pages import spoken_moment, spoken_seconds
 
 # The page is to stay under 300 KB.
 _TESTS = 600
@@ -106,10 +105,7 @@ def _facts(report: NightlyReport) -> Iterator[tuple[str, str]]:
     for verdict in BoardVerdict:
         if report.count(verdict) or verdict is BoardVerdict.PASSED:
             yield verdict.value, f"{report.count(verdict)} of {len(report.boards)} boards"
-    yield "exit code", str(int(report.verdict.exit_code))
-    yield "commit", commit_in_brief(report.checkout)
-    yield "date", spoken_moment(report.started)
-    yield "took", f"{spoken_seconds(report.duration_s)} by this computer's clock"
+    yield from facts_of_run(report.verdict, report.checkout, report.started, report.duration_s)
 
 
 def _output(report: NightlyReport, result: BoardResult, root: Path) -> list[End]:
