@@ -120,7 +120,7 @@ class GdbClient:
             what = f"{wanted} bytes at {address + offset:#010x} cannot be read"
             part = from_hex(self._demand(b"m%x,%x" % (address + offset, wanted), what))
             if len(part) != wanted:
-                raise BoardError(f"{what}: {len(part)} bytes came")
+                raise BoardError(f"{what}: {len(part)} bytes came", "is the cable well?")
             parts.append(part)
         return b"".join(parts)
 

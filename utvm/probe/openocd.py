@@ -114,7 +114,11 @@ class OpenOcd:
         return self._service.pid
 
     def check(self) -> None:
-        """Raise ProbeError if OpenOCD has ended, with its last lines and a hint."""
+        """Raise ProbeError if OpenOCD has ended, with its last lines and a hint.
+
+        Raises:
+            ProbeError: it has ended, or was never started: a program asked before its with block.
+        """
         if self._service is None:
             raise ProbeError("OpenOCD has not been started")
         try:

@@ -85,6 +85,11 @@ class ChildProcess:
         self._ended = False
 
     def __enter__(self) -> "ChildProcess":
+        """Begin.
+
+        Raises:
+            TransportError: the program is not there, or may not be run.
+        """
         self.log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with self.log.open("wb") as log:

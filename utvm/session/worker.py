@@ -61,7 +61,11 @@ class BoardWorker:
         self._broken = False  # Only a reset helps.
 
     def work(self) -> None:
-        """Do what the other methods ask for, until :meth:`stop`."""
+        """Do what the other methods ask for, until :meth:`stop`.
+
+        Raises:
+            TransportError: a request was under way, or waited, when the server was told to end.
+        """
         try:
             while (job := self._jobs.get()) is not None and not self.stopping.is_set():
                 job()

@@ -36,7 +36,11 @@ _UNPLUG = signal.SIGUSR2
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the board and return the exit code."""
+    """Run the board and return the exit code.
+
+    Raises:
+        ConfigError: it was not utvm that started this process.
+    """
     options = _parse(arguments)
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
     try:

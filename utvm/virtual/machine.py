@@ -152,6 +152,11 @@ class BoardModel:
             return self._cpu.count
 
     def _add(self, peripheral: Peripheral) -> None:
+        """Put a device on the bus.
+
+        Raises:
+            ConfigError: the board's file has it at an address where it cannot be.
+        """
         if peripheral.model == CONSTANTS:
             self._add_constants(peripheral)
             return
@@ -165,7 +170,8 @@ class BoardModel:
         if self._bus.is_taken(peripheral.address, device.size):
             raise ConfigError(
                 f"{self.spec.name}: {peripheral.model} at {peripheral.address:#x} takes {device.size} bytes, and "
-                "something else answers there already"
+                "something else answers there already",
+                "give one of the two another address in the board's file",
             )
         self._peripherals.append(device)
         self._cpu.add_device(peripheral.address, device)
@@ -198,7 +204,11 @@ class BoardModel:
         self.on_console_output(data)
 
     def _add_constants(self, peripheral: Peripheral) -> None:
-        """Write words that the maker put into read-only memory; settings are named word0, word1..."""
+        """Write words that the maker put into read-only memory; settings are named word0, word1...
+
+        Raises:
+            ConfigError: the board's file puts words where it has no read-only memory.
+        """
         for name, value in peripheral.settings.items():
             address = peripheral.address + 4 * int(name.removeprefix("word"))
             memory = self._bus.memory_at(address)

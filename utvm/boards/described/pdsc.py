@@ -70,7 +70,9 @@ def read(path: Path) -> Mapping[str, Callable[[], Chip]]:
     try:
         return _read(path, path.read_bytes(), beside)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"{path}: cannot be read: {error.strerror}", "is the pack there, and yours to read?"
+        ) from error
 
 
 def _read(path: Path, text: bytes, member: Callable[[str], bytes | None]) -> Mapping[str, Callable[[], Chip]]:

@@ -239,6 +239,11 @@ class _FunctionPrinter:
             self._line(f"{ignored}{self._expressions.print(node.value).text};")
 
     def _print_DeclBuffer(self, node: Any) -> None:
+        """Give a name to memory that has one already.
+
+        Raises:
+            CompileError: TVM sees memory of an operator as elements of another type.
+        """
         (owner,) = node.data.args
         name = self._names.of(owner)
         if element_type(node.buffer) != self._dtypes[name]:

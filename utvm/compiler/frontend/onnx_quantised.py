@@ -20,7 +20,11 @@ Converter = Callable[[Any, Sequence[Any], dict[str, Any]], Any]
 
 
 def quantize_linear(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert QuantizeLinear."""
+    """Convert QuantizeLinear.
+
+    Raises:
+        CompileError: its element type is said by an attribute alone.
+    """
     data, scale, zero = _padded(inputs, 3)
     _refuse_blocks(attributes)
     if attributes.get("output_dtype", 0) and zero is None:
@@ -118,7 +122,11 @@ def _dequantize(data: Any, scale: Any, zero: Any, axis: int) -> Any:
 
 
 def _parameters(scale: Any, zero: Any) -> tuple[Any, Any]:
-    """Return a scale and a zero point in the one form that all frontends give: scalars, where one is enough."""
+    """Return a scale and a zero point in the one form that all frontends give: scalars, where one is enough.
+
+    Raises:
+        CompileError: the file's scale is 0, negative or no number.
+    """
     scales = _value(scale).astype(np.float32)
     if not np.all(np.isfinite(scales)) or not np.all(scales > 0):
         raise CompileError("a scale is not a positive number")

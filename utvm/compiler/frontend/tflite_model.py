@@ -188,7 +188,11 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
     def convert_qnn_fused_activation_function(
         self, expr: Any, fused_activation_fn: int, scale: float, zero_point: int, dtype: str
     ) -> Any:
-        """Clamp a quantised result. Bounds are rounded half away from zero, in single precision, as by TFLite."""
+        """Clamp a quantised result. Bounds are rounded half away from zero, in single precision, as by TFLite.
+
+        Raises:
+            CompileError: TensorFlow Lite Micro has no such activation in integers either.
+        """
         if fused_activation_fn == tflite.ActivationFunctionType.NONE:
             return expr
         if fused_activation_fn not in _ACTIVATIONS:
@@ -203,7 +207,11 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return relax.op.clip(expr, min=float(low), max=float(high))
 
     def convert_fully_connected(self, op: OperatorView) -> Any:
-        """Convert FULLY_CONNECTED, whose input is seen as rows of as many numbers as a unit has weights."""
+        """Convert FULLY_CONNECTED, whose input is seen as rows of as many numbers as a unit has weights.
+
+        Raises:
+            CompileError: the input cannot be divided into rows of as many numbers: the file is damaged.
+        """
         data, weights = op.record.inputs[:2]
         tensors = self.subgraph.record.tensors
         depth = tensors[weights].shape[-1]
@@ -325,7 +333,11 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return self.bb.emit(expression, name_hint=name)
 
     def _as_declared(self, expression: Any, tensor: TfliteTensor, where: str) -> Any:
-        """Return an expression of the shape and element type that the file declares for it."""
+        """Return an expression of the shape and element type that the file declares for it.
+
+        Raises:
+            CompileError: the file is damaged, or says of an operator what the operator does not do.
+        """
         kind = expression.ty
         shape = tuple(int(extent) for extent in kind.shape)
         dtype = str(getattr(kind.dtype, "dtype", kind.dtype))
@@ -369,7 +381,11 @@ def _round(value: np.float32) -> int:
 
 
 def _options(op: OperatorView, table: Any) -> Any:
-    """Return an operator's options, read as the schema's table."""
+    """Return an operator's options, read as the schema's table.
+
+    Raises:
+        CompileError: the file is damaged, or was written without them.
+    """
     options = table()
     place_of = op.BuiltinOptions()
     if place_of is None:

@@ -33,7 +33,7 @@ class Region:
                 "use letters, digits and underscores, a letter first, and no word that C has taken",
             )
         if self.size_bytes is not None and self.size_bytes < 0:
-            raise ConfigError(f"memory region {self.name} cannot have {self.size_bytes} bytes")
+            raise ConfigError(f"memory region {self.name} cannot have {self.size_bytes} bytes", "give 0 or more")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Memory:
     def __post_init__(self) -> None:
         names = [region.name for region in self.regions]
         if not names or len({name.upper() for name in names}) != len(names):
-            raise ConfigError(f"memory regions need different names, not {names}")
+            raise ConfigError(f"memory regions need different names, not {names}", "capitals make no difference")
         for tensor, region in self.pins.items():
             if region not in names:
                 raise ConfigError(

@@ -45,6 +45,11 @@ class Program:
         self._running.close()
 
     def _now(self) -> Transport:
+        """Return the way to the program that runs.
+
+        Raises:
+            TransportError: the program has ended, or was never started.
+        """
         if self._pipe is None:
             raise TransportError(f"{self._firmware.board.name} is not running")
         return self._pipe

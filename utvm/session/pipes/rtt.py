@@ -31,7 +31,11 @@ _LISTENING = re.compile(r"Listening on port (\d+) for rtt connections")
 
 @contextmanager
 def opened(bench: Bench, firmware: Firmware) -> Iterator[Wire]:
-    """Start OpenOCD's RTT server, and stop it in the end; without OpenOCD, do what it does."""
+    """Start OpenOCD's RTT server, and stop it in the end; without OpenOCD, do what it does.
+
+    Raises:
+        ProbeError: this OpenOCD answers otherwise than those that are known.
+    """
     monitor = bench.gdb.monitor
     block = firmware.symbols["utvm_rtt"]
     if "OpenOCD" not in bench.capabilities:

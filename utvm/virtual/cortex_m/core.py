@@ -207,6 +207,11 @@ class Core(RegisterFile):
     # Set-up
 
     def _map_memory(self) -> None:
+        """Let instructions reach the memories.
+
+        Raises:
+            ConfigError: the board's file has more than the model of the core keeps track of.
+        """
         if len(self._bus.memories) > MEMORIES:
             raise ConfigError(
                 f"{len(self._bus.memories)} regions of memory are more than the {MEMORIES} supported"

@@ -34,6 +34,11 @@ class Surroundings:
 
 
 def _flash(peripheral: Peripheral, around: Surroundings) -> Device:
+    """Make the controller of the flash.
+
+    Raises:
+        ConfigError: the board's file has another number of them, or one without sectors.
+    """
     flashes = [m for m in around.bus.memories if m.region.kind == "flash" and not m.region.alias_of]
     if len(flashes) != 1 or not flashes[0].region.sectors:
         raise ConfigError(f"{peripheral.model} needs exactly one flash region with sectors")
@@ -50,12 +55,22 @@ def _flash(peripheral: Peripheral, around: Surroundings) -> Device:
 
 
 def _debug_mcu(peripheral: Peripheral, _around: Surroundings) -> Device:
+    """Make the register that tells the chip.
+
+    Raises:
+        ConfigError: the board's file does not say what the chip's identity is.
+    """
     if "idcode" not in peripheral.settings:
         raise ConfigError(f"{peripheral.model} needs the setting idcode")
     return PlainRegisters({0: peripheral.settings["idcode"]}, read_only=frozenset({0}))
 
 
 def _dma(peripheral: Peripheral, around: Surroundings) -> Device:
+    """Make a DMA controller.
+
+    Raises:
+        ConfigError: the board's file gives it another number of interrupts.
+    """
     if len(around.lines) != STREAMS:
         raise ConfigError(f"{peripheral.model} needs irqs: one a stream, {STREAMS} numbers")
     return DmaController(around.bus, around.lines)
@@ -67,7 +82,11 @@ def _usart(peripheral: Peripheral, around: Surroundings) -> Device:
 
 
 def _dma_request(peripheral: Peripheral, around: Surroundings, name: str) -> Callable[[bool], None]:
-    """Return what raises a DMA request of a peripheral, or nothing where its settings name no controller."""
+    """Return what raises a DMA request of a peripheral, or nothing where its settings name no controller.
+
+    Raises:
+        ConfigError: the board's file names a controller without its stream and channel, or none.
+    """
     settings = peripheral.settings
     if "dma" not in settings:
         return lambda level: None

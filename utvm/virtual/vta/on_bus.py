@@ -8,6 +8,7 @@ from utvm.virtual.spec import Peripheral
 from utvm.virtual.stm32 import Surroundings
 from utvm.virtual.vta.neighbour import REGISTER_BYTES, STARTS_LAST, VtaNeighbour
 
+_WHERE = "it is where its driver says: was that started by the library for this board?"
 _ALWAYS = "on the bus"  # No logic is programmed with it.
 
 
@@ -57,10 +58,10 @@ class _Reach:
         try:
             return self._bus.read(address, size)
         except BusError as error:
-            raise BoardError("nobody answers where VTA reads") from error
+            raise BoardError("nobody answers where VTA reads", _WHERE) from error
 
     def write_memory(self, address: int, data: bytes) -> None:
         try:
             self._bus.write(address, data)
         except BusError as error:
-            raise BoardError("nobody takes what VTA writes") from error
+            raise BoardError("nobody takes what VTA writes", _WHERE) from error

@@ -33,6 +33,8 @@ _STEPS = 24  # Entries of the sigmoid's table between two whole numbers.
 _INTEGER_BITS = 3
 _LUT = 512  # Steps of a table over all numbers of 16 bits.
 
+_KERNEL = "the reference kernel takes nothing else; a converter writes it so"
+
 
 def sigmoid_table() -> Array:
     """Return the logistic function from 0 to 10.6, with 16 fractional bits.
@@ -68,6 +70,11 @@ def _input_factor(scale: np.float32, shifts: tuple[int, ...]) -> tuple[int, int]
 
 
 def _curve(use: Use, operands: list[Any]) -> Any:
+    """Add a LOGISTIC or TANH of int16.
+
+    Raises:
+        CompileError: the reference kernel takes nothing else; a converter writes it so.
+    """
     if use.dtype() != "int16" or use.result.dtype != "int16":
         return None
     if scale_of(use.result) != np.float32(1 / 32768) or zero_of(use.result) or zero_of(use.input(0)):
@@ -165,7 +172,7 @@ def _softmax(use: Use, operands: list[Any]) -> Any:
     if use.dtype() != "int16":
         return _widening_softmax(use, operands)
     if scale_of(use.result) != np.float32(1 / 32768) or zero_of(use.result):
-        raise CompileError("in 16 bits its result must have the scale 1/32768 and the zero point 0")
+        raise CompileError("in 16 bits its result must have the scale 1/32768 and the zero point 0", _KERNEL)
     beta = np.float64(np.float32(use.options(tflite.SoftmaxOptions).Beta()))
     real = float(np.float64(scale_of(use.input(0))) * beta / (10.0 / 65535.0))
     depth = use.result.shape[-1]
@@ -222,9 +229,11 @@ def _softmax(use: Use, operands: list[Any]) -> Any:
 def _widening_softmax(use: Use, operands: list[Any]) -> Any:
     """Add a SOFTMAX from int8 to int16: as in 8 bits, with 8 more of each share."""
     if use.dtype() != "int8":
-        raise CompileError(f"from {use.dtype()} to int16 is not supported")
+        raise CompileError(f"from {use.dtype()} to int16 is not supported", _KERNEL)
     if abs(float(scale_of(use.result)) * 65536 - 1) > 1e-3 or zero_of(use.result) != -32768:
-        raise CompileError("from 8 bits to 16 its result must have the scale 1/65536 and the zero point -32768")
+        raise CompileError(
+            "from 8 bits to 16 its result must have the scale 1/65536 and the zero point -32768", _KERNEL
+        )
     beta = np.float64(np.float32(use.options(tflite.SoftmaxOptions).Beta()))
     entries = exponentials(float(beta * np.float64(scale_of(use.input(0)))))
     depth = use.result.shape[-1]

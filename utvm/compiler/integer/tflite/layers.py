@@ -99,7 +99,11 @@ def _hybrid_ending(use: Use, data: Quantised, channels: int, activation: int) ->
 
 
 def _layer_reals(data: TfliteTensor, weights: TfliteTensor, result: TfliteTensor, channels: int) -> Array:
-    """Return the factor from a sum to the result, per channel, in double precision."""
+    """Return the factor from a sum to the result, per channel, in double precision.
+
+    Raises:
+        CompileError: the file has integers as weights, and does not say what they stand for.
+    """
     if weights.quantisation is None:
         raise CompileError(f"the weights {weights.name!r} have no scale")
     if weights.dtype == "uint8":
@@ -165,6 +169,11 @@ def _integer_convolution(use: Use, operands: list[Any], options: Any, channel_ax
 
 
 def _hybrid_convolution(use: Use, operands: list[Any], options: Any, channel_axis: int) -> Any:
+    """Add a convolution of real numbers by weights of 8 bits.
+
+    Raises:
+        CompileError: TensorFlow Lite's kernel does not do it.
+    """
     data, channels = use.input(0), use.input(1).shape[channel_axis]
     each = hybrid_scales(use).size == channels
     if channel_axis == 3 and not each:
@@ -234,6 +243,11 @@ def _windowed(use: Use, operands: list[Any], options: Any, channel_axis: int, en
 
 
 def _dense(use: Use, operands: list[Any]) -> Any:
+    """Add a FULLY_CONNECTED.
+
+    Raises:
+        CompileError: the file is damaged, or has integers as weights and does not say what they stand for.
+    """
     hybrid = is_hybrid(use)
     eight = use.dtype() == use.dtype(1) == use.result.dtype == "int8" and zero_of(use.input(1)) != 0
     if not (hybrid or eight or _is_ours(use) or _is_unsigned(use)):
@@ -283,7 +297,11 @@ def _dense_ending(use: Use, outputs: int, activation: int) -> _Ending:
 
 
 def _transposed_convolution(use: Use, operands: list[Any]) -> Any:
-    """Add a TRANSPOSE_CONV: each result gathers the numbers whose windows reach it, in any element type."""
+    """Add a TRANSPOSE_CONV: each result gathers the numbers whose windows reach it, in any element type.
+
+    Raises:
+        CompileError: the reference kernel does not do these element types together.
+    """
     weights, data, result = use.input(1), use.input(2), use.result
     options = use.options(tflite.TransposeConvOptions)
     strides = (options.StrideH(), options.StrideW())

@@ -57,7 +57,11 @@ class _Sizes:
 
 
 def _lstm(use: Use, operands: list[Any]) -> Any:
-    """Add a UNIDIRECTIONAL_SEQUENCE_LSTM in floats, in 8 bits or in 16."""
+    """Add a UNIDIRECTIONAL_SEQUENCE_LSTM in floats, in 8 bits or in 16.
+
+    Raises:
+        CompileError: it has what the reference kernel does not do, or the file is damaged.
+    """
     _check_states(use, (_HIDDEN_STATE, _CELL_STATE))
     options = use.options(tflite.UnidirectionalSequenceLSTMOptions)
     used = [place for place in _LEFT_OUT if use.has(place)]
@@ -173,6 +177,11 @@ class _IntegerCell:
     gate_type = "int16"
 
     def __init__(self, use: Use, clip: float) -> None:
+        """Read what the file says of an LSTM of integers.
+
+        Raises:
+            CompileError: the reference kernel does not do it; a converter writes it otherwise.
+        """
         data, state, hidden = use.input(0), use.input(_CELL_STATE), use.input(_HIDDEN_STATE)
         self._wide = data.dtype == "int16"
         self.sum_type = "int64" if self._wide else "int32"
@@ -195,6 +204,11 @@ class _IntegerCell:
 
     @staticmethod
     def _real(data: TfliteTensor, weights: TfliteTensor) -> float:
+        """Return the factor of a product.
+
+        Raises:
+            CompileError: the reference kernel takes symmetric weights only; a converter writes them so.
+        """
         if zero_of(weights) != 0:
             raise CompileError(f"the weights {weights.name!r} have a zero point")
         # The product of the scales is one of single precision.
@@ -243,7 +257,11 @@ class _IntegerCell:
 
 
 def _svdf(use: Use, operands: list[Any]) -> Any:
-    """Add an SVDF in floats or in 8 bits: each filter remembers its last results, which a second one weighs."""
+    """Add an SVDF in floats or in 8 bits: each filter remembers its last results, which a second one weighs.
+
+    Raises:
+        CompileError: it has what the reference kernel does not do, or the file is damaged.
+    """
     _check_states(use, (4,))
     data, features, times = use.input(0), use.input(1), use.input(2)
     state, result = use.input(4), use.result
@@ -300,6 +318,11 @@ def _svdf(use: Use, operands: list[Any]) -> Any:
 
 
 def _check_states(use: Use, places: tuple[int, ...]) -> None:
+    """Refuse states that are no variables.
+
+    Raises:
+        CompileError: what it keeps between runs is no variable in the file.
+    """
     if len(use.outputs) != 1 + len(places):
         raise CompileError(f"its operands {', '.join(map(str, places))} must be variable tensors")
 

@@ -42,6 +42,11 @@ class MaxPool:
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def __post_init__(self) -> None:
+        """Refuse what the accelerator does not do.
+
+        Raises:
+            CompileError: the result would have no pixel.
+        """
         check_sizes(*self.shape, *self.window, self.stride)
         if min(self.out_size) < 1:
             raise CompileError(

@@ -30,7 +30,7 @@ class Requantise:
         if not isinstance(self.shift, int) or not 0 <= self.shift <= 31:
             raise CompileError(f"VTA: a shift of {self.shift} is not possible", "0 to 31")
         if not -128 <= self.low <= self.high <= 127:
-            raise CompileError(f"VTA: results are int8, not {self.low} to {self.high}")
+            raise CompileError(f"VTA: results are int8, not {self.low} to {self.high}", "-128 to 127")
 
     accumulators = results = 1
     """How many accumulators a sum takes at once, and how many numbers it leaves as."""
