@@ -64,6 +64,8 @@ def test_doctor_calls_nothing_missing_that_it_could_not_look_for() -> None:
         (["board.rest"], "did you mean board.reset?"),
         (["docs.schemas"], "did you mean dev.schemas?"),
         (["hil", "--bord", "host"], "did you mean --board?"),
+        (["hil", "--suite", "digits", "--suite", "rpc"], "--suite is given twice"),
+        (["hil", "--suite=digits", "--board=host", "--suite=rpc"], "--suite is given twice"),
         (["hil"], "board"),
         (["hil", "--board", "no-such-board"], "there is no board 'no-such-board'"),
         (["hil", "--board", "stm32f746", "--colour"], "--colour"),

@@ -65,7 +65,7 @@ def _lie(left: Left, suite: str) -> str:
         return f"says {', '.join(spoken)} and reports {written}"
     for test in report.get("tests", ()):
         right = "failed" if suite == "wrong" and not test["id"].endswith("[2]") else "passed"
-        if test["outcome"] not in (right, "skipped", "infrastructure"):
+        if test["outcome"] not in (right, "not run", "infrastructure"):
             return f"reports {test['outcome']} of a test that is {right}"
         if written == truth and test["outcome"] != right:
             return f"reports {written} without an answer of each test"

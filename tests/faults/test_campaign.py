@@ -23,7 +23,7 @@ from utvm.paths import ROOT
 # One that draws several kinds, none of which waits for a hanging process.
 _SAMPLE_SEED = 2506
 _PASSED = "PASSED on a PROCESS host: 4 passed; exit code 0"
-_NO_VERDICT = "NO VERDICT (infrastructure) on a PROCESS host: 4 skipped; exit code 3"
+_NO_VERDICT = "NO VERDICT (infrastructure) on a PROCESS host: 4 not run; exit code 3"
 
 
 def _left(code: int | None, output: str, verdict: str = "", *outcomes: str) -> Left:
@@ -37,7 +37,7 @@ def _left(code: int | None, output: str, verdict: str = "", *outcomes: str) -> L
     ("left", "ending"),
     [
         (_left(0, _PASSED, "passed", "passed"), "answer"),
-        (_left(3, _NO_VERDICT, "infrastructure", "passed", "infrastructure", "skipped"), "none"),
+        (_left(3, _NO_VERDICT, "infrastructure", "passed", "infrastructure", "not run"), "none"),
         (_left(-9, "stm32f746, run 2026", ""), "killed"),
         (_left(-9, "", ""), "unbegun"),
         # What must not be:
@@ -47,7 +47,7 @@ def _left(code: int | None, output: str, verdict: str = "", *outcomes: str) -> L
         (_left(0, _PASSED), "exit code 0 with the report missing"),
         (_left(1, "", ""), "exit code 1"),
         (_left(3, _PASSED, "infrastructure"), "says passed and reports infrastructure"),
-        (_left(0, _PASSED, "passed", "passed", "skipped"), "reports passed without an answer of each test"),
+        (_left(0, _PASSED, "passed", "passed", "not run"), "reports passed without an answer of each test"),
         (_left(3, _NO_VERDICT, "infrastructure", "failed"), "reports failed of a test that is passed"),
         (_left(1, "FAILED on a PROCESS host: 1", "failed"), "says failed of a suite that is passed"),
         (_left(3, "Traceback (most recent call last):\n", "infrastructure"), "traceback"),

@@ -133,6 +133,7 @@ def test_a_report_is_written_with_each_boards_own_below_it(tmp_path: Path) -> No
         "passed": 1,
         "failed": 0,
         "skipped": 1,
+        "not run": 0,
         "error": 0,
         "infrastructure": 0,
     }

@@ -295,11 +295,11 @@ def test_a_run_stops_when_the_board_does_not_come_back(run_suite: Runner) -> Non
     assert done.outcomes == {
         "test_before": "passed",
         "test_with_trouble": "infrastructure",
-        "test_after": "skipped",
+        "test_after": "not run",
     }
     assert "once more failed" in done.messages["test_with_trouble"]
     assert "no device found" in done.messages["test_with_trouble"]
-    assert "not run: infrastructure trouble in" in done.messages["test_after"]
+    assert "infrastructure trouble in" in done.messages["test_after"]
     assert done.exit_code == 3
     assert done.report["verdict"] == "infrastructure"
 
@@ -310,7 +310,7 @@ def test_the_second_trouble_stops_the_run(run_suite: Runner) -> None:
         "def test_a(board):\n    raise ProbeError('x')\ndef test_b(board):\n    raise ProbeError('y')\n"
         "def test_c(board):\n    pass\n"
     )
-    assert list(done.outcomes.values()) == ["infrastructure", "infrastructure", "skipped"]
+    assert list(done.outcomes.values()) == ["infrastructure", "infrastructure", "not run"]
     assert done.bench_log.count("attached") == 2
     assert done.exit_code == 3
 
@@ -335,7 +335,7 @@ def test_without_a_board_nothing_runs_and_nothing_passes(run_suite: Runner, mann
     done = run_suite(_PASSING, attach=manner)
     assert done.exit_code == 3
     assert done.report["verdict"] == "infrastructure"
-    assert set(done.outcomes.values()) == {"skipped"}
+    assert set(done.outcomes.values()) == {"not run"}
     assert "VIRTUAL stm32f746" in done.lines[0]
     assert said in done.lines[-1]
     assert "Traceback" not in done.stdout + done.stderr

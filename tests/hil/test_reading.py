@@ -51,7 +51,7 @@ def test_every_version_has_samples() -> None:
 
 
 def test_every_report_is_read_into_one_shape() -> None:
-    (present,) = (path for path in _REPORTS if path.stem == "report-2-virtual")
+    (present,) = (path for path in _REPORTS if path.stem == "report-3-virtual")
     shape = _shape(read(present))
     for sample in _REPORTS:
         content = read(sample)
@@ -76,10 +76,30 @@ def test_what_version_1_did_not_say_is_not_made_up() -> None:
     assert earliest["trouble"] == ""
 
 
-def test_a_test_has_one_name_in_both_versions() -> None:
-    known = {test["id"] for test in read(SAMPLES / "report-2-virtual.json")["tests"]}
-    # The suites rpc and digits, both times.
-    assert {test["id"] for test in read(SAMPLES / "report-1-virtual.json")["tests"]} == known
+def test_what_did_not_run_and_what_nobody_counted_has_its_own_word_in_all_versions(tmp_path: Path) -> None:
+    content = json.loads((SAMPLES / "report-2-process.json").read_text())
+    first, second, *_ = content["tests"]
+    first |= {"outcome": "skipped", "message": "not run: interrupted before the end"}
+    second |= {"outcome": "skipped", "message": "not on this board: it has no debug port"}
+    content["models"][0]["ns"] = 0
+    (tmp_path / "report.json").write_text(json.dumps(content | {"verdict": "interrupted", "exit_code": 3}))
+    told = read(tmp_path / "report.json")
+    assert [(test["outcome"], test["message"]) for test in told["tests"][:2]] == [
+        ("not run", "interrupted before the end"),
+        ("skipped", "not on this board: it has no debug port"),
+    ]
+    assert told["models"][0]["ns"] is None
+    present = read(SAMPLES / "report-3-process.json")
+    assert {test["outcome"] for test in present["tests"]} == {"passed", "skipped", "not run"}
+
+
+def test_a_test_has_one_name_in_all_versions() -> None:
+    known = {test["id"] for test in read(SAMPLES / "report-3-virtual.json")["tests"]}
+    # The suites rpc and digits, each time.
+    for version in (1, 2):
+        earlier = {test["id"] for test in read(SAMPLES / f"report-{version}-virtual.json")["tests"]}
+        assert len(earlier) > 15
+        assert earlier < known
     assert "digits::test_two_runs_agree_to_the_instruction[int8-graph]" in known
 
 
@@ -112,8 +132,8 @@ def test_counts_of_a_virtual_board_are_never_cycles() -> None:
         ("{", "is no report"),
         ("[]", "is no report"),
         ("{}", "is no report"),
-        ('{"schema_version": 3}', "is a report of version 3, and this utvm knows 1, 2"),
-        ('{"schema_version": 2, "run_id": 7}', r"\$.*required"),
+        ('{"schema_version": 4}', "is a report of version 4, and this utvm knows 1, 2, 3"),
+        ('{"schema_version": 3, "run_id": 7}', r"\$.*required"),
     ],
 )
 def test_what_is_no_report_is_refused_in_words(content: str, words: str, tmp_path: Path) -> None:

@@ -237,13 +237,14 @@ def _line(number: int, result: RunResult, clock_hz: int) -> str:
     outputs = " ".join(
         np.array2string(array, threshold=20, max_line_width=sys.maxsize) for array in result.outputs
     )
-    took = f"{result.count:,} {result.unit}" + ("" if time is None else f" ({time:.3f} ms)")
-    return f"sample {number}{told}  {took}  {outputs}"
+    took = "".join(f"  {count:,} {unit}" for unit, count in result.counted.items())
+    took += "" if time is None else f" ({time:.3f} ms)"
+    return f"sample {number}{told}{took}  {outputs}"
 
 
 def _milliseconds(result: RunResult, clock_hz: int) -> float | None:
     """Return how long a run took, where its count is of a clock's cycles."""
-    return 1000.0 * result.count / clock_hz if result.unit == "cycles" else None
+    return 1000.0 * result.counted["cycles"] / clock_hz if "cycles" in result.counted else None
 
 
 def _print_verdict(runs: Runs, reference: Runs, mismatches: list[Mismatch]) -> None:
@@ -270,7 +271,7 @@ def _content(
         time = _milliseconds(result, runs.board.clock_hz)
         return {
             "prediction": prediction(result.outputs),
-            result.unit: result.count,
+            **result.counted,
             **({} if time is None else {"ms": time}),
             "outputs": {
                 tensor.name: array.tolist() for tensor, array in zip(library.outputs, result.outputs, strict=True)

@@ -116,9 +116,7 @@ def _figures(image: Firmware, result: RunResult) -> dict[str, int | str]:
     digest = hashlib.sha256(b"".join(array.tobytes() for array in result.outputs)).hexdigest()
     # A process has its code and data where its computer puts them.
     taken = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes} if image.board.memory else {}
-    # Nothing runs in no time: where nobody counts, there is no count.
-    counted = {result.unit: result.count} if result.count else {}
-    return {**counted, **taken, "outputs_sha256": digest}
+    return {**result.counted, **taken, "outputs_sha256": digest}
 
 
 def _check_output(library: Library, output_path: str) -> None:

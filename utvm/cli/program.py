@@ -5,6 +5,7 @@ A command line that cannot be understood ends with the exit code for wrong usage
 """
 
 import difflib
+import itertools
 import re
 import sys
 import textwrap
@@ -145,9 +146,20 @@ class Inv(Program):
             return Exit(f"error: {error}\n  hint: {hint}", int(ExitCode.USAGE))
         known = [*self._commands, *(context.flags if context else ())]
         wrong = re.search("'(.+?)'", str(error))
+        if wrong and context and (twice := self._given_twice(wrong[1], context)):
+            hint = f"{twice} is given twice: give it once, with commas between values where it takes several"
+            return Exit(f"error: {error}\n  hint: {hint}", int(ExitCode.USAGE))
         like = difflib.get_close_matches(wrong[1], known, 1) if wrong else []
         hint = f"did you mean {like[0]}?" if like else f"{COMMAND} --list shows the commands"
         return Exit(f"error: {error}\n  hint: {hint}", int(ExitCode.USAGE))
+
+    def _given_twice(self, value: str, context: ParserContext) -> str:
+        """Return the option whose second value this is: Invoke takes it for a command."""
+        words = [part for word in self.core.unparsed for part in word.split("=", 1)]
+        options = (
+            before for before, word in itertools.pairwise(words) if word == value and before in context.flags
+        )
+        return next((each for each in options if words.count(each) > 1), "")
 
     def _command(self, name: str) -> Command:
         return cast(Command, self.collection[name])

@@ -9,7 +9,7 @@ Outcomes of a test: passed, failed, skipped, or *infrastructure*, when probe, Op
 Verdicts of a run, the first that applies:
 
 ========================  =========  ==============================================================
-interrupted               exit 3     Ctrl-C or SIGTERM; the tests that did not run are skipped
+interrupted               exit 3     Ctrl-C or SIGTERM; the tests that did not run are so called
 infrastructure            exit 3     no board, or a test without an answer, whatever the others said
 failed                    exit 1     a test failed, or no test ran
 passed                    exit 0     at least one test passed and none failed

@@ -253,9 +253,9 @@ class Course:
         self._display.end()
         verdict, trouble = decide(self._cases, trouble=self._trouble, interrupted=self._interrupted)
         done = {case.node for case in self._cases}
-        reason = f"not run: {in_brief(trouble)}" if trouble else "not run: the run stopped before it"
+        reason = in_brief(trouble) or "the run stopped before it"
         missing = (
-            CaseResult(item.nodeid, Outcome.SKIPPED, 0.0, reason) for item in items if item.nodeid not in done
+            CaseResult(item.nodeid, Outcome.NOT_RUN, 0.0, reason) for item in items if item.nodeid not in done
         )
         summary = RunReport(
             run_id=self._run_id,

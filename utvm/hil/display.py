@@ -30,6 +30,7 @@ _STYLES = {
     Outcome.PASSED: "green",
     Outcome.FAILED: "bold red",
     Outcome.SKIPPED: "dim",
+    Outcome.NOT_RUN: "yellow",
     Outcome.ERROR: "bold magenta",
     Outcome.INFRASTRUCTURE: "bold yellow",
 }
@@ -101,7 +102,7 @@ class Display:
             f"{escape(case.node)}  [dim]{case.duration_s:.2f} s[/]",
             soft_wrap=True,
         )
-        if case.outcome not in (Outcome.PASSED, Outcome.SKIPPED):
+        if case.outcome.troubled:
             # A traceback ends with the message; an error of ours has no traceback.
             if case.message.partition("\n")[0] not in case.details:
                 self.line(_indented(case.message))

@@ -73,12 +73,13 @@ def _accuracy(measured: Measured) -> float | None:
     return float(np.mean(np.array(measured.labels) == np.array(_predictions(measured.runs))))
 
 
-def _median_count(measured: Measured) -> int:
-    # A count that was observed, not an average of two.
-    return sorted(run.count for run in measured.runs)[len(measured.runs) // 2]
+def _median_count(measured: Measured) -> int | None:
+    # A count that was observed, not an average of two; nobody counts where it is 0.
+    return sorted(run.count for run in measured.runs)[len(measured.runs) // 2] or None
 
 
 _NATURAL: Schema = {"type": "integer", "minimum": 0}
+_COUNT: Schema = {"type": ["integer", "null"], "minimum": 1}
 
 FIGURES: tuple[Figure, ...] = (
     Figure(
@@ -100,8 +101,9 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "instructions",
         "instructions per sample",
-        "Virtual boards only: counted exactly, the median over the samples; neither cycles nor time.",
-        _NATURAL,
+        "Virtual boards only: counted exactly, the median over the samples; neither cycles nor time. null where "
+        "nobody counts.",
+        _COUNT,
         _median_count,
         _thousands,
         only="virtual",
@@ -109,8 +111,8 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "cycles",
         "cycles per sample",
-        "Physical boards only: of the chip's core clock, the median over the samples.",
-        _NATURAL,
+        "Physical boards only: of the chip's core clock, the median over the samples; null where nobody counts.",
+        _COUNT,
         _median_count,
         _thousands,
         only="physical",
@@ -119,7 +121,7 @@ FIGURES: tuple[Figure, ...] = (
         "ns",
         "ns per sample",
         "Processes only: nanoseconds by the computer's clock, the median over the samples.",
-        _NATURAL,
+        _COUNT,
         _median_count,
         _thousands,
         only="process",

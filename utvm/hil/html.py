@@ -33,7 +33,6 @@ _TESTS = 600
 _LINKED = 200  # Tests, with a link to where each begins in the log: more would make the page too large.
 _PICTURES = 12
 _FEW = 40
-_WELL = (Outcome.PASSED, Outcome.SKIPPED)
 
 
 def render(report: RunReport, logs: Path | None = None, seen_from: Path | None = None) -> str:
@@ -43,7 +42,7 @@ def render(report: RunReport, logs: Path | None = None, seen_from: Path | None =
         logs: the folder of its logs.
         seen_from: the folder in which the page will be, for the links to the logs.
     """
-    troubled = [case for case in report.cases if case.outcome not in _WELL]
+    troubled = [case for case in report.cases if case.outcome.troubled]
     kept = _chosen(report.cases)
     suites: dict[str, list[CaseResult]] = {}
     for case in kept:
@@ -104,9 +103,9 @@ def _chosen(cases: Sequence[CaseResult]) -> list[CaseResult]:
     """Return the tests that are listed, in their order: of too many, first those that did not go well."""
     room = _TESTS
     chosen: set[int] = set()
-    for well in (False, True):
+    for troubled in (True, False):
         for number, case in enumerate(cases):
-            if (case.outcome in _WELL) is well and room:
+            if case.outcome.troubled is troubled and room:
                 chosen.add(number)
                 room -= 1
     return [case for number, case in enumerate(cases) if number in chosen]
@@ -120,7 +119,7 @@ class _Test(Protocol):
 def unfolded(suites: Mapping[str, Sequence[_Test]]) -> set[str]:
     """Return the suites whose tests are shown at once: all of a few, of many those that did not go well."""
     few = sum(map(len, suites.values())) <= _FEW
-    return {suite for suite, tests in suites.items() if few or any(test.outcome not in _WELL for test in tests)}
+    return {suite for suite, tests in suites.items() if few or any(test.outcome.troubled for test in tests)}
 
 
 def _confused(models: Sequence[ModelResult]) -> list[ModelResult]:

@@ -15,6 +15,8 @@ _ELEMENTS = {
     Outcome.FAILED: "failure",
     Outcome.ERROR: "error",
     Outcome.INFRASTRUCTURE: "error",
+    # JUnit has no word for what a run did not come to.
+    Outcome.NOT_RUN: "skipped",
     Outcome.SKIPPED: "skipped",
 }
 
@@ -29,7 +31,7 @@ def render(report: RunReport) -> str:
         tests=str(len(report.cases)),
         failures=str(report.count(Outcome.FAILED)),
         errors=str(report.count(Outcome.INFRASTRUCTURE) + report.count(Outcome.ERROR)),
-        skipped=str(report.count(Outcome.SKIPPED)),
+        skipped=str(report.count(Outcome.SKIPPED) + report.count(Outcome.NOT_RUN)),
         time=f"{sum(case.duration_s for case in report.cases):.3f}",
         timestamp=report.started,
         hostname=legal(report.environment.place.hostname),

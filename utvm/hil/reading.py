@@ -11,12 +11,12 @@ import jsonschema
 from utvm.errors import ConfigError
 from utvm.hil.figures import FIGURES
 from utvm.hil.results import SCHEMA_VERSION, board_entry, id_of_test
-from utvm.hil.schemas import REPORT, REPORT_1, check
+from utvm.hil.schemas import REPORT, REPORT_1, REPORT_2, check
 
 MAX_BYTES = 1 << 26
 """A longer file is refused unread: a run of every suite writes some ten thousandths of it."""
 
-_SCHEMAS = {1: REPORT_1, SCHEMA_VERSION: REPORT}
+_SCHEMAS = {1: REPORT_1, 2: REPORT_2, SCHEMA_VERSION: REPORT}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -68,8 +68,10 @@ def _from_1(content: Mapping[str, Any]) -> dict[str, Any]:
                 **place,
             },
         },
-        "tests": [{**test, "node": test["id"], "id": id_of_test(test["id"])} for test in content["tests"]],
-        "models": [{"id": None, "image_sha256": None, **model} for model in content["models"]],
+        "tests": [
+            _not_run({**test, "node": test["id"], "id": id_of_test(test["id"])}) for test in content["tests"]
+        ],
+        "models": [_counted({"id": None, "image_sha256": None, **model}) for model in content["models"]],
         "statistics": [
             {
                 "name": each["name"],
@@ -81,4 +83,28 @@ def _from_1(content: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_UPGRADES: Mapping[int, Callable[[Mapping[str, Any]], dict[str, Any]]] = {1: _from_1, SCHEMA_VERSION: dict}
+def _from_2(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Bring a report of version 2 into the present one."""
+    tests, models = map(_not_run, content["tests"]), map(_counted, content["models"])
+    return {**content, "tests": [*tests], "models": [*models]}
+
+
+def _counted(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out a count of nothing: up to version 2, it was that of a board on which nobody counts."""
+    units = (figure.name for figure in FIGURES if figure.only)
+    return {**model, **{unit: model[unit] or None for unit in units if unit in model}}
+
+
+def _not_run(test: Mapping[str, Any]) -> dict[str, Any]:
+    """Call a test by what became of it: up to version 2, one that a run did not come to was skipped."""
+    reason = test["message"].removeprefix("not run: ")
+    if test["outcome"] != "skipped" or reason == test["message"]:
+        return dict(test)
+    return {**test, "outcome": "not run", "message": reason}
+
+
+_UPGRADES: Mapping[int, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    1: _from_1,
+    2: _from_2,
+    SCHEMA_VERSION: dict,
+}

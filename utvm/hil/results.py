@@ -11,7 +11,7 @@ from utvm.environment.checkout import Checkout
 from utvm.errors import ExitCode
 from utvm.firmware import Firmware
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 class Outcome(str, enum.Enum):
@@ -19,14 +19,21 @@ class Outcome(str, enum.Enum):
 
     ``FAILED`` is an answer of the board, and a wrong one. ``ERROR`` is a mistake in the test itself.
     ``INFRASTRUCTURE`` is no answer at all: the probe, OpenOCD or the board went away, or the machine has no room.
-    These two say nothing of what was tested.
+    These two say nothing of what was tested. ``SKIPPED`` is what this board cannot run, ``NOT_RUN`` what the run
+    ended before, or in.
     """
 
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
+    NOT_RUN = "not run"
     ERROR = "error"
     INFRASTRUCTURE = "infrastructure"
+
+    @property
+    def troubled(self) -> bool:
+        """Whether a reader is to be told what went wrong: it ended, and not well."""
+        return self in (Outcome.FAILED, Outcome.ERROR, Outcome.INFRASTRUCTURE)
 
 
 class Verdict(str, enum.Enum):

@@ -18,6 +18,7 @@ from utvm.paths import DATA
 
 REPORT = DATA / "docs" / "report.schema.json"
 REPORT_1 = DATA / "docs" / "report.schema.1.json"
+REPORT_2 = DATA / "docs" / "report.schema.2.json"
 NIGHTLY = DATA / "docs" / "nightly.schema.json"
 
 _SHA256 = {"$ref": "#/$defs/sha256"}

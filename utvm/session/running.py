@@ -19,7 +19,7 @@ class RunResult:
 
     Attributes:
         outputs: one array an output, with the model's shapes and element types.
-        count: what the run took, in ``unit``.
+        count: what the run took, in ``unit``; 0 on a board on which nobody counts.
         unit: ``instructions`` on a virtual board, ``cycles`` of the core clock on a physical one, ``ns`` where a
             process is the board.
         stack_used: bytes of stack used since reset, at most.
@@ -29,6 +29,11 @@ class RunResult:
     count: int
     unit: str
     stack_used: int
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """What the run took, by its unit; nothing where nobody counts: no run takes nothing."""
+        return {self.unit: self.count} if self.count else {}
 
 
 class Session(Protocol):

@@ -72,7 +72,7 @@ def render_html(report: NightlyReport, root: Path) -> str:
     Args:
         root: the folder of all nightly reports, in which the page will be.
     """
-    tests = sorted(tests_of(report.boards), key=lambda test: test.outcome in (Outcome.PASSED, Outcome.SKIPPED))
+    tests = sorted(tests_of(report.boards), key=lambda test: not test.outcome.troubled)
     suites: dict[str, list[TestOfNight]] = {}
     for test in tests[:_TESTS]:
         suites.setdefault(test.suite, []).append(test)

@@ -11,7 +11,7 @@ from utvm.environment.checkout import Checkout
 from utvm.errors import ExitCode
 from utvm.hil.results import Outcome, Verdict, board_entry
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 class BoardVerdict(str, enum.Enum):

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from utvm.hil.nightly.results import BoardResult
 from utvm.hil.results import Outcome
 
-_WORST_FIRST = (Outcome.INFRASTRUCTURE, Outcome.ERROR, Outcome.FAILED, Outcome.PASSED, Outcome.SKIPPED)
+_WORST_FIRST = (
+    Outcome.INFRASTRUCTURE,
+    Outcome.ERROR,
+    Outcome.FAILED,
+    Outcome.NOT_RUN,
+    Outcome.PASSED,
+    Outcome.SKIPPED,
+)
 
 
 @dataclass(frozen=True)
