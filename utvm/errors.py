@@ -20,6 +20,10 @@ class ExitCode(IntEnum):
     INFRASTRUCTURE = 3
 
 
+VERDICTS = (ExitCode.PASSED, ExitCode.FAILED)
+"""What a command ends with that has said how it ended, also where it was told to end just then."""
+
+
 class UtvmError(Exception):
     """Base of all errors of this project.
 

@@ -165,6 +165,23 @@ def test_nothing_stays_however_it_ends(client: docker.DockerClient, engine: str,
     _all_gone(client)
 
 
+def test_a_verdict_that_comes_when_it_is_told_to_end_is_how_it_ended(
+    client: docker.DockerClient, engine: str
+) -> None:
+    command = "sh -c \"trap 'exit 1' TERM; echo ready; while :; do sleep 0.1; done\""
+    with subprocess.Popen(
+        [sys.executable, "-m", "utvm", "docker.run", command],
+        cwd=ROOT,
+        env={**os.environ, "DOCKER_HOST": engine},
+        stdout=subprocess.PIPE,
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"ready\n"
+        running.send_signal(signal.SIGINT)
+        assert running.wait(60) == 1
+    _all_gone(client)
+
+
 class _SlowToCreate:
     """Stands between a command and the engine: a container is only made when it may be, whoever still wants it."""
 

@@ -5,10 +5,12 @@ The board is the process that stands in for one: the same runtime, no emulator.
 """
 
 import json
+import re
 import struct
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -238,6 +240,21 @@ def test_connecting_a_thousand_times_costs_nothing(host: Served) -> None:
     client = raw(host)
     assert struct.unpack_from("<i", client.ask(opening())) == (4,)
     client.socket.close()
+
+
+def test_a_server_whose_board_has_died_says_so_and_ends(tmp_path: Path) -> None:
+    """Seen to serve for ever, and to tell each client that a command of the emulator's failed."""
+    with served(tmp_path, "--board", "mps2-an500") as board:
+        (emulator,) = [
+            child
+            for child in psutil.Process(board.process.pid).children(recursive=True)
+            if child.name().startswith("qemu")
+        ]
+        emulator.kill()
+        with RawClient(board.port, board.key).greet() as client:
+            assert b"QEMU ended" in client.ask(opening())
+        assert board.process.wait(60) == 3
+        assert len(re.findall("^error: .*QEMU ended", board.said(), re.MULTILINE)) == 1
 
 
 @pytest.mark.parametrize(

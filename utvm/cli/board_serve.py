@@ -52,6 +52,7 @@ def serve_board(
             port=port,
             tracker=where,
             log=_log,
+            check=ready.board.check,
         )
         OUT.print(ready.board.description)
         if ready.board.unit == "instructions":

@@ -29,7 +29,7 @@ from utvm.environment.guard import guard_container, remove_orphans
 from utvm.environment.owner import ourselves
 from utvm.environment.places.here import told_where
 from utvm.environment.python_layer import CHECKOUT
-from utvm.errors import ProvisionError
+from utvm.errors import VERDICTS, ProvisionError
 from utvm.paths import ROOT
 
 LABEL = "utvm.container"
@@ -58,7 +58,8 @@ class Extra:
 def run(client: docker.DockerClient, image: str, command: Sequence[str], extra: Extra | None = None) -> int:
     """Run a command in the checkout, pass on what it prints, and return its exit code.
 
-    Interrupted, it tells the command to end and waits until it has; interrupted again, no longer.
+    Interrupted, it tells the command to end and waits until it has; interrupted again, no longer. One that came to
+    a verdict all the same has said so, and that is its exit code.
 
     Raises:
         ProvisionError: there is no such image.
@@ -79,7 +80,8 @@ def run(client: docker.DockerClient, image: str, command: Sequence[str], extra: 
             with contextlib.suppress(docker.errors.APIError):  # it has just ended
                 container.kill(signal="SIGTERM")
             wait([printing], _PATIENCE)
-            raise
+            if not printing.done() or container.wait()["StatusCode"] not in VERDICTS:
+                raise
         return int(container.wait()["StatusCode"])
 
 

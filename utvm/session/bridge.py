@@ -58,6 +58,7 @@ class Bridge:
         tracker_period: seconds between two looks at the tracker.
         stall_timeout: seconds after which a client that stops in the middle of a packet is given up.
         log: receives a line about clients that come and go and about trouble; called from several threads.
+        check: raises UtvmError if something that the board needs has died: that ends :meth:`serve`.
 
     Attributes:
         port: the TCP port.
@@ -81,12 +82,13 @@ class Bridge:
         tracker_period: float = 2.0,
         stall_timeout: float = 30.0,
         log: Callable[[str], None] | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         if len(key.split()) > 1 or key.strip() != key:
             raise ConfigError(f"the RPC key {key!r} holds white space", "clients could not name it")
         self.key = key
         self._say = log
-        self._board = BoardWorker(connect, restart, call_timeout, self._log)
+        self._board = BoardWorker(connect, restart, call_timeout, self._log, check)
         self._packet_limit = packet_limit
         self._stall_timeout = stall_timeout
         try:
@@ -110,6 +112,7 @@ class Bridge:
 
         Raises:
             TransportError: what listens at the tracker's address is not a tracker.
+            UtvmError: something that the board needs has died.
         """
         helpers = [threading.Thread(target=self._accept_clients, name="bridge clients")]
         if self._tracker:

@@ -25,6 +25,7 @@ class RpcBoard:
         unit: what its cycle counter counts: ``instructions``, ``cycles`` or ``ns``.
         connect: begins a session.
         restart: resets the board and begins a session.
+        check: raises ProbeError if something that the board needs has died; it does not come back.
         program_logic: as that of its bench; None where it has no programmable logic.
     """
 
@@ -32,6 +33,7 @@ class RpcBoard:
     unit: str
     connect: Callable[[], Link]
     restart: Callable[[], Link]
+    check: Callable[[], None]
     program_logic: Callable[[Path], object] | None = None
 
 
@@ -84,4 +86,4 @@ def on_bench(bench: Bench, firmware: Firmware, on_log: Callable[[str], None] | N
         through = f", RPC through {firmware.pipe}" if bench.has_debug_port else ""
         description = bench.describe() + through
         program_logic = bench.program_logic if bench.board.logic else None
-        yield RpcBoard(description, bench.count_unit, connect, restart, program_logic)
+        yield RpcBoard(description, bench.count_unit, connect, restart, bench.check, program_logic)

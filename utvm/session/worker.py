@@ -36,6 +36,7 @@ class BoardWorker:
         restart: resets the board and returns a link with a new session; called after trouble.
         call_timeout: seconds that a request may take.
         log: receives a line about each trouble.
+        check: raises UtvmError if something that the board needs has died; no reset helps, and the work ends.
 
     Attributes:
         stopping: set once :meth:`stop` has been called.
@@ -47,12 +48,14 @@ class BoardWorker:
         restart: Callable[[], BoardLink],
         call_timeout: float,
         log: Callable[[str], None],
+        check: Callable[[], None],
     ) -> None:
         self.stopping = threading.Event()
         self._connect = connect
         self._restart = restart
         self._call_timeout = call_timeout
         self._log = log
+        self._check = check
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._asked: list[Future[bytes]] = []  # In the end it stays as it is, for work() to go through.
         self._lock = threading.Lock()
@@ -65,6 +68,7 @@ class BoardWorker:
 
         Raises:
             TransportError: a request was under way, or waited, when the server was told to end.
+            UtvmError: something that the board needs has died.
         """
         try:
             while (job := self._jobs.get()) is not None and not self.stopping.is_set():
@@ -155,6 +159,7 @@ class BoardWorker:
     def _reset(self) -> None:
         self._drop_link()
         self._broken = True
+        self._check()
         self._keep(self._restart())
         self._broken = False
 
@@ -168,6 +173,7 @@ class BoardWorker:
         try:
             self._reset()
         except Exception as error:
+            self._check()
             self._log(f"the board cannot be reset, trying again for the next client: {error}")
 
     def _keep(self, link: BoardLink) -> None:

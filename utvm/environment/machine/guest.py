@@ -15,7 +15,7 @@ from utvm import process
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.records import Records
 from utvm.environment.python_layer import CHECKOUT
-from utvm.errors import ProvisionError
+from utvm.errors import VERDICTS, ProvisionError
 
 _USER = "vagrant"
 _REPLACED = f"/home/{_USER}/replaced"
@@ -108,7 +108,8 @@ class Guest:
     def run(self, words: Sequence[str]) -> int:
         """Run a command in the guest's checkout, pass on what it prints, and return its exit code.
 
-        It is told to end in the guest when we end, in whatever way; interrupted, we wait until it has.
+        It is told to end in the guest when we end, in whatever way; interrupted, we wait until it has. One that
+        came to a verdict all the same has said so, and that is its exit code.
 
         Raises:
             ProvisionError: the connection broke.
@@ -125,7 +126,9 @@ class Guest:
             running.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 running.wait(_PATIENCE)
-            raise
+            if running.returncode not in VERDICTS:
+                raise
+            code = running.returncode
         finally:
             process.end(running, 5.0)
         return self._told_apart(code)

@@ -17,7 +17,7 @@ from utvm.environment.places.errand import Errand, Wanted
 from utvm.environment.places.here import told_where
 from utvm.environment.python_layer import CHECKOUT
 from utvm.environment.usb import filter_of
-from utvm.errors import ConfigError, ProbeError, ProvisionError
+from utvm.errors import VERDICTS, ConfigError, ProbeError, ProvisionError
 from utvm.paths import ROOT
 from utvm.probe.choice import taken
 from utvm.probe.virtual import UsbProbe, start_virtual
@@ -76,7 +76,13 @@ class InMachine:
             with contextlib.suppress(ProvisionError):
                 self._bring_home(errand.fills, places, own)
             raise
-        self._bring_home(errand.fills, places, own)
+        try:
+            self._bring_home(errand.fills, places, own)
+        except KeyboardInterrupt:
+            # Too late for a verdict that was said already: the report is to say the same.
+            if code not in VERDICTS:
+                raise
+            self._bring_home(errand.fills, places, own)
         return code
 
     def _bring_home(self, fills: Sequence[Path], places: dict[Path, str], own: PurePosixPath) -> None:

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C for a command in the machine that has come to its verdict just then: it was said, and so it ends."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.environment.machine.conftest import Fake
+from utvm import boards
+from utvm.environment.machine.guest import Guest
+from utvm.environment.machine.records import Records
+from utvm.environment.places.errand import Errand, Wanted
+from utvm.environment.places.in_machine import InMachine
+
+
+@pytest.fixture
+def interruption() -> Iterator[None]:
+    """Ctrl-C in a moment."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    yield
+    timer.join()
+    signal.signal(signal.SIGINT, before)
+
+
+# As sshd does with what our side closes: the command is told to end.
+_TOLD = "cat >/dev/null; exit {code}"
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_verdict_stands(fake: Fake, records: Records, interruption: None, code: int) -> None:
+    fake("ssh", _TOLD.format(code=code))
+    assert Guest(records).run(["./inv", "hil"]) == code
+
+
+@pytest.mark.parametrize("code", [3, 143])
+def test_without_one_it_is_interrupted(fake: Fake, records: Records, interruption: None, code: int) -> None:
+    fake("ssh", _TOLD.format(code=code))
+    with pytest.raises(KeyboardInterrupt):
+        Guest(records).run(["./inv", "hil"])
+
+
+class _Machine:
+    """A machine in which a command ends with some code; whoever fetches what it wrote is interrupted once."""
+
+    def __init__(self, code: int) -> None:
+        self.guest, self._code, self.fetched = self, code, 0
+
+    def up(self, **_: object) -> None:
+        pass
+
+    def run(self, words: Sequence[str]) -> int:
+        return self._code if "hil" in words else 0
+
+    def fetch(self, _: str, folder: Path) -> None:
+        self.fetched += 1
+        if self.fetched == 1:
+            raise KeyboardInterrupt
+        (folder / "report.json").touch()
+
+
+def _errand(machine: Any, reports: Path) -> int:
+    errand = Errand((("hil",),), Wanted(boards.load("host"), "auto", ""), fills=(reports,))
+    return InMachine(lambda _: None, machine).run(errand)
+
+
+def test_the_report_of_a_verdict_is_fetched_all_the_same(tmp_path: Path) -> None:
+    """Seen to say PASSED, "interrupted" and exit code 3, beside a report that says passed."""
+    assert _errand(_Machine(1), tmp_path) == 1
+    assert (tmp_path / "report.json").exists()
+
+
+def test_without_a_verdict_an_interruption_while_fetching_is_one(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _errand(_Machine(3), tmp_path)
