@@ -105,6 +105,7 @@ def test_a_network_on_a_virtual_board_is_split_and_its_report_says_how(
     board = multipliers("right", "stm32f746", registers=_REGISTERS)
     picture = np.random.default_rng(2).integers(-128, 128, (1, 8, 8, 1), "int8")
     np.save(tmp_path / "x.npy", picture)
+    assert json.loads(inv("board.show", board.directory, "--json").stdout)["accelerator"] == "multiplier"
     asked = ("--model", quantize.MODEL, "--board", board.directory, "--accelerator", "all")
     done = inv("model.run", *asked, "--raw", "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
     assert done.returncode == 0, done.stderr

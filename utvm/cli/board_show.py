@@ -14,6 +14,7 @@ from rich.text import Text
 from utvm import boards, firmware
 from utvm.bench import serving
 from utvm.boards import Board
+from utvm.boards.accelerators import fitted
 from utvm.cli.choices import JsonChoice, ModelChoice
 from utvm.cli.compiling import compiling
 from utvm.cli.model_library import load_named
@@ -111,6 +112,8 @@ def show_board(name: str, wanted: JsonChoice) -> None:
     OUT.print(f"  clock      {board.clock_hz / 1e6:g} MHz")
     if board.line:
         OUT.print(f"  console    {board.line.name}, {board.line.baud} baud")
+    if board.accelerator:
+        OUT.print(f"  beside it  the accelerator {fitted(board).identity}")
     for told in (way.tell(board) for way in serving(board)):
         if told:
             OUT.print(f"  {told[0]:<9}  {told[1]}")
@@ -143,6 +146,7 @@ def _content(board: Board) -> dict[str, Any]:
         "cpu": board.cpu,
         "clock_hz": board.clock_hz,
         "console": None if line is None else {"name": line.name, "baud": line.baud},
+        "accelerator": fitted(board).identity if board.accelerator else None,
         "reached_by": [way.name for way in serving(board)],
         "settings": {
             name: {"chosen": board.settings[name], "of": list(values)} for name, values in board.choices.items()
