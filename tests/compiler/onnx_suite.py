@@ -131,7 +131,7 @@ def judge(batch: Sequence[Case], directory: Path) -> dict[str, Outcome]:
         Case name to what became of it.
     """
     outcomes, libraries = {}, {}
-    for case, answer in zip(batch, _compiled(batch), strict=True):
+    for case, answer in zip(batch, compiled(batch), strict=True):
         if isinstance(answer, Library):
             libraries[case.name] = answer
         else:
@@ -141,12 +141,13 @@ def judge(batch: Sequence[Case], directory: Path) -> dict[str, Outcome]:
     outcomes |= {name: Outcome(name, "refused", f"gcc: {text}") for name, text in refused.items()}
     able = [case for case in able if case.name not in refused]
     for case, answers in zip(able, answers_of(able, libraries, program), strict=True):
-        text = _difference(case, answers)
+        text = difference(case, answers)
         outcomes[case.name] = Outcome(case.name, "wrong" if text else "right", text)
     return outcomes
 
 
-def _compiled(batch: Sequence[Case]) -> list[Library | str]:
+def compiled(batch: Sequence[Case]) -> list[Library | str]:
+    """Return a library of each case, or why there is none."""
     from utvm.compiler.build import build_library
 
     def each(case: Case) -> Library | str:
@@ -160,7 +161,7 @@ def _compiled(batch: Sequence[Case]) -> list[Library | str]:
     return bounded("ONNX's cases", "compile them", lambda: [each(case) for case in batch])
 
 
-def _difference(case: Case, answers: list[list[Array]] | str) -> str:
+def difference(case: Case, answers: list[list[Array]] | str) -> str:
     """Return how answers differ from the case's own, by ONNX's own comparison; empty where they do not."""
     if isinstance(answers, str):
         return answers

@@ -44,7 +44,8 @@ def check(proto: onnx.ModelProto, origin: str) -> None:
 
 def _check_versions(proto: onnx.ModelProto, origin: str) -> None:
     newest = onnx.defs.onnx_opset_version()
-    versions = [item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")]
+    # Some exporters say it twice.
+    versions = sorted({item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")})
     if len(versions) != 1 or not 1 <= versions[0] <= newest:
         raise CompileError(
             f"{origin}: needs operator set {versions or 'unknown'}; 1 to {newest} are known",

@@ -16,6 +16,7 @@ from utvm.compiler.frontend.rewrite import (
     control,
     elementwise,
     indices,
+    learned,
     microsoft,
     normalisation,
     recurrent,
@@ -23,6 +24,7 @@ from utvm.compiler.frontend.rewrite import (
     spectral,
 )
 from utvm.compiler.frontend.rewrite.graph import (
+    MICROSOFT,
     NOT_SUPPORTED,
     OPSET_ATTRIBUTE,
     STANDARD,
@@ -35,6 +37,7 @@ __all__ = ["NOT_SUPPORTED", "OPSET_ATTRIBUTE", "Rewritten", "place", "rewritten"
 
 _FAMILIES = (control, elementwise, indices, normalisation, recurrent, resampling, spectral)
 _RULES: dict[str, Rule] = {name: rule for family in _FAMILIES for name, rule in family.RULES.items()}
+_FOREIGN = {MICROSOFT: microsoft.RULES, "ai.onnx.ml": learned.RULES}
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def rewritten(proto: onnx.ModelProto, known: Iterable[str]) -> Rewritten:
         known: operators that the importer reads.
     """
     opset = next(item.version for item in proto.opset_import if item.domain in STANDARD)
-    graph = RuleGraph(opset, _RULES, microsoft.RULES, frozenset(known))
+    graph = RuleGraph(opset, _RULES, _FOREIGN, frozenset(known))
     for value in proto.graph.input:
         graph.types[value.name] = value.type
     for tensor in proto.graph.initializer:

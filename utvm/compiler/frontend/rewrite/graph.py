@@ -29,7 +29,7 @@ OPSET_ATTRIBUTE = "utvm_opset"
 """The attribute of a node that is to be read as one of another operator set than the model's."""
 
 STANDARD = ("", "ai.onnx")
-_MICROSOFT = "com.microsoft"
+MICROSOFT = "com.microsoft"
 _OPSET = 18
 NOT_SUPPORTED = "the operator is not supported"
 _MAX_NODES = 20_000
@@ -75,7 +75,7 @@ class RuleGraph:
     Attributes:
         opset: the model's operator set.
         rules: operator to rule.
-        foreign_rules: those for operators of ONNX Runtime's own.
+        foreign_rules: domain to those for operators that are not ONNX's own.
         known: operators that the importer reads.
         nodes: what there is so far.
         reasons: why some nodes cannot be computed, each with the place.
@@ -84,7 +84,7 @@ class RuleGraph:
 
     opset: int
     rules: Mapping[str, Rule]
-    foreign_rules: Mapping[str, Rule]
+    foreign_rules: Mapping[str, Mapping[str, Rule]]
     known: frozenset[str]
     types: dict[str, onnx.TypeProto] = field(default_factory=dict)
     constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
@@ -261,10 +261,9 @@ class RuleGraph:
 
     def _take(self, node: onnx.NodeProto, opset: int) -> None:
         if node.domain not in STANDARD:
-            rules = self.foreign_rules if node.domain == _MICROSOFT else {}
-            if self._ruled(node, opset, rules):
+            if self._ruled(node, opset, self.foreign_rules.get(node.domain, {})):
                 return
-            if node.domain != _MICROSOFT or node.op_type not in self.known:
+            if node.domain != MICROSOFT or node.op_type not in self.known:
                 raise Unsupported(NOT_SUPPORTED)
             self._append(node, opset)
             return
