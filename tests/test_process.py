@@ -53,6 +53,22 @@ def test_what_a_service_started_ends_with_it(tmp_path: Path) -> None:
     assert gone(child)
 
 
+def test_what_is_started_by_who_is_killed_just_then_does_not_begin() -> None:
+    """Seen to leave an emulator behind: its parent was killed before the kernel could be asked to end it, too."""
+    code = (
+        "import os, signal, subprocess, time\n"
+        "from utvm.parent import dying_with_us\n"
+        "us, then = os.getpid(), dying_with_us()\n"
+        "def late():\n"
+        "    os.kill(us, signal.SIGKILL)\n"
+        "    while os.getppid() == us: time.sleep(0.01)\n"
+        "    then()\n"
+        "subprocess.run(['echo', 'alive'], preexec_fn=late)\n"
+    )
+    done = subprocess.run(_python(code), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "")
+
+
 def test_a_service_that_ends_early_is_an_error_with_its_last_words(tmp_path: Path) -> None:
     with (
         pytest.raises(ProbeError, match=r"exit code 7.*\n.*no such probe"),

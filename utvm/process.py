@@ -9,7 +9,6 @@ killed outright, the kernel ends the service (``PR_SET_PDEATHSIG``).
 """
 
 import contextlib
-import ctypes
 import logging
 import os
 import re
@@ -23,16 +22,10 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from utvm.errors import UtvmError
+from utvm.parent import dying_with_us
 from utvm.watch import Watch
 
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)
 _LOG = logging.getLogger("utvm.process")
-
-
-def die_with_parent() -> None:
-    """Have the kernel end the calling process when the thread that started it ends: for ``preexec_fn``."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def end(process: "subprocess.Popen[bytes]", patience: float) -> None:
@@ -287,7 +280,7 @@ class _Owned:
                     stderr=subprocess.STDOUT,
                     # A session of its own: Ctrl-C in the terminal reaches us first, and we end it in order.
                     start_new_session=True,
-                    preexec_fn=die_with_parent,  # noqa: PLW1509  one system call, no locks
+                    preexec_fn=dying_with_us(),  # noqa: PLW1509  two system calls, no locks
                 )
         except FileNotFoundError as cause:
             raise self._error(

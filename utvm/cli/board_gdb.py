@@ -32,8 +32,8 @@ from utvm.firmware import Firmware
 from utvm.firmware.build import source_folders
 from utvm.log import kept_in
 from utvm.options import words as spelled
+from utvm.parent import dying_with_us
 from utvm.paths import INSTALLED, ROOT
-from utvm.process import die_with_parent
 from utvm.session.application import Application, read_elf
 
 DEBUGGER = "gdb-multiarch"
@@ -117,7 +117,7 @@ def _run(elf: Path, script: Path, by_hand: bool) -> None:
             [DEBUGGER, *options, "-x", str(script), str(elf)],
             check=False,
             stdin=None if by_hand else subprocess.DEVNULL,
-            preexec_fn=die_with_parent,
+            preexec_fn=dying_with_us(),
         )
     except FileNotFoundError:
         raise ToolchainError(f"{DEBUGGER} is not installed", f"sudo apt-get install {DEBUGGER}") from None

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn, TypeVar
 
 from utvm.errors import CompileError, UtvmError
-from utvm.process import die_with_parent
+from utvm.parent import dying_with_us
 
 CPU_SECONDS = 1800
 """Of computing; the largest models for a microcontroller take a minute."""
@@ -67,8 +67,10 @@ def bounded(origin: str, doing: str, work: Callable[[], _ResultT]) -> _ResultT:
     sys.stderr.flush()
     reading, writing = os.pipe()
     said = os.memfd_create("said")
+    end_with_us = dying_with_us()
     child = os.fork()
     if child == 0:
+        end_with_us()
         os.close(reading)
         # C++ writes to the terminal by itself, in words that are for its own authors.
         for standard in (1, 2):
@@ -148,7 +150,6 @@ def _work(pipe: BinaryIO, work: Callable[[], object]) -> NoReturn:
     code = 1
     try:
         os.setsid()
-        die_with_parent()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         _limit(resource.RLIMIT_CORE, 0)

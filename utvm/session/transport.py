@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Protocol
 
 from utvm.errors import TransportError
-from utvm.process import die_with_parent, end, last_lines
+from utvm.parent import dying_with_us
+from utvm.process import end, last_lines
 from utvm.watch import Watch
 
 _CHUNK = 1 << 16
@@ -101,7 +102,7 @@ class ChildProcess:
                     bufsize=0,
                     # A session of its own: Ctrl-C in the terminal reaches us first, and we end it in order.
                     start_new_session=True,
-                    preexec_fn=die_with_parent,  # noqa: PLW1509  one system call, no locks
+                    preexec_fn=dying_with_us(),  # noqa: PLW1509  two system calls, no locks
                 )
         except OSError as error:
             raise TransportError(f"{self.name}: {self._command[0]} cannot be started: {error.strerror}") from error

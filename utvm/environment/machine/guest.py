@@ -16,6 +16,7 @@ from utvm.environment.machine import libvirt
 from utvm.environment.machine.records import Records
 from utvm.environment.python_layer import CHECKOUT
 from utvm.errors import VERDICTS, ProvisionError
+from utvm.parent import dying_with_us
 
 _USER = "vagrant"
 _REPLACED = f"/home/{_USER}/replaced"
@@ -158,7 +159,7 @@ class Guest:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=process.die_with_parent,  # noqa: PLW1509  one system call, no locks
+            preexec_fn=dying_with_us(),  # noqa: PLW1509  two system calls, no locks
         ) as dialogue:
             assert dialogue.stdin is not None and dialogue.stdout is not None
             # One that hangs is as good as none.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from utvm.environment.machine.settings import Acceleration
 from utvm.errors import ProvisionError
-from utvm.process import die_with_parent
+from utvm.parent import dying_with_us
 
 QEMU = "qemu-system-x86_64"
 DEVICE = Path("/dev/kvm")
@@ -64,7 +64,7 @@ def _problem(kernel: Path, model: str) -> str:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        preexec_fn=die_with_parent,  # noqa: PLW1509  one system call, no locks
+        preexec_fn=dying_with_us(),  # noqa: PLW1509  two system calls, no locks
     ) as guest:
         try:
             said = guest.communicate(timeout=_PATIENCE)[0].decode(errors="replace")
