@@ -21,8 +21,10 @@ from utvm.toolchain import Toolchain
 GENERATED = "/utvm/generated"
 """The folder of an image's own files, as debug information and the linker's map call it."""
 
-# A section of one source, or of an object of the C library: name, address, size, source. Long names have a line.
-_CONTRIBUTION = re.compile(r"^ \.\S+\s+0x([0-9a-f]+)\s+0x([0-9a-f]+) (/.+)$", re.MULTILINE)
+# A section of one source, or of an object of the C library: size, source. Long names have a line.
+_CONTRIBUTION = re.compile(r"^ \.\S+\s+0x[0-9a-f]+\s+0x([0-9a-f]+) (/.+)$", re.MULTILINE)
+_MAP = "Linker script and memory map"
+_OUTPUT_SECTION = re.compile(r"^(\.\S+)", re.MULTILINE)
 _ERASED = b"\xff"
 _ENTRY = "utvm_entry_"
 
@@ -185,15 +187,16 @@ class Firmware:
     @property
     def shares(self) -> Shares:
         """Whose the stored bytes are, as the linker's map has it."""
-        kept = [(s.address, s.address + s.size) for s in self.sections if s.load_address is not None]
+        # By name: what is left out of an image lies at address 0, and so does the memory of some boards.
+        kept = {section.name for section in self.sections if section.load_address is not None}
         own = {f"{GENERATED}/{name}" for library in self.libraries for name in library.sources}
         port = self.board.port_source
         model = 0
         board = sum(section.size for section in self.sections if section.name == ".vectors")
         text = self.elf.with_name(f"{self.elf.name}.map").read_text("utf-8")
-        for address, size, source in _CONTRIBUTION.findall(text):
-            if not any(start <= int(address, 16) < end for start, end in kept):
-                continue
+        _, *parts = _OUTPUT_SECTION.split(text.partition(_MAP)[2])
+        inside = "".join(part for name, part in zip(parts[::2], parts[1::2], strict=True) if name in kept)
+        for size, source in _CONTRIBUTION.findall(inside):
             if source in own:
                 model += int(size, 16)
             elif source.endswith(f"/{port.parent.name}/{port.name}"):
