@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``model.package`` and ``model.report``: what is known of a model without a board."""
 
+import hashlib
 import json
 import re
 import tarfile
@@ -20,9 +21,12 @@ MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
 @pytest.mark.slow
 def test_a_package_is_written_for_a_board_s_cpu(tmp_path: Path) -> None:
     archive = tmp_path / "digits.tar"
-    done = inv("model.package", "--model", MODEL, "--board", "stm32f746", "--output", archive)
+    done = inv("model.package", "--model", MODEL, "--board", "stm32f746", "--output", archive, "--json")
     assert done.returncode == 0, done.stderr
-    assert f"wrote {archive}" in done.stdout
+    assert f"wrote {archive}" in done.stderr
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    told = {"archive": str(archive), "bytes": archive.stat().st_size, "sha256": digest}
+    assert json.loads(done.stdout) == told
     with tarfile.open(archive) as tar:
         facts = tar.extractfile("./metadata.json")
         assert facts

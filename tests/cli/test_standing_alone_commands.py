@@ -44,8 +44,11 @@ def test_firmware_is_built_as_elf_and_as_one_block(tmp_path: Path, picture: Path
     assert len(block) - 64 <= model + stored + board + runtime <= len(block)
     assert "of 1,048,576 bytes" in done.stdout
     assert "seed" not in done.stdout
-    again = inv("firmware.build", *BOARD, "--input", picture, "--output", tmp_path / "again.elf")
+    again = inv("firmware.build", *BOARD, "--input", picture, "--output", tmp_path / "again.elf", "--json")
     assert again.returncode == 0
+    told = json.loads(again.stdout)
+    assert told["shares"] == {"model": model, "stored": stored, "board": board, "runtime": runtime}
+    assert (told["address"], told["flash_bytes"]) == (vectors["sh_addr"], model + stored + board + runtime)
     assert (tmp_path / "again.elf").read_bytes() == made.read_bytes()
 
 

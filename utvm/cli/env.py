@@ -83,11 +83,12 @@ def _halves_with(name: str, halves: set[str], held: "DebianLock", wheels: "Seque
 
 
 @task(example="env.verify", page="docs/environment.md", in_checkout=True)
-def verify(_: Context, source: MirrorChoice) -> None:
+def verify(_: Context, source: MirrorChoice, json: JsonChoice) -> None:
     """Check the locks against the lists, and every package file against the locks."""
     from utvm.environment.locked import fetch, load_locked
     from utvm.environment.store import Store
 
+    check_json(json)
     locked = load_locked()
     OUT.print("environment.yaml, debian.txt, python.in and their locks belong together")
     store = Store()
@@ -95,10 +96,10 @@ def verify(_: Context, source: MirrorChoice) -> None:
         fetch(locked, store, None, source.mirror, step, machine=True)
         step("hashing")
         size = sum(store.verified(package).stat().st_size for package in locked.machine_packages)
-    OUT.print(
-        f"{len(locked.machine_packages)} package files, {size // _MB} MB, have the SHA-256 that the locks say"
-    )
+    count = len(locked.machine_packages)
+    OUT.print(f"{count} package files, {size // _MB} MB, have the SHA-256 that the locks say")
     OUT.print(f"environment {locked.digest}")
+    write_json(json, {"environment": locked.digest, "files": count, "bytes": size})
 
 
 @task(

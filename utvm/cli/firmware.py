@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands ``firmware.*``, and what they print."""
 
+import dataclasses
 from pathlib import Path
 
 from invoke.context import Context
@@ -25,6 +26,7 @@ from utvm.errors import ConfigError
 def build(
     _: Context,
     asked: ModelChoice,
+    json: JsonChoice,
     board: str = "",
     input: str = "",  # noqa: A002  the option's name
     output: str = "",
@@ -46,6 +48,7 @@ def build(
         )
     block = elf.with_suffix(".bin")
     check_places(elf, block)
+    check_json(json)
     library = compile_for(chip, load_named(asked))
     image = firmware.build(chip, [library], "standing_alone", read_inputs(library, input))
     address, contents = image.binary
@@ -62,6 +65,12 @@ def build(
     OUT.print(
         f"console: {chip.line.name}, {chip.line.baud} baud" if chip.line else "no console: it reports over RTT"
     )
+    figures = {
+        "flash_bytes": image.flash_bytes,
+        "ram_bytes": image.ram_bytes,
+        "shares": dataclasses.asdict(shares),
+    }
+    write_json(json, {"elf": str(elf), "bin": str(block), "address": address, "board": chip.name, **figures})
 
 
 @task(

@@ -115,11 +115,11 @@ def profile(
     page="README.md",
     help={"output": "the archive to write (default: the model's name and .tar)"},
 )
-def package(_: Context, asked: CompileChoice, output: str = "") -> None:
+def package(_: Context, asked: CompileChoice, json: JsonChoice, output: str = "") -> None:
     """Compile a model into an archive for other people's builds: CMake, Zephyr, Arduino, any C99 compiler."""
     from utvm.cli import model_library
 
-    model_library.package(asked, output)
+    model_library.package(asked, json, output)
 
 
 @task(

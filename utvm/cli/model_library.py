@@ -10,6 +10,7 @@ from rich.table import Table
 
 from utvm import boards, compiler
 from utvm.boards.accelerators import assistant
+from utvm.cache import file_digest
 from utvm.cli.choices import CompileChoice, JsonChoice, MemoryChoice, ModelChoice
 from utvm.cli.compiling import compiling
 from utvm.cli.output import OUT, check_json, write_json
@@ -140,7 +141,7 @@ def wish_of(name: str) -> Wish:
     return cast(Wish, name)
 
 
-def package(asked: CompileChoice, output: str) -> None:
+def package(asked: CompileChoice, json: JsonChoice, output: str) -> None:
     """Write a model's library as one archive.
 
     Raises:
@@ -151,6 +152,7 @@ def package(asked: CompileChoice, output: str) -> None:
     wanted = _wanted(asked)
     path = Path(output or f"{wanted.model.stem}.tar")
     check_places(path)
+    check_json(json)
     with compiling(wanted.model):
         package_model(
             wanted.model,
@@ -162,6 +164,7 @@ def package(asked: CompileChoice, output: str) -> None:
             memory=wanted.memory,
         )
     OUT.print(f"wrote {path}, {path.stat().st_size:,} bytes; its README.md says how it is used")
+    write_json(json, {"archive": str(path), "bytes": path.stat().st_size, "sha256": file_digest(path)})
 
 
 def report(asked: CompileChoice, wanted: JsonChoice, output: str, misra: bool) -> None:

@@ -92,5 +92,6 @@ def print_estimate(estimate: CycleEstimate) -> None:
     table.add_row("", "all", "", "", f"{estimate.estimated_cycles:,}")
     OUT.print(table)
     if estimate.instructions_without_estimate:
-        OUT.print(f"not in it: steps of {estimate.instructions_without_estimate:,} instructions without a loop")
+        left = f"{estimate.instructions_without_estimate:,}"
+        OUT.print(f"not in it: steps of {left} instructions without a loop that LLVM reads")
     OUT.print(f"it leaves out: {estimate.leaves_out}")
