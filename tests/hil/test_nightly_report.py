@@ -3,6 +3,7 @@
 
 import copy
 import dataclasses
+import io
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -14,14 +15,16 @@ import jsonschema
 import pytest
 
 from tests.hil.page import Page
+from tests.pages.samples import a_night, run_that_passed
 from utvm.bench import BoardIdentity
 from utvm.environment.checkout import Checkout
 from utvm.hil import report as single
 from utvm.hil import schemas
-from utvm.hil.nightly import report
-from utvm.hil.nightly.display import last_line
+from utvm.hil.nightly import load, report
+from utvm.hil.nightly.display import NightlyDisplay, last_line
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
 from utvm.hil.results import CaseResult, Environment, Outcome, RunReport, Verdict, Whereabouts, decide
+from utvm.paths import ROOT
 
 _SCHEMA = json.loads(schemas.NIGHTLY.read_text())
 _HOSTILE = '<script>alert("x")</script> & \x00\x1b[31m \ud800 ]]> {{ 7*7 }}'
@@ -233,3 +236,18 @@ def test_the_schema_refuses_what_is_not_the_contract(
     spoil(content)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(content, _SCHEMA)
+
+
+def test_a_night_says_now_and_then_how_far_it_is() -> None:
+    said = io.StringIO()
+    display = NightlyDisplay(said)
+    display.look(59.0, ["host"])
+    assert said.getvalue() == ""
+    display.look(61.0, ["host"])
+    display.look(119.0, ["host"])
+    assert said.getvalue() == "0 of 0 boards after 1:01; at work: host\n"
+    night = a_night((run_that_passed(), None), (run_that_passed(), None))
+    display.begin("night", load(ROOT / "nightly.yaml")[:2], 1)
+    display.ended(night.boards[0])
+    display.look(200.0, ["microbit"])
+    assert said.getvalue().splitlines()[-1] == "1 of 2 boards after 3:20, about 3:20 left; at work: microbit"
