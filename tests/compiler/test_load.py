@@ -3,6 +3,7 @@
 
 import importlib.util
 import sys
+import types
 import zipfile
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from models.tflite_writer import Builder
-from utvm.compiler import from_onnx, load, reference
+from utvm.compiler import compile_model, from_onnx, load, reference
 from utvm.errors import CompileError, ConfigError
 
 DIGITS = (Path(__file__).parents[2] / "models" / "digits" / "digits.onnx").read_bytes()
@@ -154,12 +155,52 @@ def test_without_pytorch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
         load(tmp_path / "m.pt2", run_python=True)
 
 
+@pytest.mark.nightly
+@pytest.mark.skipif(
+    importlib.util.find_spec("torchao") is None, reason="torchao, of the optional extra torch, is not installed"
+)
+def test_a_program_that_torchao_has_quantised(tmp_path: Path) -> None:
+    import torch
+    from torchao.quantization.pt2e.quantize_pt2e import (
+        convert_pt2e,
+        prepare_pt2e,
+    )
+    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as quantizer
+
+    layers = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 3, 3)).eval()
+    example = torch.rand(1, 1, 8, 8)
+    how = quantizer.X86InductorQuantizer().set_global(quantizer.get_default_x86_inductor_quantization_config())
+    prepared = prepare_pt2e(torch.export.export(layers, (example,)).module(), how)
+    for _ in range(8):
+        prepared(torch.rand(1, 1, 8, 8))
+    program = torch.export.export(convert_pt2e(prepared), (example,))
+    torch.export.save(program, tmp_path / "q.pt2")
+    model = load(tmp_path / "q.pt2", run_python=True)
+    expected = program.module()(example).detach().numpy()
+    (result,) = reference(model)([example.numpy()])
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+    assert "conv2d_int8" in [call.kind for call in compile_model(model).calls]
+
+
+def test_a_quantised_program_without_torchao_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    monkeypatch.setitem(sys.modules, "torchao", None)
+    with zipfile.ZipFile(tmp_path / "m.pt2", "w") as archive:
+        archive.writestr("m/archive_format", "pt2 quantized_decomposed")
+    with pytest.raises(
+        ConfigError, match=r"quantised by torchao, which is not installed\n  hint: install the extra"
+    ):
+        load(tmp_path / "m.pt2", run_python=True)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="PyTorch, an optional extra, is not installed"
 )
 def test_pytorch_archive(tmp_path: Path) -> None:
-    import torch  # type: ignore[import-not-found]
+    import torch
 
     layers = torch.nn.Sequential(
         torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Flatten(),

@@ -7,6 +7,7 @@ from typing import Any
 
 from utvm.compiler.model import Model
 from utvm.compiler.read.relax_file import from_module
+from utvm.compiler.read.torch_quantised import MARK, converters
 from utvm.compiler.tvm_errors import tvm_errors
 from utvm.errors import CompileError, ConfigError
 
@@ -32,7 +33,10 @@ def from_torch(program: Any, name: str) -> Model:
     with tvm_errors(origin, "read the model"):
         from tvm.relax.frontend.torch import from_exported_program
 
-        return from_module(from_exported_program(program, unwrap_unit_return_tuple=True), name)
+        module = from_exported_program(
+            program, unwrap_unit_return_tuple=True, custom_convert_map=dict(converters(program))
+        )
+        return from_module(module, name)
 
 
 def from_archive(content: bytes, name: str, origin: str) -> Model:
@@ -56,6 +60,8 @@ def from_archive(content: bytes, name: str, origin: str) -> Model:
             f"{origin}: is a PyTorch model, and PyTorch is not installed",
             "install the extra: pip install .[torch]",
         ) from error
+    if MARK in content:
+        _know_quantisation(origin)
     try:
         program = torch.export.load(io.BytesIO(content))
     except Exception as error:  # PyTorch raises nearly every built-in kind
@@ -63,6 +69,16 @@ def from_archive(content: bytes, name: str, origin: str) -> Model:
         raise CompileError(f"{origin}: PyTorch could not read it: {reason}", "export the model again") from error
     model = from_torch(program, name)
     return Model(name, origin, model.format, model.content)
+
+
+def _know_quantisation(origin: str) -> None:
+    """Let PyTorch know the operators of PT2E quantisation."""
+    try:
+        import torchao.quantization.pt2e  # noqa: F401  # It registers them.
+    except ImportError as error:
+        raise ConfigError(
+            f"{origin}: is quantised by torchao, which is not installed", "install the extra: pip install .[torch]"
+        ) from error
 
 
 def check_archive(content: bytes, origin: str) -> None:
