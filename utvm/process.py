@@ -3,9 +3,8 @@
 
 :func:`run` is for tools that end by themselves. :class:`Service` is for what stays: OpenOCD, a virtual board.
 :class:`Job` is for what ends by itself while others run beside it: a run of suites on one board of many.
-A service keeps its log, is ready once its health line has appeared, and is certainly gone when its ``with``
-block ends: SIGTERM first, SIGKILL to its whole process group when that is ignored. Should this process be
-killed outright, the kernel ends the service (``PR_SET_PDEATHSIG``).
+A service keeps its log, is ready once its health line has appeared, and is certainly gone when its ``with`` block
+ends: SIGTERM, then SIGKILL to its whole process group; the kernel ends it (``PR_SET_PDEATHSIG``) if we are killed.
 """
 
 import contextlib
@@ -73,11 +72,12 @@ def run(
     timeout: float = 300.0,
     error: type[UtvmError] = UtvmError,
     hint: str = "",
+    scratch: Path | None = None,
 ) -> str:
     """Run a tool to its end and return what it printed on standard output.
 
     Args:
-        timeout: seconds.
+        timeout: seconds; scratch: a folder for the tool's own files meanwhile, in place of the system's.
         error: the error raised when the tool is missing, fails or takes too long.
 
     Raises:
@@ -95,6 +95,7 @@ def run(
             errors="replace",
             timeout=timeout,
             check=False,
+            env={**os.environ, "TMPDIR": str(scratch)} if scratch else None,
         )
     except FileNotFoundError as cause:
         raise error(f"{words[0]} is not installed", "run ./inv doctor to see what is missing") from cause
@@ -104,8 +105,8 @@ def run(
         raise error(f"{words[0]} did not end within {timeout:g} s", hint) from cause
     if done.returncode != 0:
         _LOG.info("%s ended with exit code %d", words[0], done.returncode)
-        words_said = (done.stderr or done.stdout).strip()
-        raise error(f"{Path(words[0]).name} failed with exit code {done.returncode}:\n{words_said}", hint)
+        said = (done.stderr or done.stdout).strip()
+        raise error(f"{Path(words[0]).name} failed with exit code {done.returncode}:\n{said}", hint)
     return done.stdout
 
 

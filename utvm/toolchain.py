@@ -156,6 +156,8 @@ class Toolchain:
         path_map: Sequence[tuple[Path, str]] = (),
         small: Collection[Path] = (),
         contents: Mapping[Path, Mapping[str, bytes]] | None = None,
+        flags: Mapping[Path, Sequence[str]] | None = None,
+        beside: Sequence[str | Path] = (),
     ) -> Iterator["Objects"]:
         """Compile C and assembler sources, on all cores; the objects are there for the length of a ``with`` block.
 
@@ -165,6 +167,8 @@ class Toolchain:
                 depend on where the checkout lies.
             small: those of the sources whose size matters more than their speed.
             contents: source to what constants of it hold that it does not say.
+            flags: source to flags that only it has, behind all others.
+            beside: objects that were compiled elsewhere, and words for the linker.
 
         Raises:
             ToolchainError: with the compiler's own message.
@@ -172,23 +176,21 @@ class Toolchain:
         compiler: list[str | Path] = [self.tool("gcc"), *self.cpu(cpu).flags, *self.data.c_flags]
         # Of several that fit, the last one counts: one directory may lie in another.
         path_map = sorted(path_map, key=lambda entry: len(str(entry[0])))
-        # The compiler's own folder as it calls it by itself, and the others as we call them to it.
-        prefixes = [(str(path), name) for path, name in path_map if path == directory]
-        prefixes += [(f"{path}/.", name) for path, name in path_map]
         options = [
-            *(f"-ffile-prefix-map={prefix}={name}" for prefix, name in prefixes),
-            *(f"-Wa,--debug-prefix-map={prefix}={name}" for prefix, name in prefixes),
+            *_mapped(directory, path_map),
             *(f"-D{define}" for define in defines),
             *(f"-I{_as_called(folder, path_map)}" for folder in include),
         ]
 
         def compile_one(source: Path, made: Path) -> None:
-            flags = self.data.small_flags if source in small else ()
-            command = [*compiler, *flags, *options, "-c", _as_called(source, path_map), "-o", made]
-            process.run(command, cwd=directory, error=ToolchainError)
+            first = self.data.small_flags if source in small else ()
+            chosen = (*first, *options, *(flags or {}).get(source, ()))
+            command = [*compiler, *chosen, "-c", _as_called(source, path_map), "-o", made]
+            process.run(command, cwd=directory, error=ToolchainError, scratch=made.parent)
             fill(made, (contents or {}).get(source, {}))
 
-        with tempfile.TemporaryDirectory() as folder:
+        # Who compiles what is not trusted lets the compiler read that folder, and not the system's for such files.
+        with tempfile.TemporaryDirectory(dir=directory) as folder:
             made = [Path(folder) / f"{number}.o" for number in range(len(sources))]
             with ThreadPoolExecutor(os.cpu_count()) as cores:
                 for _ in cores.map(compile_one, sources, made):
@@ -196,7 +198,7 @@ class Toolchain:
             names = [_stand_in(source, path_map) for source in sources]
             yield Objects(
                 tuple(zip(made, names, strict=True)),
-                (*compiler, *made, *self.data.link_flags),
+                (*compiler, *made, *beside, *self.data.link_flags),
                 self.data.libraries,
                 directory,
             )
@@ -248,12 +250,22 @@ class Objects:
             [*self.words, *options, *script, *mapping, *self.libraries, "-o", output],
             cwd=self.directory,
             error=ToolchainError,
+            scratch=self.made[0][0].parent,
         )
         if map_file:
             text = map_file.read_text(encoding="utf-8")
             for compiled, name in self.made:
                 text = text.replace(str(compiled), name)
             map_file.write_text(text, encoding="utf-8")
+
+
+def _mapped(directory: Path, path_map: Sequence[tuple[Path, str]]) -> Iterator[str]:
+    """Yield gcc's options for what stands for directories in debug information."""
+    # The compiler's own folder as it calls it by itself, and the others as we call them to it.
+    prefixes = [(str(path), name) for path, name in path_map if path == directory]
+    prefixes += [(f"{path}/.", name) for path, name in path_map]
+    yield from (f"-ffile-prefix-map={prefix}={name}" for prefix, name in prefixes)
+    yield from (f"-Wa,--debug-prefix-map={prefix}={name}" for prefix, name in prefixes)
 
 
 def _as_called(path: Path, path_map: Sequence[tuple[Path, str]]) -> str:

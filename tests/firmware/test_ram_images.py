@@ -146,6 +146,18 @@ def test_the_same_input_gives_the_same_bytes_in_another_place(board: Board, tmp_
 
 
 def test_only_what_the_debug_port_drives_can_be_in_ram_alone(board: Board, doubler: Library) -> None:
-    for executor in ("rpc", "standing_alone"):
-        with pytest.raises(ConfigError, match="cannot be in RAM alone"):
-            firmware.build(board, [doubler], executor, in_ram=True)
+    with pytest.raises(ConfigError, match="cannot be in RAM alone"):
+        firmware.build(board, [doubler], "standing_alone", in_ram=True)
+
+
+@pytest.mark.slow
+def test_what_serves_clients_has_its_data_where_the_layout_says(board: Board, doubler: Library) -> None:
+    """A console's bytes are fetched by DMA, which does not reach every memory of the chip."""
+    image = firmware.build(board, [doubler], "rpc", in_ram=True)
+    places = {section.name: image.region_of(section.address) for section in image.sections}
+    assert image.flash_bytes == 0
+    assert {places[name] for name in (".bss", ".arena")} == {board.layout.data}
+    start, end = image.symbols["_utvm_heap_start"], image.symbols["_utvm_heap_end"]
+    assert end == board.region("sram2").end
+    assert end - start > 100_000
+    assert all(start >= s.address + s.size or s.address >= end for s in image.sections)

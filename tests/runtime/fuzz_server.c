@@ -10,6 +10,8 @@
 
 #include "builtins.h"
 #include "link.h"
+#include "model_functions.h"
+#include "modules.h"
 #include "pipe.h"
 #include "server.h"
 #include "utvm.h"
@@ -59,6 +61,34 @@ static const uint32_t sizes[] = {16u, 16u};
 const utvm_operator_t utvm_operators[] = {{"flip", flip, sizes, 2u}};
 const uint32_t utvm_operator_count = 1u;
 uint32_t utvm_operator_uses[1];
+
+/* As TVM's compiler would have it: it looks at what it is passed. */
+static int32_t sum(void *self, const utvm_any_t *arguments, int32_t count, utvm_any_t *result) {
+  (void)self;
+  result->type = UTVM_TYPE_INTEGER;
+  for (int32_t index = 0; index < count; index++) {
+    if (arguments[index].type == UTVM_TYPE_TENSOR) {
+      const utvm_dl_tensor_t *tensor = (const utvm_dl_tensor_t *)(uintptr_t)arguments[index].number;
+      uint64_t bytes = ((uint64_t)tensor->bits * tensor->lanes) / 8u;
+      for (int32_t dimension = 0; dimension < tensor->dimensions; dimension++) {
+        bytes *= (uint64_t)tensor->shape[dimension];
+      }
+      /* Both ends: it may be asked for a million times. */
+      if (bytes > 0u) {
+        result->number += ((const uint8_t *)tensor->data)[0];
+        result->number += ((const uint8_t *)tensor->data)[bytes - 1u];
+      }
+    } else {
+      result->number += arguments[index].number;
+    }
+  }
+  return (result->number % 7u == 3u) ? -1 : 0;
+}
+
+const utvm_tensor_function_t utvm_tensor_functions[] = {{"sum", utvm_call_compiled, sum},
+                                                        {"main", utvm_run_on_tensors, 0}};
+const uint32_t utvm_tensor_function_count = 2u;
+uint32_t utvm_tensor_function_uses[2];
 
 uint8_t utvm_pipe_read(void) {
   abort(); /* the server is handed its bytes */

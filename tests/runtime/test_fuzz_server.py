@@ -72,9 +72,11 @@ def _seeds() -> list[bytes]:
         b"utvm.put",
         b"utvm.take",
         b"flip",
+        b"sum",
+        b"main",
         b"ffi.SystemLib",
     ]
-    calls = [struct.pack("<iQi", 3, handle, 0) for handle in range(1, 17)]
+    calls = [struct.pack("<iQi", 3, handle, 0) for handle in range(1, 19)]
     found = _function(b"runtime.RPCTimeEvaluator")
     normal = [struct.pack("<HBQ", 0x0101, 0x10, len(packet)) + packet for packet in (_BEGIN, _ALLOCATE)]
     numbered = [struct.pack("<HBBQ", 0x0101, 0x11, 1, len(_BEGIN)) + _BEGIN] * 2

@@ -201,14 +201,18 @@ class Bench:
         """Reset the board; ``halt`` stops it before its first instruction.
 
         Where the debugger starts the program, it is the one that was programmed last, loaded again if the board
-        has lost it: a core that is only halted, because a reset would cost it its memory, stands there too.
+        has lost it: a core that is only halted, because a reset would cost it its memory, stands there too. It is
+        the same with an image in RAM alone that clients are served by.
 
         Raises:
             BoardError: its memory is not ready for an image.
             ProbeError: the probe or what drives it failed.
         """
         if self.board.start.by == "vectors":
-            self._port.reset(halt=halt)
+            served = self._image is not None and self._image.in_ram and self._image.pipe is not None
+            self._port.reset(halt=halt or served)
+            if served:
+                self._stand_anew(halt)
             return
         if self.board.start.reset or self._emulated:
             self._port.reset(halt=True)
@@ -216,11 +220,16 @@ class Bench:
             self._port.halt()
         self._prepare()
         if self._image is not None:
-            if self.first_difference(self._image) is not None:
-                self._load(self._image)
-            self._stand_at_entry(self._image)
-            if not halt:
-                self.gdb.resume()
+            self._stand_anew(halt)
+
+    def _stand_anew(self, halt: bool) -> None:
+        """Have the board stand at the start of the image that was programmed last, or begin with it."""
+        assert self._image
+        if self.first_difference(self._image) is not None:
+            self._load(self._image)
+        self._stand_at_entry(self._image)
+        if not halt:
+            self.gdb.resume()
 
     def _prepare(self) -> None:
         """Do and check what memory needs before an image is in it."""

@@ -2,22 +2,16 @@
 """What ``board.serve`` does: a board as a TVM RPC server, for the stock client."""
 
 import contextlib
-import tempfile
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
+import ipaddress
 
-from utvm import runtime
 from utvm.choice import BoardChoice
 from utvm.cli.choices import ExecutorChoice
-from utvm.cli.opening import opened
+from utvm.cli.opening import served
 from utvm.cli.output import OUT, logs_of
 from utvm.errors import ConfigError
 from utvm.names import printable
 from utvm.session.bridge import Bridge
-from utvm.session.files import UPLOAD_BYTES, FilesLink
-from utvm.session.rpc_board import RpcBoard
-from utvm.session.worker import BoardLink
+from utvm.session.files import UPLOAD_BYTES
 
 _LAST_PORT = 65535
 
@@ -41,13 +35,14 @@ def serve_board(
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")
     where = _address(tracker) if tracker else None
     with contextlib.ExitStack() as stack:
-        ready = stack.enter_context(opened(choice, asked, logs_of("board.serve"), _log, transport))
-        connect, restart, packet_limit = _with_files(ready.board, stack)
+        ready = stack.enter_context(
+            served(choice, asked, logs_of("board.serve"), _log, transport, only_here=_is_only_here(listen))
+        )
         bridge = Bridge(
-            connect,
-            restart,
+            ready.connect,
+            ready.restart,
             key=key or (choice.board if where else ""),
-            packet_limit=packet_limit,
+            packet_limit=UPLOAD_BYTES,
             host=listen,
             port=port,
             tracker=where,
@@ -64,22 +59,12 @@ def serve_board(
             bridge.serve()
 
 
-def _with_files(
-    board: RpcBoard, stack: contextlib.ExitStack
-) -> tuple[Callable[[], BoardLink], Callable[[], BoardLink], int]:
-    """Return how a session with a board begins, and after trouble, and the longest packet of a client.
-
-    Bitstreams are uploaded to a board that has logic for them.
-    """
-    limit, program = runtime.RPC_PACKET_BYTES, board.program_logic
-    if program is None:
-        return board.connect, board.restart, limit
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-
-    def begun(begin: Callable[[], BoardLink]) -> BoardLink:
-        return FilesLink(begin(), program, folder, limit)
-
-    return partial(begun, board.connect), partial(begun, board.restart), UPLOAD_BYTES
+def _is_only_here(listen: str) -> bool:
+    """Return whether only this computer's own programs reach an address."""
+    try:
+        return ipaddress.ip_address(listen).is_loopback
+    except ValueError:
+        return listen == "localhost"
 
 
 def _address(text: str) -> tuple[str, int]:

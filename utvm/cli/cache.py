@@ -18,6 +18,7 @@ _KINDS = {
     "firmware": "images for boards",
     "layers": "layers of the container image and the box",
     "libraries": "compiled models",
+    "objects": "what is the same in all images of RPC clients' modules",
     "packages": "Debian and Python package files",
     "virtual": "instruction counters of virtual boards",
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm import boards, firmware
-from utvm.bench import Asked, Found, choose
+from utvm.bench import Asked, Bench, Found, choose
 from utvm.choice import BoardChoice
 from utvm.cli.choices import ExecutorChoice
 from utvm.cli.compiling import compile_for
@@ -19,6 +19,7 @@ from utvm.log import kept_in
 from utvm.runtime import Executor
 from utvm.session.opening import executor_for
 from utvm.session.rpc_board import RpcBoard, on_bench
+from utvm.session.served import Served
 
 
 def asked_of(where: BoardChoice) -> Asked:
@@ -86,6 +87,22 @@ class Opened:
 
 
 @contextlib.contextmanager
+def _programmed(
+    where: BoardChoice, asked: ExecutorChoice, logs: Path, log: Callable[[str], None], transport: str
+) -> Iterator[tuple[Bench, Firmware]]:
+    """Compile a model, link it with the RPC server, and have a board for it."""
+    found = find(where)
+    model = load_named(asked)
+    with kept_in(logs):
+        library = compile_for(
+            found.board, model, executor=executor_of(asked.executor), accelerator=wish_of(asked.accelerator)
+        )
+        image = image_for(found, [library], "rpc", transport)
+        with found.opened(logs, log) as bench:
+            yield bench, image
+
+
+@contextlib.contextmanager
 def opened(
     where: BoardChoice, asked: ExecutorChoice, logs: Path, log: Callable[[str], None], transport: str = ""
 ) -> Iterator[Opened]:
@@ -98,12 +115,27 @@ def opened(
     Raises:
         UtvmError: whatever went wrong on the way.
     """
-    found = find(where)
-    model = load_named(asked)
-    with kept_in(logs):
-        library = compile_for(
-            found.board, model, executor=executor_of(asked.executor), accelerator=wish_of(asked.accelerator)
-        )
-        image = image_for(found, [library], "rpc", transport)
-        with found.opened(logs, log) as bench, on_bench(bench, image, log) as ready:
-            yield Opened(ready, library, image, found.board.clock_hz)
+    with _programmed(where, asked, logs, log, transport) as (bench, image), on_bench(bench, image, log) as ready:
+        yield Opened(ready, image.libraries[0], image, bench.board.clock_hz)
+
+
+@contextlib.contextmanager
+def served(
+    where: BoardChoice,
+    asked: ExecutorChoice,
+    logs: Path,
+    log: Callable[[str], None],
+    transport: str,
+    *,
+    only_here: bool,
+) -> Iterator[Served]:
+    """As :func:`opened`, for clients who may upload modules.
+
+    Args:
+        only_here: all of them are this computer's own programs. On a board that is a process, nobody else's run.
+    """
+    with (
+        _programmed(where, asked, logs, log, transport) as (bench, image),
+        Served(bench, image, log, modules=only_here or bench.kind != "process") as ready,
+    ):
+        yield ready

@@ -3,6 +3,7 @@
 
 import hashlib
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,13 +20,19 @@ from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
 from utvm.firmware import ram
 from utvm.firmware.compiling import roomier
 from utvm.firmware.image import GENERATED, Firmware
+from utvm.firmware.module import NOTHING, Module, Upload, foreign_flags, link_error
 from utvm.firmware.script import by_address, by_region
 from utvm.firmware.sources import contents, generate
 from utvm.paths import ROOT
 from utvm.runtime import Executor, Pipe
 from utvm.toolchain import Toolchain
 
+READY = "objects"
+"""The cache's kind for what is the same in all images of clients: all of it is ours."""
+
 _LINKER_SCRIPT = "linker.ld"
+# What TVM's compiler takes tensors to be aligned to, and makes use of where a CPU has vectors (kAllocAlignment).
+_VECTOR_BYTES = 64
 
 
 def build(
@@ -36,6 +43,7 @@ def build(
     pipe: str = "",
     in_ram: bool = False,
     able: frozenset[str] | None = None,
+    module: Upload | None = None,
 ) -> Firmware:
     """Build the firmware that runs some libraries on a board, or the program where the board is a process.
 
@@ -47,29 +55,26 @@ def build(
         stored: for ``standing_alone``, one array an input, of the shape and element type that the model declares.
         pipe: what RPC goes through, by default the first that the board's CPU can have; of no meaning for the
             other executors. What stands alone reports on the console, or through RTT where there is none.
-        in_ram: for ``host_driven``, the image is for RAM alone, at addresses that are chosen here; the debugger
-            loads it, and flash stays as it is.
+        in_ram: the image is for RAM alone, at addresses that are chosen here; the debugger loads and starts it,
+            and flash stays as it is.
         able: what the board can do, reached as it will be; by default what its file says.
+        module: for ``rpc``, what a client has uploaded, with these libraries, and where its image goes.
 
     Raises:
         ConfigError: two libraries have one name, or there is none; the stored inputs are not the model's; the
             board has no such pipe, no debug port, or nothing to report through; an image for RAM would need to
-            start without a debugger.
+            start without a debugger; the module cannot be linked.
         DoesNotFitError: a section does not fit its region; names section, need and room in bytes.
         ToolchainError: the compiler is missing or refuses a source.
     """
-    if in_ram and executor != "host_driven":
-        raise ConfigError(
-            f"an image with the executor {executor} starts by itself after a reset: it cannot be in RAM alone",
-            "only the debug port can load and start one",
-        )
+    if in_ram and executor == "standing_alone":
+        said = "an image that stands alone starts by itself after a reset: it cannot be in RAM alone"
+        raise ConfigError(said, "only the debug port can load and start one")
     toolchain = Toolchain(board.toolchain)
     able = board.capabilities if able is None else able
     beside = _accelerator_of(board, libraries)
-    through = _pipe_of(board, able, pipe) if executor == "rpc" else None
-    if executor == "standing_alone" and board.memory and "console" not in able:
-        through = _pipe_of(board, able, "rtt")
-    written = generate(libraries, executor, stored, bool(board.memory))
+    through = _through(board, able, executor, pipe)
+    written = generate(libraries, executor, stored, bool(board.memory), module.module if module else None)
     if board.memory:
         image = _image_of_chip(board, board.architecture, through, executor, written, in_ram)
     else:
@@ -81,11 +86,45 @@ def build(
         include=(*image.include, *beside.include),
         defines=(*image.defines, *beside.defines),
         contents=contents(libraries),
+        served=executor == "rpc",
     )
+    if module is not None:
+        return _link_module(board, toolchain, replace(image, module=module.module), module.folder, through, in_ram)
     entry = Cache("firmware").fetch(
         _key(toolchain, board.cpu, image), lambda work: _link(board, toolchain, image, work)
     )
     return Firmware(board, entry / image.name, tuple(libraries), through, in_ram)
+
+
+def _link_module(
+    board: Board, toolchain: Toolchain, image: "_Image", folder: Path, pipe: Pipe | None, in_ram: bool
+) -> Firmware:
+    """Link a client's image where the client's files are: what strangers send fills nobody's cache."""
+    ready = _ready_objects(board, toolchain, replace(image, generated={}, module=NOTHING, memory=""))
+    try:
+        _link(board, toolchain, replace(image, kept=()), folder, ready)
+    except ToolchainError as error:
+        raise link_error(image.module, error) from error
+    return Firmware(board, folder / image.name, image.module.libraries, pipe, in_ram, image.module.functions)
+
+
+def _ready_objects(board: Board, toolchain: Toolchain, image: "_Image") -> list[Path]:
+    """Return objects of what is the same in all images of clients, compiled once."""
+
+    def compile_them(work: Path) -> None:
+        with toolchain.compiled(
+            work,
+            image.kept,
+            small=image.kept,
+            cpu=board.cpu,
+            include=image.include,
+            defines=image.defines,
+            path_map=source_folders(board, work),
+        ) as objects:
+            for number, (made, _) in enumerate(objects.made):
+                shutil.copyfile(made, work / f"{number:03}.o")
+
+    return sorted(Cache(READY).fetch(_key(toolchain, board.cpu, image), compile_them).glob("*.o"))
 
 
 def _accelerator_of(board: Board, libraries: Sequence[Library]) -> Sources:
@@ -117,6 +156,14 @@ def _accelerator_of(board: Board, libraries: Sequence[Library]) -> Sources:
     )
 
 
+def _through(board: Board, able: frozenset[str], executor: Executor, pipe: str) -> Pipe | None:
+    """Return what an image talks through, beside a console that it reports on."""
+    if executor == "rpc":
+        return _pipe_of(board, able, pipe)
+    silent = executor == "standing_alone" and board.memory and "console" not in able
+    return _pipe_of(board, able, "rtt") if silent else None
+
+
 def _pipe_of(board: Board, able: frozenset[str], name: str) -> Pipe:
     known = [
         pipe
@@ -134,7 +181,8 @@ class _Image:
     """What is compiled: its file's name, files that are written for it, files of the project, and how.
 
     ``memory`` is what the layout is chosen from, where it is chosen when the image is linked; ``contents``, what
-    constants of the written files hold that these files do not say.
+    constants of the written files hold that these files do not say; ``module``, what a client brings; ``served``,
+    whether clients have memory in it.
     """
 
     name: str
@@ -144,10 +192,14 @@ class _Image:
     defines: tuple[str, ...]
     memory: str = ""
     contents: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
+    module: Module = NOTHING
+    served: bool = False
 
     def write(self, work: Path) -> None:
         for name, text in self.generated.items():
             (work / name).write_text(text, encoding="utf-8")
+        for name, data in self.module.objects.items():
+            (work / name).write_bytes(data)
 
     def c_files(self, work: Path) -> list[Path]:
         return [*self.kept, *(work / name for name in sorted(self.generated) if name.endswith(".c"))]
@@ -191,7 +243,7 @@ def _image_of_process(board: Board, pipe: Pipe | None, executor: Executor, gener
         generated,
         runtime.sources(board.architecture, executor, pipe),
         runtime.include(board.architecture, executor),
-        (*runtime.defines(executor), *_defines(board)),
+        (*runtime.defines(executor), *_defines(board), f"UTVM_MEMORY_ALIGNMENT={_VECTOR_BYTES}u"),
     )
 
 
@@ -233,8 +285,8 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _link(board: Board, toolchain: Toolchain, image: _Image, work: Path) -> None:
-    """Write the generated files into a folder and link everything there."""
+def _link(board: Board, toolchain: Toolchain, image: _Image, work: Path, ready: Sequence[Path] = ()) -> None:
+    """Write the generated files into a folder and link everything there, with objects that are ready."""
     image.write(work)
     script = work / _LINKER_SCRIPT if _LINKER_SCRIPT in image.generated else None
     elf, map_file = work / image.name, work / f"{image.name}.map"
@@ -247,14 +299,30 @@ def _link(board: Board, toolchain: Toolchain, image: _Image, work: Path) -> None
         include=[*image.include, work],
         defines=image.defines,
         path_map=source_folders(board, work),
+        flags={work / name: foreign_flags() for name in image.module.sources},
+        beside=[*ready, *(work / name for name in image.module.objects), *_linker_words(board, image)],
     ) as objects:
         if image.memory and script:
-            ram.link(objects, board, elf, script, map_file)
+            ram.link(objects, board, elf, script, map_file, image.served)
             return
         try:
             objects.link(elf, linker_script=script, map_file=map_file)
         except ToolchainError as error:
             raise _too_big(board, error.message) or error from None
+
+
+def _linker_words(board: Board, image: _Image) -> tuple[str, ...]:
+    """Return what the linker is told where a client's objects are among its own."""
+    if image.module is NOTHING:
+        return ()
+    # No plugin looks into them. LLVM says other widths than gcc of what no function of TVM's is passed, and of its
+    # stack what the C library's assembler files do not say.
+    arm = ("-Wl,--no-enum-size-warning", "-Wl,--no-wchar-size-warning") if board.memory and _is_arm(board) else ()
+    return ("-fno-lto", "-fno-use-linker-plugin", "-Wl,-z,noexecstack", *arm)
+
+
+def _is_arm(board: Board) -> bool:
+    return board.architecture.startswith("cortex")
 
 
 def source_folders(board: Board, generated: Path) -> list[tuple[Path, str]]:

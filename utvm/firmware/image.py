@@ -72,7 +72,7 @@ class Firmware:
 
     For a board that is a process it is the program, and no memory region is known. ``pipe`` is what it talks
     through where it answers RPC, or stands alone without a console; ``in_ram`` whether a debugger loads it, with
-    nothing in flash.
+    nothing in flash; ``functions`` what is in it of a module of TVM's that a client has uploaded.
     """
 
     board: Board
@@ -80,6 +80,7 @@ class Firmware:
     libraries: tuple[Library, ...]
     pipe: Pipe | None = None
     in_ram: bool = False
+    functions: tuple[str, ...] = ()
 
     @functools.cached_property
     def sections(self) -> tuple[Section, ...]:

@@ -23,10 +23,14 @@ class SectionSize:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Sections that lie one behind the other; ``executable`` is whether there is code among them."""
+    """Sections that lie one behind the other.
+
+    ``executable`` is whether there is code among them, ``stretch`` the name of the only one that they may lie in.
+    """
 
     sections: tuple[SectionSize, ...]
     executable: bool = False
+    stretch: str = ""
 
     @property
     def size(self) -> int:
@@ -90,8 +94,8 @@ class NoRoom(Exception):
 def plan(stretches: Sequence[Stretch], first: tuple[str, Chunk], chunks: Collection[Chunk]) -> dict[str, int]:
     """Return the address of every section. The same chunks get the same addresses, in whatever order they come.
 
-    Code is placed first, then what is largest, each where it leaves the least room: what is small fills best what
-    is left over.
+    What may lie in one stretch only is placed first, then code, then what is largest, each where it leaves the
+    least room: what is small fills best what is left over.
 
     Args:
         first: the name of a stretch, and what lies at its very beginning.
@@ -112,8 +116,9 @@ def plan(stretches: Sequence[Stretch], first: tuple[str, Chunk], chunks: Collect
             ends[chosen.name] = addresses[section.name] + section.size
 
     put(first[1], [stretch for stretch in stretches if stretch.name == first[0]])
-    for chunk in sorted(chunks, key=lambda chunk: (not chunk.executable, -chunk.size, chunk.name)):
-        put(chunk, [stretch for stretch in stretches if stretch.executable or not chunk.executable])
+    for chunk in sorted(chunks, key=lambda each: (not each.stretch, not each.executable, -each.size, each.name)):
+        named = [stretch for stretch in stretches if chunk.stretch in ("", stretch.name)]
+        put(chunk, [stretch for stretch in named if stretch.executable or not chunk.executable])
     return addresses
 
 

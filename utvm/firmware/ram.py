@@ -22,6 +22,8 @@ _LARGE = 1024
 # A branch, and an entry of the table for unwinding, reach only so far.
 _TOGETHER = (".vectors", ".text", ".ARM.exidx")
 _STACK = ".stack"
+# Where a controller may have to fetch a console's bytes, which does not reach every memory of a chip.
+_DATA = (".data", ".bss", ".arena", ".fault_stack")
 # Sections that lie far apart may be longer than the same side by side, where short ways to say an address reach.
 # It ends when no section has grown, as a rule at once.
 _MOST_LINKS = 5
@@ -45,10 +47,11 @@ def stretches_of(board: Board) -> tuple[Stretch, ...]:
     return tuple(stretches)
 
 
-def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Path) -> None:
+def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Path, served: bool = False) -> None:
     """Link objects into an image for a board's RAM.
 
     Args:
+        served: clients are to have memory in it, and what is written while it runs lies where the layout has data.
         script: where the linker script is left.
         map_file: where the linker's map is left.
 
@@ -58,16 +61,18 @@ def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Pa
     """
 
     def link_at(addresses: dict[str, int], constants: tuple[str, ...]) -> dict[str, SectionSize]:
-        script.write_text(by_address(board, addresses, constants), encoding="utf-8")
+        heap = _heap(board, addresses, needed) if served else (0, 0)
+        script.write_text(by_address(board, addresses, constants, heap), encoding="utf-8")
         # Whether sections overlap is decided below: one that has grown gets another address.
         objects.link(image, linker_script=script, map_file=map_file, options=["-Wl,--no-check-sections"])
         return _sections(image)
 
+    needed: dict[str, SectionSize] = {}
     link_at({}, ())
     constants = _large_constants(image)
     needed = link_at({}, constants)
     for _ in range(_MOST_LINKS):
-        made = link_at(_place(board, needed), constants)
+        made = link_at(_place(board, needed, served), constants)
         grown = {name: new for name, new in made.items() if name not in needed or new.size > needed[name].size}
         if not grown:
             return
@@ -78,11 +83,29 @@ def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Pa
     )
 
 
-def _place(board: Board, sections: dict[str, SectionSize]) -> dict[str, int]:
+def _data_stretch(board: Board) -> Stretch:
+    """Return the RAM that the board's layout has data in."""
+    return next(each for each in stretches_of(board) if board.layout.data in each.name.split("+"))
+
+
+def _heap(board: Board, addresses: dict[str, int], sections: dict[str, SectionSize]) -> tuple[int, int]:
+    """Return where memory for clients begins and ends: what is left behind everything else, where data is."""
+    room = _data_stretch(board)
+    ends = [address + sections[name].size for name, address in addresses.items() if name in sections]
+    inside = [end for end in ends if room.start < end <= room.end]
+    return max(inside, default=room.end), room.end
+
+
+def _place(board: Board, sections: dict[str, SectionSize], served: bool) -> dict[str, int]:
     """Choose addresses for all sections."""
     stack = Chunk((sections[_STACK],))
     code = Chunk(tuple(sections[name] for name in _TOGETHER if name in sections), executable=True)
-    others = [Chunk((section,)) for name, section in sections.items() if name not in (*_TOGETHER, _STACK)]
+    data = _data_stretch(board).name if served else ""
+    others = [
+        Chunk((section,), stretch=data if name in _DATA else "")
+        for name, section in sections.items()
+        if name not in (*_TOGETHER, _STACK)
+    ]
     stretches = stretches_of(board)
     (bottom,) = (stretch for stretch in stretches if board.layout.stack in stretch.name.split("+"))
     try:

@@ -13,17 +13,23 @@ _GUARD_BYTES = 256
 def by_region(board: Board) -> str:
     """Return the script for an image that starts by itself: each section in the region that the layout names."""
     regions = [board.region(name) for name in dict.fromkeys(board.layout.regions)]
-    return _script(board, regions=regions, addresses={}, constants=())
+    return _script(board, regions=regions, addresses={}, constants=(), heap=())
 
 
-def by_address(board: Board, addresses: Mapping[str, int], constants: Collection[str] = ()) -> str:
+def by_address(
+    board: Board,
+    addresses: Mapping[str, int],
+    constants: Collection[str] = (),
+    heap: tuple[int, int] = (0, 0),
+) -> str:
     """Return the script for an image that a debugger loads.
 
     Args:
         addresses: section name to address; a section without one lies anywhere.
         constants: names of read-only sections that are not to become a part of ``.rodata``.
+        heap: where memory for clients begins and ends.
     """
-    return _script(board, regions=(), addresses=addresses, constants=constants)
+    return _script(board, regions=(), addresses=addresses, constants=constants, heap=heap)
 
 
 def _script(board: Board, **values: object) -> str:

@@ -15,6 +15,7 @@ from utvm.compiler.library import dlpack_code, item_bytes
 from utvm.errors import ConfigError
 from utvm.firmware import working_memory
 from utvm.firmware.inputs import as_bytes
+from utvm.firmware.module import Module
 from utvm.runtime import Executor
 from utvm.templates import templates_of
 
@@ -54,35 +55,43 @@ def generate(
     executor: Executor,
     stored: Sequence[npt.ArrayLike],
     linked_by_script: bool,
+    module: Module | None = None,
 ) -> dict[str, str]:
     """Return file name to text: tables for some libraries, and the libraries' own files.
 
     Args:
         stored: the inputs that an image which stands alone runs its model on.
         linked_by_script: whether a linker script of ours decides where the working memory lies.
+        module: what a client has uploaded, whose libraries are these.
 
     Raises:
-        ConfigError: two libraries have one name, or there is none; an image that is to stand alone has several, or
-            the stored inputs are not what the model takes.
+        ConfigError: two libraries have one name, or there is none, and no module; an image that is to stand alone
+            has several, or the stored inputs are not what the model takes.
     """
     resettable = [library for library in libraries if library.states and executor != "standing_alone"]
     names = [library.name for library in libraries] + [f"{library.name}_reset" for library in resettable]
-    if not names or len(set(names)) != len(names):
+    if (not names and module is None) or len(set(names)) != len(names):
         raise ConfigError(f"firmware needs libraries of different names, not {names}")
     files = {
         "programs.c": render(
             "programs.c.j2",
             libraries=libraries,
             resettable=resettable,
-            arena_bytes=max(map(working_memory.size, libraries)),
-            steps=max(len(library.calls) for library in libraries) if executor == "rpc" else 0,
+            arena_bytes=max(map(working_memory.size, libraries), default=0),
+            steps=max((len(library.calls) for library in libraries), default=0) if executor == "rpc" else 0,
             inputs_apart=executor == "rpc",
             stored=executor == "standing_alone",
             linked_by_script=linked_by_script,
         )
     }
     if executor == "rpc":
-        files["signatures.c"] = render("signatures.c.j2", libraries=libraries, resettable=resettable)
+        files["signatures.c"] = render(
+            "signatures.c.j2",
+            libraries=libraries,
+            resettable=resettable,
+            compiled=module.functions if module else (),
+            on_tensors=bool(module and module.libraries),
+        )
     if executor == "standing_alone":
         if len(libraries) > 1:
             raise ConfigError(
@@ -93,5 +102,8 @@ def generate(
             "stored_input.c.j2", library=library, stored=as_bytes(stored, library.inputs)
         )
     for library in libraries:
-        files.update(library.sources.brief if isinstance(library.sources, CFiles) else library.sources)
-    return files
+        own = library.sources.brief if isinstance(library.sources, CFiles) else dict(library.sources)
+        if taken := sorted(own.keys() & files.keys()):
+            raise ConfigError(f"{library.name} has a file {taken[0]}, as the firmware has", "give it another name")
+        files.update(own)
+    return files | dict(module.sources if module else {})

@@ -43,8 +43,9 @@ def _running(firmware: Firmware, record: FaultRecord) -> str:
         return ""
     if record.program >= len(firmware.programs):
         operators = [entry.function for library in firmware.libraries for entry in library.entry_points]
-        known = record.step is not None and record.step < len(operators)
-        return f"operator {operators[record.step]}, called by itself" if known and record.step is not None else ""
+        called = [f"operator {name}, called by itself" for name in operators]
+        called += [f"function {name} of a module" for name in firmware.functions]
+        return called[record.step] if record.step is not None and record.step < len(called) else ""
     if record.program >= len(firmware.libraries):
         return firmware.programs[record.program]
     library = firmware.libraries[record.program]

@@ -31,6 +31,7 @@ class Code(IntEnum):
     FREE_HANDLE = 10
     ALLOCATE = 13
     FREE = 14
+    COPY_AMONG = 16
     ALLOCATE_TENSOR = 17
 
 
@@ -39,9 +40,12 @@ class TypeIndex(IntEnum):
 
     NONE = 0
     INTEGER = 1
+    HANDLE = 4
     TENSOR = 7
     RAW_STRING = 8
     RAW_BYTES = 9
+    FUNCTION = 68
+    MODULE = 73
 
 
 _NAMES: dict[int, str] = {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of every board, and the operators of its models: names, handles, and who still holds them. */
+/* The functions of every board, the operators of its models and what takes tensors: names, handles, who holds them. */
 #include "functions.h"
 
 #include <stddef.h>
 #include <string.h>
 
+#include "modules.h"
 #include "operators.h"
 #include "utvm.h"
 
@@ -21,8 +22,21 @@ void utvm_functions_list(const utvm_builtin_t *list, uint32_t *uses, uint32_t co
   builtin_count = count;
 }
 
+/* Where the functions that take tensors begin: behind the operators. */
+static uint32_t first_tensor_function(void) {
+  return builtin_count + utvm_operator_count;
+}
+
 static const char *name_of(uint32_t index) {
-  return (index < builtin_count) ? listed[index].name : utvm_operators[index - builtin_count].name;
+  const char *name;
+  if (index < builtin_count) {
+    name = listed[index].name;
+  } else if (index < first_tensor_function()) {
+    name = utvm_operators[index - builtin_count].name;
+  } else {
+    name = utvm_tensor_functions[index - first_tensor_function()].name;
+  }
+  return name;
 }
 
 /* How often a handle has been handed out and not been given back; NULL where it can be none. */
@@ -34,6 +48,9 @@ static uint32_t *uses_of(uint64_t handle) {
     uses = &builtin_uses[handle - 1u];
   } else if ((handle > builtin_count) && ((handle - builtin_count) <= utvm_operator_count)) {
     uses = &utvm_operator_uses[handle - builtin_count - 1u];
+  } else if ((handle > first_tensor_function()) &&
+             ((handle - first_tensor_function()) <= utvm_tensor_function_count)) {
+    uses = &utvm_tensor_function_uses[handle - first_tensor_function() - 1u];
   } else {
     /* No handle of these. */
   }
@@ -46,11 +63,15 @@ void utvm_functions_reset(void) {
   for (uint32_t index = 0u; index < utvm_operator_count; index++) {
     utvm_operator_uses[index] = 0u;
   }
+  for (uint32_t index = 0u; index < utvm_tensor_function_count; index++) {
+    utvm_tensor_function_uses[index] = 0u;
+  }
 }
 
 uint64_t utvm_function_find(const uint8_t *name, uint32_t length) {
   uint64_t handle = 0u;
-  for (uint32_t index = 0u; (handle == 0u) && (index < (builtin_count + utvm_operator_count)); index++) {
+  const uint32_t count = first_tensor_function() + utvm_tensor_function_count;
+  for (uint32_t index = 0u; (handle == 0u) && (index < count); index++) {
     if (utvm_text_is(name_of(index), name, length)) {
       handle = (uint64_t)index + 1u;
       (*uses_of(handle))++;
@@ -75,8 +96,11 @@ bool utvm_function_call(uint64_t handle, const utvm_call_t *call) {
     good = utvm_refuse(call, "the function to be called is not in use: its handle has been freed, or never was one");
   } else if (handle <= builtin_count) {
     good = listed[handle - 1u].run(call);
-  } else {
+  } else if (handle <= first_tensor_function()) {
     good = utvm_run_operator(&utvm_operators[handle - builtin_count - 1u], call);
+  } else {
+    const utvm_tensor_function_t *function = &utvm_tensor_functions[handle - first_tensor_function() - 1u];
+    good = function->call(function, call);
   }
   return good;
 }

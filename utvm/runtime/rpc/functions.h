@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * The functions that a client can call: a list that is handed in, and the operators of the models.
+ * The functions that a client can call: a list that is handed in, the operators of the models, and what takes tensors.
  */
 #ifndef UTVM_FUNCTIONS_H
 #define UTVM_FUNCTIONS_H

@@ -10,7 +10,7 @@ typedef struct {
   uint32_t unused[2];
 } head_t;
 
-#define HEAD_BYTES ((uint32_t)sizeof(head_t))
+#define HEAD_BYTES UTVM_MEMORY_ALIGNMENT /* a head is no longer, and what follows is aligned */
 
 static uint8_t *memory;
 static uint32_t memory_bytes;

@@ -11,8 +11,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/** Blocks are aligned to this many bytes. */
+/** Blocks are aligned to this many bytes: a power of two. A process has vectors, for which the build says more. */
+#ifndef UTVM_MEMORY_ALIGNMENT
 #define UTVM_MEMORY_ALIGNMENT 16u
+#endif
 
 /** Take over a piece of memory; everything in it is free. */
 void utvm_memory_init(uint8_t *start, uint32_t bytes);

@@ -40,6 +40,22 @@ static void describe(utvm_text_t *text, uint8_t code, uint8_t bits, const int64_
   utvm_text_add(text, "]");
 }
 
+/* Find the bytes of an argument, which is a tensor of some type. */
+static bool find_argument(const utvm_call_t *call, uint32_t number, const utvm_tensor_type_t *type, uint8_t **bytes) {
+  const utvm_tensor_t *tensor = &call->values[number].tensor;
+  bool good = false;
+  if (!is_type(tensor, type)) {
+    utvm_text_add(call->error, "the model has ");
+    describe(call->error, type->code, type->bits, NULL, type->shape, type->dimensions);
+    utvm_text_add(call->error, " there, the tensor is ");
+    describe(call->error, tensor->code, tensor->bits, tensor->shape, NULL, (uint32_t)tensor->dimensions);
+  } else {
+    *bytes = utvm_tensor_bytes(tensor, tensor->bytes, call->error);
+    good = *bytes != NULL;
+  }
+  return good;
+}
+
 /* Find the bytes of an input or output in a call (index, tensor), and of the tensor. */
 static bool find_pair(const utvm_call_t *call, const utvm_tensor_type_t *types, uint32_t count,
                       uint32_t *index, uint8_t **bytes) {
@@ -52,18 +68,8 @@ static bool find_pair(const utvm_call_t *call, const utvm_tensor_type_t *types, 
     utvm_text_add(call->error, ": the model has ");
     utvm_text_add_number(call->error, (int64_t)count);
   } else {
-    const utvm_tensor_t *tensor = &call->values[1].tensor;
     *index = (uint32_t)call->values[0].number;
-    if (!is_type(tensor, &types[*index])) {
-      utvm_text_add(call->error, "the model has ");
-      describe(call->error, types[*index].code, types[*index].bits, NULL, types[*index].shape,
-               types[*index].dimensions);
-      utvm_text_add(call->error, " there, the tensor is ");
-      describe(call->error, tensor->code, tensor->bits, tensor->shape, NULL, (uint32_t)tensor->dimensions);
-    } else {
-      *bytes = utvm_tensor_bytes(tensor, tensor->bytes, call->error);
-      good = *bytes != NULL;
-    }
+    good = find_argument(call, 1u, &types[*index], bytes);
   }
   return good;
 }
@@ -147,10 +153,10 @@ bool utvm_take_output(const utvm_call_t *call) {
 }
 
 /* Run the chosen model by one of two functions; returns whether it went well. */
-static bool run_by(int32_t (*function)(uint32_t program), const utvm_call_t *call) {
-  bool good = call->count == 0u;
+static bool runs(int32_t (*function)(uint32_t program), const utvm_call_t *call) {
+  bool good = chosen < utvm_program_count;
   if (!good) {
-    (void)utvm_refuse(call, "there are no arguments: utvm.set_input gives the inputs");
+    (void)utvm_refuse(call, "the firmware has no model, but the functions of a module");
   } else {
     const int32_t status = function(chosen);
     good = status == 0;
@@ -160,6 +166,44 @@ static bool run_by(int32_t (*function)(uint32_t program), const utvm_call_t *cal
       utvm_text_add(call->error, " returned error code ");
       utvm_text_add_number(call->error, status);
     }
+  }
+  return good;
+}
+
+/* The same for a call that has no arguments. */
+static bool run_by(int32_t (*function)(uint32_t program), const utvm_call_t *call) {
+  const bool good = call->count == 0u;
+  if (!good) {
+    (void)utvm_refuse(call, "there are no arguments: utvm.set_input gives the inputs");
+  }
+  return good && runs(function, call);
+}
+
+bool utvm_run_on_tensors(const utvm_tensor_function_t *function, const utvm_call_t *call) {
+  const utvm_signature_t *signature = &utvm_signatures[chosen];
+  const utvm_program_t *program = &utvm_programs[chosen];
+  const uint32_t inputs = signature->input_count;
+  uint8_t *bytes[UTVM_ARGUMENTS];
+  bool good = (call->count == (inputs + signature->output_count)) && (call->count <= (uint32_t)UTVM_ARGUMENTS);
+  (void)function;
+  if (!good) {
+    (void)utvm_refuse(call, "the model takes its inputs and its outputs, as many tensors as these are together: ");
+    utvm_text_add_number(call->error, (int64_t)inputs + (int64_t)signature->output_count);
+  }
+  for (uint32_t index = 0u; good && (index < call->count); index++) {
+    const utvm_tensor_type_t *type =
+        (index < inputs) ? &signature->inputs[index] : &signature->outputs[index - inputs];
+    good = find_argument(call, index, type, &bytes[index]);
+  }
+  for (uint32_t index = 0u; good && (index < inputs); index++) {
+    (void)memcpy((void *)program->inputs[index], bytes[index], signature->inputs[index].bytes);
+  }
+  good = good && runs(utvm_run, call);
+  for (uint32_t index = inputs; good && (index < call->count); index++) {
+    (void)memcpy(bytes[index], program->outputs[index - inputs], signature->outputs[index - inputs].bytes);
+  }
+  if (good) {
+    utvm_write_result(call->reply, UTVM_TYPE_NONE, 0u);
   }
   return good;
 }

@@ -6,6 +6,7 @@
 #define UTVM_MODEL_FUNCTIONS_H
 
 #include "call.h"
+#include "modules.h"
 
 /** Choose the first model of the firmware. */
 void utvm_models_reset(void);
@@ -36,5 +37,8 @@ bool utvm_limit_time(const utvm_call_t *call);
 
 /** utvm.get_output(index, tensor): copy an output of the last run into a tensor. */
 bool utvm_get_output(const utvm_call_t *call);
+
+/** main(inputs..., outputs...): run the model once on tensors. */
+bool utvm_run_on_tensors(const utvm_tensor_function_t *function, const utvm_call_t *call);
 
 #endif

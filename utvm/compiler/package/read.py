@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a package back: the library that it was written from, as far as a firmware needs it."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jsonschema
+
+from utvm.compiler.library import Arena, Call, Library, Placement, Scaling, Tensor
+from utvm.compiler.package.layout import GRAPHS, HEADERS, SOURCES
+from utvm.compiler.target import Target
+from utvm.errors import ConfigError
+from utvm.paths import DATA
+
+_SCHEMA = DATA / "docs" / "package.schema.json"
+_HINT = "model.package writes one"
+
+
+def read_package(name: str, files: Mapping[str, bytes]) -> Library:
+    """Return the library of a package, without what only its compiler knows: operators by themselves, weights.
+
+    Args:
+        name: what the archive is called in messages.
+        files: path below the root to content, as :func:`write_package` wrote them.
+
+    Raises:
+        ConfigError: it is no package of this version, or a file in it is missing or was changed.
+    """
+    try:
+        content = json.loads(files["metadata.json"])
+        jsonschema.validate(content, json.loads(_SCHEMA.read_text(encoding="utf-8")))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{name}: metadata.json is no JSON", _HINT) from error
+    except jsonschema.ValidationError as error:
+        raise ConfigError(f"{name}: metadata.json: {error.json_path}: {error.message[:200]}", _HINT) from error
+    (module,) = list(content["modules"].values())[:1]
+    own = content["utvm"]
+    return Library(
+        name=module["model_name"],
+        sources={file: _source(name, file, digest, files) for file, digest in own["sources"].items()},
+        inputs=_tensors(own["inputs"]),
+        outputs=_tensors(own["outputs"]),
+        arenas=tuple(Arena(region["name"], region["bytes"]) for region in own["regions"]),
+        input_places=_places(own["inputs"]),
+        output_places=_places(own["outputs"]),
+        calls=tuple(
+            Call(each["function"], each["kind"], each["macs"], tuple(each["reads"]), tuple(each["writes"]))
+            for each in own["calls"]
+        ),
+        weights_bytes=module["memory"]["functions"]["main"][0]["constants_size_bytes"],
+        target=Target(own["target"]["core"], tuple(own["target"]["extensions"]), own["target"]["row"]),
+        executor=module["executors"][0],
+        model=own["model"]["sha256"],
+    )
+
+
+def _source(name: str, file: str, digest: str, files: Mapping[str, bytes]) -> str:
+    found = [files[place] for folder in (SOURCES, HEADERS) if (place := f"{folder}/{file}") in files]
+    if file.endswith(".json"):
+        found = [data for place, data in files.items() if place.startswith(f"{GRAPHS}/")]
+    if "/" in file or not found or hashlib.sha256(found[0]).hexdigest() != digest:
+        raise ConfigError(f"{name}: {file} is missing or was changed since it was packaged", "package it again")
+    return found[0].decode("utf-8", "replace")
+
+
+def _tensors(described: Iterable[Mapping[str, Any]]) -> tuple[Tensor, ...]:
+    return tuple(
+        Tensor(
+            each["name"],
+            tuple(each["shape"]),
+            each["dtype"],
+            Scaling(each["scaling"]["scale"], each["scaling"]["zero_point"]) if each["scaling"] else None,
+        )
+        for each in described
+    )
+
+
+def _places(described: Iterable[Mapping[str, Any]]) -> tuple[Placement, ...]:
+    return tuple(Placement(each["region"], each["offset"]) for each in described)

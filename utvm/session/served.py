@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A board that is served to RPC clients, and takes what they upload: modules, and bitstreams for its logic.
+
+The functions for that are those of TVM's own server, and of VTA's: the board has none of them. A module is linked
+into an image on this computer, and the client's session goes on with that image on the board.
+"""
+
+import contextlib
+import math
+import struct
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from utvm import confine
+from utvm.bench import Bench
+from utvm.boards import Board
+from utvm.cache import Cache
+from utvm.compiler.library import MAX_TENSOR_BYTES
+from utvm.errors import ConfigError, DoesNotFitError, UtvmError
+from utvm.firmware import Firmware, build
+from utvm.firmware.build import READY
+from utvm.firmware.module import Module, Upload, read_module
+from utvm.paths import DATA, PACKAGE
+from utvm.runtime import RPC_PACKET_BYTES
+from utvm.scratch import remove_tree
+from utvm.session.files import Files
+from utvm.session.generations import Generations, Gone
+from utvm.session.link import Link
+from utvm.session.minrpc import Code, TypeIndex, code_of, exception_packet
+from utvm.session.rpc_board import RpcBoard, on_bench
+from utvm.session.values import PacketValue, values_at
+
+_UPLOAD, _REMOVE, _LOAD = (f"tvm.rpc.server.{name}" for name in ("upload", "remove", "load_module"))
+_FILL, _PROGRAM = "tvm.contrib.random.random_fill_for_measure", "tvm.contrib.vta.init"
+_NAMES = (_UPLOAD, _REMOVE, _LOAD, _FILL, _PROGRAM)
+_FIRST = 0x4000_0000  # Handles of ours: the board's are below.
+_TAKES = {_UPLOAD: "a file's name, and bytes", _FILL: "a tensor"}
+_DONE = struct.pack("<iiiqi", Code.RETURN, 2, TypeIndex.INTEGER, TypeIndex.NONE, TypeIndex.NONE)
+_FREED = struct.pack("<iii", Code.RETURN, 1, TypeIndex.NONE)
+_PIECE = 1024  # Bytes of a tensor in one packet.
+
+
+class Served:
+    """A board, and the image that is on it. Entering puts the first one there.
+
+    Args:
+        base: what each session begins with.
+        say: receives what the board logs, and a line about each module.
+        modules: whether clients may bring some.
+
+    Attributes:
+        board: what answers now.
+
+    Raises:
+        UtvmError: on entering, as :func:`utvm.session.rpc_board.on_bench`.
+    """
+
+    def __init__(self, bench: Bench, base: Firmware, say: Callable[[str], None], modules: bool = True) -> None:
+        self._bench = bench
+        self._base = base
+        self._say = say
+        self._modules = modules
+        self._there = contextlib.ExitStack()
+        self._image: Firmware | None = None
+        self.board: RpcBoard
+
+    def __enter__(self) -> "Served":
+        self._put(self._base)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._there.close()
+
+    @property
+    def program_logic(self) -> Callable[[Path], object] | None:
+        """As that of :class:`RpcBoard`."""
+        return self.board.program_logic
+
+    def connect(self) -> "ServedLink":
+        """Begin a client's session, with the first image.
+
+        Raises:
+            UtvmError: the board does not take it, or does not answer.
+        """
+        if self._image is not self._base:
+            self._put(self._base)
+        return ServedLink(self, self.board.connect())
+
+    def restart(self) -> "ServedLink":
+        """Reset the board and begin a session; raises as :meth:`connect`."""
+        if self._image is not self._base:
+            return self.connect()
+        return ServedLink(self, self.board.restart())
+
+    def link(self, name: str, file: Path, folder: Path) -> Firmware:
+        """Make an image of what a client has uploaded: in RAM where code may run from it, else in flash.
+
+        Raises:
+            ConfigError: it is no module, or none for this board.
+            DoesNotFitError: it is too large for it.
+            UtvmError: no image can be made here.
+        """
+        if not self._modules:
+            raise ConfigError(
+                f"{name}: a module for {self._base.board.name} runs on this computer, and anybody may connect",
+                "leave out --listen: from this computer alone, modules are taken",
+            )
+        data, base = file.read_bytes(), self._base
+        ready = Cache(READY).directory
+        ready.mkdir(parents=True, exist_ok=True)
+        readable = (PACKAGE, DATA / "toolchains", DATA / "docs", base.board.directory, base.elf, ready, folder)
+        can = confine.can_confine()
+
+        def linked() -> Firmware:
+            return self._linked(read_module(name, data, base.elf), folder, can)
+
+        return confine.confined(linked, readable) if can else linked()
+
+    def put(self, name: str, firmware: Firmware) -> Link:
+        """Put a module's image on the board, and begin a session with it; raises as :meth:`connect`."""
+        before = self._image
+        self._put(firmware)
+        if before is not self._base and before is not None:
+            remove_tree(before.elf.parent)
+        self._say(f"{name} is on the board{', in RAM' if firmware.in_ram else ''}")
+        return self.board.connect()
+
+    def _linked(self, module: Module, folder: Path, confined: bool) -> Firmware:
+        if not confined and (module.sources or module.libraries):
+            raise ConfigError(
+                f"{module.name} is C, and nothing here keeps a compiler from this computer's files (Landlock)",
+                "upload an object, or serve from Linux 5.13 or later",
+            )
+        base = self._base
+
+        def image(in_ram: bool) -> Firmware:
+            place = Path(tempfile.mkdtemp(dir=folder))
+            try:
+                return build(
+                    base.board,
+                    module.libraries,
+                    "rpc",
+                    pipe=base.pipe or "",
+                    in_ram=in_ram,
+                    able=self._bench.capabilities,
+                    module=Upload(module, place),
+                )
+            except UtvmError:
+                remove_tree(place)
+                raise
+
+        if _takes_code_in_ram(base.board, self._bench):
+            # What does not fit there may fit into flash.
+            with contextlib.suppress(DoesNotFitError):
+                return image(True)
+        return image(False)
+
+    def _put(self, firmware: Firmware) -> None:
+        self._image = None
+        self._there.close()
+        self.board = self._there.enter_context(on_bench(self._bench, firmware, self._say))
+        self._image = firmware
+
+
+def _takes_code_in_ram(board: Board, bench: Bench) -> bool:
+    """Return whether an image may lie in RAM alone, and would not do so anyway."""
+    if not bench.has_debug_port or board.region(board.layout.code).kind == "ram":
+        return False
+    return any(region.kind == "ram" and region.executable for region in board.memory)
+
+
+class ServedLink:
+    """A board's link for one client, with what is done for that client on this computer.
+
+    Args:
+        inner: the board's own.
+    """
+
+    def __init__(self, served: Served, inner: Link) -> None:
+        self._served = served
+        self._inner = inner
+        self._files = Files()
+        self._opening = b""
+        self._timeout = 0.0
+        self._generations = Generations(self._find)
+
+    def terminate(self) -> None:
+        """End the session, and remove what was uploaded in it."""
+        try:
+            self._inner.terminate()
+        finally:
+            self._files.close()
+
+    def abort(self) -> None:
+        """End a request that is under way in another thread."""
+        self._inner.abort()
+
+    def request(self, packet: bytes, timeout: float) -> bytes:
+        """Do what is done here, and have the board answer the rest; raises as its link."""
+        self._timeout = timeout
+        code = code_of(packet)
+        if code == Code.INIT_SERVER:
+            self._opening = packet
+        own = self._own(code, packet)
+        if own and code == Code.GET_FUNCTION:
+            return struct.pack("<iiiQ", Code.RETURN, 1, TypeIndex.HANDLE, _FIRST + _NAMES.index(own))
+        if own and code == Code.CALL:
+            return self._called(own, packet)
+        if own:
+            return _FREED
+        try:
+            wanted = self._generations.asked(packet)
+        except Gone as gone:
+            # Whoever frees what is gone has what was wanted.
+            return _FREED if code in (Code.FREE, Code.FREE_HANDLE) else exception_packet(str(gone))
+        if len(packet) > RPC_PACKET_BYTES:
+            return exception_packet(
+                f"a packet of {len(packet)} bytes is too long: the board takes {RPC_PACKET_BYTES} bytes"
+            )
+        return self._generations.told(packet, self._inner.request(wanted, timeout))
+
+    def _own(self, code: int, packet: bytes) -> str:
+        """Return which function of ours a packet is about, or nothing."""
+        try:
+            if code == Code.GET_FUNCTION:
+                name = values_at(packet, 4)[0].of(packet).decode("utf-8", "replace")
+                there = name in _NAMES and (name != _PROGRAM or self._served.program_logic is not None)
+                return name if there else ""
+            if code == Code.CALL:
+                (handle,) = struct.unpack_from("<Q", packet, 4)
+            elif code == Code.FREE_HANDLE:
+                (handle,) = struct.unpack("<Q", values_at(packet, 4)[0].of(packet))
+            else:
+                return ""
+        except (ValueError, IndexError, struct.error):
+            return ""
+        return _NAMES[handle - _FIRST] if handle - _FIRST in range(len(_NAMES)) else ""
+
+    def _called(self, name: str, packet: bytes) -> bytes:
+        try:
+            values = values_at(packet, 12)
+            if name == _FILL:
+                return self._fill(packet, values)
+            file = values[0].of(packet).decode() if values[0].is_text else ""
+            if name == _UPLOAD:
+                self._files.put(file, values[1].of(packet))
+            elif name == _REMOVE:
+                self._files.remove(file)
+            elif name == _LOAD:
+                place = self._files.find(file, "remote.upload comes before remote.load_module")
+                image = self._served.link(file, place, self._files.folder)
+            else:
+                program = self._served.program_logic
+                assert program
+                program(self._files.find(file, "vta.program_fpga(remote, FILE) does both"))
+        except UtvmError as error:
+            return exception_packet(f"{error.message}{f' ({error.hint})' if error.hint else ''}")
+        except (ValueError, IndexError):
+            return exception_packet(f"{name} takes {_TAKES.get(name, 'a file' + chr(39) + 's name')}")
+        return self._loaded(file, image) if name == _LOAD else _DONE
+
+    def _loaded(self, file: str, image: Firmware) -> bytes:
+        """Have the session go on with an image; return the client's answer, which is the module."""
+        if self._generations.full:
+            return exception_packet("the session has had as many modules as one can have: connect again")
+        self._inner.terminate()
+        self._generations.begin(file)
+        self._inner = self._served.put(file, image)
+        self._inner.request(self._opening, self._timeout)
+        ask = struct.pack("<iQi", Code.CALL, self._find("ffi.SystemLib"), 0)
+        return self._generations.told(ask, self._inner.request(ask, self._timeout))
+
+    def _find(self, name: str) -> int:
+        """Return the board's handle of a function of its server."""
+        ask = struct.pack("<iiiQ", Code.GET_FUNCTION, 1, TypeIndex.RAW_STRING, len(name)) + name.encode()
+        answer = self._inner.request(ask, self._timeout)
+        (handle,) = struct.unpack_from("<Q", answer, 12)
+        return int(handle)
+
+    def _fill(self, packet: bytes, values: list[PacketValue]) -> bytes:
+        """Fill a tensor with random numbers."""
+        (tensor,) = values
+        if tensor.kind != TypeIndex.TENSOR:
+            raise ValueError("a tensor is to be filled")
+        described = tensor.of(packet)
+        dimensions, kind, bits, lanes = struct.unpack_from("<iBBH", described, 16)
+        shape = struct.unpack_from(f"<{dimensions}Q", described, 24)
+        (offset,) = struct.unpack_from("<Q", described, len(described) - 8)
+        data = _random(kind, bits, math.prod(shape) * lanes)
+        for at in range(0, len(data), _PIECE):
+            piece = data[at : at + _PIECE]
+            where = described[:-8] + struct.pack("<Q", offset + at)
+            copy = struct.pack("<i", Code.COPY_TO) + where + struct.pack("<Q", len(piece)) + piece
+            answer = self.request(copy, self._timeout)
+            if code_of(answer) == Code.EXCEPTION:
+                return answer
+        return _DONE
+
+
+def _random(kind: int, bits: int, count: int) -> bytes:
+    """Return so many numbers of a type of DLPack: any integers, or floats from 1 to 10, as TVM's server has them.
+
+    Raises:
+        ConfigError: they are too many, or of no type that has numbers.
+    """
+    if count * bits > 8 * MAX_TENSOR_BYTES:
+        raise ConfigError(f"{count} numbers of {bits} bits are more than {MAX_TENSOR_BYTES} bytes")
+    generator = np.random.default_rng(0)
+    if kind in (0, 1) and bits % 8 == 0:
+        return generator.bytes(count * bits // 8)
+    if kind == 2 and bits in (16, 32, 64):
+        return generator.uniform(1.0, 10.0, count).astype(f"<f{bits // 8}").tobytes()
+    if kind == 6 and bits == 8:
+        return generator.integers(0, 2, count, np.uint8).tobytes()
+    raise ConfigError(f"there are no random numbers of DLPack's type {kind} with {bits} bits", "fill it by hand")
