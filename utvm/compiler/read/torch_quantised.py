@@ -70,7 +70,11 @@ def _dequantize_channels(program: Any, node: Any, importer: Any) -> Any:
 
 
 def _stored(program: Any, node: Any) -> Any:
-    """Return what a program has stored under the name of one of its inputs."""
+    """Return what a program has stored under the name of one of its inputs.
+
+    Raises:
+        CompileError: it has stored nothing there: a scale is computed while the program runs.
+    """
     signature = program.graph_signature
     names = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
     name = names.get(node.name)
