@@ -2,6 +2,7 @@
 """Arrays in files of strangers: read within limits, whatever the file says; and written under any name."""
 
 import io
+import os
 import zipfile
 from pathlib import Path
 
@@ -157,3 +158,10 @@ def test_a_picture_is_refused_as_what_it_is(tmp_path: Path, first: bytes) -> Non
         ConfigError, match=r"is a picture, and arrays are asked for\n  hint: numpy.save its numbers"
     ):
         read_arrays(str(path))
+
+
+def test_what_may_have_no_end_is_refused_unread(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "samples.csv")
+    for path in ("/dev/zero", str(tmp_path / "samples.csv"), str(tmp_path)):
+        with pytest.raises(ConfigError, match="is no file"):
+            read_arrays(path)

@@ -39,6 +39,9 @@ def read_arrays(path: str) -> dict[str, _Array]:
     Raises:
         ConfigError: it cannot be read, is something else, or is too large.
     """
+    if Path(path).exists() and not Path(path).is_file():
+        # What is no file may have no end, as /dev/zero.
+        raise ConfigError(f"{path}: is no file", "give a .npy, .npz or .csv file")
     if path.endswith(".csv"):
         return {"": _read_csv(path)}
     try:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from utvm.compiler.accelerator import Assistant
-from utvm.compiler.c.control import Part, print_control
+from utvm.compiler.c.control import CalledGraph, print_control
 from utvm.compiler.c.description import Argument
 from utvm.compiler.c.emit import Kind, emit
 from utvm.compiler.c.printer import ALIGNMENT, print_function
@@ -74,7 +74,7 @@ def _built(
     storage: Storage | None = None,
     assistant: Assistant | None = None,
     stepped: bool = True,
-) -> Part:
+) -> CalledGraph:
     """Compile a module, and what its operators run."""
     with tvm_errors(origin, "compile the model"):
         if storage:
@@ -114,7 +114,7 @@ def _built(
         accelerator=assistant.identity if assistant and assisted else "",
         decisions=integerized.decisions,
     )
-    return Part(_with_parts(library, parts), any(each.checked for each in operators.values()))
+    return CalledGraph(_with_parts(library, parts), any(each.checked for each in operators.values()))
 
 
 def _with_parts(library: Library, parts: Sequence[Library]) -> Library:

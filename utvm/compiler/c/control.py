@@ -31,7 +31,7 @@ _BODIES = {
 
 
 @dataclass(frozen=True)
-class Part:
+class CalledGraph:
     """A graph that an operator runs.
 
     Attributes:
@@ -42,7 +42,9 @@ class Part:
     checked: bool
 
 
-def print_control(name: str, kind: str, parts: tuple[Part, Part]) -> tuple[CFunction, list[Argument]]:
+def print_control(
+    name: str, kind: str, parts: tuple[CalledGraph, CalledGraph]
+) -> tuple[CFunction, list[Argument]]:
     """Print an operator that runs graphs; return it, and what it reads and writes, its workspace left out.
 
     The graphs share the workspace, which is their arena. What a loop carries from round to round is in the
