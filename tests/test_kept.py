@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pruning the cache: what is old goes, what is used stays, and nobody ever sees half of an entry."""
 
+import json
 import os
 import subprocess
 import sys
@@ -109,6 +110,9 @@ def test_the_commands_say_what_there_is_and_what_goes(tmp_path: Path) -> None:
     would = inv("cache.prune", "--dry-run", **own)
     assert "firmware: 1 entries" in would.stdout
     assert "would be removed" in would.stdout
+    told = json.loads(inv("cache.prune", "--dry-run", "--json", **own).stdout)
+    assert (told["removed"], told["kinds"]["firmware"]["entries"]) == (False, 1)
+    assert 10_000 <= told["kinds"]["firmware"]["bytes"] < 30_000
     assert _kept() == {"firmware/old"}
     assert inv("cache.prune", "--older-than", "50", **own).returncode == 0
     assert _kept() == {"firmware/old"}

@@ -14,7 +14,7 @@ from invoke.exceptions import Exit
 from utvm import compiler
 from utvm.cli import docker, env, firmware, model, root, vm
 from utvm.compiler.package.archive import write_archive
-from utvm.environment import locked
+from utvm.environment import drafts, locked
 from utvm.errors import ConfigError
 from utvm.files import check_folder, check_places, write_whole
 from utvm.hil import suites
@@ -24,6 +24,8 @@ _MODEL = {"model": str(ROOT / "models" / "digits" / "digits.onnx"), "board": "st
 _FILES = [
     pytest.param(docker.build, {}, "json", id="docker.build --json"),
     pytest.param(vm.box, {}, "json", id="vm.box --json"),
+    pytest.param(env.archive, {}, "json", id="env.archive --json"),
+    pytest.param(env.lock, {}, "json", id="env.lock --json"),
     pytest.param(model.run, _MODEL, "output", id="model.run --output"),
     pytest.param(model.run, _MODEL, "json", id="model.run --json"),
     pytest.param(model.eval_, _MODEL, "json", id="model.eval --json"),
@@ -45,7 +47,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(*_: object, **__: object) -> NoReturn:
         raise AssertionError("work has begun")
 
-    for module, name in ((compiler, "load"), (locked, "load_locked"), (suites, "run")):
+    for module, name in ((compiler, "load"), (drafts, "draft"), (locked, "load_locked"), (suites, "run")):
         monkeypatch.setattr(module, name, work)
 
 

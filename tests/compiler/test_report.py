@@ -169,3 +169,24 @@ def test_parts_on_an_accelerator_are_called_after_their_layer() -> None:
     made = [name for call in library.calls for name in call.writes]
     assert made[:4] == ["conv1 (1)", "conv1 (2)", "conv1", "pool1"]
     assert {each.tensor for each in library.decisions} == {"conv1", "conv2", "logits"}
+
+
+def test_no_name_in_the_picture_is_under_another_block() -> None:
+    """Of blocks that lie over one another, with names that are longer than what is seen of them."""
+    library = compile_model(load(DIGITS.with_name("digits_int8.tflite")))
+    long = tuple(replace(block, tensor=f"{block.tensor}_with_a_long_name") for block in library.blocks)
+    picture = ET.fromstring(plan_svg(replace(library, blocks=long)))
+    bars = picture.findall(f".//{SVG}g[@class='bar']")
+    places = [{k: float(v) for k, v in bar[1].attrib.items() if k != "class"} for bar in bars]
+    shown = 0
+    for number, bar in enumerate(bars):
+        if (text := bar.find(f"{SVG}text")) is None:
+            continue
+        shown += 1
+        x, y = float(text.attrib["x"]), float(text.attrib["y"])
+        assert text.text is not None
+        for other in places[number + 1 :]:
+            over = other["y"] < y and other["y"] + other["height"] > y - 8
+            beside = other["x"] >= x + 6 * len(text.text) or other["x"] + other["width"] <= x
+            assert beside or not over, text.text
+    assert shown > 2

@@ -60,6 +60,22 @@ def test_a_page_can_be_read_at_every_width_by_everybody(
             assert browser.run(_CHECK) == [], f"{width} px, {scheme}"
 
 
+def test_names_are_not_broken_where_there_is_room(browser: Browser, pages: Mapping[str, Path]) -> None:
+    many = """const parts = (cell) => [...cell.childNodes].filter((each) => each.textContent.trim());
+        const cells = [...document.querySelectorAll(".cards td[data-label]")];
+        return cells.filter((cell) => parts(cell).length > 1).map((cell) => cell.textContent);"""
+    lines = """return [...document.querySelectorAll("td.name, .cards .id")].map((each) => {
+        const range = document.createRange();
+        range.selectNodeContents(each);
+        return new Set([...range.getClientRects()].map((line) => line.top)).size; });"""
+    for name in ("failed", "nightly", "compile", "profile"):
+        browser.open(pages[name])
+        # Each would be a column of its own in a card, and the label another, a few letters wide.
+        assert browser.run(many) == []
+        browser.look(1280, "light")
+        assert set(browser.run(lines)) <= {1}, name
+
+
 def test_the_checker_finds_what_is_wrong(browser: Browser, pages: Mapping[str, Path], axe: str) -> None:
     browser.look(1280, "light")
     browser.open(pages["passed"])

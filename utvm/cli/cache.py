@@ -38,8 +38,7 @@ def size(_: Context, json: JsonChoice) -> None:
         these = [entry for entry in found if entry.kind == kind]
         days = max(0, (now - min(entry.used for entry in these)) / _DAY)
         table.add_row(kind, _KINDS.get(kind, ""), str(len(these)), _megabytes(these), f"{days:.0f} days")
-        size = sum(entry.size for entry in these)
-        content[kind] = {"entries": len(these), "bytes": size, "oldest_days": round(days, 1)}
+        content[kind] = {"entries": len(these), "bytes": _bytes(these), "oldest_days": round(days, 1)}
     if write_json(json, {"folder": str(cache_root()), "kinds": content}):
         return
     OUT.print(table)
@@ -54,22 +53,30 @@ def size(_: Context, json: JsonChoice) -> None:
         "dry_run": "remove nothing, only say what would be",
     },
 )
-def prune(_: Context, older_than: int = 30, dry_run: bool = False) -> None:
+def prune(_: Context, json: JsonChoice, older_than: int = 30, dry_run: bool = False) -> None:
     """Remove what was not used for long; what a running command uses stays."""
     if older_than < 0:
         raise ConfigError(f"--older-than is {older_than}", "give days: 0 or more")
+    check_json(json)
     try:
         gone = list(kept.prune(older_than * _DAY, dry_run))
     except OSError as error:
         raise ConfigError(
             f"{cache_root()}: the cache cannot be written: {error.strerror}", "may you write there?"
         ) from error
-    for kind in sorted({entry.kind for entry in gone}):
-        these = [entry for entry in gone if entry.kind == kind]
+    kinds = {kind: [entry for entry in gone if entry.kind == kind] for kind in sorted({e.kind for e in gone})}
+    content = {kind: {"entries": len(these), "bytes": _bytes(these)} for kind, these in kinds.items()}
+    if write_json(json, {"folder": str(cache_root()), "removed": not dry_run, "kinds": content}):
+        return
+    for kind, these in kinds.items():
         OUT.print(f"{kind}: {len(these)} entries, {_megabytes(these)} MB")
     said = "would be removed" if dry_run else "removed"
     OUT.print(f"{_megabytes(gone)} MB {said}: what was not used for {older_than} days and is not in use")
 
 
 def _megabytes(found: Iterable[KeptEntry]) -> str:
-    return f"{sum(entry.size for entry in found) / _MB:.1f}"
+    return f"{_bytes(found) / _MB:.1f}"
+
+
+def _bytes(found: Iterable[KeptEntry]) -> int:
+    return sum(entry.size for entry in found)

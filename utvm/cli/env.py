@@ -34,7 +34,7 @@ _MB = 1_000_000
         "update": "a locked package: change only it and what its newest version forces",
     },
 )
-def lock(_: Context, source: MirrorChoice, only: str = "", update: str = "") -> None:
+def lock(_: Context, source: MirrorChoice, json: JsonChoice, only: str = "", update: str = "") -> None:
     """Resolve what the environment is made of into debian.lock and pylock.toml (needs uv)."""
     from utvm.environment import debian, difference, python_lock
     from utvm.environment.drafts import draft
@@ -43,6 +43,7 @@ def lock(_: Context, source: MirrorChoice, only: str = "", update: str = "") -> 
 
     if only not in ("", "debian", "python"):
         raise ConfigError(f"--only {only} is no half of the lock", "give debian or python, or leave it out")
+    check_json(json)
     with draft(ROOT / "build") as folder:
         # All in a copy: the locks change when they are complete and belong together, and else not at all.
         copy = Path(shutil.copytree(PROVISION, folder / "provision"))
@@ -64,9 +65,12 @@ def lock(_: Context, source: MirrorChoice, only: str = "", update: str = "") -> 
         changes = difference.describe(str(PROVISION), str(copy)) if update else []
         for path in (debian.LOCK, python_lock.LOCK):
             write_whole(path, (copy / path.name).read_bytes())
+    counts = {"debian": len(locked.debian.packages), "python": len(locked.wheels)}
+    if write_json(json, {"environment": locked.digest, "packages": counts, "changes": changes}):
+        return
     for line in changes:
         OUT.print(line)
-    OUT.print(f"{len(locked.debian.packages)} Debian packages, {len(locked.wheels)} Python packages")
+    OUT.print(f"{counts['debian']} Debian packages, {counts['python']} Python packages")
     OUT.print(f"environment {locked.digest}")
     OUT.print("./inv env.diff HEAD provision shows what changed")
 
@@ -191,13 +195,14 @@ def diff(_: Context, old: str, new: str, json: JsonChoice) -> None:
     in_checkout=True,
     help={"output": "the folder; it may hold other environments already"},
 )
-def archive(_: Context, source: MirrorChoice, output: str = "build/archive") -> None:
+def archive(_: Context, source: MirrorChoice, json: JsonChoice, output: str = "build/archive") -> None:
     """Save every package file, by its hash, into a folder that rebuilds with the network off."""
     from utvm.environment.locked import fetch, load_locked
     from utvm.environment.python_lock import FOLDER
     from utvm.environment.store import Store
 
     check_folder(output)
+    check_json(json)
     locked = load_locked()
     store, target = Store(), Store(Path(output))
     with working("env.archive", "fetching") as step:
@@ -210,5 +215,8 @@ def archive(_: Context, source: MirrorChoice, output: str = "build/archive") -> 
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content, encoding="utf-8")
     target.name_wheels(locked.wheels, folder / FOLDER)
+    count = len(locked.machine_packages)
+    if write_json(json, {"environment": locked.digest, "folder": str(folder), "files": count, "new": new}):
+        return
     OUT.print(f"{output}: {new} new files; the lists and locks are in {folder}")
     OUT.print(f"rebuild without a network: ./inv docker.build --archive {output}")

@@ -22,12 +22,11 @@ from utvm.errors import ConfigError
 from utvm.files import check_folder, write_whole
 from utvm.firmware.estimate import check_pipeline
 from utvm.names import printable
-from utvm.pages import pages_of
+from utvm.pages import label_in, pages_of
 from utvm.session.profile import MeasuredStep, Profile, profile_of
 from utvm.session.rpc import RpcSession
 
 _WIDTH = 900.0  # Of the picture, in its units.
-_CHARACTER = 6.4  # Width of one in a label.
 _COLOURS = 8  # Of the pages' style.
 
 
@@ -175,10 +174,8 @@ def _kinds(profile: Profile) -> dict[str, str]:
 def _box(profile: Profile, row: int, begin: int, count: int, name: str, colour: str) -> Flame:
     unit = _WIDTH / max(profile.total, 1)
     width = count * unit
-    room = int((width - 10) / _CHARACTER)
-    label = name if len(name) <= room else name[: room - 1] + "…" if room > 3 else ""
     hint = f"{name}: {count:,} {profile.unit}, {100 * count / max(profile.total, 1):.1f} %"
-    return Flame(round(begin * unit, 2), round(width, 2), row, colour, label, hint)
+    return Flame(round(begin * unit, 2), round(width, 2), row, colour, label_in(width, name), hint)
 
 
 def _bars(profile: Profile) -> list[StepBar]:

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from utvm.templates import templates_of
 
 _PACKAGE = "utvm.pages"
+_CHARACTER = 6.6  # Width of one in a label.
 
 
 def pages_of(package: str) -> jinja2.Environment:
@@ -60,3 +61,14 @@ def spoken_seconds(duration: float) -> str:
 def spoken_moment(moment: str) -> str:
     """Return a moment in UTC for a reader: of ``2026-11-20T13:45:13Z`` it is ``2026-11-20 13:45:13 UTC``."""
     return moment.replace("T", " ").replace("Z", " UTC")
+
+
+def label_in(width: float, label: str) -> str:
+    """Return as much of a label as there is room for in a picture: all of it, its beginning and ``…``, or nothing.
+
+    Args:
+        width: the room, in the picture's units.
+        label: what is written, at 12 units.
+    """
+    room = int((width - 10) / _CHARACTER)
+    return label if len(label) <= room else label[: room - 1] + "…" if room > 3 else ""

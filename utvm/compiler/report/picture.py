@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The picture of a memory plan: which bytes hold what, and from which step to which, as rectangles and lines."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from utvm.compiler.library import Block, Library
+from utvm.pages import label_in
 
 _WIDTH, _HEIGHT = 820.0, 340.0  # Of the plot, in picture units.
 _SMALLEST = 1.5  # What is tiny is still to be seen.
-_CHARACTER = 6.6  # Width of one in a label.
+_LETTERS = 13.0  # Height of a label.
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,12 @@ def _plot(library: Library, region: str, size: int, bound: int | None) -> Plot:
         if block.region != region:
             continue
         width, height = (block.last - block.first + 1) * column, max(block.size * unit, _SMALLEST)
-        label = block.tensor if width > _CHARACTER * len(block.tensor) + 8 and height > 13 else ""
         hint = (
             f"{block.tensor} ({block.kind}): {block.size:,} B at {block.offset:,}, "
             f"{_moment(library, block.first)} to {_moment(library, block.last)}"
         )
         y = _HEIGHT - (block.offset + block.size) * unit
-        rectangles.append(Rectangle(block, (block.first + 1) * column, max(y, 0.0), width, height, label, hint))
+        rectangles.append(Rectangle(block, (block.first + 1) * column, max(y, 0.0), width, height, "", hint))
     every = -(-columns // 24)
     steps = [AxisMark((step + 1.5) * column, str(step)) for step in range(0, len(library.calls), every)]
     marks = [AxisMark(_HEIGHT - number * unit, f"{number:,}") for number in range(0, size + 1, _pace(size))]
@@ -79,11 +80,23 @@ def _plot(library: Library, region: str, size: int, bound: int | None) -> Plot:
         size,
         _WIDTH,
         _HEIGHT,
-        tuple(rectangles),
+        tuple(replace(each, label=_label(each, rectangles[n + 1 :])) for n, each in enumerate(rectangles)),
         tuple(steps),
         tuple(marks),
         None if bound is None else _HEIGHT - bound * unit,
     )
+
+
+def _label(rectangle: Rectangle, later: Sequence[Rectangle]) -> str:
+    """Return as much of the tensor's name as can be read where later ones are drawn over it."""
+    if rectangle.height <= _LETTERS:
+        return ""
+    middle, end = rectangle.y + rectangle.height / 2, rectangle.x + rectangle.width
+    for each in later:
+        beside = each.x >= end or each.x + each.width <= rectangle.x
+        if not beside and each.y < middle + _LETTERS / 2 and each.y + each.height > middle - _LETTERS / 2:
+            end = each.x
+    return label_in(end - rectangle.x, rectangle.block.tensor)
 
 
 def _moment(library: Library, step: int) -> str:
