@@ -119,6 +119,8 @@ _DAMAGES: dict[str, Callable[[Path], object]] = {
     "a link in a file's place": lambda entry: _replace_by_link(entry / "text"),
     "a pipe in a file's place": lambda entry: ((entry / "text").unlink(), os.mkfifo(entry / "text")),
     "no seal": lambda entry: (entry / "seal").unlink(),
+    "a pipe for a seal": lambda entry: ((entry / "seal").unlink(), os.mkfifo(entry / "seal")),
+    "a seal without an end": lambda entry: ((entry / "seal").unlink(), (entry / "seal").symlink_to("/dev/zero")),
     "an empty seal": lambda entry: os.truncate(entry / "seal", 0),
     "half a seal": lambda entry: os.truncate(entry / "seal", 70),
     "emptied everywhere": lambda entry: [path.write_bytes(b"") for path in entry.rglob("*") if path.is_file()],

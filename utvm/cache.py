@@ -72,8 +72,10 @@ def is_sealed(folder: Path, name: str) -> bool:
 
     The seal is not parsed but written once more and compared, so that there is no case of a damaged seal.
     """
+    kept = folder / _SEAL
     try:
-        return (folder / _SEAL).read_bytes() == _contents(folder, name)
+        # What is no file may have no end, or nobody who writes into it.
+        return stat.S_ISREG(kept.lstat().st_mode) and kept.read_bytes() == _contents(folder, name)
     except OSError:
         return False
 
