@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where room, rights, files or memory are scarce, each command says so in a line: no verdict, no fault of ours."""
 
+import errno
 import io
 import itertools
 import os
@@ -21,6 +22,7 @@ from tests.cli.running import inv
 from tests.cli.scarce import SCARCE, call, folders_in
 from tests.processes import may_make_mounts
 from utvm.arrays import read_arrays
+from utvm.cli.scarcity import explained
 from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError, ExitCode
 from utvm.kept import cache_root
@@ -258,3 +260,12 @@ def test_an_array_that_no_memory_holds_is_one_clear_error(tmp_path: Path) -> Non
     (tmp_path / "x.npy").write_bytes(header.getvalue())
     with pytest.raises(ConfigError, match=r"x\.npy"):
         read_arrays(str(tmp_path / "x.npy"))
+
+
+def test_a_cache_that_is_changed_while_it_is_used_is_one_clear_error() -> None:
+    gone = cache_root() / "firmware" / "ab" / "firmware.elf"
+    told = explained(FileNotFoundError(errno.ENOENT, "No such file or directory", str(gone)))
+    assert told is not None
+    assert (told.message, told.exit_code) == (f"{gone}: No such file or directory", ExitCode.INFRASTRUCTURE)
+    assert "run again" in told.hint
+    assert explained(FileNotFoundError(errno.ENOENT, "No such file or directory", "/elsewhere/file")) is None

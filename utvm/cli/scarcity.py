@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from utvm.errors import UtvmError
+from utvm.kept import cache_root
 
 _ROOM = "free some room, or set XDG_CACHE_HOME to a disk that has some"
 _RIGHTS = "may you write there? XDG_CACHE_HOME chooses another place for the cache"
@@ -34,6 +35,11 @@ def explained(error: BaseException) -> UtvmError | None:
         if isinstance(each, OSError) and each.errno in _HINTS:
             where = f"{each.filename}: " if each.filename else ""
             return UtvmError(f"{where}{each.strerror}", _HINTS[each.errno])
+        if isinstance(each, OSError) and _is_in_the_cache(each.filename):
+            # It was whole when it was looked up.
+            return UtvmError(
+                f"{each.filename}: {each.strerror}", "the cache was changed while it was used: run again"
+            )
         if isinstance(each, FileNotFoundError) and each.filename is None and _is_nowhere():
             return UtvmError("the current folder is not there any more", "cd to one that is")
         if isinstance(each, MemoryError) or any(words in str(each) for words in _NO_MEMORY):
@@ -44,6 +50,10 @@ def explained(error: BaseException) -> UtvmError | None:
                 "is there enough memory (ulimit -v)? else delete .venv for ./inv to install it anew",
             )
     return None
+
+
+def _is_in_the_cache(path: object) -> bool:
+    return isinstance(path, str | Path) and Path(path).is_relative_to(cache_root())
 
 
 def _is_nowhere() -> bool:
