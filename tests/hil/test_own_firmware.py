@@ -174,6 +174,11 @@ def test_what_is_no_elf_file_is_refused(tmp_path: Path, content: bytes) -> None:
         read_elf(boards.load("stm32f746"), tmp_path / "app.elf")
 
 
+def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such file"):
+        read_elf(boards.load("stm32f746"), tmp_path / "app.elf")
+
+
 @pytest.mark.slow
 def test_it_is_flashed_and_listened_to_by_hand(counter: Path) -> None:
     elf = counter / "build" / "app-mps2.elf"

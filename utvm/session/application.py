@@ -42,6 +42,8 @@ def read_elf(board: Board, path: str | Path) -> Firmware:
         if not in_ram:
             parts += [("segment", start, len(data)) for start, data in image.segments]
         _ = image.symbols
+    except FileNotFoundError as error:
+        raise ConfigError(f"{elf}: there is no such file", "has your build made it, to its end?") from error
     except (OSError, ELFError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # What the library that reads it says of one with wrong numbers in it is of many kinds.
         raise ConfigError(f"{elf}: is no ELF file: {error}", "has your build made it, to its end?") from error
