@@ -86,7 +86,7 @@ def test_every_command_has_its_section_and_its_man_page(pages: Mapping[Path, str
         assert f"\n## {each.name}\n" in commands
         man = (tmp_path / "man1" / f"utvm-{each.name.replace('.', '-')}.1").read_text()
         for _, told in each.options:
-            assert told.replace("-", "\\-") in man
+            assert told and told.replace("-", "\\-") in man
     groff = ["groff", "-man", "-Tutf8", "-ww", *(tmp_path / "man1").iterdir()]
     said = subprocess.run(groff, capture_output=True, text=True, check=False)
     assert (said.returncode, said.stderr) == (0, "")

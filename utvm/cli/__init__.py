@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from invoke.exceptions import Exit
+from invoke.parser.argument import Argument
 from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
@@ -62,6 +63,14 @@ class Command(Task[Any]):
         if letter := _LETTERS.get(name):
             made["names"] = [*made["names"], letter]
         return made
+
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        # Invoke takes each text away as it hands it out; manuals are made after --help has looked.
+        told = self.help.copy()
+        try:
+            return super().get_arguments(ignore_unknown_help)
+        finally:
+            self.help = told
 
 
 def task(
