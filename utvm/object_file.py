@@ -105,6 +105,13 @@ def defined_names(elf: ELFFile) -> dict[str, str]:
     }
 
 
+def wanted_names(elf: ELFFile) -> set[str]:
+    """Return the names that an object takes from elsewhere."""
+    table = elf.get_section_by_name(".symtab")
+    symbols = table.iter_symbols() if table else ()
+    return {symbol.name for symbol in symbols if symbol.name and symbol["st_shndx"] == "SHN_UNDEF"}
+
+
 def fill(path: Path, contents: Mapping[str, bytes]) -> None:
     """Write constants into an object file.
 

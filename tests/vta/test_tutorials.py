@@ -15,14 +15,18 @@ from utvm import vta
 from utvm.paths import DATA
 
 
-def play(name: str, heading: str = "") -> None:
-    """Run the Python of a page, or of one of its sections, in a row."""
+def play(name: str, heading: str = "", bitstream: str = "") -> None:
+    """Run the Python of a page, or of one of its sections, in a row; for hardware with a bitstream."""
     page = (DATA / "docs" / name).read_text(encoding="utf-8")
     if heading:
         page = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert len(blocks) > 2
-    exec(compile("\n".join(blocks), name, "exec"), {"__name__": name})
+    program = "\n".join(blocks)
+    if bitstream:
+        assert program.count("bitstream=None") == 1
+        program = program.replace("bitstream=None", f"bitstream={bitstream!r}")
+    exec(compile(program, name, "exec"), {"__name__": name})
 
 
 @pytest.fixture(autouse=True)

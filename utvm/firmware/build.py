@@ -13,7 +13,7 @@ import numpy.typing as npt
 from utvm import object_file, runtime
 from utvm import toolchain as toolchain_room
 from utvm.boards import Board
-from utvm.boards.accelerators import Sources, fitted
+from utvm.boards.accelerators import Sources, fitted, wanted
 from utvm.cache import Cache, content_key, tree_digest
 from utvm.compiler import Library
 from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
@@ -72,52 +72,48 @@ def build(
         raise ConfigError(said, "only the debug port can load and start one")
     toolchain = Toolchain(board.toolchain)
     able = board.capabilities if able is None else able
-    beside = _accelerator_of(board, libraries)
+    accelerator = _accelerator_of(board, libraries, module.module if module else NOTHING)
+    beside = _driver_of(board) if accelerator else Sources()
     through = _through(board, able, executor, pipe)
     written = generate(libraries, executor, stored, bool(board.memory), module.module if module else None)
     if board.memory:
         image = _image_of_chip(board, board.architecture, through, executor, written, in_ram)
     else:
         image = _image_of_process(board, through, executor, written)
-    image = replace(
-        image,
-        generated={**image.generated, **beside.generated},
-        kept=(*image.kept, *beside.files),
-        include=(*image.include, *beside.include),
-        defines=(*image.defines, *beside.defines),
-        contents=contents(libraries),
-        served=executor == "rpc",
-    )
+    image = replace(image.with_driver(beside), contents=contents(libraries), served=executor == "rpc")
     if module is not None:
-        return _link_module(board, toolchain, replace(image, module=module.module), module.folder, through, in_ram)
+        image = replace(image, module=module.module)
+        elf = _link_module(board, toolchain, image, beside, module.folder)
+        functions = module.module.functions
+        return Firmware(board, elf, tuple(libraries), through, in_ram, functions, accelerator)
     entry = Cache("firmware").fetch(
         _key(toolchain, board.cpu, image), lambda work: _link(board, toolchain, image, work)
     )
-    return Firmware(board, entry / image.name, tuple(libraries), through, in_ram)
+    return Firmware(board, entry / image.name, tuple(libraries), through, in_ram, accelerator=accelerator)
 
 
-def _link_module(
-    board: Board, toolchain: Toolchain, image: "_Image", folder: Path, pipe: Pipe | None, in_ram: bool
-) -> Firmware:
+def _link_module(board: Board, toolchain: Toolchain, image: "_Image", beside: Sources, folder: Path) -> Path:
     """Link a client's image where the client's files are: what strangers send fills nobody's cache."""
-    ready = _ready_objects(board, toolchain, replace(image, generated={}, module=NOTHING, memory=""))
+    ours = replace(image, generated=beside.generated, module=NOTHING, memory="")
+    ready = _ready_objects(board, toolchain, ours)
     try:
         _link(board, toolchain, replace(image, kept=()), folder, ready)
     except ToolchainError as error:
         raise link_error(image.module, error) from error
-    return Firmware(board, folder / image.name, image.module.libraries, pipe, in_ram, image.module.functions)
+    return folder / image.name
 
 
 def _ready_objects(board: Board, toolchain: Toolchain, image: "_Image") -> list[Path]:
     """Return objects of what is the same in all images of clients, compiled once."""
 
     def compile_them(work: Path) -> None:
+        image.write(work)
         with toolchain.compiled(
             work,
             image.kept,
             small=image.kept,
             cpu=board.cpu,
-            include=image.include,
+            include=[*image.include, work],
             defines=image.defines,
             path_map=source_folders(board, work),
         ) as objects:
@@ -127,20 +123,24 @@ def _ready_objects(board: Board, toolchain: Toolchain, image: "_Image") -> list[
     return sorted(Cache(READY).fetch(_key(toolchain, board.cpu, image), compile_them).glob("*.o"))
 
 
-def _accelerator_of(board: Board, libraries: Sequence[Library]) -> Sources:
-    """Return the C of an accelerator's driver, and of its model in a process; nothing where none is used."""
-    used = [library for library in libraries if library.accelerator]
-    if not used:
-        return Sources()
-    has = fitted(board) if board.accelerator else None
-    for library in used:
-        if has is None or library.accelerator != has.identity:
+def _accelerator_of(board: Board, libraries: Sequence[Library], module: Module) -> str:
+    """Return which accelerator an image drives, by its identity; nothing where it drives none."""
+    used = {library.name: library.accelerator for library in libraries if library.accelerator}
+    if module.wanted and (asked := wanted(module.wanted)):
+        used[module.name] = asked
+    has = fitted(board).identity if used and board.accelerator else ""
+    for name, identity in used.items():
+        if identity != has:
             raise ConfigError(
-                f"{library.name} was compiled for the accelerator {library.accelerator}, and {board.spoken} has "
-                f"{has.identity if has else 'none'}",
+                f"{name} was compiled for the accelerator {identity}, and {board.spoken} has {has or 'none'}",
                 "compile it for this board",
             )
-    assert has
+    return has
+
+
+def _driver_of(board: Board) -> Sources:
+    """Return the C of an accelerator's driver, and of its model in a process."""
+    has = fitted(board)
     behind = has.registers if board.memory else has.model
     if behind is None:
         raise ConfigError(
@@ -194,6 +194,15 @@ class _Image:
     contents: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
     module: Module = NOTHING
     served: bool = False
+
+    def with_driver(self, driver: Sources) -> "_Image":
+        return replace(
+            self,
+            generated={**self.generated, **driver.generated},
+            kept=(*self.kept, *driver.files),
+            include=(*self.include, *driver.include),
+            defines=(*self.defines, *driver.defines),
+        )
 
     def write(self, work: Path) -> None:
         for name, text in self.generated.items():

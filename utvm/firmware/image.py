@@ -72,7 +72,8 @@ class Firmware:
 
     For a board that is a process it is the program, and no memory region is known. ``pipe`` is what it talks
     through where it answers RPC, or stands alone without a console; ``in_ram`` whether a debugger loads it, with
-    nothing in flash; ``functions`` what is in it of a module of TVM's that a client has uploaded.
+    nothing in flash; ``functions`` what is in it of a module of TVM's that a client has uploaded; ``accelerator``
+    whose driver is in it, if any's.
     """
 
     board: Board
@@ -81,6 +82,7 @@ class Firmware:
     pipe: Pipe | None = None
     in_ram: bool = False
     functions: tuple[str, ...] = ()
+    accelerator: str = ""
 
     @functools.cached_property
     def sections(self) -> tuple[Section, ...]:

@@ -17,7 +17,7 @@ from elftools.elf.elffile import ELFFile
 
 from utvm.compiler import Library
 from utvm.errors import ConfigError, ToolchainError
-from utvm.object_file import ObjectCore, core_of, defined_names
+from utvm.object_file import ObjectCore, core_of, defined_names, wanted_names
 
 _MOST_FILES = 256
 _MOST_BYTES = 1 << 26
@@ -48,6 +48,7 @@ class Module:
         objects: file name, of our own, to an object file.
         sources: likewise to C of TVM's compiler.
         libraries: that of a package, at most one; clients run it as ``main``.
+        wanted: names that its objects take from elsewhere.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Module:
     objects: Mapping[str, bytes] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     libraries: tuple[Library, ...] = ()
+    wanted: frozenset[str] = frozenset()
 
 
 NOTHING = Module("")
@@ -125,11 +127,14 @@ def _compiled(name: str, files: Mapping[str, bytes], program: Path) -> Module:
     objects: dict[str, bytes] = {}
     sources: dict[str, str] = {}
     functions: dict[str, None] = {}
+    wanted: set[str] = set()
     for number, (file_name, data) in enumerate(files.items()):
         if data[:4] == b"\x7fELF":
             objects[f"module_{number}.o"] = data
             called = file_name if file_name == name else f"{name}: {file_name}"
-            functions |= dict.fromkeys(_functions_of(called, data, board))
+            found, names = _names_of(called, data, board)
+            functions |= dict.fromkeys(found)
+            wanted |= names
         elif file_name.endswith(".c"):
             text = data.decode("utf-8", "replace")
             sources[f"module_{number}.c"] = text
@@ -141,11 +146,11 @@ def _compiled(name: str, files: Mapping[str, bytes], program: Path) -> Module:
             f"{name} has no function that could be called: none is named {_COMPILED}NAME",
             "tvm.compile makes them of functions with a global_symbol",
         )
-    return Module(name, tuple(functions), objects, sources)
+    return Module(name, tuple(functions), objects, sources, wanted=frozenset(wanted))
 
 
-def _functions_of(called: str, data: bytes, board: ObjectCore) -> list[str]:
-    """Return the functions of an object for a board's core.
+def _names_of(called: str, data: bytes, board: ObjectCore) -> tuple[list[str], set[str]]:
+    """Return the functions of an object for a board's core, and what it takes from elsewhere.
 
     Raises:
         ConfigError: it is none.
@@ -153,6 +158,7 @@ def _functions_of(called: str, data: bytes, board: ObjectCore) -> list[str]:
     try:
         elf = ELFFile(io.BytesIO(data))
         kind, misfit, names = elf["e_type"], core_of(elf).misfit(board), defined_names(elf)
+        taken = wanted_names(elf)
     except Exception as error:  # What a damaged one can make its reader raise is nobody's list.
         raise ConfigError(f"{called} is a damaged object", _FORMS) from error
     if kind != "ET_REL":
@@ -163,7 +169,7 @@ def _functions_of(called: str, data: bytes, board: ObjectCore) -> list[str]:
         raise _needs(called, wanted)
     functions = (each for each, kind in names.items() if kind == "STT_FUNC")
     compiled = (re.fullmatch(f"{_COMPILED}([A-Za-z][A-Za-z0-9_]*)", each) for each in functions)
-    return [found[1] for found in compiled if found]
+    return [found[1] for found in compiled if found], taken
 
 
 def _needs(called: str, wanted: Sequence[str]) -> ConfigError:

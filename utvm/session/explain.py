@@ -19,7 +19,7 @@ def explain(firmware: Firmware, record: FaultRecord, stack: bytes) -> DeviceFaul
         stack: what the board keeps with the record: from the exception frame to the stack's end, or a part of it.
             A process sends addresses of code instead, 64 bits each: where the fault happened, then its stack.
     """
-    if any(library.accelerator for library in firmware.libraries):
+    if firmware.accelerator:
         words = fitted(firmware.board).told(record.words)
         record = replace(record, words=words, failed="assertion" if words == record.words else "accelerator")
     running = _running(firmware, record)

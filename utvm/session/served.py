@@ -18,6 +18,7 @@ import numpy as np
 from utvm import confine
 from utvm.bench import Bench
 from utvm.boards import Board
+from utvm.boards.accelerators import fitted
 from utvm.cache import Cache
 from utvm.compiler.library import MAX_TENSOR_BYTES
 from utvm.errors import ConfigError, DoesNotFitError, UtvmError
@@ -114,7 +115,17 @@ class Served:
         data, base = file.read_bytes(), self._base
         ready = Cache(READY).directory
         ready.mkdir(parents=True, exist_ok=True)
-        readable = (PACKAGE, DATA / "toolchains", DATA / "docs", base.board.directory, base.elf, ready, folder)
+        read = fitted(base.board).reads if base.board.accelerator else ()
+        readable = (
+            PACKAGE,
+            DATA / "toolchains",
+            DATA / "docs",
+            base.board.directory,
+            base.elf,
+            ready,
+            folder,
+            *read,
+        )
         can = confine.can_confine()
 
         def linked() -> Firmware:
@@ -256,6 +267,10 @@ class ServedLink:
                 place = self._files.find(file, "remote.upload comes before remote.load_module")
                 image = self._served.link(file, place, self._files.folder)
             else:
+                if not file:
+                    raise ConfigError(
+                        "no bitstream is named, and there is none here", "program_fpga(remote, FILE)"
+                    )
                 program = self._served.program_logic
                 assert program
                 program(self._files.find(file, "vta.program_fpga(remote, FILE) does both"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a schedule to a module that runs on this computer's side of VTA."""
+"""From a schedule to a module that drives VTA: on this computer, or on a PYNQ-Z1's own core."""
 
 from typing import Any
 
@@ -12,6 +12,9 @@ from utvm.compiler.targets.vta.env import Env
 from utvm.compiler.targets.vta.lower import lower as lower_module
 from utvm.runtime.vta.header import CALLS, symbol
 from utvm.vta.here import simulator
+
+# The core of a PYNQ-Z1, whose image passes floats through registers (toolchains/arm-none-eabi.yaml).
+_PYNQ = {"kind": "llvm", "mtriple": "armv7a-none-eabihf", "mcpu": "cortex-a9", "mfloat-abi": "hard"}
 
 
 def lower(scheduled: Any, env: Env) -> Any:
@@ -26,26 +29,32 @@ def lower(scheduled: Any, env: Env) -> Any:
     Raises:
         CompileError: a statement is nothing that VTA does, or a buffer does not fit on the chip.
     """
-    return lower_module(scheduled.mod if isinstance(scheduled, s_tir.Schedule) else scheduled, env)
+    module = scheduled.mod if isinstance(scheduled, s_tir.Schedule) else scheduled
+    return lower_module(module, env, linked=env.TARGET == "pynq")
 
 
 def build(scheduled: Any, env: Env) -> Any:
-    """Build a schedule for this computer with VTA beside it.
+    """Build a schedule for whoever has the VTA that ``TARGET`` names.
 
     Args:
         scheduled: as for :func:`lower`.
 
     Returns:
-        TVM's executable: its functions take tensors, and ``export_library`` writes it to a file.
+        TVM's executable: its functions take tensors, and ``export_library`` writes it to a file. For ``pynq``,
+        that is a ``NAME.tar`` of an object for the board's core: who serves the board links it with VTA's driver.
 
     Raises:
         CompileError: as :func:`lower`.
-        ConfigError: the configuration is for hardware, for which nothing is built yet.
         ToolchainError: the model of VTA cannot be compiled.
     """
     module = lower(scheduled, env)
-    # What is built looks for the driver's calls in this process.
-    simulator(env)
+    if env.TARGET == "pynq":
+        # The board passes its memory as a CPU's, which it is.
+        target = tvm.target.Target(_PYNQ, host=_PYNQ)
+    else:
+        # What is built looks for the driver's calls in this process.
+        simulator(env)
+        target = tvm.target.Target({"kind": "ext_dev"}, host=host_target())
 
     def bound(name: Any) -> Any:
         return tvm.ir.StringImm(symbol(name.value, env.configuration)) if name.value in CALLS else name
@@ -54,5 +63,4 @@ def build(scheduled: Any, env: Env) -> Any:
         name: function.with_body(tvm_ffi.structural_map(function.body, (tvm.ir.StringImm, bound), order="post"))
         for name, function in module.functions.items()
     }
-    target = tvm.target.Target({"kind": "ext_dev"}, host=host_target())
     return tvm.tirx.build(tvm.IRModule(functions), target=target)

@@ -8,7 +8,7 @@ package that names its :class:`Accelerator` under ``[project.entry-points."utvm.
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,7 @@ class Fitted:
             None where there is none.
         on_bus: the model that is on the bus of a virtual board which is a software model of ours; None where there
             is none.
+        reads: files that all this was read from, beside the board's folder.
         told: makes words for a reader of what an assertion of the driver says.
         modelled: says of each step of a library what the accelerator's model counts there; None where nobody does.
     """
@@ -82,6 +83,7 @@ class Fitted:
     registers: Sources | None = None
     neighbour: Callable[[Sequence[tuple[int, int]]], Neighbour] | None = None
     on_bus: Peripheral | None = None
+    reads: tuple[Path, ...] = ()
     told: Callable[[str], str] = str
     modelled: Callable[[Library], Sequence[Mapping[str, int]]] | None = None
 
@@ -94,11 +96,14 @@ class Accelerator:
         name: what boards' files call it.
         block: reads what they say of it, a kind of :class:`AcceleratorPart`.
         fit: makes of that, and of the board's folder, the accelerator of the board.
+        wanted: of names that an object takes from elsewhere, the identity of the accelerator whose driver has
+            them, whatever its configuration; nothing where it is another one's.
     """
 
     name: str
     block: type[AcceleratorPart]
     fit: Callable[[Any, Path], Fitted]
+    wanted: Callable[[Collection[str]], str] = lambda names: ""
 
 
 @functools.cache
@@ -119,6 +124,15 @@ def fitted(board: Board) -> Fitted:
     """
     accelerator, block = _said(board)
     return accelerator.fit(block, board.directory)
+
+
+def wanted(names: Collection[str]) -> str:
+    """Return the identity of the accelerator whose driver has some of these names; nothing where none has.
+
+    Raises:
+        ConfigError: as :func:`table`.
+    """
+    return next((found for each in table().values() if (found := each.wanted(names))), "")
 
 
 def assistant(board: Board, wish: Wish) -> Assistant | None:

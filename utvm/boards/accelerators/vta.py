@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """VTA beside a CPU."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ from utvm.compiler.accelerator import Offer
 from utvm.compiler.library import Library
 from utvm.runtime.vta.configuration import load_configuration
 from utvm.runtime.vta.fault import read
-from utvm.runtime.vta.header import DRIVER, IN_IMAGE, INCLUDE, QUEUE, REGISTERS, config_header
+from utvm.runtime.vta.header import DRIVER, IN_IMAGE, INCLUDE, QUEUE, REGISTERS, bitstream_of, config_header
 from utvm.runtime.vta.instructions import InstructionSet
 from utvm.virtual.vta import MODEL
 from utvm.virtual.vta.neighbour import REGISTER_BYTES, VtaNeighbour
@@ -28,6 +28,8 @@ _SHOWN = (
     *(f"modelled_{stage}_cycles" for stage in STAGES),
     "modelled_cycles",
 )
+
+_LINE = 64  # Bytes of a cache's line, at most.
 
 
 class _Vta(AcceleratorPart):
@@ -69,11 +71,18 @@ def _fit(block: _Vta, folder: Path) -> Fitted:
     header = {"vta_config.h": config_header(configuration, block.queue)}
     driver = Sources((*DRIVER, *IN_IMAGE), (INCLUDE,), header)
     model = Sources(MODEL, (MODEL[0].parent,))
-    identity = f"vta {configuration.bitstream}"
+    identity = _identity(configuration.bitstream)
+    reads = (Path(configuration.where),)
     if block.registers is None:
-        return Fitted(identity, offer, driver, model, told=told, modelled=modelled)
+        return Fitted(identity, offer, driver, model, reads=reads, told=told, modelled=modelled)
+    # VTA counts elements from one address, so that clients' tensors begin at whole ones.
+    largest = max(memory.element_bytes for memory in configuration.memories.values())
     # What VTA writes shares no line of a cache with anything that an interrupt writes.
-    defines = (f"UTVM_ACCELERATOR={block.registers:#x}u", "UTVM_ALIGNMENT=64")
+    defines = (
+        f"UTVM_ACCELERATOR={block.registers:#x}u",
+        f"UTVM_ALIGNMENT={_LINE}",
+        f"UTVM_MEMORY_ALIGNMENT={max(_LINE, largest)}u",
+    )
     registers = Sources(REGISTERS, defines=defines)
     return Fitted(
         identity,
@@ -83,9 +92,18 @@ def _fit(block: _Vta, folder: Path) -> Fitted:
         registers,
         neighbour,
         on_bus(configuration, block.registers),
+        reads,
         told,
         modelled,
     )
 
 
-ACCELERATOR = Accelerator("vta", _Vta, _fit)
+def _wanted(names: Collection[str]) -> str:
+    return next((_identity(found) for name in sorted(names) if (found := bitstream_of(name))), "")
+
+
+def _identity(bitstream: str) -> str:
+    return f"vta {bitstream}"
+
+
+ACCELERATOR = Accelerator("vta", _Vta, _fit, _wanted)

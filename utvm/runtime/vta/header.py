@@ -52,6 +52,12 @@ def symbol(call: str, configuration: Configuration) -> str:
     return f"{call}_{configuration.bitstream}"
 
 
+def bitstream_of(name: str) -> str:
+    """Return the configuration whose driver has a symbol, as :func:`symbol` made it; nothing where none has."""
+    call, _, bitstream = name.partition("_")
+    return bitstream if call in CALLS else ""
+
+
 def _lines(configuration: Configuration, queue: int) -> Iterator[str]:
     yield "/* Made from a vta_config.json; see utvm/runtime/vta/header.py. */"
     yield "#ifndef VTA_CONFIG_H"

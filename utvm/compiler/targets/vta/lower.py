@@ -18,12 +18,12 @@ BEGIN, SYNCHRONIZE = "vta.begin", "vta.synchronize"
 """What a lowered function calls first and last, with the name of its configuration. Whoever runs it has them."""
 
 
-def lower(module: Any, env: Env, in_c: bool = False) -> Any:
+def lower(module: Any, env: Env, linked: bool = False) -> Any:
     """Lower all functions of a module.
 
     Args:
         module: an ``IRModule`` of scheduled functions, whose buffers on the chip have a scope of VTA's.
-        in_c: they will be C that is linked with its driver; else TVM looks for the driver of the configuration.
+        linked: they will be linked with its driver, and wait for it; else TVM looks for who has one.
 
     Raises:
         CompileError: a statement is nothing that VTA does, or a buffer does not fit.
@@ -41,8 +41,14 @@ def lower(module: Any, env: Env, in_c: bool = False) -> Any:
     ):
         module = transform(module)
     lowered = {name: _Function(function, env).lowered() for name, function in module.functions.items()}
-    framed = {name: function if in_c else _found_by_name(function, env) for name, function in lowered.items()}
+    framed = {
+        name: _waiting(function) if linked else _found_by_name(function, env) for name, function in lowered.items()
+    }
     return tvm.IRModule(framed)
+
+
+def _waiting(function: Any) -> Any:
+    return function.with_body(tirx.stmt_seq(function.body, call("VTASynchronize")))
 
 
 def _found_by_name(function: Any, env: Env) -> Any:

@@ -18,7 +18,6 @@ from utvm.compiler.integer.records import Convolution, Operator
 from utvm.compiler.targets.vta import layout
 from utvm.compiler.targets.vta.env import Env
 from utvm.compiler.targets.vta.lower import lower
-from utvm.compiler.targets.vta.nest import call
 from utvm.compiler.targets.vta.operators import Conv2d as OnVta
 from utvm.compiler.targets.vta.operators import Sums
 from utvm.errors import CompileError, DoesNotFitError
@@ -108,9 +107,8 @@ class _Divided:
     def _product(self) -> Operator:
         record, env = self._record, self._env
         weights = layout.weights(env, record.weights.transpose(0, 3, 1, 2))
-        lowered = lower(self._work.schedule(env).mod, env, in_c=True)
+        lowered = lower(self._work.schedule(env).mod, env, linked=True)
         (function,) = lowered.functions.values()
-        function = function.with_body(tirx.stmt_seq(function.body, call("VTASynchronize")))
         function = described(function, "conv2d_int8_on_vta", (None,), record.macs)
         return Operator(function.with_attr(INCLUDE, "vta.h"), (weights,), (None,), record.macs)
 
