@@ -2,6 +2,7 @@
 """Which board is taken: plugged in or virtual, and never one of another kind."""
 
 import dataclasses
+import functools
 import os
 import shutil
 from collections.abc import Callable
@@ -148,3 +149,24 @@ def test_a_virtual_board_on_usb_is_never_a_physical_one(
                 bench.check()
     script = "openocd.cfg" if kind == "st-link" else "openocd-cmsis-dap.cfg"
     assert f"read: {script}" in (tmp_path / "openocd.log").read_text()
+
+
+def test_a_flash_that_refuses_once_is_written_again(
+    board: Board, doubler: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As OpenOCD has it refuse where the clock is set by an hour while it waits."""
+    refusals: list[str] = ["vFlashDone", "vFlashDone, again", ""]
+
+    def refuse(real: Callable[..., None], segments: Any) -> None:
+        if refusal := refusals.pop(0):
+            raise BoardError(f"flash programming failed ({refusal})", "see OpenOCD's log")
+        real(segments)
+
+    with attach(board, "virtual", log_directory=tmp_path) as bench:
+        monkeypatch.setattr(bench._port, "program", functools.partial(refuse, bench._port.program))
+        image = firmware.build(board, [doubler])
+        with pytest.raises(BoardError, match="again"):
+            bench.program(image)
+        refusals[:0] = ["vFlashDone"]
+        bench.program(image)
+        assert (bench.first_difference(image), refusals) == (None, [])

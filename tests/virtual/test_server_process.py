@@ -126,3 +126,18 @@ def test_a_port_that_is_taken(board: Board) -> None:
     assert code == 2
     assert "in use" in said
     assert "Traceback" not in said
+
+
+def test_ctrl_c_while_it_is_loaded_leaves_no_traceback() -> None:
+    words = [sys.executable, "-X", "importtime", "-m", "utvm.virtual"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = ""
+        # Some of what it loads is there, and some is not.
+        while "utvm.errors" not in said:
+            said = process.stderr.readline()
+            assert said, "it ended by itself"
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        assert process.wait() == -signal.SIGINT
+    assert "Traceback" not in rest

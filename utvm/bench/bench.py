@@ -2,6 +2,7 @@
 """What the rest of the project sees of a board: one class, whatever the board is and however it is reached."""
 
 import contextlib
+import logging
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from utvm.firmware import Firmware
 from utvm.probe.debug_port import DebugPort
 from utvm.probe.gdb import GdbClient
 from utvm.process import Service
+
+_log = logging.getLogger("utvm.probe.openocd")
 
 Unit = Literal["instructions", "cycles", "ns"]
 
@@ -177,7 +180,7 @@ class Bench:
             return any(region.address <= address < region.end for region in flash)
 
         if to_program := [segment for segment in firmware.segments if in_flash(segment[0])]:
-            self._port.program(to_program)
+            self._write_flash(to_program)
         for address, data in firmware.segments:
             if not in_flash(address):
                 self.gdb.write_memory(address, data)
@@ -188,6 +191,15 @@ class Bench:
                 f"{kind} of {self.board.name} reads back wrong at {wrong:#010x} after programming",
                 "the flash may be worn out or write-protected" if kind == "flash" else "is its memory powered?",
             )
+
+    def _write_flash(self, segments: Sequence[tuple[int, bytes]]) -> None:
+        try:
+            self._port.program(segments)
+        except BoardError as refusal:
+            # OpenOCD gives up by the wall clock, which may have been set: what a flash refuses, it refuses again.
+            _log.warning("%s: once more: %s", self.board.name, refusal.message)
+            self.reset(halt=True)
+            self._port.program(segments)
 
     def first_difference(self, firmware: Firmware) -> int | None:
         """Return the first address where memory differs from a firmware, or None where it is the same."""

@@ -187,6 +187,8 @@ def _file() -> Path:
 
 
 def _remembered() -> dict[str, dict[str, float]]:
+    if not _file().is_file():  # nor a device, which has no end
+        return {}
     try:
         content = json.loads(_file().read_text(encoding="utf-8"))
         return {work: {step: float(took) for step, took in steps.items()} for work, steps in content.items()}
