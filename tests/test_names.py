@@ -79,7 +79,7 @@ def test_a_report_shows_any_name_and_does_nothing_of_what_it_says(
 @pytest.mark.parametrize("name", ["a[/b]", "../../x", "file", "*/ int x; /*", "\x1b[2J"], ids=ascii)
 def test_a_package_holds_any_name_where_it_belongs(name: str, tmp_path: Path, printed: io.StringIO) -> None:
     archive = tmp_path / "m.tar"
-    model_library.package(CompileChoice(model=str(model(tmp_path, name))), str(archive))
+    model_library.package(CompileChoice(model=str(model(tmp_path, name))), JsonChoice(), str(archive))
     with tarfile.open(archive) as content:
         for file in content.getmembers():
             assert (tmp_path / "out" / file.name).resolve().is_relative_to(tmp_path / "out")

@@ -187,4 +187,4 @@ def test_it_is_flashed_and_listened_to_by_hand(counter: Path) -> None:
     assert "ssram1:" in done.stdout
     assert "counter 1.4 ready" in done.stdout
     assert inv("board.reset", "--board", "mps2-an500", cwd=counter).returncode == 0
-    assert "has no console here" in inv("board.monitor", "--board", "host", "--seconds", "1", cwd=counter).stderr
+    assert "has no debug port" in inv("board.monitor", "--board", "host", "--seconds", "1", cwd=counter).stderr

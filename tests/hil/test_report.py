@@ -286,7 +286,7 @@ def test_the_page_says_what_a_reader_asks_first(summary: RunReport, small_firmwa
         "bench-3",
         "0c" * 32,
         "ef" * 32,
-        hashlib.sha256(small_firmware.elf.read_bytes()).hexdigest()[:16],
+        hashlib.sha256(small_firmware.elf.read_bytes()).hexdigest()[:12],
     ):
         assert expected in words
     assert page.tags.count("svg") == 1 + len(pictures.memory_map(small_firmware))
