@@ -61,6 +61,7 @@ def test_one_that_hangs_before_it_is_ready_is_noticed(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_one_that_is_stopped_later_is_ended_and_its_name_is_said(tmp_path: Path) -> None:
     with _service(tmp_path, "print('ready'); time.sleep(1000)") as service:
         os.kill(service.pid, signal.SIGSTOP)

@@ -66,6 +66,7 @@ def test_a_chip_of_another_kind_is_refused_before_anything_is_programmed(board: 
         pass
 
 
+@pytest.mark.slow
 def test_a_power_cycle_starts_the_program_and_cuts_the_debugger_off_until_a_reset(
     board: Board, doubler: Library, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def targets(tmp_path: Path) -> Path:
     return tmp_path / "some.yaml"
 
 
+@pytest.mark.slow
 def test_a_command_makes_a_board_that_loads_builds_and_parses(
     pdsc: Path, tmp_path: Path, doubler: Library
 ) -> None:

@@ -18,6 +18,8 @@ from utvm.hil.display import Display
 from utvm.hil.nightly.display import NightlyDisplay
 from utvm.paths import PACKAGE, ROOT
 
+pytestmark = pytest.mark.slow
+
 _DIGITS = ROOT / "models" / "digits"
 _INT8 = _DIGITS / "digits_int8.tflite"
 _SAMPLES = _DIGITS / "samples.npz"

@@ -76,6 +76,7 @@ def test_fails():
 """
 
 
+@pytest.mark.slow
 def test_own_suites_run_by_name_path_and_expression(demo: Path) -> None:
     (demo / "hil" / "test_mine.py").write_text(_SUITE.replace("board", ""))
     where = ("hil", "--board", "host")

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs that have trouble while they begin: what the fault campaign has found."""
 
+import pytest
+
 from tests.hil.running import Runner
+
+pytestmark = pytest.mark.slow
 
 _PASSING = "def test_one(board):\n    assert board.resets == 1\n"
 

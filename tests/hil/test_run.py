@@ -103,6 +103,7 @@ def test_a_board_that_does_not_exist_is_refused() -> None:
         suites.run(BoardChoice("no-such-board", "virtual"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", _WITHOUT_FILES.values(), ids=list(_WITHOUT_FILES))
 def test_a_run_that_can_open_no_file_is_no_wrong_use_and_no_fault_of_pytest_s(before: str, tmp_path: Path) -> None:
     arguments = f"BoardChoice('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=SuiteChoice('health')"

@@ -203,6 +203,7 @@ def test_no_compiler_has_a_word_to_say(compiler: str, tmp_path: Path) -> None:
     run([compiler, *flags, "-fsyntax-only", *(f"-I{folder}" for folder in folders), *sources])
 
 
+@pytest.mark.slow
 def test_stages_run_beside_each_other(default_vta: VtaSimulator) -> None:
     """Ten loads of inputs take no longer than the ten loads of accumulators beside them."""
     Dram(default_vta).run([*[LOAD_INP] * 10, *[LOAD_ACC] * 10, "finish"])
