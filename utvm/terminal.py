@@ -21,11 +21,14 @@ class Terminal(Console):
         """Print; what does not fit into a table's column goes on in the next line, and numbers stay whole."""
         for table in objects:
             if isinstance(table, Table):
+                whole = table.__rich_measure__(self, self.options.update(width=10_000)).maximum
                 for column in table.columns:
                     column.overflow = "fold"
                     if column.justify == "right":
-                        words = (word for cell in (column.header, *column.cells) for word in str(cell).split())
-                        column.min_width = max(map(len, words), default=0)
+                        cells = (Text.from_markup(str(cell)).plain for cell in (column.header, *column.cells))
+                        column.min_width = max((len(word) for cell in cells for word in cell.split()), default=0)
+                        if whole > self.width:
+                            column.width = column.min_width  # so that columns of words give the room
         super().print(*objects, **settings)
 
     def on_broken_pipe(self) -> None:
