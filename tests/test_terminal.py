@@ -4,6 +4,7 @@
 import io
 
 from rich.table import Table
+from rich.text import Text
 
 from utvm.terminal import Terminal
 
@@ -20,3 +21,16 @@ def test_a_table_that_is_too_wide_is_folded_and_its_numbers_stay_whole() -> None
     assert any("123,456,789,012" in line for line in lines)
     assert out.getvalue().count("x") == 60
     assert "".join(line[1:].partition(" ")[0] for line in lines[1:]) == "fused_conv2d_add_relu_of_a_very_long_name"
+
+
+def test_what_looks_like_markup_in_a_cell_is_shown_and_markup_takes_no_room() -> None:
+    table = Table("name", box=None)
+    table.add_column("count", justify="right")
+    table.add_row("a long name of a model", Text("[/b]"))
+    table.add_row("another", "[bold magenta]7[/]")
+    out = io.StringIO()
+    Terminal(file=out, width=20).print(table)
+    assert "[/b]" in out.getvalue()
+    # A space on each side of both columns; the numbers' is as wide as its heading.
+    assert max(map(len, out.getvalue().splitlines())) <= 20
+    assert "a long name" in out.getvalue()

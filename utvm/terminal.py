@@ -25,11 +25,16 @@ class Terminal(Console):
                 for column in table.columns:
                     column.overflow = "fold"
                     if column.justify == "right":
-                        cells = (Text.from_markup(str(cell)).plain for cell in (column.header, *column.cells))
-                        column.min_width = max((len(word) for cell in cells for word in cell.split()), default=0)
+                        words = (
+                            word for cell in (column.header, *column.cells) for word in self._plain(cell).split()
+                        )
+                        column.min_width = max(map(len, words), default=0)
                         if whole > self.width:
                             column.width = column.min_width  # so that columns of words give the room
         super().print(*objects, **settings)
+
+    def _plain(self, cell: object) -> str:
+        return self.render_str(cell).plain if isinstance(cell, str) else str(cell)
 
     def on_broken_pipe(self) -> None:
         """End in silence where nobody reads any more: rich's exit code for it would say that a test failed."""
