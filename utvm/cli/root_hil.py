@@ -13,15 +13,17 @@ from utvm.bench import Asked, choose
 from utvm.boards import PATH_VARIABLE
 from utvm.choice import BoardChoice, BoardFolders, PlaceChoice, ReportChoice, SuiteChoice
 from utvm.cli.opening import asked_of
+from utvm.cli.output import OUT
 from utvm.cli.progress import telling
 from utvm.environment.places.errand import Errand, Place, Wanted
 from utvm.environment.places.here import checked, kind_here
 from utvm.errors import ConfigError, ExitCode, ProvisionError
-from utvm.files import check_folder
+from utvm.files import check_folder, check_places
 from utvm.hil import nightly, project
 from utvm.hil import suites as hil_suites
 from utvm.hil.found import select
 from utvm.hil.plugin import report_root
+from utvm.hil.remember import remember_new
 from utvm.hil.report import logs_beside
 from utvm.options import parts, taken
 from utvm.paths import need_checkout
@@ -60,7 +62,11 @@ def run_suites(
         wanted = _on_usb(wanted, place.usb, other) if place.usb else _chosen(wanted, asked, other)
         if other is None:
             return hil_suites.run(where, reports, suites=suites)
+        root = report_root(reports)
+        before = set(root.glob("*/report.json"))
         code = other.run(_errand(where, wanted, suites, reports))
+        if why := remember_new(root, before):
+            OUT.print(f"warning: {why}")
     try:
         return ExitCode(code)
     except ValueError:
@@ -144,7 +150,7 @@ def _errand(where: BoardChoice, wanted: Wanted, suites: SuiteChoice, reports: Re
     )
 
 
-def run_nightly(config: str, only: str, jobs: int, report_dir: str) -> ExitCode:
+def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str) -> ExitCode:
     """Run the suites on every board of a list.
 
     Args:
@@ -152,15 +158,18 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str) -> ExitCode:
         only: names of boards, separated by commas; empty for all.
         jobs: how many boards at once; 0 for as many as the machine carries.
         report_dir: directory of all nightly reports; empty for ``build/reports/nightly``.
+        notify: the file of the message on another verdict than before; empty for none.
 
     Raises:
         ConfigError: the list is wrong, or names what there is not; then nothing has been started.
     """
     if jobs < 0:
         raise ConfigError(f"--jobs is {jobs}", "give 1 or more; without it, as many as the machine carries")
+    check_places(notify)
     turns = nightly.load(Path(config) if config else nightly.default_list())
     root = Path(report_dir).resolve() if report_dir else report_root(ReportChoice()) / "nightly"
-    return nightly.run(nightly.select(turns, _words(only)), jobs=jobs or nightly.jobs_carried(), report_root=root)
+    chosen = nightly.select(turns, _words(only))
+    return nightly.run(chosen, jobs=jobs or nightly.jobs_carried(), report_root=root, notify=notify)
 
 
 def _words(text: str) -> Sequence[str]:

@@ -17,7 +17,9 @@ from utvm.hil import logs, provenance, report
 from utvm.hil.display import Display
 from utvm.hil.figures import in_words
 from utvm.hil.judge import judge, judge_loading
+from utvm.hil.limits import judged
 from utvm.hil.recorder import Recorder, loading_failure
+from utvm.hil.remember import remember
 from utvm.hil.results import (
     CaseResult,
     Environment,
@@ -250,6 +252,9 @@ class Course:
         return self._environment
 
     def _finish(self, items: list[pytest.Item]) -> ExitCode:
+        for case in judged(self.keeper.identity, self.models, self._checkout.commit):
+            self._cases.append(case)
+            self._display.finished(case)
         self._display.end()
         verdict, trouble = decide(self._cases, trouble=self._trouble, interrupted=self._interrupted)
         done = {case.node for case in self._cases}
@@ -276,6 +281,8 @@ class Course:
         except ConfigError as error:
             # Without its report a run has not been completed.
             summary = dataclasses.replace(summary, verdict=Verdict.INFRASTRUCTURE, trouble=str(error))
+        if directory and (why := remember(self._report_root, summary.as_json())):
+            self._display.line(f"warning: {why}")
         self._display.close(summary, directory)
         return summary.verdict.exit_code
 

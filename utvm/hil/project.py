@@ -19,7 +19,7 @@ from utvm.environment.places.here import Kind, kind_here
 from utvm.errors import ConfigError
 from utvm.hil import found
 from utvm.hil.results import ModelResult
-from utvm.paths import PROJECT_FILE, project
+from utvm.paths import PROJECT_FILE, project, work
 
 _HINT = "docs/own-project.md says what utvm.yaml holds"
 
@@ -46,14 +46,29 @@ class Entry(Record, BoardChoice):  # type: ignore[misc]  # mypy cannot see that 
         return value
 
 
+RELATIVE = {"instructions": "instructions", "flash": "flash_bytes", "ram": "ram_bytes"}
+"""Limits that may be relative, and which figure each is of."""
+
+Share = Annotated[str, Field(pattern=r"^\+\d+(\.\d+)? ?%$")]
+Most = Annotated[int, Field(gt=0)]
+
+
 class Limits(Record):
-    """A model and what is demanded of it on every board: right answers, of 1, and bytes that its image takes."""
+    """A model and what is demanded of it on every board: right answers, of 1, and bytes that its image takes.
+
+    Where there is ``+1 %`` instead of a number, it may be so much more than the baseline says.
+    """
 
     file: Path
     samples: Path
     accuracy: Annotated[float, Field(ge=0, le=1)] | None = None
-    flash: Annotated[int, Field(gt=0)] | None = None
-    ram: Annotated[int, Field(gt=0)] | None = None
+    instructions: Most | Share | None = None
+    flash: Most | Share | None = None
+    ram: Most | Share | None = None
+
+    def relative(self) -> dict[str, str]:
+        """Return the limits that are relative, by name."""
+        return {name: limit for name in RELATIVE if isinstance(limit := getattr(self, name), str)}
 
 
 class ProjectFile(Record):
@@ -61,6 +76,7 @@ class ProjectFile(Record):
 
     boards: Annotated[tuple[Entry, ...], Field(min_length=1)]
     models: dict[Annotated[str, Field(pattern=r"^\w+$")], Limits] = Field({})
+    history: Path = Path("build/history.sqlite")
 
 
 @dataclass(frozen=True)
@@ -97,10 +113,11 @@ class ProjectModel:
             said.append(
                 f"accuracy is {figures.get('accuracy', 'not known')}, and at least {limits.accuracy} is asked"
             )
-        for name, most in (("flash", limits.flash), ("ram", limits.ram)):
-            taken = figures[f"{name}_bytes"]
-            if most is not None and taken > most:
-                said.append(f"{name} is {taken} bytes, and at most {most} is asked")
+        for name, figure in RELATIVE.items():
+            taken, most = figures.get(figure), getattr(limits, name)
+            if isinstance(most, int) and taken is not None and taken > most:
+                unit = " bytes" if figure.endswith("bytes") else ""
+                said.append(f"{name} is {taken}{unit}, and at most {most} is asked")
         return [f"{self.name}: {each}" for each in said]
 
 
@@ -112,6 +129,12 @@ def load() -> ProjectFile | None:
     """
     folder = project()
     return load_yaml(folder / PROJECT_FILE, ProjectFile, _HINT) if folder else None
+
+
+def history_file() -> Path:
+    """Return the file of the history: the project's, else one beside the reports; raises as :func:`load`."""
+    folder, content = project(), load()
+    return folder / content.history if folder and content else work() / "history.sqlite"
 
 
 def models() -> Sequence[ProjectModel]:

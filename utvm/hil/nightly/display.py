@@ -69,9 +69,11 @@ class NightlyDisplay:
             f"at work: {', '.join(running)}"
         )
 
-    def close(self, report: NightlyReport, directory: Path) -> None:
-        """Print the tables, where the report is, and the verdict."""
+    def close(self, report: NightlyReport, directory: Path, warning: str = "") -> None:
+        """Print the tables, a warning if there is one, where the report is, and the verdict."""
         self._console.print(_boards(report))
+        if warning:
+            self._line(f"warning: {warning}")
         self._line(f"report: {directory / 'index.html'}")
         self._line(last_line(report), VERDICTS[report.verdict][1])
 

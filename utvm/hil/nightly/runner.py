@@ -15,9 +15,11 @@ from utvm.errors import ConfigError, ExitCode
 from utvm.hil.display import standard_output
 from utvm.hil.nightly import report
 from utvm.hil.nightly.display import NightlyDisplay
+from utvm.hil.nightly.notify import verdict_before, write_message
 from utvm.hil.nightly.plan import Turn
 from utvm.hil.nightly.results import BoardResult, NightlyReport
 from utvm.hil.nightly.running import PATIENCE, RunningTurn, not_run
+from utvm.hil.remember import remember, turns_of
 from utvm.hil.report import new_run_id
 from utvm.process import end_undisturbed
 
@@ -36,13 +38,15 @@ def jobs_carried() -> int:
     return max(1, min(cores, psutil.virtual_memory().available // _BYTES_A_BOARD))
 
 
-def run(turns: Sequence[Turn], *, jobs: int, report_root: Path) -> ExitCode:
+def run(turns: Sequence[Turn], *, jobs: int, report_root: Path, notify: str = "") -> ExitCode:
     """Give each board its turn, print what comes of it, and write the report.
 
     Args:
         turns: the boards; no two of them may be the same.
         jobs: how many at once.
         report_root: directory of all nightly reports; what the processes say goes into ``logs`` in it.
+        notify: the file of a message, which is there afterwards if the verdict is not that of the night before;
+            empty for none.
 
     Raises:
         ConfigError: the report cannot be written.
@@ -71,7 +75,11 @@ def run(turns: Sequence[Turn], *, jobs: int, report_root: Path) -> ExitCode:
         boards=tuple(results[turn.label] for turn in turns),
         interrupted=interrupted,
     )
-    display.close(whole, report.write(whole, report_root))
+    before = verdict_before(report_root)
+    directory = report.write(whole, report_root)
+    if notify:
+        write_message(Path(notify), whole, before)
+    display.close(whole, directory, remember(report_root, *turns_of(directory)))
     return whole.verdict.exit_code
 
 

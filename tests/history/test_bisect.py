@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commit that did it, found by runs between the last good and the first bad one."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import inv
+from tests.history.reports import project
+from utvm.history.bisect_step import answer
+
+__all__ = ["project"]
+
+
+def _git(*words: str) -> str:
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *words]
+    return subprocess.check_output(command, text=True).strip()
+
+
+def test_the_commit_since_which_a_test_fails_is_named_and_the_checkout_stays(project: Path) -> None:
+    suite = project / "hil" / "test_small.py"
+    suite.parent.mkdir()
+    (project / ".gitignore").write_text("build/\n__pycache__/\n")
+    _git("init", "-q", ".")
+    commits = []
+    for number, text in enumerate(["3 == 3", "3 == 3 ", "3 == 4", "3 == 5"]):
+        suite.write_text(f"def test_it():\n    assert {text}\n")
+        (project / "number").write_text(str(number))
+        _git("add", "-A")
+        _git("commit", "-qm", f"number {number}")
+        commits.append(_git("rev-parse", "HEAD"))
+        if number in (0, 3):
+            assert inv("hil").returncode == (number == 3)
+    done = inv("history.bisect", "small::test_it")
+    assert done.returncode == 0, done.stderr
+    assert f"first bad: {commits[2]}\n" in done.stdout
+    assert done.stdout.endswith(": number 2\n")
+    assert _git("status", "--porcelain") == ""
+    assert _git("worktree", "list").count("\n") == 0
+
+
+@pytest.mark.parametrize(("wrong", "said"), [("digits:flash_bytes", "has not changed"), ("test_x", "has no test")])
+def test_what_the_history_does_not_know_is_refused(project: Path, wrong: str, said: str) -> None:
+    (project / "hil").mkdir()
+    (project / "hil" / "test_small.py").write_text("def test_it():\n    pass\n")
+    assert inv("hil").returncode == 0
+    done = inv("history.bisect", wrong)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
+def test_a_step_tells_git_whether_a_figure_is_as_it_was(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    assert answer(0, report, "digits", "flash_bytes", "10") == 125
+    model = {"name": "digits", "flash_bytes": 10, "cycles": None, "outputs_sha256": "abcdef"}
+    tests = [{"id": "a::test_x", "outcome": "passed"}, {"id": "a::test_xy", "outcome": "failed"}]
+    report.write_text(json.dumps({"models": [model], "tests": tests}))
+    assert answer(1, report, "digits", "flash_bytes", "10") == 0
+    assert answer(0, report, "digits", "flash_bytes", "9") == 1
+    assert answer(0, report, "digits", "outputs_sha256", '"abcd"') == 0
+    assert answer(0, report, "digits", "cycles", "9") == answer(0, report, "other", "flash_bytes", "9") == 125
+    assert [answer(code, report, "digits", "flash_bytes", "10") for code in (2, 3)] == [125, 125]
+    # Another test that failed in the same run says nothing of this one.
+    asked = [("a::test_x", 1), ("a::test_xy", 1), ("a::test_z", 1), ("a::test_x", 3)]
+    assert [answer(code, report, name, "", "null") for name, code in asked] == [0, 1, 125, 125]

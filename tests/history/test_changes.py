@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has changed, asked of histories that were made from reports."""
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import inv
+from tests.history.reports import BAD, GOOD, WORSE, Asked, asked, project, report_of
+from utvm.history.changes import chance
+
+__all__ = ["asked", "project"]
+
+
+def test_a_counted_figure_that_differs_has_changed_and_its_commits_are_named(asked: Asked) -> None:
+    found = asked(
+        *("history.changes", "--since", "2026-11-02"),
+        reports=(
+            report_of(1, GOOD, models={"digits": {"instructions": 1000}}),
+            report_of(2, BAD, models={"digits": {"instructions": 1007}}),
+            report_of(3, WORSE, models={"digits": {"instructions": 1007}}),
+        ),
+    )
+    (change,) = found["changes"]
+    assert change == {
+        "what": "instructions",
+        "name": "digits (host-driven)",
+        "board": "VIRTUAL stm32f746",
+        "was": 1000,
+        "now": 1007,
+        "last": GOOD,
+        "first": BAD,
+        "at": "2026-11-02T01:00:00Z",
+        "sure": 1.0,
+    }
+    assert asked("history.changes", "--since", "2026-11-03")["changes"] == []
+    # Since the last run of a commit, by its first digits; and without a word, since the last night.
+    assert len(asked("history.changes", "--since", GOOD[:8])["changes"]) == 1
+    assert asked("history.changes", "--since", BAD)["changes"] == []
+    assert asked("history.changes")["changes"] == []
+    assert "+7 (+0.70 %)" in inv("history.changes", "--since", "2026-11-02").stdout
+    for wrong in ("yesterday", "2026-13-13", "ffff"):
+        refused = inv("history.changes", "--since", wrong)
+        assert (refused.returncode, refused.stderr.count(wrong)) == (2, 1)
+
+
+def test_other_outputs_are_a_change_and_so_is_a_figure_on_one_board_alone(asked: Asked) -> None:
+    found = asked(
+        "history.changes",
+        reports=(
+            report_of(1, models={"digits": {}}, outputs="ab"),
+            report_of(1, models={"digits": {"flash_bytes": 10}}, board="host", kind="process"),
+            report_of(2, BAD, models={"digits": {}}, outputs="cd"),
+            report_of(2, BAD, models={"digits": {"flash_bytes": 9}}, board="host", kind="process"),
+        ),
+    )
+    assert {(each["what"], each["board"], each["was"], each["now"]) for each in found["changes"]} == {
+        ("outputs_sha256", "VIRTUAL stm32f746", "abababababababab", "cdcdcdcdcdcdcdcd"),
+        ("flash_bytes", "PROCESS host", 10, 9),
+    }
+
+
+def test_a_measured_figure_needs_two_windows_and_says_how_sure_it_is(asked: Asked) -> None:
+    def night(day: int, cycles: int) -> dict[str, object]:
+        commit = GOOD if day <= 6 else BAD
+        return report_of(day, commit, models={"digits": {"cycles": cycles}}, kind="physical")
+
+    noise = [1000, 1003, 998, 1001, 999, 1002]
+    first = [night(day, cycles) for day, cycles in enumerate(noise, 1)]
+    later = [night(day, cycles + 40) for day, cycles in enumerate(noise[:4], 7)]
+    assert asked("history.changes", "--since", "2026-11-07", reports=(*first, *later))["changes"] == []
+    found = asked("history.changes", "--since", "2026-11-07", reports=(night(11, 1039),))
+    (change,) = found["changes"]
+    # All of five are above all of six: of 462 ways to choose them, two are so.
+    assert change["sure"] == pytest.approx(1 - 2 / 462, abs=1e-5)
+    assert (change["was"], change["now"], change["last"], change["first"]) == (1000.5, 1040, GOOD, BAD)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([1, 2, 3, 4, 5], [6, 7, 8, 9, 10]),
+        ([1, 1, 2, 5, 5, 7], [1, 2, 2, 2, 9]),
+        ([3, 3, 3, 3, 3], [3, 3, 3, 3, 3]),
+    ],
+)
+def test_the_chance_is_that_of_all_ways_to_choose_the_windows(before: list[int], after: list[int]) -> None:
+    values = sorted(before + after)
+    ranks = [sum(v < w for v in values) + (sum(v == w for v in values) + 1) / 2 for w in values]
+    middle = len(after) * (len(values) + 1) / 2
+    sums = [sum(chosen) for chosen in itertools.combinations(ranks, len(after))]
+    seen = sum(sum(v < w for v in values) + (sum(v == w for v in values) + 1) / 2 for w in after)
+    as_far = [each for each in sums if abs(each - middle) >= abs(seen - middle)]
+    assert chance(before, after) == pytest.approx(len(as_far) / len(sums))
+
+
+def test_tests_break_and_are_mended_and_infrastructure_is_no_answer(asked: Asked) -> None:
+    nights = (
+        report_of(1, GOOD, tests={"test_a": "passed", "test_b": "failed", "test_c": "passed", "test_d": "failed"}),
+        report_of(2, BAD, tests={"test_a": "failed", "test_b": "passed", "test_c": "infrastructure"}),
+        report_of(3, WORSE, tests={"test_a": "error", "test_c": "skipped", "test_d": "infrastructure"}),
+    )
+    found = asked("history.changes", "--since", "2026-11-02", reports=nights)
+    assert [
+        (each["what"], each["name"], each["was"], each["now"], each["first"]) for each in found["changes"]
+    ] == [
+        ("test", "it::test_a", "passed", "failed", BAD),
+        ("test", "it::test_b", "failed", "passed", BAD),
+    ]
+    (state,) = asked("history.last-good", "test_a")["boards"]
+    assert (state["now"], state["good"], state["bad"]) == ("failed", GOOD, BAD)
+    assert (state["good_at"], state["message"]) == ("2026-11-01T01:00:00Z", "it said 3")
+    (state,) = asked("history.last-good", "it::test_d")["boards"]
+    assert (state["now"], state["good"], state["bad"]) == ("failed", None, GOOD)
+    assert "test_x" in inv("history.last-good", "test_x").stderr
+
+
+def test_flaky_is_what_passed_and_failed_at_one_commit_on_one_kind_of_board(asked: Asked) -> None:
+    passed, failed, lost = ({"test_a": said} for said in ("passed", "failed", "infrastructure"))
+    nights = (
+        report_of(1, GOOD, tests=passed),
+        report_of(2, BAD, tests=failed),  # another commit
+        report_of(3, GOOD, tests=lost),  # no answer
+        report_of(4, GOOD, tests=failed, kind="physical"),  # another kind
+    )
+    assert asked("history.flaky", "--since", "2026-11-01", reports=nights)["flaky"] == []
+    changed = report_of(5, GOOD, tests=failed)
+    changed["source"] = {"commit": GOOD, "dirty": True}
+    assert asked("history.flaky", "--since", "2026-11-01", reports=(changed,))["flaky"] == []
+    (flicker,) = asked("history.flaky", "--since", "2026-11-01", reports=(report_of(6, GOOD, tests=failed),))[
+        "flaky"
+    ]
+    assert (flicker["test"], flicker["board"], flicker["commit"]) == ("it::test_a", "VIRTUAL stm32f746", GOOD)
+    assert (flicker["passed"], flicker["failed"]) == (1, 1)
+
+
+def test_the_trend_of_a_figure_is_in_order_and_an_unknown_one_is_refused(asked: Asked, project: Path) -> None:
+    nights = [report_of(day, models={"digits": {"instructions": 1000 + day}}) for day in (3, 1, 2)]
+    points = asked("history.trend", "digits:instructions", "--board", "stm32f746", reports=nights)["points"]
+    assert [point["value"] for point in points] == [1001, 1002, 1003]
+    refused = inv("history.trend", "digits:cycles")
+    assert (refused.returncode, "models in it: digits" in refused.stderr) == (2, True)
+    assert inv("history.export", "out.csv").returncode == 0
+    rows = [line.split(",") for line in (project / "out.csv").read_text().splitlines()]
+    assert rows[0][:4] == ["run_id", "started", "commit", "dirty"]
+    assert sorted(row[-1] for row in rows if row[-2] == "instructions") == ["1001", "1002", "1003"]
+    assert inv("history.export", "out.csv", "--table", "outcomes").returncode == 0
+    assert (project / "out.csv").read_text().count(",it::test_a,passed,250,\n") == 3
+
+
+@pytest.mark.parametrize(
+    "words", ["changes --since 2026-11-02", "trend digits", "flaky --since 2026-11-01", "last-good test_a"]
+)
+def test_a_table_leaves_nothing_out_at_80_columns(asked: Asked, words: str) -> None:
+    tests = [{"test_a": said} for said in ("passed", "failed", "failed")]
+    commits = (GOOD, BAD, GOOD)
+    long = "a_board_of_ours_with_a_long_name"
+    nights = tuple(
+        report_of(day, commit, tests=said, models={"digits": {"instructions": 10**6 + day}}, board=long)
+        for day, (commit, said) in enumerate(zip(commits, tests, strict=True), 1)
+    )
+    asked("history.changes", reports=nights)
+    wide, narrow = (inv(*f"history.{words}".split(), COLUMNS=columns) for columns in ("400", "80"))
+    assert wide.returncode == narrow.returncode == 0
+    assert max(map(len, narrow.stdout.splitlines()[:-1])) <= 80, narrow.stdout
+    assert len(wide.stdout.splitlines()) > 1
+    letters = [sorted(re.sub(r"\W", "", each.stdout)) for each in (wide, narrow)]
+    assert letters[0] == letters[1], narrow.stdout

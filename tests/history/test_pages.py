@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The history's pages: in a real browser at three widths, small, with links that lead somewhere, and served."""
+
+import re
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from tests.cli.running import inv
+from tests.history.reports import BAD, GOOD, project, report_of, write
+from tests.pages.browser import Browser
+from tests.pages.conftest import axe, browser
+from utvm.history import record
+from utvm.paths import ROOT
+
+__all__ = ["axe", "browser", "project"]
+
+_SCREENS: tuple[tuple[int, Literal["light", "dark"]], ...] = ((1280, "light"), (768, "light"), (360, "dark"))
+_CHECK = """
+    return axe.run(document).then((said) => said.violations.map((v) => v.id + ": " + v.nodes.map((n) => n.html)));
+"""
+
+
+def _month() -> list[dict[str, object]]:
+    """Three boards for twenty-five nights: a commit makes a model slower, a test breaks, a board goes away."""
+    nights = []
+    for day in range(1, 26):
+        commit = GOOD if day < 25 else BAD
+        for board in ("stm32f746", "mps2-an500", "a-board-of-ours-with-a-name-that-is-long"):
+            tests = {
+                "test_a": "passed",
+                "test_b[parameter-1]": "failed" if day == 25 else "passed",
+                "test_c": "passed",
+            }
+            if day in (7, 8) and board == "mps2-an500":
+                tests["test_c"] = "infrastructure"
+            if day == 9:
+                tests["test_c"] = "failed"
+            figures = {
+                "digits": {"instructions": 879_703 + 12 * (day == 25)},
+                "other": {"instructions": 5 + day // 9},
+            }
+            nights.append(report_of(day, commit, tests=tests, models=figures, board=board))
+    return nights
+
+
+@pytest.fixture
+def pages(project: Path) -> Path:
+    nights = _month()
+    assert record(project / "build" / "history.sqlite", *nights) == ""
+    write(project, *nights[24:27], *nights[-3:])
+    for page in ("20261125T010000.000Z-", "20261109T010000.000Z-"):
+        for folder in (project / "build" / "reports").glob(f"{page}*"):
+            (folder / "index.html").write_text("<!doctype html><title>report</title>")
+    done = inv("history.page")
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(rf"{project}/build/history/index.html: 6 pages\n", done.stdout)
+    return project / "build" / "history"
+
+
+@pytest.mark.slow
+def test_pages_can_be_read_at_every_width_by_everybody_and_their_links_lead_somewhere(
+    browser: Browser, axe: str, pages: Path
+) -> None:
+    reports = 0
+    for page in ("index.html", "board-1.html", "test-2.html"):
+        browser.open(pages / page)
+        browser.run(axe)
+        for width, scheme in _SCREENS:
+            browser.look(width, scheme)
+            assert browser.run("return document.documentElement.scrollWidth;") <= width
+            browser.screenshot(ROOT / "build" / "screenshots" / f"history-{page}-{width}.png")
+            if width != 768:
+                assert browser.run(_CHECK) == [], f"{page}, {width} px, {scheme}"
+        assert browser.run("return performance.getEntriesByType('resource').length;") == 0
+        for link in browser.run("return [...document.links].map((each) => each.getAttribute('href'));"):
+            assert link == "#main" or (pages / link).is_file(), f"{page}: {link}"
+            reports += "reports" in link
+    assert reports > 1
+
+
+def test_the_pages_say_what_changed_which_boards_are_up_and_which_tests_fail(pages: Path) -> None:
+    index = (pages / "index.html").read_text()
+    assert 'header class="failed"' in index
+    assert index.count("+12 (+0.00 %)") == 3
+    assert re.search(r"it::test_b\[parameter-1\].*?chip failed.*?3 of 3", index, re.DOTALL)
+    assert re.search(r"it::test_c</a>.*?chip passed.*?chip flaky.*?0 of 3", index, re.DOTALL)
+    assert index.count('class="infrastructure"/>') == 2
+    assert "92.00 %" in index  # 23 of 25 runs
+    board = next(
+        path.read_text() for path in pages.glob("board-*") if "<h1>VIRTUAL mps2-an500" in path.read_text()
+    )
+    assert board.count("<path class=") == 10
+    assert 'aria-label="instructions of other (host-driven): 2 steps"' in board
+    test = next(path.read_text() for path in pages.glob("test-*") if "test_b" in path.read_text())
+    assert test.count("last good: 2026-11-24 01:00:00 UTC") == 3
+    assert "it said 3" in test
+    assert max(path.stat().st_size for path in pages.iterdir()) < 300_000
+
+
+def test_the_pages_are_served_to_this_computer(pages: Path, project: Path) -> None:
+    command = [sys.executable, "-m", "utvm", "history.serve"]
+    with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            server.stdout.readline()
+            url = server.stdout.readline().partition(" ")[0]
+            assert url.startswith("http://127.0.0.1:")
+            with urllib.request.urlopen(url, timeout=20) as answer:
+                assert answer.read() == (pages / "index.html").read_bytes()
+        finally:
+            server.terminate()
+            assert server.wait(20) == 3
+
+
+def test_an_empty_history_and_a_folder_that_is_none_are_refused(project: Path) -> None:
+    assert "there is no history yet" in inv("history.page").stderr
+    write(project, report_of(1))
+    assert inv("history.import", "build").returncode == 0
+    (project / "file").touch()
+    assert inv("history.page", "--output", "file").returncode == 2

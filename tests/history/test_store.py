@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file of a history: written by runs, by several at once, killed, damaged, somebody else's, made again."""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import inv
+from tests.history.reports import asked, project, report_of, write
+from utvm.history import record, schema
+from utvm.history.store import opened
+
+__all__ = ["asked", "project"]
+
+_SUITE = "def test_it():\n    pass\n"
+
+
+def _runs(path: Path) -> int:
+    with opened(path) as history:
+        (count,) = history.execute("select count(*) from run").fetchone()
+    return int(count)
+
+
+def test_a_run_a_night_and_an_evaluation_are_added_and_the_reports_make_the_same_again(project: Path) -> None:
+    (project / "hil").mkdir()
+    (project / "hil" / "test_small.py").write_text(_SUITE)
+    file = project / "build" / "history.sqlite"
+    assert inv("hil").returncode == 0
+    assert _runs(file) == 1
+    assert inv("nightly").returncode == 0
+    assert _runs(file) == 3  # its health check, and its suites
+    with opened(file) as history:
+        (label,) = history.execute("select night from run where night is not null").fetchone()
+        written = history.execute("select * from run order by run_id").fetchall()
+        outcomes = history.execute("select id, outcome from outcome join test using (test) order by 1").fetchall()
+    assert (project / "build" / "reports" / "nightly" / label / "index.html").is_file()
+    assert inv("model.eval", "digits", "--board", "host", "--samples", "3").returncode == 0
+    with opened(file) as history:
+        figures = dict(history.execute("select figure, value from figure join series using (series)").fetchall())
+    assert figures["samples"] == 3
+    assert figures["flash_bytes"] > 0
+    file.unlink()
+    for _ in range(2):
+        done = inv("history.import", "build")
+        assert done.returncode == 0, done.stderr
+        with opened(file) as history:
+            assert [row[1:] for row in history.execute("select * from run order by run_id")] == [
+                row[1:] for row in written
+            ]
+            again = history.execute("select id, outcome from outcome join test using (test) order by 1").fetchall()
+            assert again == outcomes
+
+
+def test_the_file_is_where_the_project_says(project: Path) -> None:
+    (project / "utvm.yaml").write_text("boards: [{board: host}]\nhistory: ../elsewhere.sqlite\n")
+    write(project, report_of(1))
+    assert "1 runs added" in inv("history.import", "build").stdout
+    assert _runs(project.parent / "elsewhere.sqlite") == 1
+
+
+def _write_many(path: Path, begin: int, count: int) -> None:
+    for number in range(begin, begin + count):
+        report = report_of(1) | {"run_id": f"20261101T010000.{number:03}Z-0000"}
+        assert record(path, report) == ""
+
+
+def test_several_write_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=_write_many, args=(path, 100 * number, 40)) for number in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+    assert [writer.exitcode for writer in writers] == [0] * 4
+    assert _runs(path) == 160
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_killed_writer_loses_nothing_that_was_committed(tmp_path: Path, number: int) -> None:
+    path, told = tmp_path / "history.sqlite", tmp_path / "told"
+
+    def write_until_killed() -> None:
+        for each in range(1000):
+            assert record(path, report_of(1) | {"run_id": f"20261101T010000.{each:03}Z-0000"}) == ""
+            told.write_text(str(each + 1))
+
+    writer = multiprocessing.get_context("fork").Process(target=write_until_killed)
+    writer.start()
+    deadline = time.monotonic() + 30
+    while not told.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.05 + 0.07 * number)
+    os.kill(writer.pid or 0, signal.SIGKILL)
+    writer.join()
+    assert int(told.read_text() or 0) <= _runs(path) <= 1000
+    assert record(path, report_of(2)) == ""
+
+
+def _foreign(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("create table mine (x)")
+
+
+def _newer(path: Path) -> None:
+    assert record(path, report_of(1)) == ""
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("pragma user_version = 99")
+
+
+def _torn(path: Path) -> None:
+    for day in range(1, 20):
+        assert record(path, report_of(day)) == ""
+    content = path.read_bytes()
+    path.write_bytes(content[:4096] + b"\x5a" * (len(content) - 4096))
+
+
+_SPOILT = {
+    "is damaged, or no history": lambda path: path.write_bytes(b"this is no database, but it is long enough" * 9),
+    "is a database of another program": _foreign,
+    "is a history of version 99": _newer,
+    "malformed": _torn,
+    "unable to open": lambda path: path.mkdir(),
+}
+
+
+@pytest.mark.parametrize("said", _SPOILT)
+def test_a_file_that_is_no_history_of_ours_is_one_line_and_the_verdict_stays(project: Path, said: str) -> None:
+    file = project / "build" / "history.sqlite"
+    file.parent.mkdir()
+    _SPOILT[said](file)
+    before = file.read_bytes() if file.is_file() else b""
+    (project / "hil").mkdir()
+    (project / "hil" / "test_small.py").write_text(_SUITE)
+    done = inv("hil")
+    assert done.returncode == 0, done.stderr
+    (warning,) = (line for line in done.stdout.splitlines() if line.startswith("warning: "))
+    assert said in warning
+    assert done.stdout.splitlines()[-1].startswith("PASSED")
+    assert (
+        json.loads((project / "build" / "reports" / "latest" / "report.json").read_text())["verdict"] == "passed"
+    )
+    assert before == (file.read_bytes() if file.is_file() else b"")
+    asked = inv("history.changes")
+    assert asked.returncode in (2, 3)
+    assert len(asked.stderr.splitlines()) == 2, asked.stderr
+    assert "Traceback" not in asked.stderr
+
+
+def test_a_history_that_is_not_there_or_full_is_said(project: Path) -> None:
+    done = inv("history.flaky")
+    assert (done.returncode, "there is no history yet" in done.stderr) == (2, True)
+    shutil.rmtree(project / "build", ignore_errors=True)
+    (project / "build").mkdir()
+    (project / "build" / "history.sqlite").symlink_to("/dev/full")
+    assert record(project / "build" / "history.sqlite", report_of(1)).startswith("the history was not written: ")
+
+
+def test_an_older_history_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "history.sqlite"
+    assert record(path, report_of(1)) == ""
+    monkeypatch.setattr("utvm.history.store.MIGRATIONS", (*schema.MIGRATIONS, "alter table run add column extra"))
+    assert record(path, report_of(2)) == ""
+    with opened(path) as history:
+        assert history.execute("select count(*), count(extra) from run").fetchone()[:] == (2, 0)
+        assert history.execute("pragma user_version").fetchone()[0] == len(schema.MIGRATIONS) + 1
+
+
+def test_reports_that_cannot_be_read_are_left_out_by_name(project: Path) -> None:
+    write(project, report_of(1))
+    (project / "build" / "reports" / "x").mkdir()
+    (project / "build" / "reports" / "x" / "report.json").write_text("{")
+    (project / "build" / "reports" / "x" / "nightly.json").write_text("{}")
+    done = inv("history.import", "build")
+    assert done.returncode == 0
+    assert done.stdout.count("warning: left out: ") == 2
+    assert "1 runs added, 0 were there, 2 reports left out" in done.stdout
+    assert inv("history.import", "nowhere").returncode == 2

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``history.bisect`` does: has git look for a commit in a worktree of its own, one run of ``hil`` a step."""
+
+import json
+import re
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from utvm import process
+from utvm.cli.output import OUT
+from utvm.errors import ConfigError, ProvisionError
+from utvm.hil.project import history_file
+from utvm.history import bisect_step
+from utvm.history.changes import changes
+from utvm.history.questions import last_good
+from utvm.history.store import opened
+from utvm.paths import ROOT, project
+
+_FIRST = re.compile(r"^([0-9a-f]{40,64}) is the first bad commit$", re.MULTILINE)
+_LOOK = 0.2  # Seconds.
+_START = "import sys; sys.path.insert(0, '.'); from utvm.__main__ import main; main()"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of each commit between a good and a bad one.
+
+    Attributes:
+        test: the test, as in reports; empty where it is a figure.
+        value: the figure as it was, in JSON.
+    """
+
+    board: str
+    good: str
+    bad: str
+    test: str = ""
+    model: str = ""
+    figure: str = ""
+    value: str = "null"
+
+
+def bisect(what: str, board: str) -> None:
+    """Find the commit since which a test fails, or a figure is another, and print it.
+
+    Raises:
+        ConfigError: the history knows no good and no bad commit of it, or git finds none.
+    """
+    question = _of_figure(what, board) if ":" in what.replace("::", "") else _of_test(what, board)
+    if question.good == question.bad:
+        raise ConfigError(
+            f"{what} was good and bad at commit {question.good[:12]}", "history.flaky shows such tests"
+        )
+    OUT.print(f"good: {question.good[:12]}, bad: {question.bad[:12]}, on {question.board}")
+    said = _bisected(question)
+    found = _FIRST.search(said)
+    if found is None:
+        raise ConfigError(
+            f"git names no first bad commit of {what}: {' '.join(said.split())[-300:]}",
+            "commits without a verdict are passed over; is the good one an ancestor of the bad one?",
+        )
+    OUT.print(f"first bad: {found[1]}")
+    OUT.print(_git(project() or ROOT, "log", "-1", "--format=%an, %as: %s", found[1]).strip())
+
+
+def _of_test(what: str, board: str) -> Question:
+    with opened(history_file()) as history:
+        states = [state for state in last_good(history, what, board) if state.good and state.bad]
+    if not states:
+        raise ConfigError(f"{what} passed nowhere before it failed", "history.last-good shows how it does")
+    state = states[0]
+    return Question(state.name, state.good or "", state.bad or "", test=state.test)
+
+
+def _of_figure(what: str, board: str) -> Question:
+    model, _, figure = what.partition(":")
+    with opened(history_file()) as history:
+        found = [
+            each
+            for each in changes(history, 0)
+            if each.what == figure
+            and each.name.partition(" (")[0] == model
+            and (not board or each.board.split()[1] == board)
+            and each.last
+            and each.first
+        ]
+        if not found:
+            raise ConfigError(f"{what} has not changed between two commits", "history.trend shows how it has gone")
+        change = found[0]
+        value = history.execute(
+            "select value from figure join series using (series) join board using (board) join run using (run)"
+            " where model = ? and figure = ? and name = ? and commit_ = ? order by figure.started desc limit 1",
+            (model, figure, change.board.split()[1], change.last),
+        ).fetchone()[0]
+    named = (change.board.split()[1], change.last or "", change.first or "")
+    return Question(*named, model=model, figure=figure, value=json.dumps(value))
+
+
+def _bisected(question: Question) -> str:
+    """Return what git has said."""
+    root = project() or ROOT
+    with tempfile.TemporaryDirectory(prefix="utvm-bisect-") as folder:
+        tree, reports = Path(folder) / "tree", Path(folder) / "reports"
+        _git(root, "worktree", "add", "--detach", str(tree), question.bad)
+        try:
+            _git(tree, "bisect", "start", question.bad, question.good)
+            step = [
+                sys.executable,
+                bisect_step.__file__,
+                str(reports),
+                question.test or question.model,
+                question.figure,
+                question.value,
+            ]
+            hil = [sys.executable, "-c", _START, "hil", "--board", question.board, f"--report-dir={reports}"]
+            if question.test:
+                suite, _, test = question.test.partition("::")
+                hil += ["--suite", suite, "-k", test.partition("[")[0]]
+            said = Path(folder) / "said.txt"
+            # It is ended with all that it has started.
+            words = ["git", "bisect", "run", *step, *hil]
+            with process.Job("git bisect", words, log=said, error=ProvisionError, cwd=tree) as job:
+                while job.running:
+                    time.sleep(_LOOK)
+            return said.read_text(encoding="utf-8", errors="replace")
+        finally:
+            _git(root, "worktree", "remove", "--force", str(tree))
+
+
+def _git(folder: Path, *words: str) -> str:
+    return process.run(["git", *words], cwd=folder, error=ConfigError, hint="are the commits in this repository?")

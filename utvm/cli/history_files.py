@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands do that fill a history from reports, and write it out."""
+
+import csv
+import functools
+import http.server
+import os
+import sys
+from pathlib import Path
+
+from rich.markup import escape
+
+from utvm.cli.output import OUT
+from utvm.errors import ConfigError
+from utvm.files import check_folder, check_places, write_whole
+from utvm.hil.project import history_file
+from utvm.hil.remember import reports_below
+from utvm.history.doors import DOORS
+from utvm.history.pages import write_pages
+from utvm.history.schema import OUTCOMES
+from utvm.history.store import add, opened
+from utvm.paths import work
+
+_RUN = (
+    "run_id, strftime('%Y-%m-%dT%H:%M:%SZ', run.started, 'unixepoch') started, commit_ \"commit\","
+    " dirty, name board, kind, serial, verdict"
+)
+_TABLES = {
+    "figures": f"select {_RUN}, model, executor, figure, value from figure join run using (run)"
+    " join series using (series) join board on board.board = run.board order by run, series",
+    "outcomes": f"select {_RUN}, id test, ({{}}) outcome, duration_ms, message from run join outcome using (run)"
+    " join test using (test) join board using (board) order by run, test",
+}
+
+
+def import_reports(folder: str) -> None:
+    """Add all reports below a folder, and say how many were new.
+
+    Raises:
+        ConfigError: there is no such folder, or the history is not ours.
+        ProvisionError: the history cannot be written.
+    """
+    if not Path(folder).is_dir():
+        raise ConfigError(f"{folder}: is no folder", "give one with reports in it, as build/reports")
+    new, known, wrong = 0, 0, list[str]()
+    path = history_file()
+    with opened(path, create=True) as history:
+        for report in reports_below(Path(folder)):
+            if isinstance(report, str):
+                wrong.append(report)
+            elif add(history, report):
+                new += 1
+            else:
+                known += 1
+    for each in wrong:
+        OUT.print(escape(f"warning: left out: {each}"))
+    OUT.print(escape(f"{path}: {new} runs added, {known} were there, {len(wrong)} reports left out"))
+
+
+def export_table(output: str, table: str) -> None:
+    """Write a table as CSV.
+
+    Raises:
+        ConfigError: there is no such table or no history, or the file cannot be written.
+    """
+    if table not in _TABLES:
+        raise ConfigError(f"--table {table}: there is no such table", f"give one of {', '.join(_TABLES)}")
+    check_places(output)
+    outcomes = "case outcome " + " ".join(f"when {i} then '{name}'" for i, name in enumerate(OUTCOMES)) + " end"
+    draft = Path(f"{output}.{os.getpid()}")
+    rows = 0
+    with opened(history_file()) as history:
+        found = history.execute(_TABLES[table].format(outcomes))
+        try:
+            with draft.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file)
+                writer.writerow(column[0] for column in found.description)
+                for row in found:
+                    writer.writerow(row)
+                    rows += 1
+            draft.replace(output)
+        finally:
+            draft.unlink(missing_ok=True)
+    OUT.print(escape(f"wrote {output}, {rows} rows"))
+
+
+def write_folder(output: str) -> Path:
+    """Write the pages, and say where they are.
+
+    Raises:
+        ConfigError: there is no history, or the folder cannot be written.
+    """
+    folder = Path(output).resolve() if output else work() / "history"
+    check_folder(folder)
+    with opened(history_file()) as history:
+        count = write_pages(history, folder, work() / "reports")
+    OUT.print(escape(f"{folder / 'index.html'}: {count} pages"))
+    return folder
+
+
+def serve_folder(port: int) -> None:
+    """Serve the pages, and the reports that they link to, until somebody interrupts it.
+
+    Raises:
+        ConfigError: as :func:`write_folder`, or somebody else has the port.
+    """
+    folder = write_folder("")
+    handler = functools.partial(_Quiet, directory=str(folder.parent))
+    try:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"--port {port}: {error}", "give another; without it, a free one is taken") from error
+    with server:
+        OUT.print(f"http://127.0.0.1:{server.server_port}/{folder.name}/ until Ctrl-C")
+        server.serve_forever()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *words: object) -> None:  # noqa: A002  its name
+        """Say nothing of each request."""
+
+
+def write_door(what: str, output: str) -> None:
+    """Write or print what others read of the last night.
+
+    Raises:
+        ConfigError: there is no such thing or no history, or the file cannot be written.
+    """
+    if what not in DOORS:
+        raise ConfigError(f"{what}: there is no such thing to write", f"give one of {', '.join(DOORS)}")
+    check_places(output)
+    with opened(history_file()) as history:
+        text = DOORS[what](history)
+    if output:
+        write_whole(Path(output), text.encode())
+    else:
+        sys.stdout.write(text)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of a project's models that are relative: so much more than in the baseline, a file that people review."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import yaml
+from pydantic import Field
+
+from utvm.bench import BoardIdentity
+from utvm.config import Record, load_yaml
+from utvm.errors import ConfigError, UtvmError
+from utvm.files import write_whole
+from utvm.hil.project import RELATIVE, history_file, load
+from utvm.hil.results import CaseResult, ModelResult, Outcome
+from utvm.history.questions import crossed
+from utvm.history.store import opened
+from utvm.paths import PROJECT_FILE, project
+
+FILE = "utvm-baseline.yaml"
+Figures = dict[str, dict[str, dict[str, int]]]
+"""By board with its kind, model, and name of the limit."""
+
+
+class Baseline(Record):
+    """What the baseline's file says."""
+
+    baseline: Figures = Field({})
+
+
+def judged(board: BoardIdentity, models: Sequence[ModelResult], commit: str | None) -> list[CaseResult]:
+    """Return a test for each limit that is relative, of the models that have run on a board.
+
+    Args:
+        commit: which has run, for the one that crossed a limit.
+    """
+    try:
+        content, folder = load(), project()
+        if content is None or folder is None:
+            return []
+        known = _read(folder / FILE).get(board.spoken, {})
+        asked = {name: limits.relative() for name, limits in content.models.items()}
+        return list(_cases(board, models, asked, known, commit))
+    except ConfigError as error:
+        return [CaseResult(f"{PROJECT_FILE}::limits", Outcome.ERROR, 0.0, str(error))]
+
+
+def _read(path: Path) -> Figures:
+    return load_yaml(path, Baseline, "history.changes --accept writes it").baseline if path.exists() else {}
+
+
+def _cases(
+    board: BoardIdentity,
+    models: Sequence[ModelResult],
+    asked: Mapping[str, Mapping[str, str]],
+    known: Mapping[str, Mapping[str, int]],
+    commit: str | None,
+) -> Iterator[CaseResult]:
+    for model in dict.fromkeys(model.name for model in models):
+        for name, limit in asked.get(model, {}).items():
+            figure = RELATIVE[name]
+            found = [each.figures.get(figure) for each in models if each.name == model]
+            values = [value for value in found if value is not None]
+            if not values:
+                continue
+            node = f"{PROJECT_FILE}::{model}:{name}"
+            was = known.get(model, {}).get(name)
+            if was is None:
+                reason = f"{FILE} has no {name} of {model} on {board.spoken}: history.changes --accept writes it"
+                yield CaseResult(node, Outcome.SKIPPED, 0.0, reason)
+                continue
+            most = was * (1 + float(limit.strip("+% ")) / 100)
+            if max(values) <= most:
+                yield CaseResult(node, Outcome.PASSED, 0.0)
+                continue
+            said = f"{name} is {max(values):,} on {board.spoken}, and at most {most:,.0f} is asked"
+            where = _where(board, model, figure, most, commit)
+            yield CaseResult(node, Outcome.FAILED, 0.0, f"{said}, {limit} of {was:,}{where}")
+
+
+def _where(board: BoardIdentity, model: str, figure: str, most: float, commit: str | None) -> str:
+    """Return which commit crossed a limit, where the history knows."""
+    with contextlib.suppress(UtvmError), opened(history_file()) as history:
+        last, first = crossed(history, board.name, board.kind, model, figure, most)
+        if last:
+            return f"; last kept by commit {last[:12]}, crossed by {(first or commit or 'none')[:12]}"
+    return f"; with commit {commit[:12]}" if commit else ""
+
+
+def accept() -> Path:
+    """Write the newest figures of all models with relative limits into the baseline, and return its path.
+
+    Raises:
+        ConfigError: this is no project, there is no history, or the file cannot be written.
+    """
+    content, folder = load(), project()
+    if content is None or folder is None:
+        raise ConfigError(
+            "--accept is for a project, and there is none here", "docs/own-project.md says how to begin"
+        )
+    path = folder / FILE
+    figures = _read(path)
+    with opened(history_file()) as history:
+        rows = history.execute(
+            "select b.name, b.kind, s.model, s.figure, max(f.value) value from series s join board b using (board)"
+            " join figure f using (series) where s.executor <> 'model.eval'"
+            " and f.started = (select max(started) from figure g where g.series = s.series)"
+            " group by b.name, b.kind, s.model, s.figure order by 1, 2, 3, 4"
+        ).fetchall()
+    for row in rows:
+        limits = content.models.get(row["model"])
+        for name in limits.relative() if limits else ():
+            if RELATIVE[name] == row["figure"]:
+                board = BoardIdentity(row["name"], row["kind"], "", "").spoken
+                figures.setdefault(board, {}).setdefault(row["model"], {})[name] = row["value"]
+    text = "# What the limits of utvm.yaml are relative to. history.changes --accept writes it; review it.\n"
+    write_whole(path, (text + yaml.safe_dump({"baseline": figures})).encode())
+    return path

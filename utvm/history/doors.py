@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What others read of the last night: a badge, Prometheus, a summary in Markdown, GitHub's annotations."""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from xml.sax.saxutils import escape
+
+from utvm.history.changes import changes, newest_night, spoken_board
+from utvm.history.schema import DECISIVE
+from utvm.history.store import moment
+
+_MONTH = 30 * 86_400
+_WORST = ("infrastructure", "bad", "interrupted", "not run", "error", "failed", "passed")
+_COLOURS = {"passed": "#1a7f4b", "failed": "#c0362c", "error": "#8a3fa0"}
+_NO_VERDICT = "#a35a00"
+_BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" role="img"
+  aria-label="boards: {word}">
+<title>boards: {word}</title><rect width="52" height="20" fill="#3b4450"/>
+<rect x="52" width="{width}" height="20" fill="{colour}"/>
+<g fill="#fff" font-family="Verdana,sans-serif" font-size="11"><text x="6" y="14">boards</text>
+<text x="58" y="14">{word}</text></g></svg>
+"""
+
+
+def verdict_of_night(history: sqlite3.Connection) -> str:
+    """Return the worst verdict of the last night; ``none`` of an empty history."""
+    rows = history.execute("select distinct verdict from run where started >= ?", (newest_night(history),))
+    found = {row["verdict"] for row in rows}
+    return next((word for word in _WORST if word in found), "none")
+
+
+def _badge(history: sqlite3.Connection) -> str:
+    word = verdict_of_night(history)
+    width = 12 + 7 * len(word)
+    return _BADGE.format(word=word, width=width, whole=52 + width, colour=_COLOURS.get(word, _NO_VERDICT))
+
+
+def _metrics(history: sqlite3.Connection) -> str:
+    """Return Prometheus's text format, for a file that a node exporter reads."""
+    (newest,) = history.execute("select max(started) from run").fetchone()
+    rows = history.execute(
+        f"select name, kind, serial, max(started) last, avg(verdict in {DECISIVE}) share,"
+        f" (select verdict in {DECISIVE} from run r where r.board = run.board"
+        " order by started desc, run desc limit 1) up"
+        " from run join board using (board) where started >= ? group by board order by name, kind, serial",
+        ((newest or 0) - _MONTH,),
+    ).fetchall()
+    told = {
+        "utvm_board_up": ("Whether the board's last run had a verdict on its tests.", "up"),
+        "utvm_board_up_ratio": ("The share of its runs in 30 days that had one.", "share"),
+        "utvm_board_last_run_timestamp_seconds": ("When its last run began.", "last"),
+    }
+    lines = []
+    for name, (means, column) in told.items():
+        lines += [f"# HELP {name} {means}", f"# TYPE {name} gauge"]
+        for row in rows:
+            labels = ",".join(f'{key}="{_quoted(row[key])}"' for key in ("name", "kind", "serial"))
+            lines.append(f"{name}{{{labels}}} {row[column]:.10g}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _failed(history: sqlite3.Connection) -> Iterator[sqlite3.Row]:
+    yield from history.execute(
+        "select id, message, board.* from run cross join outcome using (run) join test using (test)"
+        " join board using (board)"
+        " where started >= ? and outcome = 1 order by id, name, kind, serial",
+        (newest_night(history),),
+    )
+
+
+def _summary(history: sqlite3.Connection) -> str:
+    since = newest_night(history)
+    lines = [f"## Boards: {verdict_of_night(history)}", ""]
+    failed = list(_failed(history))
+    if failed:
+        lines += ["| failed | board | |", "|---|---|---|"]
+        lines += [
+            _row(each["id"], spoken_board(each), (each["message"] or "").partition("\n")[0]) for each in failed
+        ]
+        lines.append("")
+    found = changes(history, since)
+    if found:
+        lines += [f"| changed since {moment(since)} | board | was | is | commits |", "|---|---|---|---|---|"]
+        for each in found:
+            commits = f"{(each.last or 'none')[:8]}..{(each.first or 'none')[:8]}"
+            now = f"{each.now} {each.difference}".rstrip()
+            lines.append(_row(f"{each.what}, {each.name}", each.board, str(each.was), now, commits))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(escape(cell).replace('|', '&#124;') for cell in cells)} |"
+
+
+def _annotations(history: sqlite3.Connection) -> str:
+    """Return GitHub's workflow commands: a line for each test that failed."""
+    lines = []
+    for each in _failed(history):
+        title = f"{each['id']} on {spoken_board(each)}"
+        for mark, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A"), (":", "%3A"), (",", "%2C")):
+            title = title.replace(mark, code)
+        message = (each["message"] or "failed").replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+        lines.append(f"::error title={title}::{message}\n")
+    return "".join(lines)
+
+
+DOORS: Mapping[str, Callable[[sqlite3.Connection], str]] = MappingProxyType(
+    {"badge": _badge, "metrics": _metrics, "summary": _summary, "annotations": _annotations}
+)

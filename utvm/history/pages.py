@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The history as a folder of pages for any web server: what changed, each board, and each test that has failed."""
+
+import datetime
+import functools
+import itertools
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import jinja2
+
+from utvm.errors import ConfigError
+from utvm.history.changes import changes, newest_night, spoken_board
+from utvm.history.doors import verdict_of_night
+from utvm.history.questions import LastGood, flaky, state_on
+from utvm.history.schema import DECISIVE
+from utvm.history.store import moment
+from utvm.pages import pages_of
+
+_DAYS = 30
+_DAY = 86_400
+# A page is to stay under 300 KB.
+_ROWS, _RUNS, _TRENDS = 100, 30, 60
+_WIDTH, _HEIGHT = 220.0, 30.0
+
+Row = sqlite3.Row
+
+
+@dataclass(frozen=True)
+class FigureCourse:
+    """How a figure has gone on a board: the path of a picture, the newest value, and how many steps there were."""
+
+    name: str
+    figure: str
+    path: str
+    now: float
+    steps: int
+
+
+@dataclass(frozen=True)
+class BoardRow:
+    """A board in the last nights: the verdict of each day, and the share of its runs that had one on its tests."""
+
+    number: int
+    name: str
+    days: tuple[tuple[str, str], ...]
+    up: float
+
+
+@dataclass(frozen=True)
+class TestRow:
+    """A test that has failed in the last nights, on these boards."""
+
+    number: int
+    name: str
+    flaky: bool
+    boards: tuple[LastGood, ...]
+
+    @property
+    def failing(self) -> int:
+        """On how many boards it fails now."""
+        return sum(state.now == "failed" for state in self.boards)
+
+
+def write_pages(history: sqlite3.Connection, folder: Path, reports: Path) -> int:
+    """Write all pages, and return how many.
+
+    Args:
+        reports: the folder of all reports, which the pages link to.
+
+    Raises:
+        ConfigError: the history is empty, or the folder cannot be written.
+    """
+    newest = history.execute("select max(started) from run").fetchone()[0]
+    if newest is None:
+        raise ConfigError("the history is empty", "hil and nightly write it; history.import makes it")
+    month = newest - _DAYS * _DAY
+    boards, tests = list(_boards(history, newest)), list(_tests(history, month))
+    link = functools.partial(_link, reports, folder)
+    texts = {"index.html": _index(history, boards, tests)}
+    for board in boards:
+        texts[f"board-{board.number}.html"] = _of_board(history, board, month, link)
+    for test in tests:
+        texts[f"test-{test.number}.html"] = _page("test.html.j2", test=test, link=link)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            draft = folder / f".{name}"
+            draft.write_text(text, encoding="utf-8", errors="replace")
+            draft.replace(folder / name)
+    except OSError as error:
+        raise ConfigError(f"{folder}: the pages cannot be written: {error.strerror or error}") from error
+    return len(texts)
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    return pages_of("utvm.history")
+
+
+def _page(template: str, **known: object) -> str:
+    return _templates().get_template(template).render(**known)
+
+
+def _link(reports: Path, folder: Path, run_id: str, night: str | None) -> str:
+    """Return where the report of a run is, seen from the pages; empty where it is not kept."""
+    page = f"{reports}/{f'nightly/{night}' if night else run_id}/index.html"
+    return quote(os.path.relpath(page, folder)) if Path(page).is_file() else ""
+
+
+def _index(history: sqlite3.Connection, boards: Sequence[BoardRow], tests: Sequence[TestRow]) -> str:
+    since = newest_night(history)
+    runs = history.execute(
+        "select verdict, count(*) n from run where started >= ? group by 1", (since,)
+    ).fetchall()
+    verdicts = {row["verdict"]: row["n"] for row in runs}
+    found = changes(history, since)
+    return _page(
+        "history.html.j2",
+        since=moment(since),
+        verdict=verdict_of_night(history),
+        facts=[("runs", sum(verdicts.values())), *verdicts.items(), ("changes", len(found))],
+        changes=found[:_ROWS],
+        boards=boards[:_ROWS],
+        tests=tests[:_ROWS],
+        left_out=[max(0, len(rows) - _ROWS) for rows in (found, boards, tests)],
+    )
+
+
+def _boards(history: sqlite3.Connection, newest: int) -> Iterator[BoardRow]:
+    last = datetime.datetime.fromtimestamp(newest, datetime.timezone.utc).date()
+    days = [str(last - datetime.timedelta(days=back)) for back in reversed(range(_DAYS))]
+    seen: dict[int, dict[str, str]] = {}
+    up: dict[int, list[bool]] = {}
+    asked = (
+        "select board, date(started, 'unixepoch') day, verdict from run where started >= ? order by started, run"
+    )
+    for row in history.execute(asked, (newest - _DAYS * _DAY,)):
+        # The last run of a day counts: a night's health check comes before its suites.
+        seen.setdefault(row["board"], {})[row["day"]] = row["verdict"]
+        up.setdefault(row["board"], []).append(row["verdict"] in DECISIVE)
+    for board in history.execute("select * from board order by name, kind, serial").fetchall():
+        number = board["board"]
+        if number in seen:
+            share = sum(up[number]) / len(up[number])
+            kept = tuple((day, seen[number].get(day, "no run")) for day in days)
+            yield BoardRow(number, spoken_board(board), kept, share)
+
+
+def _tests(history: sqlite3.Connection, month: int) -> Iterator[TestRow]:
+    names = dict(history.execute("select test, id from test").fetchall())
+    boards = {row["board"]: row for row in history.execute("select * from board")}
+    flickering = {each.test for each in flaky(history, month)}
+    pairs = history.execute(
+        "select distinct test, board from run cross join outcome using (run) where started >= ? and outcome = 1",
+        (month,),
+    ).fetchall()
+    states: dict[int, list[LastGood]] = {}
+    for row in pairs:
+        state = state_on(history, boards[row["board"]], row["test"], names[row["test"]])
+        if state:
+            states.setdefault(row["test"], []).append(state)
+    rows = [
+        TestRow(
+            *(test, names[test], names[test] in flickering),
+            tuple(sorted(found, key=lambda state: (state.now != "failed", state.board))),
+        )
+        for test, found in states.items()
+    ]
+    yield from sorted(rows, key=lambda row: (-row.failing, row.name))
+
+
+def _of_board(history: sqlite3.Connection, board: BoardRow, month: int, link: object) -> str:
+    runs = history.execute("select * from run where board = ? order by started desc, run desc", (board.number,))
+    return _page(
+        "board.html.j2",
+        board=board,
+        runs=[{**dict(row), "at": moment(row["started"])} for row in runs.fetchmany(_RUNS)],
+        courses=list(_courses(history, board.number, month))[:_TRENDS],
+        link=link,
+        width=_WIDTH,
+        height=_HEIGHT,
+    )
+
+
+def _courses(history: sqlite3.Connection, board: int, month: int) -> Iterator[FigureCourse]:
+    rows = history.execute(
+        "select series, model, executor, figure, started, value from series join figure using (series)"
+        " where board = ? and started >= ? and typeof(value) in ('integer', 'real')"
+        " order by model, executor, figure, started",
+        (board, month),
+    )
+    series: dict[int, list[Row]] = {}
+    for row in rows:
+        series.setdefault(row["series"], []).append(row)
+    for points in series.values():
+        values = [point["value"] for point in points]
+        steps = sum(one != other for one, other in itertools.pairwise(values))
+        name = f"{points[0]['model']} ({points[0]['executor']})"
+        yield FigureCourse(name, points[0]["figure"], _steps(points), values[-1], steps)
+
+
+def _steps(points: Sequence[Mapping[str, float] | Row]) -> str:
+    """Return a line in steps: between two runs nothing is known."""
+    values, times = [point["value"] for point in points], [point["started"] for point in points]
+    low, high = min(values), max(values)
+    if low == high:
+        return f"M0 {_HEIGHT / 2:.1f}H{_WIDTH:.0f}"
+    x = [(at - times[0]) / ((times[-1] - times[0]) or 1) * _WIDTH for at in times]
+    y = [3 + (high - value) / (high - low) * (_HEIGHT - 6) for value in values]
+    moves = [f"H{x[i]:.1f}V{y[i]:.1f}" for i in range(1, len(points)) if values[i] != values[i - 1]]
+    return f"M0 {y[0]:.1f}" + "".join(moves) + f"H{_WIDTH:.0f}"
