@@ -27,7 +27,12 @@ _FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
 
 @dataclass(frozen=True)
 class Shape:
-    """The shapes of a convolution, from which :func:`random_record` makes one."""
+    """The shapes of a convolution, from which :func:`random_record` makes one.
+
+    Attributes:
+        largest: the largest magnitude of a weight.
+        relu: whether the lowest output is its zero point, as behind a ReLU.
+    """
 
     height: int = 6
     width: int = 7
@@ -40,6 +45,8 @@ class Shape:
     multiplier: int = 0
     residual: bool = False
     clamped: bool = False
+    largest: int = 127
+    relu: bool = False
 
     @property
     def is_legal(self) -> bool:
@@ -69,14 +76,16 @@ def random_record(shape: Shape, seed: int) -> Convolution:
         residual = Residual(zero(), zero(), *parts, zero() // 4, *limits)
     return Convolution(
         (shape.height, shape.width, shape.channels),
-        generator.integers(-127, 128, (outputs, *shape.filter, depth)).astype(np.int8),
+        generator.integers(-shape.largest, min(shape.largest, 127) + 1, (outputs, *shape.filter, depth)).astype(
+            np.int8
+        ),
         generator.integers(-3000, 3000, outputs).astype(np.int32),
         shape.strides,
         shape.dilation,
         shape.padding,
         bool(shape.multiplier),
         zero(),
-        zero(),
+        -128 if shape.relu else zero(),
         rescale(outputs, -11, -5),
         *limits,
         residual,

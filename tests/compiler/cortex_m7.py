@@ -15,19 +15,26 @@ from utvm.process import run
 
 _CODE, _RAM, _STACK, _END = 0x10000, 0x20000000, 0x30000000, 0x8000
 _SIZE = 1 << 20
-_FLAGS = ["-mcpu=cortex-m7", "-mthumb", "-mfloat-abi=soft", "-O2", "-std=c99", "-Wall", "-Wextra", "-Werror"]
+_FLAGS = ["-mthumb", "-mfloat-abi=soft", "-O2", "-std=c99", "-Wall", "-Wextra", "-Werror"]
 _REGISTERS = [arm_const.UC_ARM_REG_R0, arm_const.UC_ARM_REG_R1, arm_const.UC_ARM_REG_R2, arm_const.UC_ARM_REG_R3]
 
 
 def run_on_cortex_m7(
-    functions: Functions, records: Sequence[Convolution], inputs: Sequence[Sequence[Int8]], directory: Path
+    functions: Functions,
+    records: Sequence[Convolution],
+    inputs: Sequence[Sequence[Int8]],
+    directory: Path,
+    code: str = "cortex-m7",
 ) -> list[Int8]:
     """Run each function once and return its output.
+
+    Args:
+        code: the core that it is compiled for.
 
     Raises:
         AssertionError: a function changed a register that its caller owns.
     """
-    machine, addresses = _machine(functions, directory)
+    machine, addresses = _machine(functions, directory, code)
     saved = [getattr(arm_const, f"UC_ARM_REG_R{number}") for number in range(4, 12)]
     outputs = []
     for number, record in enumerate(records):
@@ -56,11 +63,11 @@ def run_on_cortex_m7(
     return outputs
 
 
-def _machine(functions: Functions, directory: Path) -> tuple[unicorn.Uc, dict[str, int]]:
+def _machine(functions: Functions, directory: Path, code: str) -> tuple[unicorn.Uc, dict[str, int]]:
     source, program = directory / "arm.c", directory / "arm.elf"
     source.write_text(functions.text, encoding="utf-8")
     linking = ["-nostartfiles", f"-Wl,-Ttext={_CODE:#x}", "-Wl,-e,operator_0", "-lc", "-lgcc"]
-    run(["arm-none-eabi-gcc", *_FLAGS, "-o", program, source, *linking])
+    run(["arm-none-eabi-gcc", f"-mcpu={code}", *_FLAGS, "-o", program, source, *linking])
     machine = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB | unicorn.UC_MODE_MCLASS)
     machine.ctl_set_cpu_model(arm_const.UC_CPU_ARM_CORTEX_M7)
     machine.mem_map(0, _SIZE)

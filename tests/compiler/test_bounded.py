@@ -16,7 +16,7 @@ from utvm.compiler import bounded as door
 from utvm.compiler import build, compile_model, load
 from utvm.compiler.bounded import bounded
 from utvm.compiler.read import onnx_file
-from utvm.errors import CompileError, DoesNotFitError
+from utvm.errors import CompileError, DoesNotFitError, ProvisionError
 
 
 def _crash(number: signal.Signals) -> None:
@@ -51,6 +51,11 @@ def test_what_is_written_to_the_terminal_meanwhile_is_in_the_log(
     said = [record.getMessage() for record in caplog.records]
     assert "what had to try said: one" in said and "what had to crash said: three" in said
     assert "what had to try said: [12:00:00] relax.cc:67: Warning: two" in said
+
+
+def test_one_that_is_stopped_and_does_not_go_on_is_told_and_ended() -> None:
+    with pytest.raises(ProvisionError, match="what had to try was stopped by a signal, and did not go on"):
+        bounded("m", "try", lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 
 def test_an_error_comes_back_as_it_is() -> None:

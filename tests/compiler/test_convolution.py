@@ -2,6 +2,7 @@
 """Int8 convolutions against an exact numpy model: on this computer, and on an emulated Cortex-M7."""
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,13 @@ _SHAPES = [
     Shape(channels=6, multiplier=1),
     Shape(channels=3, multiplier=2),
     Shape(channels=4, multiplier=1, residual=True),
+    Shape(channels=8, outputs=9, relu=True),
+    Shape(channels=16, outputs=6, filter=(1, 1), padding=(0, 0, 0, 0), largest=60, relu=True),
+    Shape(channels=16, outputs=6, largest=12, relu=True),
+    Shape(channels=5, outputs=6, largest=128),
+    Shape(width=1, outputs=3, relu=True),
+    Shape(channels=5, multiplier=2, strides=(2, 1), relu=True),
+    Shape(width=2, channels=4, multiplier=1, filter=(3, 3), padding=(3, 4, 3, 4), relu=True),
 ]
 _RECORDS = [random_record(shape, number) for number, shape in enumerate(_SHAPES)]
 _SANITIZERS = ["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=all"]
@@ -53,9 +61,13 @@ def test_convolution_equals_the_model(target: Target, flags: list[str], tmp_path
 
 
 @pytest.mark.slow
-def test_convolution_equals_the_model_on_a_cortex_m7(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("code", "target"), [("cortex-m7", DSP), ("cortex-m3", Target()), ("cortex-m0", Target())]
+)
+def test_convolution_equals_the_model_on_a_cortex_m7(code: str, target: Target, tmp_path: Path) -> None:
+    """It runs the code of the smaller ones, too."""
     inputs = [random_inputs(record, number) for number, record in enumerate(_RECORDS)]
-    outputs = run_on_cortex_m7(_functions(DSP), _RECORDS, inputs, tmp_path)
+    outputs = run_on_cortex_m7(_functions(target), _RECORDS, inputs, tmp_path, code)
     for number, output in enumerate(outputs):
         expected = reference(_RECORDS[number], inputs[number])
         np.testing.assert_array_equal(output, expected, str(_SHAPES[number]))
@@ -81,6 +93,34 @@ def test_output_grows_over_the_input_of_a_padded_convolution() -> None:
     assert 32 * 16 <= distance <= 3 * 32 * 16
 
 
+_AT_THE_EDGE = [(128, 127), (128, 128), (64, 64, 64, 63), (64, 64, 64, 64), (*(32,) * 7, 31), (32,) * 8]
+
+
+@pytest.mark.slow
+def test_sums_of_the_largest_numbers_are_right(tmp_path: Path) -> None:
+    """Of products that add up to what 16 bits hold, and to one more."""
+    plain = random_record(Shape(channels=16, outputs=2, filter=(1, 1), padding=(0, 0, 0, 0)), 0)
+    magnitudes = [np.resize(each, (2, 1, 1, 16)) for each in _AT_THE_EDGE]
+    records = [replace(plain, weights=(-each).astype(np.int8), bias=plain.bias * 0) for each in magnitudes]
+    run = HostFunctions(Functions(records, Target()), tmp_path)
+    for number, record in enumerate(records):
+        for value in (-128, 127):
+            inputs = [np.full(record.input_shape, value, np.int8)]
+            np.testing.assert_array_equal(run(number, record, inputs), reference(record, inputs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [Target(), DSP], ids=["plain", "dsp"])
+def test_each_limit_of_an_output_is_kept_without_the_other(target: Target, tmp_path: Path) -> None:
+    shapes = [Shape(channels=8, outputs=9, relu=True), Shape(channels=6, multiplier=1, relu=True)]
+    drawn = [random_record(shape, 1) for shape in shapes]
+    records = [replace(record, **limit) for record in drawn for limit in ({"low": -60}, {"high": 40})]
+    run = HostFunctions(Functions(records, target), tmp_path)
+    for number, record in enumerate(records):
+        inputs = random_inputs(record, number)
+        np.testing.assert_array_equal(run(number, record, inputs), reference(record, inputs))
+
+
 _SIZE = st.integers(1, 7)
 _shapes = st.builds(
     Shape,
@@ -95,6 +135,8 @@ _shapes = st.builds(
     multiplier=st.integers(0, 2),
     residual=st.booleans(),
     clamped=st.booleans(),
+    largest=st.sampled_from([9, 40, 127, 128]),
+    relu=st.booleans(),
 )
 
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of scikit-learn (ai.onnx.ml): trees and linear ones, against ONNX's own evaluator."""
 
-import importlib.util
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ from onnx.reference import ReferenceEvaluator
 
 from utvm.compiler import compile_model, from_onnx
 from utvm.errors import CompileError
-from utvm.paths import ROOT
 
 RANDOM = np.random.default_rng(16)
 FEATURES, ROWS = 4, 9
@@ -167,14 +164,3 @@ def test_what_is_not_computed_is_refused_by_name(node: onnx.NodeProto, text: str
         results = BOTH | {"label": onnx.TensorProto.STRING}
     with pytest.raises(CompileError, match=text):
         compile_model(from_onnx(_model([node], results).SerializeToString(), "m"))
-
-
-@pytest.mark.nightly
-@pytest.mark.skipif(
-    importlib.util.find_spec("skl2onnx") is None, reason="skl2onnx and scikit-learn, an extra, are not installed"
-)
-def test_the_page_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (ROOT / "docs" / "sklearn.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    exec(compile(example, "docs/sklearn.md", "exec"), {})  # The page's own text.

@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NoReturn, TypeVar
 
-from utvm.errors import CompileError, UtvmError
+from utvm.errors import CompileError, ProvisionError, UtvmError
 from utvm.parent import dying_with_us
+from utvm.watch import STOPPED_LOOKS, is_stopped
 
 CPU_SECONDS = 1800
 """Of computing; the largest models for a microcontroller take a minute."""
@@ -49,15 +50,19 @@ def looked_at(look: Callable[[], None]) -> Iterator[None]:
         _onlookers.remove(look)
 
 
-def bounded(origin: str, doing: str, work: Callable[[], _ResultT]) -> _ResultT:
+def bounded(
+    origin: str, doing: str, work: Callable[[], _ResultT], heard: Callable[[str], None] | None = None
+) -> _ResultT:
     """Do some work in a process of its own, and return its result, which must be one that pickle can write.
 
     Args:
         origin: what messages call the model.
         doing: what is being done, as in "what had to {doing} crashed".
+        heard: receives each line that the process has said; the log has them, too.
 
     Raises:
         CompileError: it takes too long, or the process was ended by a signal, as one that crashes is.
+        ProvisionError: a signal stopped the process, and it did not go on.
         UtvmError: as the work raised it; its type, message and hint are kept.
         OSError, MemoryError: as the work raised it.
         RuntimeError: it raised something else; the message is its traceback.
@@ -81,7 +86,7 @@ def bounded(origin: str, doing: str, work: Callable[[], _ResultT]) -> _ResultT:
     status = None
     try:
         with os.fdopen(reading, "rb", buffering=0) as pipe:
-            content = _all_of(pipe)
+            content = _all_of(pipe, child, doing)
         if content is None:
             raise CompileError(
                 f"{origin}: to {doing} takes longer than {WALL_SECONDS} s", "the model is too large for any board"
@@ -95,7 +100,7 @@ def bounded(origin: str, doing: str, work: Callable[[], _ResultT]) -> _ResultT:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-        _note(said, doing)
+        _note(said, doing, heard)
     if status != 0:
         raise _ended(origin, doing, os.waitstatus_to_exitcode(status))
     good, result = pickle.loads(content)
@@ -104,12 +109,14 @@ def bounded(origin: str, doing: str, work: Callable[[], _ResultT]) -> _ResultT:
     raise result
 
 
-def _note(said: int, doing: str) -> None:
+def _note(said: int, doing: str, heard: Callable[[str], None] | None) -> None:
     """Write into the log what the process has said, its beginning where that is long; close the file."""
     with os.fdopen(said, "rb") as file:
         file.seek(0)
         for line in file.read(_MOST_SAID).decode(errors="replace").splitlines():
             _LOG.debug("what had to %s said: %s", doing, line)
+            if heard:
+                heard(line)
 
 
 def _ended(origin: str, doing: str, code: int) -> CompileError:
@@ -127,9 +134,10 @@ def _ended(origin: str, doing: str, code: int) -> CompileError:
     )
 
 
-def _all_of(pipe: BinaryIO) -> bytes | None:
-    """Read all that comes until the other end is closed; None if that takes too long."""
+def _all_of(pipe: BinaryIO, child: int, doing: str) -> bytes | None:
+    """Read all that a process writes until it closes the other end; None if that takes too long."""
     deadline = time.monotonic() + WALL_SECONDS
+    stopped = 0
     parts: list[bytes] = []
     while True:
         left = deadline - time.monotonic()
@@ -137,6 +145,11 @@ def _all_of(pipe: BinaryIO) -> bytes | None:
         if not ready:
             if left <= 0:
                 return None
+            stopped = stopped + 1 if is_stopped(child) else 0
+            if stopped >= STOPPED_LOOKS:
+                raise ProvisionError(
+                    f"what had to {doing} was stopped by a signal, and did not go on", "run the command again"
+                )
             for look in _onlookers:
                 look()
             continue

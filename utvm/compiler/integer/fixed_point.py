@@ -37,11 +37,14 @@ _EXPONENTIALS = (
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
-    """Return a positive real number as a 31-bit fraction in [1/2, 1) and a power of two.
+    """Return a real number as a 31-bit fraction, of a size in [1/2, 1), and a power of two.
 
     Returns:
         Multiplier and shift: real is nearly ``multiplier / 2**31 * 2**shift``; both 0 for what is too small.
     """
+    if real < 0:
+        multiplier, shift = quantize_multiplier(-real)
+        return -multiplier, shift
     fraction, shift = math.frexp(real)
     multiplier = math.floor(fraction * 2**31 + 0.5)
     if multiplier == 2**31:
@@ -162,3 +165,21 @@ def _newton(value: int) -> int:
         error = 2**29 - multiply_high(half, x)
         x += _saturated(multiply_high(x, error) << 2)
     return x
+
+
+def inverse_root(value: int) -> tuple[int, int]:
+    """Return 1 / sqrt(value) of a whole number as TensorFlow Lite's kernels do: 31-bit fraction, power of two.
+
+    Five steps of Newton's method, ``x * (3 - value * x**2) / 2``, in numbers of three whole bits.
+    """
+    if value <= 1:
+        return 2**31 - 1, 0
+    pairs = (31 - value.bit_length()) // 2 - 1
+    down = 11 - pairs
+    half = divide_by_power((value << 2 * pairs) >> 1, 1)
+    x = 1 << 28
+    for _ in range(5):
+        cube = _saturated(multiply_high(multiply_high(x, x), x) << 6)
+        x = _saturated((multiply_high(3 << 27, x) - multiply_high(half, cube)) << 3)
+    fraction = multiply_high(x, 1518500250)  # Half the root of two.
+    return (fraction << -down, 0) if down < 0 else (fraction, -down)

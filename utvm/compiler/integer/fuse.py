@@ -8,6 +8,7 @@ from dataclasses import replace
 from utvm.compiler.integer.nodes import Native, Node, Value, needed
 from utvm.compiler.integer.operators.addition import Addition
 from utvm.compiler.integer.records import Convolution, Residual
+from utvm.compiler.notes import note
 
 
 def fuse(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
@@ -40,6 +41,7 @@ def _paddings(nodes: Sequence[Node]) -> list[Node]:
                     work.padding[3] + right,
                 )
                 work = replace(work, input_shape=(height, width, channels), padding=padding)
+                note("fused", f"the padding {before.output.name} into the convolution {node.output.name}")
                 fused.append(Node(work, (before.inputs[0], *node.inputs[1:]), node.output))
                 continue
         fused.append(node)
@@ -97,6 +99,7 @@ def _residuals(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
             work.low,
             work.high,
         )
+        note("fused", f"the addition {node.output.name} into the convolution {convolution.output.name}")
         fused[place] = Node(replace(record, residual=residual), (*convolution.inputs, other), node.output)
         makers[id(node.output)] = (place, fused[place])
         gone.add(number)

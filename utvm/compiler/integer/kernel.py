@@ -15,6 +15,13 @@ Shape = tuple[int, ...]
 _OPAQUE = 8  # TVM's pattern kind for a function that must not be fused with others.
 
 
+OPERATOR = "utvm.operator"
+"""Attribute of a function: what reports call what it computes."""
+
+REASON = "utvm.reason"
+"""Attribute of a function: why it is this one of several that compute the same."""
+
+
 def constant(value: int) -> Any:
     """Return an int32 constant."""
     return tirx.IntImm("int32", value)
@@ -41,7 +48,7 @@ def described(function: Any, operator: str, overlap: Sequence[int | None], macs:
     return function.with_attr(
         {
             "op_pattern": _OPAQUE,
-            "utvm.operator": operator,
+            OPERATOR: operator,
             "utvm.macs": macs,
             "utvm.overlap": [-1 if each is None else each for each in overlap],
         }

@@ -5,6 +5,9 @@ static inline int32_t saturate_int8(int32_t value)
     __asm__("ssat %0, #8, %1" : "=r"(value) : "r"(value));
     return value;
 #else
-    return value < INT8_MIN ? INT8_MIN : value > INT8_MAX ? INT8_MAX : value;
+    if ((uint32_t)value + 128u > 255u) {
+        return value < 0 ? INT8_MIN : INT8_MAX;
+    }
+    return value;
 #endif
 }

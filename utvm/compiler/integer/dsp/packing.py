@@ -19,16 +19,19 @@ def folded_bias(record: Convolution) -> npt.NDArray[np.int64]:
     return np.asarray(record.bias.astype(np.int64) - record.input_zero * sums)
 
 
-def settle(record: Convolution) -> tuple[Convolution, Int32 | None]:
+def settle(record: Convolution, limit: int = _SUM_LIMIT) -> tuple[Convolution, Int32 | None]:
     """Return the convolution that the kernels compute, and the table of ``scale_sum`` for its sums.
 
     Output channels that have one value whatever the input is (trained away, or behind an activation that is never
     left) have no weights and no bias any more: the table alone gives their value.
 
+    Args:
+        limit: below which every sum must be.
+
     Returns:
         The convolution, and int32 ``[channels][3]``: multiplier, offset, shift. None in place of the table where
-        it cannot be proved that every sum fits the helper: sums of 2^30 and more, shifts to the left, no shift at
-        all, or shifts that drop so much that the offset overflows.
+        it cannot be proved that every sum fits the helper: sums of the limit and more, shifts to the left, no
+        shift at all, or shifts that drop so much that the offset overflows.
     """
     channels = len(record.bias)
     multipliers = np.broadcast_to(record.rescale.multipliers, (channels,)).astype(np.int64)
@@ -41,7 +44,10 @@ def settle(record: Convolution) -> tuple[Convolution, Int32 | None]:
         bias=np.where(live, record.bias, 0).astype(np.int32),
     )
     largest = max(max(abs(low), abs(high)) for low, high in _ranges(settled))
-    table = _table(np.where(live, multipliers, 0), np.where(live, shifts, 1), record.output_zero, largest)
+    live_shifts = np.where(live, shifts, 1)
+    table = None
+    if largest < limit:
+        table = _table(np.where(live, multipliers, 0), live_shifts, record.output_zero, largest)
     if table is not None:
         # A product of 0, plus the offset, shifted by one.
         table[~live, 1] = [2 * value for value in fixed if value is not None]
@@ -90,7 +96,7 @@ def residual_table(residual: Residual) -> Int32 | None:
 def _table(
     multipliers: npt.NDArray[np.int64], shifts: npt.NDArray[np.int64], zero: int, largest: int
 ) -> Int32 | None:
-    if largest >= _SUM_LIMIT or shifts.min() < 1 or shifts.max() > 30:
+    if shifts.min() < 1 or shifts.max() > 30:
         return None
     offsets = (np.int64(1) << (shifts - 1)) + (np.int64(zero) << shifts)
     products = (largest * multipliers >> 31) + 2

@@ -25,6 +25,7 @@ Floats = npt.NDArray[np.float32]
 _LOGISTIC = Quantity(1 / 256, -128)
 _TANH = Quantity(1 / 128, 0)
 _FRACTION_BITS = 27  # Of the numbers that logistic and tanh take.
+_ROOT_BITS = 20  # That a root keeps while it is brought to its scale.
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -115,6 +116,8 @@ def _table(
         table = tanh(source, target)
     elif operator == "relax.nn.leakyrelu" and call.args[0].same_as(leaf):
         table = leaky_relu(source, target, float(call.attrs.alpha))
+    elif operator == "relax.rsqrt" and call.args[0].same_as(leaf) and rounding == "roundf":
+        table = inverse_root(source, target)
     elif (x := is_hard_swish(reader, expression)) is not None and x.same_as(leaf):
         table, operator = hard_swish(source, target), "relax.hard_swish"
     if table is None:
@@ -153,8 +156,8 @@ def tanh(source: Quantity, target: Quantity) -> Int8 | None:
 
 
 def leaky_relu(source: Quantity, target: Quantity, alpha: float) -> Int8 | None:
-    """Return the table of TensorFlow Lite's LEAKY_RELU; None for slopes that it cannot have."""
-    if not alpha > 0:
+    """Return the table of TensorFlow Lite's LEAKY_RELU; None for a slope that is no number."""
+    if not math.isfinite(alpha):
         return None
     above = fixed_point.quantize_multiplier(source.scale / target.scale)
     below = fixed_point.quantize_multiplier(source.scale * float(np.float32(alpha)) / target.scale)
@@ -162,6 +165,20 @@ def leaky_relu(source: Quantity, target: Quantity, alpha: float) -> Int8 | None:
     def function(number: int) -> int:
         value = number - source.zero
         return target.zero + fixed_point.requantize(value, *(above if value >= 0 else below))
+
+    return fixed_point.table_of(function)
+
+
+def inverse_root(source: Quantity, target: Quantity) -> Int8:
+    """Return the table of TensorFlow Lite's RSQRT, whose numbers are not negative."""
+    scaling, shift = fixed_point.quantize_multiplier(1 / math.sqrt(source.scale) / target.scale)
+
+    def function(number: int) -> int:
+        if number <= source.zero:
+            return 127
+        fraction, power = fixed_point.inverse_root(number - source.zero)
+        fine = fixed_point.requantize(1, fraction, power + _ROOT_BITS)
+        return target.zero + fixed_point.requantize(fine, scaling, shift - _ROOT_BITS)
 
     return fixed_point.table_of(function)
 
@@ -203,7 +220,10 @@ def evaluated(reader: Reader, expression: Any, source: Quantity, target: Quantit
         reals = _evaluate(reader, expression, (numbers - np.float32(source.zero)) * np.float32(source.scale))
     if reals is None or np.isnan(reals).any():
         return None
-    steps = (reals / np.float32(target.scale)).astype(np.float32)
+    if rounding == "rintf":
+        steps = (reals / np.float32(target.scale)).astype(np.float32)
+    else:
+        steps = (reals * (np.float32(1) / np.float32(target.scale))).astype(np.float32)
     whole = np.rint(steps) if rounding == "rintf" else np.trunc(steps + np.copysign(np.float32(0.5), steps))
     return np.asarray(np.clip(whole + target.zero, -128, 127), np.int8)
 
@@ -273,8 +293,10 @@ def _evaluate(reader: Reader, expression: Any, x: Floats) -> Floats | None:
 
 
 def _saturating(source: Quantity, function: Callable[[int], int]) -> Int8:
-    multiplier, shift = fixed_point.quantize_multiplier(source.scale * 2**_FRACTION_BITS)
-    radius = fixed_point.input_radius(31 - _FRACTION_BITS, shift)
+    real = source.scale * 2**_FRACTION_BITS
+    multiplier, shift = fixed_point.quantize_multiplier(real)
+    # Of a shift that is too large to be done: all numbers are out of range then, zero too.
+    radius = fixed_point.input_radius(31 - _FRACTION_BITS, math.frexp(real)[1])
 
     def of_number(number: int) -> int:
         value = number - source.zero

@@ -1,0 +1,97 @@
+#if defined(__GNUC__)
+/* Added one after the other: the compiler would need more registers than there are. */
+#define DEPTHWISE_ADD(at) \
+    sum += place[(at)] * weight_##at; \
+    __asm__ volatile("" : "+r"(sum));
+#else
+#define DEPTHWISE_ADD(at) sum += place[(at)] * weight_##at;
+#endif
+#define DEPTHWISE_NINE \
+    DEPTHWISE_ADD(0) \
+    DEPTHWISE_ADD(1) \
+    DEPTHWISE_ADD(2) \
+    DEPTHWISE_ADD(3) \
+    DEPTHWISE_ADD(4) \
+    DEPTHWISE_ADD(5) \
+    DEPTHWISE_ADD(6) \
+    DEPTHWISE_ADD(7) \
+    DEPTHWISE_ADD(8)
+
+/* Computes a row of a depthwise convolution's output, one channel after the other. plane is scratch, for what the row
+ * sees of a channel. weights: [channels][columns][rows]. scales: [channels][4]: bias with the input's zero point,
+ * multiplier, offset of scale_folded, and shift. zero: of the output. copies: how many channels of output each of the
+ * input has. */
+static inline void depthwise_line(
+    int8_t *output, const int8_t *image, const int32_t *geometry, int8_t *plane, int32_t row, const int8_t *weights,
+    const int32_t *scales, int32_t copies, int32_t low, int32_t high, int32_t zero)
+{
+    const int32_t inputs = geometry[2];
+    const int32_t channels = inputs * copies;
+    const int32_t rows = geometry[3];
+    const int32_t columns = geometry[4];
+    const int32_t apart = geometry[8] * rows;
+    const int32_t step = geometry[6] * rows;
+    const int32_t seen = (geometry[11] - 1) * geometry[6] + (columns - 1) * geometry[8] + 1;
+    const int32_t left = geometry[10] < seen ? geometry[10] : seen;
+    const int32_t right = left + geometry[1] < seen ? left + geometry[1] : seen;
+    const int32_t line = geometry[1] * inputs;
+    const int32_t top = row * geometry[5] - geometry[9];
+    const int32_t down = geometry[7];
+    const int8_t *const behind = plane + geometry[11] * step;
+    int8_t *const inside = plane + left * rows;
+    const int8_t *const inside_end = plane + right * rows;
+    const bool folded = zero == INT8_MIN && low == INT8_MIN && high == INT8_MAX;
+    const bool nine = folded && rows == 3 && columns == 3 && apart == 3;
+    int32_t first = 0;
+    int32_t last = rows;
+    while (first < last && top + first * down < 0) {
+        ++first;
+    }
+    while (last > first && top + (last - 1) * down >= geometry[0]) {
+        --last;
+    }
+    memset(plane, geometry[12], (size_t)(seen * rows));
+    for (int32_t channel = 0; channel < channels; ++channel) {
+        const int8_t *place = plane;
+        int8_t *to = output++;
+        if (copies == 1 || channel % copies == 0) {
+            const int8_t *source = image++ + (first < last ? top + first * down : 0) * line;
+            depthwise_plane(inside, inside_end, source, inputs, rows, down * line, first, last);
+        }
+        if (nine) {
+            const int32_t weight_0 = weights[0];
+            const int32_t weight_1 = weights[1];
+            const int32_t weight_2 = weights[2];
+            const int32_t weight_3 = weights[3];
+            const int32_t weight_4 = weights[4];
+            const int32_t weight_5 = weights[5];
+            const int32_t weight_6 = weights[6];
+            const int32_t weight_7 = weights[7];
+            const int32_t weight_8 = weights[8];
+            const int32_t multiplier = scales[1];
+            const int32_t offset = scales[2];
+            const int32_t shift = scales[3];
+            for (; place != behind; place += step) {
+                int32_t sum = scales[0];
+                DEPTHWISE_NINE
+                *to = (int8_t)saturate_int8(scale_folded(sum, multiplier, offset, shift));
+                to += channels;
+            }
+        } else {
+            for (; place != behind; place += step) {
+                const int8_t *weight = weights;
+                int32_t sum = 0;
+                for (int32_t column = 0; column < columns; ++column) {
+                    const int8_t *value = place + column * apart;
+                    for (const int8_t *end = value + rows; value != end; ++value) {
+                        sum += *value * *weight++;
+                    }
+                }
+                scaled_pixels(to, &sum, scales, channels, 1, low, high);
+                to += channels;
+            }
+        }
+        weights += rows * columns;
+        scales += 4;
+    }
+}

@@ -1,0 +1,104 @@
+#if defined(__GNUC__)
+/* Neither moved nor put together with others by the compiler, which would need more registers than there are. */
+#define PACKED_KEPT(sum) __asm__ volatile("" : "+r"(sum));
+#else
+#define PACKED_KEPT(sum)
+#endif
+#if defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1
+/* The eight registers that most instructions know are too few for all. */
+#define PACKED_HELD(value)
+#else
+#define PACKED_HELD(value) PACKED_KEPT(value)
+#endif
+#define PACKED_LOAD(k) \
+    weight = weights[(k)]; \
+    PACKED_HELD(weight) \
+    one = columns[2 * (k)]; \
+    other = columns[2 * (k) + 1]; \
+    PACKED_HELD(one) \
+    PACKED_HELD(other)
+#define PACKED_BEGIN(k) \
+    PACKED_LOAD((k)) \
+    first = half + one * weight; \
+    PACKED_KEPT(first) \
+    second = half + other * weight; \
+    PACKED_KEPT(second)
+#define PACKED_ADD(k) \
+    PACKED_LOAD((k)) \
+    first += one * weight; \
+    PACKED_KEPT(first) \
+    second += other * weight; \
+    PACKED_KEPT(second)
+#define PACKED_TWO(k) PACKED_BEGIN((k)) PACKED_ADD((k) + 1)
+#define PACKED_MORE(k) PACKED_ADD((k)) PACKED_ADD((k) + 1)
+/* The lower halves are right modulo 2^16 and more: what the upper ones took from them is put right at the end. */
+#define PACKED_SUM \
+    even += (uint32_t)first; \
+    PACKED_HELD(even) \
+    odd += first >> 16; \
+    PACKED_HELD(odd) \
+    even_next += (uint32_t)second; \
+    PACKED_HELD(even_next) \
+    odd_next += second >> 16; \
+    PACKED_HELD(odd_next)
+#define PACKED_PAIRS(k) PACKED_TWO((k)) PACKED_SUM PACKED_TWO((k) + 2) PACKED_SUM
+#define PACKED_FOUR(k) PACKED_TWO((k)) PACKED_MORE((k) + 2) PACKED_SUM
+#define PACKED_EIGHT(k) \
+    PACKED_TWO((k)) PACKED_MORE((k) + 2) PACKED_MORE((k) + 4) PACKED_MORE((k) + 6) PACKED_SUM
+#define PACKED_STEP \
+    weights += 16; \
+    columns += 32;
+
+/* Computes all channels of up to four pixels. columns: [length][2] words, each of two pixels' values: the first, and
+ * the second times 2^16, so that a product with a word is two products; 2, 4 or 8 of them are added in 16 bits, as a
+ * channel's group says, 1, 2 or 3. length is a multiple of 16. weights: [channels][length]. scales: [channels][4]: bias
+ * with the input's zero point, multiplier, offset, and shift with the group times 256. zero: of the output. */
+static inline void packed_channels(
+    int8_t *output, const int32_t *columns, const int8_t *weights, int32_t length, const int32_t *scales,
+    int32_t channels, int32_t pixels, int32_t low, int32_t high, int32_t zero)
+{
+    const bool folded = pixels == 4 && zero == INT8_MIN && low == INT8_MIN && high == INT8_MAX;
+    for (const int8_t *last = output + channels; output != last; ++output) {
+        const int8_t *const end = weights + length;
+        const int32_t group = scales[3] >> 8;
+        const uint32_t added = (uint32_t)(length >> group) << 15;
+        int32_t half = 0x8000;
+        int32_t first, second, weight, one, other;
+        uint32_t even = 0;
+        int32_t odd = 0;
+        uint32_t even_next = 0;
+        int32_t odd_next = 0;
+        PACKED_HELD(half)
+        if (group == 3) {
+            do {
+                PACKED_EIGHT(0) PACKED_EIGHT(8) PACKED_STEP
+            } while (weights < end);
+        } else if (group == 2) {
+            do {
+                PACKED_FOUR(0) PACKED_FOUR(4) PACKED_FOUR(8) PACKED_FOUR(12) PACKED_STEP
+            } while (weights < end);
+        } else {
+            do {
+                PACKED_PAIRS(0) PACKED_PAIRS(4) PACKED_PAIRS(8) PACKED_PAIRS(12) PACKED_STEP
+            } while (weights < end);
+        }
+        columns -= 2 * length;
+        even -= ((uint32_t)odd << 16) + added;
+        even_next -= ((uint32_t)odd_next << 16) + added;
+        if (folded) {
+            const int32_t shift = scales[3] & 31;
+            int8_t *to = output;
+            *to = (int8_t)saturate_int8(scale_folded((int32_t)even + scales[0], scales[1], scales[2], shift));
+            to += channels;
+            *to = (int8_t)saturate_int8(scale_folded(odd + scales[0], scales[1], scales[2], shift));
+            to += channels;
+            *to = (int8_t)saturate_int8(scale_folded((int32_t)even_next + scales[0], scales[1], scales[2], shift));
+            to += channels;
+            *to = (int8_t)saturate_int8(scale_folded(odd_next + scales[0], scales[1], scales[2], shift));
+        } else {
+            const int32_t sums[4] = {(int32_t)even, odd, (int32_t)even_next, odd_next};
+            scaled_pixels(output, sums, scales, channels, pixels, low, high);
+        }
+        scales += 4;
+    }
+}
