@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from models.tflite_writer import Builder
-from utvm.compiler import from_tflite
+from utvm.compiler import compile_model, from_tflite
 from utvm.errors import CompileError, ConfigError, UtvmError
 
 
@@ -44,6 +44,30 @@ def test_every_unsupported_operator_is_named_with_its_tensor() -> None:
         )
     )
     assert "operators that are not supported: Frobnicate (at a), RANK (at c), LSTM (at y)" in text
+
+
+def test_reasons_of_a_file_are_a_line_each() -> None:
+    weights = {"shape": (4, 4), "dtype": "int8", "data": 1, "scale": 0.5}
+    operators = [("Frobnicate", ["x"], ["a"]), ("BATCH_MATMUL", ["a", "w"], ["b"]), ("RELU", ["b"], ["y"])]
+    first, *lines, hint = refusal(chain(operators, w=weights, b={"dtype": "complex64"})).splitlines()
+    assert first.endswith("cannot be compiled, for 3 reasons:")
+    assert [line.strip() for line in lines] == [
+        "operators that are not supported: Frobnicate (at a)",
+        "operators with quantised weights and float activations: BATCH_MATMUL (at b)",
+        "tensor 'b': has elements of type complex64, which is not supported",
+    ]
+    assert "quantise the model fully" in hint and "supported are" in hint
+
+
+def test_reasons_of_the_importer_are_a_line_each() -> None:
+    operators = [("RELU", ["x"], ["a"]), ("TANH", ["x"], ["b"]), ("ABS", ["x"], ["c"]), ("RELU", ["x"], ["y"])]
+    wrong = {"a": {"shape": (1, 9)}, "b": {"dtype": "int32"}, "c": {"shape": (3, 3)}}
+    with pytest.raises(CompileError) as caught:
+        compile_model(from_tflite(chain(operators, **wrong), "bad"))
+    first, *lines = caught.value.message.splitlines()
+    assert first.endswith("cannot be compiled, for 3 reasons:")
+    assert [line.strip().partition(": ")[0] for line in lines] == ["RELU (at a)", "TANH (at b)", "ABS (at c)"]
+    assert "makes elements of type float32, but the file declares int32" in lines[1]
 
 
 def test_weights_quantised_and_activations_not() -> None:

@@ -3,10 +3,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tflite_suite
+from host_library import HostLibrary
 from test_onnx_suite import FOREIGN
+from tflite_draw import Layer, Spec
 
+from models.tflite_writer import Builder
+from utvm.compiler import compile_model, from_tflite
 from utvm.compiler.target import ANY, Target
 
 BATCHES = 4
@@ -48,6 +53,64 @@ def test_each_layer_has_the_kernels_bits_or_is_refused_with_the_reason_that_is_w
 @pytest.mark.parametrize("number", [1, 2])
 def test_so_have_those_whose_kernels_are_chosen_for_a_dsp(number: int, tmp_path: Path) -> None:
     assert not surprises(list(_WITH_DSP), number, tmp_path, DSP)
+
+
+def _each_of_256(operator: str, tensors: list[tuple[Spec, Spec]], directory: Path) -> set[str]:
+    """Return the verdicts on an operator that is given each int8 number, between these inputs and outputs."""
+    numbers = np.arange(-128, 128, dtype=np.int8)
+    batch = []
+    for count, (data, output) in enumerate(tensors):
+        content = Layer([data], [output]).content(operator)
+        batch.append(tflite_suite.Case(f"{operator} {count}", f"m{count}", content, [([numbers], [])]))
+    tflite_suite.ask(batch)
+    return {each.verdict for each in tflite_suite.judge(batch, directory).values()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operator", ["ABS", "ELU", "RSQRT"])
+def test_so_has_each_of_256_numbers(operator: str, tmp_path: Path) -> None:
+    zero = -128 if operator == "RSQRT" else -7  # Of what is negative there is no root.
+    factors = ((0.02, 0.4), (0.02, 1.0), (0.11, 0.9), (0.5, 0.4), (0.1, 3.0))
+    tensors = [
+        (Spec((256,), "int8", scale, zero), Spec((256,), "int8", scale * factor, 5)) for scale, factor in factors
+    ]
+    assert _each_of_256(operator, tensors, tmp_path) == {"right"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("operator", "scale", "zero"), [("LOGISTIC", 1 / 256, -128), ("TANH", 1 / 128, 0)])
+def test_so_has_each_of_256_numbers_of_a_saturating_one(
+    operator: str, scale: float, zero: int, tmp_path: Path
+) -> None:
+    # From 8 on, a step is more than the kernels' numbers hold.
+    tensors = [
+        (Spec((256,), "int8", coarse, -7), Spec((256,), "int8", scale, zero)) for coarse in (0.02, 0.9, 7.9, 8, 20)
+    ]
+    assert _each_of_256(operator, tensors, tmp_path) == {"right"}
+
+
+@pytest.mark.slow
+def test_numbers_of_16_bits_are_joined_as_they_are_whatever_their_scales(tmp_path: Path) -> None:
+    parts = [Spec((2, 5), "int16", 0.001, 0), Spec((2, 3), "int16", 0.0025, 0)]
+    content = Layer(parts, [Spec((2, 8), "int16", 0.003, 0)], {"axis": 1}).content("CONCATENATION")
+    numbers = [np.arange(-2000, 2000, 400, dtype=np.int16).reshape(2, 5), np.full((2, 3), 999, np.int16)]
+    batch = [tflite_suite.Case("joined", "m", content, [(numbers, [])])]
+    tflite_suite.ask(batch)
+    assert {each.verdict for each in tflite_suite.judge(batch, tmp_path).values()} == {"right"}
+
+
+@pytest.mark.slow
+def test_a_part_that_nothing_reads_is_not_computed(tmp_path: Path) -> None:
+    builder = Builder()
+    builder.tensor("x", (2, 6), "float32")
+    builder.tensor("axis", (), "int32", 1)
+    for name in ("a", "b", "c", "y"):
+        builder.tensor(name, (2, 2), "float32")
+    builder.operator("SPLIT", ["axis", "x"], ["a", "b", "c"], num_splits=3)
+    builder.operator("ADD", ["a", "c"], ["y"])
+    data = np.arange(12, dtype=np.float32).reshape(2, 6)
+    run = HostLibrary(compile_model(from_tflite(builder.finish(["x"], ["y"]), "m")), tmp_path)
+    np.testing.assert_array_equal(run(data)[0], data[:, :2] + data[:, 4:])
 
 
 @pytest.mark.nightly

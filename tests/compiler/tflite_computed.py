@@ -16,7 +16,7 @@ def a_unary(draw: Draw, *, same: bool = False, rank: int = 0, **options: Any) ->
     if same:
         result = draw.like(data, data.shape)
     elif result.scale:
-        result = replace(result, scale=data.scale * draw.random.uniform(0.4, 2.0))
+        result = replace(result, scale=data.scale * draw.random.uniform(0.3, 5.0))
     return Layer([data], [result], options)
 
 
@@ -244,7 +244,7 @@ def a_transposed(draw: Draw) -> Layer:
     inputs: list[Spec | None] = [wanted, weights, data]
     if (bias := _bias(draw, data, weights, outputs, wide=True)) is not None:
         inputs.append(bias)
-    activation = "NONE" if data.dtype != "float32" else draw.pick("NONE", "RELU")
+    activation = draw.pick("NONE", "RELU", "RELU_N1_TO_1")
     return Layer(
         inputs,
         [result],
@@ -306,6 +306,8 @@ def a_reduce(draw: Draw, *, same: bool = False) -> Layer:
     result = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape) if kept or axis not in axes)
     out = draw.like(data, result) if same or draw.integer(0, 2) == 0 else draw.tensor(result)
     signed = [axis - len(shape) if draw.integer(0, 3) == 0 else axis for axis in axes]
+    if not same and draw.integer(0, 3) == 0:
+        signed.append(axes[0])
     return Layer([data, int32(signed)], [out], {"keep_dims": kept})
 
 

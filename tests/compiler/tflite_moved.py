@@ -93,6 +93,8 @@ def a_split_at(draw: Draw) -> Layer:
     parts = [(*shape[:axis], size, *shape[axis + 1 :]) for size in sizes]
     shape[axis] = sum(sizes)
     data = draw.tensor(shape)
+    if draw.integer(0, 1):
+        sizes[draw.integer(0, len(sizes) - 1)] = -1
     return Layer(
         [data, int32(sizes), int32(axis)], [draw.like(data, part) for part in parts], {"num_splits": len(sizes)}
     )
@@ -160,6 +162,17 @@ def a_gather(draw: Draw) -> Layer:
     data = draw.tensor(shape)
     whole = (*shape[:axis], *places.shape, *shape[axis + 1 :])
     return Layer([data, int32(places)], [draw.like(data, whole)], {"axis": axis})
+
+
+def a_gather_of_batches(draw: Draw) -> Layer:
+    shape = draw.shape(draw.integer(2, 4))
+    batches = draw.integer(1, len(shape) - 1)
+    axis = draw.integer(batches, len(shape) - 1)
+    chosen = (*shape[:batches], *draw.shape(draw.integer(0, 2), 3))
+    data = draw.tensor(shape)
+    whole = (*shape[:axis], *chosen[batches:], *shape[axis + 1 :])
+    places = int32(draw.random.integers(0, shape[axis], chosen))
+    return Layer([data, places], [draw.like(data, whole)], {"axis": axis, "batch_dims": batches})
 
 
 def a_gather_nd(draw: Draw) -> Layer:

@@ -64,12 +64,17 @@ def cases(names: Sequence[str], number: int) -> list[Case]:
         row, _, dtype = layer.rpartition("/")
         content, sets = draw_layer(row, dtype, number)
         drawn.append(Case(layer, f"m{count}", content, [(given, []) for given in sets]))
-    for case, answers in zip(drawn, _references(drawn), strict=True):
+    ask(drawn)
+    return drawn
+
+
+def ask(batch: Sequence[Case]) -> None:
+    """Give cases the answers of the reference kernels."""
+    for case, answers in zip(batch, _references(batch), strict=True):
         case.runs = answers is not None
         case.sets = [
             (given, wanted) for (given, _), wanted in zip(case.sets, answers or [[]] * len(case.sets), strict=True)
         ]
-    return drawn
 
 
 def _references(batch: Sequence[Case]) -> list[list[list[Array]] | None]:

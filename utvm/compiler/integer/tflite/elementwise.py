@@ -95,11 +95,13 @@ def _squared_difference(use: Use, operands: list[Any]) -> Any:
     return _binary(use, operands, compute)
 
 
-def _leaky_relu(use: Use, operands: list[Any]) -> Any:
+def _relu(use: Use, operands: list[Any]) -> Any:
     if not _is_16_bits(use):
         return None
     source, target = (np.float64(scale_of(each)) for each in (use.input(0), use.result))
-    alpha = np.float64(np.float32(use.options(tflite.LeakyReluOptions).Alpha()))
+    alpha = np.float64(0)
+    if use.operator.name == "LEAKY_RELU":
+        alpha = np.float64(np.float32(use.options(tflite.LeakyReluOptions).Alpha()))
 
     def element(data: Any) -> Any:
         def at(*place: Any) -> Any:
@@ -111,7 +113,7 @@ def _leaky_relu(use: Use, operands: list[Any]) -> Any:
 
         return te.compute(use.result.shape, at, "output")
 
-    return added(use.builder, "leaky_relu_int16", operands, element, in_place=True) if alpha > 0 else None
+    return added(use.builder, f"{use.operator.name.lower()}_int16", operands, element, in_place=True)
 
 
 def _quantize(use: Use, operands: list[Any]) -> Any:
@@ -153,7 +155,8 @@ def _from_real(use: Use, operands: list[Any]) -> Any:
 
 
 def _absolute(use: Use, operands: list[Any]) -> Any:
-    if not _is_16_bits(use):
+    dtype = use.result.dtype
+    if dtype not in ("int8", "int16") or use.dtype() != dtype:
         return None
     real = float(np.float64(scale_of(use.input(0))) / np.float64(scale_of(use.result)))
 
@@ -161,11 +164,11 @@ def _absolute(use: Use, operands: list[Any]) -> Any:
         def at(*place: Any) -> Any:
             value = data[place].astype("int32") - zero_of(use.input(0))
             size = rescaled(tirx.max(value, number(0) - value), real) + zero_of(use.result)
-            return clamped(size, limits(0, use.result), "int16")
+            return clamped(size, limits(0, use.result), dtype)
 
         return te.compute(use.result.shape, at, "output")
 
-    return added(use.builder, "abs_int16", operands, element, in_place=True)
+    return added(use.builder, f"abs_{dtype}", operands, element, in_place=True)
 
 
 def _prelu(use: Use, operands: list[Any]) -> Any:
@@ -234,14 +237,19 @@ def _compare(use: Use, operands: list[Any]) -> Any:
 
 
 def _join(use: Use, operands: list[Any]) -> Any:
-    """Join tensors of uint8: each number is brought to the scale of the result in single precision."""
-    if use.result.dtype != "uint8" or any(use.value(count) is not None for count in range(len(operands))):
+    """Join tensors of several scales: of uint8, each number is brought to the result's; of int16 it is left."""
+    if use.result.dtype not in ("int16", "uint8"):
         return None
     tensors = [use.input(count) for count in range(len(operands))]
     own, zero = scale_of(use.result), zero_of(use.result)
-    inverse = np.float32(1) / own
     if all(scale_of(each) == own and zero_of(each) == zero for each in tensors):
         return None
+    axis = use.options(tflite.ConcatenationOptions).Axis() % len(use.result.shape)
+    if use.result.dtype == "int16":
+        return relax.op.concat(operands, axis=axis)
+    if any(use.value(count) is not None for count in range(len(operands))):
+        return None
+    inverse = np.float32(1) / own
     parts = []
     for tensor, operand in zip(tensors, operands, strict=True):
         factor = scale_of(tensor) * inverse
@@ -250,8 +258,7 @@ def _join(use: Use, operands: list[Any]) -> Any:
         table = np.clip(steps + zero, 0, 255).astype(np.uint8)
         alike = scale_of(tensor) == own and zero_of(tensor) == zero
         parts.append(operand if alike else _looked_up(use, operand, table))
-    axis = use.options(tflite.ConcatenationOptions).Axis()
-    return relax.op.concat([use.builder.emit(each) for each in parts], axis=axis % len(use.result.shape))
+    return relax.op.concat([use.builder.emit(each) for each in parts], axis=axis)
 
 
 def _looked_up(use: Use, operand: Any, table: Any) -> Any:
@@ -274,7 +281,7 @@ KERNELS: dict[str, Kernel] = {
     "SUB": _add,
     "MUL": _multiply,
     "SQUARED_DIFFERENCE": _squared_difference,
-    "LEAKY_RELU": _leaky_relu,
+    **dict.fromkeys(("RELU", "LEAKY_RELU"), _relu),
     "QUANTIZE": _quantize,
     "RELU6": _relu6,
     "ZEROS_LIKE": _zeros,

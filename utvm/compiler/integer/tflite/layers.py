@@ -323,12 +323,11 @@ def _transposed_convolution(use: Use, operands: list[Any]) -> Any:
     if data.dtype not in ("float32", "int8", "int16") or use.dtype(1) != ("float32" if real else "int8"):
         raise CompileError(f"{data.dtype} by {use.dtype(1)} is not supported")
     bias = use.constant(3) if use.has(3) else None
+    activation = options.FusedActivationFunction()
     if real:
-        ending = _float_ending(bias, options.FusedActivationFunction())
+        ending = _float_ending(bias, activation)
     else:
-        # The kernels know no activation here.
-        reals = _layer_reals(data, weights, result, channels)
-        ending = _ending(use, reals, bias, wide, tflite.ActivationFunctionType.NONE)
+        ending = _ending(use, _layer_reals(data, weights, result, channels), bias, wide, activation)
 
     def compute(image: Any, filters: Any, *tables: Any) -> Any:
         row, column = te.reduce_axis((0, rows), "row"), te.reduce_axis((0, columns), "column")

@@ -224,6 +224,24 @@ def _batch_to_space(use: Use, operands: list[Any]) -> Any:
     return added(use.builder, "batch_to_space", operands[:1], compute)
 
 
+def _gather(use: Use, operands: list[Any]) -> Any:
+    """Add a GATHER whose first dimensions are those of its indices, too; others are the importer's."""
+    options, rank, places = use.options(tflite.GatherOptions), len(use.input(0).shape), use.input(1)
+    batches, axis = options.BatchDims(), options.Axis() % max(rank, 1)
+    if batches == 0 or batches > axis:
+        return None
+    inner = len(places.shape) - batches
+
+    def compute(data: Any, indices: Any) -> Any:
+        def at(*index: Any) -> Any:
+            chosen = element(indices, *index[:batches], *index[axis : axis + inner])
+            return element(data, *index[:axis], chosen, *index[axis + inner :])
+
+        return te.compute(use.result.shape, at, "output")
+
+    return checked(use.builder, "gather", operands[:2], compute)
+
+
 def _gather_nd(use: Use, operands: list[Any]) -> Any:
     """Add a GATHER_ND.
 
@@ -390,6 +408,7 @@ KERNELS: dict[str, Kernel] = {
     "RESIZE_BILINEAR": _bilinear,
     "SPACE_TO_BATCH_ND": _space_to_batch,
     "BATCH_TO_SPACE_ND": _batch_to_space,
+    "GATHER": _gather,
     "GATHER_ND": _gather_nd,
     "EMBEDDING_LOOKUP": _lookup,
     "DYNAMIC_UPDATE_SLICE": _update,
