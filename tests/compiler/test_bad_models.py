@@ -50,18 +50,26 @@ def identity(shape: Sequence[int | str], kind: int = FLOAT) -> onnx.ModelProto:
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nothing\.onnx: there is no such file"):
+    with pytest.raises(ConfigError, match=r"nothing\.onnx: cannot be read: there is no such file"):
         load(tmp_path / "nothing.onnx")
 
 
 def test_directory_and_pipe_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for path, said in ((tmp_path, "is a folder"), (tmp_path / "pipe", "there is no such file")):
+    for path, said in ((tmp_path, "is a folder"), (tmp_path / "pipe", "is no regular file")):
         with pytest.raises(ConfigError, match=said):
             load(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"hello, world\n", b"\x7fELF" + bytes(100)])
+def test_what_seems_empty_is_not_read(tmp_path: Path) -> None:
+    """Files of /proc do, and one of them may never end: /proc/kmsg."""
+    (tmp_path / "m.onnx").touch()
+    for path in (tmp_path / "m.onnx", Path("/proc/self/status")):
+        with pytest.raises(ConfigError, match=f"{path}: is empty"):
+            load(path)
+
+
+@pytest.mark.parametrize("content", [b"hello, world\n", b"\x7fELF" + bytes(100)])
 def test_something_else_than_onnx(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(content)
     with pytest.raises(ConfigError, match="is not an ONNX file"):
@@ -152,6 +160,48 @@ def test_all_reasons_are_named_at_once() -> None:
         assert reason in text
 
 
+def test_reasons_of_every_stage_are_a_line_each_and_none_is_there_twice() -> None:
+    """A rule refuses the first, the importer the second, and the third is unknown; others are as one reason."""
+    proto = model(
+        [
+            node("Dropout", ["x", "", "training"], ["a"]),
+            node("Cast", ["a"], ["b"], to=TensorProto.INT32),
+            node("BitCast", ["b"], ["c"], to=TensorProto.FLOAT),
+            *(node("Sinkhole", ["c"], [f"d{number}"], domain="acme") for number in range(3)),
+        ],
+        [value("x", [2, 4])],
+        [value("d2", [2, 4])],
+        [numpy_helper.from_array(np.array(True), "training")],
+        opset=26,
+    )
+    first, *lines, hint = refusal(proto).splitlines()
+    assert first == "ONNX model bad: cannot be compiled, for 3 reasons:"
+    assert [line.strip() for line in lines] == [
+        "operators that are not supported: Sinkhole (at the_d0), Sinkhole (at the_d1), Sinkhole (at the_d2)",
+        "Dropout (at the_a): training mode, which is random, is not supported",
+        "BitCast (at the_c): bits of int32 read as float32 are not supported",
+    ]
+    assert "docs/compiler.md" in hint
+
+
+def test_many_reasons_are_cut_off_and_counted() -> None:
+    nodes = [node("Dropout", ["x", "", "training"], [f"a{number}"]) for number in range(25)]
+    stored = [numpy_helper.from_array(np.array(True), "training")]
+    lines = refusal(model(nodes, [value("x", [2])], [value("a24", [2])], stored)).splitlines()
+    assert (len(lines), lines[-2].strip()) == (23, "and 5 more")
+
+
+def test_a_newer_version_is_named_with_what_would_help() -> None:
+    newer = onnx.defs.onnx_opset_version() + 1
+    relu = [node("Relu", ["x"], ["y"])], [value("x", [2])], [value("y", [2])]
+    text = refusal(model(*relu, opset=newer))
+    assert f"needs operator set {newer}; 1 to {newer - 1} are known" in text
+    assert "onnx.version_converter.convert_version" in text
+    proto = model(*relu)
+    newest, proto.ir_version = onnx.IR_VERSION, onnx.IR_VERSION + 1
+    assert f"IR version {newest + 1}; 1 to {newest} are known\n  hint: set model" in refusal(proto)
+
+
 def test_operator_whose_result_has_no_fixed_size() -> None:
     proto = model([node("NonZero", ["x"], ["y"])], [value("x", [3, 4])], [value("y", [2, "n"], TensorProto.INT64)])
     assert "nonzero" in refusal(proto).lower()
@@ -235,7 +285,7 @@ def test_weights_that_do_not_fill_their_shape() -> None:
 
 
 def test_operator_set_of_the_future() -> None:
-    assert "needs operator set [999]" in refusal(model(
+    assert "needs operator set 999; 1 to 2" in refusal(model(
         [node("Relu", ["x"], ["y"])], [value("x", [1])], [value("y", [1])], opset=999
     ))  # fmt: skip
 

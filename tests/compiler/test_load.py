@@ -6,12 +6,13 @@ import sys
 import types
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from models.tflite_writer import Builder
-from utvm.compiler import compile_model, from_onnx, load, reference
+from utvm.compiler import compile_model, from_onnx, from_torch, load, reference
 from utvm.errors import CompileError, ConfigError
 
 DIGITS = (Path(__file__).parents[2] / "models" / "digits" / "digits.onnx").read_bytes()
@@ -195,9 +196,30 @@ def test_a_quantised_program_without_torchao_names_the_extra(
         load(tmp_path / "m.pt2", run_python=True)
 
 
+@pytest.mark.nightly
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="PyTorch, of the optional extra torch, is not installed"
+)
+def test_all_that_cannot_be_read_of_a_program_is_named_at_once() -> None:
+    import torch
+
+    class Strange(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.linalg.det(x.reshape(4, 4)), torch.fft.rfft(x).abs(), torch.linalg.qr(x.reshape(4, 4))[0]
+
+    program = torch.export.export(Strange(), (torch.rand(16),))
+    with pytest.raises(CompileError) as caught:
+        from_torch(program, "strange")
+    first, *lines = caught.value.message.splitlines()
+    assert first == "PyTorch model strange: cannot be compiled, for 3 reasons:"
+    named = {line.split()[0] for line in lines if line.endswith("the operator is not supported")}
+    assert named == {"_linalg_det.default", "_fft_r2c.default", "linalg_qr.default"}
+    assert "as ONNX" in caught.value.hint
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="PyTorch, an optional extra, is not installed"
+    importlib.util.find_spec("torch") is None, reason="PyTorch, of the optional extra torch, is not installed"
 )
 def test_pytorch_archive(tmp_path: Path) -> None:
     import torch

@@ -25,6 +25,10 @@ def _shape() -> Any:
     return option("", "sizes of inputs that an ONNX file leaves open: NAME=1,8,8,1; several with ; between them")
 
 
+def _explain() -> Any:
+    return option(False, "print what became of each operator and why: folded, fused, its kernel, in float")
+
+
 def _scale() -> Any:
     return option(
         "",
@@ -63,7 +67,14 @@ class QuantizeChoice(ModelChoice):
 
 
 @dataclass(frozen=True)
-class ExecutorChoice(ModelChoice):
+class CompiledChoice(ModelChoice):
+    """Which model is compiled, and whether it is told how."""
+
+    explain: bool = _explain()
+
+
+@dataclass(frozen=True)
+class ExecutorChoice(CompiledChoice):
     """Which model is meant, what calls its operators, and who computes them."""
 
     executor: str = option(
@@ -114,7 +125,7 @@ class ListenChoice:
 
 
 @dataclass(frozen=True)
-class DebugChoice(ModelChoice):
+class DebugChoice(CompiledChoice):
     """What is debugged: an image of somebody's own, or one of a model, which runs it on random values."""
 
     elf: str = option("", "the ELF file, as your build linked it; or give --model")
@@ -167,6 +178,7 @@ class SampleChoice:
     )
     run_python: bool = _run_python()
     shape: str = _shape()
+    explain: bool = _explain()
     samples: str = option("", "the samples, as --inputs; or how many of them (default: 10, or all that there are)")
     weights: str = option(
         "", "a file of weights for cifar10_cnn, as its README.md says (default: seeded random ones)"

@@ -11,21 +11,34 @@ from utvm.cli import progress
 from utvm.cli.output import OUT
 from utvm.compiler import Library, Model, bounded
 from utvm.compiler.accelerator import Wish
+from utvm.compiler.compile import NOTES
 from utvm.compiler.memory.regions import Memory
+from utvm.log import gathered
 from utvm.names import printable
 
 
 @contextlib.contextmanager
-def compiling(model: object) -> Iterator[None]:
-    """Tell how far the compiler is with a model, for the length of a ``with`` block."""
-    with progress.looked_at(f"compile {model}", "compiling") as (_, look), bounded.looked_at(look):
+def compiling(model: object, explain: bool = False) -> Iterator[None]:
+    """Tell how far the compiler is with a model, for the length of a ``with`` block.
+
+    Args:
+        explain: print in the end what became of its operators, and why.
+    """
+    with (
+        gathered(NOTES) if explain else contextlib.nullcontext(()) as notes,
+        progress.looked_at(f"compile {model}", "compiling") as (_, look),
+        bounded.looked_at(look),
+    ):
         yield
+    for line in notes:
+        OUT.print(line)
 
 
 def compile_for(
     board: Board,
     model: Model,
     *,
+    explain: bool,
     executor: Literal["aot", "graph"] = "aot",
     in_ram: bool = False,
     accelerator: Wish = "auto",
@@ -33,12 +46,15 @@ def compile_for(
 ) -> Library:
     """Compile a model, as :func:`utvm.firmware.compile_for` does, and print a line if a part of it is in float.
 
+    Args:
+        explain: print what became of each operator, too.
+
     Raises:
         CompileError: the model holds something that cannot be compiled.
         DoesNotFitError: its weights alone are larger than what the board stores them in.
         ConfigError: an accelerator is to do all that it can, and the board has none.
     """
-    with compiling(model.origin):
+    with compiling(model.origin, explain):
         library = firmware.compile_for(
             board, model, executor=executor, in_ram=in_ram, accelerator=accelerator, memory=memory
         )

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from utvm.choice import BOARD, BoardChoice
 from utvm.cli import task
-from utvm.cli.choices import IN_RAM, JsonChoice, ListenChoice, ModelChoice
+from utvm.cli.choices import IN_RAM, CompiledChoice, JsonChoice, ListenChoice
 from utvm.cli.output import OUT, check_json, write_json
 from utvm.errors import ConfigError
 
@@ -25,7 +25,7 @@ from utvm.errors import ConfigError
 )
 def build(
     _: Context,
-    asked: ModelChoice,
+    asked: CompiledChoice,
     json: JsonChoice,
     board: str = "",
     input: str = "",  # noqa: A002  the option's name
@@ -49,7 +49,7 @@ def build(
     block = elf.with_suffix(".bin")
     check_places(elf, block)
     check_json(json)
-    library = compile_for(chip, load_named(asked))
+    library = compile_for(chip, load_named(asked), explain=asked.explain)
     image = firmware.build(chip, [library], "standing_alone", read_inputs(library, input))
     address, contents = image.binary
     write_whole(elf, image.elf.read_bytes())
@@ -91,7 +91,7 @@ def flash(_: Context, elf: str, where: BoardChoice, listen: ListenChoice) -> Non
     page="README.md",
     help={"board": BOARD, "in_ram": f"link it {IN_RAM}"},
 )
-def size(_: Context, asked: ModelChoice, json: JsonChoice, board: str = "", in_ram: bool = False) -> None:
+def size(_: Context, asked: CompiledChoice, json: JsonChoice, board: str = "", in_ram: bool = False) -> None:
     """Build a model's firmware and print flash and RAM by section, against what the board has."""
     from utvm import boards, firmware
     from utvm.cli.compiling import compile_for
@@ -100,7 +100,7 @@ def size(_: Context, asked: ModelChoice, json: JsonChoice, board: str = "", in_r
 
     check_json(json)
     chip = boards.load_chip(board)
-    library = compile_for(chip, load_named(asked), in_ram=in_ram)
+    library = compile_for(chip, load_named(asked), explain=asked.explain, in_ram=in_ram)
     image = firmware.build(chip, [library], in_ram=in_ram)
     content = {
         "board": chip.name,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.cells import cell_len
 from rich.table import Table
 
 from utvm.choice import BoardChoice
@@ -21,7 +22,7 @@ from utvm.names import printable
 from utvm.session.judged import confusion
 from utvm.templates import templates_of
 
-_LONGEST = 21  # Letters of a board's name beside its bar.
+_WIDTH = 48  # Columns of letters for a model's name in the picture.
 
 
 @dataclass(frozen=True)
@@ -143,15 +144,18 @@ def draw(rows: Sequence[Row]) -> str:
         .render(
             panels=shown,
             models=models,
-            height=sum(40 + 22 * len(panel.bars) for panel in shown),
+            height=sum(40 + 36 * len(panel.bars) for panel in shown),
             shortened=_shortened,
         )
     )
 
 
-def _shortened(board: str) -> str:
-    """Return what there is room for of a board's name or path beside its bar: its end."""
-    return board if len(board) <= _LONGEST else f"…{board[1 - _LONGEST :]}"
+def _shortened(name: str, width: int = _WIDTH) -> str:
+    """Return what there is room for of a name or a path: its end, and a mark where that is not all."""
+    shown = name
+    while cell_len(shown) > width:
+        shown = f"…{shown[2:]}"
+    return shown
 
 
 def _panel(title: str, values: Sequence[tuple[Row, float | None]]) -> Panel:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from utvm import compiler
 from utvm.arrays import read_arrays
+from utvm.bench import BoardIdentity
 from utvm.boards import Board
 from utvm.choice import BoardChoice
 from utvm.cli.choices import IN_SAMPLES, JsonChoice, SampleChoice
@@ -30,6 +31,8 @@ from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes, as_integers
 from utvm.firmware.picture_inputs import are_pictures, read_pictures, read_pixels
 from utvm.hil import provenance
+from utvm.hil.figures import summarise
+from utvm.hil.remember import remember_model
 from utvm.names import printable
 from utvm.session import RunResult
 from utvm.session.evaluation import Mismatch, as_samples, compare, prediction
@@ -45,6 +48,7 @@ class Runs:
 
     board: Board
     description: str
+    identity: BoardIdentity
     image: Firmware
     results: list[RunResult]
 
@@ -97,6 +101,7 @@ def evaluate(
         apart = distance(ours, answers)
         print_distance(asked.reference, apart, len(samples))
         judged["reference"] = {"name": asked.reference, **asdict(apart)}
+    _remember(asked, runs, labels)
     mismatches: list[Mismatch] = []
     reference = None
     if other:
@@ -106,6 +111,13 @@ def evaluate(
         _print_verdict(runs, reference, mismatches)
     write_json(wanted, _content(asked, library, runs, reference, mismatches) | judged)
     return ExitCode.FAILED if mismatches else ExitCode.PASSED
+
+
+def _remember(asked: SampleChoice, runs: Runs, labels: list[int]) -> None:
+    name = Path(asked.model).stem
+    summary = summarise(name, runs.image, runs.results, executor="model.eval", labels=labels or None)
+    if why := remember_model(runs.identity, summary):
+        OUT.print(f"warning: {why}")
 
 
 def prepare(
@@ -126,7 +138,7 @@ def prepare(
     made = named.make(asked.seed, Path(asked.weights) if asked.weights else None)
     if made.read and arrays is not None and len(arrays) != 1 and not are_pictures(asked.source):
         raise ConfigError(f"{asked.source}: holds {len(arrays)} arrays", "give one, with all samples in it")
-    library = compile_for(board, made.model)
+    library = compile_for(board, made.model, explain=asked.explain)
     if named.random and not asked.weights:
         give = " (give a file with --weights)" if named.takes_weights else ""
         OUT.print(f"weights: random, seed {asked.seed}{give}")
@@ -146,7 +158,8 @@ def _prepare_file(
     if asked.weights:
         raise ConfigError(f"{path}: a model file has its own weights", "leave --weights out")
     arrays = _read(asked)
-    library = compile_for(board, compiler.load(path, run_python=asked.run_python, shapes=shapes_of(asked.shape)))
+    model = compiler.load(path, run_python=asked.run_python, shapes=shapes_of(asked.shape))
+    library = compile_for(board, model, explain=asked.explain)
     if arrays is not None:
         return library, _chosen(asked, library, arrays)
     OUT.print(f"samples: random values, seed {asked.seed} (give yours with --inputs)")
@@ -226,7 +239,8 @@ def run_samples(where: BoardChoice, library: Library, samples: list[Sample], sho
             if show:
                 say(_line(number, result, found.board.clock_hz))
     # Before it, lines say who is waited for.
-    return Runs(found.board, lines[-1], image, results)
+    identity = BoardIdentity(found.board.spoken, found.kind, "", found.serial)
+    return Runs(found.board, lines[-1], identity, image, results)
 
 
 def _line(number: int, result: RunResult, clock_hz: int) -> str:

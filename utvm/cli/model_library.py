@@ -42,6 +42,7 @@ class _Wanted:
         executor: ahead of time or by a graph description.
         memory: regions and pins.
         assistant: the accelerator of the board, where it is to do something.
+        explain: whether it is told what became of each operator.
     """
 
     model: Path
@@ -51,6 +52,7 @@ class _Wanted:
     executor: Executor
     memory: Memory
     assistant: Assistant | None
+    explain: bool
 
     def library(self) -> Library:
         """Compile the model.
@@ -59,7 +61,7 @@ class _Wanted:
             UtvmError: it cannot be compiled, or does not fit.
         """
         model = compiler.load(self.model, run_python=self.run_python, shapes=self.shapes)
-        with compiling(model.origin):
+        with compiling(model.origin, self.explain):
             return compiler.compile_model(
                 model,
                 target=self.target,
@@ -78,7 +80,8 @@ def _wanted(asked: CompileChoice) -> _Wanted:
     target = board.target if board else compiler.Target()
     beside = assistant(board, wish) if board else None
     shapes = shapes_of(asked.shape)
-    return _Wanted(model, asked.run_python, shapes, target, executor_of(asked.executor), memory_of(asked), beside)
+    executor, memory = executor_of(asked.executor), memory_of(asked)
+    return _Wanted(model, asked.run_python, shapes, target, executor, memory, beside, asked.explain)
 
 
 def memory_of(asked: MemoryChoice) -> Memory:
@@ -153,7 +156,7 @@ def package(asked: CompileChoice, json: JsonChoice, output: str) -> None:
     path = Path(output or f"{wanted.model.stem}.tar")
     check_places(path)
     check_json(json)
-    with compiling(wanted.model):
+    with compiling(wanted.model, wanted.explain):
         package_model(
             wanted.model,
             path,

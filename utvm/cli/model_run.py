@@ -55,7 +55,13 @@ def run_model(
     executor = executor_of(asked.executor)
     wish = wish_of(asked.accelerator)
     library = compile_for(
-        found.board, model, executor=executor, in_ram=in_ram, accelerator=wish, memory=memory_of(asked)
+        found.board,
+        model,
+        explain=asked.explain,
+        executor=executor,
+        in_ram=in_ram,
+        accelerator=wish,
+        memory=memory_of(asked),
     )
     given = read_given(library, asked.input, asked.scale, asked.raw)
     # Colours are no integers of the user's: they become those of the model, whatever is asked for.

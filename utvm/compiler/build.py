@@ -16,15 +16,17 @@ from utvm.compiler.c_files import CFiles
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.weights import least_bytes
-from utvm.compiler.integer import integerize
+from utvm.compiler.integer import Integerized, integerize
+from utvm.compiler.integer.kernel import OPERATOR, REASON
 from utvm.compiler.library import Library, Scaling, Tensor, item_bytes
 from utvm.compiler.memory.graph import extract
 from utvm.compiler.memory.overlap import overlaps_of, with_overlaps
 from utvm.compiler.memory.plan import plan_memory
 from utvm.compiler.memory.regions import Memory
-from utvm.compiler.memory.steps import Graph
+from utvm.compiler.memory.steps import Graph, Location
 from utvm.compiler.model import Model
 from utvm.compiler.names import Scope
+from utvm.compiler.notes import note
 from utvm.compiler.schedule.legalize import legalize
 from utvm.compiler.schedule.lower import lower
 from utvm.compiler.storage import Storage
@@ -80,7 +82,7 @@ def _built(
         if storage:
             storage.check(least_bytes(imported.module, storage.size_bytes))
         integerized = integerize(imported.module, target, assistant)
-        graph = _extracted(integerized.module, imported)
+        graph = _extracted(integerized, imported)
         if storage:
             storage.check(sum(constant.nbytes for constant in graph.constants))
         lowered = {function: with_overlaps(body) for function, body in _lowered(graph.functions).items()}
@@ -106,9 +108,9 @@ def _built(
     assisted = any(each.include for each in operators.values())
     # An accelerator reaches memory by whole words of its bus.
     plan = plan_memory(graph, workspaces, overlaps, memory, ALIGNMENT if assisted else 1)
-    library = emit(name, graph, plan, operators, kinds, arguments, executor, stepped)
+    note("memory", f"no plan needs less than {plan.lower_bound_bytes:,} bytes of work")
     library = replace(
-        library,
+        emit(name, graph, plan, operators, kinds, arguments, executor, stepped),
         leftovers=integerized.leftovers,
         target=target,
         accelerator=assistant.identity if assistant and assisted else "",
@@ -129,9 +131,32 @@ def _with_parts(library: Library, parts: Sequence[Library]) -> Library:
     )
 
 
-def _extracted(module: Any, imported: Imported) -> Graph:
+def _note(graph: Graph, integerized: Integerized) -> None:
+    """Say what computes each layer, and why; what is in float; and what an accelerator is given."""
+    for step in graph.steps:
+        if step.function in graph.functions:
+            body = graph.functions[step.function]
+            attributes = dict(body.attrs.items()) if body.attrs else {}
+            in_integers = "integers, as TensorFlow Lite's kernel" if OPERATOR in attributes else "TVM's loops"
+            made = ", ".join(_called(graph, place) for place in step.writes)
+            why = attributes.get(REASON, in_integers)
+            note("kernel", f"{made}: {_kind(step.function, body).name}, {why}")
+    for each in integerized.leftovers:
+        note("in float", f"{each.operator} ({each.tensor}): {each.reason}")
+    for decision in integerized.decisions:
+        note("where", f"{decision.tensor}: {decision.where}: {decision.reason}")
+
+
+def _called(graph: Graph, place: Location) -> str:
+    tensors = {"buffer": graph.buffers, "output": graph.outputs}.get(place.kind, graph.states)
+    return tensors[place.number].name
+
+
+def _extracted(integerized: Integerized, imported: Imported) -> Graph:
     names = (imported.input_names, imported.output_names, imported.kept_names)
-    return _scaled(extract(legalize(module), *names, imported.control), imported)
+    graph = extract(legalize(integerized.module), *names, imported.control)
+    _note(graph, integerized)
+    return _scaled(graph, imported)
 
 
 def _lowered(functions: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,7 +203,7 @@ def _scaled(graph: Graph, imported: Imported) -> Graph:
 def _kind(function: str, body: Any) -> Kind:
     """Return what a TIRx function computes, as its maker says, or as it is called."""
     attributes = dict(body.attrs.items()) if body.attrs else {}
-    return Kind(str(attributes.get("utvm.operator", function)), int(attributes.get("utvm.macs", 0)))
+    return Kind(str(attributes.get(OPERATOR, function)), int(attributes.get("utvm.macs", 0)))
 
 
 def _arguments(graph: Graph, functions: Mapping[str, Any]) -> dict[str, list[Argument]]:

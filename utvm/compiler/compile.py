@@ -3,6 +3,7 @@
 
 import importlib.metadata
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,12 +15,18 @@ from utvm.compiler.library import Library, from_json, to_json
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
+from utvm.compiler.notes import collected
 from utvm.compiler.storage import Storage
 from utvm.compiler.target import ANY, Target
 from utvm.errors import ConfigError
+from utvm.names import printable
+
+_NOTES = logging.getLogger("utvm.compiler.notes")
+NOTES = _NOTES.name
+"""The branch of the log that has what became of each operator, whenever a library is asked for."""
 
 _LOG = logging.getLogger("utvm.compiler")
-_FILE = "library.json"
+_FILE, _NOTED = "library.json", "notes.txt"
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "jinja2", "numpy", "onnx", "tflite")
 
 
@@ -67,16 +74,31 @@ def compile_model(
         # TVM takes seconds to import, and is needed only here.
         from utvm.compiler.build import build_library
 
-        def build() -> str:
-            return to_json(build_library(model, symbol, target, memory, executor, storage, assistant))
+        def build() -> tuple[str, list[str]]:
+            with collected() as notes:
+                return to_json(build_library(model, symbol, target, memory, executor, storage, assistant)), notes
 
-        text = bounded(model.origin, "compile the model", build)
+        said: list[str] = []
+        text, notes = bounded(model.origin, "compile the model", build, said.append)
         (directory / _FILE).write_text(text, encoding="utf-8")
+        _keep(directory, [*notes, *(f"TVM: {line}" for line in map(printable, said))])
 
-    library = from_json((Cache("libraries").fetch(key, make) / _FILE).read_text(encoding="utf-8"))
+    entry = Cache("libraries").fetch(key, make)
+    library = from_json((entry / _FILE).read_text(encoding="utf-8"))
+    _tell(entry)
     if storage:
         storage.check(library.weights_bytes)
     return library
+
+
+def _keep(directory: Path, notes: Sequence[str]) -> None:
+    (directory / _NOTED).write_text("".join(f"{line}\n" for line in notes), encoding="utf-8")
+
+
+def _tell(entry: Path) -> None:
+    """Say what became of a library's operators, which was noted when it was made."""
+    for line in (entry / _NOTED).read_text(encoding="utf-8").splitlines():
+        _NOTES.debug("%s", line)
 
 
 def _assistance(assistant: Assistant | None) -> tuple[str, ...]:

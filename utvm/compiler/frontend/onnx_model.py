@@ -13,10 +13,13 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.onnx_quantised import CONVERTERS as QUANTISED
+from utvm.compiler.frontend.onnx_scalings import input_scalings, output_scalings
 from utvm.compiler.frontend.onnx_scans import SCANS
 from utvm.compiler.frontend.rewrite import NOT_SUPPORTED, OPSET_ATTRIBUTE, Rewritten, place, rewritten
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
+from utvm.compiler.notes import note
+from utvm.compiler.refusal import refuse
 from utvm.compiler.tvm_types import dtype_of, shape_of
 from utvm.errors import CompileError, UtvmError
 
@@ -34,30 +37,29 @@ def import_onnx(model: Model) -> Imported:
     """
     proto = onnx.load_from_string(model.content)
     read = rewritten(proto, {*_get_convert_map(), *CONVERTERS})
-    _refuse(model.origin, read.reasons)
     opset = next(item.version for item in proto.opset_import if item.domain in ("", "ai.onnx"))
     importer = _Importer(read)
-    module = importer.from_onnx(read.model.graph, opset)
-    _refuse(model.origin, importer.reasons)
+    try:
+        module = importer.from_onnx(read.model.graph, opset)
+    except Exception as error:  # Where some nodes are refused, what stands for them may not be enough.
+        if not read.reasons:
+            raise
+        _LOG.debug("%s: what is behind refused nodes: %r", model.origin, error)
+    _refuse(model.origin, [*read.reasons, *importer.reasons])
     stored = {item.name for item in proto.graph.initializer}
-    return Imported(
-        module,
-        tuple(item.name for item in proto.graph.input if item.name not in stored),
-        tuple(item.name for item in proto.graph.output),
-    )
+    inputs = tuple(item.name for item in proto.graph.input if item.name not in stored)
+    outputs = tuple(item.name for item in proto.graph.output)
+    graph = read.model.graph
+    return Imported(module, inputs, outputs, input_scalings(graph, inputs), output_scalings(graph, outputs))
 
 
 def _refuse(origin: str, reasons: Sequence[str]) -> None:
     """Raise an error that names all reasons, if there are any."""
-    if not reasons:
-        return
     unknown = [reason.removesuffix(f": {NOT_SUPPORTED}") for reason in reasons if reason.endswith(NOT_SUPPORTED)]
     others = [reason for reason in reasons if not reason.endswith(NOT_SUPPORTED)]
     texts = [f"operators that are not supported: {', '.join(unknown)}"] if unknown else []
-    raise CompileError(
-        f"{origin}: {'; '.join([*texts, *others])}",
-        "replace them in the model by supported operators; docs/compiler.md says what is supported",
-    )
+    help_ = "replace them in the model by supported operators; docs/compiler.md says what is supported"
+    refuse(origin, [*texts, *others], help_)
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
@@ -98,6 +100,8 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def _named(self, result: Any, node: onnx.NodeProto) -> Any:
         """Call what a node makes as the model calls it: memory plans and profiles show that name."""
+        if isinstance(result, tvm.ir.GenericConst) and node.op_type != "Constant":
+            note("folded", f"{place(node)} is a constant")
         if not isinstance(result, tvm.ir.Call) or not isinstance(result.ty, relax.TensorType):
             return result
         return self.bb.emit(result, identifier(node.output[0], "tensor"))

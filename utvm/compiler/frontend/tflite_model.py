@@ -28,6 +28,7 @@ from utvm.compiler.read.tflite_control import CONTROL, graphs_of
 from utvm.compiler.read.tflite_graph import read
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
 from utvm.compiler.read.tflite_validate import place
+from utvm.compiler.refusal import refuse
 from utvm.compiler.tflite_kernel import Use, tflite_kernels
 from utvm.errors import CompileError, UtvmError
 
@@ -133,28 +134,43 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         """Do nothing: it is known before TVM is asked."""
 
     def convert_op_to_relax(self) -> None:
-        """Convert all operators, and hold each result against what the file declares."""
+        """Convert all operators, and hold each result against what the file declares.
+
+        Raises:
+            CompileError: operators are used in ways that are not supported; all of them are named.
+        """
         graph = self.subgraph.record
+        reasons: list[str] = []
+        hints: list[str] = []
         for op in self.subgraph.operators():
             where = place(graph, op.record)
             try:
-                result = self._by_kernel(op.record)
-                if result is None:
-                    result = self._converter(op)(op=op)
+                self._convert(op, where)
+                continue
             except UtvmError as error:
-                raise CompileError(f"{where}: {error.message}", error.hint) from error
+                reasons.append(error.message if error.message.startswith(where) else f"{where}: {error.message}")
+                hints += [error.hint] if error.hint else []
             except Exception as error:  # TVM raises nearly every built-in kind, and its own
                 _LOG.debug("%s cannot be imported: %r", where, error)
-                raise CompileError(
-                    f"{where}: is used in a way that is not supported",
-                    "docs/operators.md says what is; a log (--log-level debug) has what TVM says",
-                ) from error
-            names = [_short(graph.tensors[number].name) for number in op.record.outputs]
-            whole = self._bind(result, names[0])
-            parts = [whole] if len(names) == 1 else [whole[index] for index in range(len(names))]
-            for number, part, name in zip(op.record.outputs, parts, names, strict=True):
-                bound = self._as_declared(self._bind(part, name), graph.tensors[number], where)
-                self.exp_tab.set_expr(f"tensor_{number}", self._bind(bound, name))
+                reasons.append(f"{where}: is used in a way that is not supported")
+                hints.append("docs/operators.md says what is; a log (--log-level debug) has what TVM says")
+            for tensor, number in ((graph.tensors[each], each) for each in op.record.outputs):
+                stand_in = self._bind(relax.op.zeros(tensor.shape, tensor.dtype), _short(tensor.name))
+                self.exp_tab.set_expr(f"tensor_{number}", stand_in, force_override=True)
+        refuse("", reasons, "; ".join(dict.fromkeys(hints)))
+
+    def _convert(self, op: OperatorView, where: str) -> None:
+        """Convert an operator."""
+        graph = self.subgraph.record
+        result = self._by_kernel(op.record)
+        if result is None:
+            result = self._converter(op)(op=op)
+        names = [_short(graph.tensors[number].name) for number in op.record.outputs]
+        whole = self._bind(result, names[0])
+        parts = [whole] if len(names) == 1 else [whole[index] for index in range(len(names))]
+        for number, part, name in zip(op.record.outputs, parts, names, strict=True):
+            bound = self._as_declared(self._bind(part, name), graph.tensors[number], where)
+            self.exp_tab.set_expr(f"tensor_{number}", self._bind(bound, name))
 
     def get_op_code_str(self, op: OperatorView) -> str:
         """Return an operator's name."""
@@ -239,6 +255,21 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         real = self.dequantize(real, data) if data.qnn_params else real
         out = relax.op.nn.softmax(relax.op.multiply(real, relax.const(beta, "float32")), axis=-1)
         return self.quantize(out, result) if result.qnn_params else out
+
+    def convert_split_v(self, op: OperatorView) -> Any:
+        """Convert SPLIT_V by its results' shapes, as the kernel does: one of the sizes may be -1."""
+        axis = int(self.get_tensor_value(self._wrap(op.record.inputs[2])))
+        sizes = [self.subgraph.record.tensors[number].shape[axis] for number in op.record.outputs]
+        places = [int(place) for place in np.cumsum(sizes)[:-1]]
+        return relax.op.split(self.get_expr(op.record.inputs[0]), places, axis=axis)
+
+    def _convert_reduce(self, relax_op: Callable[..., Any], op: OperatorView) -> Any:
+        rank = len(self.subgraph.record.tensors[op.record.inputs[0]].shape)
+
+        def reduced(data: Any, axes: Sequence[int], kept: bool) -> Any:
+            return relax_op(data, sorted({int(axis) % rank for axis in axes}), kept)  # One may be there twice.
+
+        return super()._convert_reduce(reduced, op)
 
     def convert_square(self, op: OperatorView) -> Any:
         """Convert SQUARE as the kernel computes it, which knows no power; nor do integers."""

@@ -15,6 +15,7 @@ from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
 from utvm.compiler.read import relax_file, tflite_file, torch_file
 from utvm.errors import ConfigError
+from utvm.files import check_readable
 
 MAX_FILE_BYTES = 1 << 28
 """Larger files are refused unread: no microcontroller holds a thousandth of it."""
@@ -78,10 +79,7 @@ def _check_asked(path: Path, suffix: str, run_python: bool, what: str) -> None:
 
 
 def _read(path: Path) -> bytes:
-    if path.is_dir():
-        raise ConfigError(f"{path}: is a folder", "name the model's file in it")
-    if not path.is_file():
-        raise ConfigError(f"{path}: there is no such file", "name a model file")
+    check_readable(path, "name a model's file")
     try:
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:

@@ -43,13 +43,19 @@ def check(proto: onnx.ModelProto, origin: str) -> None:
 
 
 def _check_versions(proto: onnx.ModelProto, origin: str) -> None:
+    if proto.ir_version > onnx.IR_VERSION:
+        raise CompileError(
+            f"{origin}: is written in IR version {proto.ir_version}; 1 to {onnx.IR_VERSION} are known",
+            f"set model.ir_version = {onnx.IR_VERSION} where it is exported, if it needs nothing newer",
+        )
     newest = onnx.defs.onnx_opset_version()
     # Some exporters say it twice.
     versions = sorted({item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")})
     if len(versions) != 1 or not 1 <= versions[0] <= newest:
+        said = " and ".join(map(str, versions)) or "unknown"
         raise CompileError(
-            f"{origin}: needs operator set {versions or 'unknown'}; 1 to {newest} are known",
-            "export the model for an older operator set",
+            f"{origin}: needs operator set {said}; 1 to {newest} are known",
+            f"onnx.version_converter.convert_version(model, {newest}) converts it; or export it for an older one",
         )
 
 

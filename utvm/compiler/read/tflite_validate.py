@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks on a TensorFlow Lite model, each with a message that names the place."""
 
+import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from utvm.compiler.int8_operator import int8_operators
 from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, item_bytes
 from utvm.compiler.read.tflite_control import CONTROL, called, check_call
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
+from utvm.compiler.refusal import refuse
 from utvm.errors import CompileError
 
 SUPPORTED = frozenset(
@@ -75,11 +77,7 @@ def _check_graph(graph: TfliteGraph, graphs: Sequence[TfliteGraph], origin: str)
         raise CompileError(f"{origin}: the graph is empty", "export a model with at least one operator and output")
     for operator in graph.operators:
         _check_numbers(graph, operator, origin)
-    _check_operators(graph, origin)
-    for number, tensor in enumerate(graph.tensors):
-        _check_tensor(tensor, f"{origin}: tensor {tensor.name or number!r}")
-    for operator in graph.operators:
-        _check_options(operator, f"{origin}: {place(graph, operator)}")
+    _check_parts(graph, origin)
     _check_ends(graph, origin)
     _check_order(graph, origin)
     for operator in graph.operators:
@@ -93,7 +91,28 @@ def place(graph: TfliteGraph, operator: TfliteOperator) -> str:
     return f"{operator.name} (at {made})" if made else operator.name
 
 
-def _check_operators(graph: TfliteGraph, origin: str) -> None:
+def _check_parts(graph: TfliteGraph, origin: str) -> None:
+    """Check operators, tensors and options, and name everything that is not supported at once."""
+    checks: list[Callable[[], None]] = [
+        lambda: _check_operators(graph),
+        lambda: _check_hybrid(graph),
+        *(
+            functools.partial(_check_tensor, tensor, f"tensor {tensor.name or number!r}")
+            for number, tensor in enumerate(graph.tensors)
+        ),
+        *(functools.partial(_check_options, operator, place(graph, operator)) for operator in graph.operators),
+    ]
+    refused: list[CompileError] = []
+    for check_one in checks:
+        try:
+            check_one()
+        except CompileError as error:
+            refused.append(error)
+    hints = dict.fromkeys(error.hint for error in refused if error.hint)
+    refuse(origin, [error.message for error in refused], "; ".join(hints))
+
+
+def _check_operators(graph: TfliteGraph) -> None:
     """Name every operator that is not supported."""
     unknown = [operator for operator in graph.operators if operator.name not in SUPPORTED]
     if unknown:
@@ -102,13 +121,16 @@ def _check_operators(graph: TfliteGraph, origin: str) -> None:
         unknown = [operator for operator in unknown if operator.name not in registered]
     if unknown:
         raise CompileError(
-            f"{origin}: operators that are not supported: {', '.join(place(graph, each) for each in unknown)}",
+            f"operators that are not supported: {', '.join(place(graph, each) for each in unknown)}",
             "replace them in the model by supported operators",
         )
+
+
+def _check_hybrid(graph: TfliteGraph) -> None:
     hybrid = [place(graph, operator) for operator in graph.operators if _is_hybrid(graph, operator)]
     if hybrid:
         raise CompileError(
-            f"{origin}: operators with quantised weights and float activations: {', '.join(hybrid)}",
+            f"operators with quantised weights and float activations: {', '.join(hybrid)}",
             "quantise the model fully, with a representative data set, or not at all",
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from utvm.compiler.model import Model
 from utvm.compiler.read.relax_file import from_module
-from utvm.compiler.read.torch_quantised import MARK, converters
+from utvm.compiler.read.torch_quantised import MARK
 from utvm.compiler.tvm_errors import tvm_errors
 from utvm.errors import CompileError, ConfigError
 
@@ -31,12 +31,9 @@ def from_torch(program: Any, name: str) -> Model:
     """
     origin = f"PyTorch model {name}"
     with tvm_errors(origin, "read the model"):
-        from tvm.relax.frontend.torch import from_exported_program
+        from utvm.compiler.read.torch_program import import_program
 
-        module = from_exported_program(
-            program, unwrap_unit_return_tuple=True, custom_convert_map=dict(converters(program))
-        )
-        return from_module(module, name)
+        return from_module(import_program(program), name)
 
 
 def from_archive(content: bytes, name: str, origin: str) -> Model:

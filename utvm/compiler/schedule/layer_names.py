@@ -13,6 +13,7 @@ from tvm import relax
 from tvm.relax.expr import _update_type
 
 from utvm.compiler.names import MADE_UP
+from utvm.compiler.notes import note
 
 
 def fuse(module: Any) -> Any:
@@ -32,13 +33,15 @@ def _bindings(module: Any) -> list[Any]:
 
 def _names(module: Any) -> list[str]:
     """Return what the model calls each result of the fused module; nothing where that keeps a name of its own."""
-    copies, makes = _apart(module)
+    copies, makes, does = _apart(module)
     fused = relax.transform.FuseOps()(copies)
     functions = {variable.name_hint: function for variable, function in fused.functions.items()}
     found = []
     for binding in _bindings(fused):
         function = functions.get(getattr(getattr(binding.value, "op", None), "name_hint", ""))
         found.append(_last_named(function.body, makes) if isinstance(function, relax.Function) else "")
+        if isinstance(function, relax.Function):
+            note("fused", f"{' + '.join(_called(function.body, does))}, into {found[-1] or binding.var.name}")
     return found
 
 
@@ -54,10 +57,18 @@ def _last_named(body: Any, makes: Mapping[str, str]) -> str:
     return next((name for name in names if name and not MADE_UP.fullmatch(name)), "")
 
 
-def _apart(module: Any) -> tuple[Any, dict[str, str]]:
-    """Return a copy in which each call is of a function of its own, and what each of these makes."""
+def _called(body: Any, does: Mapping[str, str]) -> list[str]:
+    """Return what the functions do that a fused one calls, in their order."""
+    bindings = [binding for block in body.blocks for binding in block.bindings]
+    called = (getattr(next(iter(getattr(each.value, "args", ())), None), "name_hint", "") for each in bindings)
+    return [does[str(name)] for name in called if str(name) in does]
+
+
+def _apart(module: Any) -> tuple[Any, dict[str, str], dict[str, str]]:
+    """Return a copy in which each call is of a function of its own, what each of these makes, and what it does."""
     main = module["main"]
     makes: dict[str, str] = {}
+    does: dict[str, str] = {}
     functions = {
         variable: function for variable, function in module.functions.items() if not function.same_as(main)
     }
@@ -73,6 +84,7 @@ def _apart(module: Any) -> tuple[Any, dict[str, str]]:
             _update_type(own, call.args[0].ty)
             functions[own] = module[call.args[0]]
             makes[own.name_hint] = str(binding.var.name)
+            does[own.name_hint] = str(call.args[0].name_hint)
             called = tvm.ir.Call(call.op, [own, *call.args[1:]], call.attrs, call.ty_args, ret_ty=call.ty)
             bindings.append(relax.VarBinding(binding.var, called))
         blocks.append(type(block)(bindings))
@@ -80,7 +92,7 @@ def _apart(module: Any) -> tuple[Any, dict[str, str]]:
     functions[module.get_global_var("main")] = relax.Function(
         main.params, body, main.ret_ty, main.is_pure, main.attrs
     )
-    return relax.transform.Normalize()(tvm.IRModule(functions)), makes
+    return relax.transform.Normalize()(tvm.IRModule(functions)), makes, does
 
 
 @relax.expr_functor.mutator

@@ -6,9 +6,23 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from utvm.compiler.notes import note
 from utvm.compiler.schedule.concatenation import mark_concatenations
 from utvm.compiler.schedule.layer_names import fuse
 from utvm.compiler.schedule.legalizations import legalizations
+
+
+def _folded(module: Any) -> Any:
+    """Compute what only depends on constants, and say what that is."""
+    known: set[int] = set()
+    for binding in (each for block in module["main"].body.blocks for each in block.bindings):
+        call = binding.value
+        if str(getattr(getattr(call, "op", None), "name", "")) != "relax.call_tir":
+            continue
+        if all(isinstance(field, tvm.ir.GenericConst) or hash(field) in known for field in call.args[1].fields):
+            known.add(hash(binding.var))
+            note("folded", f"{binding.var.name} is a constant")
+    return relax.transform.FoldConstant()(module)
 
 
 def legalize(module: Any) -> Any:
@@ -23,7 +37,7 @@ def legalize(module: Any) -> Any:
             relax.transform.CanonicalizeBindings(),
             relax.transform.LegalizeOps(legalizations()),
             relax.transform.AnnotateTIROpPattern(),
-            relax.transform.FoldConstant(),
+            tvm.transform.module_pass(lambda each, _: _folded(each), opt_level=0),
             tvm.transform.module_pass(lambda each, _: fuse(each), opt_level=0),
             relax.transform.FuseTIR(),
             relax.transform.RewriteDataflowReshape(),

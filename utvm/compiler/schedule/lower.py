@@ -24,6 +24,28 @@ def _share_storage(function: Any, _module: Any, _context: Any) -> Any:
     return tirx.transform.StorageRewrite()(tvm.IRModule({"main": function}))["main"]
 
 
+def _drop_unread(function: Any, _module: Any, _context: Any) -> Any:
+    """Take out what a function writes to a buffer of its own that nothing reads: parts of a SPLIT, say."""
+    if function.attrs and "utvm.operator" in function.attrs:
+        return function
+    own: set[int] = set()
+    read: set[int] = set()
+    steps = [
+        (tirx.AllocBuffer, lambda node: own.add(hash(node.buffer))),
+        (tvm.ir.TensorLoad, lambda node: read.add(hash(node.source))),
+    ]
+    tvm_ffi.structural_walk(function.body, steps, order="pre")
+    unread = own - read
+
+    def without(node: Any) -> Any:
+        return tirx.Evaluate(tirx.const(0, "int32")) if hash(node.buffer) in unread else node
+
+    if not unread:
+        return function
+    changes = [(tirx.BufferStore, without), (tirx.AllocBuffer, without)]
+    return function.with_body(tvm_ffi.structural_map(function.body, changes, order="post"))
+
+
 def _passes() -> Any:
     structured, flat = s_tir.transform, tirx.transform
     return tvm.transform.Sequential(
@@ -40,6 +62,7 @@ def _passes() -> Any:
             flat.NarrowDataType(32),
             structured.LoopPartition(),
             flat.VectorizeLoop(False),
+            flat.prim_func_pass(_drop_unread, opt_level=0),
             flat.prim_func_pass(_share_storage, opt_level=0),
             structured.HoistIfThenElse(),
             flat.UnrollLoop(),

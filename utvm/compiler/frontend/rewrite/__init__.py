@@ -47,7 +47,8 @@ class Rewritten:
     Attributes:
         model: the very same as it was, if nothing in it had to change.
         types: of its values, as far as they are known.
-        reasons: why nodes cannot be computed, if some cannot: the place, a colon, and why.
+        reasons: why nodes cannot be computed, if some cannot: the place, a colon, and why. The model then takes
+            what they would make.
     """
 
     model: onnx.ModelProto
@@ -70,8 +71,8 @@ def rewritten(proto: onnx.ModelProto, known: Iterable[str]) -> Rewritten:
         graph.types[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
     for node in proto.graph.node:
         graph.add(node, opset)
-    if graph.reasons or not graph.changed:
-        return Rewritten(proto, graph.types, tuple(graph.reasons))
+    if not graph.reasons and not graph.changed:
+        return Rewritten(proto, graph.types, ())
     for value in proto.graph.output:
         if graph.name(value.name) != value.name:
             graph.nodes.append(helper.make_node("Identity", [graph.name(value.name)], [value.name]))
@@ -81,7 +82,10 @@ def rewritten(proto: onnx.ModelProto, known: Iterable[str]) -> Rewritten:
     model.graph.node.extend(_needed(graph.nodes, {value.name for value in proto.graph.output}))
     read = {name for node in model.graph.node for name in node.input}
     model.graph.initializer.extend(tensor for name, tensor in graph.added.items() if name in read)
-    return Rewritten(model, graph.types, ())
+    # What refused nodes would make is given, so that those behind them are looked at, too.
+    given = [(name, graph.types[name]) for name in graph.refused if name in graph.types]
+    model.graph.input.extend(helper.make_value_info(name, kind) for name, kind in given)
+    return Rewritten(model, graph.types, tuple(graph.reasons))
 
 
 def _needed(nodes: Sequence[onnx.NodeProto], wanted: set[str]) -> list[onnx.NodeProto]:

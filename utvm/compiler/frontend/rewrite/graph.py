@@ -21,6 +21,7 @@ from onnx import helper, numpy_helper
 
 from utvm.compiler.frontend.rewrite.body import function_body, renamed
 from utvm.compiler.frontend.rewrite.fold import computed, worth_folding
+from utvm.compiler.notes import note
 
 Array = npt.NDArray[Any]
 _LOG = logging.getLogger("utvm.compiler")
@@ -79,6 +80,7 @@ class RuleGraph:
         known: operators that the importer reads.
         nodes: what there is so far.
         reasons: why some nodes cannot be computed, each with the place.
+        refused: what these nodes would make.
         changed: whether anything is not as it was in the model.
     """
 
@@ -91,6 +93,7 @@ class RuleGraph:
     added: dict[str, onnx.TensorProto] = field(default_factory=dict)
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
     changed: bool = False
     _aliases: dict[str, str] = field(default_factory=dict)
     _made: dict[str, onnx.NodeProto] = field(default_factory=dict)
@@ -245,19 +248,35 @@ class RuleGraph:
             renamed_node.input[:] = inputs
             node = renamed_node
         self._depth += 1
+        before = len(self.nodes)
         try:
             self._take(node, opset)
+            if self._depth == 1:
+                self._note(node, self.nodes[before:])
         except Unsupported as error:
             if self._depth > 1:
                 raise
-            self.reasons.append(f"{place(node)}: {error}")
+            self._refuse(node, str(error))
         except Exception as error:  # A rule believes what ONNX's checks have passed; they do not see everything.
             if self._depth > 1:
                 raise
             _LOG.debug("%s: %r", place(node), error)
-            self.reasons.append(f"{place(node)}: it is used in a way that is not supported")
+            self._refuse(node, "it is used in a way that is not supported")
         finally:
             self._depth -= 1
+
+    def _refuse(self, node: onnx.NodeProto, reason: str) -> None:
+        """Keep why a node cannot be computed."""
+        self.reasons.append(f"{place(node)}: {reason}")
+        self.refused.extend(node.output)
+
+    def _note(self, node: onnx.NodeProto, made: Sequence[onnx.NodeProto]) -> None:
+        """Say of a node that is not computed as the model has it what is."""
+        kinds = list(dict.fromkeys(each.op_type for each in made))
+        if not made:
+            note("folded", f"{place(node)}: nothing of it is left to compute")
+        elif kinds != [node.op_type]:
+            note("rewritten", f"{place(node)}: as {', '.join(kinds)}")
 
     def _take(self, node: onnx.NodeProto, opset: int) -> None:
         if node.domain not in STANDARD:

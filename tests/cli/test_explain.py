@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``--explain``: what became of each operator of a model, and why."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from tests.cli.running import inv
+from utvm.paths import ROOT
+
+DIGITS = ROOT / "models" / "digits" / "digits_int8.tflite"
+WORDS = ("folded: ", "rewritten: ", "fused: ", "kernel: ", "in float: ", "memory: ", "TVM: ")
+
+
+def _notes(*words: object, **env: str) -> list[str]:
+    done = inv(*words, **env)
+    assert done.returncode == 0, done.stderr
+    return [line for line in done.stdout.splitlines() if line.startswith(WORDS)]
+
+
+def _real(path: Path) -> Path:
+    """Write a model of real numbers: a constant of a constant, a product with an addition, and a Celu."""
+    nodes = [
+        helper.make_node("Neg", ["w"], ["v"], name="turned"),
+        helper.make_node("MatMul", ["x", "v"], ["p"], name="product"),
+        helper.make_node("Add", ["p", "b"], ["s"], name="sum"),
+        helper.make_node("Celu", ["s"], ["y"], name="curve"),
+    ]
+    kinds = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 4]) for name in "xy"]
+    weights = [
+        numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in (("w", (4, 4)), ("b", 4))
+    ]
+    graph = helper.make_graph(nodes, "g", kinds[:1], kinds[1:], weights)
+    path.write_bytes(
+        helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", onnx.defs.onnx_opset_version())]
+        ).SerializeToString()
+    )
+    return path
+
+
+def _half_quantised(path: Path) -> Path:
+    """Write a quantised model with a layer that integers do not compute: a convolution of two images at once."""
+    stored = {"w": np.ones((3, 2, 3, 3), np.int8), "s": np.float32(0.1), "z": np.int8(0)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["a"]),
+        helper.make_node("DequantizeLinear", ["a", "s", "z"], ["b"]),
+        helper.make_node("DequantizeLinear", ["w", "s", "z"], ["v"]),
+        helper.make_node("Conv", ["b", "v"], ["c"]),
+        helper.make_node("QuantizeLinear", ["c", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    kinds = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("x", [2, 2, 4, 4]), ("y", [2, 3, 2, 2]))
+    ]
+    weights = [numpy_helper.from_array(np.array(value), name) for name, value in stored.items()]
+    graph = helper.make_graph(nodes, "g", kinds[:1], kinds[1:], weights)
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString())
+    return path
+
+
+def test_what_is_folded_rewritten_and_fused_is_told_cold_and_from_the_cache(tmp_path: Path) -> None:
+    words = ("firmware.size", "--model", _real(tmp_path / "real.onnx"), "--board", "stm32f746", "--explain")
+    cold = _notes(*words, XDG_CACHE_HOME=str(tmp_path))
+    assert "folded: Neg (at turned) is a constant" in cold
+    assert any(line.startswith("rewritten: Celu (at curve): as ") for line in cold)
+    assert any(line.startswith("fused: matmul + add") for line in cold)
+    assert any(line.startswith("kernel: ") and line.endswith("TVM's loops") for line in cold)
+    assert cold[-1].startswith("memory: no plan needs less than ")
+    assert _notes(*words, XDG_CACHE_HOME=str(tmp_path)) == cold
+    assert not _notes(*words[:-1], XDG_CACHE_HOME=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("board", "reason"),
+    [("stm32f746", "the CPU has the DSP extension"), ("host", "plain C, two pixels in a word")],
+)
+def test_why_a_kernel_was_chosen(board: str, reason: str) -> None:
+    for command in (("model.run",), ("model.eval", "--samples", "1")):
+        notes = _notes(command[0], "--model", DIGITS, "--board", board, *command[1:], "--explain")
+        assert f"kernel: conv1: conv2d_int8, {reason}" in notes
+
+
+def test_what_is_in_float_is_said_by_every_command_and_explained(tmp_path: Path) -> None:
+    model = _half_quantised(tmp_path / "half.onnx")
+    why = "nn.conv2d (c): batches of more than one image are not supported in integers"
+    line = f"in float, though the model is quantised: {why}"
+    for command in (("model.run",), ("model.eval", "--samples", "1"), ("firmware.size",), ("firmware.build",)):
+        done = inv(command[0], "--model", model, "--board", "mps2-an385", *command[1:], "--explain", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        assert (lines.count(line), lines.count(f"in float: {why}")) == (1, 1), lines

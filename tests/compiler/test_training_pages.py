@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages on models of Keras, PyTorch and scikit-learn: their examples run as they are written."""
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from utvm.paths import ROOT
+
+
+def _needs(package: str, extra: str) -> pytest.MarkDecorator:
+    lacking = importlib.util.find_spec(package) is None
+    return pytest.mark.skipif(lacking, reason=f"{package}, of the optional extra {extra}, is not installed")
+
+
+def _run(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Run a page's example in a folder; return its names."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    monkeypatch.chdir(folder)
+    names: dict[str, Any] = {}
+    exec(compile(example, page, "exec"), names)  # The page's own text.
+    return names
+
+
+@pytest.mark.nightly
+@_needs("skl2onnx", "sklearn")
+def test_the_page_on_scikit_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _run("sklearn.md", tmp_path, monkeypatch)
+
+
+@pytest.mark.nightly
+@_needs("torch", "torch")
+def test_the_page_on_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _run("pytorch.md", tmp_path, monkeypatch)
+
+
+@pytest.mark.nightly
+@_needs("tensorflow", "keras")
+def test_the_page_on_keras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = _run("keras.md", tmp_path, monkeypatch)
+    interpreter = names["tf"].lite.Interpreter(model_content=names["content"])
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], names["images"][:1])
+    interpreter.invoke()
+    (result,) = interpreter.get_output_details()
+    # Its kernels may round otherwise than the reference ones: by one step.
+    step = interpreter.get_tensor_details()[-2]["quantization"][0] or 0.05
+    np.testing.assert_allclose(names["answer"], interpreter.get_tensor(result["index"]), rtol=0, atol=1.01 * step)

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What became of a model's operators, and why: noted where it is decided, kept with the library, read by people.
+
+The notes of a library are lines, each of which begins with a word that says what was done, such as ``fused``.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+from utvm.names import printable
+
+_notes: list[list[str]] = []
+
+
+def note(what: str, text: str) -> None:
+    """Note something of the model that is compiled; where nobody collects notes, nothing."""
+    for each in _notes:
+        each.append(printable(f"{what}: {text}"))
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[list[str]]:
+    """Collect what is noted meanwhile."""
+    lines: list[str] = []
+    _notes.append(lines)
+    try:
+        yield lines
+    finally:
+        _notes.remove(lines)
