@@ -162,6 +162,7 @@ def test_a_picture_is_refused_as_what_it_is(tmp_path: Path, first: bytes) -> Non
 
 def test_what_may_have_no_end_is_refused_unread(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "samples.csv")
-    for path in ("/dev/zero", str(tmp_path / "samples.csv"), str(tmp_path)):
-        with pytest.raises(ConfigError, match="is no file"):
+    wrong = {"/dev/zero": "is no regular file", str(tmp_path / "samples.csv"): "is no regular file"}
+    for path, said in {**wrong, "/proc/self/environ": "is empty", str(tmp_path): "is a folder"}.items():
+        with pytest.raises(ConfigError, match=said):
             read_arrays(path)

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from hil_tests.programs import handwritten
+from tests.cli.running import inv
 from utvm import boards, firmware
 from utvm.bench import Asked, attach, choose
 from utvm.boards import Board
@@ -169,3 +170,12 @@ def test_a_spike_that_ends_at_once_is_quoted(tmp_path: Path) -> None:
 def test_a_simulator_without_an_emulator_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="either a model or an emulator"):
         _changed(tmp_path, lambda content: content["virtual"].pop("emulator"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _CORES)
+def test_packets_pass_through_rtt_whatever_a_pointer_takes(name: str, tmp_path: Path) -> None:
+    words = ("--board", name, "--suite", "rpc", "-k", "rtt", "--report-dir", tmp_path)
+    done = inv("hil", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "5 passed" in done.stdout

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm.errors import ConfigError
-from utvm.files import write_whole
+from utvm.files import check_readable, write_whole
 from utvm.names import member, printable
 
 MAX_BYTES = 1 << 30
@@ -39,9 +39,7 @@ def read_arrays(path: str) -> dict[str, _Array]:
     Raises:
         ConfigError: it cannot be read, is something else, or is too large.
     """
-    if Path(path).exists() and not Path(path).is_file():
-        # What is no file may have no end, as /dev/zero.
-        raise ConfigError(f"{path}: is no file", "give a .npy, .npz or .csv file")
+    check_readable(path, "give a .npy, .npz or .csv file")
     if path.endswith(".csv"):
         return {"": _read_csv(path)}
     try:

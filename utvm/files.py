@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are written where a user says: refused at once if that cannot be, and else written whole."""
+"""Files of a user: read only where they have an end; refused at once if they cannot be written, and else whole."""
 
 import contextlib
 import os
+import stat
 import tempfile
 import zipfile
 import zlib
@@ -12,6 +13,26 @@ from utvm.errors import ConfigError
 
 UNREADABLE_ZIP = (zipfile.BadZipFile, zlib.error, OSError, NotImplementedError, RuntimeError, EOFError)
 """What :mod:`zipfile` raises of an archive that is none, or a damaged one, or one that is locked."""
+
+
+def check_readable(path: str | Path, hint: str) -> None:
+    """Refuse to read what may have no end: pipes, devices, and what is empty, as files of /proc seem to be.
+
+    Raises:
+        ConfigError: naming the path, and why; it is not there, or a folder.
+    """
+    try:
+        found = Path(path).stat()
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: cannot be read: there is no such file", hint) from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}", hint) from error
+    if stat.S_ISDIR(found.st_mode):
+        raise ConfigError(f"{path}: is a folder", hint)
+    if not stat.S_ISREG(found.st_mode):
+        raise ConfigError(f"{path}: is no regular file", hint)
+    if not found.st_size:
+        raise ConfigError(f"{path}: is empty", hint)
 
 
 def check_places(*paths: str | Path) -> None:

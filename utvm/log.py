@@ -25,6 +25,7 @@ from utvm.names import printable
 BRANCHES: Mapping[str, str] = {
     "utvm.cache": "what was made before and what was not, and why",
     "utvm.compiler": "what is compiled, for what, and what decides whether it has to be",
+    "utvm.compiler.notes": "what became of each operator of a model, and why",
     "utvm.environment": "what became of what the environment is made of",
     "utvm.hil": "which test begins",
     "utvm.probe.gdb": "packets to and from a GDB server",
@@ -129,6 +130,29 @@ def kept_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         _detach(handler)
+
+
+@contextlib.contextmanager
+def gathered(branch: str) -> Iterator[list[str]]:
+    """Gather the messages of a branch, of all levels, that are logged meanwhile."""
+    lines: list[str] = []
+    handler = _Gatherer(lines)
+    _attach(handler, _Wish(logging.CRITICAL, {branch: logging.DEBUG}))
+    try:
+        yield lines
+    finally:
+        _detach(handler)
+
+
+class _Gatherer(logging.Handler):
+    """Keeps messages as they are."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(record.getMessage())
 
 
 class _File(logging.FileHandler):

@@ -14,7 +14,8 @@ from pathlib import Path
 _LOOK = (
     1.0  # Seconds. Looks are counted, not seconds: while the computer sleeps or we are not served, none is made.
 )
-_STOPPED_LOOKS = 5
+STOPPED_LOOKS = 5
+"""How often, a second apart, a process is seen stopped before it is taken for one that hangs."""
 _IDLE_LOOKS = 12
 
 
@@ -56,11 +57,11 @@ class Watch:
         stopped = idle = 0
         spent = None
         while not self._over.wait(_LOOK) and self._process.returncode is None:
-            stopped = stopped + 1 if _is_stopped(self._process.pid) else 0
+            stopped = stopped + 1 if is_stopped(self._process.pid) else 0
             before, spent = spent, _processor_time(self._process.pid)
             self._disturb()
             idle = idle + 1 if spent is not None and spent == before else 0
-            if stopped >= _STOPPED_LOOKS:
+            if stopped >= STOPPED_LOOKS:
                 self._end("it was stopped by a signal and did not go on")
             elif self._restless and idle >= _IDLE_LOOKS:
                 self._end("it did nothing at all any more")
@@ -71,7 +72,8 @@ class Watch:
         self._over.set()
 
 
-def _is_stopped(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped a process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T"
     except OSError:

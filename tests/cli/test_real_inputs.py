@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 import pytest
 import tflite
+from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from models.digits import quantize
@@ -55,6 +57,32 @@ def test_real_numbers_in_real_numbers_out_and_integers_as_they_are(tmp_path: Pat
             scale, zero = _output_quantity()
             assert np.allclose(output, scale * (expected.astype(np.float64) - zero), rtol=1e-6)
     assert len(digests) == 1  # the board's own
+
+
+def _of_integers() -> onnx.ModelProto:
+    """An ONNX model that takes int8, gives half of it, and says by its nodes what the integers mean."""
+    kinds = [helper.make_tensor_value_info(name, TensorProto.INT8, (1, 4)) for name in "xy"]
+    constants = {"s": 0.5, "t": 0.25, "half": 0.5}
+    stored = [numpy_helper.from_array(np.array(each, np.float32), name) for name, each in constants.items()]
+    zeros = [numpy_helper.from_array(np.array(each, np.int8), name) for name, each in {"z": -3, "o": 7}.items()]
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["real"]),
+        helper.make_node("Mul", ["real", "half"], ["product"]),
+        helper.make_node("QuantizeLinear", ["product", "t", "o"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", kinds[:1], kinds[1:], [*stored, *zeros])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.csv"])
+def test_an_onnx_model_says_by_its_first_and_last_nodes_what_its_integers_mean(name: str, tmp_path: Path) -> None:
+    model, given, output = tmp_path / "m.onnx", tmp_path / name, tmp_path / "y.npy"
+    onnx.save(_of_integers(), model)
+    reals = np.array([[-4, 0.5, 1, 30]], np.float32)
+    np.save(given, reals) if name.endswith("npy") else np.savetxt(given, reals, delimiter=",")
+    done = inv("model.run", "--model", model, "--board=host", "--input", given, "--output", output)
+    assert done.returncode == 0, done.stdout + done.stderr
+    np.testing.assert_array_equal(np.load(output), np.array([[-2, 0.25, 0.5, 15]], np.float32))
 
 
 @pytest.mark.parametrize(

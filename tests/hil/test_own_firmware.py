@@ -127,6 +127,11 @@ def test_a_text_that_is_not_said(firmware, flash):
     app.expect("ready")
     app.expect("counter 2", timeout=0.1)
 
+def test_a_core_that_locks_up(firmware, flash):
+    app = flash(firmware.elf("build/app-stm32f746.elf"))
+    app.bench.gdb.write_register("pc", 0xE0000000)  # nothing runs there, and there is no vector for that fault
+    app.run_to("handle_event", timeout=0.5)
+
 def test_a_name_that_it_has_not(firmware, flash):
     flash(firmware.elf("build/app-stm32f746.elf")).word("evnts")
 """
@@ -135,10 +140,11 @@ def test_a_name_that_it_has_not(firmware, flash):
 @pytest.mark.slow
 def test_what_the_program_does_not_do_is_a_failure_that_says_where_it_is(counter: Path) -> None:
     report = _run(counter, "stm32f746", _WRONG)
-    assert [test["outcome"] for test in report["tests"]] == ["failed", "failed", "infrastructure"]
-    stands, said, named = (test["message"] for test in report["tests"])
+    assert [test["outcome"] for test in report["tests"]] == ["failed", "failed", "failed", "infrastructure"]
+    stands, said, locked, named = (test["message"] for test in report["tests"])
     assert "did not come to vectors within 0.2 s; it stands in" in stands
     assert "main.c:" in stands
+    assert "did not come to handle_event: the core locked up" in locked
     assert "the console did not say b'counter 2' within 0.1 s" in said
     assert "app-stm32f746.elf has no symbol 'evnts'" in named
 
@@ -167,7 +173,7 @@ def test_an_image_for_other_memory_is_refused_with_its_section_and_the_board_s_m
     assert "ssram1 0x00000000 to 0x00400000" in caught.value.hint
 
 
-@pytest.mark.parametrize("content", [b"", b"\x7fELF" + bytes(99)])
+@pytest.mark.parametrize("content", [b"\x7fELF", b"\x7fELF" + bytes(99)])
 def test_what_is_no_elf_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "app.elf").write_bytes(content)
     with pytest.raises(ConfigError, match="is no ELF file"):
@@ -186,5 +192,8 @@ def test_it_is_flashed_and_listened_to_by_hand(counter: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ssram1:" in done.stdout
     assert "counter 1.4 ready" in done.stdout
+    heard = inv("board.monitor", "--board", "stm32f746", "--virtual", "--seconds", "0.1", cwd=counter)
+    assert heard.returncode == 0, heard.stderr
+    assert "each command has a VIRTUAL board of its own, with nothing on it" in " ".join(heard.stdout.split())
     assert inv("board.reset", "--board", "mps2-an500", cwd=counter).returncode == 0
     assert "has no debug port" in inv("board.monitor", "--board", "host", "--seconds", "1", cwd=counter).stderr

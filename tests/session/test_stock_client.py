@@ -4,6 +4,7 @@
 The board is the process that stands in for one: the same runtime, no emulator.
 """
 
+import contextlib
 import json
 import re
 import struct
@@ -251,6 +252,10 @@ def test_a_server_whose_board_has_died_says_so_and_ends(tmp_path: Path) -> None:
             if child.name().startswith("qemu")
         ]
         emulator.kill()
+        # Its connections are cut a moment before it has ended.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            while emulator.status() != psutil.STATUS_ZOMBIE:
+                time.sleep(0.01)
         with RawClient(board.port, board.key).greet() as client:
             assert b"QEMU ended" in client.ask(opening())
         assert board.process.wait(60) == 3

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm.errors import ConfigError
+from utvm.files import check_readable
 
 _MAGIC = bytes.fromhex("00090ff00ff00ff00ff0000001")
 _SYNC = bytes.fromhex("aa995566")
@@ -38,6 +39,7 @@ def read_bitstream(path: Path, part: str) -> Bitstream:
     Raises:
         ConfigError: it cannot be read, is no bitstream, is cut short, or is for another chip.
     """
+    check_readable(path, "--bitstream FILE.bit")
     try:
         raw = path.read_bytes()
     except OSError as error:

@@ -85,7 +85,7 @@ def _image_of(what: DebugChoice, board: Board, able: frozenset[str]) -> Firmware
     if what.elf:
         return read_elf(board, what.elf)
     boards.load_chip(board.name)
-    library = compile_for(board, load_named(what))
+    library = compile_for(board, load_named(what), explain=what.explain)
     return firmware.build(board, [library], "standing_alone", read_inputs(library, ""), able=able)
 
 

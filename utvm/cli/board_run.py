@@ -45,6 +45,12 @@ def flash(where: BoardChoice, elf: str, seconds: float) -> None:
 
 def monitor(where: BoardChoice, seconds: float) -> None:
     """Reset a board and print what its console says; raises as :func:`reset`."""
+    found = find_debugged(where)
+    if found.kind == "virtual" and found.probe is None:
+        OUT.print(
+            "each command has a VIRTUAL board of its own, with nothing on it that could say anything: "
+            "./inv firmware.flash app.elf --monitor puts a program on one and listens"
+        )
     with _opened(where, "board.monitor") as bench:
         _need_console(bench)
         listen(bench, lambda: bench.reset(halt=False), seconds)

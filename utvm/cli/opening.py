@@ -95,7 +95,11 @@ def _programmed(
     model = load_named(asked)
     with kept_in(logs):
         library = compile_for(
-            found.board, model, executor=executor_of(asked.executor), accelerator=wish_of(asked.accelerator)
+            found.board,
+            model,
+            explain=asked.explain,
+            executor=executor_of(asked.executor),
+            accelerator=wish_of(asked.accelerator),
         )
         image = image_for(found, [library], "rpc", transport)
         with found.opened(logs, log) as bench:

@@ -15,6 +15,7 @@ from PIL import Image, ImageOps
 from utvm.arrays import MAX_BYTES, PICTURES
 from utvm.compiler import Tensor
 from utvm.errors import ConfigError
+from utvm.files import check_readable
 from utvm.firmware.inputs import as_reals
 from utvm.names import printable
 
@@ -28,12 +29,13 @@ _SCALE = re.compile(r"(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)")
 
 def are_pictures(path: str) -> bool:
     """Whether a file is a PNG or JPEG picture by its first bytes, or a folder, which is to hold such."""
+    if Path(path).is_dir():
+        return True
     try:
+        check_readable(path, "")
         with Path(path).open("rb") as file:
             return file.read(4).startswith(PICTURES)
-    except IsADirectoryError:
-        return True
-    except OSError:
+    except (ConfigError, OSError):
         return False  # Refused by whoever reads it as something else.
 
 
@@ -79,7 +81,9 @@ def _files(path: str) -> list[Path]:
     if not Path(path).is_dir():
         return [Path(path)]
     try:
-        found = sorted(each for each in Path(path).iterdir() if each.suffix.lower() in _SUFFIXES)
+        found = sorted(
+            each for each in Path(path).iterdir() if each.suffix.lower() in _SUFFIXES and each.is_file()
+        )
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not found:

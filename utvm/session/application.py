@@ -10,9 +10,11 @@ from elftools.elf.sections import SymbolTableSection
 from utvm.bench import Bench
 from utvm.boards import Board
 from utvm.errors import BoardError, ConfigError
+from utvm.files import check_readable
 from utvm.firmware import Firmware
 
 _MAX_BYTES = 256 << 20
+_LOCKED_UP = 0xFFFFFFFE  # The program counter of an M-profile core that has (Armv7-M ARM, B1.5.15).
 
 
 def read_elf(board: Board, path: str | Path) -> Firmware:
@@ -42,8 +44,6 @@ def read_elf(board: Board, path: str | Path) -> Firmware:
         if not in_ram:
             parts += [("segment", start, len(data)) for start, data in image.segments]
         _ = image.symbols
-    except FileNotFoundError as error:
-        raise ConfigError(f"{elf}: there is no such file", "has your build made it, to its end?") from error
     except (OSError, ELFError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # What the library that reads it says of one with wrong numbers in it is of many kinds.
         raise ConfigError(f"{elf}: is no ELF file: {error}", "has your build made it, to its end?") from error
@@ -65,6 +65,7 @@ def _check_extents(path: Path) -> None:
         ConfigError: it does, it has no symbols, or nothing in it is to be loaded.
         ELFError: it is no ELF file.
     """
+    check_readable(path, "has your build made it, to its end?")
     size = path.stat().st_size
     if size > _MAX_BYTES:
         raise ConfigError(
@@ -163,6 +164,12 @@ class Application:
         finally:
             self.bench.clear_breakpoints()
         if stopped != wanted:
+            if stopped == _LOCKED_UP and self.image.board.architecture == "cortex_m":
+                raise BoardError(
+                    f"the program did not come to {function}: the core locked up, a fault in a fault's handler "
+                    "(Armv7-M ARM, B1.5.15)",
+                    "has its vector table a HardFault handler, and a stack in RAM as first word? see board.gdb",
+                )
             at = self.image.source_line(stopped) or f"{stopped:#010x}"
             raise BoardError(f"the program did not come to {function} within {timeout:g} s; it stands in {at}")
 

@@ -39,7 +39,7 @@ _UPLOAD, _REMOVE, _LOAD = (f"tvm.rpc.server.{name}" for name in ("upload", "remo
 _FILL, _PROGRAM = "tvm.contrib.random.random_fill_for_measure", "tvm.contrib.vta.init"
 _NAMES = (_UPLOAD, _REMOVE, _LOAD, _FILL, _PROGRAM)
 _FIRST = 0x4000_0000  # Handles of ours: the board's are below.
-_TAKES = {_UPLOAD: "a file's name, and bytes", _FILL: "a tensor"}
+_TAKES = {**dict.fromkeys(_NAMES, "a file's name"), _UPLOAD: "a file's name, and bytes", _FILL: "a tensor"}
 _DONE = struct.pack("<iiiqi", Code.RETURN, 2, TypeIndex.INTEGER, TypeIndex.NONE, TypeIndex.NONE)
 _FREED = struct.pack("<iii", Code.RETURN, 1, TypeIndex.NONE)
 _PIECE = 1024  # Bytes of a tensor in one packet.
@@ -277,7 +277,7 @@ class ServedLink:
         except UtvmError as error:
             return exception_packet(f"{error.message}{f' ({error.hint})' if error.hint else ''}")
         except (ValueError, IndexError):
-            return exception_packet(f"{name} takes {_TAKES.get(name, 'a file' + chr(39) + 's name')}")
+            return exception_packet(f"{name} takes {_TAKES[name]}")
         return self._loaded(file, image) if name == _LOAD else _DONE
 
     def _loaded(self, file: str, image: Firmware) -> bytes:

@@ -12,6 +12,7 @@ from utvm.boards.described import pdsc, probe_rs
 from utvm.boards.described.chip import Chip
 from utvm.boards.described.write import PROBES, write
 from utvm.errors import ConfigError
+from utvm.files import check_readable
 
 __all__ = ["PROBES", "Chip", "find", "names", "write"]
 
@@ -55,4 +56,5 @@ def _described(source: Path) -> Mapping[str, Callable[[], Chip]]:
     reader = _READERS.get(source.suffix)
     if reader is None:
         raise ConfigError(f"{source}: is no description of chips", f"known are: {', '.join(_READERS)}")
+    check_readable(source, "name a file on the disk: is it there, and yours to read?")
     return reader(source)

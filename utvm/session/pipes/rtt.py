@@ -24,8 +24,9 @@ _POLLING_INTERVAL = 1  # Milliseconds between two looks of OpenOCD at the board'
 _PAUSE = 0.005  # Seconds between two looks for the control block.
 _LONGEST_PAUSE = 0.02  # Seconds between two looks of our own into the buffers, of which the first is at once.
 _RINGS = 24  # Bytes of the control block before its rings,
-_RING = struct.Struct("<6I")  # and one: name, bytes, size, in, out, flags.
-_IN, _OUT = 12, 16  # Where these two are in a ring.
+# and one, by the class in the ELF file's fifth byte: name and bytes, which are pointers, size, in, out, flags.
+_RING = {1: struct.Struct("<6I"), 2: struct.Struct("<2Q4I")}
+_IN, _OUT = -12, -8  # Where these two are in a ring, from its end.
 _LISTENING = re.compile(r"Listening on port (\d+) for rtt connections")
 
 
@@ -39,7 +40,8 @@ def opened(bench: Bench, firmware: Firmware) -> Iterator[Wire]:
     monitor = bench.gdb.monitor
     block = firmware.symbols["utvm_rtt"]
     if "OpenOCD" not in bench.capabilities:
-        buffers = Buffers(bench, block)
+        with firmware.elf.open("rb") as file:
+            buffers = Buffers(bench, block, _RING[file.read(5)[4]])
         yield Wire(buffers, lambda: _start(bench, block))
         return
     monitor(f'rtt setup {block:#x} {_ID_BYTES} "{_ID.decode()}"')
@@ -97,10 +99,11 @@ class Buffers:
         ProbeError: the debug port fails. Every method may raise it.
     """
 
-    def __init__(self, bench: Bench, block: int) -> None:
+    def __init__(self, bench: Bench, block: int, ring: struct.Struct) -> None:
         self._bench = bench
+        self._layout = ring
         self._up = block + _RINGS
-        self._down = self._up + _RING.size
+        self._down = self._up + ring.size
 
     def close(self) -> None:
         """Nothing is open."""
@@ -140,7 +143,7 @@ class Buffers:
                 return b""
             parts = [(start, end)] if start < end else [(start, size), (0, end)]
             data = b"".join(self._bench.read_memory(place + a, b - a) for a, b in parts if a < b)
-            self._bench.write_memory(self._up + _OUT, end.to_bytes(4, "little"))
+            self._bench.write_memory(self._up + self._layout.size + _OUT, end.to_bytes(4, "little"))
         return data
 
     def _put(self, data: bytes) -> int:
@@ -152,8 +155,8 @@ class Buffers:
             if part:
                 self._bench.write_memory(place + start, part)
                 after = (start + len(part)) % size
-                self._bench.write_memory(self._down + _IN, after.to_bytes(4, "little"))
+                self._bench.write_memory(self._down + self._layout.size + _IN, after.to_bytes(4, "little"))
         return len(part)
 
     def _ring(self, address: int) -> tuple[int, ...]:
-        return _RING.unpack(self._bench.read_memory(address, _RING.size))
+        return self._layout.unpack(self._bench.read_memory(address, self._layout.size))
