@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it takes to run a network of megabytes once on the board ``host``: with empty caches, and again.
+"""What it takes to run networks once on the board ``host``: with empty caches, and again; time and memory.
 
-The network has the layers of MobileNetV2 in int8, and random weights. Both runs are whole commands, from the shell
-to the outputs. Seconds are those of all processors together: what else the machine does, does not count.
+Six public architectures, with random weights: five in int8, as TensorFlow Lite's converter writes them, and one in
+real numbers. Each run is a whole command, from the shell to the outputs. Seconds are those of all processors
+together: what else the machine does, does not count.
 
 Run: ``.venv/bin/python benchmarks/compile.py``.
 """
@@ -11,97 +12,221 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 from rich.console import Console
 
 from benchmarks import seen
 from models.tflite_writer import Builder
 from utvm.paths import ROOT
 
-# Expansion, channels, repetitions and first stride of each group of blocks: table 2 of arXiv:1801.04381.
-_GROUPS = (
-    (1, 16, 1, 1),
-    (6, 24, 2, 2),
-    (6, 32, 3, 2),
-    (6, 64, 4, 2),
-    (6, 96, 3, 1),
-    (6, 160, 3, 2),
-    (6, 320, 1, 1),
-)
-_LAST, _CLASSES, _SIDE = 1280, 1000, 224
-
 
 class _Network:
-    """Writes layers one behind the other."""
+    """Writes int8 layers one behind the other.
 
-    def __init__(self) -> None:
-        self.builder = Builder()
+    Attributes:
+        made: the tensor that the last one makes.
+        shape: its height, width and channels.
+    """
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        self._builder = Builder()
         self._random = np.random.default_rng(1)
         self._count = 0
+        self.shape = shape
+        self.made = self._first = self._tensor()
 
-    def tensor(self, shape: tuple[int, ...], scale: float = 0.05, zero: int = 0) -> str:
+    def _tensor(self) -> str:
         self._count += 1
-        return self.builder.tensor(f"t{self._count}", shape, "int8", scale=scale, zero_point=zero)
+        return self._builder.tensor(f"t{self._count}", (1, *self.shape), "int8", scale=0.05)
 
     def _parameters(self, shape: tuple[int, ...], channels: int, axis: int) -> list[str]:
-        self._count += 1
-        values = self._random.integers(-127, 128, shape)
         scales = self._random.uniform(0.001, 0.004, channels)
-        weights = self.builder.tensor(
-            f"w{self._count}", shape, "int8", values, scale=scales, zero_point=0 * scales, axis=axis
-        )
+        zeros, along = 0 * scales, {"scale": scales, "zero_point": 0 * scales, "axis": axis}
+        weights = self._random.integers(-127, 128, shape)
         bias = self._random.integers(-1000, 1000, channels)
         return [
-            weights,
-            self.builder.tensor(
-                f"b{self._count}", (channels,), "int32", bias, scale=scales * 0.05, zero_point=0 * scales
+            self._builder.tensor(f"w{self._count}", shape, "int8", weights, **along),
+            self._builder.tensor(
+                f"b{self._count}", (channels,), "int32", bias, scale=scales * 0.05, zero_point=zeros
             ),
         ]
 
     def convolution(
-        self, data: str, side: int, depth: int, channels: int, stride: int, kernel: int, relu: bool
-    ) -> str:
-        result = self.tensor((1, side // stride, side // stride, channels))
+        self, channels: int, kernel: tuple[int, int] = (1, 1), stride: int = 1, activation: str = "RELU6"
+    ) -> None:
+        """Add a convolution; depthwise where there are no channels."""
+        height, width, depth = self.shape
+        data = self.made
+        self.shape = (-(-height // stride), -(-width // stride), channels or depth)
+        self.made = self._tensor()
+        shape, name = (channels, *kernel, depth), "CONV_2D"
+        if not channels:
+            shape, name = (1, *kernel, depth), "DEPTHWISE_CONV_2D"
+        operands = [data, *self._parameters(shape, channels or depth, 0 if channels else 3)]
         options = {"stride_h": stride, "stride_w": stride, "padding": "SAME"}
-        activation = "RELU6" if relu else "NONE"
-        if kernel == 3 and depth == channels:
-            name, shape, axis = "DEPTHWISE_CONV_2D", (1, 3, 3, channels), 3
-        else:
-            name, shape, axis = "CONV_2D", (channels, kernel, kernel, depth), 0
-        operands = [data, *self._parameters(shape, channels, axis)]
-        self.builder.operator(name, operands, [result], **options, fused_activation_function=activation)
-        return result
+        self._builder.operator(name, operands, [self.made], **options, fused_activation_function=activation)
 
-    def content(self) -> bytes:
-        """Return the file."""
-        data = first = self.tensor((1, _SIDE, _SIDE, 3))
-        data, side, depth = self.convolution(data, _SIDE, 3, 32, 2, 3, True), _SIDE // 2, 32
-        for expansion, channels, repetitions, first_stride in _GROUPS:
-            for number in range(repetitions):
-                stride, before = first_stride if number == 0 else 1, data
-                if expansion > 1:
-                    data = self.convolution(data, side, depth, depth * expansion, 1, 1, True)
-                inner = depth * expansion
-                data = self.convolution(data, side, inner, inner, stride, 3, True)
-                side //= stride
-                data = self.convolution(data, side, inner, channels, 1, 1, False)
-                if stride == 1 and depth == channels:
-                    result = self.tensor((1, side, side, channels))
-                    self.builder.operator("ADD", [before, data], [result])
-                    data = result
-                depth = channels
-        data = self.convolution(data, side, depth, _LAST, 1, 1, True)
-        pooled = self.tensor((1, 1, 1, _LAST))
-        options = {"filter_height": side, "filter_width": side, "stride_h": side, "stride_w": side}
-        self.builder.operator("AVERAGE_POOL_2D", [data], [pooled], **options, padding="VALID")
-        data = self.convolution(pooled, 1, _LAST, _CLASSES, 1, 1, False)
-        return self.builder.finish([first], [data])
+    def addition(self, other: str, activation: str = "NONE") -> None:
+        """Add what another layer has made."""
+        data, self.made = self.made, self._tensor()
+        self._builder.operator("ADD", [other, data], [self.made], fused_activation_function=activation)
+
+    def pool(self, operator: str, kernel: tuple[int, int], stride: int) -> None:
+        """Add a pooling."""
+        height, width, channels = self.shape
+        data = self.made
+        whole = kernel == (height, width)
+        self.shape = (1, 1, channels) if whole else (height // stride, width // stride, channels)
+        self.made = self._tensor()
+        options = {"filter_height": kernel[0], "filter_width": kernel[1], "stride_h": stride, "stride_w": stride}
+        self._builder.operator(operator, [data], [self.made], **options, padding="VALID" if whole else "SAME")
+
+    def content(self, classes: int) -> bytes:
+        """Add what turns an image into classes, and return the file."""
+        self.pool("AVERAGE_POOL_2D", self.shape[:2], 1)
+        self.convolution(classes, activation="NONE")
+        return self._builder.finish([self._first], [self.made])
+
+
+def _inverted(stem: int, rows: Sequence[tuple[int, ...]]) -> bytes:
+    """Write inverted residuals. A row: expansion, channels, repetitions, the first one's stride, kernel."""
+    network = _Network((224, 224, 3))
+    network.convolution(stem, (3, 3), 2)
+    for expansion, channels, repetitions, first, kernel in rows:
+        for number in range(repetitions):
+            before, depth, stride = network.made, network.shape[2], 1 if number else first
+            if expansion > 1:
+                network.convolution(depth * expansion)
+            network.convolution(0, (kernel, kernel), stride)
+            network.convolution(channels, activation="NONE")
+            if stride == 1 and depth == channels:
+                network.addition(before)
+    network.convolution(1280)
+    return network.content(1000)
+
+
+def _separable(network: _Network, rows: Sequence[tuple[int, int]], classes: int) -> bytes:
+    """Write depthwise separable convolutions. A row: channels, stride."""
+    for channels, stride in rows:
+        network.convolution(0, (3, 3), stride)
+        network.convolution(channels)
+    return network.content(classes)
+
+
+def _mobilenet_v2() -> bytes:
+    """Table 2 of arXiv:1801.04381."""
+    rows = (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    )
+    return _inverted(32, [(*row, 3) for row in rows])
+
+
+def _efficientnet_lite0() -> bytes:
+    """Table 1 of arXiv:1905.11946, without squeeze and excitation, as EfficientNet-Lite has it."""
+    rows = (
+        (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5),
+        (6, 192, 4, 2, 5), (6, 320, 1, 1, 3),
+    )  # fmt: skip
+    return _inverted(32, rows)
+
+
+def _mobilenet_v1() -> bytes:
+    """A quarter of the channels of table 1 of arXiv:1704.04861, on images of 96 x 96."""
+    network = _Network((96, 96, 3))
+    network.convolution(8, (3, 3), 2)
+    rows = ((16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (128, 2), *[(128, 1)] * 5, (256, 2), (256, 1))
+    return _separable(network, rows, 2)
+
+
+def _ds_cnn() -> bytes:
+    """The small one of arXiv:1711.07128, as MLPerf Tiny has it."""
+    network = _Network((49, 10, 1))
+    network.convolution(64, (10, 4), 2)
+    return _separable(network, [(64, 1)] * 4, 12)
+
+
+def _resnet18() -> bytes:
+    """Table 1 of arXiv:1512.03385."""
+    network = _Network((224, 224, 3))
+    network.convolution(64, (7, 7), 2, "RELU")
+    network.pool("MAX_POOL_2D", (3, 3), 2)
+    for channels in (64, 128, 256, 512):
+        for number in range(2):
+            stride = 2 if channels > 64 and number == 0 else 1
+            before, shape = network.made, network.shape
+            network.convolution(channels, (3, 3), stride, "RELU")
+            network.convolution(channels, (3, 3), 1, "NONE")
+            if stride > 1:
+                long, network.made, network.shape = network.made, before, shape
+                network.convolution(channels, (1, 1), stride, "NONE")
+                before = long
+            network.addition(before, "RELU")
+    return network.content(1000)
+
+
+def _encoder() -> bytes:
+    """A block of the encoder of arXiv:1706.03762 in real numbers: 64 places, 128 numbers, 4 heads."""
+    random, places, width, heads = np.random.default_rng(1), 64, 128, 4
+    nodes: list[onnx.NodeProto] = []
+    stored: list[onnx.TensorProto] = []
+
+    def add(operator: str, *inputs: str, **options: object) -> str:
+        nodes.append(helper.make_node(operator, list(inputs), [f"t{len(nodes)}"], **options))
+        return f"t{len(nodes) - 1}"
+
+    def constant(value: object) -> str:
+        stored.append(numpy_helper.from_array(np.asarray(value), f"c{len(stored)}"))
+        return f"c{len(stored) - 1}"
+
+    def dense(data: str, rows: int, columns: int) -> str:
+        weights = constant(random.normal(0, 0.1, (rows, columns)).astype(np.float32))
+        return add("Add", add("MatMul", data, weights), constant(np.zeros(columns, np.float32)))
+
+    def normal(data: str) -> str:
+        return add("LayerNormalization", data, constant(np.ones(width, np.float32)), axis=-1)
+
+    def head(data: str, order: Sequence[int]) -> str:
+        split = constant(np.array([places, heads, width // heads]))
+        return add("Transpose", add("Reshape", dense(data, width, width), split), perm=list(order))
+
+    scores = add("MatMul", head("x", (1, 0, 2)), head("x", (1, 2, 0)))
+    shares = add("Softmax", add("Mul", scores, constant(np.float32((width // heads) ** -0.5))), axis=-1)
+    mixed = add("Transpose", add("MatMul", shares, head("x", (1, 0, 2))), perm=[1, 0, 2])
+    flat = add("Reshape", mixed, constant(np.array([places, width])))
+    attended = normal(add("Add", "x", dense(flat, width, width)))
+    inner = add("Relu", dense(attended, width, 4 * width))
+    result = normal(add("Add", attended, dense(inner, 4 * width, width)))
+    kinds = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [places, width]) for name in ("x", result)
+    ]
+    graph = helper.make_graph(nodes, "encoder", kinds[:1], kinds[1:], stored)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    return made.SerializeToString()
+
+
+NETWORKS: dict[str, Callable[[], bytes]] = {
+    "mobilenet_v2.tflite": _mobilenet_v2,
+    "resnet18.tflite": _resnet18,
+    "efficientnet_lite0.tflite": _efficientnet_lite0,
+    "mobilenet_v1_025.tflite": _mobilenet_v1,
+    "ds_cnn.tflite": _ds_cnn,
+    "encoder.onnx": _encoder,
+}
 
 
 def measure(model: Path, cache: Path) -> tuple[float, int]:
-    """Run the network once; return processor seconds, and the most memory of any process in KiB."""
+    """Run a network once; return processor seconds, and the most memory of any process in KiB."""
     words = [sys.executable, "-m", "utvm", "model.run", "--model", str(model), "--board", "host"]
     with subprocess.Popen(
         words, cwd=ROOT, env={**os.environ, "XDG_CACHE_HOME": str(cache)}, stdout=subprocess.DEVNULL
@@ -115,16 +240,26 @@ def measure(model: Path, cache: Path) -> tuple[float, int]:
 
 def main() -> None:
     """Measure, print, and keep what was seen."""
-    with tempfile.TemporaryDirectory() as folder:
-        model = Path(folder) / "mobilenet_v2.tflite"
-        model.write_bytes(_Network().content())
-        cold, memory = measure(model, Path(folder) / "cache")
-        warm = min(measure(model, Path(folder) / "cache")[0] for _ in range(3))
-        size = model.stat().st_size
-    Console().print(
-        f"{size:,} bytes: {cold:.1f} s with empty caches, {memory >> 10} MiB at most; {warm:.1f} s again"
-    )
-    seen.keep("compile", {"bytes": size, "cold_s": round(cold, 1), "warm_s": round(warm, 1), "mib": memory >> 10})
+    found = {}
+    for name, make in NETWORKS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            model = Path(folder) / name
+            model.write_bytes(make())
+            cold, memory = measure(model, Path(folder) / "cache")
+            warm, again = min(measure(model, Path(folder) / "cache") for _ in range(2))
+            size = model.stat().st_size
+        Console().print(
+            f"{model.stem}, {size:,} bytes: {cold:.1f} s with empty caches, {memory >> 10} MiB at most; "
+            f"{warm:.1f} s again, {again >> 10} MiB: 1 : {cold / warm:.1f}"
+        )
+        found[model.stem] = {
+            "bytes": size,
+            "cold_s": round(cold, 1),
+            "mib": memory >> 10,
+            "warm_s": round(warm, 1),
+            "warm_mib": again >> 10,
+        }
+    seen.keep("compile", found)
 
 
 if __name__ == "__main__":

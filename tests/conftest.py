@@ -29,9 +29,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("utvm")
 
-# What a complete environment may lack: other people's models, and the extra for PyTorch's files. A skip for want
-# of one of them says its name.
-_OPTIONAL = ("UTVM_MODEL_CACHE", "PyTorch")
+# What a complete environment may lack: other people's models, and the extras of pyproject.toml. A skip for want of
+# an extra says so in these words: "PACKAGE, of the optional extra NAME, is not installed".
+_OPTIONAL = ("UTVM_MODEL_CACHE", "optional extra")
 
 
 def pytest_unconfigure() -> None:

@@ -6,6 +6,7 @@ import hashlib
 import http.server
 import json
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -87,7 +88,11 @@ def test_the_notes_have_a_version_s_changes_and_the_digests_of_all_parts(tmp_pat
     changed = changes(_CHANGELOG, "1.1.0")
     write_notes(tmp_path, {"box": "sha256:abc"}, changed)
     notes = (tmp_path / "NOTES.md").read_text()
-    assert notes.startswith(f"# utvm {utvm.__version__}\n\nOf 2027-02-01.\n\n- Newer.\n")
+    git = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    commit = subprocess.run(git, check=False, capture_output=True, text=True).stdout.strip()
+    said = rf"Commit {commit}(, with changes)?\.\n\n" if commit else ""
+    assert re.match(rf"# utvm {re.escape(utvm.__version__)}\n\n{said}Of 2027-02-01\.\n\n- Newer\.\n", notes)
+    assert "\nminisign -V -p utvm.pub -m SHA256SUMS && sha256sum --check --quiet SHA256SUMS\n" in notes
     assert "| box | `sha256:abc` |\n" in notes
     assert "Old" not in notes
 

@@ -12,6 +12,7 @@ from hil_tests.programs import handwritten
 from tests.pages.browser import Browser
 from tests.pages.samples import run_that_failed, write_all
 from utvm import boards
+from utvm.cli.model_compare import Row, draw
 from utvm.compiler import compile_model, load
 from utvm.firmware import Firmware, build
 from utvm.hil import report
@@ -68,12 +69,46 @@ def test_names_are_not_broken_where_there_is_room(browser: Browser, pages: Mappi
         const range = document.createRange();
         range.selectNodeContents(each);
         return new Set([...range.getClientRects()].map((line) => line.top)).size; });"""
+    broken = """const found = [], range = document.createRange();
+        for (const cell of document.querySelectorAll("td.name, td.word")) {
+            const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+            while (texts.nextNode()) {
+                const words = texts.currentNode.textContent.split(/[\\s-]+/).filter((word) => word);
+                range.selectNodeContents(texts.currentNode);
+                const lines = new Set([...range.getClientRects()].map((line) => line.top)).size;
+                if (words.length && lines > words.length) found.push(words.join(" "));
+            }
+        }
+        return found;"""
     for name in ("failed", "nightly", "compile", "profile"):
         browser.open(pages[name])
         # Each would be a column of its own in a card, and the label another, a few letters wide.
         assert browser.run(many) == []
         browser.look(1280, "light")
         assert set(browser.run(lines)) <= {1}, name
+        # A table, not yet cards: names of a model, a board and a kind are whole there, too.
+        browser.look(768, "light")
+        assert browser.run("return document.documentElement.scrollWidth;") <= 768
+        assert browser.run(broken) == [], name
+
+
+def test_a_comparison_can_be_read_on_a_telephone_and_fills_no_screen(browser: Browser, tmp_path: Path) -> None:
+    picture = tmp_path / "compare.svg"
+    models = ("digits.onnx", "/home/somebody/models/" + "größe" * 20 + "網絡" * 20 + ".onnx")
+    boards_ = ("stm32f746", "/home/somebody/boards/" + "nucleo-" * 9)
+    picture.write_text(
+        draw([Row(m, b, 999_999_999_999, "instructions", 1, 2, 0.5) for m in models for b in boards_])
+    )
+    browser.open(picture)
+    texts = """const all = [...document.querySelectorAll("text")].map((each) => each.getBoundingClientRect());
+        return all.map((each) => [each.left, each.right, each.top, each.bottom, each.height]);"""
+    for width, least in ((360, 10), (1280, 13)):
+        browser.look(width, "light")
+        found = browser.run(texts)
+        assert all(left >= 0 and right <= min(width, 640) for left, right, *_ in found)
+        assert least <= min(height for *_, height in found) and max(height for *_, height in found) < 30
+        side = [(a, b) for a in found for b in found if a is not b and a[0] < b[1] and b[0] < a[1]]
+        assert not [a for a, b in side if a[2] + 3 < b[3] and b[2] + 3 < a[3]], "one over another"
 
 
 def test_the_checker_finds_what_is_wrong(browser: Browser, pages: Mapping[str, Path], axe: str) -> None:

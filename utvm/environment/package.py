@@ -8,10 +8,22 @@ from pathlib import Path
 import utvm
 from utvm import process
 from utvm.cache import file_digest
+from utvm.environment.checkout import look
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import ROOT
 
 NOTES = "NOTES.md"
+_USE = """
+In this folder, with the public key of whoever signed it:
+
+```sh
+minisign -V -p utvm.pub -m SHA256SUMS && sha256sum --check --quiet SHA256SUMS
+pipx install ./{wheel}        # the command utvm
+./inv vm.up --box FOLDER/utvm.json    # in a checkout: the box
+```
+
+The container image lies in `oci/`, as an OCI layout; its digest is that of its manifest.
+"""
 
 
 def changes(changelog: str, version: str = utvm.__version__) -> str:
@@ -48,6 +60,9 @@ def write_notes(folder: Path, digests: Mapping[str, str], changed: str) -> None:
         digests: of its parts, by what they are.
         changed: as :func:`changes` returns it.
     """
+    sources = look(ROOT)
+    of = f"Commit {sources.commit}{', with changes' if sources.dirty else ''}.\n\n" if sources.commit else ""
+    use = _USE.format(wheel=next((name for name in digests if name.endswith(".whl")), "*.whl"))
     rows = "".join(f"| {name} | `{digest}` |\n" for name, digest in digests.items())
-    text = f"# utvm {utvm.__version__}\n\n{changed}\n| part | digest |\n|---|---|\n{rows}"
+    text = f"# utvm {utvm.__version__}\n\n{of}{changed}\n## Digests\n\n| part | digest |\n|---|---|\n{rows}{use}"
     (folder / NOTES).write_text(text, encoding="utf-8")

@@ -4,6 +4,9 @@
 import contextlib
 import http.server
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -21,6 +24,7 @@ from utvm.environment.machine.records import Records
 from utvm.environment.machine.vagrant import Vagrant
 from utvm.environment.usb import UsbFilter
 from utvm.errors import ConfigError, ProvisionError, UtvmError
+from utvm.paths import ROOT
 
 # An empty libvirt.
 _EMPTY = "exit 0"
@@ -70,6 +74,33 @@ def test_a_libvirt_that_does_not_let_one_in_names_its_group(fake: Fake, records:
     problem = _up(records)
     assert problem.message == "libvirt does not let you in"
     assert "usermod -aG libvirt" in problem.hint
+
+
+@pytest.mark.parametrize(
+    ("limit", "hint"), [("-n 900", "-n 1024"), ("-f 1000000", "-f unlimited"), ("-v 50000000", "-v unlimited")]
+)
+def test_no_daemon_is_started_that_would_keep_a_limit_too_low_for_it(
+    limit: str, hint: str, tmp_path: Path
+) -> None:
+    """A daemon lives on with what the shell of its first command has set. Nobody answers, and it is a fake."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, script in (("virsh", _NOBODY), ("libvirtd", f"touch {tmp_path}/started")):
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    script = (
+        f"import os, pathlib; from utvm.environment.machine import daemons\n"
+        f"daemons.FOLDER = pathlib.Path({str(tmp_path)!r}); daemons._SYSTEMD = daemons.FOLDER / 'none'\n"
+        "os.geteuid = lambda: 0\n"
+        "with daemons.answering(print): pass"
+    )
+    words = ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh", sys.executable, "-c", script]
+    env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    done = subprocess.run(words, env=env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    last = done.stderr.splitlines()[-2:]
+    assert "ProvisionError: libvirt's daemon does not run, and could not work with this shell's limit" in last[0]
+    assert last[1] == f"  hint: raise it: ulimit {hint}"
+    assert not (tmp_path / "started").exists()
 
 
 def test_without_vagrant_that_is_said(fake: Fake, records: Records) -> None:

@@ -7,6 +7,7 @@ A machine outlives the command that started it, and so do they: they are the onl
 import contextlib
 import fcntl
 import os
+import resource
 import shutil
 import signal
 import time
@@ -25,6 +26,13 @@ _SYSTEMD = Path("/run/systemd/system")
 # In the order in which they are started.
 _DAEMONS = ("virtlogd", "libvirtd")
 _PATIENCE = 60.0
+# They, and machines, would keep what the shell that starts them sets: with less they fail later, in words of
+# their own. Limit: how much, ulimit's option, what is limited.
+_LIMITS = {
+    resource.RLIMIT_NOFILE: (1024, "-n", "the number of open files"),
+    resource.RLIMIT_FSIZE: (resource.RLIM_INFINITY, "-f", "the size of files"),
+    resource.RLIMIT_AS: (resource.RLIM_INFINITY, "-v", "memory"),
+}
 
 
 @contextlib.contextmanager
@@ -79,6 +87,7 @@ def _ensure(say: Callable[[str], None]) -> bool:
         raise ProvisionError(problem.message, "start it: sudo systemctl start libvirtd")
     if os.geteuid() != 0:
         raise ProvisionError(problem.message, "start it as root: sudo virtlogd --daemon && sudo libvirtd --daemon")
+    _check_limits()
     with (FOLDER / "starter").open("w") as starter:
         # Of two commands that find none, one starts them.
         fcntl.flock(starter, fcntl.LOCK_EX)
@@ -96,6 +105,18 @@ def _ensure(say: Callable[[str], None]) -> bool:
     if started:
         say(f"{' and '.join(started)} started, since there is no systemd to do it; they end with the last machine")
     return bool(started)
+
+
+def _check_limits() -> None:
+    """Refuse to start daemons that could not work with the limits of this command."""
+    for limit, (least, option, what) in _LIMITS.items():
+        allowed = resource.getrlimit(limit)[0]
+        if allowed != resource.RLIM_INFINITY and (least == resource.RLIM_INFINITY or allowed < least):
+            wanted = "unlimited" if least == resource.RLIM_INFINITY else least
+            raise ProvisionError(
+                f"libvirt's daemon does not run, and could not work with this shell's limit on {what}: {allowed}",
+                f"raise it: ulimit {option} {wanted}",
+            )
 
 
 def _stop_if_idle() -> list[str]:
