@@ -17,12 +17,13 @@ import sys
 import termios
 import tty
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import docker
 import docker.errors
+import requests
 from docker.models.containers import Container
 
 from utvm.environment.guard import guard_container, remove_orphans
@@ -71,18 +72,30 @@ def run(client: docker.DockerClient, image: str, command: Sequence[str], extra: 
         _created(client, image, command, extra or Extra(), tty=False) as container,
     ):
         output = container.attach(stdout=True, stderr=True, stream=True, logs=True, demux=True)
-        container.start()
-        # Interrupted while it reads, a connection would be of no use any more.
-        printing = other_thread.submit(_print, output)
         try:
-            printing.result()
+            container.start()
+            # Interrupted while it reads, a connection would be of no use any more.
+            other_thread.submit(_print, output).result()
         except KeyboardInterrupt:
-            with contextlib.suppress(docker.errors.APIError):  # it has just ended
-                container.kill(signal="SIGTERM")
-            wait([printing], _PATIENCE)
-            if not printing.done() or container.wait()["StatusCode"] not in VERDICTS:
+            verdict = _verdict_when_told_to_end(container)
+            if verdict is None:
                 raise
+            return verdict
         return int(container.wait()["StatusCode"])
+
+
+def _verdict_when_told_to_end(container: Container) -> int | None:
+    """Tell a container's command to end, and return its exit code, if it began and came to a verdict in time."""
+    with contextlib.suppress(docker.errors.APIError):  # it has just ended, or did not begin
+        container.kill(signal="SIGTERM")
+    container.reload()
+    if container.status == "created":
+        return None
+    try:
+        code = int(container.wait(timeout=_PATIENCE)["StatusCode"])
+    except requests.exceptions.RequestException:  # not in time
+        return None
+    return code if code in VERDICTS else None
 
 
 def shell(client: docker.DockerClient, image: str, extra: Extra | None = None) -> int:
