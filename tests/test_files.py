@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that commands write: whole, or not at all and said so."""
+"""Files that commands write, whole or not at all; files that they read, if they have an end."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from utvm.errors import ConfigError
-from utvm.files import write_whole
+from utvm.files import read_text, write_whole
 
 
 @pytest.mark.parametrize("place", ["no-such-folder/file", "a-folder", "a-file/file"])
@@ -16,3 +17,13 @@ def test_a_file_that_cannot_be_written_is_an_error_and_leaves_nothing(tmp_path: 
     with pytest.raises(ConfigError, match=f"{tmp_path / place}: cannot be written: "):
         write_whole(tmp_path / place, b"content")
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a-file", "a-folder"]
+
+
+def test_text_that_may_have_no_end_is_refused_unread(tmp_path: Path) -> None:
+    pipe, bytes_only = tmp_path / "pipe.yaml", tmp_path / "bytes.yaml"
+    os.mkfifo(pipe)
+    bytes_only.write_bytes(b"\xff")
+    wrong = {pipe: "is no regular file", bytes_only: "is not UTF-8 text", tmp_path / "no": "no such"}
+    for path, said in wrong.items():
+        with pytest.raises(ConfigError, match=f"{path}: .*{said}"):
+            read_text(path)

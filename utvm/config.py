@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from utvm.errors import ConfigError
+from utvm.files import read_text
 
 _DEEPEST = 1000
 
@@ -33,12 +34,7 @@ def load_yaml(path: Path, record: type[RecordT], hint: str = "", **given: object
         ConfigError: the file is missing, is not YAML, or a key is missing, unknown or of the wrong kind.
             The message names the file, the key and what was expected.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}", hint) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 text", hint) from error
+    text = read_text(path, hint)
     try:
         content = _parsed(text)
     except RecursionError as error:

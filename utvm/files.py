@@ -35,6 +35,21 @@ def check_readable(path: str | Path, hint: str) -> None:
         raise ConfigError(f"{path}: is empty", hint)
 
 
+def read_text(path: str | Path, hint: str = "") -> str:
+    """Return what a file of a user says.
+
+    Raises:
+        ConfigError: as :func:`check_readable`, or it is not UTF-8.
+    """
+    check_readable(path, hint)
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}", hint) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text", hint) from error
+
+
 def check_places(*paths: str | Path) -> None:
     """Refuse files that could not be written, before there is any work for them; an empty path is none.
 

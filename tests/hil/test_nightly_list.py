@@ -113,7 +113,8 @@ def test_one_probe_is_one_board_whatever_the_entries_call_it(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "expected keys and values, found nothing"),
+        ("", "is empty"),
+        ("# nothing\n", "expected keys and values, found nothing"),
         ("- {board: host}\n", "expected keys and values, found list"),
         ("boards: [", "is not valid YAML"),
         ("boards: []\n", "boards: .*at least 1 item"),
@@ -147,7 +148,7 @@ def test_a_list_that_is_wrong_is_refused_with_file_key_and_expectation(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--config", "no-such.yaml"), "no-such.yaml: cannot be read: No such file"),
+        (("--config", "no-such.yaml"), "no-such.yaml: cannot be read: there is no such file"),
         (("--only", "stm32f746,stm32f747"), "the list has no board 'stm32f747'"),
         (("--jobs=-1",), "--jobs is -1"),
     ],

@@ -9,7 +9,7 @@ from invoke.context import Context
 from utvm.cli import task
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
-from utvm.files import check_places, write_whole
+from utvm.files import check_places, read_text, write_whole
 
 _HELP = {
     "config": "the accelerator's vta_config.json (default: UTVM_VTA_CONFIG, else the project's)",
@@ -63,12 +63,7 @@ def _translate(source: str, output: str, one: Callable[[str], str]) -> None:
         ConfigError: naming file and line.
     """
     check_places(output)
-    try:
-        lines = Path(source).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise ConfigError(f"{source}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{source}: is not UTF-8 text") from error
+    lines = read_text(source).splitlines()
     made = []
     for number, line in enumerate(lines, 1):
         if line.strip():
