@@ -76,7 +76,7 @@ _CHANGELOG = """# Changelog
 
 ## 1.1.0, 2027-02-01
 
-- Newer.
+- Newer: [docs/newer.md](docs/newer.md), [as asked](https://example.org).
 
 ## 1.0.0, 2027-01-01
 
@@ -91,7 +91,8 @@ def test_the_notes_have_a_version_s_changes_and_the_digests_of_all_parts(tmp_pat
     git = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
     commit = subprocess.run(git, check=False, capture_output=True, text=True).stdout.strip()
     said = rf"Commit {commit}(, with changes)?\.\n\n" if commit else ""
-    assert re.match(rf"# utvm {re.escape(utvm.__version__)}\n\n{said}Of 2027-02-01\.\n\n- Newer\.\n", notes)
+    assert re.match(rf"# utvm {re.escape(utvm.__version__)}\n\n{said}Of 2027-02-01\.\n\n- Newer: ", notes)
+    assert "- Newer: docs/newer.md, [as asked](https://example.org).\n" in notes
     assert "\nminisign -V -p utvm.pub -m SHA256SUMS && sha256sum --check --quiet SHA256SUMS\n" in notes
     assert "| box | `sha256:abc` |\n" in notes
     assert "Old" not in notes

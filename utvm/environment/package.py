@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """utvm itself in a release: its wheel, its source archive, and notes that say what the release is made of."""
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import ROOT
 
 NOTES = "NOTES.md"
+_LINK_TO_A_PAGE = re.compile(r"\[([^]]*)\]\((?!https?:)[^)]*\)")
 _USE = """
 In this folder, with the public key of whoever signed it:
 
@@ -35,7 +37,9 @@ def changes(changelog: str, version: str = utvm.__version__) -> str:
     for section in changelog.split("\n## ")[1:]:
         title, _, text = section.partition("\n")
         if title.startswith(f"{version}, "):
-            return f"Of {title.removeprefix(f'{version}, ')}.\n\n{text.strip()}\n"
+            # Beside a release there are no pages that its links could lead to.
+            text = _LINK_TO_A_PAGE.sub(r"\1", text.strip())
+            return f"Of {title.removeprefix(f'{version}, ')}.\n\n{text}\n"
     raise ConfigError(
         f"CHANGELOG.md has no section '## {version}, DATE'",
         "cut the version: in CHANGELOG.md, and in utvm/__init__.py",
