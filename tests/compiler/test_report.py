@@ -190,3 +190,13 @@ def test_no_name_in_the_picture_is_under_another_block() -> None:
             beside = other["x"] >= x + 6 * len(text.text) or other["x"] + other["width"] <= x
             assert beside or not over, text.text
     assert shown > 2
+
+
+def test_a_name_that_has_no_room_is_the_step_that_writes_it() -> None:
+    library = compile_model(load(DIGITS))
+    long = tuple(replace(block, tensor="n" * 200) for block in library.blocks)
+    bars = ET.fromstring(plan_svg(replace(library, blocks=long))).findall(f".//{SVG}g[@class='bar']")
+    shown = [None if (text := bar.find(f"{SVG}text")) is None else text.text for bar in bars]
+    assert any(shown)
+    for label, block in zip(shown, library.blocks, strict=True):
+        assert label is None or label == str(block.first) or block.first < 0

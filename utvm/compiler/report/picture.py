@@ -88,7 +88,7 @@ def _plot(library: Library, region: str, size: int, bound: int | None) -> Plot:
 
 
 def _label(rectangle: Rectangle, later: Sequence[Rectangle]) -> str:
-    """Return as much of the tensor's name as can be read where later ones are drawn over it."""
+    """Return the tensor's name, or else the step that writes it, if later ones that are drawn over it leave room."""
     if rectangle.height <= _LETTERS:
         return ""
     middle, end = rectangle.y + rectangle.height / 2, rectangle.x + rectangle.width
@@ -96,7 +96,9 @@ def _label(rectangle: Rectangle, later: Sequence[Rectangle]) -> str:
         beside = each.x >= end or each.x + each.width <= rectangle.x
         if not beside and each.y < middle + _LETTERS / 2 and each.y + each.height > middle - _LETTERS / 2:
             end = each.x
-    return label_in(end - rectangle.x, rectangle.block.tensor)
+    room, block = end - rectangle.x, rectangle.block
+    name = label_in(room, block.tensor)
+    return name if name == block.tensor or block.first < 0 else label_in(room, str(block.first))
 
 
 def _moment(library: Library, step: int) -> str:
