@@ -88,7 +88,7 @@ def _plot(library: Library, region: str, size: int, bound: int | None) -> Plot:
 
 
 def _label(rectangle: Rectangle, later: Sequence[Rectangle]) -> str:
-    """Return the tensor's name, or else the step that writes it, if later ones that are drawn over it leave room."""
+    """Return the tensor's name, or else the step that writes it: as later ones that lie over it leave room."""
     if rectangle.height <= _LETTERS:
         return ""
     middle, end = rectangle.y + rectangle.height / 2, rectangle.x + rectangle.width
