@@ -14,6 +14,16 @@ from utvm.history.bisect_step import answer
 __all__ = ["project"]
 
 
+_MODEL = """
+def test_it(record_model, compile_for_board, firmware, session, project_model):
+    library = compile_for_board(project_model.load())
+    image = firmware([library])
+    samples, labels = (each[:{count}] for each in project_model.samples())
+    runs = [session(image).run(library.name, [sample]) for sample in samples]
+    record_model("digits", image, runs, executor="host-driven", labels=labels)
+"""
+
+
 def _git(*words: str) -> str:
     command = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *words]
     return subprocess.check_output(command, text=True).strip()
@@ -38,6 +48,28 @@ def test_the_commit_since_which_a_test_fails_is_named_and_the_checkout_stays(pro
     assert f"first bad: {commits[2]}\n" in done.stdout
     assert done.stdout.endswith(": number 2\n")
     assert _git("status", "--porcelain") == ""
+    assert _git("worktree", "list").count("\n") == 0
+
+
+@pytest.mark.nightly
+def test_the_commit_since_which_a_figure_is_another_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert inv("init", ".").returncode == 0
+    _git("init", "-q", ".")
+    commits = []
+    for number, count in enumerate((1, 1, 2, 2)):
+        (tmp_path / "hil" / "test_models.py").write_text(_MODEL.format(count=count))
+        (tmp_path / "number").write_text(str(number))
+        _git("add", "-A")
+        _git("commit", "-qm", f"number {number}")
+        commits.append(_git("rev-parse", "HEAD"))
+        if number in (0, 3):
+            assert inv("hil", "--board", "host").returncode == 0
+    done = inv("history.bisect", "digits:samples")
+    assert done.returncode == 0, done.stderr
+    assert f"first bad: {commits[2]}\n" in done.stdout
     assert _git("worktree", "list").count("\n") == 0
 
 
