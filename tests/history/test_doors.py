@@ -52,6 +52,10 @@ def test_a_summary_annotations_and_a_badge_say_what_failed(project: Path) -> Non
     assert f"| instructions, digits (host-driven) | VIRTUAL stm32f746 | {row}" in summary
     said = inv("history.write", "annotations").stdout
     assert said == "::error title=it%3A%3Atest_a%2Cb on VIRTUAL stm32f746::it said 3\n"
+    (entry,) = json.loads(inv("history.write", "quality").stdout)
+    assert entry["description"] == "it::test_a,b on VIRTUAL stm32f746: it said 3"
+    assert (entry["location"], entry["severity"]) == ({"path": "it", "lines": {"begin": 1}}, "critical")
+    assert re.fullmatch("[0-9a-f]{64}", entry["fingerprint"])
     assert inv("history.write", "badge", "--output", "badge.svg").returncode == 0
     badge = ET.parse(project / "badge.svg").getroot()
     assert badge.get("aria-label") == "boards: infrastructure"

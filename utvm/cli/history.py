@@ -113,12 +113,12 @@ def serve(_: Context, port: int = 0) -> None:
     page="docs/history.md",
     positional=["what"],
     help={
-        "what": "badge, metrics (Prometheus), summary (Markdown), or annotations (GitHub): of the last night",
+        "what": "badge, metrics (Prometheus), summary (Markdown), annotations (GitHub) or quality (GitLab)",
         "output": "the file to write (default: print it)",
     },
 )
 def write_(_: Context, what: str, output: str = "") -> None:
-    """Write what others read of the last night: a badge, metrics, a summary, annotations."""
+    """Write what others read of the last night: a badge, metrics, a summary, annotations, quality."""
     from utvm.cli.history_files import write_door
 
     write_door(what, output)

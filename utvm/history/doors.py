@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others read of the last night: a badge, Prometheus, a summary in Markdown, GitHub's annotations."""
+"""What others read of the last night: a badge, Prometheus, a summary in Markdown, GitHub's and GitLab's marks."""
 
+import hashlib
+import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -109,6 +111,23 @@ def _annotations(history: sqlite3.Connection) -> str:
     return "".join(lines)
 
 
+def _quality(history: sqlite3.Connection) -> str:
+    """Return GitLab's report of code quality: an entry for each test that failed."""
+    entries = []
+    for each in _failed(history):
+        title = f"{each['id']} on {spoken_board(each)}"
+        entries.append(
+            {
+                "description": f"{title}: {each['message'] or 'failed'}",
+                "check_name": each["id"],
+                "fingerprint": hashlib.sha256(title.encode()).hexdigest(),
+                "severity": "critical",
+                "location": {"path": each["id"].partition("::")[0], "lines": {"begin": 1}},
+            }
+        )
+    return json.dumps(entries, indent=2) + "\n"
+
+
 DOORS: Mapping[str, Callable[[sqlite3.Connection], str]] = MappingProxyType(
-    {"badge": _badge, "metrics": _metrics, "summary": _summary, "annotations": _annotations}
+    {"badge": _badge, "metrics": _metrics, "summary": _summary, "annotations": _annotations, "quality": _quality}
 )
