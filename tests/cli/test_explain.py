@@ -77,7 +77,7 @@ def test_what_is_folded_rewritten_and_fused_is_told_cold_and_from_the_cache(tmp_
 
 @pytest.mark.parametrize(
     ("board", "reason"),
-    [("stm32f746", "the CPU has the DSP extension"), ("host", "plain C, two pixels in a word")],
+    [("stm32f746", "DSP extension: two products in an instruction"), ("host", "plain C: two pixels in a word")],
 )
 def test_why_a_kernel_was_chosen(board: str, reason: str) -> None:
     for command in (("model.run",), ("model.eval", "--samples", "1")):

@@ -30,11 +30,13 @@ def test_a_package_is_written_for_a_board_s_cpu(tmp_path: Path) -> None:
     with tarfile.open(archive) as tar:
         facts = tar.extractfile("./metadata.json")
         assert facts
-        assert json.load(facts)["utvm"]["target"] == {
+        own = json.load(facts)["utvm"]
+        assert own["target"] == {
             "core": "cortex-m7",
             "extensions": ["dsp"],
             "row": "arm-none-eabi/cortex-m7-fpv5-sp",
         }
+        assert own["calls"][0]["kernel"] == "DSP extension: two products in an instruction"
 
 
 @pytest.mark.slow
@@ -49,6 +51,8 @@ def test_a_report_shows_operators_memory_and_the_plan(tmp_path: Path) -> None:
     assert "<svg" in page.read_text()
     content = json.loads((page.parent / "compile.json").read_text())
     assert content["executor"] == "graph"
+    assert content["calls"][0]["kernel"] == "plain C: two pixels in a word"
+    assert "plain C: two pixels in a word" in done.stdout and "two pixels in a word" in page.read_text()
     assert [arena["region"] for arena in content["arenas"]] == ["fast", "slow"]
     assert content["arenas"][0]["size_bytes"] <= 512
     (image,) = [block for block in content["blocks"] if block["tensor"] == "image"]

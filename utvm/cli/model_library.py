@@ -204,7 +204,8 @@ def _content(library: Library, page: Path, rules: list[RuleCount] | None) -> dic
         "model": library.name,
         "library_sha256": library.digest,
         "operators": [
-            {"kind": call.kind, "makes": list(call.writes), "macs": call.macs} for call in library.calls
+            {"kind": call.kind, "makes": list(call.writes), "macs": call.macs, "kernel": call.kernel}
+            for call in library.calls
         ],
         "arenas": {arena.region: arena.size_bytes for arena in library.arenas},
         "working_bytes": library.arena_bytes,
@@ -235,8 +236,9 @@ def _misra(library: Library) -> list[RuleCount]:
 def _print_operators(library: Library) -> None:
     table = Table("step", "operator", "makes", box=None)
     table.add_column("MACs", justify="right")
+    table.add_column("kernel")
     for number, call in enumerate(library.calls):
-        table.add_row(str(number), call.kind, printable(", ".join(call.writes)), f"{call.macs:,}")
+        table.add_row(str(number), call.kind, printable(", ".join(call.writes)), f"{call.macs:,}", call.kernel)
     OUT.print(table)
 
 

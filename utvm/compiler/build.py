@@ -17,7 +17,7 @@ from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.weights import least_bytes
 from utvm.compiler.integer import Integerized, integerize
-from utvm.compiler.integer.kernel import OPERATOR, REASON
+from utvm.compiler.integer.kernel import KERNEL, OPERATOR
 from utvm.compiler.library import Library, Scaling, Tensor, item_bytes
 from utvm.compiler.memory.graph import extract
 from utvm.compiler.memory.overlap import overlaps_of, with_overlaps
@@ -139,7 +139,7 @@ def _note(graph: Graph, integerized: Integerized) -> None:
             attributes = dict(body.attrs.items()) if body.attrs else {}
             in_integers = "integers, as TensorFlow Lite's kernel" if OPERATOR in attributes else "TVM's loops"
             made = ", ".join(_called(graph, place) for place in step.writes)
-            why = attributes.get(REASON, in_integers)
+            why = attributes.get(KERNEL, in_integers)
             note("kernel", f"{made}: {_kind(step.function, body).name}, {why}")
     for each in integerized.leftovers:
         note("in float", f"{each.operator} ({each.tensor}): {each.reason}")
@@ -203,7 +203,11 @@ def _scaled(graph: Graph, imported: Imported) -> Graph:
 def _kind(function: str, body: Any) -> Kind:
     """Return what a TIRx function computes, as its maker says, or as it is called."""
     attributes = dict(body.attrs.items()) if body.attrs else {}
-    return Kind(str(attributes.get(OPERATOR, function)), int(attributes.get("utvm.macs", 0)))
+    return Kind(
+        str(attributes.get(OPERATOR, function)),
+        int(attributes.get("utvm.macs", 0)),
+        str(attributes.get(KERNEL, "")),
+    )
 
 
 def _arguments(graph: Graph, functions: Mapping[str, Any]) -> dict[str, list[Argument]]:

@@ -117,6 +117,7 @@ class Call:
         kind: what it computes, for example ``conv2d_int8``.
         macs: multiply-accumulates, 0 where they are not known.
         reads, writes: names of the tensors, constants left out.
+        kernel: which one was chosen for the core, of several that compute the same; empty where there is one.
     """
 
     function: str
@@ -124,6 +125,7 @@ class Call:
     macs: int
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    kernel: str = ""
 
 
 @dataclass(frozen=True)

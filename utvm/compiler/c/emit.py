@@ -35,10 +35,12 @@ class Kind:
     Attributes:
         name: for example ``conv2d_int8``.
         macs: multiply-accumulates, 0 where they are not known.
+        kernel: which one it is of several that compute the same; empty where there is one.
     """
 
     name: str
     macs: int
+    kernel: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ def _call(graph: Graph, step: Step, operators: Mapping[str, CFunction], kinds: M
     if not step.function:
         return Call("memcpy", "copy", 0, reads, writes)
     kind = kinds[step.function]
-    return Call(operators[step.function].name, kind.name, kind.macs, reads, writes)
+    return Call(operators[step.function].name, kind.name, kind.macs, reads, writes, kind.kernel)
 
 
 def _workspace(operator: CFunction) -> list[Argument]:

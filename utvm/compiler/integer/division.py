@@ -4,16 +4,14 @@
 from collections.abc import Callable, Sequence
 
 from utvm.compiler.accelerator import Assistant, Offer, Refused
+from utvm.compiler.integer.choices import estimated_cycles
 from utvm.compiler.integer.nodes import Node, Value, tensor_type
 from utvm.compiler.integer.records import Convolution, Ready
 from utvm.compiler.library import Decision
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import element_type
 
-# Of a CPU, to decide by and not to report as measured: of a product that is added, with the extension of its name
-# or with none, as many as instructions of it in ResNet-8 (benchmarks/); and of a byte that is put elsewhere.
-_CYCLES_A_MAC = {"dsp": 1.2, "": 6.3}
-_CYCLES_A_BYTE = 8.0
+_CYCLES_A_BYTE = 8.0  # Of a byte that a CPU puts elsewhere, to decide by and not to report as measured.
 
 
 def divide(
@@ -34,7 +32,7 @@ def divide(
         if not isinstance(node.work, Convolution):
             divided.append(node)
             continue
-        cpu, name = _cycles_on_cpu(node.work, target), name_of(node.output)
+        cpu, name = estimated_cycles(node.work, target), name_of(node.output)
         try:
             offer = assistant.offer(node.work)
         except Refused as refused:
@@ -49,11 +47,6 @@ def divide(
         decisions.append(Decision(name, where, reason, cpu, there, offer.moved_bytes))
         divided += _in_parts(node, offer, name) if given else [node]
     return divided, tuple(decisions)
-
-
-def _cycles_on_cpu(record: Convolution, target: Target) -> int:
-    (cycles, *_) = [_CYCLES_A_MAC[name] for name in (*target.extensions, "") if name in _CYCLES_A_MAC]
-    return round(record.macs * cycles)
 
 
 def _in_parts(node: Node, offer: Offer, name: str) -> list[Node]:

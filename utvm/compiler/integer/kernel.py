@@ -18,8 +18,8 @@ _OPAQUE = 8  # TVM's pattern kind for a function that must not be fused with oth
 OPERATOR = "utvm.operator"
 """Attribute of a function: what reports call what it computes."""
 
-REASON = "utvm.reason"
-"""Attribute of a function: why it is this one of several that compute the same."""
+KERNEL = "utvm.kernel"
+"""Attribute of a function: the name of the one that was chosen of several that compute the same."""
 
 
 def constant(value: int) -> Any:

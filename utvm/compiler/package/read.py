@@ -46,7 +46,14 @@ def read_package(name: str, files: Mapping[str, bytes]) -> Library:
         input_places=_places(own["inputs"]),
         output_places=_places(own["outputs"]),
         calls=tuple(
-            Call(each["function"], each["kind"], each["macs"], tuple(each["reads"]), tuple(each["writes"]))
+            Call(
+                each["function"],
+                each["kind"],
+                each["macs"],
+                tuple(each["reads"]),
+                tuple(each["writes"]),
+                each.get("kernel", ""),
+            )
             for each in own["calls"]
         ),
         weights_bytes=module["memory"]["functions"]["main"][0]["constants_size_bytes"],

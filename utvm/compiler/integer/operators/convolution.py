@@ -2,7 +2,6 @@
 """Int8 convolutions, depthwise convolutions and dense layers."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,9 @@ from tvm import te, tirx
 
 from utvm.compiler.int8_operator import Int8Operator
 from utvm.compiler.integer import fixed_point
-from utvm.compiler.integer.dsp.convolution import make_with_dsp
-from utvm.compiler.integer.dsp.depthwise import make_depthwise_with_dsp
+from utvm.compiler.integer.choices import choose
 from utvm.compiler.integer.goal import Goal
-from utvm.compiler.integer.kernel import REASON, described, with_sum_in_place
-from utvm.compiler.integer.packed.convolution import make_packed
+from utvm.compiler.integer.kernel import described, with_sum_in_place
 from utvm.compiler.integer.quantities import Constants, Real, View
 from utvm.compiler.integer.reader import Reader, operator_name
 from utvm.compiler.integer.records import Convolution, Int32, Operator, Residual
@@ -199,20 +196,9 @@ def make(record: Convolution, target: Target) -> Operator:
     constants, then the output. All tensors are NHWC; the function may see them flat.
 
     Args:
-        target: ``dsp`` chooses kernels and weight layouts made for it.
+        target: chooses the kernel, and the layout of the weights.
     """
-    if "dsp" in target.extensions:
-        operator = make_depthwise_with_dsp(record) if record.depthwise else make_with_dsp(record)
-        if operator is not None:
-            return _because(operator, "the CPU has the DSP extension")
-    packed = make_packed(record)
-    if packed is not None:
-        return _because(packed, "plain C, two pixels in a word")
-    return _because(_plain(record), f"plain C: {target.spoken} has no kernel of its own for it")
-
-
-def _because(operator: Operator, reason: str) -> Operator:
-    return replace(operator, function=operator.function.with_attr(REASON, reason))
+    return choose(record, target) or _plain(record)
 
 
 def _plain(record: Convolution) -> Operator:
