@@ -58,7 +58,7 @@ def pages(project: Path) -> Path:
             (folder / "index.html").write_text("<!doctype html><title>report</title>")
     done = inv("history.page")
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(rf"{project}/build/history/index.html: 6 pages\n", done.stdout)
+    assert re.fullmatch(rf"{project}/build/history/index.html: 8 pages\n", done.stdout)
     return project / "build" / "history"
 
 
@@ -67,7 +67,7 @@ def test_pages_can_be_read_at_every_width_by_everybody_and_their_links_lead_some
     browser: Browser, axe: str, pages: Path
 ) -> None:
     reports = 0
-    for page in ("index.html", "board-1.html", "test-2.html"):
+    for page in ("index.html", "board-1.html", "model-1.html", "test-2.html"):
         browser.open(pages / page)
         browser.run(axe)
         for width, scheme in _SCREENS:
@@ -81,6 +81,31 @@ def test_pages_can_be_read_at_every_width_by_everybody_and_their_links_lead_some
             assert link == "#main" or (pages / link).is_file(), f"{page}: {link}"
             reports += "reports" in link
     assert reports > 1
+
+
+_DRAG = """
+    const place = document.querySelector(".u-over"), box = place.getBoundingClientRect();
+    const mouse = (kind, part, clicks) => place.dispatchEvent(new MouseEvent(kind, {
+        clientX: box.left + part * box.width, clientY: box.top + 20, bubbles: true, detail: clicks,
+        movementX: 1, movementY: 1, view: window }));
+    const shown = () => charts[0].chart.scales.x.max - charts[0].chart.scales.x.min;
+    const all = shown();
+    mouse("mousemove", 0.25); mouse("mousedown", 0.25); mouse("mousemove", 0.75); mouse("mouseup", 0.75);
+    return new Promise((done) => setTimeout(() => {
+        const some = shown();
+        mouse("dblclick", 0.5, 2);
+        setTimeout(() => done([some / all, shown() / all]), 100);
+    }, 100));
+"""
+
+
+def test_a_stretch_of_a_chart_is_zoomed_into_and_out_of(browser: Browser, pages: Path) -> None:
+    browser.open(pages / "model-1.html")
+    browser.look(1280, "light")
+    some, again = browser.run(_DRAG)
+    assert (round(some, 2), again) == (0.5, 1)
+    said = browser.run("return document.querySelector('.chart').getAttribute('aria-label');")
+    assert said == "instructions on 3 boards, between 879,703 and 879,715"
 
 
 def test_the_pages_say_what_changed_which_boards_are_up_and_which_tests_fail(pages: Path) -> None:

@@ -15,6 +15,7 @@ import jinja2
 
 from utvm.errors import ConfigError
 from utvm.history.changes import changes, newest_night, spoken_board
+from utvm.history.courses import ModelPage, chart_script, models
 from utvm.history.doors import verdict_of_night
 from utvm.history.questions import LastGood, flaky, state_on
 from utvm.history.schema import DECISIVE
@@ -80,10 +81,14 @@ def write_pages(history: sqlite3.Connection, folder: Path, reports: Path) -> int
         raise ConfigError("the history is empty", "hil and nightly write it; history.import makes it")
     month = newest - _DAYS * _DAY
     boards, tests = list(_boards(history, newest)), list(_tests(history, month))
+    shown = list(models(history, newest))
     link = functools.partial(_link, reports, folder)
-    texts = {"index.html": _index(history, boards, tests)}
+    texts = {"index.html": _index(history, boards, tests, shown)}
     for board in boards:
         texts[f"board-{board.number}.html"] = _of_board(history, board, month, link)
+    script = chart_script()
+    for model in shown:
+        texts[f"model-{model.number}.html"] = _page("model.html.j2", model=model, **script)
     for test in tests:
         texts[f"test-{test.number}.html"] = _page("test.html.j2", test=test, link=link)
     try:
@@ -112,7 +117,9 @@ def _link(reports: Path, folder: Path, run_id: str, night: str | None) -> str:
     return quote(os.path.relpath(page, folder)) if Path(page).is_file() else ""
 
 
-def _index(history: sqlite3.Connection, boards: Sequence[BoardRow], tests: Sequence[TestRow]) -> str:
+def _index(
+    history: sqlite3.Connection, boards: Sequence[BoardRow], tests: Sequence[TestRow], shown: Sequence[ModelPage]
+) -> str:
     since = newest_night(history)
     runs = history.execute(
         "select verdict, count(*) n from run where started >= ? group by 1", (since,)
@@ -125,6 +132,7 @@ def _index(history: sqlite3.Connection, boards: Sequence[BoardRow], tests: Seque
         verdict=verdict_of_night(history),
         facts=[("runs", sum(verdicts.values())), *verdicts.items(), ("changes", len(found))],
         changes=found[:_ROWS],
+        models=shown[:_ROWS],
         boards=boards[:_ROWS],
         tests=tests[:_ROWS],
         left_out=[max(0, len(rows) - _ROWS) for rows in (found, boards, tests)],
