@@ -21,6 +21,7 @@ from utvm.process import run
 Int8 = npt.NDArray[np.int8]
 
 DSP = Target(extensions=("dsp",))
+MVE = Target(extensions=("dsp", "mve"))
 _HEADERS = "#include <stdint.h>\n#include <stdbool.h>\n#include <string.h>\n#include <math.h>\n"
 _FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from convolutions import DSP, Functions, HostFunctions, Shape, random_inputs, random_record, reference
+from convolutions import DSP, MVE, Functions, HostFunctions, Shape, random_inputs, random_record, reference
 from cortex_m7 import run_on_cortex_m7
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -51,7 +51,7 @@ def _functions(target: Target) -> Functions:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", [Target(), DSP], ids=["plain", "dsp"])
+@pytest.mark.parametrize("target", [Target(), DSP, MVE], ids=["plain", "dsp", "mve"])
 @pytest.mark.parametrize("flags", [["-O2"], _SANITIZERS], ids=["optimised", "sanitized"])
 def test_convolution_equals_the_model(target: Target, flags: list[str], tmp_path: Path) -> None:
     run = HostFunctions(_functions(target), tmp_path, flags)
@@ -74,7 +74,7 @@ def test_convolution_equals_the_model_on_a_cortex_m7(code: str, target: Target, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", [Target(), DSP], ids=["plain", "dsp"])
+@pytest.mark.parametrize("target", [Target(), DSP, MVE], ids=["plain", "dsp", "mve"])
 def test_output_may_lie_as_near_to_an_input_as_the_operator_says(target: Target, tmp_path: Path) -> None:
     functions = _functions(target)
     run = HostFunctions(functions, tmp_path)
@@ -110,7 +110,7 @@ def test_sums_of_the_largest_numbers_are_right(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", [Target(), DSP], ids=["plain", "dsp"])
+@pytest.mark.parametrize("target", [Target(), DSP, MVE], ids=["plain", "dsp", "mve"])
 def test_each_limit_of_an_output_is_kept_without_the_other(target: Target, tmp_path: Path) -> None:
     shapes = [Shape(channels=8, outputs=9, relu=True), Shape(channels=6, multiplier=1, relu=True)]
     drawn = [random_record(shape, 1) for shape in shapes]

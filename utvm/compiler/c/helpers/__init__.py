@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small C functions that operators call where C's own operators do not mean what TIRx means.
 
-A helper is printed into a library only if an operator calls it. There are two sorts: those made for an element
-type and named after it, as ``max_float32``; and the C files beside this one, each named after the one function
-that it defines and that others may call.
+A helper is printed into a library only if an operator calls it. There are three sorts: those made for an element
+type and named after it, as ``max_float32``; the C files beside this one, each named after the one function that it
+defines and that others may call; and those of :mod:`utvm.compiler.c.vector_tiles`, made for a length.
 """
 
 import functools
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from utvm.compiler.c.vector_tiles import is_vector_helper, vector_helper
 from utvm.compiler.literals import C_TYPES
 
 _SIGNED = ("int8", "int16", "int32", "int64")
@@ -39,7 +40,11 @@ _BY_ANY = {"quotient": "/", "remainder": "%", "floorquotient": "floordiv", "floo
 def is_helper(name: str) -> bool:
     """Return whether a C function is one of the helpers."""
     operation, _, dtype = name.partition("_")
-    return (operation in (*_BODIES, *_BY_ANY, "within") and dtype in C_TYPES) or name in _files()
+    return (
+        (operation in (*_BODIES, *_BY_ANY, "within") and dtype in C_TYPES)
+        or name in _files()
+        or is_vector_helper(name)
+    )
 
 
 def helper_definitions(names: Iterable[str]) -> list[str]:
@@ -53,7 +58,7 @@ def helper_definitions(names: Iterable[str]) -> list[str]:
     def add(name: str) -> None:
         if name in texts:
             return
-        text = _files().get(name) or _typed_definition(name)
+        text = vector_helper(name) if is_vector_helper(name) else _files().get(name) or _typed_definition(name)
         for called in sorted(set(re.findall(r"\w+", text)) - {name}):
             if is_helper(called):
                 add(called)

@@ -60,13 +60,14 @@ def _convolution(record: Convolution, table: Int32) -> Operator | None:
         read = [at["data"], at["geometry"], at["columns"], at["window"]]
         place = [tirx.floordiv(first, width), tirx.floormod(first, width), count]
         limits = [record.low, record.high, record.output_zero]
-        _call("convolve_tile", at.get("result", to), *read, *place, at["weights"], at["scales"], channels, *limits)
+        made = at.get("result", to)
+        call_helper("convolve_tile", made, *read, *place, at["weights"], at["scales"], channels, *limits)
         if tables is not None:
             other = at["other"](first * channels)
-            _call("add_tables", to, at["result"], other, at["tables"], count * channels)
+            call_helper("add_tables", to, at["result"], other, at["tables"], count * channels)
 
     overlap: tuple[int | None, ...] = (distance(record, _PIXELS), 0)[: 1 if tables is None else 2]
-    return _operator(record, "conv2d_int8", overlap, constants, own, -(-pixels // _PIXELS), tile)
+    return operator_of_steps(record, "conv2d_int8", overlap, constants, own, -(-pixels // _PIXELS), tile)
 
 
 def _depthwise(record: Convolution, table: Int32) -> Operator | None:
@@ -88,13 +89,13 @@ def _depthwise(record: Convolution, table: Int32) -> Operator | None:
         to = tirx.address_of(output[number * (width * channels)])
         read = [at["data"], at["geometry"], at["plane"], number, at["weights"], at["scales"]]
         copies = channels // record.input_shape[2]
-        _call("depthwise_line", to, *read, copies, record.low, record.high, record.output_zero)
+        call_helper("depthwise_line", to, *read, copies, record.low, record.high, record.output_zero)
 
     overlap = (distance(record, width, reads_again=True),)
-    return _operator(record, "depthwise_conv2d_int8", overlap, constants, own, height, line)
+    return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, height, line)
 
 
-def _operator(
+def operator_of_steps(
     record: Convolution,
     name: str,
     overlap: tuple[int | None, ...],
@@ -143,5 +144,6 @@ def _whole(buffer: Any) -> Any:
     return buffer[0 : int(buffer.shape[0])]
 
 
-def _call(helper: str, *arguments: Any) -> None:
+def call_helper(helper: str, *arguments: Any) -> None:
+    """Write a call of a helper into the function that is being built."""
     script.evaluate(script.call_extern("int32", helper, *arguments))

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running C functions on a core that QEMU emulates: one small program for all of them, without a system."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from convolutions import Functions, Int8
+
+from utvm.compiler.integer.records import Convolution
+from utvm.process import run
+
+_FLAGS = ["-O2", "-std=gnu99", "-Wall", "-Wextra", "-Werror"]
+_PATTERN = 0x5A
+_GUARD = 64
+_MAIN = """
+#include <stddef.h>
+extern uint8_t blob[];
+static void say(const char *text) {{ {say} }}
+static void print(const uint8_t *from, int count) {{
+  static char line[129];
+  while (count > 0) {{
+    int at = 0;
+    for (; at < 128 && count > 0; --count, ++from) {{
+      line[at++] = "0123456789abcdef"[*from >> 4];
+      line[at++] = "0123456789abcdef"[*from & 15];
+    }}
+    line[at] = 0;
+    say(line);
+  }}
+  say("\\n");
+}}
+int main(void) {{
+{calls}
+  {leave}
+  return 0;
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Core:
+    """A core, and what it is emulated by.
+
+    Attributes:
+        start: assembly that begins at the image's first byte, prepares the core and calls main.
+        say, leave: C that prints ``text`` by semihosting, and that ends the emulator.
+    """
+
+    machine: str
+    flags: tuple[str, ...]
+    code: int
+    data: int
+    start: str
+    say: str
+    leave: str
+
+
+_SEMIHOSTING = 'register int r0 __asm__("r0") = {0}; register const void *r1 __asm__("r1") = {1};' + (
+    ' __asm__ volatile("{2}" : "+r"(r0) : "r"(r1) : "memory");'
+)
+CORTEX_M55 = Core(
+    "mps3-an547",
+    ("-mcpu=cortex-m55", "-mthumb", "-mfloat-abi=hard"),
+    0,
+    0x21000000,
+    # CPACR: the unit for vectors is off after reset.
+    ".word 0x20040000, begin\n.thumb_func\nbegin:\nldr r0, =0xE000ED88\nmov r1, #0xF00000\nstr r1, [r0]\n"
+    "dsb\nisb\nbl main\n",
+    _SEMIHOSTING.format("4", "text", "bkpt 0xAB"),
+    _SEMIHOSTING.format("0x18", "(const void *)0x20026", "bkpt 0xAB"),
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a function.
+
+    Attributes:
+        shared: which input the output shares its memory with, and how many bytes it begins before it.
+    """
+
+    number: int
+    inputs: Sequence[Int8]
+    shared: tuple[int, int] | None = None
+
+
+def run_emulated(
+    core: Core, functions: Functions, records: Sequence[Convolution], runs: Sequence[Run], directory: Path
+) -> list[Int8]:
+    """Run functions and return their outputs.
+
+    Raises:
+        AssertionError: one wrote behind its output, or behind its workspace.
+    """
+    blob = bytearray()
+    calls: list[str] = []
+
+    def place(content: bytes, behind: int = 0) -> int:
+        at = len(blob)
+        blob.extend(content + bytes([_PATTERN]) * (behind + -(len(content) + behind) % 16))
+        return at
+
+    for each in runs:
+        record, printed = records[each.number], functions.printed[each.number]
+        size = int(np.prod(record.output_shape))
+        arrays = [*each.inputs, *functions.operators[each.number].constants]
+        output, shared = -1, None
+        places = []
+        for which, array in enumerate(arrays):
+            content = np.ascontiguousarray(array).tobytes()
+            if each.shared is not None and each.shared[0] == which:
+                before = each.shared[1]
+                output = place(bytes(before) + content, max(0, size - before - len(content)) + _GUARD)
+                shared = output + before
+                places.append(shared)
+            else:
+                places.append(place(content))
+        if shared is None:
+            output = place(bytes(size), _GUARD)
+        places.append(output)
+        scratch = place(bytes([_PATTERN]) * (printed.workspace_bytes + _GUARD))
+        if printed.workspace_bytes:
+            places.append(scratch)
+        arguments = ", ".join(f"(void *)(blob + {at})" for at in places)
+        calls.append(f"  operator_{each.number}({arguments});")
+        calls += [f"  print(blob + {output}, {size});"]
+        calls += [f"  print(blob + {scratch + printed.workspace_bytes}, {_GUARD});"]
+        calls += [f"  print(blob + {output + size}, {0 if each.shared else _GUARD});"]
+    lines = _said(
+        core,
+        functions.text + _MAIN.format(say=core.say, calls="\n".join(calls), leave=core.leave),
+        blob,
+        directory,
+    )
+    outputs = []
+    guard = bytes([_PATTERN]) * _GUARD
+    for each, (output_text, scratch_text, behind) in zip(runs, zip(*[iter(lines)] * 3, strict=True), strict=True):
+        assert bytes.fromhex(scratch_text) == guard, "wrote behind its workspace"
+        assert not behind or bytes.fromhex(behind) == guard, "wrote behind its output"
+        shape = records[each.number].output_shape
+        outputs.append(np.frombuffer(bytes.fromhex(output_text), np.int8).reshape(shape))
+    return outputs
+
+
+def _said(core: Core, program: str, blob: bytes, directory: Path) -> list[str]:
+    (directory / "blob.bin").write_bytes(blob)
+    (directory / "operators.c").write_text(program, encoding="utf-8")
+    (directory / "start.S").write_text(
+        '.syntax unified\n.section .start, "ax"\n'
+        + core.start
+        + ".ltorg\n.data\n.balign 16\n.global blob\nblob:\n"
+        '.incbin "blob.bin"\n.balign 16\n.space 4096\n',
+        encoding="utf-8",
+    )
+    linking = ["-nostartfiles", f"-Wl,--section-start=.start={core.code:#x}", f"-Wl,-Tdata={core.data:#x}"]
+    linking += [f"-Wl,-Ttext={core.code + 0x100:#x}", "-Wl,-e,main", "-lc", "-lgcc"]
+    run(
+        ["arm-none-eabi-gcc", *core.flags, *_FLAGS, "-o", "program.elf", "start.S", "operators.c", *linking],
+        cwd=directory,
+    )
+    emulator = shutil.which("qemu-system-arm")
+    assert emulator, "qemu-system-arm is not installed: see provision/debian.txt"
+    options = ["-M", core.machine, "-display", "none", "-chardev", "stdio,id=said"]
+    options += ["-semihosting-config", "enable=on,target=native,chardev=said", "-kernel", "program.elf"]
+    said = run([emulator, *options], cwd=directory)
+    return said.split("\n")[:-1]

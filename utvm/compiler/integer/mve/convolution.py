@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Int8 convolutions for cores with MVE: products of 16 bytes in an instruction, eight sums at a time.
+
+A helper of C makes a row of the output: of windows that are pixels as they lie there, of others from a strip of
+the rows that they see, or else from copies of two windows. It hands them to a kernel made for their length.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import tirx
+
+from utvm.compiler.integer.dsp.packing import geometry
+from utvm.compiler.integer.mve.constants import VECTOR, channel_stream, mask, settle_vectors, sum_tables, tiles
+from utvm.compiler.integer.packed.convolution import call_helper, operator_of_steps
+from utvm.compiler.integer.records import Convolution, Int8, Int32, Operator
+from utvm.compiler.integer.windows import distance
+
+_MOST_UNROLLED = 18  # Vectors whose products are written out in a round of a long window.
+_MOST_RUN = 2 * _MOST_UNROLLED * VECTOR  # Bytes; longer ones are written out as copied windows, in rounds.
+_COPY = 40  # Instructions for a run of a window that is copied, to decide by.
+_MOST_APART = 2**16 - 4  # Bytes between two pixels, which kernels write to by offsets of 16 bits.
+
+
+def make_with_mve(record: Convolution) -> Operator | None:
+    """Make the operator, or None where the kernels do not hold for its numbers."""
+    settled = settle_vectors(record)
+    if settled is None or len(record.bias) > _MOST_APART:
+        return None
+    return _depthwise(*settled) if record.depthwise else _convolution(*settled)
+
+
+def _convolution(record: Convolution, scales: Int32) -> Operator | None:
+    tables = None if record.residual is None else sum_tables(record.residual)
+    if record.residual is not None and tables is None:
+        return None
+    kind, record = _way(record)
+    height, width, channels = record.output_shape
+    pixels = 1 if height * width == 1 and kind == "pixels" else 2
+    weights, unrolled, rounds = _runs(record, kind)
+    stream = tiles(weights, scales, pixels)
+    run = unrolled * VECTOR
+    seen = ((width - 1) * record.strides[1] + record.weights.shape[2]) * record.input_shape[2]
+    line = max(-(-seen // VECTOR) * VECTOR, run)
+    more = [channels, record.output_zero, record.low, record.high, mask(channels, pixels), len(stream)]
+    constants: dict[str, npt.NDArray[Any]] = {"stream": stream}
+    constants["geometry"] = np.append(geometry(record), [*more, run, rounds, line]).astype(np.int32)
+    # A pixel is copied only where what is read of it is more than it has.
+    pixel = run * rounds if record.weights[0].size < run * rounds else 1
+    scratch = {"row": rounds * line + VECTOR, "pixels": pixel, "windows": 2 * run * rounds}[kind]
+    own = {"scratch": (scratch, "int8")}
+    if tables is not None:
+        constants["tables"] = tables
+        own["result"] = (width * channels, "int8")
+    rounded = int(record.low < record.output_zero)
+    helper = f"vector_{kind}_{unrolled}_{rounds}_{pixels}_{rounded}"
+
+    def row(number: Any, output: Any, at: Mapping[str, Any]) -> None:
+        to = tirx.address_of(output[number * (width * channels)])
+        read = [at[each] for each in ("data", "geometry", "scratch", "stream")]
+        call_helper(helper, at.get("result", to), *read, number)
+        if tables is not None:
+            other = at["other"](number * (width * channels))
+            call_helper("vector_add", to, at["result"], other, at["tables"], width * channels)
+
+    near = {
+        "row": lambda: distance(record, width),
+        "pixels": lambda: distance(record, 2, reads_again=True),
+        "windows": lambda: distance(record, width, reads_again=True),
+    }
+    overlap: tuple[int | None, ...] = (near[kind](), 0)[: 1 if tables is None else 2]
+    return operator_of_steps(record, "conv2d_int8", overlap, constants, own, height, row)
+
+
+def _way(record: Convolution) -> tuple[str, Convolution]:
+    """Return from what windows are read (row, pixels or windows), and the convolution as it is computed so."""
+    height, width, channels = record.input_shape
+    outputs, rows, columns, _ = record.weights.shape
+    if not any(record.padding) and (rows, columns) == (height, width):
+        # One pixel of all values.
+        return "pixels", replace(
+            record,
+            input_shape=(1, 1, height * width * channels),
+            weights=record.weights.reshape(outputs, 1, 1, -1),
+            strides=(1, 1),
+        )
+    if not any(record.padding) and (rows, columns) == (1, 1):
+        if record.strides == (1, 1) and record.residual is None:
+            record = replace(record, input_shape=(1, height * width, channels))
+        return "pixels", record
+    run, whole = columns * channels, record.weights[0].size
+    in_rows, in_windows = (-(-each // VECTOR) for each in (run, whole))
+    copied = 2 * (rows * _COPY + whole)
+    products = 14 * -(-outputs // 4)
+    is_near = columns == 1 or record.dilation[1] == 1
+    if is_near and run <= _MOST_RUN and products * rows * in_rows <= products * in_windows + copied:
+        return "row", record
+    return "windows", record
+
+
+def _runs(record: Convolution, kind: str) -> tuple[Int8, int, int]:
+    """Return weights ``[channels][window]`` as kernels read windows, vectors in a run, and runs."""
+    channels, rows, _, _ = record.weights.shape
+    parts = rows if kind == "row" else 1
+    weights = record.weights.reshape(channels, parts, -1)
+    length = weights.shape[2]
+    rounds = 1 if kind == "row" else -(-length // (_MOST_UNROLLED * VECTOR))
+    unrolled = -(-length // (rounds * VECTOR))
+    padded = np.zeros((channels, parts, rounds * unrolled * VECTOR), np.int8)
+    padded[..., :length] = weights
+    return padded.reshape(channels, -1), unrolled, parts * rounds
+
+
+def _depthwise(record: Convolution, scales: Int32) -> Operator | None:
+    height, width, channels = record.output_shape
+    _, rows, columns, _ = record.weights.shape
+    near = columns == 1 or record.dilation[1] == 1
+    if record.residual is not None or rows > 4 or columns > 4 or not near:
+        return None
+    inputs = record.input_shape[2]
+    more = [channels, record.output_zero, record.low, record.high]
+    constants: dict[str, npt.NDArray[Any]] = {
+        "stream": channel_stream(record.weights, scales, channels // inputs),
+        "geometry": np.append(geometry(record), more).astype(np.int32),
+    }
+    seen = (-(-width // 4) * 4 - 1) * record.strides[1] + 4
+    own = {"scratch": (4 * seen * inputs + 64 + record.input_shape[1] * inputs, "int8")}
+
+    def row(number: Any, output: Any, at: Mapping[str, Any]) -> None:
+        to = tirx.address_of(output[number * (width * channels)])
+        read = [at[each] for each in ("data", "geometry", "scratch", "stream")]
+        call_helper("vector_depthwise", to, *read, number, seen)
+
+    overlap = (distance(record, width),)
+    return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, height, row)
