@@ -114,9 +114,11 @@ def test_boards_say_what_a_model_takes_of_them_or_that_it_does_not_fit(tmp_path:
     )
     large = tmp_path / "large.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), large)
-    done = inv("board.list", "--fits", large)
+    done = inv("board.list", "--fits", large, "--explain")
     assert done.returncode == 0, done.stderr
-    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[1:]}
+    told, _, table = done.stdout.partition("board ")
+    assert "\nmps2-an500:\nrewritten: " in told or "\nmps2-an500:\nkernel: " in told, told
+    rows = {line.split()[0]: line.split()[1:] for line in table.splitlines()[1:]}
     assert "host" not in rows
     assert rows["stm32f746"][0] == "no"
     assert "2097152" in " ".join(rows["stm32f746"])

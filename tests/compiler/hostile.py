@@ -6,6 +6,7 @@ what is next to overflowing. A run may answer with a code; it may not read or wr
 what C leaves undefined. docs/compiler.md says what these sanitizers do not look at.
 """
 
+import functools
 import os
 import zlib
 from collections.abc import Sequence
@@ -16,18 +17,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx_suite
+import test_control
+import test_states
 import tflite_suite
+from convolutions import DSP
 from programs import answers_of, make_program
 from tflite_layers import draw_layer
 
-from utvm.compiler import Library, Model, Tensor, from_onnx, from_tflite
+from utvm.compiler import ANY, Library, Model, Tensor, from_onnx, from_tflite
 from utvm.compiler.bounded import bounded
 from utvm.errors import UtvmError
+from utvm.paths import ROOT
 
 Array = npt.NDArray[Any]
 
 SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 SETS = 12
+_GRAPHS = {
+    "if": test_control.branches,
+    "if in while": functools.partial(test_control.steps, 5),
+    "states": functools.partial(test_states.streaming, index=True),
+    "digits": (ROOT / "models/digits/digits_int8.tflite").read_bytes,
+}
 _REALS = (
     np.nan,
     np.inf,
@@ -82,8 +93,9 @@ class Attack:
 
 
 def sources() -> list[str]:
-    """Return the models that there are: layers of TensorFlow Lite, and ONNX's own cases."""
-    return [*(f"layer {each}" for each in tflite_suite.layers()), *(f"case {each}" for each in onnx_suite.cases())]
+    """Return the models that there are: layers and graphs of TensorFlow Lite, and ONNX's own cases."""
+    layers = [f"layer {each}" for each in tflite_suite.layers()]
+    return [*layers, *(f"graph {each}" for each in _GRAPHS), *(f"case {each}" for each in onnx_suite.cases())]
 
 
 def found(chosen: Sequence[str], number: int, directory: Path) -> list[str]:
@@ -113,7 +125,8 @@ def _compiled(name: str, source: str, number: int) -> Library | None:
     from utvm.compiler.build import build_library
 
     try:
-        return build_library(_model(name, source, number), name)
+        # Every second attack is on the kernels of cores with the extension, in the C that stands in for it here.
+        return build_library(_model(name, source, number), name, DSP if number % 2 else ANY)
     except UtvmError:
         return None
 
@@ -122,6 +135,8 @@ def _model(name: str, source: str, number: int) -> Model:
     kind, _, which = source.partition(" ")
     if kind == "case":
         return from_onnx(onnx_suite.cases()[which].model.SerializeToString(), name)
+    if kind == "graph":
+        return from_tflite(_GRAPHS[which](), name)
     row, _, dtype = which.rpartition("/")
     return from_tflite(draw_layer(row, dtype, number)[0], name)
 

@@ -59,12 +59,11 @@ def _main(batch: Sequence[Case], libraries: dict[str, Library]) -> str:
     rows, texts = [], []
     for case in batch:
         library = libraries[case.name]
-        files = [f"{case.name}_operators.c", f"{case.name}.c"]
-        # Each library has its helpers, by the same names.
-        helpers = sorted({name for file in files for name in _static(library.sources.get(file, ""))})
-        texts += [f"#define {name} {case.name}_{name}" for name in helpers]
-        texts += [f'#include "{file}"' for file in files if file in library.sources]
-        texts += [f"#undef {name}" for name in [*helpers, "UTVM_STEP"]]
+        for file in sorted(name for name in library.sources if name.endswith(".c")):
+            # Each file has its helpers, by the same names.
+            helpers = sorted(set(_static(library.sources[file])))
+            texts += [f"#define {name} {file.removesuffix('.c')}_{name}" for name in helpers]
+            texts += [f'#include "{file}"', *(f"#undef {name}" for name in [*helpers, "UTVM_STEP"])]
         sizes = [[tensor.size_bytes for tensor in tensors] for tensors in (library.inputs, library.outputs)]
         given, wanted = ("{" + ",".join(map(str, [*each, 0])) + "}" for each in sizes)
         rows.append(

@@ -271,6 +271,25 @@ def test_dangling_input() -> None:
     assert "nothing produces 'nowhere', which node 'the_y' (Relu) reads" in refusal(proto)
 
 
+def test_an_input_that_is_left_out_and_may_not_be() -> None:
+    concat = node("Concat", ["x", ""], ["y"], axis=0)
+    proto = model([concat], [value("x", [2])], [value("y", [2])])
+    assert "node 'the_y' (Concat) lacks its input 1, inputs" in refusal(proto)
+
+
+def test_a_name_that_is_no_text() -> None:
+    content = identity([2]).SerializeToString().replace(b"Identity", b"Identit\xff")
+    with pytest.raises(CompileError, match="breaks ONNX's rules: a name in it is no UTF-8"):
+        from_onnx(content, "bad")
+
+
+def test_each_refusal_says_what_would_help(tmp_path: Path) -> None:
+    path = tmp_path / "cycle.onnx"
+    path.write_bytes(model([node("Relu", ["y"], ["y"])], [value("x", [2])], [value("y", [2])]).SerializeToString())
+    with pytest.raises(CompileError, match=r"cycle[^\n]*\n  hint: docs/operators\.md"):
+        load(path)
+
+
 def test_shapes_that_do_not_fit_together() -> None:
     proto = model(
         [node("MatMul", ["x", "w"], ["y"])], [value("x", [2, 3]), value("w", [4, 5])], [value("y", [2, 5])]

@@ -4,10 +4,13 @@
 from pathlib import Path
 
 import pytest
+import test_control
+import test_states
 from host_library import write_sources
+from tflite_layers import draw_layer
 
 from utvm import boards
-from utvm.compiler import compile_model, load
+from utvm.compiler import compile_model, from_tflite, load
 from utvm.compiler.package.misra import Reasons, misra_counts, misra_findings, reasons, runtime_findings, total
 from utvm.errors import ToolchainError
 from utvm.paths import ROOT
@@ -41,6 +44,23 @@ def test_runtime_breaks_only_rules_with_a_reason(architecture: str) -> None:
     counts = {rule: len(places) for rule, places in found.items()}
     assert architecture != "cortex_m" or counts["11.4"] > 0, "cppcheck has not seen a microcontroller's registers"
     assert_explained(counts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "content",
+    [
+        # Its kernels take cppcheck longer.
+        pytest.param(test_control.branches_content, marks=pytest.mark.nightly),
+        test_control.nested_content,
+        test_states.streaming(index=True),
+        draw_layer("SVDF", "int8", 1)[0],
+    ],
+    ids=["if", "if in while", "variables", "states"],
+)
+def test_so_do_those_with_branches_rounds_and_states(content: bytes, tmp_path: Path) -> None:
+    library = compile_model(from_tflite(content, "m"))
+    assert_explained(misra_counts(write_sources(library, tmp_path), [tmp_path]))
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from invoke.context import Context
 
 from utvm.choice import BOARD, BoardChoice
 from utvm.cli import task
-from utvm.cli.choices import DebugChoice, ExecutorChoice, JsonChoice, ModelChoice
+from utvm.cli.choices import CompiledChoice, DebugChoice, ExecutorChoice, JsonChoice
 
 
 @task(
@@ -18,14 +18,23 @@ from utvm.cli.choices import DebugChoice, ExecutorChoice, JsonChoice, ModelChoic
     help={
         "fits": "a model: say what it takes of each board, or that it does not fit",
         "run_python": "the model is a program that you trust",
+        "shape": "sizes that the model leaves open, as for model.run",
+        "explain": "with --fits: print what became of each operator on each board",
     },
 )
-def list_(_: Context, json: JsonChoice, fits: str = "", run_python: bool = False) -> None:
+def list_(
+    _: Context,
+    json: JsonChoice,
+    fits: str = "",
+    run_python: bool = False,
+    shape: str = "",
+    explain: bool = False,
+) -> None:
     """List the boards: the project's, and your own."""
     from utvm.cli.board_show import list_boards, list_fitting
 
     if fits:
-        list_fitting(ModelChoice(fits, run_python), json)
+        list_fitting(CompiledChoice(fits, run_python, shape, explain), json)
     else:
         list_boards(json)
 

@@ -15,7 +15,7 @@ from utvm import boards, firmware
 from utvm.bench import serving
 from utvm.boards import Board
 from utvm.boards.accelerators import fitted
-from utvm.cli.choices import JsonChoice, ModelChoice
+from utvm.cli.choices import CompiledChoice, JsonChoice
 from utvm.cli.compiling import compiling
 from utvm.cli.model_library import load_named
 from utvm.cli.output import OUT, check_json, logs_of, write_json
@@ -67,7 +67,7 @@ def list_boards(wanted: JsonChoice) -> None:
         OUT.print(f"broken: {wrong.message}")
 
 
-def list_fitting(asked: ModelChoice, wanted: JsonChoice) -> None:
+def list_fitting(asked: CompiledChoice, wanted: JsonChoice) -> None:
     """Print what a model's firmware takes of each board that has memory of its own.
 
     Raises:
@@ -81,8 +81,10 @@ def list_fitting(asked: ModelChoice, wanted: JsonChoice) -> None:
         board = boards.load(name)
         if not board.memory:
             continue
+        if asked.explain:
+            OUT.print(f"{name}:")
         try:
-            with compiling(model.origin):
+            with compiling(model.origin, asked.explain):
                 library = firmware.compile_for(board, model)
             image = firmware.build(board, [library], executor_for(board.capabilities))
         except DoesNotFitError as error:

@@ -167,6 +167,7 @@ class CompareChoice:
     scale: str = _scale()
     labels: str = option("", "the right classes as for model.eval: accuracy")
     shape: str = _shape()
+    explain: bool = _explain()
 
 
 @dataclass(frozen=True)

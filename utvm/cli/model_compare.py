@@ -83,8 +83,11 @@ def _row(catalogue: Mapping[str, NamedModel], asked: CompareChoice, model: str, 
         inputs=asked.inputs,
         scale=asked.scale,
         shape=asked.shape,
+        explain=asked.explain,
         samples="" if asked.inputs else "1",
     )
+    if asked.explain:
+        OUT.print(f"{printable(model)} on {board}:")
     try:
         library, samples = prepare(catalogue, choice, find(BoardChoice(board)).board)
         labels = read_labels(asked.labels, len(samples)) if asked.labels else []

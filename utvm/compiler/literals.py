@@ -22,7 +22,7 @@ C_TYPES = {
 }
 """numpy name of an element type to its C99 name."""
 
-_INTEGER_SUFFIX = {"uint32": "u", "int64": "ll", "uint64": "ull"}
+_INTEGER_SUFFIX = {"uint32": "u", "int64": "LL", "uint64": "ULL"}
 
 
 _ROW = 8  # Numbers in a row.

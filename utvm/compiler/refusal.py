@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from utvm.errors import CompileError
 
+HINT = "docs/operators.md says what is supported; or export the model again"
+"""Where nothing better is known."""
+
 _MOST = 20
 _LONGEST = 300  # Letters of a reason.
 
@@ -35,4 +38,4 @@ def refuse(origin: str, reasons: Sequence[str], hint: str) -> None:
     if len(told) > 1:
         more = [f"and {len(told) - _MOST} more"] if len(told) > _MOST else []
         message = "\n    ".join([f"{begin}cannot be compiled, for {len(told)} reasons:", *told[:_MOST], *more])
-    raise CompileError(message, "; ".join(filter(None, [*helps, hint])))
+    raise CompileError(message, "; ".join(filter(None, [*helps, hint])) or HINT)

@@ -14,7 +14,8 @@ from utvm.compiler.bounded import bounded
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
 from utvm.compiler.read import relax_file, tflite_file, torch_file
-from utvm.errors import ConfigError
+from utvm.compiler.refusal import HINT
+from utvm.errors import CompileError, ConfigError
 from utvm.files import check_readable
 
 MAX_FILE_BYTES = 1 << 28
@@ -39,6 +40,14 @@ def load(
             a program and that was not asked for, or a shape does not fit.
         CompileError: it is a model, but not one that can run on a board.
     """
+    try:
+        return _load(path, run_python, shapes)
+    except CompileError as error:
+        error.hint = error.hint or HINT
+        raise
+
+
+def _load(path: Path, run_python: bool, shapes: Mapping[str, tuple[int, ...]]) -> Model:
     content = _read(path)
     name, origin = library_name(path.stem), str(path)
     model = _other_than_onnx(path, content, name, origin, run_python)

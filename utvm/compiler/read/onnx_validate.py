@@ -40,6 +40,9 @@ def check(proto: onnx.ModelProto, origin: str) -> None:
         if value.name not in stored:
             _check_value(value, f"{origin}: input {value.name!r}", must_be_fixed=True)
     _check_rules(proto, origin)
+    versions = {item.domain: item.version for item in proto.opset_import}
+    for node in graph.node:
+        _check_given(node, versions.get(node.domain, 1), origin)
 
 
 def _check_versions(proto: onnx.ModelProto, origin: str) -> None:
@@ -89,6 +92,17 @@ def _depends_on(node: onnx.NodeProto, name: str, produced: dict[str, onnx.NodePr
         seen.add(current)
         waiting.extend(produced[current].input)
     return False
+
+
+def _check_given(node: onnx.NodeProto, version: int, origin: str) -> None:
+    """Refuse an input that is left out and may not be, which ONNX's rules do not look at, and which ends TVM."""
+    if "" not in node.input or not onnx.defs.has(node.op_type, version, node.domain):
+        return
+    formal = onnx.defs.get_schema(node.op_type, version, node.domain).inputs
+    for number, name in enumerate(node.input):
+        expected = formal[min(number, len(formal) - 1)]
+        if not name and expected.option != onnx.defs.OpSchema.FormalParameterOption.Optional:
+            raise CompileError(f"{origin}: {_place(node)} lacks its input {number}, {expected.name}")
 
 
 def _check_attributes(node: onnx.NodeProto, origin: str) -> None:
@@ -168,7 +182,8 @@ def _check_rules(proto: onnx.ModelProto, origin: str) -> None:
         onnx.checker.check_model(proto)
         inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
     except Exception as error:  # onnx raises several kinds here, some of them only bound in C++
-        reason = " ".join(str(error).split())[:300]
+        unreadable = isinstance(error, UnicodeDecodeError)
+        reason = "a name in it is no UTF-8" if unreadable else " ".join(str(error).split())[:300]
         raise CompileError(f"{origin}: breaks ONNX's rules: {reason}", "export the model again") from error
     for value in [*inferred.graph.value_info, *inferred.graph.output]:
         _check_value(value, f"{origin}: tensor {value.name!r}", must_be_fixed=False)
