@@ -22,6 +22,7 @@ Int8 = npt.NDArray[np.int8]
 
 DSP = Target(extensions=("dsp",))
 MVE = Target(extensions=("dsp", "mve"))
+NEON = Target(extensions=("neon",))
 _HEADERS = "#include <stdint.h>\n#include <stdbool.h>\n#include <string.h>\n#include <math.h>\n"
 _FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
 

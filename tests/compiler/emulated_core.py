@@ -73,6 +73,18 @@ CORTEX_M55 = Core(
     _SEMIHOSTING.format("0x18", "(const void *)0x20026", "bkpt 0xAB"),
 )
 
+CORTEX_A9 = Core(
+    "xilinx-zynq-a9",
+    ("-mcpu=cortex-a9", "-marm", "-mfpu=neon-vfpv3", "-mfloat-abi=hard"),
+    0x100000,
+    0x200000,
+    # The unit for vectors is off after reset.
+    ".arm\nmrc p15, 0, r0, c1, c0, 2\norr r0, r0, #0xF00000\nmcr p15, 0, r0, c1, c0, 2\nisb\n"
+    "mov r0, #0x40000000\n.fpu neon\nvmsr fpexc, r0\nldr sp, =0x4000000\nbl main\n",
+    _SEMIHOSTING.format("4", "text", "svc 0x123456"),
+    _SEMIHOSTING.format("0x18", "(const void *)0x20026", "svc 0x123456"),
+)
+
 
 @dataclass(frozen=True)
 class Run:

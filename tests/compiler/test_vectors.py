@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels of vectors of bytes against an exact numpy model, on an emulated Cortex-M55: with MVE and without."""
+"""Kernels of vectors of bytes against an exact numpy model: on emulated cores with MVE, without, and with NEON."""
 
 import functools
 from dataclasses import replace
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from convolutions import MVE, Functions, Shape, random_inputs, random_record, reference
-from emulated_core import CORTEX_M55, Core, Run, run_emulated
+from convolutions import MVE, NEON, Functions, Shape, random_inputs, random_record, reference
+from emulated_core import CORTEX_A9, CORTEX_M55, Core, Run, run_emulated
 
+from utvm.compiler import Target
 from utvm.compiler.integer.records import Convolution
 
 _POINT = (0, 0, 0, 0)
@@ -65,21 +66,27 @@ def _assert_equal(core: Core, functions: Functions, records: list[Convolution], 
         np.testing.assert_array_equal(output, expected, f"{made.number}, {made.shared}")
 
 
+_RECORDS = [random_record(shape, number) for number, shape in enumerate(_SHAPES)]
+
+
 @functools.cache
-def _functions() -> tuple[Functions, list[Convolution]]:
-    records = [random_record(shape, number) for number, shape in enumerate(_SHAPES)]
-    return Functions(records, MVE), records
+def _functions(target: Target) -> Functions:
+    return Functions(_RECORDS, target)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", [CORTEX_M55, _PLAIN_M55], ids=["mve", "without"])
-def test_convolutions_equal_the_model(core: Core, tmp_path: Path) -> None:
-    functions, records = _functions()
-    _assert_equal(core, functions, records, False, tmp_path)
+@pytest.mark.parametrize(
+    ("core", "target"),
+    [(CORTEX_M55, MVE), (_PLAIN_M55, MVE), (CORTEX_A9, NEON)],
+    ids=["mve", "without", "neon"],
+)
+def test_convolutions_equal_the_model(core: Core, target: Target, tmp_path: Path) -> None:
+    _assert_equal(core, _functions(target), _RECORDS, False, tmp_path)
 
 
 @pytest.mark.slow
-def test_numbers_at_their_edges_give_the_model_s(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("core", "target"), [(CORTEX_M55, MVE), (CORTEX_A9, NEON)], ids=["mve", "neon"])
+def test_numbers_at_their_edges_give_the_model_s(core: Core, target: Target, tmp_path: Path) -> None:
     """The largest sums that the kernels take, channels with one value, limits in odd places, halves below zero."""
     shapes = [
         Shape(channels=16, outputs=6, height=2, width=3),
@@ -111,13 +118,14 @@ def test_numbers_at_their_edges_give_the_model_s(tmp_path: Path) -> None:
         ]
         for change in changes:
             records.append(replace(drawn, **change))  # type: ignore[arg-type]
-    _assert_equal(CORTEX_M55, Functions(records, MVE), records, True, tmp_path)
+    _assert_equal(core, Functions(records, target), records, True, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(4))
-def test_any_convolution_equals_the_model(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("core", "target"), [(CORTEX_M55, MVE), (CORTEX_A9, NEON)], ids=["mve", "neon"])
+def test_any_convolution_equals_the_model(core: Core, target: Target, seed: int, tmp_path: Path) -> None:
     draw = np.random.default_rng(seed)
     filters = [(1, 1), (3, 3), (3, 3), (5, 5), (1, 4), (4, 2)]
     paddings = [_POINT, (1, 1, 1, 1), (0, 0, 1, 1), (2, 3, 1, 4)]
@@ -137,4 +145,4 @@ def test_any_convolution_equals_the_model(seed: int, tmp_path: Path) -> None:
         )
         if shape.is_legal:
             records.append(random_record(shape, int(draw.integers(2**30))))
-    _assert_equal(CORTEX_M55, Functions(records, MVE), records, False, tmp_path)
+    _assert_equal(core, Functions(records, target), records, False, tmp_path)

@@ -30,6 +30,11 @@ def vector_helper(name: str) -> str:
     kind, unrolled, rounds, pixels, rounded = match[1], *map(int, match.groups()[1:])
     if kind != "tiles":
         return _handing(name, kind, name.replace(kind, "tiles", 1))
+    plain = (
+        f"vector_tiles(call, {unrolled}, {rounds}, 1)"
+        if pixels == 1
+        else f"vector_pairs(call, {unrolled}, {rounds})"
+    )
     lines = "\n".join(f'        "{line}\\n"' for line in _kernel(unrolled, rounds, pixels, bool(rounded)))
     clobbered = ", ".join(f'"{each}"' for each in ("r0", "r1", "r2", "r3", "r12", *(f"q{n}" for n in range(8))))
     return f"""#if defined(__ARM_FEATURE_MVE) && !defined(__ARM_BIG_ENDIAN)
@@ -46,7 +51,7 @@ static __attribute__((noinline)) void {name}(const struct vector_tiles *call)
 #else
 static inline void {name}(const struct vector_tiles *call)
 {{
-    vector_tiles(call, {unrolled}, {rounds}, {pixels});
+    {plain};
 }}
 #endif
 """

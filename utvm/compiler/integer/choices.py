@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from utvm.compiler.integer.dsp.convolution import make_with_dsp
 from utvm.compiler.integer.dsp.depthwise import make_depthwise_with_dsp
 from utvm.compiler.integer.kernel import KERNEL
-from utvm.compiler.integer.mve.convolution import make_with_mve
 from utvm.compiler.integer.packed.convolution import make_packed
 from utvm.compiler.integer.records import Convolution, Operator
+from utvm.compiler.integer.vectors.convolution import make_with_mve, make_with_neon
 from utvm.compiler.target import Target
 
 
@@ -39,12 +39,14 @@ class Kernel:
 
 _ANY: frozenset[str] = frozenset()
 _DSP = frozenset({"dsp"})
-
 _MVE = frozenset({"mve"})
+_NEON = frozenset({"neon"})
 
 KERNELS = (
     Kernel("MVE: 16 products in an instruction", _MVE, False, make_with_mve, 0.16),
     Kernel("MVE: a channel's four by four values in a vector", _MVE, True, make_with_mve, 1.0),
+    Kernel("NEON: eight products in an instruction", _NEON, False, make_with_neon, 0.4),
+    Kernel("NEON: a channel's four by four values in a vector", _NEON, True, make_with_neon, 2.0),
     Kernel("DSP extension: two products in an instruction", _DSP, False, make_with_dsp, 1.2),
     Kernel("DSP extension: four channels in a word", _DSP, True, make_depthwise_with_dsp, 5.0),
     Kernel("plain C: two pixels in a word", _ANY, False, make_packed, 2.1),

@@ -97,6 +97,59 @@ static __attribute__((noinline)) void vector_channels(const struct vector_channe
         : "r"(call)
         : "r0", "r1", "r2", "r3", "r12", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "cc", "memory");
 }
+#elif defined(__ARM_NEON) && !defined(__ARM_BIG_ENDIAN)
+/* The four columns of a pixel's window are four words of a vector. */
+#define VECTOR_PIXEL(sum) \
+    taps = vdupq_n_s32(0); \
+    taps = vld1q_lane_s32((const int32_t *)at, taps, 0); \
+    taps = vld1q_lane_s32((const int32_t *)(at + call->line), taps, 1); \
+    taps = vld1q_lane_s32((const int32_t *)(at + 2 * call->line), taps, 2); \
+    taps = vld1q_lane_s32((const int32_t *)(at + 3 * call->line), taps, 3); \
+    values = vreinterpretq_s8_s32(taps); \
+    sum = vpaddlq_s16(vmull_s8(vget_low_s8(values), vget_low_s8(weights))); \
+    sum = vpadalq_s16(sum, vmull_s8(vget_high_s8(values), vget_high_s8(weights))); \
+    at += call->next;
+
+static inline void vector_channels(const struct vector_channels *call)
+{
+    const int8_t *strip = call->strip;
+    const int32_t *stream = call->stream;
+    const int16x4_t zero = vdup_n_s16((int16_t)call->zero);
+    const int16x4_t low = vdup_n_s16((int16_t)call->low);
+    const int16x4_t high = vdup_n_s16((int16_t)call->high);
+    for (int32_t channel = 0; channel < call->channels; ++channel) {
+        const int8x16_t weights = vld1q_s8((const int8_t *)stream);
+        const int32_t scale[8] = {
+            stream[5], stream[5], stream[5], stream[5], stream[6], stream[6], stream[6], stream[6]};
+        const int32x4_t bias = vdupq_n_s32(stream[4]);
+        const int8_t *at = strip;
+        int8_t *output = call->output + channel;
+        for (int32_t left = call->pixels; left > 0; left -= 4) {
+            int32x4_t taps;
+            int8x16_t values;
+            int32x4_t sum_0;
+            int32x4_t sum_1;
+            int32x4_t sum_2;
+            int32x4_t sum_3;
+            VECTOR_PIXEL(sum_0)
+            VECTOR_PIXEL(sum_1)
+            VECTOR_PIXEL(sum_2)
+            VECTOR_PIXEL(sum_3)
+            {
+                const int16x4_t scaled = vector_scaled(sum_0, sum_1, sum_2, sum_3, bias, scale);
+                const int16x4_t made = vmin_s16(vmax_s16(vqadd_s16(scaled, zero), low), high);
+                int16_t results[4];
+                vst1_s16(results, made);
+                for (int32_t pixel = 0; pixel < 4 && pixel < left; ++pixel) {
+                    *output = (int8_t)results[pixel];
+                    output += call->channels;
+                }
+            }
+        }
+        strip += stream[7];
+        stream += 8;
+    }
+}
 #else
 static inline void vector_channels(const struct vector_channels *call)
 {

@@ -1,4 +1,8 @@
-/* Puts rows of bytes side by side: [byte][4 rows]. Behind them, the rest of 16 bytes of each row is written over. */
+#if defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+/* Puts rows of bytes side by side: [byte][4 rows]. Behind them, the rest of 16 bytes of each row may be written over. */
 static inline void vector_columns(int8_t *to, const int8_t *const rows[4], int32_t bytes)
 {
 #if defined(__ARM_FEATURE_MVE) && !defined(__ARM_BIG_ENDIAN)
@@ -27,7 +31,18 @@ static inline void vector_columns(int8_t *to, const int8_t *const rows[4], int32
         : "r"(to), "r"(rows), "r"(bytes)
         : "r0", "r1", "r2", "r3", "r12", "lr", "q0", "q1", "q2", "q3", "cc", "memory");
 #else
-    for (int32_t at = 0; at < bytes; ++at) {
+    int32_t at = 0;
+#if defined(__ARM_NEON)
+    for (; at + 16 <= bytes; at += 16) {
+        int8x16x4_t block;
+        for (int32_t row = 0; row < 4; ++row) {
+            block.val[row] = vld1q_s8(rows[row] + at);
+        }
+        vst4q_s8(to, block);
+        to += 64;
+    }
+#endif
+    for (; at < bytes; ++at) {
         for (int32_t row = 0; row < 4; ++row) {
             *to++ = rows[row][at];
         }

@@ -1,3 +1,7 @@
+#if defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
 /* Copies bytes, which may be none. */
 static inline void vector_copy(int8_t *to, const int8_t *from, int32_t bytes)
 {
@@ -12,6 +16,15 @@ static inline void vector_copy(int8_t *to, const int8_t *from, int32_t bytes)
         : "+r"(to), "+r"(from)
         : "r"(bytes)
         : "lr", "q0", "memory");
+#elif defined(__ARM_NEON)
+    for (; bytes >= 16; bytes -= 16) {
+        vst1q_s8(to, vld1q_s8(from));
+        to += 16;
+        from += 16;
+    }
+    for (; bytes > 0; --bytes) {
+        *to++ = *from++;
+    }
 #else
     memcpy(to, from, (size_t)bytes);
 #endif

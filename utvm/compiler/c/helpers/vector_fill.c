@@ -1,3 +1,7 @@
+#if defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
 /* Fills bytes, which may be none. */
 static inline void vector_fill(int8_t *to, int32_t value, int32_t bytes)
 {
@@ -12,6 +16,14 @@ static inline void vector_fill(int8_t *to, int32_t value, int32_t bytes)
         : "+r"(to)
         : "r"(value), "r"(bytes)
         : "lr", "q0", "memory");
+#elif defined(__ARM_NEON)
+    for (; bytes >= 16; bytes -= 16) {
+        vst1q_s8(to, vdupq_n_s8((int8_t)value));
+        to += 16;
+    }
+    for (; bytes > 0; --bytes) {
+        *to++ = (int8_t)value;
+    }
 #else
     memset(to, (int)(uint8_t)value, (size_t)bytes);
 #endif

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Int8 convolutions for cores with MVE: products of 16 bytes in an instruction, eight sums at a time.
+"""Int8 convolutions for cores with MVE or NEON: products of vectors of bytes, eight sums at a time.
 
 A helper of C makes a row of the output: of windows that are pixels as they lie there, of others from a strip of
 the rows that they see, or else from copies of two windows. It hands them to a kernel made for their length.
@@ -14,9 +14,9 @@ import numpy.typing as npt
 from tvm import tirx
 
 from utvm.compiler.integer.dsp.packing import geometry
-from utvm.compiler.integer.mve.constants import VECTOR, channel_stream, mask, settle_vectors, sum_tables, tiles
 from utvm.compiler.integer.packed.convolution import call_helper, operator_of_steps
 from utvm.compiler.integer.records import Convolution, Int8, Int32, Operator
+from utvm.compiler.integer.vectors.constants import VECTOR, channel_stream, mask, settle_vectors, sum_tables, tiles
 from utvm.compiler.integer.windows import distance
 
 _MOST_UNROLLED = 18  # Vectors whose products are written out in a round of a long window.
@@ -27,19 +27,28 @@ _MOST_APART = 2**16 - 4  # Bytes between two pixels, which kernels write to by o
 
 def make_with_mve(record: Convolution) -> Operator | None:
     """Make the operator, or None where the kernels do not hold for its numbers."""
+    return _make(record, True)
+
+
+def make_with_neon(record: Convolution) -> Operator | None:
+    """As :func:`make_with_mve`; one pixel alone is computed twice."""
+    return _make(record, False)
+
+
+def _make(record: Convolution, alone: bool) -> Operator | None:
     settled = settle_vectors(record)
     if settled is None or len(record.bias) > _MOST_APART:
         return None
-    return _depthwise(*settled) if record.depthwise else _convolution(*settled)
+    return _depthwise(*settled) if record.depthwise else _convolution(*settled, alone)
 
 
-def _convolution(record: Convolution, scales: Int32) -> Operator | None:
+def _convolution(record: Convolution, scales: Int32, alone: bool) -> Operator | None:
     tables = None if record.residual is None else sum_tables(record.residual)
     if record.residual is not None and tables is None:
         return None
     kind, record = _way(record)
     height, width, channels = record.output_shape
-    pixels = 1 if height * width == 1 and kind == "pixels" else 2
+    pixels = 1 if alone and height * width == 1 and kind == "pixels" else 2
     weights, unrolled, rounds = _runs(record, kind)
     stream = tiles(weights, scales, pixels)
     run = unrolled * VECTOR
