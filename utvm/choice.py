@@ -110,10 +110,16 @@ class PlaceChoice:
     in_: str = option(
         "",
         "where to run: host, this computer as it is; docker, a container of the locked environment (see "
-        "docker.build); vm, its virtual machine (see vm.box); default: here",
+        "docker.build); vm, its virtual machine (see vm.box); farm, where a board of a farm is (see farm.list); "
+        "default: here",
     )
     usb: str = option(
         "",
         "with --in vm: st-link or cmsis-dap, the probe of a virtual board that stays on this computer, "
         "plugged into the machine's USB",
     )
+    farm: str = option(
+        "", "with --in farm: HOST:PORT of its coordinator (default: LG_COORDINATOR, else 127.0.0.1:20408)"
+    )
+    place: str = option("", "with --in farm: this board, by the name that farm.list shows")
+    tags: str = option("", "with --in farm: a board with these tags: NAME=VALUE, comma-separated")

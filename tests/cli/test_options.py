@@ -31,12 +31,12 @@ choice.BoardChoice = BoardChoice
 from utvm.environment.places import elsewhere
 
 class Told:
-    own_usb = False
+    own_usb = own_boards = False
     def run(self, errand):
         print("errand:", *errand.command({folder: folder.name for folder in errand.folders}, '/utvm'))
         return 0
 
-elsewhere.elsewhere = lambda kind, say: Told()
+elsewhere.elsewhere = lambda kind, choice, say: Told()
 from utvm.hil import nightly
 turn, = nightly.load(pathlib.Path(sys.argv[1]))
 print("nightly:", *options.words(turn.choice))

@@ -129,7 +129,7 @@ def test_one_probe_is_one_board_whatever_the_entries_call_it(tmp_path: Path) -> 
             r"boards\.0\.suites: there is no suite 'flesh'; suites: .*flash",
         ),
         (_boards("board: host, suites: []"), r"boards\.0\.suites: .*at least 1 item"),
-        (_boards("board: host, place: container"), r"boards\.0\.place: .*'host', 'docker' or 'vm'"),
+        (_boards("board: host, place: container"), r"boards\.0\.place: .*'host', 'docker', 'vm' or 'farm'"),
         (_boards("board: stm32f746, kind: real"), r"boards\.0\.kind: .*'auto', 'virtual' or 'physical'"),
         (_boards("board: pynq-z1, kind: virtual, serial: A"), r"boards\.0: --serial names a physical board"),
         (_boards("board: host, kind: virtual"), r"boards\.0: host is a process"),

@@ -10,25 +10,22 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from utvm import process
-from utvm.cache import file_digest
 from utvm.cli import docs_commands, docs_errors
 from utvm.cli.output import OUT
 from utvm.cli.progress import telling
-from utvm.errors import ConfigError, ProvisionError
+from utvm.environment.own_python import own_python
+from utvm.errors import ConfigError
 from utvm.files import check_folder
-from utvm.kept import cache_root, use
 from utvm.paths import ROOT
 
 LOCK = ROOT / "provision" / "docs.txt"
 _CONFIGURATION = ROOT / "docs" / "site"
 _LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
-_PATIENCE = 900.0  # Seconds for some 20 MB over a slow line.
 
 
 def build(output: Path) -> None:
@@ -47,7 +44,7 @@ def build(output: Path) -> None:
 
 
 def _build(output: Path, say: Callable[[str], None]) -> None:
-    mkdocs = _environment(say) / "bin" / "mkdocs"
+    mkdocs = own_python(LOCK, "the site's generator", say) / "bin" / "mkdocs"
     say("gathering the pages")
     with tempfile.TemporaryDirectory(prefix="utvm-site-") as scratch:
         source = Path(scratch)
@@ -86,25 +83,3 @@ def _linked(page: Path) -> Iterator[Path]:
         path = Path(os.path.normpath(page.parent / link))
         if (ROOT / path).is_file():
             yield path
-
-
-def _environment(say: Callable[[str], None]) -> Path:
-    """Return the environment that mkdocs runs in; it is made where its lock has changed."""
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    folder = cache_root() / "docs" / f"{file_digest(LOCK)[:16]}-{python}"
-    use(folder)
-    if not (folder / "whole").is_file():
-        say("making the environment of the site's generator: some 20 MB to fetch")
-        shutil.rmtree(folder, ignore_errors=True)
-        process.run([sys.executable, "-m", "venv", folder], error=ProvisionError, timeout=_PATIENCE)
-        process.run(
-            [
-                *(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
-                *("--require-hashes", "--no-deps", "--only-binary=:all:", "-r", LOCK),
-            ],
-            error=ProvisionError,
-            hint="is the package index reachable?",
-            timeout=_PATIENCE,
-        )
-        (folder / "whole").touch()
-    return folder

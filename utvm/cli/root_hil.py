@@ -56,14 +56,19 @@ def run_suites(
     select(suites.names)
     check_folder(report_root(reports))
     with contextlib.ExitStack() as stack:
-        other = other or _other_place(place.in_, stack)
+        other = other or _other_place(place, stack)
+        if other is None and (place.farm or place.place or place.tags):
+            raise ConfigError("--farm, --place and --tags choose a board of a farm", "use them with --in farm")
         asked = asked_of(where)
         wanted = Wanted(board, asked.wish, asked.serial, wait=asked.wait)
         wanted = _on_usb(wanted, place.usb, other) if place.usb else _chosen(wanted, asked, other)
         if other is None:
             return hil_suites.run(where, reports, suites=suites)
+        where = dataclasses.replace(where, serial=wanted.serial)
         root = report_root(reports)
         before = set(root.glob("*/report.json"))
+        if other.own_boards:
+            where = dataclasses.replace(where, kind="auto", serial="", wait=0.0)
         code = other.run(_errand(where, wanted, suites, reports))
         if why := remember_new(root, before):
             OUT.print(f"warning: {why}")
@@ -93,6 +98,8 @@ def _of_the_project(
 
 def _chosen(wanted: Wanted, asked: Asked, place: Place | None) -> Wanted:
     """Return what is wanted with the probe on this computer's USB that drives it, where one does."""
+    if place is not None and place.own_boards:
+        return wanted
     try:
         found = choose(wanted.board, asked)
     except NotPluggedIn:
@@ -114,9 +121,9 @@ def _on_usb(wanted: Wanted, usb: str, place: Place | None) -> Wanted:
     return dataclasses.replace(wanted, usb=known, serial=wanted.serial or wanted.board.model.serial)
 
 
-def _other_place(place: str, stack: contextlib.ExitStack) -> Place | None:
+def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> Place | None:
     """Return the place that is meant; None where that is here. The stack ends what tells how far it is."""
-    here = kind_here()
+    here, place = kind_here(), choice.in_
     if place in ("", here):
         return None
     if here != "host":
@@ -128,7 +135,7 @@ def _other_place(place: str, stack: contextlib.ExitStack) -> Place | None:
     # What Docker and Vagrant are driven by is not needed here, and looks for their programs.
     from utvm.environment.places.elsewhere import elsewhere
 
-    return elsewhere(kind, stack.enter_context(telling(f"--in {place}")))
+    return elsewhere(kind, choice, stack.enter_context(telling(f"--in {place}")))
 
 
 def _errand(where: BoardChoice, wanted: Wanted, suites: SuiteChoice, reports: ReportChoice) -> Errand:
@@ -139,7 +146,7 @@ def _errand(where: BoardChoice, wanted: Wanted, suites: SuiteChoice, reports: Re
     return Errand(
         words=(
             ("hil",),
-            *parts(dataclasses.replace(where, serial=wanted.serial)),
+            *parts(where),
             *parts(suites),
             *parts(BoardFolders(os.environ.get(PATH_VARIABLE, ""))),
             *parts(ReportChoice(str(root))),

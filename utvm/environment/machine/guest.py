@@ -3,7 +3,6 @@
 
 import contextlib
 import shlex
-import shutil
 import subprocess
 import sys
 import threading
@@ -15,32 +14,20 @@ from utvm import process
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.records import Records
 from utvm.environment.python_layer import CHECKOUT
-from utvm.errors import VERDICTS, ProvisionError
+from utvm.environment.remote import LOST, owned, rsync, run_owned
+from utvm.errors import ProvisionError
 from utvm.parent import dying_with_us
 
 _USER = "vagrant"
 _REPLACED = f"/home/{_USER}/replaced"
 """Where the guest keeps what a copy of the checkout has replaced or removed."""
-_LOST = 255  # what ssh itself ends with
 _LONGEST_START = 600.0
 _LONGEST_ANSWER = 60.0
-_PATIENCE = 60.0  # Seconds that an interrupted command may take to end: a run lets go of its board, and reports.
 # Not in a container either, or the guest has its own.
 _LEFT_OUT = ("/.git", "/.venv", "/build")
 
 # Says that it is there, takes the time from us, and says whether it could set it. A frozen guest's clock stood.
 _PROOF = "echo here; read now && sudo -n date --utc --set=@$now >/dev/null && echo set"
-
-# Runs a command until it ends or until the connection does: sshd then closes the input that `cat` reads.
-_OWNED = f"""
-cd {CHECKOUT} || exit 125
-setsid "$@" </dev/null 3<&- & command=$!
-{{ cat <&3; kill -TERM -$command; sleep {_PATIENCE:g}; kill -KILL -$command; }} >/dev/null 2>&1 &
-watcher=$!
-wait $command; code=$?
-kill $watcher 2>/dev/null
-exit $code
-"""
 
 
 class Guest:
@@ -116,23 +103,7 @@ class Guest:
             ProvisionError: the connection broke.
             KeyboardInterrupt: interrupted.
         """
-        command = self._ssh("-T", shlex.join(["sh", "-c", f"exec 3<&0; {_OWNED}", "sh", *words]))
-        sys.stdout.flush()
-        # A session of its own: Ctrl-C in the terminal is for us, and we end it in order.
-        running = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-        try:
-            code = running.wait()
-        except KeyboardInterrupt:
-            assert running.stdin is not None
-            running.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                running.wait(_PATIENCE)
-            if running.returncode not in VERDICTS:
-                raise
-            code = running.returncode
-        finally:
-            process.end(running, 5.0)
-        return self._told_apart(code)
+        return self._told_apart(run_owned(self._ssh("-T", shlex.join(owned(CHECKOUT, words)))))
 
     def shell(self) -> int:
         """Hand the terminal to a shell in the guest's checkout until it ends, and return its exit code.
@@ -148,7 +119,7 @@ class Guest:
 
     def _told_apart(self, code: int) -> int:
         """Return a command's exit code; ssh's own for a broken connection may be the command's as well."""
-        if code == _LOST and not self._answers():
+        if code == LOST and not self._answers():
             raise ProvisionError("the connection to the machine broke", "./inv vm.status says what it does")
         return code
 
@@ -180,15 +151,8 @@ class Guest:
         return ["ssh", "-F", str(self._records.ssh_config), words[0], self._records.name, *words[1:]]
 
     def _rsync(self, *words: str) -> None:
-        if shutil.which("rsync") is None:
-            raise ProvisionError("rsync is not installed", "sudo apt-get install rsync")
-        over = shlex.join(["ssh", "-F", str(self._records.ssh_config)])
-        process.run(
-            ["rsync", "--archive", "--no-owner", "--no-group", f"--rsh={over}", *words],
-            error=ProvisionError,
-            timeout=1800,
-            hint="is there room on both disks? ./inv vm.run 'df -h'",
-        )
+        over = ["ssh", "-F", str(self._records.ssh_config)]
+        rsync(over, *words, hint="is there room on both disks? ./inv vm.run 'df -h'")
 
     def _write_ssh_config(self) -> bool:
         """Write how the guest is reached; return whether that is known.

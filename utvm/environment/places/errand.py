@@ -3,11 +3,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from utvm.boards import Board
 from utvm.choice import Wish
+from utvm.paths import ROOT
 from utvm.probe.usb import Probe
 from utvm.probe.virtual import UsbKind
 
@@ -66,14 +67,33 @@ class Errand:
         return begun + words
 
 
+def called(errand: Errand, own: PurePosixPath, checkout: str) -> dict[Path, str]:
+    """Return what a computer that files are sent to calls some folders.
+
+    Args:
+        own: its folder for this run: what is written has a new one, so that no more is fetched.
+        checkout: what it calls the checkout.
+    """
+    return {
+        path: str(
+            PurePosixPath(checkout) / path.relative_to(ROOT)
+            if ROOT in path.parents and path not in errand.fills
+            else own / str(number) / path.name
+        )
+        for number, path in enumerate(errand.folders)
+    }
+
+
 class Place(Protocol):
     """Where commands can be run that is not here.
 
     Attributes:
         own_usb: whether a probe may be plugged in there that is not plugged in here.
+        own_boards: whether it is found out there which board it is: the command is told by the place.
     """
 
     own_usb: bool
+    own_boards: bool
 
     def run(self, errand: Errand) -> int:
         """Run a command there as the calling user, pass on what it prints, and return its exit code.

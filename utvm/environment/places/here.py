@@ -24,7 +24,7 @@ from utvm.environment import checkout
 from utvm.environment.locked import environment_digest, load_locked
 from utvm.errors import ConfigError, ProvisionError
 
-Kind = Literal["host", "docker", "vm"]
+Kind = Literal["host", "docker", "vm", "farm"]
 """The places there are; ``host`` is the computer at which the command is given."""
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -26,6 +26,7 @@ class InContainer:
     """
 
     own_usb = False
+    own_boards = False
 
     def __init__(self, say: Progress) -> None:
         self._say = say

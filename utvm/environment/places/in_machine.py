@@ -13,7 +13,7 @@ from utvm.boards import Board
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.machine import Machine
 from utvm.environment.machine.settings import Plug
-from utvm.environment.places.errand import Errand, Wanted
+from utvm.environment.places.errand import Errand, Wanted, called
 from utvm.environment.places.here import told_where
 from utvm.environment.python_layer import CHECKOUT
 from utvm.environment.usb import filter_of
@@ -42,6 +42,7 @@ class InMachine:
     """
 
     own_usb = True
+    own_boards = False
 
     def __init__(self, say: Callable[[str], None], machine: Machine | None = None, box: str = "") -> None:
         self._say = say
@@ -62,7 +63,7 @@ class InMachine:
         machine.up(box=self._box, patience=_PATIENCE)
         self._say("")
         own = _HOME / f"run-{secrets.token_hex(4)}"
-        places = _called(errand, own)
+        places = called(errand, own, CHECKOUT)
         try:
             for folder in set(errand.folders) - set(errand.fills):
                 if ROOT not in folder.parents:
@@ -133,15 +134,3 @@ def _is_free(plug: Plug) -> bool:
     except OSError:
         return False
     return True
-
-
-def _called(errand: Errand, own: PurePosixPath) -> dict[Path, str]:
-    """Return what the machine calls some folders; what is written has a new one, so that no more is fetched."""
-    return {
-        path: str(
-            PurePosixPath(CHECKOUT) / path.relative_to(ROOT)
-            if ROOT in path.parents and path not in errand.fills
-            else own / str(number) / path.name
-        )
-        for number, path in enumerate(errand.folders)
-    }

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands do that offer boards to a farm."""
+
+import platform
+import re
+from collections import Counter
+
+from utvm import boards
+from utvm.bench import Asked, choose
+from utvm.cli.output import OUT, logs_of
+from utvm.environment.farm.client import coordinator_of
+from utvm.environment.farm.hosted import Host, OfferedBoard, coordinator, export
+from utvm.errors import ConfigError
+from utvm.names import printable
+from utvm.paths import work
+from utvm.probe.choice import ids_of, match_of
+from utvm.probe.usb import detect
+
+_LAST_PORT = 65535
+
+
+def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int) -> None:
+    """Run a coordinator, and offer this computer's boards to it until somebody interrupts it.
+
+    Raises:
+        ConfigError: a board or a number is wrong.
+        ProvisionError: one of labgrid's programs does not run.
+    """
+    if not 0 < port <= _LAST_PORT:
+        raise ConfigError(f"--port goes from 1 to {_LAST_PORT}")
+    host = _host(name, address, ssh_port)
+    offers = offered(host.name, virtual)
+    logs, listen = logs_of("farm.up"), f"127.0.0.1:{port}"
+    with coordinator(listen, work() / "farm" / str(port), logs / "coordinator.log", _say) as service:
+        _say(f"coordinator: {listen}")
+        export(listen, host, offers, logs, _say, service.check)
+
+
+def export_boards(farm: str, virtual: str, name: str, address: str, ssh_port: int) -> None:
+    """OfferedBoard this computer's boards to a farm until somebody interrupts it.
+
+    Raises:
+        ConfigError: a board or a number is wrong.
+        ProvisionError: no coordinator answers.
+    """
+    host = _host(name, address, ssh_port)
+    export(coordinator_of(farm), host, offered(host.name, virtual), logs_of("farm.export"), _say)
+
+
+def offered(host: str, virtual: str) -> tuple[OfferedBoard, ...]:
+    """Return what this computer offers: boards that are plugged in, and the virtual ones that are asked for.
+
+    Args:
+        host: what the farm calls it.
+        virtual: names, comma-separated; one that is there twice is two boards.
+
+    Raises:
+        ConfigError: there is no such board, or it cannot be virtual; or there is none at all.
+    """
+    offers = list(_plugged_in(host))
+    counts: Counter[str] = Counter()
+    for word in filter(None, map(str.strip, virtual.split(","))):
+        board = boards.load(word)
+        # A program on this computer is no virtual board; which of both a board is, its way says.
+        kind = "process" if choose(board, Asked()).kind == "process" else "virtual"
+        if kind == "virtual":
+            choose(board, Asked("virtual"))
+        counts[board.spoken] += 1
+        place = _named(host, board.spoken, str(counts[board.spoken]))
+        offers.append(OfferedBoard(place, board.spoken, kind, "", board.cpu))
+    if not offers:
+        raise ConfigError("there is no board to offer", "plug one in, or give --virtual stm32f746")
+    return tuple(offers)
+
+
+def _plugged_in(host: str) -> list[OfferedBoard]:
+    """Return the boards at this computer's probes; what cannot be told apart is named and left out."""
+    known, offers = boards.probed(), []
+    for probe in detect([each for board in known for each in ids_of(board)]).probes:
+        fitting = [board for board in known if match_of(board, probe)]
+        if probe.virtual or probe.problem or not probe.serial or len(fitting) != 1:
+            names = " or ".join(board.name for board in fitting)
+            _say(f"left out: {probe.spoken}: {probe.problem or f'it may be {names}'}")
+            continue
+        (board,) = fitting
+        place = _named(host, board.name, probe.serial)
+        offers.append(OfferedBoard(place, board.name, "physical", probe.serial, board.cpu))
+    return offers
+
+
+def _named(*parts: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts))
+
+
+def _host(name: str, address: str, ssh_port: int) -> Host:
+    if not 0 < ssh_port <= _LAST_PORT:
+        raise ConfigError(f"--ssh-port goes from 1 to {_LAST_PORT}")
+    return Host(name or platform.node(), address or platform.node(), ssh_port)
+
+
+def _say(line: str) -> None:
+    if line:
+        OUT.print(printable(line))

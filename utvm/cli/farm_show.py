@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands do that look at a farm, and those that take boards out and in."""
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from utvm.choice import BoardChoice, PlaceChoice, ReportChoice, SuiteChoice
+from utvm.cli.choices import JsonChoice
+from utvm.cli.output import OUT, check_json, logs_of, write_json
+from utvm.cli.progress import telling
+from utvm.cli.root_hil import run_suites
+from utvm.environment.farm.client import FarmClient, coordinator_of
+from utvm.errors import ConfigError, ExitCode
+from utvm.hil.nightly.running import HEALTH
+from utvm.names import printable
+
+
+@contextlib.contextmanager
+def asked(farm: str) -> Iterator[FarmClient]:
+    """Have a session with a farm's coordinator, for the length of a ``with`` block.
+
+    Raises:
+        ConfigError: that is no HOST:PORT.
+        ProvisionError: none answers.
+    """
+    with telling("farm") as say, FarmClient(coordinator_of(farm), logs_of("farm") / "labgrid.log", say) as client:
+        yield client
+
+
+def list_places(wanted: JsonChoice, farm: str) -> None:
+    """Print the boards of a farm.
+
+    Raises:
+        UtvmError: as :func:`asked`.
+    """
+    check_json(wanted)
+    with asked(farm) as client:
+        found = client.ask("list")
+    if write_json(wanted, found):
+        return
+    for each in found["places"]:
+        tags, state = each["tags"], _state(each)
+        remark = {"held": f" by {each['holder']}", "quarantine": f": {each['comment']}"}.get(state, "")
+        what = ", ".join(tags[name] for name in ("board", "kind") if name in tags)
+        OUT.print(printable(f"{each['place']}  {what}, at {tags.get('host', 'no host of ours')}: {state}{remark}"))
+
+
+def show_status(wanted: JsonChoice, farm: str) -> None:
+    """Print how many boards are in which state, and who waits.
+
+    Raises:
+        UtvmError: as :func:`asked`.
+    """
+    check_json(wanted)
+    with asked(farm) as client:
+        found = client.ask("list")
+    counts = dict(Counter(_state(each) for each in found["places"]))
+    if write_json(wanted, {"boards": counts, "waiting": found["waiting"]}):
+        return
+    OUT.print(f"{len(found['places'])} boards: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}")
+    for position, each in enumerate(found["waiting"], 1):
+        wish = ", ".join(f"{name}={value}" for name, value in each["wants"].items())
+        OUT.print(printable(f"{position}. in line: {each['holder']}, for {wish}"))
+
+
+def reap_leases(farm: str) -> None:
+    """Free the boards whose lease is past its deadline, and say which.
+
+    Raises:
+        UtvmError: as :func:`asked`.
+    """
+    with asked(farm) as client:
+        freed = client.ask("reap")["freed"]
+    for each in freed:
+        OUT.print(printable(f"freed {each['place']}, which {each['holder']} had"))
+    OUT.print(f"{len(freed)} boards freed")
+
+
+def take_out(place: str, why: str, farm: str) -> None:
+    """Put a board into quarantine.
+
+    Raises:
+        UtvmError: as :func:`asked`; or the farm has no such board.
+    """
+    with asked(farm) as client:
+        client.ask("mark", place=place, health="bad", comment=why)
+    OUT.print(printable(f"{place} is in quarantine: {why}"))
+
+
+def heal_board(place: str, farm: str) -> ExitCode:
+    """Run the health check on a board that is in quarantine, and end that if it passes.
+
+    Raises:
+        UtvmError: as :func:`asked`, and as any run.
+        ConfigError: it is not in quarantine.
+    """
+    with asked(farm) as client:
+        tags = next((each["tags"] for each in client.ask("list")["places"] if each["place"] == place), None)
+    if tags is None or tags.get("health") != "bad":
+        raise ConfigError(f"{place} is no board in quarantine", "./inv farm.list shows what there is")
+    where = PlaceChoice("farm", farm=farm, place=place, tags="health=bad")
+    code = run_suites(BoardChoice(tags["board"]), SuiteChoice(HEALTH), ReportChoice(), where)
+    if code is ExitCode.PASSED:
+        with asked(farm) as client:
+            client.ask("mark", place=place, health="ok", comment="")
+    OUT.print(printable(f"{place} is {'well again' if code is ExitCode.PASSED else 'still in quarantine'}"))
+    return code
+
+
+def _state(each: dict[str, Any]) -> str:
+    """Return how a board is, in a word: in the order in which it matters to who wants it."""
+    if each["tags"].get("health", "ok") != "ok":
+        return "quarantine"
+    if each["holder"]:
+        return "held"
+    return "free" if each["present"] else "away"
