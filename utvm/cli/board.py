@@ -5,9 +5,10 @@ import math
 
 from invoke.context import Context
 
-from utvm.choice import BOARD, BoardChoice
+from utvm.choice import BOARD, BoardChoice, ReportChoice
 from utvm.cli import task
 from utvm.cli.choices import CompiledChoice, DebugChoice, ExecutorChoice, JsonChoice
+from utvm.errors import ExitCode
 
 
 @task(
@@ -68,6 +69,14 @@ def new(_: Context, chip: str = "", from_: str = "", probe: str = "st-link", out
     from utvm.cli.board_new import new_board
 
     new_board(chip, from_, probe, output)
+
+
+@task(example="board.check --board ./mine --physical", page="docs/bring-up.md")
+def check(_: Context, where: BoardChoice, reports: ReportChoice) -> ExitCode:
+    """Try a new board part by part, up to the first that is not right, and say what to look at."""
+    from utvm.cli.board_check import check_board
+
+    return check_board(where, reports)
 
 
 @task(example="board.detect", page="docs/usb.md", knows_boards=True)

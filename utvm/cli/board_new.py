@@ -27,9 +27,15 @@ def new_board(chip: str, source: str, probe: str, output: str) -> None:
     described.write(found, folder, probe)
     board = boards.load(str(folder))
     OUT.print(f"{folder}: {board.title}")
-    text = (folder / "board.yaml").read_text(encoding="utf-8")
-    for number, line in enumerate(text.splitlines(), 1):
-        if "# check" in line:
-            OUT.print(f"  line {number}: {line.strip()}")
+    for guess in guesses_in(folder):
+        OUT.print(f"  {guess}")
     OUT.print(f"try it: ./inv firmware.size --model models/digits/digits_int8.tflite --board {folder}")
-    OUT.print("then plugged in, part by part: docs/bring-up.md")
+    OUT.print(f"then plugged in, part by part: ./inv board.check --board {folder} --physical (docs/bring-up.md)")
+
+
+def guesses_in(folder: Path) -> list[str]:
+    """Return the lines of a board's file that say of themselves that they are to be looked up."""
+    text = (folder / "board.yaml").read_text(encoding="utf-8")
+    return [
+        f"line {number}: {line.strip()}" for number, line in enumerate(text.splitlines(), 1) if "# check" in line
+    ]

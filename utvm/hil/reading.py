@@ -10,7 +10,7 @@ import jsonschema
 
 from utvm.errors import ConfigError
 from utvm.hil.figures import FIGURES
-from utvm.hil.results import SCHEMA_VERSION, board_entry, id_of_test
+from utvm.hil.results import SCHEMA_VERSION, board_entry, id_of_test, in_brief
 from utvm.hil.schemas import REPORT, REPORT_1, REPORT_2, check
 
 MAX_BYTES = 1 << 26
@@ -48,6 +48,16 @@ def read(path: Path) -> dict[str, Any]:
             f"{path}: {error.json_path}: {error.message}", f"{_SCHEMAS[version].name} says what a report holds"
         ) from error
     return _UPGRADES[version](content)
+
+
+def first_trouble(content: Mapping[str, Any]) -> str:
+    """Return the first test of a report that did not pass, in one line; nothing where all did."""
+    for outcome in ("infrastructure", "error", "failed"):
+        for test in content["tests"]:
+            if test["outcome"] == outcome:
+                name = str(test["node"]).rpartition("/")[2]
+                return f"{name}: {in_brief(str(test['message']))}"
+    return ""
 
 
 def _from_1(content: Mapping[str, Any]) -> dict[str, Any]:

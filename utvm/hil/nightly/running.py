@@ -13,8 +13,7 @@ from utvm.choice import BoardChoice, PlaceChoice, ReportChoice, SuiteChoice, Wis
 from utvm.errors import ConfigError, ExitCode, ProbeError
 from utvm.hil.nightly.plan import Turn
 from utvm.hil.nightly.results import BoardResult, BoardVerdict
-from utvm.hil.reading import read
-from utvm.hil.results import in_brief
+from utvm.hil.reading import first_trouble, read
 from utvm.options import words
 from utvm.process import Job
 
@@ -118,7 +117,7 @@ class RunningTurn:
             reason = f"ended with exit code {code}, but its report says {content['exit_code']}"
         else:
             verdict = BoardVerdict(content["verdict"])
-            reason = content["trouble"] or _first_trouble(content)
+            reason = content["trouble"] or first_trouble(content)
         if self._healthy is None and verdict is not BoardVerdict.PASSED:
             verdict, reason = BoardVerdict.BAD, f"health check: {reason}"
         return self._result(verdict, reason, content, source if content else None)
@@ -165,13 +164,3 @@ def not_run(turn: Turn, reason: str) -> BoardResult:
         verdict=BoardVerdict.NOT_RUN,
         reason=reason,
     )
-
-
-def _first_trouble(content: Mapping[str, Any]) -> str:
-    """Return the first test that did not pass, in one line; nothing where all did."""
-    for outcome in ("infrastructure", "error", "failed"):
-        for test in content["tests"]:
-            if test["outcome"] == outcome:
-                name = str(test["node"]).rpartition("/")[2]
-                return f"{name}: {in_brief(str(test['message']))}"
-    return ""

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``board.check``: part by part, up to the first that is not right, with what to look at."""
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.boards.test_silicon import rows_of_the_guide
+from tests.cli.running import inv
+from utvm import boards
+from utvm.choice import BoardChoice, ReportChoice
+from utvm.cli import board_check
+from utvm.errors import ExitCode, ProvisionError
+
+_SAMPLE = Path(__file__).parents[1] / "hil" / "samples" / "report-3-virtual.json"
+
+
+def test_the_guide_has_the_steps() -> None:
+    assert [(step.part, step.suites, step.look_at) for step in board_check.STEPS] == [
+        (part, suites, look_at) for part, suites, look_at in rows_of_the_guide()
+    ]
+
+
+@pytest.mark.slow
+def test_a_wrong_number_ends_it_where_it_matters(tmp_path: Path) -> None:
+    folder = tmp_path / "stm32f746"
+    shutil.copytree(boards.load("stm32f746").directory, folder)
+    text = (folder / "board.yaml").read_text()
+    wrong = text.replace("mask: 0xFFF, value: 0x449}", "mask: 0xFFF, value: 0x448}  # check")
+    assert wrong != text
+    (folder / "board.yaml").write_text(wrong)
+    done = inv("board.check", "--board", folder, "--virtual", "--report-dir", tmp_path / "reports")
+    assert done.returncode == 3, done.stderr
+    said = re.sub(r"\s+", " ", done.stdout)
+    assert "nobody has looked these up yet: line " in said
+    assert (
+        "probe: not right: the board at probe VIRTUAL-STM32F746-0001 is not stm32f746: DBGMCU_IDCODE says 0x449"
+        in said
+    )
+    assert "look at: `openocd.cfg`, the mask or value of `identity`" in said
+    assert "not run, for they would fail for the same reason: memory, flash" in said
+    assert "part 2" not in said
+    assert "right on a VIRTUAL board: none. No chip was met" in said
+
+
+def _run_id(number: int) -> str:
+    return f"20270105T101500.000Z-000{number}"
+
+
+def _runs(root: Path, kinds: Mapping[str, str], asked: list[BoardChoice]) -> object:
+    """Return what stands for the runs of suites, and leaves the report that a board of that kind makes."""
+
+    def run(where: BoardChoice, suites: object, reports: object, place: object) -> ExitCode:
+        asked.append(where)
+        content = json.loads(_SAMPLE.read_text())
+        number = len(asked)
+        outcome = kinds.get(str(number), "passed")
+        content["board"] |= {"kind": "physical", "serial": "0671FF"}
+        content |= {"run_id": _run_id(number), "started": "2027-01-05T10:15:00Z", "trouble": ""}
+        content |= {"models": [], "statistics": []}
+        content["tests"] = [{**content["tests"][0], "outcome": outcome, "message": "says so"}]
+        code = {"passed": 0, "failed": 1, "skipped": 2}[outcome]
+        content |= {"verdict": ("passed", "failed", "error")[code], "exit_code": code}
+        (root / _run_id(number)).mkdir(parents=True)
+        (root / _run_id(number) / "report.json").write_text(json.dumps(content))
+        (root / "latest").unlink(missing_ok=True)
+        (root / "latest").symlink_to(_run_id(number))
+        return ExitCode(code)
+
+    return run
+
+
+def test_what_a_chip_has_shown_is_printed_for_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[BoardChoice] = []
+    monkeypatch.setattr(board_check, "run_suites", _runs(tmp_path, {"3": "skipped", "5": "failed"}, asked))
+    code = board_check.check_board(BoardChoice("stm32f746"), ReportChoice(str(tmp_path)))
+    assert code is ExitCode.FAILED
+    said = capsys.readouterr().out
+    assert "flash: nothing of it is on this board" in said
+    assert re.search(r"clock: not right: \S+: says so\n  look at: clock set-up", said)
+    block = said[said.index("silicon:") :]
+    board = boards.load("stm32f746")
+    assert block.splitlines() == [
+        "silicon:",
+        *(
+            f'  {part}: "{board.title}, 2027-01-05, run {_run_id(number)}"'
+            for part, number in (("probe", 1), ("memory", 2), ("debugging", 4))
+        ),
+    ]
+    # What has answered at first is what all others are about.
+    assert [(one.kind, one.serial) for one in asked] == [("auto", ""), *[("physical", "0671FF")] * 4]
+
+
+def test_a_run_without_a_report_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board_check, "run_suites", lambda *_: ExitCode.INFRASTRUCTURE)
+    with pytest.raises(ProvisionError, match="left no report"):
+        board_check.check_board(BoardChoice("stm32f746"), ReportChoice(str(tmp_path)))

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``board.check`` does: walks through docs/bring-up.md, a part of a board after the other."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from utvm import boards
+from utvm.boards.parts import SiliconPart
+from utvm.choice import BoardChoice, PlaceChoice, ReportChoice, SuiteChoice, Wish
+from utvm.cli.board_new import guesses_in
+from utvm.cli.output import OUT
+from utvm.cli.root_hil import run_suites
+from utvm.errors import ExitCode, ProvisionError
+from utvm.hil.plugin import report_root
+from utvm.hil.reading import first_trouble, read
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of a board, the suites that show that it is right, and what was wrong most likely if they do not."""
+
+    part: SiliconPart
+    suites: str
+    look_at: str
+
+
+# A test holds the table in docs/bring-up.md against this.
+STEPS = (
+    Step("probe", "health", "`openocd.cfg`, the mask or value of `identity`, the reset lines"),
+    Step("memory", "memory,ram", "an address or a size in `memory`; a cache between probe and core"),
+    Step("flash", "flash", "`sectors`; OpenOCD's flash bank"),
+    Step("debugging", "debug", "a unit that the chip has fewer of"),
+    Step("clock", "counter", "clock set-up, wait states or counter in `port.c`"),
+    Step("console", "rpc,standing_alone", "pins, baud rate or flow control in `port.c` and `console`"),
+    Step("faults", "faults,rpc_faults", "the order of exceptions, or a trap that the core does not take"),
+    Step(
+        "models",
+        "operators,int8,digits,cifar10,vta",
+        "rounding of the floating-point unit: never expected; send it back first of all",
+    ),
+)
+
+
+def check_board(where: BoardChoice, reports: ReportChoice) -> ExitCode:
+    """Run the suites of each part in order, up to the first that does not pass, and say which parts are right.
+
+    Args:
+        where: the board; what answers at the first step is what all others are about.
+
+    Returns:
+        what the last run ended with.
+
+    Raises:
+        UtvmError: as ``hil``.
+    """
+    board = boards.load(where.board)
+    if guesses := guesses_in(board.directory):
+        OUT.print("nobody has looked these up yet:", *guesses, sep="\n  ")
+    right: dict[SiliconPart, Mapping[str, Any]] = {}
+    code, kind = ExitCode.PASSED, "virtual"
+    for number, step in enumerate(STEPS, 1):
+        OUT.print(f"\npart {number} of {len(STEPS)}, {step.part}: {step.suites}")
+        code, content = _run(where, step, reports)
+        if {test["outcome"] for test in content["tests"]} == {"skipped"}:
+            OUT.print(f"{step.part}: nothing of it is on this board")
+            code = ExitCode.PASSED
+            continue
+        if code is not ExitCode.PASSED:
+            _tell_failure(number, code, content)
+            break
+        kind = content["board"]["kind"]
+        serial = content["board"]["serial"] if kind == "physical" else where.serial
+        where = replace(where, kind="auto" if kind == "process" else cast(Wish, kind), serial=serial)
+        right[step.part] = content
+    _tell_right(board.title, kind, right)
+    return code
+
+
+def _run(where: BoardChoice, step: Step, reports: ReportChoice) -> tuple[ExitCode, Mapping[str, Any]]:
+    """Run a step's suites and return how they ended, and their report.
+
+    Raises:
+        ConfigError: there is no such board.
+        ProvisionError: the run left no report.
+    """
+    latest = report_root(reports) / "latest"
+    before = latest.resolve()
+    code = run_suites(where, SuiteChoice(step.suites), reports, PlaceChoice())
+    if latest.resolve() == before:
+        raise ProvisionError(f"the run of {step.suites} left no report", "what it said is above")
+    return code, read(latest / "report.json")
+
+
+def _tell_failure(number: int, code: ExitCode, content: Mapping[str, Any]) -> None:
+    step = STEPS[number - 1]
+    OUT.print(f"\n{step.part}: not right: {content['trouble'] or first_trouble(content)}")
+    if code is ExitCode.FAILED or number == 1:
+        OUT.print(f"  look at: {step.look_at}")
+    if left := ", ".join(each.part for each in STEPS[number:]):
+        OUT.print(f"  not run, for they would fail for the same reason: {left}")
+
+
+def _tell_right(title: str, kind: str, right: Mapping[SiliconPart, Mapping[str, Any]]) -> None:
+    """Print the parts that are right, as the board's file has them where a chip has shown them."""
+    if kind != "physical":
+        seen = ", ".join(right) or "none"
+        OUT.print(f"\nright on a {kind.upper()} board: {seen}. No chip was met: `silicon` stays as it is")
+        return
+    OUT.print("\nfor board.yaml, with the chip's revision letter:\n")
+    OUT.print("silicon:" if right else "silicon: {}")
+    for part, content in right.items():
+        OUT.print(f'  {part}: "{title}, {content["started"][:10]}, run {content["run_id"]}"')
