@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Boards made of what others say of a chip, in CMSIS packs and to probe-rs: they load, build and parse."""
 
+import dataclasses
 import random
 import shutil
 import subprocess
@@ -114,6 +115,37 @@ def test_a_target_of_probe_rs_says_less_and_that_is_marked(targets: Path, tmp_pa
     )
     assert board.region("flash1").sectors == (8192,) * 32
     _parses(board.openocd_config)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "core"),
+    [
+        ("<name>CM4</name><fpuPresent>true</fpuPresent>", "cortex-m4-fpv4-sp"),
+        ("<name>CM4</name><fpuPresent>0</fpuPresent>", "cortex-m4"),
+        ("<name>CM7</name><fpuPresent>1</fpuPresent><fpuDP> true </fpuDP>", "cortex-m7-fpv5-d16"),
+        ("<name>CM0PLUS</name><fpuPresent>false</fpuPresent>", "cortex-m0plus"),
+        ("<name>SC300</name>", None),
+    ],
+)
+def test_the_registers_say_core_and_interrupts_where_the_target_does_not(
+    targets: Path, tmp_path: Path, cpu: str, core: str | None
+) -> None:
+    (tmp_path / "some.svd").write_bytes(_SVD.replace(b"<device>", f"<device><cpu>{cpu}</cpu>".encode()))
+    chip = described.find(targets, "nRF51822_xxAA")
+    refined = described.refine(chip, tmp_path / "some.svd")
+    assert (refined.cpu, refined.sure, refined.interrupts) == (core or chip.cpu, core is not None, 82)
+    sure = dataclasses.replace(chip, sure=True)
+    assert described.refine(sure, tmp_path / "some.svd").cpu == chip.cpu
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("<a/>", "is no description of a chip's registers"), ("<", "is no XML"), ("", "is empty")]
+)
+def test_what_is_no_file_of_registers_is_refused(targets: Path, tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "some.svd").write_text(text)
+    done = inv("board.new", "--chip", "nRF51822_xxAA", "--from", targets, "--svd", tmp_path / "some.svd")
+    assert done.returncode == 2
+    assert said in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -60,15 +60,18 @@ def show(_: Context, name: str, json: JsonChoice) -> None:
     help={
         "chip": "its name, as the file calls it; without it, the names are said",
         "from_": "what describes it: a CMSIS pack (.pack, .pdsc) or a target file of probe-rs (.yaml)",
+        "svd": "its registers (.svd), which say the core and the interrupts where the other does not",
         "probe": "what it is debugged through: st-link, cmsis-dap or jlink",
         "output": "the folder to make; the board is called as it is (default: the chip's name, here)",
     },
 )
-def new(_: Context, chip: str = "", from_: str = "", probe: str = "st-link", output: str = "") -> None:
+def new(
+    _: Context, chip: str = "", from_: str = "", svd: str = "", probe: str = "st-link", output: str = ""
+) -> None:
     """Make a board's folder from a description of its chip."""
     from utvm.cli.board_new import new_board
 
-    new_board(chip, from_, probe, output)
+    new_board(chip, from_, svd, probe, output)
 
 
 @task(example="board.check --board ./mine --physical", page="docs/bring-up.md")

@@ -9,11 +9,12 @@ from utvm.cli.output import OUT
 from utvm.errors import ConfigError
 
 
-def new_board(chip: str, source: str, probe: str, output: str) -> None:
+def new_board(chip: str, source: str, registers: str, probe: str, output: str) -> None:
     """Make a board's folder from a description of its chip, load it, and say what is left to be looked up.
 
     Args:
         source: the file that describes the chip.
+        registers: the file of its registers (SVD), or nothing.
         probe: a kind of probe.
         output: the folder; by default called as the chip is, here.
 
@@ -23,6 +24,8 @@ def new_board(chip: str, source: str, probe: str, output: str) -> None:
     if not source:
         raise ConfigError("--from is missing", "a CMSIS pack (.pack, .pdsc) or a target file of probe-rs (.yaml)")
     found = described.find(Path(source), chip)
+    if registers:
+        found = described.refine(found, Path(registers))
     folder = Path(output).resolve() if output else Path.cwd() / found.name.lower().replace("_", "-")
     described.write(found, folder, probe)
     board = boards.load(str(folder))

@@ -2,7 +2,8 @@
 """Chips as others describe them, and board folders made of that: a file's kind is told from its name.
 
 :func:`find` reads a chip out of a CMSIS pack (``.pack``, ``.pdsc``) or a target file of probe-rs (``.yaml``);
-:func:`write` makes a folder of it. What no description says is in the folder with a remark, ``# check``.
+:func:`refine` adds what its registers (``.svd``) say; :func:`write` makes a folder of it. What no description says
+is in the folder with a remark, ``# check``.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,11 +11,12 @@ from pathlib import Path
 
 from utvm.boards.described import pdsc, probe_rs
 from utvm.boards.described.chip import Chip
+from utvm.boards.described.svd import refine
 from utvm.boards.described.write import PROBES, write
 from utvm.errors import ConfigError
 from utvm.files import check_readable
 
-__all__ = ["PROBES", "Chip", "find", "names", "write"]
+__all__ = ["PROBES", "Chip", "find", "names", "refine", "write"]
 
 _READERS: Mapping[str, Callable[[Path], Mapping[str, Callable[[], Chip]]]] = {
     ".pack": pdsc.read_pack,

@@ -46,6 +46,14 @@ class Chip:
     source: str
 
 
+def number(text: str | None) -> int:
+    """Return what a description has as a number; 0 where it is none."""
+    try:
+        return int((text or "0").strip(), 0)
+    except ValueError:
+        return 0
+
+
 def without_overlaps(memory: list[ChipMemory]) -> tuple[ChipMemory, ...]:
     """Return pieces in the order of their addresses: of two that overlap, the one that was said first."""
     kept: list[ChipMemory] = []

@@ -6,10 +6,10 @@ import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from utvm.boards.described.chip import Chip, ChipMemory, without_overlaps
+from utvm.boards.described.chip import Chip, ChipMemory, number, without_overlaps
+from utvm.boards.described.svd import interrupts_of, read_xml
 from utvm.errors import ConfigError
 from utvm.files import UNREADABLE_ZIP
 
@@ -76,7 +76,7 @@ def read(path: Path) -> Mapping[str, Callable[[], Chip]]:
 
 
 def _read(path: Path, text: bytes, member: Callable[[str], bytes | None]) -> Mapping[str, Callable[[], Chip]]:
-    root = _xml(path, text)
+    root = read_xml(path, text)
     found = {
         name: functools.partial(_chip, path, name, levels, member)
         for family in root.iterfind("devices/family")
@@ -85,16 +85,6 @@ def _read(path: Path, text: bytes, member: Callable[[str], bytes | None]) -> Map
     if not found:
         raise ConfigError(f"{path}: describes no chips", _HINT)
     return found
-
-
-def _xml(path: Path, text: bytes) -> Element:
-    # Entities could make a small file a large one; descriptions have none.
-    if b"<!ENTITY" in text:
-        raise ConfigError(f"{path}: defines entities of its own, which descriptions of chips do not", _HINT)
-    try:
-        return ElementTree.fromstring(text)
-    except ElementTree.ParseError as error:
-        raise ConfigError(f"{path}: is no XML: {error}", _HINT) from error
 
 
 def _devices(
@@ -125,7 +115,9 @@ def _chip(path: Path, name: str, levels: list[Element], member: Callable[[str], 
     memory = without_overlaps([piece for level in reversed(levels) for piece in _memory(level, core.get("Pname"))])
     files = [file for level in reversed(levels) for debug in level.iterfind("debug") if (file := debug.get("svd"))]
     registers = member(files[0]) if files else None
-    return Chip(name, cpu, sure, memory, interrupts_in(path, registers) if registers else None, path.name)
+    return Chip(
+        name, cpu, sure, memory, interrupts_of(read_xml(path, registers)) if registers else None, path.name
+    )
 
 
 def _processor(levels: list[Element]) -> dict[str, str]:
@@ -138,33 +130,16 @@ def _processor(levels: list[Element]) -> dict[str, str]:
 
 
 def _memory(level: Element, core: str | None) -> Iterator[ChipMemory]:
-    for number, element in enumerate(level.iterfind("memory")):
+    for index, element in enumerate(level.iterfind("memory")):
         if element.get("Pname") not in (None, core):
             continue
-        name = element.get("name") or element.get("id") or f"memory{number}"
+        name = element.get("name") or element.get("id") or f"memory{index}"
         access = element.get("access", "")
         is_flash = "w" not in access if access else name.upper().startswith("IROM")
         yield ChipMemory(
-            re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or f"memory{number}",
-            _number(element.get("start")),
-            _number(element.get("size")),
+            re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or f"memory{index}",
+            number(element.get("start")),
+            number(element.get("size")),
             "flash" if is_flash else "ram",
             first=element.get("startup") == "1",
         )
-
-
-def _number(text: str | None) -> int:
-    try:
-        return int(text or "0", 0)
-    except ValueError:
-        return 0
-
-
-def interrupts_in(path: Path, text: bytes) -> int | None:
-    """Return the lines that a chip's registers (SVD) name: one more than the highest. Raises ConfigError."""
-    lines = [
-        _number(value.text)
-        for interrupt in _xml(path, text).iter("interrupt")
-        if (value := interrupt.find("value")) is not None
-    ]
-    return max(lines) + 1 if lines else None
