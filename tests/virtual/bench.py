@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a few lines of assembly on a virtual STM32F746 and looks at what they left, through the debug registers."""
+"""Runs a few lines of assembly on a virtual STM32 and looks at what they left, through the debug registers."""
 
 import re
 import struct
@@ -49,9 +49,9 @@ class Bench:
     ``done`` is a macro that ends a program; ``handler NAME`` begins a handler.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, board: str = "stm32f746") -> None:
         self._directory = directory
-        self.machine = BoardModel(boards.load("stm32f746").machine_spec())
+        self.machine = BoardModel(boards.load(board).machine_spec())
         self.output = bytearray()
         self.machine.on_console_output = self.output.extend
         self.symbols: dict[str, int] = {}

@@ -2,8 +2,10 @@
 """A stand-in for a machine, for tests of what lies between a probe's host and the memory."""
 
 from utvm.virtual.bus import BusError
+from utvm.virtual.dap import PortIds
 
 RAM = 0x20000000
+IDS = PortIds(0x5BA02477, 0x74770001, 0xE00FD003)  # a Cortex-M7's
 RAM_SIZE = 0x4000
 DHCSR = 0xE000EDF0
 DCRSR = 0xE000EDF4
@@ -14,6 +16,7 @@ class FakeBoard:
     """RAM, a core's register transfer registers, a reset pin and a supply. Everything else is a bus error."""
 
     def __init__(self, volts: float = 3.3) -> None:
+        self.port_ids = IDS
         self.volts = volts
         self.ram = bytearray(RAM_SIZE)
         self.accesses: list[tuple[str, int, int]] = []

@@ -4,7 +4,7 @@
 import struct
 
 import pytest
-from fake_board import RAM, RAM_SIZE, FakeBoard
+from fake_board import IDS, RAM, RAM_SIZE, FakeBoard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,7 +38,7 @@ def memory() -> FakeBoard:
 
 @pytest.fixture
 def port(memory: FakeBoard) -> SwDebugPort:
-    port = SwDebugPort(memory)
+    port = SwDebugPort(memory, IDS)
     port.write(DP_CTRL_STAT, POWER_REQUESTS)
     return port
 
@@ -55,7 +55,7 @@ def get_ap(port: SwDebugPort, register: int, access_port: int = 0) -> int:
 
 
 def test_identification() -> None:
-    port = SwDebugPort(FakeBoard())
+    port = SwDebugPort(FakeBoard(), IDS)
     assert port.read(DP_DPIDR) == 0x5BA02477
     port.write(DP_CTRL_STAT, POWER_REQUESTS)
     assert get_ap(port, AP_IDR) == 0x74770001
@@ -63,7 +63,7 @@ def test_identification() -> None:
 
 
 def test_power_up_is_acknowledged_and_needed(memory: FakeBoard) -> None:
-    port = SwDebugPort(memory)
+    port = SwDebugPort(memory, IDS)
     assert port.read(DP_CTRL_STAT) == 0
     set_ap(port, AP_TAR, RAM)
     assert port.read(DP_CTRL_STAT) & STICKYERR
@@ -168,13 +168,13 @@ def test_blocks_do_what_a_row_of_single_accesses_does(size_log: int, offset: int
     address = RAM + offset // 0x400 * 0x400
     data = data[: len(data) // width * width]
     in_a_row, in_a_block = FakeBoard(), FakeBoard()
-    port = SwDebugPort(in_a_row)
+    port = SwDebugPort(in_a_row, IDS)
     port.write(DP_CTRL_STAT, POWER_REQUESTS)
     set_ap(port, AP_CSW, 0x10 | size_log)
     set_ap(port, AP_TAR, address)
     for at in range(0, len(data), width):
         lane = 8 * (address + at & 3)
         port.write_ap(AP_DRW, int.from_bytes(data[at : at + width], "little") << lane)
-    SwDebugPort(in_a_block).ap.write_block(address, data, width)
+    SwDebugPort(in_a_block, IDS).ap.write_block(address, data, width)
     assert in_a_row.ram == in_a_block.ram
-    assert SwDebugPort(in_a_block).ap.read_block(address, len(data), width) == data
+    assert SwDebugPort(in_a_block, IDS).ap.read_block(address, len(data), width) == data

@@ -151,6 +151,7 @@ class Bench:
             return  # what is no chip runs its program from a file
         self._image = None
         self.reset(halt=True)
+        self.clear_breakpoints()  # one in the program would be taken for a difference
         if self.first_difference(firmware) is not None:
             self._load(firmware)
         self._image = firmware
@@ -290,8 +291,9 @@ class Bench:
         self._machine.ask(signal.SIGUSR1, "power cycle [0-9]+ done")
 
     def insert_breakpoint(self, address: int) -> None:
-        """Set a hardware breakpoint."""
-        self.gdb.insert_breakpoint(address)
+        """Set a breakpoint: the core's own, or in RAM one in the program where the core has none there."""
+        ram = (region for region in self.board.memory if region.kind == "ram")
+        self.gdb.insert_breakpoint(address, in_ram=any(one.address <= address < one.end for one in ram))
 
     def clear_breakpoints(self) -> None:
         """Take out all breakpoints."""

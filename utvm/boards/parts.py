@@ -3,11 +3,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from utvm.config import Record
 from utvm.console import FlowControl
-from utvm.virtual.spec import Peripheral
+from utvm.virtual.spec import CoreName, Peripheral
 
 Kind = Literal["virtual", "physical", "process"]
 """What a board may be in the end."""
@@ -34,9 +34,10 @@ Address = Annotated[int, Field(ge=0, lt=2**32)]
 class MemoryRegion(Record):
     """A region of the board's memory map, as its reference manual gives it.
 
-    ``sectors`` are the erase units of a flash region in bytes, in address order. ``alias_of`` names the flash
-    region that this one mirrors on another bus. ``continues`` names the RAM that this one follows without a gap,
-    on the same bus, so that something may lie in both. ``executable`` is whether code runs there.
+    ``sectors`` are the erase units of a flash region in bytes, in address order; in a file, one size is that of
+    all. ``alias_of`` names the flash region that this one mirrors on another bus. ``continues`` names the RAM that
+    this one follows without a gap, on the same bus, so that something may lie in both. ``executable`` is whether
+    code runs there.
     """
 
     name: str
@@ -52,6 +53,14 @@ class MemoryRegion(Record):
     def end(self) -> int:
         """First address after the region."""
         return self.address + self.size
+
+    @field_validator("sectors", mode="before")
+    @classmethod
+    def _one_size_is_that_of_all(cls, value: object, others: ValidationInfo) -> object:
+        one, whole = _size(value), others.data.get("size")
+        if isinstance(one, int) and one > 0 and isinstance(whole, int):
+            return (one,) * -(-whole // one)
+        return value
 
     @model_validator(mode="after")
     def _sectors_fill_the_region(self) -> "MemoryRegion":
@@ -182,7 +191,7 @@ class VirtualModel(Record):
     virtual machine may have it on its USB with.
     """
 
-    cpu: Literal["cortex-m7"]
+    cpu: CoreName
     serial: str
     probe: str
     usb_probes: tuple[ProbeMatch, ...] = ()

@@ -20,6 +20,7 @@ from utvm.probe.target_xml import (
     NotFlashError,
     Register,
     erase_ranges,
+    flash_timeout,
     parse_flash,
     parse_registers,
 )
@@ -30,7 +31,6 @@ _HARDWARE_BREAKPOINT = 1
 # The largest transfer of an ST-Link: a packet that carries a whole number of them wastes no command.
 _TRANSFER_BYTES = 6144
 _OPENOCD_ADVICE = "look at OpenOCD's log; unplug and replug the probe if it hangs"
-_SLOWEST_FLASH_BYTES_PER_SECOND = 16384
 _DEFAULT_PACKET_BYTES = 400
 _WRITE_OVERHEAD_BYTES = 64  # the words around the data in X and vFlashWrite, checksum included
 # Pauses between two looks at a running target, in seconds: short first, so that short runs are not held up.
@@ -77,7 +77,7 @@ class GdbClient:
         self._link: GdbLink | None = None
         self._packet_bytes = _DEFAULT_PACKET_BYTES
         self._registers: tuple[Register, ...] = ()
-        self._breakpoints: set[int] = set()
+        self._breakpoints: dict[int, bool] = {}  # by address, whether that is in RAM
         self._must_poll = False
         self._running = False
         self._stopped: Stop | None = None
@@ -212,15 +212,20 @@ class GdbClient:
 
     # Running and stopping
 
-    def insert_breakpoint(self, address: int) -> None:
-        """Set a hardware breakpoint on an instruction."""
-        self._point("Z", _HARDWARE_BREAKPOINT, address, self._breakpoint_kind, "breakpoint")
-        self._breakpoints.add(address)
+    def insert_breakpoint(self, address: int, *, in_ram: bool = False) -> None:
+        """Set a hardware breakpoint; in RAM, where many a Cortex-M has none, else one in the program."""
+        try:
+            self._point("Z", _HARDWARE_BREAKPOINT, address, self._breakpoint_kind, "breakpoint")
+        except BoardError:
+            # OpenOCD takes all that a debugger asks for as hardware breakpoints, and its own word as it is.
+            if not in_ram or "breakpoint set" not in self.monitor(f"bp {address:#x} {self._breakpoint_kind}"):
+                raise
+        self._breakpoints[address] = in_ram
 
-    def remove_breakpoint(self, address: int) -> None:
-        """Take a hardware breakpoint out."""
+    def remove_breakpoint(self, address: int) -> bool:
+        """Take a breakpoint out; return whether it was set as one in RAM."""
         self._point("z", _HARDWARE_BREAKPOINT, address, self._breakpoint_kind, "breakpoint")
-        self._breakpoints.discard(address)
+        return self._breakpoints.pop(address, False)
 
     def clear_breakpoints(self) -> None:
         """Take all breakpoints out."""
@@ -249,9 +254,9 @@ class GdbClient:
         A breakpoint on the instruction where it stands now does not count.
         """
         if self._breakpoints and (here := self.read_register("pc")) in self._breakpoints:
-            self.remove_breakpoint(here)
+            in_ram = self.remove_breakpoint(here)
             stop = self.step()
-            self.insert_breakpoint(here)
+            self.insert_breakpoint(here, in_ram=in_ram)
             if stop.watchpoint is not None:
                 return
         self._stopped = None
@@ -391,7 +396,7 @@ class GdbClient:
                 b"vFlashErase:%x,%x" % (start, size),
                 f"flash at {start:#010x}, {size} bytes, cannot be erased",
                 "is it write-protected?",
-                _flash_timeout(size),
+                flash_timeout(size),
             )
         for address, data in sorted(segments):
             for offset, part in self._split(data):
@@ -399,7 +404,7 @@ class GdbClient:
                     b"vFlashWrite:%x:%b" % (address + offset, escape(part)),
                     f"flash at {address + offset:#010x} cannot be written",
                 )
-        timeout = _flash_timeout(sum(len(data) for _, data in segments))
+        timeout = flash_timeout(sum(len(data) for _, data in segments))
         self._expect_ok(b"vFlashDone", "flash programming failed", "see OpenOCD's log", timeout)
 
     def _ranges_to_erase(self, segments: Sequence[tuple[int, bytes]]) -> list[tuple[int, int]]:
@@ -493,8 +498,3 @@ class GdbClient:
                 )
             if not self._notice_stop(packet):
                 return packet
-
-
-def _flash_timeout(size: int) -> float:
-    """Return seconds in which a slow probe has certainly erased or programmed a number of bytes."""
-    return 20.0 + size / _SLOWEST_FLASH_BYTES_PER_SECOND

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 _XINCLUDE = "http://www.w3.org/2001/XInclude"
 _XI_INCLUDE = f"{{{_XINCLUDE}}}include"
+_SLOWEST_FLASH_BYTES_PER_SECOND = 16384
 
 
 class DescriptionError(Exception):
@@ -147,3 +148,8 @@ def _parse(document: str) -> ElementTree.Element:
         return ElementTree.fromstring(document)
     except ElementTree.ParseError as error:
         raise DescriptionError(f"not XML: {error}") from error
+
+
+def flash_timeout(size: int) -> float:
+    """Return seconds in which a slow probe has certainly erased or programmed a number of bytes of flash."""
+    return 20.0 + size / _SLOWEST_FLASH_BYTES_PER_SECOND

@@ -78,7 +78,7 @@ class CmsisDap:
 
     def __init__(self, board: TargetBoard, *, serial: str) -> None:
         self._board = board
-        self._port = SwDebugPort(board)
+        self._port = SwDebugPort(board, board.port_ids)
         self._reset_held = False
         self._strings = {1: "utvm", 2: "utvm virtual CMSIS-DAP", 3: serial, 4: "2.1.0"}
         self._commands: dict[int, Callable[[_Command], bytes]] = {

@@ -6,6 +6,7 @@ errors; the one access port (AP 0) is an AHB-AP, which reads and writes memory. 
 in that memory, so nothing here knows about a core.
 """
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from utvm.virtual.bus import BusError
@@ -49,6 +50,15 @@ CSW_DEVICE_ENABLED = 1 << 6
 _CSW_WRITABLE = 0x7F000037  # Prot, AddrInc, Size
 
 _TAR_WRAP = 0x400  # auto-increment is only promised within 1 KiB (IHI 0031, section C2.2.2)
+
+
+@dataclass(frozen=True)
+class PortIds:
+    """What a debug port says that it is: DPIDR, and of AP 0 IDR and BASE, a ROM table's address with its flags."""
+
+    identification: int
+    access_port: int
+    base: int
 
 
 class DebugMemory(Protocol):
@@ -182,21 +192,12 @@ class SwDebugPort:
 
     Args:
         memory: what AP 0 masters.
-        identification: DPIDR.
-        ap_identification: IDR of AP 0.
-        base: BASE of AP 0, the address of the ROM table with its flags.
+        ids: what it says that it is.
     """
 
-    def __init__(
-        self,
-        memory: DebugMemory,
-        *,
-        identification: int = 0x5BA02477,
-        ap_identification: int = 0x74770001,
-        base: int = 0xE00FD003,
-    ) -> None:
-        self.identification = identification
-        self.ap = MemoryAccessPort(memory, identification=ap_identification, base=base)
+    def __init__(self, memory: DebugMemory, ids: PortIds) -> None:
+        self.identification = ids.identification
+        self.ap = MemoryAccessPort(memory, identification=ids.access_port, base=ids.base)
         self.power_on()
 
     def power_on(self) -> None:

@@ -11,8 +11,9 @@ from typing import cast
 
 from utvm.errors import ConfigError
 from utvm.virtual.bus import PAGE, Bus, BusError, Device, ResetCause
-from utvm.virtual.cortex_m.cpu import CortexM7
+from utvm.virtual.cortex_m.cpu import CortexM
 from utvm.virtual.cortex_m.debug import DFSR_HALTED
+from utvm.virtual.cortex_m.kinds import KINDS
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
 from utvm.virtual.stm32 import MODELS, Surroundings
 from utvm.virtual.stm32.tim import TimDevice
@@ -35,6 +36,7 @@ class BoardModel:
     changes neither what it does nor how many instructions it takes.
 
     Attributes:
+        port_ids: what its debug port says that it is.
         on_console_output: receives what the board prints. Called from the core's thread: it must not block.
 
     Args:
@@ -63,7 +65,9 @@ class BoardModel:
         for memory in self._bus.memories:
             if memory.region.kind != "ram" and not memory.region.alias_of:
                 memory.fill(_ERASED)
-        self._cpu = CortexM7(self._bus, interrupts=spec.interrupts, vector_table=spec.reset_vector_base)
+        kind = KINDS[spec.cpu]
+        self.port_ids = kind.port
+        self._cpu = CortexM(kind, self._bus, interrupts=spec.interrupts, vector_table=spec.reset_vector_base)
         self._peripherals: list[Device] = []
         for peripheral in spec.peripherals:
             self._add(peripheral)

@@ -8,6 +8,8 @@ from pydantic import Field
 
 from utvm.config import Record
 
+CoreName = Literal["cortex-m4", "cortex-m7"]
+"""The cores that can be modelled: :mod:`utvm.virtual.cortex_m.kinds` has a row for each."""
 NOMINAL_MILLIVOLTS = 3300
 """The supply of a board that has all that it needs."""
 SERIAL_NUMBER = re.compile(r"[!-~]{1,32}")
@@ -60,7 +62,7 @@ class MachineSpec(Record):
     """
 
     name: str
-    cpu: Literal["cortex-m7"]
+    cpu: CoreName
     interrupts: int
     reset_vector_base: int
     regions: tuple[RegionSpec, ...]

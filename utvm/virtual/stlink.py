@@ -22,6 +22,7 @@ from utvm.virtual.dap import (
     DP_SELECT,
     STKERRCLR,
     DebugMemory,
+    PortIds,
     SwDebugPort,
 )
 
@@ -72,6 +73,10 @@ class TargetBoard(DebugMemory, Protocol):
     """What the probe's wires reach: the debug port's memory, the reset pin and the supply."""
 
     @property
+    def port_ids(self) -> PortIds:
+        """What its debug port says that it is."""
+
+    @property
     def volts(self) -> float:
         """The supply, as a probe measures it."""
 
@@ -91,7 +96,7 @@ class StLink:
 
     def __init__(self, board: TargetBoard) -> None:
         self._board = board
-        self._port = SwDebugPort(board)
+        self._port = SwDebugPort(board, board.port_ids)
         self._mode = _MODE_MASS_STORAGE
         self._status = OK
         self._fault_address = 0

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, cast
 
 import unicorn
-from unicorn import arm_const, unicorn_const
+from unicorn import unicorn_const
 from unicorn.unicorn_py3.unicorn import uclib
 
 from utvm.errors import ConfigError
@@ -81,6 +81,9 @@ _FAULTS = {
 class Core(RegisterFile):
     """An Armv7-M instruction set with its registers.
 
+    Args:
+        model: what Unicorn calls the core.
+
     Attributes:
         state: what it shares with the C part: counts, deadline, breakpoints, watchpoints.
 
@@ -88,14 +91,14 @@ class Core(RegisterFile):
         ToolchainError: the C part cannot be compiled.
     """
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, model: int) -> None:
         self._bus = bus
         self._counter = load_counter()
         self.state = CoreState()
         self._uc = unicorn.Uc(
             unicorn_const.UC_ARCH_ARM, unicorn_const.UC_MODE_THUMB | unicorn_const.UC_MODE_MCLASS
         )
-        self._uc.ctl_set_cpu_model(arm_const.UC_CPU_ARM_CORTEX_M7)
+        self._uc.ctl_set_cpu_model(model)
         super().__init__(self._uc)
         self._state_pointer = ctypes.byref(self.state)
         self._stop: CoreStop | None = None

@@ -10,7 +10,7 @@ from utvm import process
 from utvm.cache import Cache, content_key
 from utvm.errors import ToolchainError
 
-BREAKPOINTS = 8
+BREAKPOINTS = 12  # six comparators with two halves of a word each
 WATCHPOINTS = 4
 MEMORIES = 16
 NEVER = 2**64 - 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Cortex-M7: puts the instruction set, exceptions, timers and debug together and lets time pass.
+"""A Cortex-M: puts the instruction set, exceptions, timers and debug together and lets time pass.
 
 Time is the number of instructions plus the ticks slept through. Nothing in it depends on when a debugger looks or
 on how fast the host is, so two runs agree to the instruction.
@@ -17,7 +17,8 @@ from utvm.virtual.cortex_m.dwt import DataWatchpointTrace
 from utvm.virtual.cortex_m.exceptions import Exceptions
 from utvm.virtual.cortex_m.fpb import FlashPatchBreakpoint
 from utvm.virtual.cortex_m.handlers import Handlers, LockUp
-from utvm.virtual.cortex_m.identity import SCS, component_id, rom_tables
+from utvm.virtual.cortex_m.identity import SCS, ConstantPage, component_id
+from utvm.virtual.cortex_m.kinds import CoreKind
 from utvm.virtual.cortex_m.nvic import SOFTWARE_TRIGGER, Nvic
 from utvm.virtual.cortex_m.scb import SystemControlBlock
 from utvm.virtual.cortex_m.scs import SystemControlSpace
@@ -38,10 +39,11 @@ _VECTOR_CATCH = {
 }
 
 
-class CortexM7:
+class CortexM:
     """A core with its private peripherals. Whoever calls holds the machine's lock.
 
     Args:
+        kind: the core.
         bus: memory and peripherals; the private peripherals are added to it.
         interrupts: number of external interrupt lines.
         vector_table: where it lies after reset.
@@ -56,10 +58,10 @@ class CortexM7:
         ToolchainError: the C part cannot be compiled.
     """
 
-    def __init__(self, bus: Bus, *, interrupts: int, vector_table: int) -> None:
+    def __init__(self, kind: CoreKind, bus: Bus, *, interrupts: int, vector_table: int) -> None:
         self._bus = bus
         self._vector_table = vector_table
-        self.core = Core(bus)
+        self.core = Core(bus, kind.unicorn_model)
         self.wanted = False
         self.halted = False
         self.sleeping = False
@@ -71,6 +73,7 @@ class CortexM7:
         self._timers: list[Timer] = []
         self.exceptions = Exceptions(interrupts, self._attend)
         self.scb = SystemControlBlock(
+            kind,
             self.exceptions,
             vector_table=vector_table,
             changed=self._control_changed,
@@ -82,10 +85,10 @@ class CortexM7:
         self._systick = SysTick(self, lambda: self.exceptions.pend(faults.SYS_TICK))
         self.add_timer(self._systick)
         self._dwt = DataWatchpointTrace(lambda: self.core.count, self._watch)
-        self._fpb = FlashPatchBreakpoint(self._set_breakpoints)
+        self._fpb = FlashPatchBreakpoint(kind, self._set_breakpoints)
         self._watched: list[tuple[int, int, int]] = []
         self._breakpoints: list[int] = []
-        self._add_private_peripherals()
+        self._add_private_peripherals(kind)
 
     # Set-up
 
@@ -98,7 +101,7 @@ class CortexM7:
         """Let something happen at known ticks."""
         self._timers.append(timer)
 
-    def _add_private_peripherals(self) -> None:
+    def _add_private_peripherals(self, kind: CoreKind) -> None:
         nvic = Nvic(self.exceptions)
         parts: list[tuple[int, int, Device]] = [
             (0x010, 0x020, self._systick),
@@ -112,8 +115,8 @@ class CortexM7:
         self.add_device(_SCS, SystemControlSpace(parts))
         self.add_device(_DWT, self._dwt)
         self.add_device(_FPB, self._fpb)
-        for address, table in rom_tables().items():
-            self.add_device(address, table)
+        for address, words in kind.pages.items():
+            self.add_device(address, ConstantPage(words))
 
     # Reset
 

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a debugger reads to find out what is on the chip: ROM tables and component identification.
+"""What a debugger reads to find out what is on a chip: ROM tables and component identification (ARM IHI 0029)."""
 
-Sources: ARM DDI 0489, section 2.3; RM0385, section 40 (debug support); ARM IHI 0029 for the layout.
-"""
+from collections.abc import Mapping
 
 from utvm.virtual.bus import Device
 
 _PRESENT = 0x3
 _ROM_TABLE = 0x10
 _GENERIC = 0xE0
+_IDENTITY = range(0xFD0, 0x1000, 4)
 
-# Part numbers of Arm's components on a Cortex-M7; PIDR1 holds the upper digit.
+Pages = Mapping[int, Mapping[int, int]]
+"""Words of constant pages, by the address of the page and the offset in it."""
+
+# Part numbers of Arm's components on Cortex-M4 and M7; PIDR1 holds the upper digit.
 SCS = 0x0C
 DWT = 0x02
 FPB = 0x0E
@@ -36,7 +39,7 @@ class ConstantPage(Device):
 
     size = 0x1000
 
-    def __init__(self, words: dict[int, int]) -> None:
+    def __init__(self, words: Mapping[int, int]) -> None:
         self._words = words
 
     def load(self, offset: int) -> int:
@@ -46,22 +49,21 @@ class ConstantPage(Device):
         pass
 
 
-def rom_tables() -> dict[int, ConstantPage]:
-    """Return the ROM tables of an STM32F74x and its trace port, which takes nothing, by address."""
-    ppb = [0xFFF0F000, 0xFFF02000, 0xFFF03000, 0xFFF01000]  # from there to SCS, DWT, FPB and ITM
-    identity = range(0xFD0, 0x1000, 4)
-    st = {0xFE0: 0x49, 0xFE4: 0x04, 0xFE8: 0x0A, 0xFF0: 0x0D, 0xFF4: _ROM_TABLE, 0xFF8: 0x05, 0xFFC: 0xB1}
-    return {
-        0xE0000000: ConstantPage({offset: component_id(offset, ITM) for offset in identity}),
-        0xE00FD000: ConstantPage(_entries([0x1000]) | st),
-        0xE00FE000: ConstantPage(
-            _entries([0x1000]) | {offset: component_id(offset, 0xC8, _ROM_TABLE, 0xB4) for offset in identity}
-        ),
-        0xE00FF000: ConstantPage(
-            _entries(ppb) | {offset: component_id(offset, 0xC7, _ROM_TABLE, 0xB4) for offset in identity}
-        ),
-    }
+def rom_table(offsets: list[int], maker: Mapping[int, int] | None = None, *, part: int = 0) -> Mapping[int, int]:
+    """Return the words of a ROM table.
+
+    Args:
+        offsets: from the table to what is on the chip.
+        maker: the identification registers of a chip's own table; else it is Arm's.
+        part: PIDR0 of a table of Arm's.
+    """
+    entries = {4 * index: offset | _PRESENT for index, offset in enumerate(offsets)}
+    identity = {offset: component_id(offset, part, _ROM_TABLE, 0xB4) for offset in _IDENTITY}
+    if maker is not None:
+        identity = {0xFF0: 0x0D, 0xFF4: _ROM_TABLE, 0xFF8: 0x05, 0xFFC: 0xB1, **maker}
+    return entries | identity
 
 
-def _entries(offsets: list[int]) -> dict[int, int]:
-    return {4 * index: offset | _PRESENT for index, offset in enumerate(offsets)}
+def trace_port(part: int) -> Mapping[int, int]:
+    """Return the words of a trace port that takes nothing."""
+    return {offset: component_id(offset, part) for offset in _IDENTITY}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The System Control Block: identity, configuration, priorities and status of the system exceptions.
 
-Source: ARM DDI 0403E, B3.2, and ARM DDI 0489 for what the Cortex-M7 implements.
+Source: ARM DDI 0403E, B3.2; :mod:`utvm.virtual.cortex_m.kinds` has what a core implements.
 """
 
 from collections.abc import Callable
@@ -9,8 +9,7 @@ from collections.abc import Callable
 from utvm.virtual.bus import Device
 from utvm.virtual.cortex_m import faults
 from utvm.virtual.cortex_m.exceptions import PRIORITY_BITS, Exceptions
-
-CPUID_CORTEX_M7 = 0x411FC271  # r1p1, as in the STM32F746
+from utvm.virtual.cortex_m.kinds import CoreKind
 
 ICTR = 0x004
 ACTLR = 0x008
@@ -33,32 +32,10 @@ FPCCR = 0xF34
 FPCAR = 0xF38
 FPDSCR = 0xF3C
 
-_FEATURES = {
-    # ID_PFR0 to ID_ISAR4, CLIDR, CTR of the Cortex-M7 (ARM DDI 0489, table 3-1)
-    0xD40: 0x00000030,
-    0xD44: 0x00000200,
-    0xD48: 0x00100000,
-    0xD50: 0x00100030,
-    0xD58: 0x01000000,
-    0xD60: 0x01101110,
-    0xD64: 0x02112000,
-    0xD68: 0x20232231,
-    0xD6C: 0x01111131,
-    0xD70: 0x01310132,
-    0xD78: 0x09000003,
-    0xD7C: 0x8303C003,
-    0xD80: 0xF003E019,  # CCSIDR: 4 KiB of data cache, the default selection
-    # MVFR: single precision only
-    0xF40: 0x10110021,
-    0xF44: 0x11000011,
-    0xF48: 0x00000040,
-}
-
 # Bits that can be written.
 _PLAIN_MASKS = {
     ACTLR: 0x1FFFFC04,
     SCR: 0x16,
-    CCR: 0x0007031B,
     AFSR: 0,
     MMFAR: 0xFFFFFFFF,
     BFAR: 0xFFFFFFFF,
@@ -102,6 +79,7 @@ class SystemControlBlock(Device):
     """Registers by their offset from 0xE000E000.
 
     Args:
+        kind: the core.
         changed: called after a write that changes how the core runs (CCR, CPACR).
         request_reset: called for AIRCR.SYSRESETREQ and VECTRESET; told whether the peripherals are reset too.
         current_exception: returns IPSR.
@@ -109,6 +87,7 @@ class SystemControlBlock(Device):
 
     def __init__(
         self,
+        kind: CoreKind,
         exceptions: Exceptions,
         *,
         vector_table: int,
@@ -116,6 +95,8 @@ class SystemControlBlock(Device):
         request_reset: Callable[[bool], None],
         current_exception: Callable[[], int],
     ) -> None:
+        self._kind = kind
+        self._masks = {**_PLAIN_MASKS, CCR: kind.configuration}
         self._exceptions = exceptions
         self._vector_table = vector_table
         self._changed = changed
@@ -124,7 +105,7 @@ class SystemControlBlock(Device):
         self.reset()
 
     def reset(self) -> None:
-        self._plain = dict.fromkeys(_PLAIN_MASKS, 0) | _AFTER_RESET | {VTOR: self._vector_table}
+        self._plain = dict.fromkeys(self._masks, 0) | _AFTER_RESET | {VTOR: self._vector_table}
         self._fault_enables = 0
         self.fault_status = 0
         self.hard_fault_status = 0
@@ -146,8 +127,8 @@ class SystemControlBlock(Device):
     def load(self, offset: int) -> int:
         if offset in self._plain:
             return self._plain[offset]
-        if offset in _FEATURES:
-            return _FEATURES[offset]
+        if offset in self._kind.features:
+            return self._kind.features[offset]
         if SHPR1 <= offset <= SHPR3:
             first = 4 + offset - SHPR1
             return int.from_bytes(bytes(self._exceptions.priority[first : first + 4]), "little")
@@ -157,7 +138,7 @@ class SystemControlBlock(Device):
             return self._load_shcsr()
         return {
             ICTR: (self._exceptions.interrupts + 31) // 32 - 1,
-            CPUID: CPUID_CORTEX_M7,
+            CPUID: self._kind.cpuid,
             AIRCR: _VECTKEY_READ << 16 | self._exceptions.group_shift << 8,
             CFSR: self.fault_status,
             HFSR: self.hard_fault_status,
@@ -165,7 +146,7 @@ class SystemControlBlock(Device):
 
     def store(self, offset: int, value: int, lanes: int) -> None:
         if offset in self._plain:
-            mask = _PLAIN_MASKS[offset] & lanes
+            mask = self._masks[offset] & lanes
             self._plain[offset] = self._plain[offset] & ~mask | value & mask
             self._changed()
         elif SHPR1 <= offset <= SHPR3:

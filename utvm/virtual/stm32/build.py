@@ -11,9 +11,10 @@ from utvm.virtual.spec import Peripheral
 from utvm.virtual.stm32.clocks import Pwr, Rcc
 from utvm.virtual.stm32.dma import STREAMS, DmaController
 from utvm.virtual.stm32.flash import FlashController
+from utvm.virtual.stm32.flash_l4 import L4FlashController
 from utvm.virtual.stm32.registers import Gpio, PlainRegisters
 from utvm.virtual.stm32.tim import TimDevice
-from utvm.virtual.stm32.usart import Usart
+from utvm.virtual.stm32.usart import OldUsart, Usart
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,11 @@ class Surroundings:
     send: Callable[[bytes], None]
 
 
-def _flash(peripheral: Peripheral, around: Surroundings) -> Device:
+def _flash(
+    peripheral: Peripheral,
+    around: Surroundings,
+    kind: type[FlashController] | type[L4FlashController] = FlashController,
+) -> Device:
     """Make the controller of the flash.
 
     Raises:
@@ -49,7 +54,9 @@ def _flash(peripheral: Peripheral, around: Surroundings) -> Device:
         for shown in (flash, *aliases):
             around.bus.on_memory_change(start - flash.start + shown.start, end - flash.start + shown.start)
 
-    controller = FlashController(flash, changed, around.set_line)
+    if "options" not in peripheral.settings:
+        raise ConfigError(f"{peripheral.model} needs the setting options: OPTCR or OPTR as the chip is delivered")
+    controller = kind(flash, peripheral.settings["options"], changed, around.set_line)
     around.bus.program = controller.program
     return controller
 
@@ -76,9 +83,21 @@ def _dma(peripheral: Peripheral, around: Surroundings) -> Device:
     return DmaController(around.bus, around.lines)
 
 
-def _usart(peripheral: Peripheral, around: Surroundings) -> Device:
+def _usart(peripheral: Peripheral, around: Surroundings, kind: type[Usart] = Usart) -> Device:
     receive, send = (_dma_request(peripheral, around, direction) for direction in ("receive", "send"))
-    return Usart(around.clock, around.send, around.set_line, receive, send)
+    return kind(around.clock, around.send, around.set_line, receive, send)
+
+
+def _rcc(peripheral: Peripheral, _around: Surroundings) -> Device:
+    """Make the clock control, whose settings ``at0x04`` and so on are registers after a reset.
+
+    Raises:
+        ConfigError: the board's file has another setting.
+    """
+    try:
+        return Rcc({int(name.removeprefix("at"), 16): value for name, value in peripheral.settings.items()})
+    except ValueError:
+        raise ConfigError(f"{peripheral.model} has settings like at0x04, registers after a reset") from None
 
 
 def _dma_request(peripheral: Peripheral, around: Surroundings, name: str) -> Callable[[bool], None]:
@@ -105,11 +124,13 @@ def _dma_request(peripheral: Peripheral, around: Surroundings, name: str) -> Cal
 
 
 MODELS: Mapping[str, Callable[[Peripheral, Surroundings], Device]] = {
-    "stm32f7-flash": _flash,
-    "stm32f7-rcc": lambda peripheral, around: Rcc(),
+    "stm32f2-flash": _flash,
+    "stm32l4-flash": lambda peripheral, around: _flash(peripheral, around, L4FlashController),
+    "stm32f2-rcc": _rcc,
     "stm32f7-pwr": lambda peripheral, around: Pwr(),
     "stm32f7-dma": _dma,
     "stm32f7-usart": _usart,
+    "stm32f2-usart": lambda peripheral, around: _usart(peripheral, around, OldUsart),
     "stm32-tim": lambda peripheral, around: TimDevice(around.clock, around.set_line),
     "stm32-gpio": lambda peripheral, around: Gpio(),
     "stm32-dbgmcu": _debug_mcu,

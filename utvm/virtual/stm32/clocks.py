@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reset and clock control and power control of the STM32F7, as far as start-up code waits for them.
+"""Reset and clock control and power control of the STM32F4 and F7, as far as start-up code waits for them.
 
 What is switched on is ready at once. The clock tree has no effect: one instruction stays one tick, and peripherals
 answer whether their clock is enabled or not. Source: RM0385, sections 4.4 and 5.3.
 """
+
+from collections.abc import Mapping
 
 from utvm.virtual.bus import ResetCause
 from utvm.virtual.stm32.registers import PlainRegisters
@@ -34,24 +36,15 @@ def _ready_above(value: int, *enables: int) -> int:
 
 
 class Rcc(PlainRegisters):
-    """RCC: oscillators and PLLs are ready when they are on, and the system clock switches at once."""
+    """RCC: oscillators and PLLs are ready when they are on, and the system clock switches at once.
 
-    def __init__(self) -> None:
+    Args:
+        after_reset: what a chip's registers are then, by their offsets.
+    """
+
+    def __init__(self, after_reset: Mapping[int, int]) -> None:
         self.values = {_RCC_CSR: 0}
-        super().__init__(
-            {
-                _RCC_CR: 0x00000083,
-                0x04: 0x24003010,
-                0x30: 0x00100000,
-                0x50: 0x7E6791FF,
-                0x54: 0x000000F1,
-                0x58: 0x00000001,
-                0x60: 0xFFFFCBFF,
-                0x64: 0x04F77F33,
-                0x84: 0x24003000,
-                0x88: 0x24003000,
-            }
-        )
+        super().__init__({_RCC_CR: 0x00000083, **after_reset})
 
     def reset(self) -> None:
         kept = self.values[_RCC_CSR] & _RESET_FLAGS

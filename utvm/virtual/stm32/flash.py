@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedded flash of the STM32F74x and its controller (RM0385, section 3).
+"""The embedded flash of the STM32F4 and F7 and its controller (RM0385, section 3; RM0090, section 3).
 
 An operation is over at once, but shows BSY to the first look at SR, so that software that does not wait is found
 out. Read protection cannot be turned on: the level stays 0.
@@ -18,8 +18,8 @@ _CR = 0x10
 _OPTCR = 0x14
 _OPTCR1 = 0x18
 
-_KEYS = (0x45670123, 0xCDEF89AB)
-_OPTION_KEYS = (0x08192A3B, 0x4C5D6E7F)
+KEYS = (0x45670123, 0xCDEF89AB)
+OPTION_KEYS = (0x08192A3B, 0x4C5D6E7F)
 
 # SR
 EOP = 1 << 0
@@ -45,7 +45,6 @@ _CR_MASK = _PG | _SER | _MER | 0xF << _SNB_SHIFT | 3 << _PSIZE_SHIFT | _STRT | _
 
 _OPTLOCK = 1 << 0
 _OPTSTRT = 1 << 1
-_OPTCR_DEFAULT = 0xC0FFAAFD
 _OPTCR1_DEFAULT = 0x00400080
 _RDP_MASK = 0xFF00
 _LEVEL_0 = 0xAA00
@@ -60,19 +59,24 @@ class FlashController(Device):
 
     Args:
         memory: the flash.
+        options: OPTCR as the chip is delivered.
         changed: told the first address and the address after a change of what the flash holds.
         set_line: drives the interrupt line.
     """
 
     def __init__(
-        self, memory: MemoryBank, changed: Callable[[int, int], None], set_line: Callable[[bool], None]
+        self,
+        memory: MemoryBank,
+        options: int,
+        changed: Callable[[int, int], None],
+        set_line: Callable[[bool], None],
     ) -> None:
         self._memory = memory
         self._changed = changed
         self._set_line = set_line
         ends = list(accumulate(memory.region.sectors))
         self._sectors = list(zip([0, *ends[:-1]], ends, strict=True))
-        self._stored_options = [_OPTCR_DEFAULT, _OPTCR1_DEFAULT]
+        self._stored_options = [options, _OPTCR1_DEFAULT]
         self.reset()
 
     def reset(self) -> None:
@@ -80,8 +84,8 @@ class FlashController(Device):
         self._control = _LOCK
         self._status = 0
         self._options = list(self._stored_options)
-        self._unlocking = _KeySequence(_KEYS)
-        self._option_unlocking = _KeySequence(_OPTION_KEYS)
+        self._unlocking = KeySequence(KEYS)
+        self._option_unlocking = KeySequence(OPTION_KEYS)
         self._set_line(False)
 
     def load(self, offset: int) -> int:
@@ -195,7 +199,7 @@ class FlashController(Device):
             self._option_unlocking.close()
 
 
-class _KeySequence:
+class KeySequence:
     """Two keys in order open a lock; anything else keeps it shut until the next reset."""
 
     def __init__(self, keys: tuple[int, int]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A USART of the STM32F7, asynchronous mode (RM0385, section 31).
+"""A USART of the STM32, asynchronous: the STM32F7's (RM0385, section 31) and the STM32F4's (RM0090, section 30).
 
 A character takes ten bit times of BRR ticks each way, so flags, interrupts and DMA requests come when they would.
 The core clock feeds it. What is sent is handed out when it enters the shift register.
@@ -11,17 +11,17 @@ from collections.abc import Callable
 from utvm.virtual.bus import Device
 from utvm.virtual.cortex_m.clock import Clock
 
-_CR1 = 0x00
-_CR3 = 0x08
-_BRR = 0x0C
 _RQR = 0x18
 _ISR = 0x1C
 _ICR = 0x20
 _RDR = 0x24
 _TDR = 0x28
 
+# The older one's
+_SR = 0x00
+_DR = 0x04
+
 # CR1
-_UE = 1 << 0
 _RE = 1 << 2
 _TE = 1 << 3
 _IDLEIE = 1 << 4
@@ -52,12 +52,19 @@ _BITS_A_CHARACTER = 10
 class Usart(Device):
     """One USART and the line it is on.
 
+    Attributes:
+        control1: offset of CR1; likewise CR3 and BRR.
+        enable: the bit of CR1 that switches it on.
+
     Args:
         send: receives each byte sent.
         set_line: drives the interrupt line.
         ask_to_receive: raises and withdraws the DMA request for a byte that has come.
         ask_to_send: raises and withdraws the DMA request for a byte to send.
     """
+
+    control1, control3, baud_rate = 0x00, 0x08, 0x0C
+    enable = 1 << 0
 
     def __init__(
         self,
@@ -96,9 +103,9 @@ class Usart(Device):
     def load(self, offset: int) -> int:
         self.expire()
         if offset == _ISR:
-            control = self._registers.get(_CR1, 0)
+            control = self._registers.get(self.control1, 0)
             ready = (_TEACK if control & _TE else 0) | (_REACK if control & _RE else 0)
-            return self._flags | (ready if control & _UE else 0)
+            return self._flags | (ready if control & self.enable else 0)
         if offset == _RDR:
             self._set_flags(0, RXNE)
             return self._received
@@ -113,14 +120,17 @@ class Usart(Device):
         elif offset == _RQR:
             self._set_flags(0, RXNE if value & _RXFRQ else 0)
         elif offset not in (_ISR, _RDR):
-            self._registers[offset] = self._registers.get(offset, 0) & ~lanes | value
-            self._set_flags(0, 0)
-            self._await_byte()
+            self._store_control(offset, value, lanes)
         self._clock.timers_changed()
+
+    def _store_control(self, offset: int, value: int, lanes: int) -> None:
+        self._registers[offset] = self._registers.get(offset, 0) & ~lanes | value
+        self._set_flags(0, 0)
+        self._await_byte()
 
     def next_event(self) -> int | None:
         """Return the tick at which the next character ends, either way, or an idle line interrupts."""
-        idle_at = self._idle_at if self._registers.get(_CR1, 0) & _IDLEIE else None
+        idle_at = self._idle_at if self._registers.get(self.control1, 0) & _IDLEIE else None
         ends = (self._sent_at, self._arrives_at, idle_at)
         return min((tick for tick in ends if tick is not None), default=None)
 
@@ -150,11 +160,11 @@ class Usart(Device):
             self._set_flags(IDLE, 0)
 
     def _is_on(self, direction: int) -> bool:
-        needed = _UE | direction
-        return self._registers.get(_CR1, 0) & needed == needed
+        needed = self.enable | direction
+        return self._registers.get(self.control1, 0) & needed == needed
 
     def _character_ticks(self) -> int:
-        return _BITS_A_CHARACTER * max(1, self._registers.get(_BRR, 0))
+        return _BITS_A_CHARACTER * max(1, self._registers.get(self.baud_rate, 0))
 
     def _transmit(self, byte: int) -> None:
         if not self._is_on(_TE):
@@ -177,9 +187,43 @@ class Usart(Device):
 
     def _set_flags(self, on: int, off: int) -> None:
         self._flags = self._flags & ~off | on
-        flags, control, more = self._flags, self._registers.get(_CR1, 0), self._registers.get(_CR3, 0)
+        flags, control = self._flags, self._registers.get(self.control1, 0)
+        more = self._registers.get(self.control3, 0)
         asked = (control & _RXNEIE and flags & (RXNE | ORE)) or flags & control & (IDLE | _TCIE | _TXEIE)
         self._set_line(bool(asked or (more & _EIE and flags & ORE)))
         # Last: who takes the request changes the flags at once.
         self._ask_to_receive(bool(more & _DMAR and flags & RXNE))
         self._ask_to_send(bool(more & _DMAT and self._flags & TXE and self._is_on(_TE)))
+
+
+class OldUsart(Usart):
+    """One with SR and DR (RM0090, 30.6): a look at SR and then at DR clears ORE and IDLE."""
+
+    control1, control3, baud_rate = 0x0C, 0x14, 0x08
+    enable = 1 << 13
+
+    def reset(self) -> None:
+        self._seen = 0  # flags that SR has shown
+        super().reset()
+
+    def load(self, offset: int) -> int:
+        self.expire()
+        if offset == _SR:
+            self._seen = self._flags
+            return self._flags
+        if offset == _DR:
+            self._set_flags(0, RXNE | self._seen & (ORE | IDLE))
+            self._seen = 0
+            return self._received
+        return self._registers.get(offset, 0)
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        self.expire()
+        if offset == _DR:
+            self._set_flags(0, self._seen & TC)
+            self._transmit(value & 0xFF)
+        elif offset == _SR:
+            self._set_flags(0, ~value & (RXNE | TC))
+        else:
+            self._store_control(offset, value, lanes)
+        self._clock.timers_changed()

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Port of boards with an STM32 whose USART has SR and DR, for QEMU, which models neither clocks nor pins: the chip's reset
- * and clock controller, its flash interface and its GPIO are left as a reset leaves them. Console on a USART (RM0090,
- * 30.6), counter on a timer of 32 bits (18.4), where the board's data names one.
+ * Port of boards with an STM32 whose USART has SR and DR, at the clock that a reset leaves. Console on a USART (RM0090,
+ * 30.6), counter on a timer of 32 bits (18.4), where the board's data names one. Clock and pins of the USART are set up
+ * where the data says where they are (7.3.10 to 7.3.13 and 8.4): QEMU models neither. The pin that sends and the one that
+ * receives are neighbours, at 0 to 6, and their alternate function is 7, as those of USART1 to 3 are.
  */
 #include "cortex_m.h"
 #include "utvm.h"
@@ -27,7 +28,31 @@
 #define USART_CR1_RXNEIE (1u << 5)
 #define USART_CR1_UE (1u << 13)
 
+#ifdef UTVM_PORT_GPIO
+
+#define RCC_AHB1ENR UTVM_REGISTER(UTVM_PORT_RCC + 0x30u)
+#define RCC_APB1ENR UTVM_REGISTER(UTVM_PORT_RCC + 0x40u)
+#define GPIO_MODER UTVM_REGISTER(UTVM_PORT_GPIO)
+#define GPIO_AFRL UTVM_REGISTER(UTVM_PORT_GPIO + 0x20u)
+
+static void connect_pins(void) {
+  /* A port of pins takes 1 KiB, the first of all lies at a multiple of 64 KiB. */
+  RCC_AHB1ENR |= 1u << ((UTVM_PORT_GPIO & 0xFFFFu) >> 10);
+  RCC_APB1ENR |= 1u << UTVM_PORT_ENABLE;
+  (void)RCC_APB1ENR; /* the clock is there two cycles later */
+  GPIO_MODER = (GPIO_MODER & ~(0xFu << (2u * UTVM_PORT_PIN))) | (0xAu << (2u * UTVM_PORT_PIN));
+  GPIO_AFRL = (GPIO_AFRL & ~(0xFFu << (4u * UTVM_PORT_PIN))) | (0x77u << (4u * UTVM_PORT_PIN));
+}
+
+#else
+
+static void connect_pins(void) {
+}
+
+#endif
+
 void utvm_port_init(void) {
+  connect_pins();
   USART_BRR = (UTVM_PORT_BUS_HZ + (UTVM_CONSOLE_BAUD / 2u)) / UTVM_CONSOLE_BAUD;
   USART_CR1 = USART_CR1_UE | USART_CR1_TE | USART_CR1_RE;
 }

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the virtual STM32F407 has otherwise than the F746: its core's identity and breakpoints, USART, clocks."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.virtual.bench import FLASH, Bench
+from utvm.virtual.stlink import StLink
+
+FP_CTRL, FP_COMP = 0xE0002000, 0xE0002008
+USART2 = 0x40004400
+SR, DR, BRR, CR1 = USART2, USART2 + 4, USART2 + 8, USART2 + 12
+ORE, RXNE, TC, TXE = 1 << 3, 1 << 5, 1 << 6, 1 << 7
+UE, TE, RE = 1 << 13, 1 << 3, 1 << 2
+SPIN = "handler reset\nloop: adds r0, #1\nb loop"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with Bench(tmp_path, "stm32f407") as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("address", "value"),
+    [
+        (0xE000ED00, 0x410FC241),  # CPUID: Cortex-M4 r0p1 (RM0090, 38.6; ARM 100166, 4.2)
+        (0xE000EF40, 0x10110021),  # MVFR0 and 1, by which OpenOCD knows an FPv4-SP
+        (0xE000EF44, 0x11000011),
+        (0xE000EF48, 0),  # and no MVFR2
+        (0xE00FFFE0, 0xC4),  # ROM table of a Cortex-M4
+        (0xE0042000, 0x100F6413),  # DBGMCU_IDCODE of an STM32F407, revision Y
+        (0x1FFF7A20, 0x0400FFFF),  # flash size: 1024 KiB, at 0x1FFF7A22
+        (0x40023C14, 0x0FFFAAED),  # FLASH_OPTCR as delivered (RM0090, 3.9.8)
+        (0x40023860, 0x36FEC9FF),  # RCC_APB1LPENR (RM0090, 7.3.20)
+        (FP_CTRL, 0x260),  # version 1: six comparators for code, two for data
+    ],
+)
+def test_what_the_chip_says_it_is(bench: Bench, address: int, value: int) -> None:
+    assert bench.peek(address) == value
+
+
+def test_its_debug_port_says_that_of_a_cortex_m4(bench: Bench) -> None:
+    probe = StLink(bench.machine)
+    probe.execute(bytes([0xF2, 0x30, 0xA3]).ljust(16, b"\0"), b"", 12)
+    answer = probe.execute(bytes([0xF2, 0x31]).ljust(16, b"\0"), b"", 12)
+    assert int.from_bytes(answer[4:8], "little") == 0x2BA01477
+
+
+@pytest.mark.parametrize(("half", "stops"), [(1, "even"), (2, "odd"), (3, "even odd")])
+def test_a_breakpoint_is_in_half_a_word(bench: Bench, half: int, stops: str) -> None:
+    bench.load("handler reset\n.balign 4\neven: adds r0, #1\nodd: adds r1, #1\nb even")
+    bench.poke(FP_CTRL, 3)
+    bench.poke(FP_COMP + 20, half << 30 | bench.symbols["even"] | 1)
+    for label in 2 * stops.split():
+        bench.resume()
+        bench.wait_for_halt()
+        assert bench.pc == bench.symbols[label]
+        bench.poke(FP_CTRL, 2)
+        bench.step()
+        bench.poke(FP_CTRL, 3)
+
+
+def test_a_patch_is_no_breakpoint(bench: Bench) -> None:
+    bench.load("handler reset\nmovs r0, #1\ndone")
+    bench.poke(FP_CTRL, 3)
+    bench.poke(FP_COMP, FLASH + 0x200 | 1)  # REPLACE is 0: remapping, which is not modelled
+    bench.resume()
+    bench.wait_for_halt()
+    assert bench.register(0) == 1
+
+
+def _receiving(bench: Bench) -> None:
+    bench.load(SPIN)
+    bench.poke(BRR, 139)
+    bench.poke(CR1, UE | TE | RE)
+
+
+def test_the_usart_sends_and_says_when_it_has(bench: Bench) -> None:
+    _receiving(bench)
+    assert bench.peek(SR) == TXE | TC
+    bench.poke(DR, ord("x"))
+    assert bench.output == b"x"
+    assert bench.peek(SR) == TXE
+    bench.poke(DR, ord("y"))
+    assert bench.peek(SR) == 0
+    bench.resume()
+    bench.wait_until(lambda: bench.peek(SR) == TXE | TC)
+    assert bench.output == b"xy"
+    bench.poke(SR, ~TC & 0xFFFFFFFF)
+    assert bench.peek(SR) == TXE
+
+
+def test_what_is_not_read_in_time_is_lost_until_sr_and_dr_are_read(bench: Bench) -> None:
+    _receiving(bench)
+    bench.machine.console_input(b"ab")
+    bench.resume()
+    bench.wait_until(lambda: bench.peek(SR) & ORE)
+    bench.halt()
+    assert bench.peek(SR) & (ORE | RXNE) == ORE | RXNE
+    assert bench.peek(DR) == ord("a")
+    assert bench.peek(SR) & (ORE | RXNE) == 0
+
+
+def test_dr_alone_does_not_clear_what_sr_has_not_shown(bench: Bench) -> None:
+    _receiving(bench)
+    bench.machine.console_input(b"ab")
+    bench.resume()
+    bench.wait_until(lambda: bench.machine.instructions > 20000)
+    bench.halt()
+    bench.peek(DR)
+    assert bench.peek(SR) & (ORE | RXNE) == ORE

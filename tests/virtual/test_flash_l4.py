@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flash controller of the STM32L4: keys, double words, pages of two banks, errors (RM0432, 3.3 and 3.7)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.virtual.bench import FLASH, Bench
+
+KEYR, SR, CR, OPTR = 0x40022008, 0x40022010, 0x40022014, 0x40022020
+PROGERR, PGAERR, SIZERR, PGSERR, BSY = 1 << 3, 1 << 5, 1 << 6, 1 << 7, 1 << 16
+PG, PER, MER1, BKER, MER2, STRT, LOCK = 1 << 0, 1 << 1, 1 << 2, 1 << 11, 1 << 15, 1 << 16, 1 << 31
+BANK2, PAGE = FLASH + 0x100000, 4096
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with Bench(tmp_path, "nucleo-l4r5zi") as made:
+        yield made
+
+
+@pytest.fixture
+def unlocked(bench: Bench) -> Bench:
+    for key in (0x45670123, 0xCDEF89AB):
+        bench.poke(KEYR, key)
+    assert not bench.peek(CR) & LOCK
+    return bench
+
+
+def _program(bench: Bench, address: int, low: int, high: int) -> int:
+    """Program a double word and return what SR says after it was busy."""
+    bench.poke(CR, PG)
+    bench.poke(address, low)
+    bench.poke(address + 4, high)
+    busy = bench.peek(SR)
+    bench.poke(CR, 0)
+    assert not bench.peek(SR) & BSY
+    return busy
+
+
+def test_it_is_locked_and_as_delivered(bench: Bench) -> None:
+    assert bench.peek(CR) == 0xC0000000
+    assert bench.peek(OPTR) == 0xFFEFF8AA  # level 0, two banks
+    bench.poke(CR, PG)
+    assert bench.peek(CR) == 0xC0000000
+    bench.poke(KEYR, 1)
+    for key in (0x45670123, 0xCDEF89AB):
+        bench.poke(KEYR, key)
+    assert bench.peek(CR) & LOCK  # until the next reset
+
+
+def test_a_double_word_is_programmed_as_its_second_half_comes(unlocked: Bench) -> None:
+    unlocked.poke(CR, PG)
+    unlocked.poke(FLASH + 8, 0x12345678)
+    assert unlocked.peek(FLASH + 8) == 0xFFFFFFFF
+    assert unlocked.peek(SR) == 0
+    unlocked.poke(FLASH + 12, 0x9ABCDEF0)
+    assert unlocked.peek(SR) == BSY
+    assert (unlocked.peek(FLASH + 8), unlocked.peek(FLASH + 12)) == (0x12345678, 0x9ABCDEF0)
+
+
+def test_what_is_not_erased_takes_zeros_alone(unlocked: Bench) -> None:
+    assert _program(unlocked, FLASH, 1, 2) == BSY
+    assert _program(unlocked, FLASH, 0, 2) == PROGERR
+    unlocked.poke(SR, PROGERR)
+    assert unlocked.peek(FLASH) == 1
+    assert _program(unlocked, FLASH, 0, 0) == BSY
+    assert unlocked.peek(FLASH) == 0
+
+
+@pytest.mark.parametrize(
+    ("control", "writes", "error"),
+    [
+        (0, [(FLASH, 4)], PGSERR),
+        (PG, [(FLASH, 1)], SIZERR),
+        (PG, [(FLASH, 2)], SIZERR),
+        (PG, [(FLASH + 4, 4)], PGAERR),
+        (PG, [(FLASH, 4), (FLASH + 12, 4)], PGAERR),
+    ],
+)
+def test_wrong_writes_change_nothing(
+    unlocked: Bench, control: int, writes: list[tuple[int, int]], error: int
+) -> None:
+    unlocked.poke(CR, control)
+    for address, size in writes:
+        unlocked.machine.write(address, bytes(size))
+    assert unlocked.peek(SR) == error
+    assert unlocked.machine.read(FLASH, 16) == b"\xff" * 16
+    # An error that stands keeps the next one out, until it is cleared by writing a one.
+    unlocked.poke(CR, PG)
+    unlocked.poke(FLASH, 0)
+    assert unlocked.peek(SR) == error | PGSERR
+    unlocked.poke(SR, error | PGSERR)
+    assert unlocked.peek(SR) == 0
+
+
+@pytest.mark.parametrize(
+    ("control", "erased"),
+    [
+        (PER | 1 << 3, [FLASH + PAGE]),
+        (PER | BKER, [BANK2]),
+        (MER1, [FLASH, FLASH + PAGE]),
+        (MER2, [BANK2]),
+        (MER1 | MER2, [FLASH, FLASH + PAGE, BANK2]),
+    ],
+)
+def test_pages_and_banks_are_erased(unlocked: Bench, control: int, erased: list[int]) -> None:
+    places = [FLASH, FLASH + PAGE, BANK2]
+    for place in places:
+        _program(unlocked, place, 1, 2)
+    unlocked.poke(CR, control | STRT)
+    assert unlocked.peek(SR) == BSY
+    assert [place for place in places if unlocked.peek(place) == 0xFFFFFFFF] == erased
+
+
+def test_nothing_to_erase_is_an_error(unlocked: Bench) -> None:
+    unlocked.poke(CR, STRT)
+    assert unlocked.peek(SR) == PGSERR

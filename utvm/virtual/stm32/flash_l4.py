@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The embedded flash of the STM32L4 and its controller (RM0432, section 3): double words, pages, maybe two banks.
+
+As in :mod:`utvm.virtual.stm32.flash`, an operation is over at once and shows BSY to the first look at SR, and read
+protection cannot be turned on. Fast programming and the protected areas are not modelled: nothing is protected.
+"""
+
+from collections.abc import Callable
+from itertools import accumulate
+
+from utvm.virtual.bus import Device, MemoryBank
+from utvm.virtual.stm32.flash import KEYS, OPTION_KEYS, KeySequence
+
+_ACR, _KEYR, _OPTKEYR, _SR, _CR, _OPTR = 0x00, 0x08, 0x0C, 0x10, 0x14, 0x20
+# Beginning and end of what is protected against writing: none, for it begins behind its end.
+_PROTECTED = {0x2C: 0x000000FF, 0x30: 0x000000FF, 0x4C: 0x000000FF, 0x50: 0x000000FF}
+
+# SR
+EOP = 1 << 0
+OPERR = 1 << 1
+PROGERR = 1 << 3
+PGAERR = 1 << 5
+SIZERR = 1 << 6
+PGSERR = 1 << 7
+BSY = 1 << 16
+_CLEARED_BY_WRITING = 0xC3FB
+
+# CR
+_PG = 1 << 0
+_PER = 1 << 1
+_MER1 = 1 << 2
+_PNB_SHIFT = 3
+_BKER = 1 << 11
+_MER2 = 1 << 15
+_STRT = 1 << 16
+_EOPIE = 1 << 24
+_ERRIE = 1 << 25
+_OPTLOCK = 1 << 30
+_LOCK = 1 << 31
+_CR_MASK = 0x0704FFFF
+_PAGES_A_BANK = 256
+_DOUBLE_WORD = 8
+
+
+class L4FlashController(Device):
+    """FLASH_ACR, KEYR, OPTKEYR, SR, CR and OPTR; takes all writes to the flash.
+
+    Args:
+        memory: the flash; its sectors are its pages, those of the second bank after those of the first.
+        options: OPTR as the chip is delivered.
+        changed: told the first address and the address after a change of what the flash holds.
+        set_line: drives the interrupt line.
+    """
+
+    def __init__(
+        self,
+        memory: MemoryBank,
+        options: int,
+        changed: Callable[[int, int], None],
+        set_line: Callable[[bool], None],
+    ) -> None:
+        self._memory = memory
+        self._options = options
+        self._changed = changed
+        self._set_line = set_line
+        ends = list(accumulate(memory.region.sectors))
+        self._pages = list(zip([0, *ends[:-1]], ends, strict=True))
+        self.reset()
+
+    def reset(self) -> None:
+        self._access_control = 0x600
+        self._control = _LOCK | _OPTLOCK
+        self._status = 0
+        self._first: tuple[int, int] | None = None  # offset and value of a double word's lower half
+        self._unlocking = KeySequence(KEYS)
+        self._option_unlocking = KeySequence(OPTION_KEYS)
+        self._set_line(False)
+
+    def load(self, offset: int) -> int:
+        if offset == _SR:
+            status = self._status
+            self._status &= ~BSY
+            return status
+        known = {_ACR: self._access_control, _CR: self._control, _OPTR: self._options}
+        return (_PROTECTED | known).get(offset, 0)
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        if offset == _ACR:
+            self._access_control = self._access_control & ~lanes | value
+        elif offset == _KEYR:
+            if self._unlocking.take(value):
+                self._control &= ~_LOCK
+        elif offset == _OPTKEYR:
+            if self._option_unlocking.take(value):
+                self._control &= ~_OPTLOCK
+        elif offset == _SR:
+            self._status &= ~(value & _CLEARED_BY_WRITING)
+            self._drive_line()
+        elif offset == _CR and not self._control & _LOCK:
+            self._store_control(value, lanes)
+
+    def program(self, address: int, size: int, value: int) -> None:
+        """Take a write to the flash: a word, of which two make the double word that is programmed."""
+        offset = address - self._memory.start
+        self._status &= ~BSY  # the bus has waited for the operation before
+        first, self._first = self._first, None
+        if self._control & _LOCK or not self._control & _PG or self._status & _CLEARED_BY_WRITING & ~EOP:
+            self._fail(PGSERR)
+        elif size != 4:
+            self._fail(SIZERR)
+        elif offset % _DOUBLE_WORD == 0:
+            self._first = (offset, value)
+        elif first is None or first[0] + size != offset:
+            self._fail(PGAERR)
+        else:
+            self._write(first[0], first[1] | value << 32)
+
+    def _write(self, offset: int, value: int) -> None:
+        """Program a double word: one that is erased, or any with zeros (RM0432, 3.3.7)."""
+        if value and self._memory.bytes[offset : offset + _DOUBLE_WORD] != b"\xff" * _DOUBLE_WORD:
+            self._fail(PROGERR)
+        else:
+            self._replace(offset, value.to_bytes(_DOUBLE_WORD, "little"))
+
+    def _store_control(self, value: int, lanes: int) -> None:
+        mask = _CR_MASK & lanes
+        self._control = self._control & ~mask | value & mask
+        if value & _STRT:
+            self._erase()
+        if value & _LOCK:
+            self._control |= _LOCK
+            self._unlocking.close()
+        if value & _OPTLOCK:
+            self._control |= _OPTLOCK
+            self._option_unlocking.close()
+
+    def _erase(self) -> None:
+        pages: list[tuple[int, int]] = []
+        if self._control & _PER:
+            number = self._control >> _PNB_SHIFT & 0xFF
+            pages = self._pages[number + (_PAGES_A_BANK if self._control & _BKER else 0) :][:1]
+        if self._control & _MER1:
+            pages += self._pages[:_PAGES_A_BANK]
+        if self._control & _MER2:
+            pages += self._pages[_PAGES_A_BANK:]
+        if self._control & _PG or not pages:
+            self._fail(PGSERR)
+        for start, end in pages if not self._control & _PG else ():
+            self._replace(start, b"\xff" * (end - start))
+
+    def _replace(self, offset: int, data: bytes) -> None:
+        self._memory.bytes[offset : offset + len(data)] = data
+        self._changed(self._memory.start + offset, self._memory.start + offset + len(data))
+        self._status |= BSY | (EOP if self._control & _EOPIE else 0)
+        self._drive_line()
+
+    def _fail(self, error: int) -> None:
+        self._status |= error | (OPERR if self._control & _ERRIE else 0)
+        self._drive_line()
+
+    def _drive_line(self) -> None:
+        # EOP and OPERR are only set while their interrupts are enabled.
+        self._set_line(bool(self._status & (EOP | OPERR)))
