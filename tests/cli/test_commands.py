@@ -158,9 +158,9 @@ def test_a_reader_that_has_read_enough_is_no_error() -> None:
 _COMPLETED = {
     "./inv model.pa": "ckage",
     "./inv model.run --execu": "tor",
-    "./inv hil --board stm32f": "746",
+    "./inv hil --board stm32f7": "46",
     "./inv hil --in=do": "cker",
-    "./inv board.show stm32f": "746",
+    "./inv board.show stm32f7": "46",
     "./inv model.run CONTRIB": "UTING.md",
 }
 

@@ -17,7 +17,7 @@ from utvm.hil.reading import first_trouble, read
 
 
 @dataclass(frozen=True)
-class Step:
+class PartStep:
     """A part of a board, the suites that show that it is right, and what was wrong most likely if they do not."""
 
     part: SiliconPart
@@ -27,14 +27,14 @@ class Step:
 
 # A test holds the table in docs/bring-up.md against this.
 STEPS = (
-    Step("probe", "health", "`openocd.cfg`, the mask or value of `identity`, the reset lines"),
-    Step("memory", "memory,ram", "an address or a size in `memory`; a cache between probe and core"),
-    Step("flash", "flash", "`sectors`; OpenOCD's flash bank"),
-    Step("debugging", "debug", "a unit that the chip has fewer of"),
-    Step("clock", "counter", "clock set-up, wait states or counter in `port.c`"),
-    Step("console", "rpc,standing_alone", "pins, baud rate or flow control in `port.c` and `console`"),
-    Step("faults", "faults,rpc_faults", "the order of exceptions, or a trap that the core does not take"),
-    Step(
+    PartStep("probe", "health", "`openocd.cfg`, the mask or value of `identity`, the reset lines"),
+    PartStep("memory", "memory,ram", "an address or a size in `memory`; a cache between probe and core"),
+    PartStep("flash", "flash", "`sectors`; OpenOCD's flash bank"),
+    PartStep("debugging", "debug", "a unit that the chip has fewer of"),
+    PartStep("clock", "counter", "clock set-up, wait states or counter in `port.c`"),
+    PartStep("console", "rpc,standing_alone", "pins, baud rate or flow control in `port.c` and `console`"),
+    PartStep("faults", "faults,rpc_faults", "the order of exceptions, or a trap that the core does not take"),
+    PartStep(
         "models",
         "operators,int8,digits,cifar10,vta",
         "rounding of the floating-point unit: never expected; send it back first of all",
@@ -77,7 +77,7 @@ def check_board(where: BoardChoice, reports: ReportChoice) -> ExitCode:
     return code
 
 
-def _run(where: BoardChoice, step: Step, reports: ReportChoice) -> tuple[ExitCode, Mapping[str, Any]]:
+def _run(where: BoardChoice, step: PartStep, reports: ReportChoice) -> tuple[ExitCode, Mapping[str, Any]]:
     """Run a step's suites and return how they ended, and their report.
 
     Raises:
