@@ -40,6 +40,12 @@ _SHAPES = [
     Shape(width=1, outputs=3, relu=True),
     Shape(channels=5, multiplier=2, strides=(2, 1), relu=True),
     Shape(width=2, channels=4, multiplier=1, filter=(3, 3), padding=(3, 4, 3, 4), relu=True),
+    Shape(width=24, channels=3, multiplier=1, strides=(2, 2), padding=(0, 0, 1, 1), relu=True),
+    Shape(width=30, channels=2, multiplier=2, strides=(2, 2), padding=(1, 9, 1, 9)),
+    Shape(height=5, width=3, channels=24, outputs=5, filter=(1, 1), padding=(0, 0, 0, 0), relu=True, largest=25),
+    Shape(height=1, width=2, channels=11, outputs=3, filter=(1, 1), padding=(0, 0, 0, 0)),
+    Shape(height=3, width=3, channels=17, outputs=4, padding=(0, 0, 0, 0)),
+    Shape(height=3, width=3, channels=2, outputs=4, strides=(3, 3), relu=True),
 ]
 _RECORDS = [random_record(shape, number) for number, shape in enumerate(_SHAPES)]
 _SANITIZERS = ["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=all"]
@@ -91,6 +97,20 @@ def test_output_grows_over_the_input_of_a_padded_convolution() -> None:
     (distance,) = Functions([record], DSP).operators[0].overlap
     assert distance is not None
     assert 32 * 16 <= distance <= 3 * 32 * 16
+
+
+@pytest.mark.slow
+def test_filters_of_any_length_are_right(tmp_path: Path) -> None:
+    shapes = [
+        Shape(height=1, width=5, channels=length, outputs=3, filter=(1, 1), padding=(0, 0, 0, 0), largest=largest)
+        for length in range(1, 18)
+        for largest in (30, 60, 127)
+    ]
+    records = [random_record(shape, number) for number, shape in enumerate(shapes)]
+    run = HostFunctions(Functions(records, Target()), tmp_path, ["-O1"])
+    for number, record in enumerate(records):
+        inputs = random_inputs(record, number)
+        np.testing.assert_array_equal(run(number, record, inputs), reference(record, inputs), str(shapes[number]))
 
 
 _AT_THE_EDGE = [(128, 127), (128, 128), (64, 64, 64, 63), (64, 64, 64, 64), (*(32,) * 7, 31), (32,) * 8]

@@ -17,13 +17,13 @@
     DEPTHWISE_ADD(7) \
     DEPTHWISE_ADD(8)
 
-/* Computes a row of a depthwise convolution's output, one channel after the other. plane is scratch, for what the row
- * sees of a channel. weights: [channels][columns][rows]. scales: [channels][4]: bias with the input's zero point,
+/* Computes some pixels of a row of a depthwise convolution's output, from column on, one channel after the other. plane
+ * is scratch, for what they see of a channel. weights: [channels][columns][rows]. scales: [channels][4]: bias with the input's zero point,
  * multiplier, offset of scale_folded, and shift. zero: of the output. copies: how many channels of output each of the
  * input has. */
 static inline void depthwise_line(
-    int8_t *output, const int8_t *image, const int32_t *geometry, int8_t *plane, int32_t row, const int8_t *weights,
-    const int32_t *scales, int32_t copies, int32_t low, int32_t high, int32_t zero)
+    int8_t *output, const int8_t *image, const int32_t *geometry, int8_t *plane, int32_t row, int32_t column,
+    int32_t pixels, const int8_t *weights, const int32_t *scales, int32_t copies, int32_t low, int32_t high, int32_t zero)
 {
     const int32_t inputs = geometry[2];
     const int32_t channels = inputs * copies;
@@ -31,13 +31,14 @@ static inline void depthwise_line(
     const int32_t columns = geometry[4];
     const int32_t apart = geometry[8] * rows;
     const int32_t step = geometry[6] * rows;
-    const int32_t seen = (geometry[11] - 1) * geometry[6] + (columns - 1) * geometry[8] + 1;
-    const int32_t left = geometry[10] < seen ? geometry[10] : seen;
-    const int32_t right = left + geometry[1] < seen ? left + geometry[1] : seen;
+    const int32_t seen = (pixels - 1) * geometry[6] + (columns - 1) * geometry[8] + 1;
+    const int32_t begin = column * geometry[6] - geometry[10];
+    const int32_t left = begin >= 0 ? 0 : -begin < seen ? -begin : seen;
+    const int32_t right = geometry[1] - begin < left ? left : geometry[1] - begin < seen ? geometry[1] - begin : seen;
     const int32_t line = geometry[1] * inputs;
     const int32_t top = row * geometry[5] - geometry[9];
     const int32_t down = geometry[7];
-    const int8_t *const behind = plane + geometry[11] * step;
+    const int8_t *const behind = plane + pixels * step;
     int8_t *const inside = plane + left * rows;
     const int8_t *const inside_end = plane + right * rows;
     const bool folded = zero == INT8_MIN && low == INT8_MIN && high == INT8_MAX;
@@ -50,6 +51,7 @@ static inline void depthwise_line(
     while (last > first && top + (last - 1) * down >= geometry[0]) {
         --last;
     }
+    image += left < right ? (begin + left) * inputs : 0;
     memset(plane, geometry[12], (size_t)(seen * rows));
     for (int32_t channel = 0; channel < channels; ++channel) {
         const int8_t *place = plane;
@@ -68,11 +70,12 @@ static inline void depthwise_line(
             const int32_t weight_6 = weights[6];
             const int32_t weight_7 = weights[7];
             const int32_t weight_8 = weights[8];
+            const int32_t bias = scales[0];
             const int32_t multiplier = scales[1];
             const int32_t offset = scales[2];
             const int32_t shift = scales[3];
             for (; place != behind; place += step) {
-                int32_t sum = scales[0];
+                int32_t sum = bias;
                 DEPTHWISE_NINE
                 *to = (int8_t)saturate_int8(scale_folded(sum, multiplier, offset, shift));
                 to += channels;
@@ -81,8 +84,8 @@ static inline void depthwise_line(
             for (; place != behind; place += step) {
                 const int8_t *weight = weights;
                 int32_t sum = 0;
-                for (int32_t column = 0; column < columns; ++column) {
-                    const int8_t *value = place + column * apart;
+                for (int32_t tap = 0; tap < columns; ++tap) {
+                    const int8_t *value = place + tap * apart;
                     for (const int8_t *end = value + rows; value != end; ++value) {
                         sum += *value * *weight++;
                     }

@@ -1,9 +1,7 @@
 /* Packs what two output pixels see of an image into every second word from columns; geometry as copy_window has it.
- * window has room for both, the second length behind the first; it is used where they reach beyond the image, have
- * holes, or lie in two rows: next, how far the second is behind the first, is 1 where they are neighbours. */
+ * next: how far the second is behind the first, 1, or 0 where they are one. */
 static inline void pack_windows(
-    int32_t *columns, const int8_t *image, const int32_t *geometry, int8_t *window, int32_t length, int32_t row,
-    int32_t column, int32_t next)
+    int32_t *columns, const int8_t *image, const int32_t *geometry, int32_t row, int32_t column, int32_t next)
 {
     const int32_t line = geometry[1] * geometry[2];
     const int32_t taps = geometry[4];
@@ -21,11 +19,10 @@ static inline void pack_windows(
         }
         return;
     }
-    copy_window(window, image, geometry, row, column);
+    pack_window(columns, image, geometry, row, column, false);
     if (column + next == geometry[11]) {
-        copy_window(window + length, image, geometry, row + 1, 0);
+        pack_window(columns, image, geometry, row + 1, 0, true);
     } else {
-        copy_window(window + length, image, geometry, row, column + next);
+        pack_window(columns, image, geometry, row, column + next, true);
     }
-    (void)pack_pixels(columns, window, window + length, taps * geometry[2] * geometry[3]);
 }

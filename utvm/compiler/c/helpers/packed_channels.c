@@ -10,13 +10,21 @@
 #else
 #define PACKED_HELD(value) PACKED_KEPT(value)
 #endif
+#if defined(__thumb2__)
+/* The compiler seldom makes one instruction of the two. */
+#define PACKED_WORDS(k) \
+    __asm__ volatile("ldrd %0, %1, [%2, %3]" : "=r"(one), "=r"(other) : "r"(column), "n"(8 * (k)) : "memory");
+#else
+#define PACKED_WORDS(k) \
+    one = column[2 * (k)]; \
+    other = column[2 * (k) + 1]; \
+    PACKED_HELD(one) \
+    PACKED_HELD(other)
+#endif
 #define PACKED_LOAD(k) \
     weight = weights[(k)]; \
     PACKED_HELD(weight) \
-    one = columns[2 * (k)]; \
-    other = columns[2 * (k) + 1]; \
-    PACKED_HELD(one) \
-    PACKED_HELD(other)
+    PACKED_WORDS((k))
 #define PACKED_BEGIN(k) \
     PACKED_LOAD((k)) \
     first = half + one * weight; \
@@ -41,27 +49,36 @@
     PACKED_HELD(even_next) \
     odd_next += second >> 16; \
     PACKED_HELD(odd_next)
-#define PACKED_PAIRS(k) PACKED_TWO((k)) PACKED_SUM PACKED_TWO((k) + 2) PACKED_SUM
-#define PACKED_FOUR(k) PACKED_TWO((k)) PACKED_MORE((k) + 2) PACKED_SUM
-#define PACKED_EIGHT(k) \
-    PACKED_TWO((k)) PACKED_MORE((k) + 2) PACKED_MORE((k) + 4) PACKED_MORE((k) + 6) PACKED_SUM
-#define PACKED_STEP \
-    weights += 16; \
-    columns += 32;
+/* Eight products, in sums of two, four and eight. */
+#define PACKED_8_1(k) \
+    PACKED_TWO((k)) PACKED_SUM PACKED_TWO((k) + 2) PACKED_SUM PACKED_TWO((k) + 4) PACKED_SUM PACKED_TWO((k) + 6) PACKED_SUM
+#define PACKED_8_2(k) PACKED_TWO((k)) PACKED_MORE((k) + 2) PACKED_SUM PACKED_TWO((k) + 4) PACKED_MORE((k) + 6) PACKED_SUM
+#define PACKED_8_3(k) PACKED_TWO((k)) PACKED_MORE((k) + 2) PACKED_MORE((k) + 4) PACKED_MORE((k) + 6) PACKED_SUM
+#define PACKED_ALL(group) \
+    for (; weights != end; weights += 16) { \
+        PACKED_8_##group(0) \
+        PACKED_8_##group(8) \
+        column += 32; \
+    } \
+    if (tail) { \
+        PACKED_8_##group(0) \
+        weights += 8; \
+    }
 
 /* Computes all channels of up to four pixels. columns: [length][2] words, each of two pixels' values: the first, and
  * the second times 2^16, so that a product with a word is two products; 2, 4 or 8 of them are added in 16 bits, as a
- * channel's group says, 1, 2 or 3. length is a multiple of 16. weights: [channels][length]. scales: [channels][4]: bias
+ * channel's group says, 1, 2 or 3. length is a multiple of 8. weights: [channels][length]. scales: [channels][4]: bias
  * with the input's zero point, multiplier, offset, and shift with the group times 256. zero: of the output. */
 static inline void packed_channels(
     int8_t *output, const int32_t *columns, const int8_t *weights, int32_t length, const int32_t *scales,
     int32_t channels, int32_t pixels, int32_t low, int32_t high, int32_t zero)
 {
     const bool folded = pixels == 4 && zero == INT8_MIN && low == INT8_MIN && high == INT8_MAX;
+    const bool tail = (length & 8) != 0;
     for (const int8_t *last = output + channels; output != last; ++output) {
-        const int8_t *const end = weights + length;
+        const int8_t *const end = weights + (length & ~15);
+        const int32_t *column = columns;
         const int32_t group = scales[3] >> 8;
-        const uint32_t added = (uint32_t)(length >> group) << 15;
         int32_t half = 0x8000;
         int32_t first, second, weight, one, other;
         uint32_t even = 0;
@@ -70,31 +87,28 @@ static inline void packed_channels(
         int32_t odd_next = 0;
         PACKED_HELD(half)
         if (group == 3) {
-            do {
-                PACKED_EIGHT(0) PACKED_EIGHT(8) PACKED_STEP
-            } while (weights < end);
+            PACKED_ALL(3)
         } else if (group == 2) {
-            do {
-                PACKED_FOUR(0) PACKED_FOUR(4) PACKED_FOUR(8) PACKED_FOUR(12) PACKED_STEP
-            } while (weights < end);
+            PACKED_ALL(2)
         } else {
-            do {
-                PACKED_PAIRS(0) PACKED_PAIRS(4) PACKED_PAIRS(8) PACKED_PAIRS(12) PACKED_STEP
-            } while (weights < end);
+            PACKED_ALL(1)
         }
-        columns -= 2 * length;
+        const uint32_t added = (uint32_t)(length >> group) << 15;
         even -= ((uint32_t)odd << 16) + added;
         even_next -= ((uint32_t)odd_next << 16) + added;
         if (folded) {
+            const int32_t bias = scales[0];
+            const int32_t multiplier = scales[1];
+            const int32_t offset = scales[2];
             const int32_t shift = scales[3] & 31;
             int8_t *to = output;
-            *to = (int8_t)saturate_int8(scale_folded((int32_t)even + scales[0], scales[1], scales[2], shift));
+            *to = (int8_t)saturate_int8(scale_folded((int32_t)even + bias, multiplier, offset, shift));
             to += channels;
-            *to = (int8_t)saturate_int8(scale_folded(odd + scales[0], scales[1], scales[2], shift));
+            *to = (int8_t)saturate_int8(scale_folded(odd + bias, multiplier, offset, shift));
             to += channels;
-            *to = (int8_t)saturate_int8(scale_folded((int32_t)even_next + scales[0], scales[1], scales[2], shift));
+            *to = (int8_t)saturate_int8(scale_folded((int32_t)even_next + bias, multiplier, offset, shift));
             to += channels;
-            *to = (int8_t)saturate_int8(scale_folded(odd_next + scales[0], scales[1], scales[2], shift));
+            *to = (int8_t)saturate_int8(scale_folded(odd_next + bias, multiplier, offset, shift));
         } else {
             const int32_t sums[4] = {(int32_t)even, odd, (int32_t)even_next, odd_next};
             scaled_pixels(output, sums, scales, channels, pixels, low, high);

@@ -8,7 +8,7 @@ from utvm.compiler.integer.dsp.packing import folded_bias, residual_table, settl
 from utvm.compiler.integer.fixed_point import requantize
 from utvm.compiler.integer.records import Convolution, Int8, Int32, Rescale, Residual
 
-UNROLLED = 16
+UNROLLED = 8
 """Of how many values a channel's weights are a multiple."""
 
 _SUM_LIMIT = 2**28

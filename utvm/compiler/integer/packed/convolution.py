@@ -6,6 +6,7 @@ printed once for all layers, and reads a layer's geometry as it runs.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from utvm.compiler.integer.records import Convolution, Int32, Operator
 from utvm.compiler.integer.windows import distance
 
 _PIXELS = 4
+_NARROW = (8, 7, 6, 5, 4)  # How many pixels of a row are made together where memory counts.
 
 _Body = Callable[[Any, Any, Mapping[str, Any]], None]  # Of a step's number, the output, and pointers to the rest.
 
@@ -30,10 +32,33 @@ def make_packed(record: Convolution) -> Operator | None:
     settled = settle_folded(record)
     if settled is None:
         return None
-    return _depthwise(*settled) if record.depthwise else _convolution(*settled)
+    if record.depthwise:
+        return _depthwise(*settled)
+    return _dense(*settled) if _is_dense(record) else _convolution(*settled)
+
+
+def _is_dense(record: Convolution) -> bool:
+    """Return whether there is one window, which is the whole input."""
+    return record.weights[0].shape == record.input_shape and not any(record.padding) and record.residual is None
+
+
+def _dense(record: Convolution, table: Int32) -> Operator:
+    constants = {"weights": record.weights.ravel(), "scales": table.ravel()}
+    length, channels = record.weights[0].size, len(record.weights)
+
+    def all_channels(_: Any, output: Any, at: Mapping[str, Any]) -> None:
+        read = [at["data"], length, at["weights"], at["scales"]]
+        call_helper("dense_channels", output.access_ptr("w"), *read, channels, record.low, record.high)
+
+    overlap = (distance(record, 1, reads_again=True),)
+    return operator_of_steps(record, "conv2d_int8", overlap, constants, {}, 1, all_channels)
 
 
 def _convolution(record: Convolution, table: Int32) -> Operator | None:
+    rows, columns, depth = record.input_shape
+    if record.weights.shape[1:3] == record.strides == (1, 1) and not any(record.padding):
+        # Each window is a pixel: in one row, no tile has pixels of two.
+        record = replace(record, input_shape=(1, rows * columns, depth))
     height, width, channels = record.output_shape
     weights = padded_weights(record.weights.reshape(channels, -1))
     together = groups(weights)
@@ -46,10 +71,7 @@ def _convolution(record: Convolution, table: Int32) -> Operator | None:
     if tables is not None:
         constants["tables"] = tables
     pixels, length = height * width, weights.shape[1]
-    # One pixel alone is multiplied as it is.
-    own = {"columns": (2 * length, "int32"), "window": (2 * length, "int8")}
-    if pixels == 1:
-        own = {"columns": (1, "int32"), "window": (length, "int8")}
+    own = {"columns": (2 * length, "int32")}
     if tables is not None:
         own["result"] = (_PIXELS * channels, "int8")
 
@@ -57,7 +79,7 @@ def _convolution(record: Convolution, table: Int32) -> Operator | None:
         first = number * _PIXELS
         to = tirx.address_of(output[first * channels])
         count = tirx.min(pixels - first, tirx.IntImm("int32", _PIXELS)) if pixels % _PIXELS else _PIXELS
-        read = [at["data"], at["geometry"], at["columns"], at["window"]]
+        read = [at["data"], at["geometry"], at["columns"]]
         place = [tirx.floordiv(first, width), tirx.floormod(first, width), count]
         limits = [record.low, record.high, record.output_zero]
         made = at.get("result", to)
@@ -81,18 +103,33 @@ def _depthwise(record: Convolution, table: Int32) -> Operator | None:
         "scales": table.ravel(),
     }
     constants["geometry"] = geometry(record)
-    seen = (width - 1) * record.strides[1] + (columns - 1) * record.dilation[1] + 1
+    pixels = _together(record)
     # Up to a step behind the last window is pointed to.
-    own = {"plane": ((seen + record.strides[1]) * rows, "int8")}
+    seen = pixels * record.strides[1] + (columns - 1) * record.dilation[1] + 1
+    own = {"plane": (seen * rows, "int8")}
 
     def line(number: Any, output: Any, at: Mapping[str, Any]) -> None:
-        to = tirx.address_of(output[number * (width * channels)])
-        read = [at["data"], at["geometry"], at["plane"], number, at["weights"], at["scales"]]
+        first = number * pixels
+        to = tirx.address_of(output[first * channels])
+        place = [tirx.floordiv(first, width), tirx.floormod(first, width), pixels]
+        read = [at["data"], at["geometry"], at["plane"], *place, at["weights"], at["scales"]]
         copies = channels // record.input_shape[2]
         call_helper("depthwise_line", to, *read, copies, record.low, record.high, record.output_zero)
 
-    overlap = (distance(record, width, reads_again=True),)
-    return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, height, line)
+    overlap = (distance(record, pixels, reads_again=True),)
+    return operator_of_steps(
+        record, "depthwise_conv2d_int8", overlap, constants, own, height * width // pixels, line
+    )
+
+
+def _together(record: Convolution) -> int:
+    """Return how many pixels of a row are made together, channel by channel.
+
+    All are fastest. Where an output shrinks over its input, the first ones cost the arena as many bytes.
+    """
+    _, width, _ = record.output_shape
+    narrow = [each for each in _NARROW if width % each == 0 and record.strides[0] > 1]
+    return next(iter(narrow), width)
 
 
 def operator_of_steps(
