@@ -99,6 +99,11 @@ def test_output_grows_over_the_input_of_a_padded_convolution() -> None:
     assert 32 * 16 <= distance <= 3 * 32 * 16
 
 
+def test_output_that_shrinks_over_its_input_costs_the_arena_eight_pixels() -> None:
+    shape = Shape(height=48, width=48, channels=16, multiplier=1, strides=(2, 2), padding=(0, 0, 1, 1))
+    assert Functions([random_record(shape, 0)], Target()).operators[0].overlap == (8 * 16,)
+
+
 @pytest.mark.slow
 def test_filters_of_any_length_are_right(tmp_path: Path) -> None:
     shapes = [

@@ -43,7 +43,7 @@ def _is_dense(record: Convolution) -> bool:
 
 
 def _dense(record: Convolution, table: Int32) -> Operator:
-    constants = {"weights": record.weights.ravel(), "scales": table.ravel()}
+    constants: dict[str, npt.NDArray[Any]] = {"weights": record.weights.ravel(), "scales": table.ravel()}
     length, channels = record.weights[0].size, len(record.weights)
 
     def all_channels(_: Any, output: Any, at: Mapping[str, Any]) -> None:
