@@ -1,5 +1,5 @@
 /* Computes up to four pixels of a convolution's output, all channels of each, the first pixel at row and column.
- * geometry as copy_window has it. columns is scratch: 2 words for each value of a window, rounded up to 8; weights have
+ * geometry as pack_window has it. columns is scratch: 2 words for each value of a window, rounded up to 8; weights have
  * zeros behind as many. The other parameters are those of packed_channels. All is read before anything is written. */
 static inline void convolve_tile(
     int8_t *output, const int8_t *image, const int32_t *geometry, int32_t *columns, int32_t row, int32_t column,
@@ -7,7 +7,11 @@ static inline void convolve_tile(
     int32_t zero)
 {
     const int32_t length = (geometry[2] * geometry[3] * geometry[4] + 7) & ~7;
-    pack_windows(columns, image, geometry, row, column, pixels > 1 ? 1 : 0);
+    int32_t next = 1;
+    if (pixels == 1) {
+        next = 0;
+    }
+    pack_windows(columns, image, geometry, row, column, next);
     if (pixels > 2) {
         column += 2;
         for (int32_t lines = 0; lines < 2 && column >= geometry[11]; ++lines) {
@@ -15,6 +19,9 @@ static inline void convolve_tile(
             ++row;
         }
     }
-    pack_windows(columns + 1, image, geometry, row, column, pixels % 2 == 0 ? 1 : 0);
+    if (pixels == 3) {
+        next = 0;
+    }
+    pack_windows(columns + 1, image, geometry, row, column, next);
     packed_channels(output, columns, weights, length, scales, channels, pixels, low, high, zero);
 }

@@ -1,5 +1,6 @@
 /* Packs what one output pixel sees of an image into every second word from columns: the first of a word's two pixels, or
- * the second, times 2^16, onto it. geometry as copy_window has it. */
+ * the second, times 2^16, onto it. geometry: height, width, channels of the image; rows, columns of the filter; vertical
+ * and horizontal stride and dilation; padding above and on the left; width of the output; the value of what is padded. */
 static inline void pack_window(
     int32_t *columns, const int8_t *image, const int32_t *geometry, int32_t row, int32_t column, bool second)
 {
@@ -10,8 +11,12 @@ static inline void pack_window(
         int32_t x = column * geometry[6] - geometry[10];
         for (int32_t taps = geometry[4]; taps > 0; --taps) {
             const bool inside = y >= 0 && y < geometry[0] && x >= 0 && x < geometry[1];
-            const int8_t *source = inside ? image + (y * geometry[1] + x) * channels : &padding;
-            const int32_t step = inside ? 1 : 0;
+            const int8_t *source = &padding;
+            int32_t step = 0;
+            if (inside) {
+                source = image + (y * geometry[1] + x) * channels;
+                step = 1;
+            }
             const int32_t *const end = columns + 2 * channels;
             if (second) {
                 for (; columns != end; columns += 2) {

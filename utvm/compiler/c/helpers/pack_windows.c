@@ -1,4 +1,4 @@
-/* Packs what two output pixels see of an image into every second word from columns; geometry as copy_window has it.
+/* Packs what two output pixels see of an image into every second word from columns; geometry as pack_window has it.
  * next: how far the second is behind the first, 1, or 0 where they are one. */
 static inline void pack_windows(
     int32_t *columns, const int8_t *image, const int32_t *geometry, int32_t row, int32_t column, int32_t next)
