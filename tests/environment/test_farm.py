@@ -80,9 +80,14 @@ def _until(run: subprocess.Popen[str], words: str) -> str:
 
 
 def _process(*words: str) -> psutil.Process:
-    """Return the process that has all of these in its command line."""
-    found = [each for each in psutil.process_iter(["cmdline"]) if _has(each, words)]
-    assert len(found) == 1
+    """Return the process that has all of these in its command line, once what ends has ended."""
+    found: list[psutil.Process] = []
+
+    def alone() -> bool:
+        found[:] = [each for each in psutil.process_iter(["cmdline"]) if _has(each, words)]
+        return len(found) == 1
+
+    _wait_for(alone)
     return found[0]
 
 

@@ -28,7 +28,7 @@ static inline void vector_depthwise(
         vector_columns(scratch + 4 * left, rows, inside);
     }
     vector_fill(scratch + 4 * (left + inside), geometry[12], 4 * (seen - left - inside));
-    {
+    if (geometry[13] > 0) {
         const struct vector_channels call = {
             scratch, output, stream, geometry[13], geometry[11], 4 * channels, 4 * channels * geometry[6],
             geometry[14], geometry[15], geometry[16]};

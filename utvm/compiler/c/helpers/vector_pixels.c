@@ -10,7 +10,7 @@ static inline void vector_pixels(
     const int32_t begin = row * geometry[5];
     const int8_t *const source = image + begin * line;
     const int32_t room = (geometry[0] - begin) * line - geometry[19] * geometry[20];
-    int32_t direct = room < 0 ? 0 : room / next + 1;
+    int32_t direct = room < 0 || next == 0 ? 0 : room / next + 1;
     struct vector_tiles call = vector_call(geometry, stream);
     direct = direct < geometry[11] ? direct : geometry[11];
     call.first = source;
