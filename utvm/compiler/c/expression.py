@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from utvm.compiler.c.helpers import is_helper
 from utvm.compiler.literals import C_TYPES, literal
 from utvm.compiler.schedule.bounds import WITHIN
@@ -222,6 +224,9 @@ class ExpressionPrinter:
         return Text(text, precedence, is_data)
 
     def _condition(self, kind: str, node: Any) -> Text:
+        known = _known_by_type(kind, node)
+        if known is not None:
+            return Text("true" if known else "false")
         left, right = self.print(node.a), self.print(node.b)
         is_data = left.is_data or right.is_data
         if kind in _LOGIC:
@@ -266,3 +271,21 @@ class ExpressionPrinter:
         name = f"{operation}_{dtype}"
         self.helpers.add(name)
         return Text(f"{name}({left.text}, {right.text})", is_data=left.is_data or right.is_data)
+
+
+def _known_by_type(kind: str, node: Any) -> bool | None:
+    """Return what a comparison with an end of the element type's range always gives; gcc warns of it."""
+    dtype = element_type(node.a)
+    if kind not in ("LT", "LE", "GT", "GE") or not dtype.startswith(("int", "uint")):
+        return None
+    if type(node.a).__name__ == "IntImm":
+        kind = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}[kind]
+    end = node.a if type(node.a).__name__ == "IntImm" else node.b
+    if type(end).__name__ != "IntImm":
+        return None
+    limits = np.iinfo(dtype)
+    if kind in ("LT", "GE") and int(end.value) == limits.min:
+        return kind == "GE"
+    if kind in ("GT", "LE") and int(end.value) == limits.max:
+        return kind == "LE"
+    return None

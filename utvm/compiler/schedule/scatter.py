@@ -36,14 +36,40 @@ def _legalize_by_rows(builder: Any, call: Any) -> Any:
 
 
 def _legalize_by_elements(builder: Any, call: Any) -> Any:
-    axis, reduction = int(call.attrs.axis), str(call.attrs.reduction)
+    reduction = str(call.attrs.reduction)
 
     def scatter_elements(data: Any, indices: Any, updates: Any) -> Any:
         extents = [int(extent) for extent in data.shape]
+        axis = int(call.attrs.axis) % len(extents)
         known = _known_along(axis, indices, extents)
-        return topi.scatter_elements(data, known, updates, axis, reduction)
+        if all(
+            int(one) == other
+            for at, (one, other) in enumerate(zip(indices.shape, extents, strict=True))
+            if at != axis
+        ):
+            return topi.scatter_elements(data, known, updates, axis, reduction)
+        # TVM looks for the elements as if the indices had the tensor's extents: so there is one dimension only.
+        flat = [
+            topi.reshape(each, (math.prod(map(int, each.shape)),))
+            for each in (data, _places(axis, known, extents), updates)
+        ]
+        return topi.reshape(topi.scatter_elements(*flat, 0, reduction), data.shape)
 
     return builder.call_te(scatter_elements, *call.args)
+
+
+def _places(axis: int, indices: Any, extents: Sequence[int]) -> Any:
+    """Return where in a tensor's memory its elements are that indices along an axis mean, or before it."""
+
+    def place(*at: Any) -> Any:
+        index = indices[at]
+        beside = index + tirx.Select(index < 0, tirx.const(extents[axis], "int64"), tirx.const(0, "int64"))
+        found = tirx.const(0, "int64")
+        for number, extent in enumerate(extents):
+            found = found * extent + (beside if number == axis else at[number].astype("int64"))
+        return tirx.Select(beside < 0, tirx.const(-2 * math.prod(extents), "int64"), found)
+
+    return te.compute(indices.shape, place, "place")
 
 
 def _legalize_by_dimensions(builder: Any, call: Any) -> Any:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX's own definitions of operators by other operators, and putting them in a node's place."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import onnx
 import onnx.defs
@@ -17,11 +17,14 @@ def function_body(
         return None
     body = onnx.FunctionProto()
     if schema.has_function:
-        body.ParseFromString(schema.get_function_with_opset_version(opset))
+        body.ParseFromString(
+            schema.get_function_with_opset_version(_written(schema.function_opset_versions, opset))
+        )
     elif schema.has_context_dependent_function:
+        written = _written(schema.context_dependent_function_opset_versions, opset)
         # A body is written for the types of a node's inputs; those of inputs left out are empty.
         kinds = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
-        text = schema.get_context_dependent_function_with_opset_version(opset, node.SerializeToString(), kinds)
+        text = schema.get_context_dependent_function_with_opset_version(written, node.SerializeToString(), kinds)
         body.ParseFromString(text)
     if not body.node:
         return None
@@ -34,6 +37,11 @@ def function_body(
     for each in body.node:
         _fill_in(each, given)
     return body
+
+
+def _written(versions: Sequence[int], opset: int) -> int:
+    """Return the operator set of the body that a model's version means: the next before it, or the first."""
+    return max((each for each in versions if each <= opset), default=min(versions))
 
 
 def _fill_in(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> None:

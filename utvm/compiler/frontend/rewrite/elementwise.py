@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators on single elements, where the importer reads another meaning than ONNX has, or none."""
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx.helper
 
@@ -97,10 +99,88 @@ def _prelu(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     slope = (
         graph.reshaped(slope, (*slopes, *[1] * (len(shape) - 2))) if node.opset < 7 and len(slopes) == 1 else slope
     )
-    if np.prod(slopes) == 1 or (len(slopes) == len(shape) - 1 and np.prod(slopes) == slopes[0] == shape[1]):
+    kind = graph.dtype(value).kind
+    if kind == "u":
+        return [graph.op("Identity", value)]
+    if kind == "f" and (np.prod(slopes) == 1 or slopes == (*shape[1:2], *[1] * (len(shape) - 2))):
         return None
     negative = graph.op("Less", value, graph.like(0, value))
     return [graph.op("Where", negative, graph.op("Mul", value, slope), value)]
+
+
+def _sign(graph: RuleGraph, node: RuleNode) -> list[str] | None:
+    value = node.inputs[0]
+    if graph.dtype(value).kind == "u":
+        return [graph.op("Min", value, graph.like(1, value))]
+    if graph.dtype(value).kind == "i":
+        return None
+    # What is no number has no sign; the importer's would be 0.
+    return [graph.op("Where", graph.op("IsNaN", value), value, graph.kept("Sign", value))]
+
+
+def _reduction(graph: RuleGraph, node: RuleNode) -> list[str] | None:
+    """Compute what is left of a reduction along no axes; and in float64 what has no form in integers."""
+    value = node.inputs[0]
+    axes = graph.needed(node.input(1), "its axes").tolist() if node.input(1) else node.attributes.get("axes")
+    if node.attributes.get("noop_with_empty_axes", 0) and not axes:
+        made = {
+            "ReduceL1": lambda: graph.op("Abs", value),
+            "ReduceL2": lambda: graph.op("Abs", value),
+            "ReduceLogSum": lambda: graph.op("Log", value),
+            "ReduceSumSquare": lambda: graph.op("Mul", value, value),
+        }
+        return [made.get(node.operator, lambda: graph.op("Identity", value))()]
+    if node.operator in ("ReduceMax", "ReduceMin"):
+        return _extreme_of_booleans(graph, node)
+    if node.operator in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean"):
+        return _in_float64(graph, node)
+    return None
+
+
+def _in_float64(graph: RuleGraph, node: RuleNode) -> list[str] | None:
+    """Compute with integers what is written for real numbers; what is behind the point is cut off."""
+    kind = graph.dtype(node.inputs[0])
+    if kind.kind == "f":
+        return None
+    wide = graph.cast(node.inputs[0], np.float64)
+    return [graph.cast(graph.op(node.operator, wide, *node.inputs[1:], opset=node.opset, **node.attributes), kind)]
+
+
+def _of_float64(below: Callable[[RuleGraph, str, float], str], alpha: float, threshold: bool = False) -> Rule:
+    """Make the rule of an activation whose importer knows float32 only.
+
+    Args:
+        below: what it is where it is not its operand, by the operand and alpha.
+        alpha: the attribute's default value.
+        threshold: whether alpha, and not 0, is where it becomes its operand.
+    """
+
+    def rule(graph: RuleGraph, node: RuleNode) -> list[str] | None:
+        value = node.inputs[0]
+        if graph.dtype(value) != np.float64:
+            return None
+        given = node.attributes.get("alpha", alpha)
+        above = graph.op("Greater", value, graph.like(given if threshold else 0, value))
+        return [graph.op("Where", above, value, below(graph, value, given))]
+
+    return rule
+
+
+def _elu_below(graph: RuleGraph, value: str, alpha: float) -> str:
+    risen = graph.op("Sub", graph.op("Exp", value), graph.like(1, value))
+    return graph.op("Mul", graph.like(alpha, value), risen)
+
+
+def _selu(graph: RuleGraph, node: RuleNode) -> list[str] | None:
+    value = node.inputs[0]
+    if graph.dtype(value) != np.float64:
+        return None
+    gamma = graph.like(node.attributes.get("gamma", 1.0507009873554805), value)
+    return [graph.op("Mul", gamma, graph.op("Elu", value, alpha=node.attributes.get("alpha", 1.6732632423543772)))]
+
+
+def _nothing_below(graph: RuleGraph, value: str, alpha: float) -> str:
+    return graph.like(0, value)
 
 
 def _extreme_of_booleans(graph: RuleGraph, node: RuleNode) -> list[str] | None:
@@ -140,16 +220,23 @@ def _eye(graph: RuleGraph, node: RuleNode) -> list[str]:
     return [graph.constant(np.eye(rows, columns, node.attributes.get("k", 0)), dtype)]
 
 
+_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+
 RULES: dict[str, Rule] = {
     "BitCast": _bit_cast,
     "BitShift": _shift,
     "Clip": _clip,
     "Dropout": _dropout,
+    "Erf": _in_float64,
     "EyeLike": _eye,
     "IsInf": _is_infinite,
     "Mod": _modulo,
     "PRelu": _prelu,
     "Pow": _power,
-    "ReduceMax": _extreme_of_booleans,
-    "ReduceMin": _extreme_of_booleans,
+    "Elu": _of_float64(_elu_below, 1.0),
+    **{f"Reduce{name}": _reduction for name in _REDUCTIONS},
+    "Selu": _selu,
+    "Shrink": _in_float64,
+    "Sign": _sign,
+    "ThresholdedRelu": _of_float64(_nothing_below, 1.0, threshold=True),
 }

@@ -295,7 +295,12 @@ class RuleGraph:
         if node.op_type in self.known:
             self._append(node, opset)
         elif not self._folded(node, opset):
-            self._replace(node, self._taken_apart(node, opset))
+            # ONNX's definitions make rows of one element of scalars.
+            made = zip(node.output, self._taken_apart(node, opset), strict=False)
+            self._replace(node, [self._scalar_if(self.shape_or_none(name) == (), result) for name, result in made])
+
+    def _scalar_if(self, wanted: bool, value: str) -> str:
+        return self.reshaped(value, ()) if wanted and self.shape_or_none(value) == (1,) else value
 
     def _ruled(self, node: onnx.NodeProto, opset: int, rules: Mapping[str, Rule]) -> bool:
         """Put what a rule makes of a node in its place, if there is a rule that does."""

@@ -153,9 +153,39 @@ def _tensor_scatter(graph: RuleGraph, node: RuleNode) -> list[str]:
     return [graph.op("ScatterElements", cache, spread, update, axis=axis)]
 
 
-def _roi_align(graph: RuleGraph, node: RuleNode) -> None:
+def _roi_align(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     if node.attributes.get("mode", "avg") == "max":
         raise Unsupported("the mode max is not supported")
+    scale = node.attributes.get("spatial_scale", 1.0)
+    middle = "half_pixel" if node.opset >= 16 else "output_half_pixel"
+    if scale == 1 or node.attributes.get("coordinate_transformation_mode", middle) != "half_pixel":
+        return None
+    # The importer takes half an element off before the corners are scaled, ONNX afterwards.
+    corners = graph.op("Add", node.inputs[1], graph.like(0.5 - 0.5 / scale, node.inputs[1]))
+    attributes = {**node.attributes, "coordinate_transformation_mode": "half_pixel"}
+    return [graph.kept("RoiAlign", node.inputs[0], corners, node.inputs[2], opset=16, **attributes)]
+
+
+def _pad(graph: RuleGraph, node: RuleNode) -> list[str] | None:
+    """Choose between the tensor and a number that is known only while the model runs."""
+    value, number = node.inputs[0], node.input(2)
+    if node.attributes.get("mode", "constant") != "constant" or not number or graph.value(number) is not None:
+        return None
+    ones = graph.constant(np.ones(graph.shape(value), np.int32))
+    rest = (node.inputs[1], "", node.input(3))
+    inside = graph.cast(graph.op("Pad", ones, *rest, opset=node.opset), np.bool_)
+    padded = graph.op("Pad", value, *rest, opset=node.opset)
+    return [graph.op("Where", inside, padded, graph.reshaped(number, ()))]
+
+
+def _slice(graph: RuleGraph, node: RuleNode) -> list[str] | None:
+    """Give the bounds as inputs: the importer looks for them there, even where they are attributes."""
+    if node.opset >= 10:
+        return None
+    starts, ends = node.attributes["starts"], node.attributes["ends"]
+    axes = node.attributes.get("axes", range(len(starts)))
+    bounds = (graph.constant(list(each), np.int64) for each in (starts, ends, axes))
+    return [graph.op("Slice", node.inputs[0], *bounds)]
 
 
 def _dynamic(what: str) -> Rule:
@@ -178,8 +208,10 @@ RULES: dict[str, Rule] = {
     "NonMaxSuppression": _dynamic("it gives as many boxes as stay"),
     "NonZero": _dynamic("it gives as many places as there are elements other than zero"),
     "OneHot": _one_hot,
+    "Pad": _pad,
     "ReverseSequence": _reverse_sequence,
     "RoiAlign": _roi_align,
+    "Slice": _slice,
     "SpaceToDepth": _space_to_depth,
     "TensorScatter": _tensor_scatter,
     "Unique": _dynamic("it gives as many elements as are different"),

@@ -9,12 +9,13 @@ from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsu
 
 
 def _layer_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Give the mean and the inverse deviation, too, where they are asked for."""
-    if not (node.wants(1) or node.wants(2)):
-        return None
+    """Give the mean and the inverse deviation, too, where they are asked for; or spread scales and biases."""
     value = node.inputs[0]
     shape = graph.shape(value)
     first = node.attributes.get("axis", -1) % len(shape)
+    spread = any(graph.shape(each) != shape[first:] for each in node.inputs[1:] if each)
+    if not (spread or node.wants(1) or node.wants(2)):
+        return None
     axes = list(range(first, len(shape)))
     mean = graph.op("ReduceMean", value, graph.constant(axes, np.int64), keepdims=1)
     centred = graph.op("Sub", value, mean)
@@ -24,7 +25,24 @@ def _layer_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     epsilon = graph.like(node.attributes.get("epsilon", 1e-5), value)
     deviation = graph.op("Reciprocal", graph.op("Sqrt", graph.op("Add", variance, epsilon)))
     result = graph.op("Mul", graph.op("Mul", centred, deviation), node.inputs[1])
-    return [graph.op("Add", result, node.input(2)) if node.input(2) else result, mean, deviation]
+    return [graph.op("Add", result, node.input(2)) if node.input(2) else result, mean, deviation][
+        : len(node.outputs)
+    ]
+
+
+def _response_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
+    """Sum squares by a constant matrix where the importer does not: an even number, other ranks than 4."""
+    value, size = node.inputs[0], node.attributes["size"]
+    shape = graph.shape(value)
+    if size % 2 and len(shape) == 4:
+        return None
+    channels = np.arange(shape[1])
+    ahead = channels[None, :] - channels[:, None]
+    near = (ahead >= -((size - 1) // 2)) & (ahead <= size // 2)
+    summed = graph.multiplied(graph.op("Mul", value, value), 1, near.astype(np.float64))
+    scaled = graph.op("Mul", summed, graph.like(node.attributes.get("alpha", 1e-4) / size, value))
+    whole = graph.op("Add", scaled, graph.like(node.attributes.get("bias", 1.0), value))
+    return [graph.op("Div", value, graph.op("Pow", whole, graph.like(node.attributes.get("beta", 0.75), value)))]
 
 
 def _rms_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
@@ -72,11 +90,11 @@ def _lp_norm(graph: RuleGraph, node: RuleNode) -> list[str]:
 
 
 def _pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Give the places of the largest elements, too, where they are asked for."""
-    if not node.wants(1):
-        return None
+    """Give the places of the largest elements, too, where they are asked for; and say what padding is meant."""
     value = node.inputs[0]
     shape = graph.shape(value)
+    if not node.wants(1):
+        return _padded(graph, node, shape[2:])
     windows = _windows(graph, node, shape[2:])
     cells = math.prod(shape[2:])
     flat = graph.reshaped(value, (*shape[:2], cells))
@@ -106,6 +124,37 @@ def _column_major(table: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return np.asarray(np.ravel_multi_index(places, shape, order="F"), np.int64)
 
 
+def _padded(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> list[str] | None:
+    """Put numbers in the place of a padding's name: the importer knows it where strides divide an image."""
+    if not node.attributes.get("auto_pad", "NOTSET").startswith("SAME"):
+        return None
+    kept = {key: value for key, value in node.attributes.items() if key != "auto_pad"}
+    pads = _pads(graph, node, shape)
+    return [graph.kept(node.operator, node.inputs[0], opset=node.opset, **{**kept, "pads": pads})]
+
+
+def _average_pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
+    return _padded(graph, node, graph.shape(node.inputs[0])[2:])
+
+
+def _pads(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> list[int]:
+    """Return how many elements are padded before each axis, and behind each."""
+    rank = len(shape)
+    automatic = node.attributes.get("auto_pad", "NOTSET")
+    if not automatic.startswith("SAME"):
+        return list(node.attributes.get("pads", [0] * 2 * rank))
+    kernel, ones = node.attributes["kernel_shape"], [1] * rank
+    dilations, strides = (node.attributes.get(each, ones) for each in ("dilations", "strides"))
+    total = [
+        max((count - 1) * stride + (size - 1) * dilation + 1 - extent, 0)
+        for count, stride, size, dilation, extent in zip(
+            graph.shape(node.outputs[0])[2:], strides, kernel, dilations, shape, strict=True
+        )
+    ]
+    before = [each // 2 if automatic == "SAME_UPPER" else each - each // 2 for each in total]
+    return [*before, *(each - first for each, first in zip(total, before, strict=True))]
+
+
 def _windows(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> tuple[np.ndarray, tuple[int, ...]]:
     """Return for each window the numbers of its elements, -1 outside, and how many windows an axis has."""
     rank = len(shape)
@@ -113,16 +162,7 @@ def _windows(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> tuple[
     strides = node.attributes.get("strides", [1] * rank)
     dilations = node.attributes.get("dilations", [1] * rank)
     extents = graph.shape(node.outputs[0])[2:]
-    pads = node.attributes.get("pads", [0] * 2 * rank)
-    automatic = node.attributes.get("auto_pad", "NOTSET")
-    begins = list(pads[:rank])
-    if automatic.startswith("SAME"):
-        reach = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
-        total = [
-            max((count - 1) * stride + each - extent, 0)
-            for count, stride, each, extent in zip(extents, strides, reach, shape, strict=True)
-        ]
-        begins = [each // 2 if automatic == "SAME_UPPER" else each - each // 2 for each in total]
+    begins = _pads(graph, node, shape)[:rank]
     places = [
         np.arange(count)[:, None] * stride - begin + np.arange(size) * dilation
         for count, stride, begin, size, dilation in zip(extents, strides, begins, kernel, dilations, strict=True)
@@ -138,9 +178,12 @@ def _windows(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> tuple[
 
 
 RULES: dict[str, Rule] = {
+    "AveragePool": _average_pool,
     "BatchNormalization": _batch_norm,
+    "LRN": _response_norm,
     "LayerNormalization": _layer_norm,
     "LpNormalization": _lp_norm,
+    "LpPool": _average_pool,
     "MaxPool": _pool,
     "RMSNormalization": _rms_norm,
 }

@@ -24,12 +24,15 @@ def _upsample(graph: RuleGraph, node: RuleNode) -> list[str]:
     mode = {"bilinear": "linear"}.get(
         node.attributes.get("mode", "nearest"), node.attributes.get("mode", "nearest")
     )
-    return [
-        graph.op(
-            "Resize", node.inputs[0], "", given, mode=mode, coordinate_transformation_mode="asymmetric",
-            nearest_mode="floor",
-        )
-    ]  # fmt: skip
+    result = node.inputs[0]
+    factors = graph.needed(given, "its scales")
+    # As ONNX Runtime reads operator set 10: along an axis that becomes shorter, the next element is the nearest.
+    for way, chosen in (("ceil", factors < 1), ("floor", factors >= 1)):
+        if (factors[chosen] != 1).any():
+            part = graph.constant(np.where(chosen, factors, 1), np.float32)
+            kept = {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": way}
+            result = graph.op("Resize", result, "", part, **kept)
+    return [result if result != node.inputs[0] else graph.op("Identity", result)]
 
 
 def _resize(graph: RuleGraph, node: RuleNode) -> list[str] | None:
@@ -45,7 +48,11 @@ def _resize(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     ends = _ends(graph, node, axes, len(shape))
     plan = _plan(node, [shape[axis] for axis in axes], scales, sizes)
     if _importer_does(node, shape, axes, plan):
-        return None
+        if not (node.input(2) and node.input(3)):
+            return None
+        # What is left out may be a tensor without elements, which the importer takes for one.
+        given = ("", node.inputs[3]) if sizes.size else (node.inputs[2], "")
+        return [graph.kept("Resize", value, "", *given, opset=max(13, node.opset), **node.attributes)]
     kind = graph.dtype(value)
     result = graph.cast(value, np.float64 if kind == np.float64 else np.float32)
     outside = ""

@@ -94,6 +94,9 @@ def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
     real = reader.real(call.args[0])
     if real is None or goal.is_limited:
         return None
+    if str(call.op.name) == "relax.nn.avg_pool2d" and real.quantity.scale > 1.01 * goal.quantity.scale:
+        # It is rounded to a step of its numbers, which would be several of the result's.
+        raise Unfit("an average whose result has finer steps than its numbers is not computed in integers")
     view = pool(reader, call, real.view, shape_of(core.ty), name)
     return requantized(reader, Real(view, real.quantity), goal.quantity, name)
 
