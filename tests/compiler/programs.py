@@ -59,7 +59,8 @@ def _main(batch: Sequence[Case], libraries: dict[str, Library]) -> str:
     rows, texts = [], []
     for case in batch:
         library = libraries[case.name]
-        for file in sorted(name for name in library.sources if name.endswith(".c")):
+        for file in sorted((name for name in library.sources if name.endswith(".c")), reverse=True):
+            # Operators come first: libraries whose names differ in case alone share one guard of their headers.
             # Each file has its helpers, by the same names.
             helpers = sorted(set(_static(library.sources[file])))
             texts += [f"#define {name} {file.removesuffix('.c')}_{name}" for name in helpers]
