@@ -5,13 +5,19 @@ from pathlib import Path
 
 import onnx_suite
 import tflite_suite
+import torch_suite
 import yaml
 
 
 def page() -> str:
     """Return the page."""
     refused = yaml.safe_load((Path(__file__).parent / "onnx_refused.yaml").read_text(encoding="utf-8"))
-    return onnx_suite.page(refused) + tflite_suite.page(tflite_suite.lists())
+    parts = (
+        onnx_suite.page(refused),
+        tflite_suite.page(tflite_suite.lists()),
+        torch_suite.page(torch_suite.lists()),
+    )
+    return "".join(parts)
 
 
 if __name__ == "__main__":

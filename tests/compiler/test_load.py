@@ -221,6 +221,24 @@ def test_all_that_cannot_be_read_of_a_program_is_named_at_once() -> None:
 @pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="PyTorch, of the optional extra torch, is not installed"
 )
+def test_a_program_that_pytorch_cannot_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    import torch
+
+    whole, broken = tmp_path / "m.pt2", tmp_path / "broken.pt2"
+    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.rand(1, 3),)), whole)
+    with zipfile.ZipFile(whole) as archive, zipfile.ZipFile(broken, "w") as other:
+        for member in archive.namelist():
+            content = archive.read(member)
+            other.writestr(member, b"[]" if member.endswith("model.json") else content)
+    with pytest.raises(CompileError, match=r"broken\.pt2: is damaged, or of another version of PyTorch\n  hint: "):
+        load(broken, run_python=True)
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="PyTorch, of the optional extra torch, is not installed"
+)
 def test_pytorch_archive(tmp_path: Path) -> None:
     import torch
 

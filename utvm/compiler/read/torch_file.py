@@ -2,6 +2,7 @@
 """PyTorch models, exported by ``torch.export``. PyTorch is an optional extra: it is large, and used only here."""
 
 import io
+import logging
 import zipfile
 from typing import Any
 
@@ -10,6 +11,8 @@ from utvm.compiler.read.relax_file import from_module
 from utvm.compiler.read.torch_quantised import MARK
 from utvm.compiler.tvm_errors import tvm_errors
 from utvm.errors import CompileError, ConfigError
+
+_LOG = logging.getLogger("utvm.compiler")
 
 ARCHIVE = b"PK\x03\x04"
 """What a ZIP archive, and so what ``torch.export.save`` writes, begins with."""
@@ -48,7 +51,7 @@ def from_archive(content: bytes, name: str, origin: str) -> Model:
 
     Raises:
         ConfigError: PyTorch is not installed.
-        CompileError: TVM does not support an operator of it, or it has no fixed shapes.
+        CompileError: it is damaged, an operator of it is not supported, or it has no fixed shapes.
     """
     try:
         import torch
@@ -59,11 +62,19 @@ def from_archive(content: bytes, name: str, origin: str) -> Model:
         ) from error
     if MARK in content:
         _know_quantisation(origin)
+    # It tells its own authors where it stood.
+    said = logging.getLogger("torch.export")
+    before, said.disabled = said.disabled, True
     try:
         program = torch.export.load(io.BytesIO(content))
     except Exception as error:  # PyTorch raises nearly every built-in kind
-        reason = " ".join(str(error).split())[:300]
-        raise CompileError(f"{origin}: PyTorch could not read it: {reason}", "export the model again") from error
+        _LOG.debug("%s cannot be read: %r", origin, error)
+        raise CompileError(
+            f"{origin}: is damaged, or of another version of PyTorch",
+            "export the model again; a log (--log-level debug) has what PyTorch says",
+        ) from error
+    finally:
+        said.disabled = before
     model = from_torch(program, name)
     return Model(name, origin, model.format, model.content)
 

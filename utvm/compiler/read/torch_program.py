@@ -11,10 +11,47 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 from utvm.compiler.library import ELEMENT_TYPES
 from utvm.compiler.read.torch_quantised import converters
 from utvm.compiler.refusal import refuse
+from utvm.compiler.tvm_types import dtype_of, shape_of
 from utvm.errors import UtvmError
 
 _LOG = logging.getLogger("utvm.compiler")
 _HELP = "replace them in the model, or export it as ONNX; docs/operators.md says what is supported"
+
+
+def _reduction(operator: Callable[..., Any]) -> Callable[..., Any]:
+    def converted(node: Any, importer: Any) -> Any:
+        value, *given = node.args
+        axes = list(given[0]) if given else []
+        return importer.block_builder.emit(operator(importer.env[value], axes or None, given[1:] == [True]))
+
+    return converted
+
+
+def _select(node: Any, importer: Any) -> Any:
+    value, axis, index = node.args
+    shape = value.meta["val"].shape
+    place = relax.const(index % int(shape[axis]), "int64")
+    return importer.block_builder.emit(relax.op.take(importer.env[value], place, axis % len(shape)))
+
+
+def _elu(node: Any, importer: Any) -> Any:
+    value, *given = node.args
+    factors = [float(each) for each in [*given, 1.0, 1.0, 1.0][:3]]
+    dtype = str(value.meta["val"].dtype).removeprefix("torch.")
+    alpha, scale, steep, zero, one = (relax.const(each, dtype) for each in [*factors, 0.0, 1.0])
+    data = importer.env[value]
+    below = relax.op.subtract(relax.op.exp(relax.op.multiply(relax.op.minimum(data, zero), steep)), one)
+    both = relax.op.add(relax.op.maximum(data, zero), relax.op.multiply(below, alpha))
+    return importer.block_builder.emit(relax.op.multiply(both, scale))
+
+
+# What the importer lacks, or has without negative indices (select) or the factor of the whole (elu; selu is one).
+_OWN = {
+    "amax.default": _reduction(relax.op.max),
+    "amin.default": _reduction(relax.op.min),
+    "elu.default": _elu,
+    "select.int": _select,
+}
 
 
 def import_program(program: Any) -> Any:
@@ -26,7 +63,8 @@ def import_program(program: Any) -> Any:
     program = program.run_decompositions()
     importer = _Importer()
     try:
-        module = importer.from_exported_program(program, False, True, False, dict(converters(program)))
+        own = {**_OWN, **converters(program)}
+        module = importer.from_exported_program(program, False, True, False, own)
     finally:
         refuse("", importer.reasons, _HELP)
     return module
@@ -53,7 +91,9 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             where = f"{node.target.__name__} (at {node.name})"
             try:
                 if convert is not None:
-                    return convert(node, *others)
+                    result = convert(node, *others)
+                    self._hold(where, node, result)
+                    return result
                 self.reasons.append(f"{where}: the operator is not supported")
             except UtvmError as error:
                 self.reasons.append(f"{where}: {error.message.removeprefix(f'{node.name}: ')}")
@@ -65,6 +105,17 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             return tuple(parts) if isinstance(made, tuple | list) else parts[0]
 
         return converted
+
+    def _hold(self, where: str, node: Any, result: Any) -> None:
+        """Refuse a result that is not of the shape or the element type that the program states."""
+        stated = node.meta.get("val")
+        kind = getattr(result, "ty", None)
+        if not hasattr(stated, "shape") or not isinstance(kind, relax.TensorType):
+            return
+        made = (shape_of(kind), dtype_of(kind))
+        expected = (tuple(map(int, stated.shape)), str(stated.dtype).removeprefix("torch."))
+        if made != expected:
+            self.reasons.append(f"{where}: of these shapes and element types is not supported")
 
     def _stand_in(self, made: Any) -> Any:
         """Return zeros in place of what a node gives, so that the nodes behind it are looked at, too."""

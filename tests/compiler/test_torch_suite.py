@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators of PyTorch: right as PyTorch computes them, or refused for the reason that is written down."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch_suite
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="PyTorch, of the optional extra torch, is not installed"
+)
+@pytest.mark.parametrize("batch", range(8))
+def test_each_program_of_one_operator_is_right_or_refused_as_written_down(batch: int, tmp_path: Path) -> None:
+    outcomes = torch_suite.judge(torch_suite.cases()[batch::8], tmp_path)
+    expected = {case for names in torch_suite.lists().values() for case in names}
+    wrong = [
+        f"{case}: {outcome.verdict} {outcome.text}"
+        for case, outcome in outcomes.items()
+        if outcome.verdict != ("refused" if case in expected else "right")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_list_of_refusals_names_cases_each_once() -> None:
+    listed = [case for names in torch_suite.lists().values() for case in names]
+    assert len(listed) == len(set(listed)) and set(listed) <= set(torch_suite.cases())

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of one operator of PyTorch, exported, against PyTorch itself: the operators of ATen that models have.
+
+A case is an expression of its inputs, which is all of the program; its name, ``OPERATOR/type``, is in the lists.
+"""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import yaml
+from onnx_suite import Outcome
+from programs import answers_of, make_program
+
+from utvm.compiler import Library
+from utvm.compiler.bounded import bounded
+from utvm.compiler.model import Model
+from utvm.errors import UtvmError
+
+Array = npt.NDArray[Any]
+Shapes = tuple[tuple[int, ...], ...]
+
+_LISTS = Path(__file__).parent / "torch_suite.yaml"
+_ONE: Shapes = ((2, 3, 4),)
+_TWO: Shapes = ((2, 3, 4), (3, 1))
+_MAP: Shapes = ((1, 4, 6, 6),)
+_REAL = ("float32",)
+_ANY = ("float32", "int32")
+
+_UNARY = (
+    "abs acos acosh asin asinh atan atanh ceil cos cosh erf exp expm1 floor isinf isnan log log10 log1p log2 neg "
+    "reciprocal relu round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc"
+)
+_ON_INTEGERS = ("abs", "neg", "relu", "sign")
+_BINARY = "add atan2 div eq fmod ge gt le lt maximum minimum mul ne pow remainder sub"
+_LOGICAL = ("bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or", "logical_xor")
+_OTHERS: dict[str, tuple[str, Shapes, tuple[str, ...]]] = {
+    "_adaptive_avg_pool2d": ("f.adaptive_avg_pool2d(a, 2)", _MAP, _REAL),
+    "_log_softmax": ("f.log_softmax(a, -1)", _ONE, _REAL),
+    "_softmax": ("f.softmax(a, 1)", _ONE, _REAL),
+    "_to_copy": ("a.to(torch.int64)", _ONE, _ANY),
+    "addmm": ("f.linear(a, b, c)", ((2, 5), (3, 5), (3,)), _REAL),
+    "amax": ("a.amax(1)", _ONE, _ANY),
+    "amin": ("a.amin((0, 2), keepdim=True)", _ONE, _ANY),
+    "any": ("(a > 1).any(1)", _ONE, _ANY),
+    "arange": ("a + torch.arange(4)", _ONE, _ANY),
+    "argmax": ("a.argmax(1)", _ONE, _ANY),
+    "argmin": ("a.argmin(-1)", _ONE, _ANY),
+    "avg_pool1d": ("f.avg_pool1d(a, 2)", _ONE, _REAL),
+    "avg_pool2d": ("f.avg_pool2d(a, 3, 2, 1)", _MAP, _REAL),
+    "avg_pool2d, padding not counted": ("f.avg_pool2d(a, 3, 2, 1, False, False)", _MAP, _REAL),
+    "bmm": ("a @ b", ((2, 3, 4), (2, 4, 5)), _REAL),
+    "bitwise_not": ("~a", _ONE, ("int32",)),
+    "cat": ("torch.cat((a, b), 1)", ((2, 3), (2, 4)), _ANY),
+    "clamp": ("a.clamp(-1, 2)", _ONE, _ANY),
+    "constant_pad_nd": ("f.pad(a, (1, 2, 0, 1), value=3)", _ONE, _ANY),
+    "convolution": ("f.conv2d(a, b, c, 2, 1)", ((1, 4, 6, 6), (3, 4, 3, 3), (3,)), _REAL),
+    "convolution, one dimension": ("f.conv1d(a, b)", ((1, 4, 9), (3, 4, 3)), _REAL),
+    "convolution, in groups": ("f.conv2d(a, b, None, 1, 1, 1, 4)", ((1, 4, 6, 6), (4, 1, 3, 3)), _REAL),
+    "convolution, transposed": ("f.conv_transpose2d(a, b, None, 2)", ((1, 4, 5, 5), (4, 3, 3, 3)), _REAL),
+    "cumsum": ("a.cumsum(1)", _ONE, _ANY),
+    "elu": ("f.elu(a)", _ONE, _REAL),
+    "embedding": ("f.embedding((a.abs() * 2).long() % 5, b)", ((2, 3), (5, 4)), _REAL),
+    "expand": ("a.expand(2, 3, 4)", ((3, 1),), _ANY),
+    "full_like": ("a + torch.full_like(a, 7)", _ONE, _ANY),
+    "gather": ("a.gather(1, b.long() % 3)", ((2, 3), (2, 2)), _ANY),
+    "gelu": ("f.gelu(a)", _ONE, _REAL),
+    "gelu, tanh": ("f.gelu(a, approximate='tanh')", _ONE, _REAL),
+    "grid_sampler_2d": ("f.grid_sample(a, b.tanh(), align_corners=False)", ((1, 4, 6, 6), (1, 3, 3, 2)), _REAL),
+    "hardswish": ("f.hardswish(a)", _ONE, _REAL),
+    "hardtanh": ("f.hardtanh(a, -1, 2)", _ONE, _REAL),
+    "index": ("a[:, torch.tensor([1, 0, 1])]", _ONE, _ANY),
+    "index_put": ("a.index_put((torch.tensor([1, 0]),), torch.tensor(7, dtype=a.dtype))", _ONE, _ANY),
+    "index_select": ("a.index_select(1, torch.tensor([2, 0]))", _ONE, _ANY),
+    "leaky_relu": ("f.leaky_relu(a, 0.1)", _ONE, _REAL),
+    "log_sigmoid": ("f.logsigmoid(a)", _ONE, _REAL),
+    "logical_not": ("(a > 0).logical_not()", _ONE, _ANY),
+    "masked_fill": ("a.masked_fill(a > 1, 5)", _ONE, _ANY),
+    "max": ("a.max(1)[0]", _ONE, _ANY),
+    "max_pool2d_with_indices": ("f.max_pool2d(a, 3, 2, 1)", _MAP, _REAL),
+    "mean": ("a.mean((1, 2))", _ONE, _REAL),
+    "min": ("a.min(1)[0]", _ONE, _ANY),
+    "mish": ("f.mish(a)", _ONE, _REAL),
+    "mm": ("a @ b", ((2, 5), (5, 3)), _REAL),
+    "native_batch_norm": (
+        "f.batch_norm(a, b, c.abs() + 1, b, c)",
+        ((1, 4, 6, 6), (4,), (4,)),
+        _REAL,
+    ),
+    "native_group_norm": ("f.group_norm(a, 2, b)", ((1, 4, 6, 6), (4,)), _REAL),
+    "native_layer_norm": ("f.layer_norm(a, (4,), b)", ((2, 3, 4), (4,)), _REAL),
+    "permute": ("a.permute(2, 0, 1)", _ONE, _ANY),
+    "pixel_shuffle": ("f.pixel_shuffle(a, 2)", _MAP, _REAL),
+    "prelu": ("f.prelu(a, b)", ((2, 3, 4), (3,)), _REAL),
+    "prod": ("a.prod(1)", _ONE, _REAL),
+    "reflection_pad2d": ("f.pad(a, (1, 2, 1, 0), 'reflect')", _MAP, _REAL),
+    "repeat": ("a.repeat(2, 1, 3)", _ONE, _ANY),
+    "replication_pad2d": ("f.pad(a, (1, 2, 1, 0), 'replicate')", _MAP, _REAL),
+    "roll": ("a.roll(1, 1)", _ONE, _ANY),
+    "scatter": ("a.scatter(1, torch.tensor([[0, 1], [2, 0]]), b)", ((2, 3), (2, 2)), _ANY),
+    "select": ("a.select(1, -1)", _ONE, _ANY),
+    "selu": ("f.selu(a)", _ONE, _REAL),
+    "silu": ("f.silu(a)", _ONE, _REAL),
+    "slice": ("a[:, 1:, ::2]", _ONE, _ANY),
+    "softplus": ("f.softplus(a)", _ONE, _REAL),
+    "sort": ("a.sort(1)[0]", _ONE, _ANY),
+    "split_with_sizes": ("a.split([1, 2], 1)[1]", _ONE, _ANY),
+    "squeeze": ("a.squeeze(1)", ((3, 1),), _ANY),
+    "stack": ("torch.stack((a, a), 1)", _ONE, _ANY),
+    "std": ("a.std(1)", _ONE, _REAL),
+    "sum": ("a.sum(1)", _ONE, _ANY),
+    "topk": ("a.topk(2, 1)[0]", _ONE, _ANY),
+    "tril": ("a.tril()", _ONE, _ANY),
+    "triu": ("a.triu(1)", _ONE, _ANY),
+    "unsqueeze": ("a.unsqueeze(1)", _ONE, _ANY),
+    "upsample_bilinear2d": ("f.interpolate(a, scale_factor=2, mode='bilinear')", _MAP, _REAL),
+    "upsample_nearest2d": ("f.interpolate(a, scale_factor=2)", _MAP, _REAL),
+    "var": ("a.var((1, 2))", _ONE, _REAL),
+    "view": ("a.reshape(4, 6)", _ONE, _ANY),
+    "where": ("torch.where(a > b, a, b)", _TWO, _ANY),
+    "scaled_dot_product_attention": ("f.scaled_dot_product_attention(a, a, a)", ((1, 2, 3, 4),), _REAL),
+    "lstm": ("torch.nn.LSTM(4, 3)(a)[0]", _ONE, _REAL),
+    "gru": ("torch.nn.GRU(4, 3)(a)[0]", _ONE, _REAL),
+}
+
+ROWS: dict[str, tuple[str, Shapes, tuple[str, ...]]] = {
+    **{name: (f"torch.{name}(a)", _ONE, _ANY if name in _ON_INTEGERS else _REAL) for name in _UNARY.split()},
+    **{name: (f"torch.{name}(a, b)", _TWO, _ANY) for name in _BINARY.split()},
+    **{name: (f"torch.{name}(a, b)", _TWO, ("int32", "bool")) for name in _LOGICAL},
+    **_OTHERS,
+}
+"""Operator to an expression, the shapes of its inputs, and the element types that are tried."""
+
+
+def cases() -> list[str]:
+    """Return the names of all cases."""
+    return [f"{row}/{dtype}" for row, (_, _, types) in ROWS.items() for dtype in types]
+
+
+@functools.cache
+def lists() -> dict[str, list[str]]:
+    """Return what is written down: reason of a refusal to cases."""
+    loaded: dict[str, list[str]] = yaml.safe_load(_LISTS.read_text(encoding="utf-8"))
+    return loaded
+
+
+class _Drawn:
+    """A case with its inputs, as :mod:`programs` takes it."""
+
+    def __init__(self, case: str, name: str) -> None:
+        import torch
+
+        row, _, dtype = case.rpartition("/")
+        text, shapes, _ = ROWS[row]
+        self.case, self.name = case, name
+        random = np.random.default_rng(len(case))
+        arrays = [(random.normal(0, 2, shape) + 0.01).astype(dtype) for shape in shapes]
+        if dtype == "int32":
+            arrays = [np.where(each == 0, 3, each).astype(dtype) for each in arrays]
+
+        torch.manual_seed(0)
+        code = eval(f"lambda {', '.join('abc'[: len(shapes)])}: {_hoisted(text)}", _names(text))
+
+        class Program(torch.nn.Module):
+            def forward(self, *given: Any) -> Any:
+                return code(*given)
+
+        tensors = tuple(torch.from_numpy(each) for each in arrays)
+        self.program = torch.export.export(Program().eval(), tensors)
+        self.sets = [(arrays, [code(*tensors).detach().numpy()])]
+
+
+def _hoisted(text: str) -> str:
+    """Return an expression with a layer's name in place of what makes the layer, whose weights are drawn once."""
+    return text.replace(_layer(text), "layer") if _layer(text) else text
+
+
+def _layer(text: str) -> str:
+    return text[: text.index(")") + 1] if text.startswith("torch.nn.") else ""
+
+
+def _names(text: str) -> dict[str, Any]:
+    import torch
+
+    names: dict[str, Any] = {"torch": torch, "f": torch.nn.functional}
+    if _layer(text):
+        names["layer"] = eval(_layer(text), dict(names))
+    return names
+
+
+def judge(names: list[str], directory: Path) -> dict[str, Outcome]:
+    """Export, compile and run cases; return what became of each: ``right``, ``wrong`` or ``refused``."""
+    drawn = [_Drawn(case, f"m{number}") for number, case in enumerate(names)]
+    outcomes, libraries = {}, {}
+    for each in drawn:
+        answer = _compiled(each, directory)
+        if isinstance(answer, Library):
+            libraries[each.name] = answer
+        else:
+            outcomes[each.case] = Outcome(each.case, "refused", answer)
+    able = [each for each in drawn if each.name in libraries]
+    program, bad = make_program(able, libraries, directory)
+    outcomes |= {each.case: Outcome(each.case, "wrong", bad[each.name]) for each in able if each.name in bad}
+    able = [each for each in able if each.name not in bad]
+    for each, answers in zip(able, answers_of(able, libraries, program), strict=True):
+        text = answers if isinstance(answers, str) else _difference(each.sets[0][1][0], answers[0][0])
+        outcomes[each.case] = Outcome(each.case, "wrong" if text else "right", text)
+    return outcomes
+
+
+def _compiled(drawn: _Drawn, directory: Path) -> Library | str:
+    import torch
+
+    from utvm.compiler.build import build_library
+    from utvm.compiler.read.torch_file import from_archive
+
+    path = directory / f"{drawn.name}.pt2"
+    try:
+        torch.export.save(drawn.program, path)
+        model: Model = from_archive(path.read_bytes(), drawn.name, drawn.name)
+        return bounded(drawn.name, "compile it", lambda: build_library(model, drawn.name))
+    except UtvmError as error:
+        return error.message
+
+
+def _difference(expected: Array, result: Array) -> str:
+    if (expected.shape, expected.dtype) != (result.shape, result.dtype):
+        return f"{result.shape} of {result.dtype} where {expected.shape} of {expected.dtype} are right"
+    if np.allclose(result, expected, rtol=1e-4, atol=1e-5, equal_nan=True):
+        return ""
+    return f"{result.ravel()[:6]} where {expected.ravel()[:6]} are right"
+
+
+def page(refused: dict[str, list[str]]) -> str:
+    """Write what is supported of PyTorch, by the list of what is refused."""
+    reasons = {case: reason for reason, names in refused.items() for case in names}
+    rows = []
+    for row, (_, _, types) in sorted(ROWS.items()):
+        right = [each for each in types if f"{row}/{each}" not in reasons]
+        said = "; ".join(sorted({reasons[f"{row}/{each}"] for each in types if f"{row}/{each}" in reasons}))
+        rows.append(f"| {row} | {', '.join(right)} | {said} |")
+    return _PAGE.format(rows="\n".join(rows))
+
+
+_PAGE = """
+## PyTorch
+Operators of ATen as `torch.export` leaves them in a program, each in a program of its own that is exported,
+compiled and held against PyTorch's result, in the element types named; others mostly work, too. Shapes are fixed
+when the program is exported. Programs that torchao has quantised run in integers: [pytorch.md](pytorch.md).
+
+| operator | PyTorch's results | refused |
+|---|---|---|
+{rows}
+"""
