@@ -151,10 +151,10 @@ def test_the_trend_of_a_figure_is_in_order_and_an_unknown_one_is_refused(asked: 
 
 
 @pytest.mark.parametrize(
-    "words", ["changes --since 2026-11-02", "trend digits", "flaky --since 2026-11-01", "last-good test_a"]
+    "words", ["changes --since 2026-11-02", "trend digits", "flaky --since 2026-11-01", "last-good test_a[one]"]
 )
 def test_a_table_leaves_nothing_out_at_80_columns(asked: Asked, words: str) -> None:
-    tests = [{"test_a": said} for said in ("passed", "failed", "failed")]
+    tests = [{"test_a[one]": said} for said in ("passed", "failed", "failed")]
     commits = (GOOD, BAD, GOOD)
     long = "a_board_of_ours_with_a_long_name"
     nights = tuple(
@@ -164,6 +164,7 @@ def test_a_table_leaves_nothing_out_at_80_columns(asked: Asked, words: str) -> N
     asked("history.changes", reports=nights)
     wide, narrow = (inv(*f"history.{words}".split(), COLUMNS=columns) for columns in ("400", "80"))
     assert wide.returncode == narrow.returncode == 0
+    assert "\\" not in wide.stdout
     assert max(map(len, narrow.stdout.splitlines()[:-1])) <= 80, narrow.stdout
     assert len(wide.stdout.splitlines()) > 1
     letters = [sorted(re.sub(r"\W", "", each.stdout)) for each in (wide, narrow)]

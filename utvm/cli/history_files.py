@@ -8,8 +8,6 @@ import os
 import sys
 from pathlib import Path
 
-from rich.markup import escape
-
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
 from utvm.files import check_folder, check_places, write_whole
@@ -53,8 +51,8 @@ def import_reports(folder: str) -> None:
             else:
                 known += 1
     for each in wrong:
-        OUT.print(escape(f"warning: left out: {each}"))
-    OUT.print(escape(f"{path}: {new} runs added, {known} were there, {len(wrong)} reports left out"))
+        OUT.print(f"warning: left out: {each}")
+    OUT.print(f"{path}: {new} runs added, {known} were there, {len(wrong)} reports left out")
 
 
 def export_table(output: str, table: str) -> None:
@@ -81,7 +79,7 @@ def export_table(output: str, table: str) -> None:
             draft.replace(output)
         finally:
             draft.unlink(missing_ok=True)
-    OUT.print(escape(f"wrote {output}, {rows} rows"))
+    OUT.print(f"wrote {output}, {rows} rows")
 
 
 def write_folder(output: str) -> Path:
@@ -94,7 +92,7 @@ def write_folder(output: str) -> Path:
     check_folder(folder)
     with opened(history_file()) as history:
         count = write_pages(history, folder, work() / "reports")
-    OUT.print(escape(f"{folder / 'index.html'}: {count} pages"))
+    OUT.print(f"{folder / 'index.html'}: {count} pages")
     return folder
 
 

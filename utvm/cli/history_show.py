@@ -6,7 +6,6 @@ import re
 import sqlite3
 import time
 
-from rich.markup import escape
 from rich.table import Table
 
 from utvm.cli.choices import JsonChoice
@@ -37,14 +36,14 @@ def show_changes(json: JsonChoice, since: str, accept: bool) -> None:
         begun = begin_of(history, since)
         found = changes(history, begun)
     if accept:
-        OUT.print(escape(f"the baseline is written: {limits.accept()}"))
+        OUT.print(f"the baseline is written: {limits.accept()}")
     content = {"since": moment(begun), "changes": [dataclasses.asdict(change) for change in found]}
     if write_json(json, content):
         return
     if found:
         table = Table("what", "of", "board", "was", "is", "commits", box=None)
         for each in found:
-            table.add_row(*map(escape, (each.what, each.name, each.board, *_values(each), _commits(each))))
+            table.add_row(each.what, each.name, each.board, *_values(each), _commits(each))
         OUT.print(table)
     OUT.print(f"{len(found)} changes since {spoken_moment(moment(begun))}")
 
@@ -70,7 +69,7 @@ def show_trend(json: JsonChoice, model: str, board: str) -> None:
         series = (each.figure, each.executor, each.board)
         if before.get(series) != each.value:
             words = (each.figure, f"{each.model} ({each.executor})", each.board, (each.commit or "none")[:10])
-            table.add_row(*map(escape, (*words, spoken_moment(each.started), _said(each.value))))
+            table.add_row(*words, spoken_moment(each.started), _said(each.value))
         before[series] = each.value
     OUT.print(table)
     OUT.print(f"{len(points)} values, of which each is shown that is not as the one before; --json has all")
@@ -89,7 +88,7 @@ def show_flaky(json: JsonChoice, since: str) -> None:
         table = Table("test", "board", "commit", "passed", "failed", "last", box=None)
         for each in found:
             counts = (str(each.passed), str(each.failed), spoken_moment(each.last))
-            table.add_row(*map(escape, (each.test, each.board, each.commit[:10], *counts)))
+            table.add_row(each.test, each.board, each.commit[:10], *counts)
         OUT.print(table)
     OUT.print(f"{len(found)} flaky since {spoken_moment(moment(begun))}")
 
@@ -109,7 +108,7 @@ def show_last_good(json: JsonChoice, test: str, board: str) -> None:
     for each in states:
         good = (spoken_moment(each.good_at or "never"), (each.good or "")[:10])
         bad = (spoken_moment(each.bad_at or ""), (each.bad or "")[:10])
-        table.add_row(*map(escape, (each.board, each.now, *good, *bad)))
+        table.add_row(each.board, each.now, *good, *bad)
     OUT.print(table)
 
 

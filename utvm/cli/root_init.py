@@ -3,8 +3,6 @@
 
 from pathlib import Path
 
-from rich.markup import escape
-
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
 from utvm.files import write_whole
@@ -39,4 +37,4 @@ def write_project(directory: str) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_whole(folder / name, content)
     command = COMMAND if INSTALLED else str(ROOT / "inv")  # from another folder
-    OUT.print(escape(f"{folder}: {len(files)} files. Next: cd {directory} && {command} hil"))
+    OUT.print(f"{folder}: {len(files)} files. Next: cd {directory} && {command} hil")
