@@ -12,6 +12,7 @@ from tests.probe.fake_usb import plug_in, use
 from tests.virtual.fake_board import FakeBoard
 from utvm.cli.board_show import detect_boards
 from utvm.cli.choices import JsonChoice
+from utvm.cli.output import OUT
 from utvm.cli.root_doctor import examine
 from utvm.paths import ROOT
 from utvm.probe.sources import libusb
@@ -41,7 +42,7 @@ def shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Callable[[Callable[[], object], float], str]:
     """Return what gives what a command prints of an ST-Link, whose board has that supply."""
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(OUT, "width", 200)
     use(tmp_path, monkeypatch.setattr)
     plug_in(tmp_path, "1", "066BFF303430")
 

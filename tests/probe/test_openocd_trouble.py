@@ -19,6 +19,7 @@ from utvm.probe import openocd as openocd_module
 from utvm.probe.openocd import OpenOcd
 from utvm.probe.virtual import start_virtual
 from utvm.virtual.bus import BusError
+from utvm.virtual.cortex_m.kinds import KINDS
 from utvm.virtual.stlink_tcp import StLinkServer
 
 DAP = "dapdirect_swd"
@@ -130,6 +131,7 @@ class DeadBoard:
 
     volts = 3.3
     powered = True
+    port_ids = KINDS["cortex-m7"].port
 
     def read(self, address: int, size: int) -> bytes:
         raise BusError(address)
