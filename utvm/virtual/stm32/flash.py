@@ -6,9 +6,9 @@ out. Read protection cannot be turned on: the level stays 0.
 """
 
 from collections.abc import Callable
-from itertools import accumulate
 
-from utvm.virtual.bus import Device, MemoryBank
+from utvm.virtual.bus import MemoryBank
+from utvm.virtual.stm32.embedded_flash import BSY, EOP, EOPIE, ERRIE, LOCK, OPERR, EmbeddedFlash
 
 _ACR = 0x00
 _KEYR = 0x04
@@ -18,17 +18,11 @@ _CR = 0x10
 _OPTCR = 0x14
 _OPTCR1 = 0x18
 
-KEYS = (0x45670123, 0xCDEF89AB)
-OPTION_KEYS = (0x08192A3B, 0x4C5D6E7F)
-
 # SR
-EOP = 1 << 0
-OPERR = 1 << 1
 WRPERR = 1 << 4
 PGAERR = 1 << 5
 PGPERR = 1 << 6
 ERSERR = 1 << 7
-BSY = 1 << 16
 _CLEARED_BY_WRITING = EOP | OPERR | WRPERR | PGAERR | PGPERR | ERSERR
 
 # CR
@@ -38,10 +32,7 @@ _MER = 1 << 2
 _SNB_SHIFT = 3
 _PSIZE_SHIFT = 8
 _STRT = 1 << 16
-_EOPIE = 1 << 24
-_ERRIE = 1 << 25
-_LOCK = 1 << 31
-_CR_MASK = _PG | _SER | _MER | 0xF << _SNB_SHIFT | 3 << _PSIZE_SHIFT | _STRT | _EOPIE | _ERRIE
+_CR_MASK = _PG | _SER | _MER | 0xF << _SNB_SHIFT | 3 << _PSIZE_SHIFT | _STRT | EOPIE | ERRIE
 
 _OPTLOCK = 1 << 0
 _OPTSTRT = 1 << 1
@@ -54,7 +45,7 @@ _ACR_MASK = 0x0000030F | 1 << 11
 _WRITE_ROW = 16  # one programming operation stays within 128 bits
 
 
-class FlashController(Device):
+class FlashController(EmbeddedFlash):
     """FLASH_ACR, KEYR, OPTKEYR, SR, CR, OPTCR and OPTCR1; takes all writes to the flash.
 
     Args:
@@ -71,28 +62,17 @@ class FlashController(Device):
         changed: Callable[[int, int], None],
         set_line: Callable[[bool], None],
     ) -> None:
-        self._memory = memory
-        self._changed = changed
-        self._set_line = set_line
-        ends = list(accumulate(memory.region.sectors))
-        self._sectors = list(zip([0, *ends[:-1]], ends, strict=True))
         self._stored_options = [options, _OPTCR1_DEFAULT]
-        self.reset()
+        super().__init__(memory, changed, set_line)
 
     def reset(self) -> None:
+        super().reset()
         self._access_control = 0
-        self._control = _LOCK
-        self._status = 0
         self._options = list(self._stored_options)
-        self._unlocking = KeySequence(KEYS)
-        self._option_unlocking = KeySequence(OPTION_KEYS)
-        self._set_line(False)
 
     def load(self, offset: int) -> int:
         if offset == _SR:
-            status = self._status
-            self._status &= ~BSY
-            return status
+            return self._take_status()
         return {
             _ACR: self._access_control,
             _CR: self._control,
@@ -106,7 +86,7 @@ class FlashController(Device):
             self._access_control = self._access_control & ~mask | value & mask
         elif offset == _KEYR:
             if self._unlocking.take(value):
-                self._control &= ~_LOCK
+                self._control &= ~LOCK
         elif offset == _OPTKEYR:
             if self._option_unlocking.take(value):
                 self._options[0] &= ~_OPTLOCK
@@ -122,7 +102,7 @@ class FlashController(Device):
         """Take a write to the flash: 1, 2 or 4 bytes."""
         offset = address - self._memory.start
         self._status &= ~BSY  # the bus has waited for the operation before
-        if self._control & (_LOCK | _SER | _MER) or not self._control & _PG:
+        if self._control & (LOCK | _SER | _MER) or not self._control & _PG:
             self._fail(ERSERR)
         elif self._is_protected(offset):
             self._fail(WRPERR)
@@ -136,15 +116,15 @@ class FlashController(Device):
             self._replace(offset, bytes(was & wanted for was, wanted in zip(old, new, strict=True)))
 
     def _store_control(self, value: int, lanes: int) -> None:
-        if self._control & _LOCK:
+        if self._control & LOCK:
             return
         mask = _CR_MASK & lanes
         self._control = self._control & ~mask | value & mask
         if value & _STRT:
             self._control &= ~_STRT
             self._erase()
-        if value & _LOCK:
-            self._control |= _LOCK
+        if value & LOCK:
+            self._control |= LOCK
             self._unlocking.close()
 
     def _erase(self) -> None:
@@ -165,20 +145,6 @@ class FlashController(Device):
         for start, end in chosen:
             self._replace(start, b"\xff" * (end - start))
 
-    def _replace(self, offset: int, data: bytes) -> None:
-        self._memory.bytes[offset : offset + len(data)] = data
-        self._changed(self._memory.start + offset, self._memory.start + offset + len(data))
-        self._status |= BSY | (EOP if self._control & _EOPIE else 0)
-        self._drive_line()
-
-    def _fail(self, error: int) -> None:
-        self._status |= error | (OPERR if self._control & _ERRIE else 0)
-        self._drive_line()
-
-    def _drive_line(self) -> None:
-        # EOP and OPERR are only set while their interrupts are enabled.
-        self._set_line(bool(self._status & (EOP | OPERR)))
-
     def _is_protected(self, offset: int) -> bool:
         sector = next(number for number, (start, end) in enumerate(self._sectors) if start <= offset < end)
         return not self._options[0] >> _NWRP_SHIFT + sector & 1
@@ -197,23 +163,3 @@ class FlashController(Device):
             self._status |= BSY
         if wanted & _OPTLOCK:
             self._option_unlocking.close()
-
-
-class KeySequence:
-    """Two keys in order open a lock; anything else keeps it shut until the next reset."""
-
-    def __init__(self, keys: tuple[int, int]) -> None:
-        self._keys = keys
-        self._expected = list(keys)
-        self._spoilt = False
-
-    def close(self) -> None:
-        """Ask for both keys again."""
-        self._expected = list(self._keys)
-
-    def take(self, key: int) -> bool:
-        """Take a key. Returns whether the lock opens."""
-        if self._spoilt or not self._expected or key != self._expected.pop(0):
-            self._spoilt = True
-            return False
-        return not self._expected

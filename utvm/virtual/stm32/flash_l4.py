@@ -6,23 +6,19 @@ protection cannot be turned on. Fast programming and the protected areas are not
 """
 
 from collections.abc import Callable
-from itertools import accumulate
 
-from utvm.virtual.bus import Device, MemoryBank
-from utvm.virtual.stm32.flash import KEYS, OPTION_KEYS, KeySequence
+from utvm.virtual.bus import MemoryBank
+from utvm.virtual.stm32.embedded_flash import BSY, EOP, LOCK, EmbeddedFlash
 
 _ACR, _KEYR, _OPTKEYR, _SR, _CR, _OPTR = 0x00, 0x08, 0x0C, 0x10, 0x14, 0x20
 # Beginning and end of what is protected against writing: none, for it begins behind its end.
 _PROTECTED = {0x2C: 0x000000FF, 0x30: 0x000000FF, 0x4C: 0x000000FF, 0x50: 0x000000FF}
 
 # SR
-EOP = 1 << 0
-OPERR = 1 << 1
 PROGERR = 1 << 3
 PGAERR = 1 << 5
 SIZERR = 1 << 6
 PGSERR = 1 << 7
-BSY = 1 << 16
 _CLEARED_BY_WRITING = 0xC3FB
 
 # CR
@@ -33,16 +29,13 @@ _PNB_SHIFT = 3
 _BKER = 1 << 11
 _MER2 = 1 << 15
 _STRT = 1 << 16
-_EOPIE = 1 << 24
-_ERRIE = 1 << 25
 _OPTLOCK = 1 << 30
-_LOCK = 1 << 31
 _CR_MASK = 0x0704FFFF
 _PAGES_A_BANK = 256
 _DOUBLE_WORD = 8
 
 
-class L4FlashController(Device):
+class L4FlashController(EmbeddedFlash):
     """FLASH_ACR, KEYR, OPTKEYR, SR, CR and OPTR; takes all writes to the flash.
 
     Args:
@@ -59,28 +52,18 @@ class L4FlashController(Device):
         changed: Callable[[int, int], None],
         set_line: Callable[[bool], None],
     ) -> None:
-        self._memory = memory
         self._options = options
-        self._changed = changed
-        self._set_line = set_line
-        ends = list(accumulate(memory.region.sectors))
-        self._pages = list(zip([0, *ends[:-1]], ends, strict=True))
-        self.reset()
+        super().__init__(memory, changed, set_line)
 
     def reset(self) -> None:
+        super().reset()
         self._access_control = 0x600
-        self._control = _LOCK | _OPTLOCK
-        self._status = 0
+        self._control |= _OPTLOCK
         self._first: tuple[int, int] | None = None  # offset and value of a double word's lower half
-        self._unlocking = KeySequence(KEYS)
-        self._option_unlocking = KeySequence(OPTION_KEYS)
-        self._set_line(False)
 
     def load(self, offset: int) -> int:
         if offset == _SR:
-            status = self._status
-            self._status &= ~BSY
-            return status
+            return self._take_status()
         known = {_ACR: self._access_control, _CR: self._control, _OPTR: self._options}
         return (_PROTECTED | known).get(offset, 0)
 
@@ -89,14 +72,14 @@ class L4FlashController(Device):
             self._access_control = self._access_control & ~lanes | value
         elif offset == _KEYR:
             if self._unlocking.take(value):
-                self._control &= ~_LOCK
+                self._control &= ~LOCK
         elif offset == _OPTKEYR:
             if self._option_unlocking.take(value):
                 self._control &= ~_OPTLOCK
         elif offset == _SR:
             self._status &= ~(value & _CLEARED_BY_WRITING)
             self._drive_line()
-        elif offset == _CR and not self._control & _LOCK:
+        elif offset == _CR and not self._control & LOCK:
             self._store_control(value, lanes)
 
     def program(self, address: int, size: int, value: int) -> None:
@@ -104,7 +87,7 @@ class L4FlashController(Device):
         offset = address - self._memory.start
         self._status &= ~BSY  # the bus has waited for the operation before
         first, self._first = self._first, None
-        if self._control & _LOCK or not self._control & _PG or self._status & _CLEARED_BY_WRITING & ~EOP:
+        if self._control & LOCK or not self._control & _PG or self._status & _CLEARED_BY_WRITING & ~EOP:
             self._fail(PGSERR)
         elif size != 4:
             self._fail(SIZERR)
@@ -127,8 +110,8 @@ class L4FlashController(Device):
         self._control = self._control & ~mask | value & mask
         if value & _STRT:
             self._erase()
-        if value & _LOCK:
-            self._control |= _LOCK
+        if value & LOCK:
+            self._control |= LOCK
             self._unlocking.close()
         if value & _OPTLOCK:
             self._control |= _OPTLOCK
@@ -138,26 +121,12 @@ class L4FlashController(Device):
         pages: list[tuple[int, int]] = []
         if self._control & _PER:
             number = self._control >> _PNB_SHIFT & 0xFF
-            pages = self._pages[number + (_PAGES_A_BANK if self._control & _BKER else 0) :][:1]
+            pages = self._sectors[number + (_PAGES_A_BANK if self._control & _BKER else 0) :][:1]
         if self._control & _MER1:
-            pages += self._pages[:_PAGES_A_BANK]
+            pages += self._sectors[:_PAGES_A_BANK]
         if self._control & _MER2:
-            pages += self._pages[_PAGES_A_BANK:]
+            pages += self._sectors[_PAGES_A_BANK:]
         if self._control & _PG or not pages:
             self._fail(PGSERR)
         for start, end in pages if not self._control & _PG else ():
             self._replace(start, b"\xff" * (end - start))
-
-    def _replace(self, offset: int, data: bytes) -> None:
-        self._memory.bytes[offset : offset + len(data)] = data
-        self._changed(self._memory.start + offset, self._memory.start + offset + len(data))
-        self._status |= BSY | (EOP if self._control & _EOPIE else 0)
-        self._drive_line()
-
-    def _fail(self, error: int) -> None:
-        self._status |= error | (OPERR if self._control & _ERRIE else 0)
-        self._drive_line()
-
-    def _drive_line(self) -> None:
-        # EOP and OPERR are only set while their interrupts are enabled.
-        self._set_line(bool(self._status & (EOP | OPERR)))
