@@ -37,7 +37,7 @@ def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int) ->
 
 
 def export_boards(farm: str, virtual: str, name: str, address: str, ssh_port: int) -> None:
-    """OfferedBoard this computer's boards to a farm until somebody interrupts it.
+    """Offer this computer's boards to a farm until somebody interrupts it.
 
     Raises:
         ConfigError: a board or a number is wrong.

@@ -87,7 +87,7 @@ def export(
     say: Callable[[str], None],
     check: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """OfferedBoard boards until somebody interrupts it; an exporter that has ended is started again.
+    """Offer boards until somebody interrupts it; an exporter that has ended is started again.
 
     Args:
         address: of the coordinator, HOST:PORT.

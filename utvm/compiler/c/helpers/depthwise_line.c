@@ -18,9 +18,9 @@
     DEPTHWISE_ADD(8)
 
 /* Computes some pixels of a row of a depthwise convolution's output, from column on, one channel after the other. plane
- * is scratch, for what they see of a channel. weights: [channels][columns][rows]. scales: [channels][4]: bias with the input's zero point,
- * multiplier, offset of scale_folded, and shift. zero: of the output. copies: how many channels of output each of the
- * input has. */
+ * is scratch, for what they see of a channel. weights: [channels][columns][rows]. scales: [channels][4]: bias with the
+ * input's zero point, multiplier, offset of scale_folded, and shift. zero: of the output. copies: how many channels of
+ * output each of the input has. */
 static inline void depthwise_line(
     int8_t *output, const int8_t *image, const int32_t *geometry, int8_t *plane, int32_t row, int32_t column,
     int32_t pixels, const int8_t *weights, const int32_t *scales, int32_t copies, int32_t low, int32_t high, int32_t zero)
