@@ -12,6 +12,7 @@ import onnx
 import onnx.checker
 import onnx.defs
 import onnx.shape_inference
+from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, item_bytes
 from utvm.errors import CompileError
@@ -182,14 +183,25 @@ def _check_rules(proto: onnx.ModelProto, origin: str) -> None:
         onnx.checker.check_model(proto)
         inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
     except Exception as error:  # onnx raises several kinds here, some of them only bound in C++
-        unreadable = isinstance(error, UnicodeDecodeError)
-        reason = "a name in it is no UTF-8" if unreadable else " ".join(str(error).split())[:300]
+        # With such a name in it, its own words are lost on the way here, differently in each Python.
+        reason = " ".join(str(error).split())[:300] if _is_text(proto) else "a name in it is no UTF-8"
         raise CompileError(f"{origin}: breaks ONNX's rules: {reason}", "export the model again") from error
     # What says axes, scales or regions may be empty, wherever it is stored.
     stored = {name for node in proto.graph.node if node.op_type == "Constant" for name in node.output}
     for value in [*inferred.graph.value_info, *inferred.graph.output]:
         if value.name not in stored:
             _check_value(value, f"{origin}: tensor {value.name!r}", must_be_fixed=False)
+
+
+def _is_text(message: Message) -> bool:
+    """Return whether all names in a message are UTF-8: protobuf gives the others as bytes."""
+    for field, value in message.ListFields():
+        values = [value] if isinstance(value, str | bytes | Message) else value
+        if field.type == field.TYPE_STRING and any(isinstance(each, bytes) for each in values):
+            return False
+        if field.type == field.TYPE_MESSAGE and not all(map(_is_text, values)):
+            return False
+    return True
 
 
 def _place(node: onnx.NodeProto) -> str:
