@@ -57,8 +57,8 @@ CORES = [
     Core("Cortex-M3", "mps2-an385", {"resnet8": 39_400_000, "vww": 31_900_000}),
     Core("Cortex-M0", "mps2-an385", {"resnet8": 90_600_000, "vww": 86_700_000}, cpu="cortex-m0"),
     Core("Cortex-M23", "mps2-an505", {}, cpu="cortex-m23"),
-    Core("RV32IMAFC", "riscv-spike", {"resnet8": 63_200_000, "vww": 48_700_000}),
-    Core("RV64IMAFDC", "riscv-spike:core=rv64", {}),
+    Core("RV32IMAFC", "riscv-spike:driver=qemu", {"resnet8": 63_200_000, "vww": 48_700_000}),
+    Core("RV64IMAFDC", "riscv-spike:core=rv64,driver=qemu", {}),
     Core("Cortex-A9", "pynq-z1:memory=ddr", {}),
 ]
 

@@ -3,7 +3,7 @@
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,11 @@ import numpy.typing as npt
 from utvm.compiler import Target
 from utvm.compiler.c.helpers import helper_definitions
 from utvm.compiler.c.printer import CFunction, print_function
+from utvm.compiler.integer.kernel import THRIFTY
 from utvm.compiler.integer.operators.convolution import make
 from utvm.compiler.integer.records import Convolution, Operator, Rescale, Residual
+from utvm.compiler.library import HERE
+from utvm.compiler.memory.overlap import overlaps_of, with_overlaps
 from utvm.compiler.schedule.lower import lower
 from utvm.process import run
 
@@ -136,11 +139,27 @@ def _rescaled(value: npt.NDArray[np.int64], rescale: Rescale) -> npt.NDArray[np.
     return np.asarray(np.sign(high) * magnitude)
 
 
-class Functions:
-    """The C functions of some convolutions, ``operator_0`` and so on."""
+def near(least: int | None) -> list[int]:
+    """Return how many bytes an output may begin before an input, of an overlap as operators say it."""
+    if least is None or least == HERE:
+        return [] if least is None else [0]
+    return [least, least + 1, least + 17]
 
-    def __init__(self, records: Sequence[Convolution], target: Target) -> None:
+
+def _smallest(operator: Operator) -> Operator:
+    function = operator.function
+    while function.attrs and THRIFTY in function.attrs:
+        function = function.attrs[THRIFTY]
+    return replace(operator, function=function, overlap=overlaps_of(with_overlaps(function)))
+
+
+class Functions:
+    """The C functions of some convolutions, ``operator_0`` and so on, the fastest or smallest of several forms."""
+
+    def __init__(self, records: Sequence[Convolution], target: Target, form: str = "fastest") -> None:
         self.operators: list[Operator] = [make(record, target) for record in records]
+        if form == "smallest":
+            self.operators = [_smallest(each) for each in self.operators]
         functions = {f"operator_{number}": each.function for number, each in enumerate(self.operators)}
         lowered = lower(functions)
         self.printed: list[CFunction] = [print_function(name, body) for name, body in lowered.items()]

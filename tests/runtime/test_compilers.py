@@ -29,7 +29,7 @@ def test_no_compiler_has_a_word_to_say(
                 compiler,
                 *_STRICT,
                 *(f"-D{macro}" for macro in macros),
-                *(f"-I{folder}" for folder in runtime.include("host", executor)),
+                *(f"-I{folder}" for folder in runtime.include("host", executor, pipe)),
                 *["-c", source, "-o", tmp_path / "object"],
             ]
         )

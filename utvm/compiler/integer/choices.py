@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from utvm.compiler.integer.dsp.convolution import make_with_dsp
 from utvm.compiler.integer.dsp.depthwise import make_depthwise_with_dsp
-from utvm.compiler.integer.kernel import KERNEL
+from utvm.compiler.integer.dsp.planes import make_planes_with_dsp
+from utvm.compiler.integer.kernel import KERNEL, LAYER
 from utvm.compiler.integer.packed.convolution import make_packed
 from utvm.compiler.integer.records import Convolution, Operator
 from utvm.compiler.integer.vectors.convolution import make_with_mve, make_with_neon
@@ -47,7 +48,10 @@ KERNELS = (
     Kernel("MVE: a channel's four by four values in a vector", _MVE, True, make_with_mve, 1.0),
     Kernel("NEON: eight products in an instruction", _NEON, False, make_with_neon, 0.4),
     Kernel("NEON: a channel's four by four values in a vector", _NEON, True, make_with_neon, 2.0),
-    Kernel("DSP extension: two products in an instruction", _DSP, False, make_with_dsp, 1.2),
+    Kernel("DSP extension: two products in an instruction", _DSP, False, make_with_dsp, 0.9),
+    Kernel(
+        "DSP extension: a channel at a time, two products in an instruction", _DSP, True, make_planes_with_dsp, 2.3
+    ),
     Kernel("DSP extension: four channels in a word", _DSP, True, make_depthwise_with_dsp, 5.0),
     Kernel("plain C: two pixels in a word", _ANY, False, make_packed, 2.1),
     Kernel("plain C: a channel's rows side by side", _ANY, True, make_packed, 5.0),
@@ -57,10 +61,12 @@ KERNELS = (
 
 def choose(record: Convolution, target: Target) -> Operator | None:
     """Make the operator of a convolution by the kernel that is chosen for a core; None where no kernel holds."""
-    for kernel in _suitable(record, target):
+    tuned = target.choice(record.layer)
+    for kernel in sorted(_suitable(record, target), key=lambda each: each.name != tuned):
         operator = kernel.make(record)
         if operator is not None:
-            return replace(operator, function=operator.function.with_attr(KERNEL, kernel.name))
+            named = operator.function.with_attr({KERNEL: kernel.name, LAYER: record.layer})
+            return replace(operator, function=named)
     return None
 
 

@@ -22,6 +22,13 @@ KERNEL = "utvm.kernel"
 """Attribute of a function: the name of the one that was chosen of several that compute the same."""
 
 
+THRIFTY = "utvm.thrifty"
+"""Attribute of a function: one of the same parameters that needs less memory, where there is one."""
+
+LAYER = "utvm.layer"
+"""Attribute of a function that has a choice of kernels: what tuning calls its layer."""
+
+
 def constant(value: int) -> Any:
     """Return an int32 constant."""
     return tirx.IntImm("int32", value)

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+_DIMENSIONS = "x"
+
 Int8 = npt.NDArray[np.int8]
 Int32 = npt.NDArray[np.int32]
 
@@ -101,6 +103,16 @@ class Convolution(Computation):
         )
 
     @property
+    def layer(self) -> str:
+        """What tuning calls all convolutions of this geometry."""
+        kernel, strides, dilation = self.weights.shape[1:3], self.strides, self.dilation
+        parts = [self.input_shape, self.output_shape, kernel, strides, dilation, self.padding]
+        spelled = [_DIMENSIONS.join(map(str, part)) for part in parts]
+        name = "depthwise_conv2d_int8" if self.depthwise else "conv2d_int8"
+        words = zip(("", "to ", "kernel ", "strides ", "dilation ", "padding "), spelled, strict=True)
+        return f"{name} {' '.join(word + part for word, part in words)}{' add' if self.residual else ''}"
+
+    @property
     def macs(self) -> int:
         """Multiply-accumulates, padding counted."""
         height, width, _ = self.output_shape
@@ -117,6 +129,7 @@ class Operator:
         constants: arranged as the function wants them.
         overlap: for each input tensor, how many bytes the output must begin before it for the two to share memory,
             or None if they must not. 0: element by element, in place.
+            :data:`utvm.compiler.library.HERE`: at the same place.
         macs: multiply-accumulates.
     """
 

@@ -11,7 +11,8 @@ from utvm.compiler.tvm_types import element_type
 
 ATTRIBUTE = "utvm.overlap"
 """Attribute of a TIRx function: for each tensor that it reads, how many bytes its output must begin before it for
-the two to share memory; -1 if they must not. Inputs that have no entry must not."""
+the two to share memory; -1 if they must not; :data:`utvm.compiler.library.HERE`. Inputs that have no entry
+must not."""
 
 _OPERATOR = "utvm.operator"
 

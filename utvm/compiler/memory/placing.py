@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from utvm.compiler.library import HERE
+
 # Visits to a neighbour that a search may make. No clock ends it: the same plan comes out anywhere.
 _WORK = 100_000
 _FEW = 5  # Blocks that are put down in every order: no search finds better.
@@ -46,7 +48,8 @@ def lower_bound(spans: Sequence[Span], overlaps: Overlaps) -> int:
         for target, sources in sharing.items():
             if spans[target].first == step:
                 output, inputs = spans[target].size, sum(spans[source].size for source in sources)
-                together = max(output, inputs + min(output, *sources.values()))
+                least = min(0 if distance == HERE else distance for distance in sources.values())
+                together = max(output, inputs + min(output, least))
                 total -= output + inputs - together
         worst = max(worst, total)
     return worst
@@ -128,9 +131,10 @@ class _Puzzle:
         # begin, both excluded.
         self._forbidden: list[list[tuple[int, int, int]]] = [
             [
-                (other, *_forbidden(number, other, spans, overlaps))
+                (other, low, high)
                 for other in range(len(spans))
                 if other != number and spans[other].meets(spans[number])
+                for low, high in _forbidden(number, other, spans, overlaps)
             ]
             for number in range(len(spans))
         ]
@@ -159,10 +163,10 @@ class _Puzzle:
         return offsets
 
 
-def _forbidden(number: int, other: int, spans: Sequence[Span], overlaps: Overlaps) -> tuple[int, int]:
+def _forbidden(number: int, other: int, spans: Sequence[Span], overlaps: Overlaps) -> list[tuple[int, int]]:
     low, high = -spans[number].size, spans[other].size
-    if (number, other) in overlaps:  # The other is made from this one, and begins that many bytes before it.
-        high = min(high, overlaps[number, other])
-    if (other, number) in overlaps:
-        low = max(low, -overlaps[other, number])
-    return low, high
+    # Of two, the one is made from the other, and begins that many bytes before it.
+    after, before = overlaps.get((number, other), high), overlaps.get((other, number), -low)
+    if HERE in (after, before):
+        return [(low, 0), (0, high)]
+    return [(max(low, -before), min(high, after))]

@@ -4,7 +4,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from utvm.compiler.library import Block, Placement, Tensor, item_bytes
+from utvm.compiler.library import HERE, Block, Placement, Tensor, item_bytes
 from utvm.compiler.memory.placing import Overlaps, Span, arrange, height, lower_bound
 from utvm.compiler.memory.regions import Memory, Region
 from utvm.compiler.memory.steps import Graph, Location
@@ -146,6 +146,8 @@ def _shared(
             allowed.setdefault(_key(place), []).append(None if place.offset else distance)
         for source, uses in allowed.items():
             known = [distance for distance in uses if distance is not None]
+            if HERE in known and len(known) > 1:
+                continue
             if source in spans and len(known) == len(uses) and spans[source].last == index:
                 shared[source, target] = max(known)
     return shared

@@ -3,7 +3,8 @@
 
 A helper is printed into a library only if an operator calls it. There are three sorts: those made for an element
 type and named after it, as ``max_float32``; the C files beside this one, each named after the one function that it
-defines and that others may call; and those of :mod:`utvm.compiler.c.vector_tiles`, made for a length.
+defines and that others may call; and those that are made for a layer's numbers, by
+:mod:`utvm.compiler.c.vector_tiles` and :mod:`utvm.compiler.c.dsp_kernels`.
 """
 
 import functools
@@ -11,6 +12,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from utvm.compiler.c.dsp_kernels import dsp_helper, is_dsp_helper
 from utvm.compiler.c.vector_tiles import is_vector_helper, vector_helper
 from utvm.compiler.literals import C_TYPES
 
@@ -44,6 +46,7 @@ def is_helper(name: str) -> bool:
         (operation in (*_BODIES, *_BY_ANY, "within") and dtype in C_TYPES)
         or name in _files()
         or is_vector_helper(name)
+        or is_dsp_helper(name)
     )
 
 
@@ -58,7 +61,7 @@ def helper_definitions(names: Iterable[str]) -> list[str]:
     def add(name: str) -> None:
         if name in texts:
             return
-        text = vector_helper(name) if is_vector_helper(name) else _files().get(name) or _typed_definition(name)
+        text = _text(name)
         for called in sorted(set(re.findall(r"\w+", text)) - {name}):
             if is_helper(called):
                 add(called)
@@ -67,6 +70,14 @@ def helper_definitions(names: Iterable[str]) -> list[str]:
     for name in sorted(names):
         add(name)
     return list(texts.values())
+
+
+def _text(name: str) -> str:
+    if is_vector_helper(name):
+        return vector_helper(name)
+    if is_dsp_helper(name):
+        return dsp_helper(name)
+    return _files().get(name) or _typed_definition(name)
 
 
 @functools.cache

@@ -22,7 +22,7 @@
 
 /* Computes one pixel of a depthwise convolution, four channels at a time.
  * window: the filter's first value; stride: from one of its rows to the next. weights: a word for four channels and
- * one place, [channels / 4][rows][columns], the first channel lowest. scales as requantize_columns has them. No sum
+ * one place, [channels / 4][rows][columns], the first channel lowest. scales: [channels][3], of scale_sum. No sum
  * may overflow. */
 static inline void depthwise_pixel(
     int8_t *output, const int8_t *window, int32_t stride, const int32_t *geometry, const int32_t *weights,

@@ -1,12 +1,11 @@
 /* Writes the same value count times as one pixel's part of columns; see expand_columns. */
-static inline int16_t *fill_columns(int16_t *columns, int32_t value, int32_t count)
+static inline int32_t *fill_columns(int32_t *columns, int32_t value, int32_t count)
 {
+    const int32_t both = (int32_t)((uint16_t)value * 0x10001u);
     for (; count > 0; count -= 4) {
-        columns[0] = (int16_t)value;
-        columns[1] = (int16_t)value;
-        columns[8] = (int16_t)value;
-        columns[9] = (int16_t)value;
-        columns += 16;
+        columns[0] = both;
+        columns[4] = both;
+        columns += 8;
     }
     return columns;
 }

@@ -2,6 +2,7 @@
 """Constants of int8 convolutions, arranged for the kernels of cores with the DSP extension."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -119,6 +120,63 @@ def packed_weights(weights: npt.NDArray[np.int8]) -> Int32:
     parts = pairs.transpose(0, 2, 4, 3, 1) & 255  # pair of channels, four, pair, k', channel
     words = parts[..., 0, 0] | parts[..., 0, 1] << 8 | parts[..., 1, 0] << 16 | parts[..., 1, 1] << 24
     return np.asarray(words.reshape(len(padded) // 2, -1).astype(np.uint32).view(np.int32))
+
+
+def tile_stream(weights: npt.NDArray[np.int8], bias: npt.NDArray[np.int64], table: Int32, wide: bool) -> Int32:
+    """Return the stream of the helper ``dsp_tile``.
+
+    Args:
+        weights: ``[channels][k]``.
+        bias: with the input's zero point.
+        table: of :func:`settle`.
+        wide: whether weights are words' halves.
+    """
+    words = packed_weights(weights)
+    if wide:
+        # Bytes of a word: both channels' first weights, both channels' second ones.
+        parts = 2 * words.view(np.int8).reshape(*words.shape, 2, 2).astype(np.int64)
+        words = _halves(parts[..., 0, :], parts[..., 1, :]).reshape(len(words), -1)
+    biases, scales = _in_groups(bias * (2 if wide else 1), table, 2)
+    return np.hstack([biases, words, scales]).ravel()
+
+
+def dense_stream(weights: npt.NDArray[np.int8], bias: npt.NDArray[np.int64], table: Int32) -> Int32:
+    """Return the stream of the helper ``dsp_dense``; arguments as :func:`tile_stream`."""
+    channels, length = weights.shape
+    padded = np.zeros((-(-channels // 4) * 4, length), np.int8)
+    padded[:channels] = weights
+    words = packed_weights(padded)
+    # Of each four values, two words of the first two channels, then two of the others.
+    words = words.reshape(len(padded) // 4, 2, -1, 2).transpose(0, 2, 1, 3).reshape(len(padded) // 4, -1)
+    biases, scales = _in_groups(bias, table, 4)
+    return np.hstack([biases, words, scales]).ravel()
+
+
+def plane_stream(weights: npt.NDArray[np.int8], bias: npt.NDArray[np.int64], table: Int32) -> Int32:
+    """Return the stream of the helper ``dsp_plane``.
+
+    Args:
+        weights: ``[channels][rows][columns][1]``, at most three of each.
+        bias, table: as :func:`tile_stream`.
+    """
+    channels, rows, columns, _ = weights.shape
+    square = np.zeros((channels, 3, 3), np.int64)
+    square[:, :rows, :columns] = 2 * weights[..., 0].astype(np.int64)
+    words = _halves(square[..., :2], square[..., 1:]).reshape(channels, -1)
+    return np.column_stack([words, 2 * bias, table]).astype(np.int32).ravel()
+
+
+def _halves(low: npt.NDArray[Any], high: npt.NDArray[Any]) -> Int32:
+    return np.asarray((low & 0xFFFF | high.astype(np.int64) << 16).astype(np.uint32).view(np.int32))
+
+
+def _in_groups(bias: npt.NDArray[np.int64], table: Int32, size: int) -> tuple[Int32, Int32]:
+    """Return biases ``[groups][size]`` and scales ``[groups][size * 3]``, zeros for missing channels."""
+    groups = -(-len(bias) // size)
+    biases, scales = np.zeros(groups * size, np.int32), np.zeros((groups * size, 3), np.int32)
+    biases[: len(bias)], scales[: len(bias)] = bias, table
+    scales[len(bias) :, 2] = 1
+    return biases.reshape(groups, -1), scales.reshape(groups, -1)
 
 
 def packed_depthwise_weights(weights: npt.NDArray[np.int8]) -> Int32:

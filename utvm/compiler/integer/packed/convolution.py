@@ -5,7 +5,7 @@ One helper of C makes a part of the output: ``convolve_tile`` four pixels, ``dep
 printed once for all layers, and reads a layer's geometry as it runs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,15 +16,29 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 
 from utvm.compiler.integer.dsp.packing import geometry
-from utvm.compiler.integer.kernel import described
+from utvm.compiler.integer.kernel import THRIFTY, described
 from utvm.compiler.integer.packed.constants import groups, padded_weights, residual_tables, settle_folded
 from utvm.compiler.integer.records import Convolution, Int32, Operator
 from utvm.compiler.integer.windows import distance
 
 _PIXELS = 4
-_NARROW = (8, 7, 6, 5, 4)  # How many pixels of a row are made together where memory counts.
+_NARROW = (8, 7, 6, 5, 4)  # How many pixels of a row of a depthwise layer are made together where memory counts.
 
-_Body = Callable[[Any, Any, Mapping[str, Any]], None]  # Of a step's number, the output, and pointers to the rest.
+
+class Pointers(dict[str, Any]):
+    """Pointers to the beginnings of what a step reads, and of its own buffers, by name."""
+
+    def __init__(self, read: Mapping[str, Any], written: Mapping[str, Any]) -> None:
+        super().__init__({each: buffer.access_ptr("r") for each, buffer in read.items()})
+        self.update({each: buffer.access_ptr("rw") for each, buffer in written.items()})
+        self._buffers = {**read, **written}
+
+    def to(self, name: str, element: Any) -> Any:
+        """Return a pointer to an element."""
+        return tirx.address_of(self._buffers[name][element])
+
+
+_Body = Callable[[Any, Any, Pointers], None]  # Of a step's number, the output, and pointers to the rest.
 
 
 def make_packed(record: Convolution) -> Operator | None:
@@ -46,7 +60,7 @@ def _dense(record: Convolution, table: Int32) -> Operator:
     constants: dict[str, npt.NDArray[Any]] = {"weights": record.weights.ravel(), "scales": table.ravel()}
     length, channels = record.weights[0].size, len(record.weights)
 
-    def all_channels(_: Any, output: Any, at: Mapping[str, Any]) -> None:
+    def all_channels(_: Any, output: Any, at: Pointers) -> None:
         read = [at["data"], length, at["weights"], at["scales"]]
         call_helper("dense_channels", output.access_ptr("w"), *read, channels, record.low, record.high)
 
@@ -75,7 +89,7 @@ def _convolution(record: Convolution, table: Int32) -> Operator | None:
     if tables is not None:
         own["result"] = (_PIXELS * channels, "int8")
 
-    def tile(number: Any, output: Any, at: Mapping[str, Any]) -> None:
+    def tile(number: Any, output: Any, at: Pointers) -> None:
         first = number * _PIXELS
         to = tirx.address_of(output[first * channels])
         count = tirx.min(pixels - first, tirx.IntImm("int32", _PIXELS)) if pixels % _PIXELS else _PIXELS
@@ -85,7 +99,7 @@ def _convolution(record: Convolution, table: Int32) -> Operator | None:
         made = at.get("result", to)
         call_helper("convolve_tile", made, *read, *place, at["weights"], at["scales"], channels, *limits)
         if tables is not None:
-            other = at["other"](first * channels)
+            other = at.to("other", first * channels)
             call_helper("add_tables", to, at["result"], other, at["tables"], count * channels)
 
     overlap: tuple[int | None, ...] = (distance(record, _PIXELS), 0)[: 1 if tables is None else 2]
@@ -95,20 +109,27 @@ def _convolution(record: Convolution, table: Int32) -> Operator | None:
 def _depthwise(record: Convolution, table: Int32) -> Operator | None:
     if record.residual is not None:
         return None
-    height, width, channels = record.output_shape
-    _, rows, columns, _ = record.weights.shape
+    _, width, _ = record.output_shape
     weights = record.weights[..., 0].transpose(0, 2, 1)
     constants: dict[str, npt.NDArray[Any]] = {
         "weights": np.ascontiguousarray(weights).ravel(),
         "scales": table.ravel(),
     }
     constants["geometry"] = geometry(record)
-    pixels = _together(record)
+    # One that does not shrink its input has no gain from it that is worth the time.
+    narrow = next((each for each in _NARROW if width % each == 0 and record.strides[0] > 1), width)
+    return with_forms([_line(record, constants, pixels) for pixels in dict.fromkeys((width, narrow))])
+
+
+def _line(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels: int) -> Operator:
+    """Make a depthwise operator that computes so many pixels of a row together, channel by channel."""
+    height, width, channels = record.output_shape
+    _, rows, columns, _ = record.weights.shape
     # Up to a step behind the last window is pointed to.
     seen = pixels * record.strides[1] + (columns - 1) * record.dilation[1] + 1
     own = {"plane": (seen * rows, "int8")}
 
-    def line(number: Any, output: Any, at: Mapping[str, Any]) -> None:
+    def line(number: Any, output: Any, at: Pointers) -> None:
         first = number * pixels
         to = tirx.address_of(output[first * channels])
         place = [tirx.floordiv(first, width), tirx.floormod(first, width), pixels]
@@ -120,16 +141,6 @@ def _depthwise(record: Convolution, table: Int32) -> Operator | None:
     return operator_of_steps(
         record, "depthwise_conv2d_int8", overlap, constants, own, height * width // pixels, line
     )
-
-
-def _together(record: Convolution) -> int:
-    """Return how many pixels of a row are made together, channel by channel.
-
-    All are fastest. Where an output shrinks over its input, the first ones cost the arena as many bytes.
-    """
-    _, width, _ = record.output_shape
-    narrow = [each for each in _NARROW if width % each == 0 and record.strides[0] > 1]
-    return next(iter(narrow), width)
 
 
 def operator_of_steps(
@@ -162,13 +173,17 @@ def operator_of_steps(
                 number = script.axis.spatial(steps, loop)
                 script.reads(*map(_whole, read.values()))
                 script.writes(*map(_whole, (output, *written.values())))
-                at = {each: buffer.access_ptr("r") for each, buffer in read.items() if each != "other"}
-                at |= {each: buffer.access_ptr("rw") for each, buffer in written.items()}
-                if "other" in read:
-                    at["other"] = lambda first: tirx.address_of(read["other"][first])
-                body(number, output, at)
+                body(number, output, Pointers(read, written))
     function = described(builder.get(), name, overlap, record.macs)
     return Operator(function, tuple(constants.values()), overlap, record.macs)
+
+
+def with_forms(forms: Sequence[Operator]) -> Operator:
+    """Return the first of operators that differ in speed and memory only; each next one needs less memory."""
+    made = forms[-1]
+    for form in reversed(forms[:-1]):
+        made = replace(form, function=form.function.with_attr(THRIFTY, made.function))
+    return made
 
 
 def _buffer(name: str, elements: int, dtype: str) -> Any:

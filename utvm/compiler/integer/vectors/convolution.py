@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tvm import tirx
 
 from utvm.compiler.integer.dsp.packing import geometry
-from utvm.compiler.integer.packed.convolution import call_helper, operator_of_steps
+from utvm.compiler.integer.packed.convolution import Pointers, call_helper, operator_of_steps, with_forms
 from utvm.compiler.integer.records import Convolution, Int8, Int32, Operator
 from utvm.compiler.integer.vectors.constants import VECTOR, channel_stream, mask, settle_vectors, sum_tables, tiles
 from utvm.compiler.integer.windows import distance
@@ -22,6 +22,7 @@ from utvm.compiler.integer.windows import distance
 _MOST_UNROLLED = 18  # Vectors whose products are written out in a round of a long window.
 _MOST_RUN = 2 * _MOST_UNROLLED * VECTOR  # Bytes; longer ones are written out as copied windows, in rounds.
 _COPY = 40  # Instructions for a run of a window that is copied, to decide by.
+_NARROW = (24, 12, 8, 4)  # How many pixels of a row of a depthwise layer are made together where memory counts.
 _MOST_APART = 2**16 - 4  # Bytes between two pixels, which kernels write to by offsets of 16 bits.
 
 
@@ -67,12 +68,12 @@ def _convolution(record: Convolution, scales: Int32, alone: bool) -> Operator | 
     rounded = int(record.low < record.output_zero)
     helper = f"vector_{kind}_{unrolled}_{rounds}_{pixels}_{rounded}"
 
-    def row(number: Any, output: Any, at: Mapping[str, Any]) -> None:
+    def row(number: Any, output: Any, at: Pointers) -> None:
         to = tirx.address_of(output[number * (width * channels)])
         read = [at[each] for each in ("data", "geometry", "scratch", "stream")]
         call_helper(helper, at.get("result", to), *read, number)
         if tables is not None:
-            other = at["other"](number * (width * channels))
+            other = at.to("other", number * (width * channels))
             call_helper("vector_add", to, at["result"], other, at["tables"], width * channels)
 
     near = {
@@ -124,7 +125,7 @@ def _runs(record: Convolution, kind: str) -> tuple[Int8, int, int]:
 
 
 def _depthwise(record: Convolution, scales: Int32) -> Operator | None:
-    height, width, channels = record.output_shape
+    _, width, channels = record.output_shape
     _, rows, columns, _ = record.weights.shape
     near = columns == 1 or record.dilation[1] == 1
     if record.residual is not None or rows > 4 or columns > 4 or not near:
@@ -135,13 +136,28 @@ def _depthwise(record: Convolution, scales: Int32) -> Operator | None:
         "stream": channel_stream(record.weights, scales, channels // inputs),
         "geometry": np.append(geometry(record), more).astype(np.int32),
     }
-    seen = (-(-width // 4) * 4 - 1) * record.strides[1] + 4
-    own = {"scratch": (4 * seen * inputs + 64 + record.input_shape[1] * inputs, "int8")}
+    made = [
+        _strip(record, constants, pixels)
+        for pixels in dict.fromkeys((width, *(each for each in _NARROW if width % each == 0)))
+    ]
+    return with_forms(made)
 
-    def row(number: Any, output: Any, at: Mapping[str, Any]) -> None:
-        to = tirx.address_of(output[number * (width * channels)])
+
+def _strip(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels: int) -> Operator:
+    """Make a depthwise operator that computes so many pixels of a row at a time."""
+    height, width, channels = record.output_shape
+    inputs = record.input_shape[2]
+    seen = (-(-pixels // 4) * 4 - 1) * record.strides[1] + 4
+    own = {"scratch": (5 * seen * inputs + 64, "int8")}
+
+    def part(number: Any, output: Any, at: Pointers) -> None:
+        first = number * pixels
+        to = tirx.address_of(output[first * channels])
         read = [at[each] for each in ("data", "geometry", "scratch", "stream")]
-        call_helper("vector_depthwise", to, *read, number, seen)
+        place = [tirx.floordiv(first, width), tirx.floormod(first, width)]
+        call_helper("vector_depthwise", to, *read, *place, pixels, seen)
 
-    overlap = (distance(record, width),)
-    return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, height, row)
+    overlap = (distance(record, pixels),)
+    return operator_of_steps(
+        record, "depthwise_conv2d_int8", overlap, constants, own, height * width // pixels, part
+    )
