@@ -33,14 +33,15 @@ class Cpu(Record):
     """A row of a toolchain file: the flags for one core with its floating-point unit.
 
     ``architecture`` names the folder of the runtime that has the start-up code for it, ``core`` is its maker's
-    name of it. ``extensions`` are what kernels may use beyond plain C: ``dsp`` is Arm's DSP extension (dual
-    16-bit multiply-accumulate), ``mve`` and ``neon`` its vectors of 16 bytes; one that no kernel knows changes
-    nothing. ``traps`` are mistakes of a program that are faults on it, not on every CPU. ``breakpoint_kind`` is
-    what GDB's protocol calls a breakpoint in its code: for Arm, 2 is Thumb and 4 is not. ``handler_stack`` is how
-    many bytes of stack its fault handler needs, and what else runs on the same. ``tells_faults`` is whether it
-    says what a fault was, and not only that there was one. ``stack_guard`` is what can stop a stack that
-    overflows into memory: a region of its memory protection unit, or a limit of the stack pointer. ``pipeline``
-    is LLVM's target triple, where LLVM models the pipeline of that core itself, and not that of a similar one.
+    name of it. ``extensions`` are what kernels may use beyond plain C: ``dsp`` is Arm's DSP extension (dual 16-bit
+    multiply-accumulate), ``mve`` and ``neon`` its vectors of 16 bytes; ``fpu`` is a unit for float32 with 32
+    registers; one that no kernel knows changes nothing. ``traps`` are mistakes of a program that are faults on it,
+    not on every CPU. ``breakpoint_kind`` is what GDB's protocol calls a breakpoint in its code: for Arm, 2 is
+    Thumb and 4 is not. ``handler_stack`` is how many bytes of stack its fault handler needs, and what else runs on
+    the same. ``tells_faults`` is whether it says what a fault was, and not only that there was one.
+    ``stack_guard`` is what can stop a stack that overflows into memory: a region of its memory protection unit, or
+    a limit of the stack pointer. ``pipeline`` is LLVM's target triple, where LLVM models the pipeline of that core
+    itself, and not that of a similar one.
     """
 
     architecture: str

@@ -17,18 +17,21 @@ from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.weights import least_bytes
 from utvm.compiler.integer import Integerized, integerize
-from utvm.compiler.integer.kernel import KERNEL, OPERATOR
+from utvm.compiler.integer.kernel import KERNEL, OPERATOR, THRIFTY
 from utvm.compiler.library import Library, Scaling, Tensor, item_bytes
 from utvm.compiler.memory.graph import extract
 from utvm.compiler.memory.overlap import overlaps_of, with_overlaps
-from utvm.compiler.memory.plan import plan_memory
+from utvm.compiler.memory.plan import Plan, plan_memory
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.memory.steps import Graph, Location
+from utvm.compiler.memory.thrift import Saving, save
 from utvm.compiler.model import Model
 from utvm.compiler.names import Scope
 from utvm.compiler.notes import note
 from utvm.compiler.schedule.legalize import legalize
+from utvm.compiler.schedule.loops import MACS, macs_of
 from utvm.compiler.schedule.lower import lower
+from utvm.compiler.schedule.tuned import arranged
 from utvm.compiler.storage import Storage
 from utvm.compiler.target import ANY, Target
 from utvm.compiler.tvm_errors import tvm_errors
@@ -82,18 +85,57 @@ def _built(
         if storage:
             storage.check(least_bytes(imported.module, storage.size_bytes))
         integerized = integerize(imported.module, target, assistant)
-        graph = _extracted(integerized, imported)
+        graph = _extracted(integerized, imported, target)
         if storage:
             storage.check(sum(constant.nbytes for constant in graph.constants))
-        lowered = {function: with_overlaps(body) for function, body in _lowered(graph.functions).items()}
-        overlaps = {function: overlaps_of(body) for function, body in lowered.items()}
-        kinds = {function: _kind(function, body) for function, body in graph.functions.items()}
-        scope = Scope([f"{name}_run", f"{name}_reset"])
-        operators = {
-            function: print_function(scope.claim(f"{name}_{function}", name), body)
-            for function, body in lowered.items()
+    return _called_graph(graph, integerized, imported, origin, name, target, memory, executor, assistant, stepped)
+
+
+def graph_of(model: Model, target: Target) -> Graph:
+    """Return the graph of a model as a target computes it, for who looks for something better.
+
+    Raises:
+        CompileError: the model cannot be compiled.
+    """
+    imported = import_model(model)
+    with tvm_errors(model.origin, "compile the model"):
+        return _extracted(integerize(imported.module, target), imported, target)
+
+
+def library_of(name: str, graph: Graph, target: Target) -> Library:
+    """Compile a graph of :func:`graph_of`, or a part of one, in which nothing runs other graphs.
+
+    Raises:
+        CompileError: no C can be made of it.
+    """
+    unchanged = Imported(None, (), ())
+    return _called_graph(graph, Integerized(None, ()), unchanged, name, name, target).library
+
+
+def _called_graph(
+    graph: Graph,
+    integerized: Integerized,
+    imported: Imported,
+    origin: str,
+    name: str,
+    target: Target,
+    memory: Memory | None = None,
+    executor: str = "aot",
+    assistant: Assistant | None = None,
+    stepped: bool = True,
+) -> CalledGraph:
+    """Lower and plan a graph, write its C, and that of what its operators run."""
+    with tvm_errors(origin, "compile the model"):
+        lowered = _forms(graph.functions, target)
+        kinds = {
+            function: _kind(function, body, lowered[0][function]) for function, body in graph.functions.items()
         }
-    arguments = _arguments(graph, lowered)
+        _note(graph, kinds, integerized)
+        scope = Scope([f"{name}_run", f"{name}_reset"])
+        symbols = {function: scope.claim(f"{name}_{function}", name) for function in lowered[0]}
+        printed = [{each: print_function(symbols[each], body) for each, body in form.items()} for form in lowered]
+        operators = dict(printed[0])
+    arguments = _arguments(graph, lowered[0])
     parts: list[Library] = []
     for function in dict.fromkeys(step.function for step in graph.steps if step.function in imported.control):
         control, symbol = imported.control[function], scope.claim(f"{name}_{function}", name)
@@ -104,10 +146,22 @@ def _built(
         operators[function], arguments[function] = print_control(symbol, control.kind, (first, second))
         kinds[function] = Kind(control.kind, 0)
         parts += [first.library, second.library]
-    workspaces = {function: operator.workspace_bytes for function, operator in operators.items()}
     assisted = any(each.include for each in operators.values())
     # An accelerator reaches memory by whole words of its bus.
-    plan = plan_memory(graph, workspaces, overlaps, memory, ALIGNMENT if assisted else 1)
+
+    def planned(saving: Saving) -> Plan:
+        made = operators | {each: printed[form][each] for each, form in saving.items()}
+        bodies = {each: lowered[saving.get(each, 0)][each] for each in lowered[0]}
+        return plan_memory(
+            graph,
+            {function: operator.workspace_bytes for function, operator in made.items()},
+            {function: overlaps_of(body) for function, body in bodies.items()},
+            memory,
+            ALIGNMENT if assisted else 1,
+        )
+
+    plan, saving = save(graph, {each: sum(each in form for form in lowered) for each in lowered[0]}, planned)
+    operators |= {each: printed[form][each] for each, form in saving.items()}
     note("memory", f"no plan needs less than {plan.lower_bound_bytes:,} bytes of work")
     library = replace(
         emit(name, graph, plan, operators, kinds, arguments, executor, stepped),
@@ -131,16 +185,14 @@ def _with_parts(library: Library, parts: Sequence[Library]) -> Library:
     )
 
 
-def _note(graph: Graph, integerized: Integerized) -> None:
+def _note(graph: Graph, kinds: Mapping[str, Kind], integerized: Integerized) -> None:
     """Say what computes each layer, and why; what is in float; and what an accelerator is given."""
     for step in graph.steps:
         if step.function in graph.functions:
-            body = graph.functions[step.function]
-            attributes = dict(body.attrs.items()) if body.attrs else {}
+            kind, attributes = kinds[step.function], graph.functions[step.function].attrs or {}
             in_integers = "integers, as TensorFlow Lite's kernel" if OPERATOR in attributes else "TVM's loops"
             made = ", ".join(_called(graph, place) for place in step.writes)
-            why = attributes.get(KERNEL, in_integers)
-            note("kernel", f"{made}: {_kind(step.function, body).name}, {why}")
+            note("kernel", f"{made}: {kind.name}, {kind.kernel or in_integers}")
     for each in integerized.leftovers:
         note("in float", f"{each.operator} ({each.tensor}): {each.reason}")
     for decision in integerized.decisions:
@@ -152,21 +204,21 @@ def _called(graph: Graph, place: Location) -> str:
     return tensors[place.number].name
 
 
-def _extracted(integerized: Integerized, imported: Imported) -> Graph:
+def _extracted(integerized: Integerized, imported: Imported, target: Target) -> Graph:
     names = (imported.input_names, imported.output_names, imported.kept_names)
     graph = extract(legalize(integerized.module), *names, imported.control)
-    _note(graph, integerized)
+    graph = replace(graph, functions=arranged(graph.functions, target))
     return _scaled(graph, imported)
 
 
-def _lowered(functions: Mapping[str, Any]) -> dict[str, Any]:
+def _lowered(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
     """Lower TIRx functions; name those of which TVM makes no loops."""
     try:
-        return lower(functions)
+        return lower(functions, target)
     except UtvmError:
         raise
     except Exception as error:  # TVM raises nearly every built-in kind, and its own
-        refused = [name for name, function in functions.items() if not _can_be_lowered(name, function)]
+        refused = [name for name, function in functions.items() if not _can_be_lowered(name, function, target)]
         if not refused:
             raise
         _LOG.debug("no C can be made of %s: %r", refused, error)
@@ -176,9 +228,19 @@ def _lowered(functions: Mapping[str, Any]) -> dict[str, Any]:
         ) from error
 
 
-def _can_be_lowered(name: str, function: Any) -> bool:
+def _forms(functions: Mapping[str, Any], target: Target) -> list[dict[str, Any]]:
+    """Lower functions, then those of which there are forms that need less memory, and so on."""
+    forms: list[dict[str, Any]] = []
+    while functions or not forms:
+        forms.append({name: with_overlaps(body) for name, body in _lowered(functions, target).items()})
+        attributes = {name: body.attrs or {} for name, body in functions.items()}
+        functions = {name: known[THRIFTY] for name, known in attributes.items() if THRIFTY in known}
+    return forms
+
+
+def _can_be_lowered(name: str, function: Any, target: Target) -> bool:
     try:
-        lower({name: function})
+        lower({name: function}, target)
     except Exception:
         return False
     return True
@@ -200,13 +262,13 @@ def _scaled(graph: Graph, imported: Imported) -> Graph:
     )
 
 
-def _kind(function: str, body: Any) -> Kind:
-    """Return what a TIRx function computes, as its maker says, or as it is called."""
+def _kind(function: str, body: Any, lowered: Any) -> Kind:
+    """Return what a TIRx function computes, as its maker says, or as it is called, and by what."""
     attributes = dict(body.attrs.items()) if body.attrs else {}
     return Kind(
         str(attributes.get(OPERATOR, function)),
-        int(attributes.get("utvm.macs", 0)),
-        str(attributes.get(KERNEL, "")),
+        int(attributes[MACS]) if MACS in attributes else macs_of(body),
+        str((lowered.attrs or {}).get(KERNEL, "")),
     )
 
 

@@ -47,6 +47,10 @@ def dlpack_code(dtype: str) -> int:
     return {"int": 0, "uint": 1, "float": 2, "bool": 6}[dtype.rstrip("0123456789")]
 
 
+HERE = 2**30
+"""How many bytes an output must begin before an input to share its memory, where both must begin at the same."""
+
+
 @dataclass(frozen=True)
 class Scaling:
     """How the integers of a quantised tensor stand for real numbers: real = scale * (integer - zero_point).

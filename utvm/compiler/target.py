@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a library is compiled for: the record by which a board's CPU chooses kernels."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True)
@@ -14,20 +14,36 @@ class Target:
         core: as its maker calls it, ``cortex-m7``.
         extensions: what kernels may use beyond plain C, as toolchain files name it (``dsp``); kept sorted.
         row: the toolchain's file and its row of the CPU, ``arm-none-eabi/cortex-m7-fpv5-sp``.
+        tuned: what was measured to be best there: pairs of a layer's key and what computes it, the name of a
+            kernel or the trace of a schedule. A layer that is not named is computed as ever.
+        unchecked: indices that come from inputs are not looked at: one out of range reads or writes what is there.
     """
 
     core: str = ""
     extensions: tuple[str, ...] = ()
     row: str = ""
+    tuned: tuple[tuple[str, str], ...] = ()
+    unchecked: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "extensions", tuple(sorted(set(self.extensions))))
+        object.__setattr__(self, "tuned", tuple(sorted((layer, choice) for layer, choice in self.tuned)))
+
+    def choice(self, layer: str) -> str:
+        """Return what was measured to compute a layer best; nothing where that is not known."""
+        return dict(self.tuned).get(layer, "")
+
+    @property
+    def told(self) -> dict[str, object]:
+        """What packages and reports say of it; of tuning, and of indices, only where that is not as ever."""
+        return {name: value for name, value in asdict(self).items() if name not in ("tuned", "unchecked") or value}
 
     @property
     def spoken(self) -> str:
         """What it is called in reports."""
         name = self.core or "any CPU"
-        return f"{name} with {', '.join(self.extensions)}" if self.extensions else name
+        extended = f"{name} with {', '.join(self.extensions)}" if self.extensions else name
+        return f"{extended}, indices unchecked" if self.unchecked else extended
 
 
 ANY = Target()

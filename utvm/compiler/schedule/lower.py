@@ -10,7 +10,10 @@ from tvm import s_tir, tirx
 
 from utvm.compiler.accelerator import INCLUDE
 from utvm.compiler.schedule.bounds import with_checked_indices
-from utvm.compiler.schedule.loops import schedule
+from utvm.compiler.schedule.loops import SCHEDULED, schedule
+from utvm.compiler.schedule.tile_choice import registers_of
+from utvm.compiler.schedule.tuned import layer_of
+from utvm.compiler.target import ANY, Target
 from utvm.compiler.tvm_types import element_type
 
 C_TARGET = tvm.target.Target({"kind": "c"})
@@ -118,18 +121,25 @@ def _with_whole_tensors(function: Any) -> Any:
     return tvm_ffi.structural_map(function, (tvm.ir.Var, begin), order="post")
 
 
-def _arranged(function: Any) -> Any:
+def _arranged(function: Any, target: Target) -> Any:
     """Schedule a function that does not come scheduled by its maker."""
+    tuned = target.choice(layer_of(function)) if target.tuned else ""
     function = _with_whole_tensors(function)
-    return function if function.attrs and "utvm.operator" in function.attrs else schedule(function)
+    made = function.attrs and ("utvm.operator" in function.attrs or SCHEDULED in function.attrs)
+    return function if made else schedule(function, registers_of(target, tuned))
 
 
-def lower(functions: Mapping[str, Any]) -> dict[str, Any]:
+def _guarded(function: Any, target: Target) -> Any:
+    return function if target.unchecked else with_checked_indices(function)
+
+
+def lower(functions: Mapping[str, Any], target: Target = ANY) -> dict[str, Any]:
     """Schedule and lower TIRx functions.
 
     Args:
         functions: name to ``tirx.PrimFunc``, as the Relax pipeline made them. Those for an accelerator's driver
             are lowered already.
+        target: what their loops are arranged for, and whether indices that come from inputs are looked at.
 
     Returns:
         Name to lowered ``tirx.PrimFunc``: loops, flat buffers, 32-bit indices where they suffice, math as calls
@@ -137,7 +147,7 @@ def lower(functions: Mapping[str, Any]) -> dict[str, Any]:
     """
     done = {name: function for name, function in functions.items() if function.attrs and INCLUDE in function.attrs}
     scheduled = {
-        name: with_checked_indices(_arranged(function)).with_attr({"global_symbol": name, "target": C_TARGET})
+        name: _guarded(_arranged(function, target), target).with_attr({"global_symbol": name, "target": C_TARGET})
         for name, function in functions.items()
         if name not in done
     }

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums that stay in registers: a tile of results at a time, and what is made of them before they are stored.
+
+Each result is the sum of the same numbers in the same order as without a tile, so it has the same bits.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+
+from utvm.compiler.integer.kernel import KERNEL
+from utvm.compiler.schedule.nests import Axis, Group, groups, read_nest
+from utvm.compiler.schedule.tile_choice import Tile, TileRegisters, choose
+from utvm.compiler.tvm_types import element_type
+
+_Span = tuple[int, int, int]  # Of an axis: where it begins, how many tiles there are, how long one is.
+
+
+def with_tiles(function: Any, registers: TileRegisters) -> Any:
+    """Return a TIRx function whose reductions are computed in tiles, if it has any that can be.
+
+    Args:
+        function: its body is a block of nests of loops, none of them arranged.
+        registers: what the core has for sums.
+    """
+    root = function.body.block
+    statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    nests = [read_nest(each) for each in statements]
+    buffers = list(root.alloc_buffers)
+    found = groups(statements, nests, buffers)
+    if not found:
+        return function
+    tiles = [choose(group.reduction, registers) for group in found]
+    sums = []
+    for group, tile in zip(found, tiles, strict=True):
+        members = [group.reduction, *group.followers]
+        sums.append(tirx.decl_buffer([tile.points], element_type(group.reduction.buffer), "sum", scope="local"))
+        body = _sequence(list(_nests(group, tile, sums[-1])))
+        for number, nest in enumerate(nests):
+            if any(nest is each for each in members):
+                statements[number] = body if number == group.place else tirx.Evaluate(0)
+        unneeded = [each.buffer for each in members if not _is_one_of(each.buffer, group.results)]
+        buffers = [each for each in buffers if not _is_one_of(each, unneeded)]
+    block = s_tir.SBlock(
+        root.iter_vars,
+        root.reads,
+        root.writes,
+        root.name_hint,
+        _sequence(statements),
+        alloc_buffers=[*buffers, *sums],
+        annotations=root.annotations,
+    )
+    told = dict.fromkeys(tile.text for tile in tiles if tile.text)
+    return function.with_body(s_tir.SBlockRealize([], True, block)).with_attr(KERNEL, "; ".join(told))
+
+
+def _is_one_of(buffer: Any, buffers: Sequence[Any]) -> bool:
+    return any(buffer.same_as(each) for each in buffers)
+
+
+def _nests(group: Group, tile: Tile, sums: Any) -> Iterator[Any]:
+    """Write the loops of a group: over whole tiles, and over what is left at the end of each axis."""
+    axes = [axis for axis in group.reduction.axes if not axis.reduces]
+    spans = [_spans(axis.extent, size) for axis, size in zip(axes, tile.sizes, strict=True)]
+    for chosen in itertools.product(*spans):
+        yield _Writer(group, tile, sums).write(axes, chosen)
+
+
+def _spans(extent: int, size: int) -> list[_Span]:
+    whole, rest = divmod(extent, size)
+    return [(0, whole, size), *([(whole * size, 1, rest)] if rest else [])]
+
+
+class _Writer:
+    """Writes the loops over some tiles of one size."""
+
+    def __init__(self, group: Group, tile: Tile, sums: Any) -> None:
+        self._group = group
+        self._tile = tile
+        self._sums = sums
+
+    def write(self, axes: Sequence[Axis], spans: Sequence[_Span]) -> Any:
+        loops: list[tuple[Any, int]] = []
+        begins = [
+            _begin(axis, first, count, size, loops) for axis, (first, count, size) in zip(axes, spans, strict=True)
+        ]
+        points = [
+            {
+                hash(axis.variable): _plus(begin, step)
+                for axis, begin, step in zip(axes, begins, steps, strict=True)
+            }
+            for steps in itertools.product(*(range(size) for _, _, size in spans))
+        ]
+        body = [tirx.BufferStore(self._sums, self._group.reduction.first, [_at(n)]) for n in range(len(points))]
+        body += [self._sum(points)]
+        for number, point in enumerate(points):
+            body += self._results(number, point)
+        return _looped(body, loops)
+
+    def _sum(self, points: Sequence[dict[int, Any]]) -> Any:
+        nest = self._group.reduction
+        axes = [axis for axis in nest.axes if axis.reduces]
+        loops: list[tuple[Any, int]] = []
+        begins = [
+            _begin(axis, 0, axis.extent // step, step, loops)
+            for axis, step in zip(axes, self._tile.steps, strict=True)
+        ]
+        body = []
+        for steps in itertools.product(*(range(step) for step in self._tile.steps)):
+            reduced = {
+                hash(axis.variable): _plus(begin, step)
+                for axis, begin, step in zip(axes, begins, steps, strict=True)
+            }
+            for number, point in enumerate(points):
+                value = self._placed(nest.value, point | reduced, {hash(nest.buffer): self._loaded(number)})
+                body.append(tirx.BufferStore(self._sums, value, [_at(number)]))
+        return _looped(body, loops)
+
+    def _loaded(self, number: int) -> Any:
+        return tirx.BufferLoad(self._sums, [_at(number)])
+
+    def _results(self, number: int, point: dict[int, Any]) -> Iterator[Any]:
+        """Compute what is made of a sum, and store what others read."""
+        reduction = self._group.reduction
+        known = {hash(reduction.buffer): self._loaded(number)}
+        places = [point.get(hash(index), index) for index in reduction.indices]
+        for nest in (reduction, *self._group.followers):
+            if nest is not reduction:
+                own = {hash(index): place for index, place in zip(nest.indices, places, strict=True)}
+                variable = ir.Var(str(nest.buffer.name), ir.PrimType(element_type(nest.buffer)))
+                yield tirx.Bind(variable, self._placed(nest.value, own, known))
+                known[hash(nest.buffer)] = variable
+            if _is_one_of(nest.buffer, self._group.results):
+                yield tirx.BufferStore(nest.buffer, known[hash(nest.buffer)], places)
+
+    @staticmethod
+    def _placed(value: Any, variables: dict[int, Any], known: dict[int, Any]) -> Any:
+        changes = [
+            (ir.TensorLoad, lambda load: known.get(hash(load.source), load)),
+            (ir.Var, lambda variable: variables.get(hash(variable), variable)),
+        ]
+        return tvm_ffi.structural_map(value, changes, order="post")
+
+
+def _begin(axis: Axis, first: int, count: int, size: int, loops: list[tuple[Any, int]]) -> Any:
+    """Return where a tile begins on an axis, and add the loop over the tiles, if there is more than one."""
+    kind = element_type(axis.variable)
+    if count == 1:
+        return tirx.const(first, kind)
+    loop = ir.Var(str(axis.variable.name), axis.variable.ty)
+    loops.append((loop, count))
+    return _plus(loop * tirx.const(size, kind) if size > 1 else loop, first)
+
+
+def _plus(place: Any, step: int) -> Any:
+    return place + tirx.const(step, element_type(place)) if step else place
+
+
+def _at(number: int) -> Any:
+    return tirx.const(number, "int32")
+
+
+def _looped(body: Sequence[Any], loops: Sequence[tuple[Any, int]]) -> Any:
+    statement = _sequence(body)
+    for loop, count in reversed(loops):
+        kind = element_type(loop)
+        statement = tirx.For(loop, tirx.const(0, kind), tirx.const(count, kind), tirx.ForKind.SERIAL, statement)
+    return statement
+
+
+def _sequence(statements: Sequence[Any]) -> Any:
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
