@@ -113,7 +113,7 @@ class Builder:
         """Add a tensor and return its name.
 
         Args:
-            dtype: numpy's name of the element type.
+            dtype: numpy's name of the element type; ``int4`` for a constant of 4 bits.
             data: makes it a constant; in any type that can be turned into dtype. A flat list of all elements, or
                 what numpy can spread over the shape.
             scale: makes it a quantised tensor: one scale, or one for each index along axis.
@@ -124,9 +124,10 @@ class Builder:
         """
         buffer = 0
         if data is not None:
-            array = np.asarray(data).astype(dtype)
+            array = np.asarray(data).astype("int8" if dtype == "int4" else dtype)
             whole = array.reshape(shape) if array.ndim == 1 and array.size == math.prod(shape) else array
-            self._buffers.append(np.broadcast_to(whole, shape).tobytes())
+            content = np.broadcast_to(whole, shape).tobytes()
+            self._buffers.append(_in_halves(content) if dtype == "int4" else content)
             buffer = len(self._buffers) - 1
         scales = () if scale is None else tuple(float(value) for value in np.ravel(scale))
         zeros = np.broadcast_to(np.ravel(zero_point), (len(scales),))
@@ -224,6 +225,12 @@ class Builder:
         tflite.SubGraphAddOperators(builder, operators)
         tflite.SubGraphAddName(builder, name)
         return int(tflite.SubGraphEnd(builder))
+
+
+def _in_halves(content: bytes) -> bytes:
+    """Return numbers of 4 bits as the schema stores them: two in a byte, the first one low."""
+    padded = np.frombuffer(content + bytes(len(content) % 2), np.uint8) & 15
+    return (padded[::2] | (padded[1::2] << 4)).tobytes()
 
 
 def _write_code(builder: flatbuffers.Builder, name: str) -> int:

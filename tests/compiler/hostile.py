@@ -20,7 +20,7 @@ import onnx_suite
 import test_control
 import test_states
 import tflite_suite
-from convolutions import DSP
+from convolutions import DSP, MVE, NEON
 from programs import answers_of, make_program
 from tflite_layers import draw_layer
 
@@ -33,9 +33,11 @@ Array = npt.NDArray[Any]
 
 SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 SETS = 12
+_TARGETS = (ANY, DSP, MVE, NEON)
 _GRAPHS = {
     "if": test_control.branches,
     "if in while": functools.partial(test_control.steps, 5),
+    "while an input says so": test_control.counted,
     "states": functools.partial(test_states.streaming, index=True),
     "digits": (ROOT / "models/digits/digits_int8.tflite").read_bytes,
 }
@@ -125,8 +127,8 @@ def _compiled(name: str, source: str, number: int) -> Library | None:
     from utvm.compiler.build import build_library
 
     try:
-        # Every second attack is on the kernels of cores with the extension, in the C that stands in for it here.
-        return build_library(_model(name, source, number), name, DSP if number % 2 else ANY)
+        # Attacks take turns: kernels of cores with an extension are met in the C that stands in for it here.
+        return build_library(_model(name, source, number), name, _TARGETS[number % len(_TARGETS)])
     except UtvmError:
         return None
 

@@ -60,8 +60,12 @@ def drawn(operator: str, number: int, name: str, opset: int = 0) -> Case | None:
         opset: the version of the operator set; 0 for one that is drawn, too.
     """
     random = np.random.default_rng([zlib.crc32(operator.encode()), number])
-    draw = Draw(opset or _opset(operator, random), random)
-    OPERATORS[operator](draw)
+    return made_by(OPERATORS[operator], operator, Draw(opset or _opset(operator, random), random), name)
+
+
+def made_by(drawing: Drawing, operator: str, draw: Draw, name: str) -> Case | None:
+    """Draw a model, and ask the references; None where neither runs what was drawn."""
+    drawing(draw)
     model = draw.finish(name)
     inputs = draw.given
     answers = [

@@ -77,7 +77,9 @@ def _main(batch: Sequence[Case], libraries: dict[str, Library]) -> str:
 def _static(text: str) -> Iterable[str]:
     for line in text.splitlines():
         if line.startswith("static ") and line.endswith((")", "(")):
-            yield line.split("(")[0].split()[-1].lstrip("*")
+            name = line.split("(")[0].split()[-1].lstrip("*")
+            if not name.startswith("__"):  # gcc's own word, before the name.
+                yield name
 
 
 _MAIN = r"""

@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import PointerType, PrimType
+from tvm.ir import PointerType, PrimType, Var
 
 from utvm.compiler import Library, Model
 from utvm.compiler.c.helpers import helper_definitions, is_helper
@@ -16,6 +16,7 @@ from utvm.compiler.frontend import import_model
 from utvm.compiler.memory.graph import extract
 from utvm.compiler.schedule.legalize import legalize
 from utvm.compiler.schedule.lower import C_TARGET, lower
+from utvm.compiler.tvm_types import element_type
 
 
 def with_stock_operators(model: Model, library: Library, *, rewrite_max_min: bool = True) -> Library:
@@ -44,7 +45,7 @@ def _unpacked(function: Any, rewrite_max_min: bool) -> Any:
         pointer = tirx.Var(f"{parameter.name}_p", PointerType(parameter.ty.dtype, "global"))
         pointers.append(pointer)
         views.append(tirx.DeclBuffer(parameter, data=pointer))
-    body = function.body
+    body = _in_one_memory(function.body)
     if rewrite_max_min:
 
         def call(operation: str) -> Any:
@@ -56,6 +57,20 @@ def _unpacked(function: Any, rewrite_max_min: bool) -> Any:
         body = tvm_ffi.structural_map(body, [(tirx.Max, call("max")), (tirx.Min, call("min"))], order="post")
     body = tirx.SeqStmt([*views, body, tirx.Return(tirx.IntImm("int32", 0))])
     return tirx.PrimFunc(pointers, body, PrimType("int32"), attrs=function.attrs)
+
+
+def _in_one_memory(body: Any) -> Any:
+    """Let sums be in the memory that all other buffers are in: the stock backend knows no other."""
+    sums: dict[int, Any] = {}
+
+    def note(node: Any) -> None:
+        if node.buffer.scope() == "local":
+            sums[hash(node.buffer)] = tirx.decl_buffer(
+                node.buffer.shape, element_type(node.buffer), node.buffer.name
+            )
+
+    tvm_ffi.structural_walk(body, (tirx.AllocBuffer, note), order="pre")
+    return tvm_ffi.structural_map(body, (Var, lambda variable: sums.get(hash(variable), variable)), order="post")
 
 
 def _plain(source: str) -> str:

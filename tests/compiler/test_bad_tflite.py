@@ -47,7 +47,7 @@ def test_every_unsupported_operator_is_named_with_its_tensor() -> None:
 
 
 def test_reasons_of_a_file_are_a_line_each() -> None:
-    weights = {"shape": (4, 4), "dtype": "int8", "data": 1, "scale": 0.5}
+    weights = {"shape": (4, 4), "dtype": "uint8", "data": 1, "scale": 0.5}
     operators = [("Frobnicate", ["x"], ["a"]), ("BATCH_MATMUL", ["a", "w"], ["b"]), ("RELU", ["b"], ["y"])]
     first, *lines, hint = refusal(chain(operators, w=weights, b={"dtype": "complex64"})).splitlines()
     assert first.endswith("cannot be compiled, for 3 reasons:")
@@ -71,7 +71,7 @@ def test_reasons_of_the_importer_are_a_line_each() -> None:
 
 
 def test_weights_quantised_and_activations_not() -> None:
-    weights = {"shape": (4, 4), "dtype": "int8", "data": 1, "scale": 0.5}
+    weights = {"shape": (4, 4), "dtype": "uint8", "data": 1, "scale": 0.5}
     text = refusal(chain([("BATCH_MATMUL", ["x", "w"], ["y"])], w=weights))
     assert "quantised weights and float activations: BATCH_MATMUL (at y)" in text
 

@@ -98,6 +98,28 @@ def steps(rounds: int) -> bytes:
     return builder.finish(["n"], ["m", "i"], others=[condition, body, less, more])
 
 
+def counted() -> bytes:
+    """Write a model that adds up numbers of a table of four, as many as an input says, and at most a thousand."""
+    number, flag = ((1,), "int32"), ((1,), "bool")
+    builder, _, _ = _graph(dict.fromkeys(("n", "some", "i", "m", "sum"), number), [], [])
+    for name, value in (("zero", 0), ("nothing", 0), ("most", 1000)):
+        builder.tensor(name, (1,), "int32", value)
+    builder.operator("MINIMUM", ["n", "most"], ["some"])
+    builder.operator(
+        "WHILE", ["zero", "some", "nothing"], ["i", "m", "sum"], cond_subgraph_index=1, body_subgraph_index=2
+    )
+    condition = _graph({"i": number, "n": number, "sum": number, "more": flag}, ["i", "n", "sum"], ["more"])
+    condition[0].operator("LESS", ["i", "n"], ["more"])
+    known = dict.fromkeys(("i", "n", "sum", "next", "one", "later"), number)
+    body = _graph(known, ["i", "n", "sum"], ["next", "n", "later"])
+    body[0].tensor("step", (1,), "int32", 1)
+    body[0].tensor("table", (4,), "int32", [3, 1, 4, 1])
+    body[0].operator("ADD", ["i", "step"], ["next"])
+    body[0].operator("GATHER", ["table", "i"], ["one"])
+    body[0].operator("ADD", ["sum", "one"], ["later"])
+    return builder.finish(["n"], ["sum", "i"], others=[condition, body])
+
+
 def _kernels(content: bytes, inputs: Sequence[np.ndarray], outputs: int) -> list[np.ndarray]:
     interpreter = runtime.Interpreter.from_bytes(content, arena_size=1 << 16)
     for number, array in enumerate(inputs):
@@ -227,3 +249,11 @@ def test_a_graph_that_calls_itself_is_refused() -> None:
     builder.operator("IF", ["which", "x"], ["y"], then_subgraph_index=1, else_subgraph_index=1)
     with pytest.raises(CompileError, match="graph 1 calls itself, which is not supported"):
         from_tflite(builder.finish(["which", "x"], ["y"], others=[branch]), "m")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rounds", [-5, 0, 3, 4])
+def test_an_input_may_say_how_often_a_loop_runs(rounds: int, tmp_path: Path) -> None:
+    run = HostLibrary(compile_model(from_tflite(counted(), "m")), tmp_path)
+    total, count = run(np.array([rounds], np.int32))
+    assert (total.tolist(), count.tolist()) == ([sum([3, 1, 4, 1][: max(rounds, 0)])], [max(rounds, 0)])

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from host_library import HostLibrary
+from programs import answers_of, make_program
+from tflite_suite import Case
 
 from models.tflite_writer import Builder
 from utvm.compiler import compile_model, from_tflite
@@ -133,6 +135,96 @@ def test_what_is_padded_counts_as_zero(tmp_path: Path) -> None:
     how = {"scales": np.float32([1, 0.5]), "bias": np.zeros(2), "padding": "SAME"}
     answer = _run(_model("CONV_2D", data.shape, weights, (1, 2, 2, 2), **how), data, tmp_path)
     np.testing.assert_allclose(answer, np.broadcast_to(np.float32([20, 10]), (1, 2, 2, 2)), rtol=1e-6)
+
+
+def _rows(rows: Array, symmetric: bool) -> Array:
+    """Return rows as what they are once they have been quantised: ``scale * (number - zero point)``."""
+    parts = [_quantised(row, symmetric) for row in rows]
+    return np.array([scale * (numbers - zero).astype(np.float32) for numbers, scale, zero in parts])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asymmetric", [False, True], ids=["symmetric", "asymmetric"])
+@pytest.mark.parametrize("turned", [False, True], ids=["rows", "columns"])
+def test_matrix_products_quantise_each_row_of_each_batch(asymmetric: bool, turned: bool, tmp_path: Path) -> None:
+    weights, data = RANDOM.integers(-127, 128, (2, 1, 11, 5)).astype(np.int8), _draw((3, 4, 11))
+    builder = Builder()
+    builder.tensor("x", (3, 11, 4) if turned else data.shape, "float32")
+    builder.tensor("w", weights.shape, "int8", weights, scale=0.02)
+    builder.tensor("y", (2, 3, 4, 5), "float32")
+    builder.operator(
+        "BATCH_MATMUL", ["x", "w"], ["y"], adj_x=turned, adj_y=False, asymmetric_quantize_inputs=asymmetric
+    )
+    given = data.transpose(0, 2, 1) if turned else data
+    answer = _run(builder.finish(["x"], ["y"]), given, tmp_path)
+    real = _rows(data.reshape(12, 11), not asymmetric).reshape(data.shape)
+    np.testing.assert_allclose(answer, real @ (weights * np.float32(0.02)), rtol=1e-5, atol=1e-5)
+
+
+def _streamed(content: bytes, inputs: list[Array], directory: Path) -> list[Array]:
+    """Run a model on one input after the other, with what it keeps."""
+    case, libraries = Case("m", "m", content, [([each], []) for each in inputs]), {}
+    libraries["m"] = compile_model(from_tflite(content, "m"))
+    (answers,) = answers_of([case], libraries, make_program([case], libraries, directory)[0])
+    assert not isinstance(answers, str), answers
+    return [answer for (answer,) in answers]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asymmetric", [False, True], ids=["symmetric", "asymmetric"])
+def test_filters_that_remember_do_so_in_floats(asymmetric: bool, tmp_path: Path) -> None:
+    batches, depth, filters, memory = 2, 7, 6, 3
+    features, times = (RANDOM.integers(-127, 128, (filters, each)).astype(np.int8) for each in (depth, memory))
+    bias = RANDOM.normal(0, 1, 3).astype(np.float32)
+    builder = Builder()
+    builder.tensor("x", (batches, depth), "float32")
+    builder.tensor("f", features.shape, "int8", features, scale=0.01)
+    builder.tensor("t", times.shape, "int8", times, scale=0.02)
+    builder.tensor("b", bias.shape, "float32", bias)
+    builder.tensor("s", (batches, filters * memory), "float32", variable=True)
+    builder.tensor("y", (batches, 3), "float32")
+    builder.operator("SVDF", ["x", "f", "t", "b", "s"], ["y"], rank=2, asymmetric_quantize_inputs=asymmetric)
+    inputs = [_draw((batches, depth)) for _ in range(4)]
+    kept = np.zeros((batches, filters, memory), np.float32)
+    for data, answer in zip(inputs, _streamed(builder.finish(["x"], ["y"]), inputs, tmp_path), strict=True):
+        newest = _rows(data, not asymmetric) @ (features.T * np.float32(0.01))
+        kept = np.concatenate([kept[:, :, 1:], newest[:, :, None]], axis=2)
+        sums = (kept * (times * np.float32(0.02))).sum(axis=2)
+        expected = sums.reshape(batches, 3, 2).sum(axis=2) + bias
+        np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asymmetric", [False, True], ids=["symmetric", "asymmetric"])
+def test_a_recurrent_layer_quantises_its_input_and_its_last_result_in_each_step(
+    asymmetric: bool, tmp_path: Path
+) -> None:
+    batches, steps, depth, units = 2, 3, 5, 4
+    builder = Builder()
+    builder.tensor("x", (batches, steps, depth), "float32")
+    arrays, names = [], []
+    for place, width in enumerate([depth] * 4 + [units] * 4):
+        scale = np.float32(0.004 + 0.001 * place)
+        array = RANDOM.integers(-127, 128, (units, width)).astype(np.int8)
+        names.append(builder.tensor(f"w{place}", array.shape, "int8", array, scale=scale))
+        arrays.append(array * scale)
+    biases = RANDOM.normal(0, 1, (4, units)).astype(np.float32)
+    offsets = [builder.tensor(f"b{place}", (units,), "float32", each) for place, each in enumerate(biases)]
+    states = [builder.tensor(name, (batches, units), "float32", variable=True) for name in ("h", "c")]
+    builder.tensor("y", (batches, steps, units), "float32")
+    operands = ["x", *names, *[None] * 3, *offsets, *[None] * 2, *states, *[None] * 4]
+    options = {"fused_activation_function": "TANH", "cell_clip": 0.9, "asymmetric_quantize_inputs": asymmetric}
+    builder.operator("UNIDIRECTIONAL_SEQUENCE_LSTM", operands, ["y"], **options)
+    inputs = [_draw((batches, steps, depth)) for _ in range(2)]
+    hidden = cell = np.zeros((batches, units), np.float32)
+    for data, answer in zip(inputs, _streamed(builder.finish(["x"], ["y"]), inputs, tmp_path), strict=True):
+        for step in range(steps):
+            entered, last = _rows(data[:, step], not asymmetric), _rows(hidden, not asymmetric)
+            sums = [entered @ arrays[each].T + last @ arrays[4 + each].T + biases[each] for each in range(4)]
+            first, forget, out = (1 / (1 + np.exp(-sums[each])) for each in (0, 1, 3))
+            cell = np.clip(forget * cell + first * np.tanh(sums[2]), -0.9, 0.9)
+            hidden = out * np.tanh(cell)
+            np.testing.assert_allclose(answer[:, step], hidden, rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_not_computed_so_is_refused() -> None:

@@ -22,6 +22,7 @@ from hil_tests.operator_cases import OPERATOR_CASES
 from models.tflite_writer import Builder
 from utvm.compiler import Library, Model, compile_model, from_onnx, from_relax, from_tflite
 from utvm.compiler.library import INDEX_OUT_OF_RANGE
+from utvm.compiler.target import Target
 from utvm.errors import CompileError
 from utvm.process import run
 
@@ -325,3 +326,21 @@ def test_operators_without_such_indices_have_no_check() -> None:
 def test_a_slice_that_starts_where_an_input_says_is_refused() -> None:
     with pytest.raises(CompileError, match="not a tensor of known shape"):
         compile_model(onnx_model("Slice", (ROWS, np.array([1]), np.array([2])), (1, 3)))
+
+
+@pytest.mark.parametrize("name", ["gather", "scatter nd"])
+def test_a_library_for_inputs_that_are_trusted_has_no_check(name: str, tmp_path: Path) -> None:
+    operator, inputs, shape, options = ("Gather", (ROWS, I64), (2, 3), {}) if name == "gather" else INNER[name]
+    model = onnx_model(operator, inputs, shape, **options)
+    checked, trusting = (compile_model(model, name="m", target=Target(unchecked=each)) for each in (False, True))
+    text = "".join(trusting.sources.values())
+    assert "M_INDEX_OUT_OF_RANGE" in checked.sources["m.h"]
+    assert "OUT_OF_RANGE" not in text and "within_" not in text
+    assert trusting.target.told["unchecked"] is True and "unchecked" not in checked.target.told
+    folders = [tmp_path / "checked", tmp_path / "trusting"]
+    for folder in folders:
+        folder.mkdir()
+    checked_run, trusting_run = (
+        ran(library, folder, [inputs]) for library, folder in zip((checked, trusting), folders, strict=True)
+    )
+    assert checked_run == trusting_run

@@ -4,11 +4,13 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx.defs
+import onnx_chains
 import onnx_random
 import onnx_suite
 import pytest
-from onnx_draw import NEWEST, OLDEST
+from onnx_draw import NEWEST, OLDEST, Draw
 from onnx_random import Case
 
 _SIDE_BY_SIDE = 14
@@ -35,6 +37,30 @@ def _drawn(names: Sequence[str], number: int) -> list[Case]:
 def test_a_sample_of_models_drawn_at_random_is_right(part: int, tmp_path: Path) -> None:
     names = list(onnx_random.OPERATORS)[part::_OFTEN]
     assert not surprises([*_drawn(names, 0), *_drawn(names, 1)], tmp_path)
+
+
+def _chained(numbers: range) -> list[Case]:
+    """Return chains of operators: of floats, and of 8 bits."""
+    cases = []
+    for number in numbers:
+        for kind, drawing in (("floats", onnx_chains.chain), ("8 bits", onnx_chains.quantised_chain)):
+            random = np.random.default_rng([number, len(kind)])
+            draw = Draw(int(random.integers(20, 23)), random)
+            cases.append(onnx_random.made_by(drawing, f"chain {number} of {kind}", draw, f"m{len(cases)}"))
+    return [case for case in cases if case]
+
+
+@pytest.mark.slow
+def test_chains_of_operators_are_right(tmp_path: Path) -> None:
+    cases = _chained(range(4))
+    assert len(cases) > 6
+    assert not surprises(cases, tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", range(100, 400, 15))
+def test_so_are_other_chains(first: int, tmp_path: Path) -> None:
+    assert not surprises(_chained(range(first, first + 15)), tmp_path)
 
 
 def _walked(versions: Mapping[str, Sequence[int]]) -> list[Case]:

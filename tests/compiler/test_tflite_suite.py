@@ -8,7 +8,8 @@ import pytest
 import tflite_suite
 from host_library import HostLibrary
 from test_onnx_suite import FOREIGN
-from tflite_draw import Layer, Spec
+from tflite_draw import Draw, Layer, Spec
+from tflite_layers import LAYERS
 
 from models.tflite_writer import Builder
 from utvm.compiler import compile_model, from_tflite
@@ -55,9 +56,10 @@ def test_so_have_those_whose_kernels_are_chosen_for_a_dsp(number: int, tmp_path:
     assert not surprises(list(_WITH_DSP), number, tmp_path, DSP)
 
 
-def _each_of_256(operator: str, tensors: list[tuple[Spec, Spec]], directory: Path) -> set[str]:
-    """Return the verdicts on an operator that is given each int8 number, between these inputs and outputs."""
-    numbers = np.arange(-128, 128, dtype=np.int8)
+def _each_number(operator: str, tensors: list[tuple[Spec, Spec]], directory: Path) -> set[str]:
+    """Return the verdicts on an operator that is given each number of its type, between these tensors."""
+    limits = np.iinfo(tensors[0][0].dtype)
+    numbers = np.arange(limits.min, limits.max + 1).astype(limits.dtype)
     batch = []
     for count, (data, output) in enumerate(tensors):
         content = Layer([data], [output]).content(operator)
@@ -74,7 +76,7 @@ def test_so_has_each_of_256_numbers(operator: str, tmp_path: Path) -> None:
     tensors = [
         (Spec((256,), "int8", scale, zero), Spec((256,), "int8", scale * factor, 5)) for scale, factor in factors
     ]
-    assert _each_of_256(operator, tensors, tmp_path) == {"right"}
+    assert _each_number(operator, tensors, tmp_path) == {"right"}
 
 
 @pytest.mark.slow
@@ -86,7 +88,34 @@ def test_so_has_each_of_256_numbers_of_a_saturating_one(
     tensors = [
         (Spec((256,), "int8", coarse, -7), Spec((256,), "int8", scale, zero)) for coarse in (0.02, 0.9, 7.9, 8, 20)
     ]
-    assert _each_of_256(operator, tensors, tmp_path) == {"right"}
+    assert _each_number(operator, tensors, tmp_path) == {"right"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operator", ["LOGISTIC", "TANH"])
+def test_so_has_each_of_65536_numbers(operator: str, tmp_path: Path) -> None:
+    result = Spec((1 << 16,), "int16", 1 / 32768, 0)
+    scales = (2e-5, 1 / 4096, 2.46e-4, 3.89e-4, 0.003, 1 / 1024)
+    tensors = [(Spec((1 << 16,), "int16", scale, 0), result) for scale in scales]
+    assert _each_number(operator, tensors, tmp_path) == {"right"}
+
+
+_STORED = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV", "PRELU", "PADV2", "SVDF")
+
+
+@pytest.mark.slow
+def test_weights_stored_as_half_floats_are_what_the_kernels_make_of_the_same_floats(tmp_path: Path) -> None:
+    batch, halves = [], []
+    for count, row in enumerate((*_STORED, "UNIDIRECTIONAL_SEQUENCE_LSTM")):
+        draw = Draw(f"{row}/float32/0", "float32")
+        layer = LAYERS[row][0](draw).in_halves()
+        given = [draw.values(each.shape, each) for each in layer.inputs if each is not None and each.is_given]
+        batch.append(tflite_suite.Case(row, f"m{count}", layer.content(row), [(given, [])]))
+        halves.append(layer.content(row, halves=True))
+    tflite_suite.ask(batch)
+    for case, content in zip(batch, halves, strict=True):
+        case.content = content
+    assert {each.verdict for each in tflite_suite.judge(batch, tmp_path).values()} == {"right"}
 
 
 @pytest.mark.slow

@@ -265,14 +265,33 @@ def a_dense(draw: Draw) -> Layer:
 
 
 def a_hybrid(make: Callable[[Draw], Layer]) -> Callable[[Draw], Layer]:
-    """Draw a float layer whose weights are int8."""
+    """Draw a float layer whose weights are int8: its second operand, and other constants of several axes."""
+
+    def small(draw: Draw, each: Spec) -> Spec:
+        scale = draw.random.uniform(0.005, 0.02)
+        return Spec(each.shape, "int8", scale, 0, draw.random.integers(-127, 128, each.shape))
+
+    def layer(draw: Draw) -> Layer:
+        drawn = make(draw)
+        inputs = [
+            small(draw, each) if each and (place == 1 or (each.data is not None and len(each.shape) > 1)) else each
+            for place, each in enumerate(drawn.inputs)
+        ]
+        asymmetric = {} if drawn.options.get("padding") else {"asymmetric_quantize_inputs": draw.pick(True, False)}
+        return Layer(inputs, drawn.outputs, drawn.options | asymmetric)
+
+    return layer
+
+
+def a_narrow(make: Callable[[Draw], Layer]) -> Callable[[Draw], Layer]:
+    """Draw a layer whose weights have 4 bits."""
 
     def layer(draw: Draw) -> Layer:
         drawn = make(draw)
         data, weights, bias = drawn.inputs
         assert weights is not None
-        small = Spec(weights.shape, "int8", 0.01, 0, draw.random.integers(-127, 128, weights.shape))
-        return Layer([data, small, bias], drawn.outputs, drawn.options)
+        numbers = draw.random.integers(-7, 8, weights.shape)
+        return Layer([data, replace(weights, dtype="int4", data=numbers), bias], drawn.outputs, drawn.options)
 
     return layer
 
@@ -323,12 +342,19 @@ def a_compare(draw: Draw) -> Layer:
     return a_binary(draw, activation=False, result="bool")
 
 
+def _fewer(draw: Draw, batch: tuple[int, ...]) -> tuple[int, ...]:
+    """Return batches that are broadcast to some, or those."""
+    shorter = batch[draw.pick(0, 0, len(batch)) :]
+    return tuple(draw.pick(1, extent, extent) for extent in shorter)
+
+
 def a_matmul(draw: Draw) -> Layer:
     batch = draw.shape(draw.integer(0, 2), 3)
     n, k, m = draw.shape(3, 7)
     x, y = draw.integer(0, 1) == 1, draw.integer(0, 1) == 1
-    first = draw.tensor((*batch, k, n) if x else (*batch, n, k))
-    second = draw.tensor((*batch, m, k) if y else (*batch, k, m))
+    first = draw.tensor((*_fewer(draw, batch), *((k, n) if x else (n, k))))
+    second = draw.tensor((*_fewer(draw, batch), *((m, k) if y else (k, m))))
+    batch = np.broadcast_shapes(first.shape[:-2], second.shape[:-2])
     if first.scale and first.dtype == "int16":
         second = replace(second, zero=0)
     out = draw.tensor((*batch, n, m))

@@ -41,16 +41,33 @@ class Layer:
     outputs: Sequence[Spec]
     options: dict[str, Any] = field(default_factory=dict)
 
-    def content(self, operator: str) -> bytes:
-        """Return the file of a model that is this layer alone."""
+    def content(self, operator: str, *, halves: bool = False) -> bytes:
+        """Return the file of a model that is this layer alone; its constants may be stored as half floats."""
         builder = Builder()
-        names = [self._add(builder, f"in{number}", each) for number, each in enumerate(self.inputs)]
+        add = self._add_half if halves else self._add
+        names = [add(builder, f"in{number}", each) for number, each in enumerate(self.inputs)]
         results = [self._add(builder, f"out{number}", each) for number, each in enumerate(self.outputs)]
         builder.operator(operator, names, [str(name) for name in results], **self.options)
         given = [
             str(name) for name, each in zip(names, self.inputs, strict=True) if each is not None and each.is_given
         ]
         return builder.finish(given, [str(name) for name in results])
+
+    def in_halves(self) -> "Layer":
+        """Return the layer with constants that half floats can be."""
+        inputs = [
+            replace(each, data=np.asarray(each.data, np.float16)) if each and _is_real(each) else each
+            for each in self.inputs
+        ]
+        return Layer(inputs, self.outputs, self.options)
+
+    def _add_half(self, builder: Builder, name: str, spec: Spec | None) -> str | None:
+        if spec is None or not _is_real(spec):
+            return self._add(builder, name, spec)
+        builder.tensor(f"{name}_half", spec.shape, "float16", spec.data)
+        builder.tensor(name, spec.shape, "float32")
+        builder.operator("DEQUANTIZE", [f"{name}_half"], [name])
+        return name
 
     @staticmethod
     def _add(builder: Builder, name: str, spec: Spec | None) -> str | None:
@@ -66,6 +83,10 @@ class Layer:
             axis=spec.axis,
             variable=spec.variable,
         )
+
+
+def _is_real(spec: Spec) -> bool:
+    return spec.data is not None and spec.dtype == "float32"
 
 
 class Draw:

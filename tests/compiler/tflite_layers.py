@@ -21,6 +21,7 @@ from tflite_computed import (
     a_hybrid,
     a_integer_divide,
     a_matmul,
+    a_narrow,
     a_pool,
     a_positive,
     a_product,
@@ -179,6 +180,12 @@ LAYERS: dict[str, tuple[Callable[[Draw], Layer], tuple[str, ...]]] = {
     "hybrid CONV_2D": (a_hybrid(a_convolution), ("float32",)),
     "hybrid DEPTHWISE_CONV_2D": (a_hybrid(a_depthwise), ("float32",)),
     "hybrid FULLY_CONNECTED": (a_hybrid(a_dense), ("float32",)),
+    "hybrid BATCH_MATMUL": (a_hybrid(a_matmul), ("float32",)),
+    "hybrid UNIDIRECTIONAL_SEQUENCE_LSTM": (a_hybrid(a_lstm), ("float32",)),
+    "CONV_2D of 4 bits": (a_narrow(a_convolution), ("int8",)),
+    "DEPTHWISE_CONV_2D of 4 bits": (a_narrow(a_depthwise), ("int8",)),
+    "FULLY_CONNECTED of 4 bits": (a_narrow(a_dense), ("int8",)),
+    "hybrid SVDF": (a_hybrid(a_svdf), ("float32",)),
 }
 """Operator to what draws a layer of it, and the element types that are tried."""
 

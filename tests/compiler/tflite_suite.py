@@ -63,8 +63,11 @@ def cases(names: Sequence[str], number: int) -> list[Case]:
     for count, layer in enumerate(names):
         row, _, dtype = layer.rpartition("/")
         content, sets = draw_layer(row, dtype, number)
-        drawn.append(Case(layer, f"m{count}", content, [(given, []) for given in sets]))
-    ask(drawn)
+        # Of weights of 8 bits for real numbers, the kernels refuse some, and read others as if they were real.
+        drawn.append(
+            Case(layer, f"m{count}", content, [(given, []) for given in sets], not row.startswith("hybrid"))
+        )
+    ask([case for case in drawn if case.runs])
     return drawn
 
 
@@ -148,7 +151,9 @@ def _difference(case: Case, answers: list[list[Array]] | str) -> str:
             if (shape, result.dtype) != (expected.shape, expected.dtype):
                 return f"{result.shape} of {result.dtype} where {expected.shape} of {expected.dtype} are right"
             if not _same(expected, result.reshape(shape)):
-                return f"{result.ravel()[:6]} where {expected.ravel()[:6]} are right"
+                places = np.flatnonzero(result.ravel() != expected.ravel())[:6]
+                given_there, right_there = result.ravel()[places], expected.ravel()[places]
+                return f"{given_there} where {right_there} are right, at {places} of {expected.shape}"
     return ""
 
 
@@ -185,6 +190,6 @@ CUMSUM of int8 begins with minus the zero point, and wraps around after some 30 
 the kernels do not run (uint8, mostly) are computed in floats between quantised tensors, or refused.
 
 uint8 models of before 2020, IF and WHILE, what a model keeps between runs, and weights of int8 for real numbers
-(FULLY_CONNECTED, CONV_2D, DEPTHWISE_CONV_2D; these kernels refuse them) have tests of their own:
-[compiler.md](compiler.md).
+(FULLY_CONNECTED, CONV_2D, DEPTHWISE_CONV_2D, BATCH_MATMUL, SVDF and UNIDIRECTIONAL_SEQUENCE_LSTM, which these
+kernels refuse) have tests of their own: [compiler.md](compiler.md).
 """

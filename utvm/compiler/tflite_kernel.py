@@ -89,6 +89,16 @@ class Use:
         return options
 
 
+def check_states(use: Use, places: tuple[int, ...]) -> None:
+    """Refuse states that are no variables.
+
+    Raises:
+        CompileError: what it keeps between runs is no variable in the file.
+    """
+    if len(use.outputs) != 1 + len(places):
+        raise CompileError(f"its operands {', '.join(map(str, places))} must be variable tensors")
+
+
 Kernel = Callable[[Use, list[Any]], Any]
 """Given a use and the expressions of its operands, returns the Relax expression of the result; None if it is not
 for this one, but to be imported as other operators are."""

@@ -52,6 +52,9 @@ _AS_FLOAT = (
     "ZEROS_LIKE",
 )
 
+_COUNTS = {"int32", "int64"}
+"""Element types of which one may stand for the other: of places, and of sizes."""
+
 _ACTIVATIONS = {
     tflite.ActivationFunctionType.RELU: (0.0, math.inf),
     tflite.ActivationFunctionType.RELU_N1_TO_1: (-1.0, 1.0),
@@ -276,13 +279,6 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         data = self.get_expr(op.record.inputs[0])
         return relax.op.multiply(data, data)
 
-    def convert_dequantize(self, op: OperatorView) -> Any:
-        """Convert DEQUANTIZE; weights stored as half floats become floats here."""
-        tensor = self.subgraph.record.tensors[op.record.inputs[0]]
-        if tensor.dtype == "float16":
-            return relax.const(_array(tensor, real=False).astype(np.float32), "float32")
-        return super().convert_dequantize(op)
-
     def _by_kernel(self, operator: TfliteOperator) -> Any:
         """Return the result of an operator whose kernel is written here; None for another."""
         kernel = self._kernels.get(operator.name)
@@ -378,7 +374,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             expression = relax.op.reshape(expression, relax.ShapeExpr(list(tensor.shape)))
         if dtype == tensor.dtype:
             return expression
-        if "float" in dtype or "float" in tensor.dtype:
+        if not {dtype, tensor.dtype} <= _COUNTS:
             raise CompileError(f"{where}: makes elements of type {dtype}, but the file declares {tensor.dtype}")
         return relax.op.astype(expression, tensor.dtype)
 

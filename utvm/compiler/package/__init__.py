@@ -7,7 +7,8 @@ the schema of its ``metadata.json``.
 """
 
 from utvm.compiler.package.misra import misra_counts
+from utvm.compiler.package.read import read_package
 from utvm.compiler.package.terms import Terms
-from utvm.compiler.package.write import package_model, write_package
+from utvm.compiler.package.write import package_files, package_model, write_package
 
-__all__ = ["Terms", "misra_counts", "package_model", "write_package"]
+__all__ = ["Terms", "misra_counts", "package_files", "package_model", "read_package", "write_package"]

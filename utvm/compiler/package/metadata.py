@@ -116,7 +116,7 @@ def _own(library: Library, model: Model, terms: Terms, misra: Mapping[str, int] 
         "sources": {
             name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(library.sources.items())
         },
-        "target": asdict(library.target),
+        "target": library.target.told,
         "regions": [
             {"name": arena.region, "bytes": arena.size_bytes, "alignment": ALIGNMENT} for arena in library.arenas
         ],

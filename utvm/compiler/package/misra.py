@@ -134,7 +134,9 @@ def runtime_findings(ports: Mapping[str, Sequence[Path]] | None = None) -> dict[
             (executor, pipe), port = images[index % len(images)], boards[index % len(boards)]
             files = [path for path in runtime.sources(architecture, executor, pipe) if path.suffix == ".c"]
             for rule, places in misra_findings(
-                [*files, *portable, *port], runtime.include(architecture, executor), runtime.defines(executor)
+                [*files, *portable, *port],
+                runtime.include(architecture, executor, pipe),
+                runtime.defines(executor, pipe),
             ).items():
                 found.setdefault(rule, set()).update(places)
     return found

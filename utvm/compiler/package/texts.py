@@ -70,7 +70,7 @@ def texts(library: Library, terms: Terms, example: Sequence[npt.NDArray[Any]] | 
     }
     values: dict[str, object] = {
         "name": library.name,
-        "target": f"{library.name}_model" if library.name in _CMAKE_TAKEN else library.name,
+        "target": cmake_target(library.name),
         "macro": library.name.upper(),
         "arduino_name": library.name[:_ARDUINO_NAME],
         "library": library,
@@ -93,6 +93,11 @@ def texts(library: Library, terms: Terms, example: Sequence[npt.NDArray[Any]] | 
         for file in names:
             made[str(ARDUINO / file)] = template.render(values, path=f"../{folder}/{file}")
     return made
+
+
+def cmake_target(name: str) -> str:
+    """Return what CMake calls the library of that name."""
+    return f"{name}_model" if name in _CMAKE_TAKEN else name
 
 
 def _ports(library: Library, kind: str, stored: Sequence[npt.NDArray[Any]] | None) -> list[_Port]:

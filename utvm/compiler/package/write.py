@@ -56,6 +56,21 @@ def write_package(
         ConfigError: the file cannot be written, ``SOURCE_DATE_EPOCH`` is not a number, or an example does not fit
             its input.
     """
+    content = package_files(library, model=model, terms=terms, example=example, relax=relax, misra=misra)
+    write_archive(path, content, _time())
+    return path
+
+
+def package_files(
+    library: Library,
+    *,
+    model: Model,
+    terms: Terms | None = None,
+    example: Sequence[npt.NDArray[Any]] | None = None,
+    relax: str | None = None,
+    misra: Mapping[str, int] | None = None,
+) -> dict[str, bytes]:
+    """Return what a package holds: path to content. Arguments and errors as :func:`write_package`."""
     terms = terms or Terms()
     time = _time()
     facts = metadata(library, model, terms, time=time, misra=misra)
@@ -65,8 +80,7 @@ def write_package(
         files[f"src/{library.name}.relax"] = relax
     content = {name: text.encode() for name, text in files.items()}
     content[f"parameters/{library.name}.params"] = _NO_PARAMETERS
-    write_archive(path, content, time)
-    return path
+    return content
 
 
 def package_model(

@@ -4,6 +4,7 @@
 Field numbers are those of ``tensorflow/lite/schema/schema.fbs``, in the order of its tables.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
@@ -54,8 +55,26 @@ def read(content: bytes, origin: str) -> TfliteGraph:
             f"{origin}: holds {len(graphs)} graphs, where one is supported, and others that it calls",
             "export a model with one signature",
         )
-    graphs = with_constant_conditions(graphs, origin)
+    graphs = with_constant_conditions([_with_whole_floats(each) for each in graphs], origin)
     return replace(with_states(graphs, origin), graphs=tuple(graphs))
+
+
+def _with_whole_floats(graph: TfliteGraph) -> TfliteGraph:
+    """Return a graph in which weights that are stored as half floats are floats, as what reads them has them."""
+    tensors, operators = list(graph.tensors), []
+    for operator in graph.operators:
+        numbers = (*operator.inputs, *operator.outputs)
+        half, whole = numbers if len(numbers) == 2 and operator.name == "DEQUANTIZE" else (-1, -1)
+        if not (0 <= half < len(tensors) and 0 <= whole < len(tensors)):
+            operators.append(operator)
+            continue
+        stored, data = tensors[half], tensors[half].data
+        if stored.dtype != "float16" or data is None or data.size != 2 * tensors[whole].size:
+            operators.append(operator)
+            continue
+        floats = data.view(np.float16).astype(np.float32)
+        tensors[whole] = replace(tensors[whole], data=floats.view(np.uint8))
+    return replace(graph, tensors=tuple(tensors), operators=tuple(operators))
 
 
 def _operator_name(code: Table) -> str:
@@ -84,16 +103,26 @@ def _tensor(table: Table, buffers: Sequence[npt.NDArray[np.uint8] | None], origi
     if number >= len(buffers) and number:
         raise CompileError(f"{origin}: tensor {name!r}: has buffer {number}, of {len(buffers)}")
     kind = table.integer(1, "<b")
+    data = buffers[number] if buffers else None
+    dtype = _ELEMENT_TYPES.get(kind, f"number {kind}")
+    if dtype == "int4" and data is not None and data.size == (math.prod(shape) + 1) // 2:
+        dtype, data = "int8", _from_halves(data)[: math.prod(shape)]
     return TfliteTensor(
         name,
         shape,
         _shape(table, 7, name, origin) or shape,
-        _ELEMENT_TYPES.get(kind, f"number {kind}"),
-        buffers[number] if buffers else None,
+        dtype,
+        data,
         _quantisation(table.table(4), len(shape), name, origin),
         bool(table.integer(5, "<b")),
         table.has(6),
     )
+
+
+def _from_halves(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return numbers of 4 bits, of which each byte holds two, the first one low, as bytes of their own."""
+    halves = np.stack([data << 4, data & 0xF0], axis=1).ravel()
+    return (halves.view(np.int8) >> 4).view(np.uint8)
 
 
 def _shape(table: Table, field: int, name: str, origin: str) -> tuple[int, ...]:

@@ -136,13 +136,12 @@ def _check_hybrid(graph: TfliteGraph) -> None:
 
 
 def _is_hybrid(graph: TfliteGraph, operator: TfliteOperator) -> bool:
-    """Return whether an operator quantises its input while running ("dynamic range"), as nothing here does."""
-    layers = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
-    if operator.name not in (*layers, "BATCH_MATMUL"):
+    """Return whether an operator quantises its input while running, for weights that nothing here knows so."""
+    layers = ("BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "SVDF")
+    if operator.name not in (*layers, "UNIDIRECTIONAL_SEQUENCE_LSTM"):
         return False
     kinds = [graph.tensors[number].dtype for number in operator.inputs[:2] if number >= 0]
-    unknown = ("uint8", "int4") if operator.name in layers else ("int8", "uint8", "int4")
-    return kinds[:1] == ["float32"] and kinds[1:] in ([each] for each in unknown)
+    return kinds[:1] == ["float32"] and kinds[1:] in (["uint8"], ["int4"])
 
 
 def _check_tensor(tensor: TfliteTensor, place: str) -> None:

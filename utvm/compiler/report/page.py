@@ -65,7 +65,7 @@ def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[
     return {
         "model": library.name,
         "executor": library.executor,
-        "target": asdict(library.target),
+        "target": library.target.told,
         "macs": total_macs(library),
         "weights_bytes": library.weights_bytes,
         "arena_bytes": library.arena_bytes,

@@ -31,6 +31,7 @@ Array = npt.NDArray[Any]
 
 _STEPS = 24  # Entries of the sigmoid's table between two whole numbers.
 _INTEGER_BITS = 3
+_MOST_FACTOR = 1 << 16  # Times a number of 16 bits.
 _LUT = 512  # Steps of a table over all numbers of 16 bits.
 
 _KERNEL = "the reference kernel takes nothing else; a converter writes it so"
@@ -39,7 +40,7 @@ _KERNEL = "the reference kernel takes nothing else; a converter writes it so"
 def sigmoid_table() -> Array:
     """Return the logistic function from 0 to 10.6, with 16 fractional bits.
 
-    Of the error of a line between two entries, each entry takes half.
+    Of the error of a line between two entries, each entry takes half. The last one is where the curve ends.
     """
 
     def real(place: float) -> float:
@@ -49,7 +50,7 @@ def sigmoid_table() -> Array:
         error = real(place + 0.5) - (real(place) + real(place + 1)) / 2
         return min(math.floor(real(place) + error / 2 + 0.5), 65535)
 
-    return np.array([entry(place) for place in range(256)], np.int32)
+    return np.array([*(entry(place) for place in range(255)), 65535], np.int32)
 
 
 def _input_factor(scale: np.float32, shifts: tuple[int, ...]) -> tuple[int, int]:
@@ -81,6 +82,10 @@ def _curve(use: Use, operands: list[Any]) -> Any:
         raise CompileError("in 16 bits its result must have the scale 1/32768, and no zero point may be but 0")
     logistic = use.operator.name == "LOGISTIC"
     factor, places = _input_factor(scale_of(use.input(0)), (0,) if logistic else (0, 1))
+    if factor > _MOST_FACTOR:
+        raise CompileError(
+            f"the scale of its input, {scale_of(use.input(0))}, is more than a product of 32 bits holds"
+        )
 
     def compute(data: Any, table: Any) -> Any:
         shape = use.result.shape

@@ -64,72 +64,94 @@ def quantised(use: Use, data: Any, rows: int, size: int, *, symmetric: bool) -> 
 
 
 def _symmetric(source: Any, low: Any, high: Any, rows: int, size: int) -> tuple[Any, Any]:
-    zero, most = tirx.FloatImm("float32", 0.0), tirx.FloatImm("float32", 127.0)
-    largest = te.compute((rows,), lambda row: tirx.max(zero - low[row], high[row]), "largest")
+    largest = te.compute((rows,), lambda row: symmetric_size(low[row], high[row]), "largest")
+    inverses = te.compute((rows,), lambda row: symmetric_inverse(largest[row]), "inverse")
+    numbers = te.compute((rows, size), lambda row, at: integer(source[row, at] * inverses[row], -127), "numbers")
+    return numbers, te.compute((rows,), lambda row: symmetric_scale(largest[row]), "scales")
 
-    def scale(row: Any) -> Any:
-        return tirx.Select(largest[row] == zero, tirx.FloatImm("float32", 1.0), largest[row] / most)
 
-    def inverse(row: Any) -> Any:
-        return tirx.Select(largest[row] == zero, zero, most / largest[row])
+def symmetric_size(low: Any, high: Any) -> Any:
+    """Return the size of the largest number."""
+    return tirx.max(_real(0.0) - low, high)
 
-    inverses = te.compute((rows,), inverse, "inverse")
-    numbers = te.compute((rows, size), lambda row, at: _integer(source[row, at] * inverses[row], -127), "numbers")
-    return numbers, te.compute((rows,), scale, "scales")
+
+def symmetric_scale(size: Any) -> Any:
+    """Return what a step is, where the largest number has a size."""
+    return tirx.Select(size == _real(0.0), _real(1.0), size / _real(127.0))
+
+
+def symmetric_inverse(size: Any) -> Any:
+    """Return by what numbers are multiplied, of which the largest has a size."""
+    return tirx.Select(size == _real(0.0), _real(0.0), _real(127.0) / size)
 
 
 def _asymmetric(source: Any, low: Any, high: Any, rows: int, size: int) -> list[Any]:
-    nothing = tirx.FloatImm(_WIDE, 0.0)
-    least = te.compute((rows,), lambda row: tirx.min(low[row].astype(_WIDE), nothing), "least")
-    most = te.compute((rows,), lambda row: tirx.max(high[row].astype(_WIDE), nothing), "most")
-    flat = te.compute((rows,), lambda row: (least[row] == most[row]).astype("int32"), "flat")
-    one = tirx.FloatImm(_WIDE, 1.0)
-
-    def step(row: Any) -> Any:
-        return tirx.Select(flat[row] == number(1), one, (most[row] - least[row]) / tirx.FloatImm(_WIDE, 255.0))
-
-    steps = te.compute((rows,), step, "step")
-
-    def exact_zero(row: Any) -> Any:
-        below, above = least[row] / steps[row], most[row] / steps[row]
-        # Of the two ends, that which is told with the smaller error says where zero is.
-        near = tirx.FloatImm(_WIDE, 128.0) - below < tirx.FloatImm(_WIDE, 127.0) + above
-        return tirx.Select(near, tirx.FloatImm(_WIDE, -128.0) - below, tirx.FloatImm(_WIDE, 127.0) - above)
-
-    exact = te.compute((rows,), exact_zero, "exact")
-
-    def zero(row: Any) -> Any:
-        bounded = tirx.max(tirx.min(exact[row], tirx.FloatImm(_WIDE, 127.0)), tirx.FloatImm(_WIDE, -128.0))
-        whole = tirx.call_pure_extern(_WIDE, "round", bounded).astype("int32")
-        return tirx.Select(flat[row] == number(1), number(0), whole)
-
-    zeros = te.compute((rows,), zero, "zeros")
+    steps = te.compute((rows,), lambda row: asymmetric_step(low[row], high[row]), "step")
+    zeros = te.compute((rows,), lambda row: asymmetric_zero(low[row], high[row], steps[row]), "zeros")
     scales = te.compute((rows,), lambda row: steps[row].astype("float32"), "scales")
-    inverses = te.compute((rows,), lambda row: tirx.FloatImm("float32", 1.0) / scales[row], "inverse")
+    inverses = te.compute((rows,), lambda row: _real(1.0) / scales[row], "inverse")
     numbers = te.compute(
         (rows, size),
-        lambda row, at: _integer(zeros[row].astype("float32") + source[row, at] * inverses[row], -128),
+        lambda row, at: integer(zeros[row].astype("float32") + source[row, at] * inverses[row], -128),
         "numbers",
     )
     return [numbers, scales, zeros]
 
 
-def _integer(real: Any, least: int) -> Any:
+def _ends(low: Any, high: Any) -> tuple[Any, Any]:
+    """Return the ends of the range, which holds zero, in double precision."""
+    return tirx.min(low.astype(_WIDE), _real(0.0, _WIDE)), tirx.max(high.astype(_WIDE), _real(0.0, _WIDE))
+
+
+def asymmetric_step(low: Any, high: Any) -> Any:
+    """Return what a step is, in double precision, of numbers between two; 1 where all are 0."""
+    least, most = _ends(low, high)
+    return tirx.Select(least == most, _real(1.0, _WIDE), (most - least) / _real(255.0, _WIDE))
+
+
+def asymmetric_zero(low: Any, high: Any, step: Any) -> Any:
+    """Return the int32 zero point of numbers between two."""
+    least, most = _ends(low, high)
+    below, above = least / step, most / step
+    # Of the two ends, that which is told with the smaller error says where zero is.
+    near = _real(128.0, _WIDE) - below < _real(127.0, _WIDE) + above
+    exact = tirx.Select(near, _real(-128.0, _WIDE) - below, _real(127.0, _WIDE) - above)
+    bounded = tirx.max(tirx.min(exact, _real(127.0, _WIDE)), _real(-128.0, _WIDE))
+    whole = tirx.call_pure_extern(_WIDE, "round", bounded).astype("int32")
+    return tirx.Select(least == most, number(0), whole)
+
+
+def _real(value: float, dtype: str = "float32") -> Any:
+    return tirx.FloatImm(dtype, value)
+
+
+def integer(real: Any, least: int) -> Any:
     """Return a float32 rounded to int8, halves away from zero."""
     whole = tirx.call_pure_extern("float32", "roundf", real)
-    low, high = (tirx.FloatImm("float32", float(limit)) for limit in (least, 127))
-    return tirx.max(tirx.min(whole, high), low).astype("int8")
+    return tirx.max(tirx.min(whole, _real(127.0)), _real(float(least))).astype("int8")
 
 
-def hybrid_scales(use: Use) -> npt.NDArray[np.float32]:
-    """Return the weights' scales: one, or one for each channel.
+def hybrid_scales(use: Use, place: int = 1) -> npt.NDArray[np.float32]:
+    """Return the scales of an operand's weights: one, or one for each channel.
 
     Raises:
         CompileError: they have none, or a zero point.
     """
-    known = use.input(1).quantisation
+    known = use.input(place).quantisation
     if known is None or np.any(known.zero_points != 0) or not np.all(known.scales > 0):
         raise CompileError(
             "its weights have no scale, or a zero point, which is not supported beside real numbers"
         )
     return known.scales.astype(np.float32)
+
+
+def one_scale(use: Use, place: int) -> float:
+    """Return the one scale of an operand's weights.
+
+    Raises:
+        CompileError: they have several, none, or a zero point.
+    """
+    scales = hybrid_scales(use, place)
+    if scales.size != 1:
+        raise CompileError(f"its operand {place} has several scales, which is not supported beside real numbers")
+    return float(scales[0])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of products: convolutions, dense layers, matrix products in 16 bits, and in 8 where Relax has no form."""
+"""Sums of products: convolutions and dense layers in 16 bits, and in 8 where Relax has no form."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,6 @@ from tvm import relax, te, tirx
 from utvm.compiler.integer import fixed_point
 from utvm.compiler.integer.exact import (
     added,
-    broadcast,
     clamped,
     limits,
     narrow_multiplier,
@@ -48,7 +47,7 @@ class _Ending:
     kind: str
 
 
-def _ending(use: Use, reals: Array, bias: Array | None, wide: bool, activation: int) -> _Ending:
+def integer_ending(use: Use, reals: Array, bias: Array | None, wide: bool, activation: int) -> _Ending:
     """Make the ending of a layer.
 
     Args:
@@ -78,10 +77,10 @@ def _ending(use: Use, reals: Array, bias: Array | None, wide: bool, activation: 
     return _Ending(tables, apply, lambda *_: data_zero, kind)
 
 
-def _hybrid_ending(use: Use, data: Quantised, channels: int, activation: int) -> _Ending:
+def hybrid_ending(use: Use, data: Quantised, channels: int, activation: int) -> _Ending:
     """Make the ending of a layer of real numbers: sums of integers become such again."""
     scales, bias = hybrid_scales(use), use.constant(2) if use.has(2) else None
-    each = scales.size == channels and use.operator.name != "FULLY_CONNECTED"
+    each = scales.size == channels and use.operator.name not in ("FULLY_CONNECTED", "BATCH_MATMUL")
     tables = [np.broadcast_to(scales, (channels,)).astype(np.float32), data.scales]
     tables += [] if data.zeros is None else [data.zeros]
     tables += [] if bias is None else [bias.astype(np.float32)]
@@ -164,7 +163,7 @@ def _integer_convolution(use: Use, operands: list[Any], options: Any, channel_ax
     data, weights = use.input(0), use.input(1)
     bias = use.constant(2) if use.has(2) else None
     reals = _layer_reals(data, weights, use.result, weights.shape[channel_axis])
-    ending = _ending(use, reals, bias, _is_wide(data, bias), options.FusedActivationFunction())
+    ending = integer_ending(use, reals, bias, _is_wide(data, bias), options.FusedActivationFunction())
     return _windowed(use, operands, options, channel_axis, ending)
 
 
@@ -184,7 +183,7 @@ def _hybrid_convolution(use: Use, operands: list[Any], options: Any, channel_axi
     flat = use.builder.emit(relax.op.reshape(operands[0], (rows, data.size // rows)))
     own = quantised(use, flat, rows, data.size // rows, symmetric=not each)
     image = use.builder.emit(relax.op.reshape(own.numbers, data.shape))
-    ending = _hybrid_ending(use, own, channels, options.FusedActivationFunction())
+    ending = hybrid_ending(use, own, channels, options.FusedActivationFunction())
     return _windowed(use, [image, operands[1]], options, channel_axis, ending)
 
 
@@ -261,7 +260,7 @@ def _dense(use: Use, operands: list[Any]) -> Any:
     options = use.options(tflite.FullyConnectedOptions)
     if hybrid:
         own = quantised(use, flat, rows, depth, symmetric=not options.AsymmetricQuantizeInputs())
-        flat, ending = own.numbers, _hybrid_ending(use, own, outputs, options.FusedActivationFunction())
+        flat, ending = own.numbers, hybrid_ending(use, own, outputs, options.FusedActivationFunction())
     else:
         ending = _dense_ending(use, outputs, options.FusedActivationFunction())
 
@@ -293,7 +292,7 @@ def _dense_ending(use: Use, outputs: int, activation: int) -> _Ending:
     else:
         reals = _layer_reals(data, weights, result, outputs)
     bias = use.constant(2) if use.has(2) else None
-    return _ending(use, reals, bias, _is_wide(data, bias), activation)
+    return integer_ending(use, reals, bias, _is_wide(data, bias), activation)
 
 
 def _transposed_convolution(use: Use, operands: list[Any]) -> Any:
@@ -325,9 +324,9 @@ def _transposed_convolution(use: Use, operands: list[Any]) -> Any:
     bias = use.constant(3) if use.has(3) else None
     activation = options.FusedActivationFunction()
     if real:
-        ending = _float_ending(bias, activation)
+        ending = float_ending(bias, activation)
     else:
-        ending = _ending(use, _layer_reals(data, weights, result, channels), bias, wide, activation)
+        ending = integer_ending(use, _layer_reals(data, weights, result, channels), bias, wide, activation)
 
     def compute(image: Any, filters: Any, *tables: Any) -> Any:
         row, column = te.reduce_axis((0, rows), "row"), te.reduce_axis((0, columns), "column")
@@ -356,7 +355,9 @@ def _transposed_convolution(use: Use, operands: list[Any]) -> Any:
     return added(use.builder, name, [operands[2], operands[1], *ending.tables], compute, macs=macs)
 
 
-def _float_ending(bias: Array | None, activation: int) -> _Ending:
+def float_ending(bias: Array | None, activation: int) -> _Ending:
+    """Make the ending of a layer of floats."""
+
     def apply(total: Any, tables: Sequence[Any], channel: Any, _: Any) -> Any:
         return bounded_float(total if bias is None else total + tables[0][channel], activation)
 
@@ -382,43 +383,9 @@ def bounded_float(value: Any, activation: int) -> Any:
     return value if low is None else tirx.max(value, tirx.FloatImm("float32", low))
 
 
-def _product(use: Use, operands: list[Any]) -> Any:
-    """Add a BATCH_MATMUL of quantised tensors."""
-    if (
-        use.result.dtype not in ("int8", "int16")
-        or use.dtype(0) != use.result.dtype
-        or use.dtype(1) != use.dtype(0)
-    ):
-        return None
-    left, right, result = use.input(0), use.input(1), use.result
-    options = use.options(tflite.BatchMatMulOptions)
-    wide = left.dtype == "int16"
-    kind = "int64" if wide else "int32"
-    real = np.float64(scale_of(left) * scale_of(right)) / np.float64(scale_of(result))
-    ending = _ending(use, np.array([real]), None, wide, tflite.ActivationFunctionType.NONE)
-    depth = left.shape[-2] if options.AdjX() else left.shape[-1]
-
-    def compute(first: Any, second: Any, *tables: Any) -> Any:
-        inner = te.reduce_axis((0, depth), "inner")
-
-        def total(*at: Any) -> Any:
-            *outer, row, column = at
-            a = broadcast(first, [*outer, inner, row] if options.AdjX() else [*outer, row, inner])
-            b = broadcast(second, [*outer, column, inner] if options.AdjY() else [*outer, inner, column])
-            value = (a.astype("int32") - zero_of(left)) * (b.astype("int32") - zero_of(right))
-            return te.sum(value.astype(kind), axis=[inner])
-
-        sums = te.compute(result.shape, total, "accumulator")
-        return te.compute(result.shape, lambda *at: ending.apply(sums[at], tables, number(0), at[0]), "output")
-
-    name = f"batch_matmul_{left.dtype}"
-    return added(use.builder, name, [*operands, *ending.tables], compute, macs=result.size * depth)
-
-
 KERNELS: dict[str, Kernel] = {
     "CONV_2D": _convolution,
     "DEPTHWISE_CONV_2D": _depthwise,
     "FULLY_CONNECTED": _dense,
     "TRANSPOSE_CONV": _transposed_convolution,
-    "BATCH_MATMUL": _product,
 }

@@ -96,6 +96,8 @@ def _between(extent: int, wanted: int, corners: bool, half: bool) -> tuple[Array
 
 
 def _bilinear_of_floats(use: Use, operands: list[Any], options: Any) -> Any:
+    """Add a RESIZE_BILINEAR of floats; one of uint8 computes in them, too, as TensorFlow Lite has it."""
+    dtype = use.result.dtype
     single, tables = np.float32, []
     for axis in (1, 2):
         extent, wanted = use.input(0).shape[axis], use.result.shape[axis]
@@ -113,24 +115,30 @@ def _bilinear_of_floats(use: Use, operands: list[Any], options: Any) -> Any:
 
         def at(n: Any, y: Any, x: Any, c: Any) -> Any:
             below, beside = down[y], across[x]
-            return (
-                image[n, top[y], left[x], c] * (one - below) * (one - beside)
-                + image[n, bottom[y], left[x], c] * below * (one - beside)
-                + image[n, top[y], right[x], c] * (one - below) * beside
-                + image[n, bottom[y], right[x], c] * below * beside
+
+            def part(line: Any, column: Any) -> Any:
+                return image[n, line[y], column[x], c].astype("float32")
+
+            value = (
+                part(top, left) * (one - below) * (one - beside)
+                + part(bottom, left) * below * (one - beside)
+                + part(top, right) * (one - below) * beside
+                + part(bottom, right) * below * beside
             )
+            return value if dtype == "float32" else (value + tirx.FloatImm("float32", 0.5)).astype(dtype)
 
         return te.compute(use.result.shape, at, "output")
 
-    return added(use.builder, "resize_bilinear_float32", [operands[0], *tables], compute)
+    return added(use.builder, f"resize_bilinear_{dtype}", [operands[0], *tables], compute)
 
 
 def _bilinear(use: Use, operands: list[Any]) -> Any:
-    """Add a RESIZE_BILINEAR of int8, in fixed point with 10 bits."""
+    """Add a RESIZE_BILINEAR; signed integers in fixed point with 10 bits, int16 as TensorFlow Lite has it."""
     options = use.options(tflite.ResizeBilinearOptions)
-    if use.result.dtype == "float32":
+    dtype = use.result.dtype
+    if dtype in ("float32", "uint8"):
         return _bilinear_of_floats(use, operands, options)
-    if use.result.dtype != "int8":
+    if dtype not in ("int8", "int16"):
         return None
     tables = [
         table.astype(np.int32)
@@ -162,11 +170,11 @@ def _bilinear(use: Use, operands: list[Any]) -> Any:
         def rounded(*at: Any) -> Any:
             half = number(1 << 19, "int64")
             value = tirx.Select(sums[at] > number(0, "int64"), sums[at] + half, sums[at] - half)
-            return tirx.truncdiv(value, number(1 << 20, "int64")).astype("int8")
+            return tirx.truncdiv(value, number(1 << 20, "int64")).astype(dtype)
 
         return te.compute(use.result.shape, rounded, "output")
 
-    return added(use.builder, "resize_bilinear_int8", [operands[0], *tables], compute)
+    return added(use.builder, f"resize_bilinear_{dtype}", [operands[0], *tables], compute)
 
 
 def _spatial(use: Use) -> tuple[list[int], Array]:

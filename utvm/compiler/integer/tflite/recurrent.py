@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators that keep something between runs: each takes its states and gives the next ones, beside its result."""
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tflite
-from tvm import tirx
+from tvm import relax, tirx
 from tvm.script.ir_builder import tirx as building
 
 from utvm.compiler.integer.exact import (
@@ -24,9 +23,18 @@ from utvm.compiler.integer.exact import (
     zero_of,
 )
 from utvm.compiler.integer.tflite.curves import between, mirrored, sigmoid_table
-from utvm.compiler.integer.tflite.layers import bounded_float
+from utvm.compiler.integer.tflite.hybrid import (
+    asymmetric_step,
+    asymmetric_zero,
+    integer,
+    one_scale,
+    quantised,
+    symmetric_inverse,
+    symmetric_scale,
+    symmetric_size,
+)
 from utvm.compiler.read.tflite_records import TfliteTensor
-from utvm.compiler.tflite_kernel import Kernel, Use
+from utvm.compiler.tflite_kernel import Kernel, Use, check_states
 from utvm.errors import CompileError
 
 Array = npt.NDArray[Any]
@@ -39,6 +47,12 @@ _LEFT_OUT = (9, 10, 11, 16, 17, 20, 21, 22, 23)  # Peepholes, projection, normal
 _GATE_SCALE = np.float32(2.0**-12)  # Of what the curves are given, and of what they give.
 _CURVE_SCALE = np.float32(2.0**-15)
 _INT16 = (-32768, 32767)
+_KINDS = (  # Of the input, the cell state and the weights.
+    ("float32", "float32", "float32"),
+    ("float32", "float32", "int8"),
+    ("int8", "int16", "int8"),
+    ("int16", "int16", "int8"),
+)
 
 
 @dataclass(frozen=True)
@@ -57,12 +71,12 @@ class _Sizes:
 
 
 def _lstm(use: Use, operands: list[Any]) -> Any:
-    """Add a UNIDIRECTIONAL_SEQUENCE_LSTM in floats, in 8 bits or in 16.
+    """Add a UNIDIRECTIONAL_SEQUENCE_LSTM in floats, by weights of 8 bits or not, in 8 bits or in 16.
 
     Raises:
         CompileError: it has what the reference kernel does not do, or the file is damaged.
     """
-    _check_states(use, (_HIDDEN_STATE, _CELL_STATE))
+    check_states(use, (_HIDDEN_STATE, _CELL_STATE))
     options = use.options(tflite.UnidirectionalSequenceLSTMOptions)
     used = [place for place in _LEFT_OUT if use.has(place)]
     if used:
@@ -73,15 +87,21 @@ def _lstm(use: Use, operands: list[Any]) -> Any:
         raise CompileError(f"its activation, number {options.FusedActivationFunction()}, is not supported")
     data = use.input(0)
     kinds = (data.dtype, use.dtype(_CELL_STATE), *{use.dtype(place) for place in (*_WEIGHTS, *_RECURRENT)})
-    if kinds not in (("float32",) * 3, ("int8", "int16", "int8"), ("int16", "int16", "int8")):
+    if kinds not in _KINDS:
         raise CompileError(f"{data.dtype} by {kinds[2]} with a state of {kinds[1]} is not supported")
     batches, steps = data.shape[1::-1] if options.TimeMajor() else data.shape[:2]
     sizes = _Sizes(batches, steps, data.shape[2], use.input(_RECURRENT[0]).shape[1], options.TimeMajor())
     clip = float(options.CellClip())
-    cell = _FloatCell(clip) if data.dtype == "float32" else _IntegerCell(use, clip)
+    given = [operands[0], operands[_HIDDEN_STATE], operands[_CELL_STATE]]
+    cell: _FloatCell | _IntegerCell = _FloatCell(clip)
+    if kinds == ("float32", "float32", "int8"):
+        cell = hybrid = _HybridCell(use, operands[0], sizes, clip)
+        given[0] = hybrid.numbers
+    elif data.dtype != "float32":
+        cell = _IntegerCell(use, clip)
     arrays = [
         *(np.stack([use.constant(place) for place in places]) for places in (_WEIGHTS, _RECURRENT)),
-        np.stack([use.constant(place).astype(cell.sum_type) for place in _BIASES]),
+        np.stack([use.constant(place).astype(cell.bias_type) for place in _BIASES]),
         *cell.tables,
     ]
     units, states = sizes.units, sizes.batches * sizes.units
@@ -89,18 +109,19 @@ def _lstm(use: Use, operands: list[Any]) -> Any:
     sides = {use.input(_HIDDEN_STATE).size, use.input(_CELL_STATE).size, use.result.size // max(sizes.steps, 1)}
     if shapes != {(4, units, sizes.depth), (4, units, units), (4, units)} or sides != {states}:
         raise CompileError(f"its operands' shapes are not those of {units} units: {sorted(shapes)}")
-    given = [operands[0], operands[_HIDDEN_STATE], operands[_CELL_STATE], *arrays]
     scratch = {
         "gates": ((4, units), cell.gate_type),
         "sums": ((2,), cell.sum_type),
         "curve": ((2,), "int32"),
+        **cell.scratch(units),
     }
 
     def body(read: Sequence[Any], written: Sequence[Any], own: Mapping[str, Any]) -> None:
         _run(cell, sizes, read, written, own)
 
     macs = states * sizes.steps * 4 * (sizes.depth + units)
-    return looped(use.builder, f"lstm_{data.dtype}", given, use.outputs, scratch, body, macs)
+    name = f"lstm_{cell.name}"
+    return looped(use.builder, name, [*given, *arrays], use.outputs, scratch, body, macs)
 
 
 def _run(
@@ -119,6 +140,7 @@ def _run(
         state[at] = old_cell[at]
     with building.serial(0, sizes.batches) as batch, building.serial(0, sizes.steps) as step:
         place = sizes.place(batch, step)
+        kept, first = cell.begun(hidden, batch * units, place, tables, own)
         for gate in range(4):
             with building.serial(0, units) as unit:
                 row = number(gate * units) + unit
@@ -129,8 +151,8 @@ def _run(
                     sums[0] = sums[0] + cell.product(data[place * sizes.depth + inner], factor, cell.data_zero)
                 with building.serial(0, units) as inner:
                     factor = recurrent[row * units + inner]
-                    sums[1] = sums[1] + cell.product(hidden[batch * units + inner], factor, cell.hidden_zero)
-                total = cell.gate(gate, sums[0] + bias[row], sums[1])
+                    sums[1] = sums[1] + cell.product(kept[first + inner], factor, cell.hidden_zero)
+                total = cell.gate(gate, sums[0], bias[row], sums[1])
                 own["gates"][row] = cell.curve(total, gate != _CELL, tables, own["curve"])
         with building.serial(0, units) as unit:
             gates = [own["gates"][number(gate * units) + unit] for gate in range(4)]
@@ -141,12 +163,32 @@ def _run(
             output[place * units + unit] = hidden[batch * units + unit]
 
 
-class _FloatCell:
-    """The arithmetic of an LSTM in floats."""
+class _Cell:
+    """The arithmetic of an LSTM.
 
-    sum_type = gate_type = "float32"
-    data_zero = hidden_zero = 0
-    tables: tuple[Array, ...] = ()
+    Attributes:
+        name: what the report calls it.
+        sum_type, bias_type, gate_type: element types.
+        data_zero, hidden_zero: zero points of what is multiplied: numbers, or expressions of a step.
+        tables: what it reads beside weights and biases: arrays, or Relax expressions.
+    """
+
+    name = sum_type = bias_type = gate_type = "float32"
+    data_zero: Any = 0
+    hidden_zero: Any = 0
+    tables: tuple[Any, ...] = ()
+
+    def scratch(self, units: int) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Return what it needs while it runs, beside what every cell needs."""
+        return {}
+
+    def begun(self, hidden: Any, first: Any, place: Any, tables: Sequence[Any], own: Mapping[str, Any]) -> Any:
+        """Write what a step begins with; return what recurrent weights multiply: a buffer, and where in it."""
+        return hidden, first
+
+
+class _FloatCell(_Cell):
+    """The arithmetic of an LSTM in floats."""
 
     def __init__(self, clip: float) -> None:
         self._clip = clip
@@ -154,8 +196,8 @@ class _FloatCell:
     def product(self, value: Any, factor: Any, zero: int) -> Any:
         return value * factor
 
-    def gate(self, gate: int, total: Any, recurrent: Any) -> Any:
-        return total + recurrent
+    def gate(self, gate: int, total: Any, bias: Any, recurrent: Any) -> Any:
+        return total + bias + recurrent
 
     def curve(self, value: Any, logistic: bool, tables: Sequence[Any], own: Any) -> Any:
         return tirx.sigmoid(value) if logistic else tirx.tanh(value)
@@ -171,7 +213,72 @@ class _FloatCell:
         return self.curve(state, False, tables, own) * gate
 
 
-class _IntegerCell:
+class _HybridCell(_FloatCell):
+    """The arithmetic of an LSTM in floats by weights of 8 bits: what they multiply is quantised in each step."""
+
+    name, sum_type = "hybrid", "int32"
+
+    def __init__(self, use: Use, data: Any, sizes: _Sizes, clip: float) -> None:
+        """Quantise the input, which is known before the first step.
+
+        Raises:
+            CompileError: weights have several scales, or a zero point.
+        """
+        super().__init__(clip)
+        self._symmetric = not use.options(tflite.UnidirectionalSequenceLSTMOptions).AsymmetricQuantizeInputs()
+        self._scales = [[one_scale(use, place) for place in places] for places in (_WEIGHTS, _RECURRENT)]
+        rows = sizes.batches * sizes.steps
+        flat = use.builder.emit(relax.op.reshape(data, (rows, sizes.depth)))
+        made = quantised(use, flat, rows, sizes.depth, symmetric=self._symmetric)
+        self.numbers = made.numbers
+        self.tables = (made.scales,) if made.zeros is None else (made.scales, made.zeros)
+        self._steps: list[Any] = []
+
+    def scratch(self, units: int) -> dict[str, tuple[tuple[int, ...], str]]:
+        return {
+            "kept": ((units,), "int8"),
+            "ends": ((2,), "float32"),
+            "wide": ((1,), "float64"),
+            "scale": ((2,), "float32"),
+            "zero": ((1,), "int32"),
+        }
+
+    def begun(self, hidden: Any, first: Any, place: Any, tables: Sequence[Any], own: Mapping[str, Any]) -> Any:
+        ends, kept, scale = own["ends"], own["kept"], own["scale"]
+        units = int(kept.shape[0])
+        ends[0] = hidden[first]
+        ends[1] = hidden[first]
+        with building.serial(0, units) as unit:
+            ends[0] = tirx.min(ends[0], hidden[first + unit])
+            ends[1] = tirx.max(ends[1], hidden[first + unit])
+        if self._symmetric:
+            ends[1] = symmetric_size(ends[0], ends[1])
+            scale[0] = symmetric_scale(ends[1])
+            scale[1] = symmetric_inverse(ends[1])
+            own["zero"][0] = number(0)
+        else:
+            own["wide"][0] = asymmetric_step(ends[0], ends[1])
+            own["zero"][0] = asymmetric_zero(ends[0], ends[1], own["wide"][0])
+            scale[0] = own["wide"][0].astype("float32")
+            scale[1] = tirx.FloatImm("float32", 1.0) / scale[0]
+        with building.serial(0, units) as unit:
+            real = own["zero"][0].astype("float32") + hidden[first + unit] * scale[1]
+            kept[unit] = integer(real, -127 if self._symmetric else -128)
+        self._steps = [tables[0][place], scale[0]]
+        if not self._symmetric:
+            self.data_zero, self.hidden_zero = tables[1][place], own["zero"][0]
+        return kept, number(0)
+
+    def product(self, value: Any, factor: Any, zero: Any) -> Any:
+        return (value.astype("int32") - zero) * factor.astype("int32")
+
+    def gate(self, gate: int, total: Any, bias: Any, recurrent: Any) -> Any:
+        for each, step, scales in zip((total, recurrent), self._steps, self._scales, strict=True):
+            bias = bias + each.astype("float32") * (step * tirx.FloatImm("float32", scales[gate]))
+        return bias
+
+
+class _IntegerCell(_Cell):
     """The arithmetic of an LSTM in integers: gates and cell state have 16 bits."""
 
     gate_type = "int16"
@@ -184,7 +291,8 @@ class _IntegerCell:
         """
         data, state, hidden = use.input(0), use.input(_CELL_STATE), use.input(_HIDDEN_STATE)
         self._wide = data.dtype == "int16"
-        self.sum_type = "int64" if self._wide else "int32"
+        self.name = data.dtype
+        self.sum_type = self.bias_type = "int64" if self._wide else "int32"
         self.data_zero, self.hidden_zero = zero_of(data), zero_of(hidden)
         self.tables = (sigmoid_table(),)
         self._reals = [
@@ -218,10 +326,10 @@ class _IntegerCell:
         whole = value.astype("int32") - number(zero)
         return (whole * factor.astype("int32")).astype(self.sum_type)
 
-    def gate(self, gate: int, total: Any, recurrent: Any) -> Any:
+    def gate(self, gate: int, total: Any, bias: Any, recurrent: Any) -> Any:
         parts = [
             clamped(self._rescaled(each, real), _INT16, "int32")
-            for each, real in zip((total, recurrent), self._reals[gate], strict=True)
+            for each, real in zip((total + bias, recurrent), self._reals[gate], strict=True)
         ]
         return clamped(parts[0] + parts[1], _INT16, "int32")
 
@@ -256,90 +364,4 @@ class _IntegerCell:
         return clamped(value, (int(info.min), int(info.max)), self._kind)
 
 
-def _svdf(use: Use, operands: list[Any]) -> Any:
-    """Add an SVDF in floats or in 8 bits: each filter remembers its last results, which a second one weighs.
-
-    Raises:
-        CompileError: it has what the reference kernel does not do, or the file is damaged.
-    """
-    _check_states(use, (4,))
-    data, features, times = use.input(0), use.input(1), use.input(2)
-    state, result = use.input(4), use.result
-    real = data.dtype == "float32"
-    kinds = (data.dtype, features.dtype, times.dtype, state.dtype, result.dtype)
-    if kinds != ("float32",) * 5 and kinds not in (
-        ("int8", "int8", each, each, "int8") for each in ("int8", "int16")
-    ):
-        raise CompileError(f"elements of the types {', '.join(kinds)} are not supported")
-    options = use.options(tflite.SVDFOptions)
-    (filters, depth), memory, rank = features.shape, times.shape[1], options.Rank()
-    if rank < 1 or filters % rank:
-        raise CompileError(f"its rank is {rank}, of {filters} filters")
-    batches, units = data.shape[0], filters // rank
-    sizes = (data.size, times.shape[0], state.size, result.size)
-    if sizes != (batches * depth, filters, batches * filters * memory, batches * units):
-        raise CompileError(f"its operands' shapes are not those of {filters} filters")
-    sums = "float32" if real else "int32"
-    bias = use.constant(3) if use.has(3) else np.zeros(units, sums)
-    if bias.shape != (units,):
-        raise CompileError(f"its bias has the shape {bias.shape}, for {units} units")
-    activation = options.FusedActivationFunction()
-    ending = functools.partial(bounded_float, activation=activation) if real else _integer_ending(use)
-
-    def body(read: Sequence[Any], written: Sequence[Any], own: Mapping[str, Any]) -> None:
-        given, feature, time, before, offsets = read
-        output, after = written
-        total, one = own["sums"], 1
-        with building.serial(0, batches) as batch:
-            with building.serial(0, filters) as each:
-                first = (batch * filters + each) * memory
-                with building.serial(0, memory - 1) as place:
-                    after[first + place] = before[first + place + one]
-                total[0] = tirx.const(0, sums)
-                with building.serial(0, depth) as inner:
-                    value = given[batch * depth + inner].astype(sums) - tirx.const(zero_of(data), sums)
-                    total[0] = total[0] + value * feature[each * depth + inner].astype(sums)
-                after[first + (memory - one)] = total[0] if real else _newest(use, total[0])
-            with building.serial(0, units) as unit:
-                total[1] = offsets[unit]
-                with building.serial(0, rank) as part:
-                    row = unit * rank + part
-                    total[0] = tirx.const(0, sums)
-                    with building.serial(0, memory) as place:
-                        value = after[(batch * filters + row) * memory + place].astype(sums)
-                        value = value - tirx.const(zero_of(state), sums)
-                        total[0] = total[0] + value * time[row * memory + place].astype(sums)
-                    total[1] = total[1] + total[0]
-                output[batch * units + unit] = ending(total[1])
-
-    given = [operands[0], use.constant(1), use.constant(2), operands[4], bias]
-    macs = batches * filters * (depth + memory)
-    return looped(use.builder, f"svdf_{data.dtype}", given, use.outputs, {"sums": ((2,), sums)}, body, macs)
-
-
-def _check_states(use: Use, places: tuple[int, ...]) -> None:
-    """Refuse states that are no variables.
-
-    Raises:
-        CompileError: what it keeps between runs is no variable in the file.
-    """
-    if len(use.outputs) != 1 + len(places):
-        raise CompileError(f"its operands {', '.join(map(str, places))} must be variable tensors")
-
-
-def _newest(use: Use, total: Any) -> Any:
-    """Return what a filter remembers of its sum."""
-    scales = [scale_of(use.input(place)) for place in (0, 1, 4)]
-    state = use.input(4)
-    info = np.iinfo(state.dtype)
-    value = rescaled(total, float(np.float64(scales[0] * scales[1] / scales[2]))) + number(zero_of(state))
-    return clamped(value, (int(info.min), int(info.max)), state.dtype)
-
-
-def _integer_ending(use: Use) -> Any:
-    real = float(np.float64(scale_of(use.input(4)) * scale_of(use.input(2)) / scale_of(use.result)))
-    # The kernels know no activation here.
-    return lambda total: clamped(rescaled(total, real) + number(zero_of(use.result)), (-128, 127), "int8")
-
-
-KERNELS: dict[str, Kernel] = {"UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm, "SVDF": _svdf}
+KERNELS: dict[str, Kernel] = {"UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm}
