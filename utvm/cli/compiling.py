@@ -3,6 +3,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 from utvm import firmware
@@ -15,6 +16,7 @@ from utvm.compiler.compile import NOTES
 from utvm.compiler.memory.regions import Memory
 from utvm.log import gathered
 from utvm.names import printable
+from utvm.tuning.log import tuned_for
 
 
 @contextlib.contextmanager
@@ -43,20 +45,33 @@ def compile_for(
     in_ram: bool = False,
     accelerator: Wish = "auto",
     memory: Memory | None = None,
+    tuned: str = "",
+    unchecked: bool = False,
+    name: str | None = None,
 ) -> Library:
     """Compile a model, as :func:`utvm.firmware.compile_for` does, and print a line if a part of it is in float.
 
     Args:
         explain: print what became of each operator, too.
+        tuned: a log of ``model.tune``: the best that it has computes each layer.
+        unchecked: indices that come from inputs are not looked at.
 
     Raises:
         CompileError: the model holds something that cannot be compiled.
         DoesNotFitError: its weights alone are larger than what the board stores them in.
-        ConfigError: an accelerator is to do all that it can, and the board has none.
+        ConfigError: an accelerator is to do all that it can, and the board has none; the log is of another core.
     """
+    target = replace(tuned_for(board, tuned), unchecked=unchecked)
     with compiling(model.origin, explain):
         library = firmware.compile_for(
-            board, model, executor=executor, in_ram=in_ram, accelerator=accelerator, memory=memory
+            board,
+            model,
+            name=name,
+            executor=executor,
+            in_ram=in_ram,
+            accelerator=accelerator,
+            memory=memory,
+            target=target,
         )
     if library.leftovers:
         first, count = library.leftovers[0], len(library.leftovers)

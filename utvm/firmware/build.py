@@ -50,8 +50,9 @@ def build(
     The result is cached by content: sources, linker script, compiler version and flags.
 
     Args:
-        executor: what drives it: ``host_driven`` by the debug port, ``rpc`` by a client; or nobody,
-            ``standing_alone``: it runs its one model on stored inputs and prints what comes out.
+        executor: what drives it: ``host_driven`` by the debug port, ``rpc`` by a client, ``mlperf`` by that of
+            MLPerf Tiny; or nobody, ``standing_alone``: it runs its one model on stored inputs and prints the
+            outputs.
         stored: for ``standing_alone``, one array an input, of the shape and element type that the model declares.
         pipe: what RPC goes through, by default the first that the board's CPU can have; of no meaning for the
             other executors. What stands alone reports on the console, or through RTT where there is none.
@@ -71,6 +72,29 @@ def build(
         said = "an image that stands alone starts by itself after a reset: it cannot be in RAM alone"
         raise ConfigError(said, "only the debug port can load and start one")
     toolchain = Toolchain(board.toolchain)
+    image = ingredients(board, libraries, executor, stored, pipe, in_ram, able, module)
+    if module is not None:
+        elf = _link_module(board, toolchain, image, module.folder)
+        functions = module.module.functions
+        return Firmware(board, elf, tuple(libraries), image.pipe, in_ram, functions, image.accelerator)
+    entry = Cache("firmware").fetch(
+        _key(toolchain, board.cpu, image), lambda work: _link(board, toolchain, image, work)
+    )
+    made = (board, entry / image.name, tuple(libraries), image.pipe, in_ram)
+    return Firmware(*made, accelerator=image.accelerator)
+
+
+def ingredients(
+    board: Board,
+    libraries: Sequence[Library],
+    executor: Executor = "host_driven",
+    stored: Sequence[npt.ArrayLike] = (),
+    pipe: str = "",
+    in_ram: bool = False,
+    able: frozenset[str] | None = None,
+    module: Upload | None = None,
+) -> "Ingredients":
+    """Return what :func:`build` would compile; arguments and errors as there, without those of the toolchain."""
     able = board.capabilities if able is None else able
     accelerator = _accelerator_of(board, libraries, module.module if module else NOTHING)
     beside = _driver_of(board) if accelerator else Sources()
@@ -80,20 +104,19 @@ def build(
         image = _image_of_chip(board, board.architecture, through, executor, written, in_ram)
     else:
         image = _image_of_process(board, through, executor, written)
-    image = replace(image.with_driver(beside), contents=contents(libraries), served=executor == "rpc")
-    if module is not None:
-        image = replace(image, module=module.module)
-        elf = _link_module(board, toolchain, image, beside, module.folder)
-        functions = module.module.functions
-        return Firmware(board, elf, tuple(libraries), through, in_ram, functions, accelerator)
-    entry = Cache("firmware").fetch(
-        _key(toolchain, board.cpu, image), lambda work: _link(board, toolchain, image, work)
+    return replace(
+        image.with_driver(beside),
+        contents=contents(libraries),
+        served=executor == "rpc",
+        module=module.module if module else NOTHING,
+        pipe=through,
+        accelerator=accelerator,
     )
-    return Firmware(board, entry / image.name, tuple(libraries), through, in_ram, accelerator=accelerator)
 
 
-def _link_module(board: Board, toolchain: Toolchain, image: "_Image", beside: Sources, folder: Path) -> Path:
+def _link_module(board: Board, toolchain: Toolchain, image: "Ingredients", folder: Path) -> Path:
     """Link a client's image where the client's files are: what strangers send fills nobody's cache."""
+    beside = _driver_of(board) if image.accelerator else Sources()
     ours = replace(image, generated=beside.generated, module=NOTHING, memory="")
     ready = _ready_objects(board, toolchain, ours)
     try:
@@ -103,7 +126,7 @@ def _link_module(board: Board, toolchain: Toolchain, image: "_Image", beside: So
     return folder / image.name
 
 
-def _ready_objects(board: Board, toolchain: Toolchain, image: "_Image") -> list[Path]:
+def _ready_objects(board: Board, toolchain: Toolchain, image: "Ingredients") -> list[Path]:
     """Return objects of what is the same in all images of clients, compiled once."""
 
     def compile_them(work: Path) -> None:
@@ -158,7 +181,7 @@ def _driver_of(board: Board) -> Sources:
 
 def _through(board: Board, able: frozenset[str], executor: Executor, pipe: str) -> Pipe | None:
     """Return what an image talks through, beside a console that it reports on."""
-    if executor == "rpc":
+    if executor in runtime.ASKED:
         return _pipe_of(board, able, pipe)
     silent = executor == "standing_alone" and board.memory and "console" not in able
     return _pipe_of(board, able, "rtt") if silent else None
@@ -177,12 +200,12 @@ def _pipe_of(board: Board, able: frozenset[str], name: str) -> Pipe:
 
 
 @dataclass(frozen=True)
-class _Image:
+class Ingredients:
     """What is compiled: its file's name, files that are written for it, files of the project, and how.
 
     ``memory`` is what the layout is chosen from, where it is chosen when the image is linked; ``contents``, what
     constants of the written files hold that these files do not say; ``module``, what a client brings; ``served``,
-    whether clients have memory in it.
+    whether clients have memory in it; ``pipe`` and ``accelerator`` are as in :class:`Firmware`.
     """
 
     name: str
@@ -194,8 +217,10 @@ class _Image:
     contents: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
     module: Module = NOTHING
     served: bool = False
+    pipe: Pipe | None = None
+    accelerator: str = ""
 
-    def with_driver(self, driver: Sources) -> "_Image":
+    def with_driver(self, driver: Sources) -> "Ingredients":
         return replace(
             self,
             generated={**self.generated, **driver.generated},
@@ -221,9 +246,9 @@ def _image_of_chip(
     executor: Executor,
     generated: dict[str, str],
     in_ram: bool,
-) -> _Image:
+) -> Ingredients:
     """Add what a chip needs: a linker script, the board's port, its interrupts and its console."""
-    return _Image(
+    return Ingredients(
         "firmware.elf",
         generated | {_LINKER_SCRIPT: by_address(board, {}) if in_ram else by_region(board)},
         (*runtime.sources(architecture, executor, pipe), board.port_source),
@@ -244,14 +269,16 @@ def _image_of_chip(
     )
 
 
-def _image_of_process(board: Board, pipe: Pipe | None, executor: Executor, generated: dict[str, str]) -> _Image:
+def _image_of_process(
+    board: Board, pipe: Pipe | None, executor: Executor, generated: dict[str, str]
+) -> Ingredients:
     if executor == "host_driven":
         raise ConfigError(f"{board.name} has no debug port for the host to drive it", "use RPC")
-    return _Image(
+    return Ingredients(
         "board",
         generated,
         runtime.sources(board.architecture, executor, pipe),
-        runtime.include(board.architecture, executor),
+        runtime.include(board.architecture, executor, pipe),
         (*runtime.defines(executor), *_defines(board), f"UTVM_MEMORY_ALIGNMENT={_VECTOR_BYTES}u"),
     )
 
@@ -273,7 +300,7 @@ def _defines(board: Board) -> tuple[str, ...]:
     return (f'UTVM_BOARD_NAME="{board.name}"', f"UTVM_CLOCK_HZ={board.clock_hz}u", "UTVM_STEPS=1")
 
 
-def _key(toolchain: Toolchain, cpu: str, image: _Image) -> str:
+def _key(toolchain: Toolchain, cpu: str, image: Ingredients) -> str:
     headers = sorted(path for folder in image.include for path in folder.glob("*.h"))
     return content_key(
         tree_digest(Path(__file__).parent),
@@ -294,7 +321,7 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _link(board: Board, toolchain: Toolchain, image: _Image, work: Path, ready: Sequence[Path] = ()) -> None:
+def _link(board: Board, toolchain: Toolchain, image: Ingredients, work: Path, ready: Sequence[Path] = ()) -> None:
     """Write the generated files into a folder and link everything there, with objects that are ready."""
     image.write(work)
     script = work / _LINKER_SCRIPT if _LINKER_SCRIPT in image.generated else None
@@ -320,7 +347,7 @@ def _link(board: Board, toolchain: Toolchain, image: _Image, work: Path, ready: 
             raise _too_big(board, error.message) or error from None
 
 
-def _linker_words(board: Board, image: _Image) -> tuple[str, ...]:
+def _linker_words(board: Board, image: Ingredients) -> tuple[str, ...]:
     """Return what the linker is told where a client's objects are among its own."""
     if image.module is NOTHING:
         return ()

@@ -5,7 +5,7 @@ from typing import Literal
 
 from utvm.boards import Board, MemoryRegion, alternatives
 from utvm.boards.accelerators import assistant
-from utvm.compiler import Library, Memory, Model, compile_model
+from utvm.compiler import Library, Memory, Model, Target, compile_model
 from utvm.compiler.accelerator import Wish
 from utvm.compiler.storage import Storage
 
@@ -19,10 +19,12 @@ def compile_for(
     executor: Literal["aot", "graph"] = "aot",
     in_ram: bool = False,
     accelerator: Wish = "auto",
+    target: Target | None = None,
 ) -> Library:
     """Compile a model into a library for a board.
 
     Args:
+        target: by default the board's own; or that with what was tuned for it.
         in_ram: the image is to lie in RAM alone.
         accelerator: what the board's accelerator is given, where it has one.
 
@@ -37,7 +39,7 @@ def compile_for(
     return compile_model(
         model,
         name=name,
-        target=board.target,
+        target=target or board.target,
         memory=memory,
         executor=executor,
         storage=_storage(board, in_ram),

@@ -16,7 +16,8 @@ from utvm.errors import ConfigError
 from utvm.firmware import working_memory
 from utvm.firmware.inputs import as_bytes
 from utvm.firmware.module import Module
-from utvm.runtime import Executor
+from utvm.firmware.tasks import task_of
+from utvm.runtime import ASKED, Executor
 from utvm.templates import templates_of
 
 
@@ -79,7 +80,7 @@ def generate(
             resettable=resettable,
             arena_bytes=max(map(working_memory.size, libraries), default=0),
             steps=max((len(library.calls) for library in libraries), default=0) if executor == "rpc" else 0,
-            inputs_apart=executor == "rpc",
+            inputs_apart=executor in ASKED,
             stored=executor == "standing_alone",
             linked_by_script=linked_by_script,
         )
@@ -92,12 +93,10 @@ def generate(
             compiled=module.functions if module else (),
             on_tensors=bool(module and module.libraries),
         )
+    if executor == "mlperf":
+        files["task.c"] = render("task.c.j2", **task_of(_only(libraries)))
     if executor == "standing_alone":
-        if len(libraries) > 1:
-            raise ConfigError(
-                f"firmware that stands alone runs one model, not {names}", "build one for each model"
-            )
-        (library,) = libraries
+        library = _only(libraries)
         files["stored_input.c"] = render(
             "stored_input.c.j2", library=library, stored=as_bytes(stored, library.inputs)
         )
@@ -107,3 +106,10 @@ def generate(
             raise ConfigError(f"{library.name} has a file {taken[0]}, as the firmware has", "give it another name")
         files.update(own)
     return files | dict(module.sources if module else {})
+
+
+def _only(libraries: Sequence[Library]) -> Library:
+    if len(libraries) != 1:
+        names = [library.name for library in libraries]
+        raise ConfigError(f"firmware that stands alone runs one model, not {names}", "build one for each model")
+    return libraries[0]

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schedules that are tried for an operator without a kernel of ours: TVM's MetaSchedule, within bounds.
+
+No schedule changes a bit of a result: a sum keeps its order, so no reduction is split or vectorised.
+"""
+
+import json
+import sys
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+
+from utvm.compiler.schedule.lower import C_TARGET
+from utvm.compiler.schedule.tuned import plan_of, subject
+
+# TuneContext imports every tensor intrinsic of every accelerator, which parses for half a minute; none is for us.
+sys.modules.setdefault("tvm.s_tir.tensor_intrin", types.ModuleType("tvm.s_tir.tensor_intrin"))
+
+from tvm.s_tir import meta_schedule  # noqa: E402  (behind what keeps it quick)
+from tvm.s_tir.meta_schedule import mutator, postproc, schedule_rule  # noqa: E402
+
+_TILES = "SSRS"
+"""Two levels of tiles, the reduction, the innermost tile: a reduction in two levels would change floats."""
+_UNROLLED = (0, 16, 64)
+_INNERMOST = 64
+_POPULATION = 32
+_ALL = 1 << 20
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A schedule to be measured.
+
+    Attributes:
+        trace: what was done to the function, as JSON.
+        candidate: the same as TVM has it.
+    """
+
+    trace: str
+    candidate: Any
+
+
+class ScheduleSearch:
+    """The search for one function's schedule: random ones first, then changes of the best.
+
+    Args:
+        function: as the graph has it, not arranged.
+        seed: of what is random; the same gives the same schedules while counts are the same.
+        batch: how many are asked for at once.
+    """
+
+    def __init__(self, function: Any, seed: int, batch: int) -> None:
+        self._function = function
+        self._module = tvm.IRModule({"main": subject(function)})
+        self._database = meta_schedule.database.MemoryDatabase()
+        self._workload = self._database.commit_workload(self._module)
+        self._arguments = meta_schedule.arg_info.ArgInfo.from_prim_func(self._module["main"])
+        self._context = meta_schedule.TuneContext(
+            self._module,
+            target=C_TARGET,
+            space_generator=_space(),
+            search_strategy=meta_schedule.search_strategy.EvolutionarySearch(
+                population_size=_POPULATION, init_min_unmeasured=min(_POPULATION // 2, batch)
+            ),
+            rand_state=seed + 1,  # TVM's begin at 1
+            num_threads=1,
+        )
+        self._context.pre_tuning(
+            _ALL, batch, database=self._database, cost_model=meta_schedule.cost_model.RandomModel(seed=seed)
+        )
+
+    def ask(self) -> list[Trial]:
+        """Return schedules that were not asked for before; none where there are no more."""
+        found = self._context.generate_measure_candidates()
+        return [Trial(_text(each.sch.trace), each) for each in found or ()]
+
+    def tell(self, trials: Sequence[Trial], counts: Sequence[int | None]) -> None:
+        """Say what those of one :meth:`ask` took; None of those that cannot be taken."""
+        results = []
+        for trial, count in zip(trials, counts, strict=True):
+            seconds = None if count is None else [float(count)]
+            results.append(meta_schedule.runner.RunnerResult(seconds, None if seconds else "cannot be taken"))
+            self._commit(trial.candidate.sch.trace, seconds or [1e10])
+        self._context.notify_runner_results([trial.candidate for trial in trials], results)
+
+    def _commit(self, trace: Any, seconds: list[float]) -> None:
+        record = meta_schedule.database.TuningRecord(trace, self._workload, seconds, C_TARGET, self._arguments)
+        self._database.commit_tuning_record(record)
+
+    def remember(self, trace: str, count: int) -> None:
+        """Take a schedule from a log for a beginning; raises CompileError where it is none for the function."""
+        self._commit(plan_of(self._function, trace).trace, [float(count)])
+
+
+def _space() -> Any:
+    rules = [
+        schedule_rule.AutoInline(
+            into_producer=False,
+            into_consumer=True,
+            inline_const_tensor=True,
+            disallow_if_then_else=True,
+            require_injective=True,
+            require_ordered=True,
+            disallow_op=["tirx.exp"],
+        ),
+        schedule_rule.MultiLevelTiling(
+            structure=_TILES,
+            tile_binds=None,
+            max_innermost_factor=_INNERMOST,
+            vector_load_lens=None,
+            reuse_read=None,
+            reuse_write=schedule_rule.ReuseType(req="may", levels=[1, 2], scope="global"),
+        ),
+        schedule_rule.ParallelizeVectorizeUnroll(
+            max_jobs_per_core=-1, max_vectorize_extent=-1, unroll_max_steps=list(_UNROLLED), unroll_explicit=True
+        ),
+        schedule_rule.RandomComputeLocation(),
+    ]
+    return meta_schedule.space_generator.PostOrderApply(
+        sch_rules=rules,
+        postprocs=[
+            postproc.DisallowDynamicLoop(),
+            postproc.RewriteParallelVectorizeUnroll(),
+            postproc.RewriteReductionBlock(),
+        ],
+        mutator_probs={
+            mutator.MutateTileSize(): 0.85,
+            mutator.MutateUnroll(): 0.1,
+            mutator.MutateComputeLocation(): 0.05,
+        },
+    )
+
+
+def _text(trace: Any) -> str:
+    return json.dumps(_plain(trace.as_json()), separators=(",", ":"))
+
+
+def _plain(value: Any) -> Any:
+    """Return what TVM's containers hold as Python's own values."""
+    if isinstance(value, int | float | str) or value is None:
+        return value
+    if isinstance(value, tvm.tirx.IntImm | tvm.tirx.FloatImm):
+        return value.value
+    return [_plain(each) for each in value]
