@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import inv
-from utvm.compiler import compile_model, load
+from utvm.compiler import Target, compile_model, load
+from utvm.compiler.library import Call
 from utvm.paths import ROOT
+from utvm.session.floors import floor_of
 
 MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
 
@@ -43,7 +45,7 @@ def _check_estimate(tmp_path: Path, content: dict[str, object]) -> None:
         exact = step["instructions"] * step["cycles_per_instruction"]
         assert step["estimated_cycles"] == pytest.approx(exact, rel=0.001)
     loops = {step["operator"]: step["loop_in"] for step in estimate["steps"]}
-    assert loops["conv2d_int81"] == "dot_columns"
+    assert loops["conv2d_int81"].startswith("dsp_tile")
     assert estimate["instructions_without_estimate"] == 0
     assert estimate["estimated_cycles"] == sum(step["estimated_cycles"] for step in estimate["steps"])
 
@@ -93,3 +95,90 @@ def test_a_model_must_be_named() -> None:
     done = inv("model.profile", "--board", "host")
     assert done.returncode == 2
     assert "needs MODEL" in done.stderr
+
+
+def _written(path: Path, counts: dict[str, int], unit: str = "instructions") -> Path:
+    """Write a profile by hand: the layers' names, and what each took in ten multiply-accumulates."""
+    steps = [
+        {
+            "number": number,
+            "function": "f",
+            "kind": "k",
+            "macs": 10,
+            "count": count,
+            "live_bytes": 0,
+            "makes": [name],
+        }
+        for number, (name, count) in enumerate(counts.items())
+    ]
+    whole = {"model": "m", "executor": "aot", "board": "b", "unit": unit, "steps": steps, "arena_bytes": 0}
+    path.write_text(json.dumps(whole))
+    return path
+
+
+def test_two_profiles_are_compared_layer_by_layer(tmp_path: Path) -> None:
+    long = "a_block_of_a_network_" * 5
+    before = _written(tmp_path / "before", {"one": 100, long: 1_000_000, "gone": 7})
+    after = _written(tmp_path / "after", {"one": 50, long: 2_500_000, "new": 9})
+    done = inv("model.profile", "--diff", before, after, "--json=" + str(tmp_path / "json"), COLUMNS="80")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^ one +100 +50 +0\.500 +10\.00 +5\.00 *$", done.stdout, re.MULTILINE)
+    assert "2.500" in done.stdout
+    table = done.stdout[done.stdout.index("makes") :]
+    assert max(map(len, table.splitlines())) <= 80
+    # A name that is longer than its column goes on below, whole.
+    assert re.sub(r"[^a-z]", "", table).count("ablockofanetwork") == 5
+    assert json.loads((tmp_path / "json").read_text()) == {
+        "unit": "instructions",
+        "total": [1_000_107, 2_500_059],
+        "layers": [
+            {"makes": "one", "counts": [100, 50]},
+            {"makes": long, "counts": [1_000_000, 2_500_000]},
+            {"makes": "gone", "counts": [7, None]},
+            {"makes": "new", "counts": [None, 9]},
+        ],
+    }
+
+
+def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
+    one = _written(tmp_path / "one", {"one": 1})
+    (tmp_path / "no").write_text('{"model": "m"}')
+    others = {
+        tmp_path / "no": "is no profile",
+        tmp_path / "nowhere": "there is no such file",
+        _written(tmp_path / "ns", {"one": 1}, "ns"): "counts instructions and",
+        _written(tmp_path / "other", {"other": 1}): "no layer in common",
+    }
+    for other, said in others.items():
+        done = inv("model.profile", "--diff", one, other)
+        assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "kernel", "row", "floor"),
+    [
+        ("conv2d_int8", "DSP extension: two products in an instruction", "arm-none-eabi/cortex-m7-fpv5-sp", 0.5),
+        ("conv2d_int8", "MVE: 16 products in an instruction", "arm-none-eabi/cortex-m55", 1 / 16),
+        ("conv2d_int8", "plain C: two pixels in a word", "arm-none-eabi/cortex-m3", 0.5),
+        ("conv2d_int8", "plain C: two pixels in a word", "arm-none-eabi/cortex-m0", 1),
+        ("fused_conv2d", "", "arm-none-eabi/cortex-m4-fpv4-sp", 2),
+        ("fused_conv2d", "loops as they were tuned", "arm-none-eabi/cortex-m4-fpv4-sp", 2),
+        # Without a unit for floats, and without a kernel of a known kind, nobody knows.
+        ("fused_conv2d", "", "arm-none-eabi/cortex-m3", None),
+        ("conv2d_int8", "", "arm-none-eabi/cortex-m7-fpv5-sp", None),
+    ],
+)
+def test_no_step_takes_less_than_its_products(kind: str, kernel: str, row: str, floor: float | None) -> None:
+    call = Call("f", kind, 10, (), (), kernel)
+    assert floor_of(call, Target("", (), row)) == floor
+
+
+@pytest.mark.slow
+def test_a_profile_has_instructions_a_mac_and_their_floor(tmp_path: Path) -> None:
+    for model in ("digits.onnx", "digits_int8.tflite"):
+        model_of = ROOT / "models" / "digits" / model
+        done = inv("model.profile", model_of, "--board", "mps2-an500", "--output", tmp_path, "--json")
+        steps = [step for step in json.loads(done.stdout)["steps"] if step["macs"]]
+        # What the network's geometry says, padding counted.
+        assert [step["macs"] for step in steps] == [8 * 8 * 16 * 9, 4 * 4 * 32 * 16 * 9, 128 * 10]
+        assert all(step["count"] / step["macs"] > step["floor"] > 0 for step in steps)

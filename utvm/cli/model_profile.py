@@ -105,8 +105,8 @@ def profile_model(
 
 def _print(profile: Profile) -> None:
     table = Table("step", "makes", "operator", box=None)
-    for heading in (profile.unit, "share", "per MAC", "arena in use"):
-        table.add_column(heading, justify="right")
+    for heading in (profile.unit, "share", "per MAC", "floor", "arena in use"):
+        table.add_column(heading, justify="right", min_width=6 if heading == "share" else None)
     for step in profile.steps:
         table.add_row(
             str(step.number),
@@ -115,9 +115,10 @@ def _print(profile: Profile) -> None:
             f"{step.count:,}",
             f"{100 * profile.share(step):.1f} %",
             f"{step.count / step.macs:.2f}" if step.macs else "",
+            f"{step.floor:.2f}" if step.floor and profile.unit == "instructions" else "",
             f"{step.live_bytes:,}",
         )
-    table.add_row("all", "", "", f"{profile.total:,}", "", "", f"{profile.arena_bytes:,}")
+    table.add_row("all", "", "", f"{profile.total:,}", "", "", "", f"{profile.arena_bytes:,}")
     OUT.print(table)
 
 

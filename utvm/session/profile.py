@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from utvm.compiler import Library
+from utvm.session.floors import floor_of
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class MeasuredStep:
         count: what it took, in the profile's unit.
         live_bytes: bytes of the arenas that hold something during it.
         makes: the tensors that it writes.
+        kernel: which one computed it, of several; empty where there is one.
+        floor: instructions a multiply-accumulate that such a kernel takes at least; None where that is not known.
     """
 
     number: int
@@ -29,6 +32,8 @@ class MeasuredStep:
     count: int
     live_bytes: int
     makes: tuple[str, ...] = ()
+    kernel: str = ""
+    floor: float | None = None
 
     @property
     def called(self) -> str:
@@ -91,6 +96,8 @@ def profile_of(library: Library, board: str, unit: str, counts: Sequence[int]) -
             count,
             _live_bytes(library, number),
             call.writes,
+            call.kernel,
+            floor_of(call, library.target),
         )
         for number, (call, count) in enumerate(zip(library.calls, counts, strict=True))
     )
