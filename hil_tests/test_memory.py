@@ -17,7 +17,6 @@ pytestmark = pytest.mark.needs("debug port")
 
 _SAMPLE = 64
 _END_OF_ADDRESSES = 1 << 32
-_WHOLE_BYTES = 16 * 1024 * 1024  # the largest region that is looked at byte by byte
 
 
 def _places(region: MemoryRegion, generator: random.Random) -> list[int]:
@@ -71,12 +70,12 @@ def test_a_narrow_write_leaves_its_neighbours(board: Bench, ram: MemoryRegion, w
         assert board.read_memory(ram.address, 16) == expected
 
 
-def _blocks(region: MemoryRegion) -> list[tuple[int, int]]:
-    """Return offset and size of what is looked at of a region's memory."""
-    if region.size <= _WHOLE_BYTES:
+def _blocks(region: MemoryRegion, whole: int) -> list[tuple[int, int]]:
+    """Return offset and size of what is looked at of a region's memory: in full up to a size."""
+    if region.size <= whole:
         return [(0, region.size)]
-    lines = range(_WHOLE_BYTES.bit_length() - 1, region.size.bit_length())
-    return [(0, _WHOLE_BYTES), *((1 << line, _SAMPLE) for line in lines if 1 << line < region.size)]
+    lines = range(whole.bit_length() - 1, region.size.bit_length())
+    return [(0, whole), *((1 << line, _SAMPLE) for line in lines if 1 << line < region.size)]
 
 
 def test_no_two_addresses_of_all_ram_are_the_same_memory(board: Bench) -> None:
@@ -85,7 +84,7 @@ def test_no_two_addresses_of_all_ram_are_the_same_memory(board: Bench) -> None:
         region.address + offset: random.Random(region.address + offset).randbytes(size)
         for region in board.board.memory
         if region.kind == "ram"
-        for offset, size in _blocks(region)
+        for offset, size in _blocks(region, board.worth_moving)
     }
     for address, data in patterns.items():
         board.write_memory(address, data)

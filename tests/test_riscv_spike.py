@@ -2,6 +2,7 @@
 """The board riscv-spike: its counts, its arithmetic, its base address, and Spike where it is installed."""
 
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,18 +13,22 @@ import pytest
 import yaml
 
 from hil_tests.programs import handwritten
+from models.digits import quantize
+from models.digits.data import held_out
 from tests.cli.running import inv
 from utvm import boards, firmware
 from utvm.bench import Asked, attach, choose
 from utvm.boards import Board
-from utvm.compiler import Library
+from utvm.compiler import Library, compile_model, load
 from utvm.errors import ConfigError, ProbeError
+from utvm.probe.virtual import start_jtag
 from utvm.session import HostDriven
 
 # Most of it starts an emulator.
 pytestmark = pytest.mark.slow
 
 _CORES = ("riscv-spike:core=rv32", "riscv-spike:core=rv64")
+_DRIVERS = ("jtag", "qemu")
 _STAND_IN = Path(__file__).parent / "probe" / "spike_stand_in.py"
 _LOOP = handwritten(
     "loop",
@@ -62,18 +67,39 @@ def _moved(folder: Path, *addresses: int) -> Board:
 
 
 @pytest.mark.parametrize("name", _CORES)
-def test_every_instruction_is_counted(name: str, tmp_path: Path) -> None:
+def test_every_instruction_is_counted_by_our_hart_as_by_qemu(name: str, tmp_path: Path) -> None:
     """A round is two instructions, whatever else a run takes (RISC-V Instruction Set Manual, Volume I)."""
-    board = boards.load(name)
-    with (
-        attach(board, "virtual", log_directory=tmp_path) as bench,
-        HostDriven(bench, firmware.build(board, [_LOOP])) as session,
-    ):
-        counts = {
-            rounds: session.run("loop", [np.full(4, rounds, np.int32)]).count
-            for rounds in (1, 2, 3, 1000, 300_007)
-        }
-    assert {rounds: count - counts[1] for rounds, count in counts.items()} == {n: 2 * (n - 1) for n in counts}
+    counts = {}
+    for driver in _DRIVERS:
+        board = boards.load(f"{name},driver={driver}")
+        with (
+            attach(board, "virtual", log_directory=tmp_path) as bench,
+            HostDriven(bench, firmware.build(board, [_LOOP])) as session,
+        ):
+            counts[driver] = {
+                rounds: session.run("loop", [np.full(4, rounds, np.int32)]).count
+                for rounds in (1, 2, 3, 1000, 300_007)
+            }
+    assert counts["jtag"] == counts["qemu"]
+    (count, *_) = counts["jtag"].values()
+    assert counts["jtag"] == {rounds: count + 2 * (rounds - 1) for rounds in counts["jtag"]}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", _CORES)
+def test_a_network_gives_what_it_gives_in_qemu_with_as_many_instructions(name: str, tmp_path: Path) -> None:
+    found = []
+    for driver in _DRIVERS:
+        board = boards.load(f"{name},driver={driver}")
+        library = compile_model(load(quantize.MODEL), target=board.target)
+        pictures = quantize.quantized_images(held_out()[0])[:10]
+        with (
+            attach(board, "virtual", log_directory=tmp_path) as bench,
+            HostDriven(bench, firmware.build(board, [library])) as session,
+        ):
+            runs = [session.run(library.name, [picture[np.newaxis]]) for picture in pictures]
+        found.append([(run.outputs[0].tobytes(), run.count) for run in runs])
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("name", _CORES)
@@ -102,7 +128,7 @@ def test_float_results_are_numpy_s_and_nan_is_the_architecture_s(name: str, tmp_
 @pytest.mark.parametrize("core", ["rv32", "rv64"])
 def test_another_base_address_is_a_change_of_data_alone(core: str, doubler: Library, tmp_path: Path) -> None:
     moved = _moved(tmp_path, 0x8400_0000, 0x8600_0000, 0x87F0_0000)
-    board = boards.load(f"{moved.directory}:core={core}")
+    board = boards.load(f"{moved.directory}:core={core},driver=qemu")
     image = firmware.build(board, [doubler])
     assert image.segments[0][0] == 0x8400_0000
     with attach(board, "virtual", log_directory=tmp_path) as bench, HostDriven(bench, image) as session:
@@ -125,11 +151,14 @@ def _with_program(folder: Path, program: str) -> Board:
     return _changed(folder, lambda content: content["virtual"]["simulator"].update(program=program))
 
 
-def test_without_spike_it_is_qemu_and_says_so(tmp_path: Path) -> None:
+def test_without_spike_it_is_our_model_behind_openocd_and_says_so(tmp_path: Path) -> None:
     board = _with_program(tmp_path, "no-such-spike")
-    assert "OpenOCD" not in choose(board, Asked()).capabilities
+    assert "OpenOCD" in choose(board, Asked()).capabilities
     with attach(board, "auto", log_directory=tmp_path) as bench:
-        assert "emulated by QEMU (virt, for want of Spike)" in bench.describe()
+        assert "VIRTUAL board, a software model, JTAG over TCP" in bench.describe()
+    said = (tmp_path / "openocd.log").read_text()
+    assert "Examined RISC-V core; found 1 harts" in said
+    assert "Error" not in said
 
 
 def _stand_in(folder: Path) -> str:
@@ -175,7 +204,48 @@ def test_a_simulator_without_an_emulator_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _CORES)
 def test_packets_pass_through_rtt_whatever_a_pointer_takes(name: str, tmp_path: Path) -> None:
-    words = ("--board", name, "--suite", "rpc", "-k", "rtt", "--report-dir", tmp_path)
+    words = ("--board", f"{name},driver=qemu", "--suite", "rpc", "-k", "rtt", "--report-dir", tmp_path)
     done = inv("hil", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "5 passed" in done.stdout
+
+
+@pytest.mark.parametrize("name", _CORES)
+def test_openocd_by_itself_drives_our_hart(name: str, tmp_path: Path) -> None:
+    """No client of ours: memory in every width, registers, steps, a breakpoint, a reset."""
+    board = boards.load(name)
+    commands = (
+        "gdb_port disabled; telnet_port disabled; tcl_port disabled",
+        "init; halt",
+        # li a0, 5; addi a0, a0, 7; addi a0, a0, 1; j .
+        "write_memory 0x80000000 32 {0x00500513 0x00750513 0x00150513 0x0000006f}",
+        "write_memory 0x80000010 8 {0x11 0x22 0x33}; write_memory 0x80000014 16 {0x5544}",
+        "echo memory:[read_memory 0x80000010 8 6]",
+        "reg pc 0x80000000; step; step",
+        "echo stepped:[get_reg -force {a0 pc}]",
+        "bp 0x8000000c 4 hw; resume; wait_halt 5000",
+        "echo stopped:[get_reg -force {a0 pc}]",
+        "reset halt",
+        "echo reset:[get_reg -force pc]:[read_memory 0x80000000 32 1]",
+        "echo nowhere:[catch {read_memory 0x70000000 32 1}]",
+        "shutdown",
+    )
+    with start_jtag(board, tmp_path) as machine:
+        assert machine.health_match
+        assert board.virtual.jtag
+        select = board.virtual.jtag.probe.format(port=machine.health_match["port"])
+        words = [word for command in (select, *commands) for word in ("-c", command)]
+        done = subprocess.run(
+            ["openocd", "-f", board.openocd_config, *words], capture_output=True, text=True, check=True, timeout=60
+        )
+    said = "".join(done.stderr.split())
+    digits = board.cpu[2:4]
+    zeros = "0" * (8 if digits == "64" else 0)
+    for expected in (
+        "memory:0x110x220x330x00x440x55",
+        f"stepped:a00x{zeros}0000000cpc0x{zeros}80000008",
+        f"stopped:a00x{zeros}0000000dpc0x{zeros}8000000c",
+        f"reset:pc0x{zeros}80000000:0x500513",
+        "nowhere:1",
+    ):
+        assert expected in said, done.stderr

@@ -58,12 +58,24 @@ def installed(packages: Path) -> Inv:
 
 
 def test_the_folder_is_the_table_and_says_who_goes_first() -> None:
-    assert [way.name for way in table()] == ["usb", "model", "spike", "qemu", "process"]
+    assert [way.name for way in table()] == ["usb", "model", "spike", "jtag", "qemu", "process"]
     reached = {name: [way.name for way in serving(boards.load(name))] for name in boards.project_names()}
     assert reached["stm32f746"] == ["usb", "model"]
     assert reached["pynq-z1"] == ["usb", "qemu"]
-    assert reached["riscv-spike"] == ["spike", "qemu"]
+    assert reached["riscv-spike"] == ["spike", "jtag", "qemu"]
     assert reached["host"] == ["process"]
+
+
+def test_one_way_of_several_can_be_named() -> None:
+    board = boards.load("riscv-spike:driver=qemu")
+    assert [way.name for way in serving(board)] == ["qemu"]
+    assert "OpenOCD" not in choose(board, Asked()).capabilities
+    assert board.spoken == "riscv-spike:core=rv32,driver=qemu"
+    with pytest.raises(ConfigError, match="riscv-spike: driver cannot be 'usb'") as caught:
+        choose(boards.load("riscv-spike:driver=usb"), Asked())
+    assert caught.value.hint == "it can be: spike, jtag, qemu"
+    with pytest.raises(ConfigError, match="pynq-z1 is emulated"):
+        choose(boards.load("pynq-z1:driver=qemu"), Asked("physical"))
 
 
 def test_a_way_that_is_not_installed_is_said(tmp_path: Path) -> None:

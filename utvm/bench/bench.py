@@ -19,7 +19,7 @@ from utvm.process import Service
 
 _log = logging.getLogger("utvm.probe.openocd")
 
-Unit = Literal["instructions", "cycles", "ns"]
+Unit = Literal["instructions", "modelled cycles", "cycles", "ns"]
 
 _UNITS: Mapping[Kind, Unit] = {"virtual": "instructions", "physical": "cycles", "process": "ns"}
 
@@ -45,12 +45,14 @@ class Bench:
         probe: what drives its debug port, in words.
         serial: serial number of the probe, or an empty string where there is none.
         console: its serial line, or None where there is none, or a physical board's cannot be found.
+        worth_moving: bytes that a test may write and read back in a minute or so.
 
     Args:
         port: its debug port.
         services: what it needs and what may die.
         machine: the process whose power can be switched.
         emulated: an emulator knows not all of the chip's registers, and is reset where a chip is only halted.
+        unit: what its cycle counter counts, where that is not usual for its kind.
     """
 
     def __init__(
@@ -68,6 +70,8 @@ class Bench:
         services: Sequence[Checkable] = (),
         machine: Service | None = None,
         emulated: bool = False,
+        unit: Unit | None = None,
+        worth_moving: int = 16 * 1024 * 1024,
     ) -> None:
         self.board = board
         self.kind = kind
@@ -76,11 +80,13 @@ class Bench:
         self.logs = logs
         self.probe = probe
         self.serial = serial
+        self.worth_moving = worth_moving
         self.console = console
         self._debug_port = port
         self._services = services
         self._machine = machine
         self._emulated = emulated
+        self._unit = unit or _UNITS[kind]
         self._image: Firmware | None = None
 
     @property
@@ -105,8 +111,8 @@ class Bench:
 
     @property
     def count_unit(self) -> Unit:
-        """What the board's cycle counter counts: a virtual board has instructions, not time."""
-        return _UNITS[self.kind]
+        """What the cycle counter counts: a virtual board has instructions, or what a model makes of them."""
+        return self._unit
 
     def describe(self) -> str:
         """Return one line that says what is on the bench."""

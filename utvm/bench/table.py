@@ -10,7 +10,7 @@ from utvm import kinds
 from utvm.bench import ways
 from utvm.bench.bench import Bench
 from utvm.bench.way import Asked, Found, Say, Way
-from utvm.boards import Board
+from utvm.boards import DRIVER, Board
 from utvm.choice import Wish
 from utvm.errors import ConfigError
 
@@ -30,10 +30,10 @@ def table() -> tuple[Way, ...]:
 
 
 def serving(board: Board) -> tuple[Way, ...]:
-    """Return the ways that a board's file has data for.
+    """Return the ways that a board's file has data for, or that of them which is wanted.
 
     Raises:
-        ConfigError: it has data for one that there is not.
+        ConfigError: it has data for one that there is not, or none for the one that is wanted.
     """
     known = [way.name for way in table()]
     for name in board.ways:
@@ -42,7 +42,14 @@ def serving(board: Board) -> tuple[Way, ...]:
                 f"{board.directory / 'board.yaml'}: ways.{name}: there is no such way to a board",
                 f"there are: {', '.join(known)}; is the package that brings it installed?",
             )
-    return tuple(way for way in table() if way.serves(board))
+    able = tuple(way for way in table() if way.serves(board))
+    driver = board.settings.get(DRIVER)
+    wanted = tuple(way for way in able if driver in (None, way.name))
+    if able and not wanted:
+        raise ConfigError(
+            f"{board.name}: driver cannot be {driver!r}", f"it can be: {', '.join(way.name for way in able)}"
+        )
+    return wanted
 
 
 def choose(board: Board, asked: Asked) -> Found:
@@ -59,6 +66,11 @@ def choose(board: Board, asked: Asked) -> Found:
             continue
         if asked.latency_us and not way.slows:
             raise ConfigError(f"{board.name} {way.refusal.partition(':')[0]}: it has no probe that could be slow")
+        if asked.waits and not (way.slows and board.model.wait_states):
+            raise ConfigError(
+                f"{board.spoken} has no model of waits for flash here",
+                "take a virtual board that has, stm32f746; a chip waits by itself",
+            )
         return found
     if not able:
         raise ConfigError(f"there is no way to {board.name}: its file has data for none")

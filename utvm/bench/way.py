@@ -28,12 +28,14 @@ class Asked:
         serial: of its probe, where several are plugged in; a virtual board's on USB is taken only with it.
         latency_us: microseconds that every command of a virtual probe takes.
         wait: seconds to wait in line for a board that somebody else uses.
+        waits: a virtual one is to count how long the core waits for flash, too, by a model of that.
     """
 
     wish: Wish = "auto"
     serial: str = ""
     latency_us: int = 0
     wait: float = 0.0
+    waits: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@
 lists the boards that can be named: the project's, and those in the folders of :func:`search_also`.
 """
 
-from utvm.boards.board import Board
+from utvm.boards.board import DRIVER, Board
 from utvm.boards.loader import alternatives, chips, load, load_chip, names, probed, project_names
 from utvm.boards.parts import (
     Emulator,
     Identity,
+    JtagModel,
     Kind,
     Layout,
     MemoryRegion,
@@ -24,10 +25,12 @@ from utvm.boards.parts import (
 from utvm.boards.places import PATH_VARIABLE, search_also
 
 __all__ = [
+    "DRIVER",
     "PATH_VARIABLE",
     "Board",
     "Emulator",
     "Identity",
+    "JtagModel",
     "Kind",
     "Layout",
     "MemoryRegion",

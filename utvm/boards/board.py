@@ -31,9 +31,11 @@ from utvm.compiler.target import Target
 from utvm.config import Record
 from utvm.errors import ConfigError
 from utvm.toolchain import Cpu, Toolchain
-from utvm.virtual.spec import MachineSpec, RegionSpec
+from utvm.virtual.spec import JtagSpec, MachineSpec, RegionSpec
 
 _SMALLEST_STACK = 512
+DRIVER = "driver"
+"""The setting that every board has: the one way by which it is to be reached."""
 
 
 _OF_A_CHIP = ("interrupts", "memory", "layout")
@@ -206,10 +208,10 @@ class Board(Record):
         """Return what suites may need and the physical or the virtual board has, with one of its probes on USB."""
         if kind not in self.kinds:
             return frozenset()
-        part = self.physical if kind == "physical" else self.virtual
+        part = self.physical if kind == "physical" else self.virtual.jtag or self.virtual
         assert part
         lacks = part.lacks | (probe.lacks if probe else frozenset())
-        return self.able(lacks, openocd=kind == "physical" or self.virtual.model is not None)
+        return self.able(lacks, openocd=part is not self.virtual or self.virtual.model is not None)
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -267,6 +269,18 @@ class Board(Record):
         for irq in self.line.irqs if self.line else ():
             if irq >= self.interrupts:
                 raise ValueError(f"console: irq {irq} is no line; there are {self.interrupts}")
+        return self
+
+    @model_validator(mode="after")
+    def _counter_tells_instructions(self) -> "Board":
+        emulator = self.virtual.emulator
+        if emulator and self.counter_hz:
+            ticks = Fraction(self.counter_hz << emulator.icount_shift, 10**9)
+            if ticks <= 2 and ticks.denominator != 1:
+                raise ValueError(
+                    f"counter_hz: an instruction takes {float(ticks):g} of its ticks, and cannot be counted so: "
+                    "take a larger virtual.emulator.icount_shift (docs/porting.md, step 6)"
+                )
         return self
 
     def region(self, name: str) -> MemoryRegion:
@@ -360,23 +374,49 @@ class Board(Record):
             raise RuntimeError(f"{self.name} has no software model")
         return self.virtual.model
 
-    def machine_spec(self) -> MachineSpec:
-        """Return the numbers that its software model is built from; raises as :attr:`model`."""
+    def machine_spec(self, *, waits: bool = False) -> MachineSpec:
+        """Return the numbers that its software model is built from; raises as :attr:`model`.
+
+        Args:
+            waits: whether it counts how long the core waits for flash, too.
+        """
         return MachineSpec(
             name=self.name,
             cpu=self.model.cpu,
             interrupts=self.interrupts,
             reset_vector_base=self.region(self.layout.code).address,
-            regions=tuple(
-                RegionSpec(
-                    name=region.name,
-                    address=region.address,
-                    size=region.size,
-                    kind=region.kind,
-                    sectors=region.sectors,
-                    alias_of=region.alias_of,
-                )
-                for region in self.memory
-            ),
+            regions=self._region_specs,
             peripherals=self.model.peripherals,
+            wait_states=self.model.wait_states if waits else None,
+        )
+
+    @property
+    def _region_specs(self) -> tuple[RegionSpec, ...]:
+        return tuple(
+            RegionSpec(
+                name=region.name,
+                address=region.address,
+                size=region.size,
+                kind=region.kind,
+                sectors=region.sectors,
+                alias_of=region.alias_of,
+            )
+            for region in self.memory
+        )
+
+    def jtag_spec(self) -> JtagSpec:
+        """Return the numbers that its model behind JTAG pins is built from.
+
+        Raises:
+            RuntimeError: it has none.
+        """
+        if self.virtual.jtag is None:
+            raise RuntimeError(f"{self.name} has no model behind JTAG")
+        return JtagSpec(
+            name=self.name,
+            cpu=self.cpu,
+            idcode=self.virtual.jtag.idcode,
+            start=self.region(self.layout.code).address,
+            regions=self._region_specs,
+            peripherals=self.virtual.jtag.peripherals,
         )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from utvm.boards.board import Board
+from utvm.boards.board import DRIVER, Board
 from utvm.boards.places import PROJECT, folder_of, folders
 from utvm.choice import split_name
 from utvm.config import Record, load_yaml
@@ -88,7 +88,8 @@ def load(name: str) -> Board:
 
     Args:
         name: one of :func:`names`, or the path of a board's folder (with a slash in it); behind a colon, its
-            settings: ``NAME=VALUE``, with commas between them. One that is not said is the file's first.
+            settings: ``NAME=VALUE``, with commas between them. One that is not said is the file's first. Every
+            board has ``driver``: the way by which it is to be reached, one of :mod:`utvm.bench`.
 
     Raises:
         ConfigError: there is no such board or setting, or its folder is not complete and right; the message names
@@ -124,12 +125,13 @@ def _read(directory: Path, wanted: Mapping[str, str]) -> Board:
     if not file.is_file():
         raise ConfigError(f"{file}: is missing", _COMPLETE)
     kind = load_yaml(file, _Kind, _KEYS)
-    chosen = _choose(directory.name, kind.settings, wanted)
+    driver = {DRIVER: wanted[DRIVER]} if DRIVER in wanted else {}
+    chosen = _choose(directory.name, kind.settings, {name: wanted[name] for name in wanted if name != DRIVER})
     replaced: dict[str, Any] = {}
     for name, value in chosen.items():
         replaced |= kind.settings[name][value]
     choices = {name: tuple(values) for name, values in kind.settings.items()}
-    given = {**replaced, "directory": directory, "choices": choices, "settings": chosen}
+    given = {**replaced, "directory": directory, "choices": choices, "settings": {**chosen, **driver}}
     board = load_yaml(file, Board, _KEYS, **given)
     for path in board.openocd_configs if board.physical or board.virtual.simulator else ():
         if not path.is_file():

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 from utvm.config import Record
 from utvm.console import FlowControl
-from utvm.virtual.spec import CoreName, Peripheral
+from utvm.virtual.spec import CoreName, Peripheral, WaitStates
 
 Kind = Literal["virtual", "physical", "process"]
 """What a board may be in the end."""
@@ -188,7 +188,7 @@ class VirtualModel(Record):
     """A software model of ours, which the same OpenOCD drives: its CPU model and peripherals.
 
     ``probe`` is the OpenOCD command that finds it; ``{port}`` is filled in. ``usb_probes`` are those that a
-    virtual machine may have it on its USB with.
+    virtual machine may have it on its USB with. ``wait_states`` is a model of its flash, for who asks for one.
     """
 
     cpu: CoreName
@@ -196,6 +196,7 @@ class VirtualModel(Record):
     probe: str
     usb_probes: tuple[ProbeMatch, ...] = ()
     peripherals: tuple[Peripheral, ...]
+    wait_states: WaitStates | None = None
 
     @model_validator(mode="after")
     def _port_can_be_filled_in(self) -> "VirtualModel":
@@ -249,23 +250,42 @@ class SpikePart(Record):
         return self
 
 
+class JtagModel(Record):
+    """A software model of ours behind JTAG pins, which OpenOCD drives with the board's ``openocd.cfg``.
+
+    ``idcode`` is that of its core's TAP. ``probe`` are the OpenOCD commands that find it, in place of those of an
+    adapter; ``{port}`` is filled in. ``lacks`` is as that of the virtual board, in place of it.
+    """
+
+    idcode: Annotated[int, Field(ge=0, lt=2**32)]
+    probe: str
+    peripherals: tuple[Peripheral, ...]
+    lacks: frozenset[Lack] = frozenset()
+
+    @model_validator(mode="after")
+    def _port_can_be_filled_in(self) -> "JtagModel":
+        _can_be_filled_in(self.probe, port=0)
+        return self
+
+
 class Virtual(Record):
     """What the virtual board is: a software model of ours, or an emulator of others.
 
-    A ``simulator`` goes before the emulator where it is installed.
+    A ``simulator`` goes before the emulator where it is installed, and a model behind ``jtag`` pins wherever.
     """
 
     model: VirtualModel | None = None
     emulator: Emulator | None = None
     simulator: SpikePart | None = None
+    jtag: JtagModel | None = None
     lacks: frozenset[Lack] = frozenset()
 
     @model_validator(mode="after")
     def _is_one_of_the_two(self) -> "Virtual":
         if (self.model is None) == (self.emulator is None):
             raise ValueError("a virtual board is either a model or an emulator")
-        if self.simulator and not self.emulator:
-            raise ValueError("a simulator goes before an emulator, which is missing")
+        if (self.simulator or self.jtag) and not self.emulator:
+            raise ValueError("a simulator and a model behind JTAG go before an emulator, which is missing")
         return self
 
 

@@ -87,6 +87,9 @@ class OpenOcdPort(DebugPort):
     def reset(self, *, halt: bool) -> None:
         """Reset through the probe."""
         self.gdb.monitor("reset halt" if halt else "reset run")
+        if halt:
+            # OpenOCD 0.12 tells its clients of it, but not on RISC-V: there it has to be asked.
+            self.halt()
 
 
 class QemuPort(DebugPort):

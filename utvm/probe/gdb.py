@@ -40,6 +40,7 @@ _LONGEST_PAUSE = 0.05
 _PAUSE_GROWTH = 1.25
 _POLL_TRIES = 5
 _STEP_TRIES = 5
+_OF_RISCV = "misa"  # a register that no other core has
 _ERROR = re.compile(rb"E[0-9a-fA-F]{2}|E\..*", re.DOTALL)
 _CONSOLE_OUTPUT = re.compile(rb"O([0-9a-fA-F]{2})*")
 
@@ -251,12 +252,15 @@ class GdbClient:
     def resume(self) -> None:
         """Let the target run. :meth:`wait_for_stop` tells when it stops.
 
-        A breakpoint on the instruction where it stands now does not count.
+        A breakpoint on the instruction where it stands now does not count. On RISC-V, OpenOCD 0.12 steps off a
+        trigger itself, and reports that as a stop while the core runs on (riscv.c, resume_prep): we step before.
         """
-        if self._breakpoints and (here := self.read_register("pc")) in self._breakpoints:
-            in_ram = self.remove_breakpoint(here)
+        here = self.read_register("pc") if self._breakpoints else -1
+        in_ram = self.remove_breakpoint(here) if here in self._breakpoints else None
+        if in_ram is not None or (self._must_poll and _OF_RISCV in self.register_names):
             stop = self.step()
-            self.insert_breakpoint(here, in_ram=in_ram)
+            if in_ram is not None:
+                self.insert_breakpoint(here, in_ram=in_ram)
             if stop.watchpoint is not None:
                 return
         self._stopped = None
@@ -300,11 +304,7 @@ class GdbClient:
         self._wire.send_break()
 
     def step(self) -> Stop:
-        """Execute one instruction.
-
-        Raises:
-            ProbeError: it was not done in time.
-        """
+        """Execute one instruction; raises ProbeError where it was not done in time."""
         # OpenOCD 0.12 (cortex_m_step) lets pending interrupts run first and gives them half a second. Where that
         # has passed, as when the host paused, it reports a stop although the instruction has not been executed.
         here = self.read_register("pc")
@@ -449,9 +449,8 @@ class GdbClient:
                 self._transfer("features", "target.xml"), lambda annex: self._transfer("features", annex)
             )
         except DescriptionError as error:
-            raise ProbeError(
-                f"the GDB server's target description cannot be read: {error}", self._advice
-            ) from error
+            said = f"the GDB server's target description cannot be read: {error}"
+            raise ProbeError(said, self._advice) from error
 
     def _transfer(self, kind: str, annex: str) -> str:
         """Read a document of the server in pieces."""

@@ -42,6 +42,7 @@ def start_virtual(
     serial: str = "",
     millivolts: int = NOMINAL_MILLIVOLTS,
     usb: UsbProbe | None = None,
+    waits: bool = False,
 ) -> Service:
     """Return the process of a virtual board that is a software model, to be entered with ``with``.
 
@@ -64,10 +65,25 @@ def start_virtual(
         log=log_directory / "virtual.log",
         health=r"ready: st-link tcp (?P<stlink>\d+), console tcp (?P<console>\d+)(, \S+ usb (?P<usb>.+))?",
         error=ProbeError,
-        stdin=_spec_of(board).model_dump_json(),
+        stdin=_spec_of(board, waits).model_dump_json(),
     )
 
 
-def _spec_of(board: Board) -> MachineSpec:
-    spec, beside = board.machine_spec(), on_bus(board)
+def _spec_of(board: Board, waits: bool) -> MachineSpec:
+    spec, beside = board.machine_spec(waits=waits), on_bus(board)
     return spec if beside is None else spec.model_copy(update={"peripherals": (*spec.peripherals, beside)})
+
+
+def start_jtag(board: Board, log_directory: Path) -> Service:
+    """Return the process of a virtual board behind JTAG pins, to be entered with ``with``.
+
+    Its ``health_match`` has the groups ``port``, of the pins, and ``console``: TCP ports of the loopback device.
+    """
+    return Service(
+        f"virtual {board.name}",
+        [sys.executable, "-m", "utvm.virtual.jtag"],
+        log=log_directory / "virtual.log",
+        health=r"ready: jtag tcp (?P<port>\d+), console tcp (?P<console>\d+)",
+        error=ProbeError,
+        stdin=board.jtag_spec().model_dump_json(),
+    )

@@ -73,6 +73,14 @@ class Device:
         self.write(offset, size, value)
 
 
+class SerialDevice(Device):
+    """Registers of something with a line to the host."""
+
+    def receive(self, data: bytes) -> None:
+        """Put bytes on the line to the board; each takes its time to arrive."""
+        raise NotImplementedError
+
+
 class MemoryBank:
     """A region of memory and its bytes, which live at a fixed address of this process.
 

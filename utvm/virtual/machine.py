@@ -1,39 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole virtual board, as its debug port and its reset pin see it."""
 
-import logging
 import pkgutil
 import random
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import cast
 
 from utvm.errors import ConfigError
-from utvm.virtual.bus import PAGE, Bus, BusError, Device, ResetCause
+from utvm.virtual import nordic, stm32
+from utvm.virtual.bus import PAGE, Bus, BusError, Device, ResetCause, SerialDevice
+from utvm.virtual.cortex_m.clock import Timer
 from utvm.virtual.cortex_m.cpu import CortexM
 from utvm.virtual.cortex_m.debug import DFSR_HALTED
 from utvm.virtual.cortex_m.kinds import KINDS
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
-from utvm.virtual.stm32 import MODELS, Surroundings
-from utvm.virtual.stm32.tim import TimDevice
-from utvm.virtual.stm32.usart import Usart
+from utvm.virtual.stage import Stage
+from utvm.virtual.surroundings import Surroundings
 
 __all__ = ["BoardModel", "BusError"]
 
-_log = logging.getLogger(__name__)
 _ERASED = 0xFF
-_FAIR_SHARE = 2000  # instructions that the core executes between two visits, however many queue
 _LOWEST_SUPPLY = 1.7  # volts; VDD in the general operating conditions of ST's data sheet, STM32F746xx
-_DOZE = 0.005  # seconds: an idle board's clock runs many times faster than a real one's all the same
 CONSTANTS = "constants"
+MODELS = {**stm32.MODELS, **nordic.MODELS}
 
 
-class BoardModel:
+class BoardModel(Stage):
     """A board. All methods may be called from any thread.
-
-    The core runs in a thread of its own. Whoever looks in from outside stops it between two instructions; that
-    changes neither what it does nor how many instructions it takes.
 
     Attributes:
         port_ids: what its debug port says that it is.
@@ -51,23 +44,23 @@ class BoardModel:
         self.spec = spec
         self.volts = millivolts / 1000
         self.on_console_output: Callable[[bytes], None] = lambda data: None
-        self._condition = threading.Condition()
-        self._gate = threading.Lock()  # of the number of visitors
-        self._visitors = 0
-        self._served = 0  # visits that have ended
         self._in_reset = False
-        self._closing = False
-        self._broken = False
         # Seeded: two runs find the same after the same number of power cycles.
         self._noise = random.Random(0)
-        self._thread = threading.Thread(target=self._live, name=f"core of {spec.name}", daemon=True)
         self._bus = Bus(spec.regions)
         for memory in self._bus.memories:
             if memory.region.kind != "ram" and not memory.region.alias_of:
                 memory.fill(_ERASED)
         kind = KINDS[spec.cpu]
         self.port_ids = kind.port
-        self._cpu = CortexM(kind, self._bus, interrupts=spec.interrupts, vector_table=spec.reset_vector_base)
+        self._cpu = CortexM(
+            kind,
+            self._bus,
+            interrupts=spec.interrupts,
+            vector_table=spec.reset_vector_base,
+            wait_states=spec.wait_states,
+        )
+        super().__init__(spec.name, self._cpu)
         self._peripherals: list[Device] = []
         for peripheral in spec.peripherals:
             self._add(peripheral)
@@ -81,17 +74,7 @@ class BoardModel:
     def start(self) -> None:
         """Power the board: the core comes out of reset and runs."""
         if self.powered:
-            self._thread.start()
-
-    def close(self) -> None:
-        """Stop the core for good. Safe to call again."""
-        if self._closing:
-            return
-        with self._visit():
-            self._closing = True
-        if self._thread.ident is not None:
-            self._thread.join()
-        self._cpu.core.close()
+            super().start()
 
     def read(self, address: int, size: int) -> bytes:
         """Read memory or registers, as the access port does: 1, 2 or 4 bytes, or a block in words.
@@ -145,9 +128,9 @@ class BoardModel:
     def console_input(self, data: bytes) -> None:
         """Send bytes to the board's serial line."""
         with self._visit():
-            for usart in self._peripherals:
-                if isinstance(usart, Usart):
-                    usart.receive(data)
+            for device in self._peripherals:
+                if isinstance(device, SerialDevice):
+                    device.receive(data)
 
     @property
     def instructions(self) -> int:
@@ -179,7 +162,7 @@ class BoardModel:
             )
         self._peripherals.append(device)
         self._cpu.add_device(peripheral.address, device)
-        if isinstance(device, Usart | TimDevice):
+        if isinstance(device, Timer):
             self._cpu.add_timer(device)
 
     def _maker(self, model: str) -> Callable[[Peripheral, Surroundings], Device]:
@@ -222,22 +205,11 @@ class BoardModel:
 
     # The core's thread
 
-    def _live(self) -> None:
-        try:
-            with self._condition:
-                while not self._closing:
-                    busy = not self._in_reset and self._cpu.run(_FAIR_SHARE)
-                    self._serve_reset_request()
-                    served = self._served
-                    if self._cpu.dozing and not self._visitors:
-                        # Otherwise a board that waits for its console would keep this computer busy.
-                        self._condition.wait(_DOZE)
-                        continue
-                    while not self._closing and served == self._served and (self._visitors or not busy):
-                        self._condition.wait()
-        except Exception:
-            self._broken = True
-            _log.exception("the model of %s has failed", self.spec.name)
+    def _may_run(self) -> bool:
+        return not self._in_reset
+
+    def _after_run(self) -> None:
+        self._serve_reset_request()
 
     def _serve_reset_request(self) -> None:
         peripherals = self._cpu.take_reset_request()
@@ -251,23 +223,3 @@ class BoardModel:
             device.reset()
             device.was_reset(cause)
         self._cpu.reset()
-
-    @contextmanager
-    def _visit(self) -> Iterator[None]:
-        """Hold the core still between two instructions."""
-        with self._gate:
-            self._visitors += 1
-            self._cpu.wanted = True
-            # After "wanted": the core's thread clears "stop" and then looks at "wanted".
-            self._cpu.core.state.stop = 1
-        with self._condition:
-            try:
-                if self._broken:
-                    raise BusError(0)
-                yield
-            finally:
-                with self._gate:
-                    self._visitors -= 1
-                    self._cpu.wanted = self._visitors > 0
-                self._served += 1
-                self._condition.notify_all()

@@ -2,9 +2,9 @@
 """The numbers a virtual board is built from."""
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from utvm.config import Record
 
@@ -12,6 +12,8 @@ CoreName = Literal["cortex-m4", "cortex-m7"]
 """The cores that can be modelled: :mod:`utvm.virtual.cortex_m.kinds` has a row for each."""
 NOMINAL_MILLIVOLTS = 3300
 """The supply of a board that has all that it needs."""
+MOST_LINES = 512
+"""Of a cache that is modelled."""
 SERIAL_NUMBER = re.compile(r"[!-~]{1,32}")
 """What a probe's serial number may be: so much can every protocol here carry."""
 
@@ -39,7 +41,7 @@ class Peripheral(Record):
     """A peripheral.
 
     Attributes:
-        model: one of :data:`utvm.virtual.stm32.MODELS`; or ``MODULE:NAME``, of what is called as those are.
+        model: one of :data:`utvm.virtual.machine.MODELS`; or ``MODULE:NAME``, of what is called as those are.
         address: of its first register.
         irq: number of its interrupt line.
         irqs: numbers of its interrupt lines, where it has several.
@@ -53,17 +55,65 @@ class Peripheral(Record):
     settings: dict[str, int] = Field(default_factory=dict)
 
 
+class CacheSpec(Record):
+    """A cache: how many lines it has, and in how many places of it a line may be."""
+
+    lines: Annotated[int, Field(gt=0, le=MOST_LINES)]
+    ways: Annotated[int, Field(gt=0)]
+
+    @model_validator(mode="after")
+    def _has_whole_sets(self) -> "CacheSpec":
+        if self.lines % self.ways:
+            raise ValueError("lines must be a multiple of ways")
+        return self
+
+
+class WaitStates(Record):
+    """How long the core waits for flash, as a model of it counts.
+
+    Attributes:
+        cycles: for a line that no cache has.
+        line: bytes of a line of flash, and of the caches.
+        instructions, data: through which they are read.
+    """
+
+    cycles: Annotated[int, Field(ge=0)]
+    line: Annotated[int, Field(gt=0)]
+    instructions: CacheSpec
+    data: CacheSpec
+
+
 class MachineSpec(Record):
     """A board: its memory map and its peripherals.
 
     Attributes:
         interrupts: number of lines of the interrupt controller.
         reset_vector_base: where the vector table lies after reset.
+        wait_states: what its cycle counter counts beside instructions; by default nothing.
     """
 
     name: str
     cpu: CoreName
     interrupts: int
     reset_vector_base: int
+    regions: tuple[RegionSpec, ...]
+    peripherals: tuple[Peripheral, ...]
+    wait_states: WaitStates | None = None
+
+
+class JtagSpec(Record):
+    """A board behind JTAG pins: its memory map and its peripherals.
+
+    Attributes:
+        cpu: what it executes, in the words of the architecture: ``rv32imafc``.
+        idcode: of its core's TAP.
+        start: where it begins after a reset.
+        peripherals: ``model`` is one that the architecture has.
+    """
+
+    name: str
+    cpu: str
+    idcode: int
+    start: int
     regions: tuple[RegionSpec, ...]
     peripherals: tuple[Peripheral, ...]

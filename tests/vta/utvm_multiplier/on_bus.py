@@ -5,7 +5,7 @@ import numpy as np
 
 from utvm.virtual.bus import Bus, BusError, Device
 from utvm.virtual.spec import Peripheral
-from utvm.virtual.stm32 import Surroundings
+from utvm.virtual.surroundings import Surroundings
 
 _CONTROL, _STATUS = 0x18, 0x1C
 _DONE, _REFUSED = 1, 2

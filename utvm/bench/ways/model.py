@@ -15,7 +15,9 @@ def _find(board: Board, asked: Asked) -> Found | None:
     able = board.capabilities_of("virtual")
 
     def start(setup: Setup) -> Bench:
-        machine = setup.stack.enter_context(start_virtual(board, setup.logs, latency_us=asked.latency_us))
+        machine = setup.stack.enter_context(
+            start_virtual(board, setup.logs, latency_us=asked.latency_us, waits=asked.waits)
+        )
         assert machine.health_match and board.physical
         commands = [board.model.probe.format(port=machine.health_match["stlink"])]
         openocd, gdb = start_openocd(setup, board, commands)
@@ -24,6 +26,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
             board,
             "virtual",
             "VIRTUAL board, a software model"
+            + (", with a MODEL of waits for flash, which no chip has confirmed" if asked.waits else "")
             + (f", with a model of {', '.join(board.accelerator)} on its bus" if on_bus(board) else ""),
             able,
             setup.logs,
@@ -33,6 +36,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
             console=open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
             services=(machine, openocd),
             machine=machine,
+            unit="modelled cycles" if asked.waits else None,
         )
 
     return Found(board, "virtual", able, "openocd", start, serial=board.model.serial)

@@ -31,10 +31,9 @@ def _find(board: Board, asked: Asked) -> Found | None:
     if asked.wish == "physical" or asked.serial:
         return None
     emulator = _emulator(board)
-    able = board.capabilities_of("virtual")
+    able = board.able(board.virtual.lacks, openocd=False)
 
     def start(setup: Setup) -> Bench:
-        instead = ", for want of Spike" if board.virtual.simulator else ""
         neighbour = _neighbour_of(board)
         at = 0 if neighbour else setup.gdb_port
         qemu = setup.stack.enter_context(Qemu(emulator, log=setup.logs / "qemu.log", port=at))
@@ -48,7 +47,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
         return Bench(
             board,
             "virtual",
-            f"VIRTUAL board, emulated by QEMU ({emulator.machine}{instead})"
+            f"VIRTUAL board, emulated by QEMU ({emulator.machine})"
             + (f", with a model of {', '.join(board.accelerator)} beside it" if neighbour else ""),
             able,
             setup.logs,

@@ -4,7 +4,7 @@
 import shutil
 
 from utvm.bench.bench import Bench
-from utvm.bench.openocd import start_openocd
+from utvm.bench.openocd import WORTH_MOVING_BY_BITBANG, start_openocd
 from utvm.bench.way import Asked, Found, Setup, Way
 from utvm.boards import Board, SpikePart
 from utvm.probe.debug_port import OpenOcdPort
@@ -41,6 +41,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
             port=OpenOcdPort(gdb, live="memory while running" in able),
             services=(spike, openocd),
             emulated=True,
+            worth_moving=WORTH_MOVING_BY_BITBANG,
         )
 
     return Found(board, "virtual", able, "openocd", start)
@@ -48,7 +49,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
 
 def _tell(board: Board) -> tuple[str, str]:
     simulator = _simulator(board)
-    found = "through OpenOCD" if _installed(board) else "not installed: it is emulated"
+    found = "through OpenOCD" if _installed(board) else "not installed"
     return "simulated", f"by Spike: {simulator.program} --isa={simulator.isa}, {found}"
 
 

@@ -3,7 +3,8 @@
 
 Behind OpenOCD its own RTT server does the work, while the core runs. It is told the address of the control block,
 which is a symbol of the firmware, so that it takes no other block for ours. Behind another debug port, QEMU's stub
-for instance, we look into the buffers ourselves; a core that must stand still for that does so for each look.
+for instance, we look into the buffers ourselves; a core that must stand still for that does so for each look. So
+we do where OpenOCD does not reach memory meanwhile: for such cores, OpenOCD 0.12 has no server.
 """
 
 import re
@@ -39,7 +40,7 @@ def opened(bench: Bench, firmware: Firmware) -> Iterator[Wire]:
     """
     monitor = bench.gdb.monitor
     block = firmware.symbols["utvm_rtt"]
-    if "OpenOCD" not in bench.capabilities:
+    if not _has_server(bench):
         with firmware.elf.open("rb") as file:
             buffers = Buffers(bench, block, _RING[file.read(5)[4]])
         yield Wire(buffers, lambda: _start(bench, block))
@@ -57,6 +58,10 @@ def opened(bench: Bench, firmware: Firmware) -> Iterator[Wire]:
     finally:
         monitor("rtt stop")
         monitor("rtt server stop 0")
+
+
+def _has_server(bench: Bench) -> bool:
+    return {"OpenOCD", "memory while running"} <= bench.capabilities
 
 
 def _restart(bench: Bench, block: int) -> None:
@@ -77,7 +82,7 @@ def _start(bench: Bench, block: int) -> None:
     """Reset the board, and wait for its control block."""
     bench.reset(halt=True)
     bench.write_memory(block, bytes(_ID_BYTES))
-    if "OpenOCD" in bench.capabilities:
+    if _has_server(bench):
         bench.gdb.monitor("resume")
     else:
         bench.gdb.resume()

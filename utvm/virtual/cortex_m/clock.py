@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Virtual time: ticks of the core clock. An instruction is one tick; sleep skips to the next event."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Clock(Protocol):
@@ -14,6 +14,7 @@ class Clock(Protocol):
         """Note that the next event of a timer has moved."""
 
 
+@runtime_checkable
 class Timer(Protocol):
     """Something that will happen at a known tick."""
 

@@ -41,6 +41,8 @@ _UNTIL = 0xDFFFFFF0
 
 _PRIVATE_PERIPHERALS = 0xE0000000
 
+_EVERYWHERE = (1, 0)  # as Unicorn says it
+
 WATCH_READ = 1
 WATCH_WRITE = 2
 
@@ -245,11 +247,14 @@ class Core(RegisterFile):
         self._uc.ctl_flush_tb()
 
     def _add_c_hook(self, kind: int, function: str) -> ctypes.c_size_t:
-        handle = ctypes.c_size_t()
         code = ctypes.cast(getattr(self._counter, function), ctypes.c_void_p)
-        everywhere = (ctypes.c_uint64(1), ctypes.c_uint64(0))
+        return self.add_c_hook(kind, code, self._state_pointer, _EVERYWHERE)
+
+    def add_c_hook(self, kind: int, code: ctypes.c_void_p, data: Any, span: tuple[int, int]) -> ctypes.c_size_t:
+        """Have a C function called, with a pointer to its data, in a span of addresses, both ends included."""
+        handle = ctypes.c_size_t()
         status = uclib.uc_hook_add(
-            self._engine, ctypes.byref(handle), kind, code, self._state_pointer, *everywhere
+            self._engine, ctypes.byref(handle), kind, code, data, *map(ctypes.c_uint64, span)
         )
         if status:
             raise unicorn.UcError(status)

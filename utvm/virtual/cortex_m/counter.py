@@ -2,21 +2,16 @@
 """The C part of a virtual core: counts instructions exactly and stops where it is told. See ``counter.c``."""
 
 import ctypes
-import platform
 from enum import IntEnum
 from pathlib import Path
 
-from utvm import process
-from utvm.cache import Cache, content_key
-from utvm.errors import ToolchainError
+from utvm.virtual.compiled import load_compiled
 
 BREAKPOINTS = 12  # six comparators with two halves of a word each
 WATCHPOINTS = 4
 MEMORIES = 16
 NEVER = 2**64 - 1
 _MEGABYTES = 4096
-_SOURCE = Path(__file__).with_name("counter.c")
-_FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic", "-shared", "-fPIC")
 
 
 class Reason(IntEnum):
@@ -119,21 +114,5 @@ class CoreState(ctypes.Structure):
 
 
 def load_counter() -> ctypes.CDLL:
-    """Return the compiled ``counter.c``, compiling it where this machine has not done so before.
-
-    Raises:
-        ToolchainError: there is no C compiler for this machine, or it refuses.
-        ConfigError: the user's cache directory cannot be written.
-    """
-    source = _SOURCE.read_text(encoding="utf-8")
-    name = "counter.so"
-
-    def compile_it(directory: Path) -> None:
-        process.run(
-            ["gcc", *_FLAGS, "-o", directory / name, _SOURCE],
-            error=ToolchainError,
-            hint="virtual boards need a C compiler for this machine: apt install gcc libc6-dev",
-        )
-
-    key = content_key(source, " ".join(_FLAGS), platform.machine(), platform.libc_ver()[1])
-    return ctypes.CDLL(str(Cache("virtual").fetch(key, compile_it) / name))
+    """Return the compiled ``counter.c``; raises as :func:`load_compiled`."""
+    return load_compiled(Path(__file__).with_name("counter.c"))

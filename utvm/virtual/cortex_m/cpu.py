@@ -23,6 +23,8 @@ from utvm.virtual.cortex_m.nvic import SOFTWARE_TRIGGER, Nvic
 from utvm.virtual.cortex_m.scb import SystemControlBlock
 from utvm.virtual.cortex_m.scs import SystemControlSpace
 from utvm.virtual.cortex_m.systick import SysTick
+from utvm.virtual.cortex_m.waits import Waits
+from utvm.virtual.spec import WaitStates
 
 _SCS = 0xE000E000
 _DWT = 0xE0001000
@@ -58,7 +60,15 @@ class CortexM:
         ToolchainError: the C part cannot be compiled.
     """
 
-    def __init__(self, kind: CoreKind, bus: Bus, *, interrupts: int, vector_table: int) -> None:
+    def __init__(
+        self,
+        kind: CoreKind,
+        bus: Bus,
+        *,
+        interrupts: int,
+        vector_table: int,
+        wait_states: WaitStates | None = None,
+    ) -> None:
         self._bus = bus
         self._vector_table = vector_table
         self.core = Core(bus, kind.unicorn_model)
@@ -71,7 +81,7 @@ class CortexM:
         self._slept = 0
         self._reset_wanted: bool | None = None
         self._timers: list[Timer] = []
-        self.exceptions = Exceptions(interrupts, self._attend)
+        self.exceptions = Exceptions(interrupts, self.interrupt)
         self.scb = SystemControlBlock(
             kind,
             self.exceptions,
@@ -82,9 +92,10 @@ class CortexM:
         )
         self._handlers = Handlers(self.core, bus, self.exceptions, self.scb)
         self.debug = DebugControl(self)
+        self._waits = Waits(self.core, bus, wait_states) if wait_states else None
         self._systick = SysTick(self, lambda: self.exceptions.pend(faults.SYS_TICK))
         self.add_timer(self._systick)
-        self._dwt = DataWatchpointTrace(lambda: self.core.count, self._watch)
+        self._dwt = DataWatchpointTrace(self._cycles, self._watch)
         self._fpb = FlashPatchBreakpoint(kind, self._set_breakpoints)
         self._watched: list[tuple[int, int, int]] = []
         self._breakpoints: list[int] = []
@@ -139,7 +150,7 @@ class CortexM:
     def _request_reset(self, peripherals: bool) -> None:
         """Remember a reset asked for through AIRCR; it cannot happen inside an instruction."""
         self._reset_wanted = peripherals
-        self._attend()
+        self.interrupt()
 
     def take_reset_request(self) -> bool | None:
         """Return whether a reset asked for through AIRCR includes the peripherals, once, or None."""
@@ -158,6 +169,10 @@ class CortexM:
 
     # Time
 
+    def _cycles(self) -> int:
+        """Return what the cycle counter counts: instructions, and waits for flash where these are modelled."""
+        return self.core.count + (self._waits.cycles if self._waits else 0)
+
     def now(self) -> int:
         """Return the ticks of the core clock since the model was made."""
         return self.core.count + self._slept
@@ -174,9 +189,13 @@ class CortexM:
 
     def timers_changed(self) -> None:
         """Note that the next event of a timer has moved."""
-        self._attend()
+        self.interrupt()
 
-    def _attend(self) -> None:
+    def close(self) -> None:
+        """Free what the C part holds."""
+        self.core.close()
+
+    def interrupt(self) -> None:
         """Have the run loop look again before the next instruction."""
         self.core.state.stop = 1
 
@@ -348,7 +367,7 @@ class CortexM:
         self.locked_up = False
         self.debug.fault_status |= reason
         self.debug.note_halt()
-        self._attend()
+        self.interrupt()
 
     def resume(self) -> None:
         """Leave Debug state."""
@@ -368,7 +387,7 @@ class CortexM:
         """Follow DHCSR and DEMCR."""
         self._dwt.set_enabled(self.debug.trace_enabled)
         self._set_breakpoints(self._breakpoints)
-        self._attend()
+        self.interrupt()
 
     def _set_breakpoints(self, addresses: list[int]) -> None:
         self._breakpoints = addresses
@@ -385,7 +404,7 @@ class CortexM:
         state.trap_division = bool(control & scb.DIV_0_TRP)
         state.float_enabled = self.scb.value(scb.CPACR) & scb.FPU_ENABLED == scb.FPU_ENABLED
         self.core.set_data_checks(self._watched, bool(control & scb.UNALIGN_TRP))
-        self._attend()
+        self.interrupt()
 
     def read_debug_register(self, selector: int) -> int:
         """Return the core register of a DCRSR selector (ARM DDI 0403E, C1.6.3)."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peripherals of STM32 microcontrollers, and the table by which a specification names them."""
 
-from utvm.virtual.stm32.build import MODELS, Surroundings
+from utvm.virtual.stm32.build import MODELS
 
-__all__ = ["MODELS", "Surroundings"]
+__all__ = ["MODELS"]

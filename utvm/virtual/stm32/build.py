@@ -2,11 +2,9 @@
 """The models of peripherals by name."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from utvm.errors import ConfigError
-from utvm.virtual.bus import Bus, BusError, Device
-from utvm.virtual.cortex_m.clock import Clock
+from utvm.virtual.bus import BusError, Device
 from utvm.virtual.spec import Peripheral
 from utvm.virtual.stm32.clocks import Pwr, Rcc
 from utvm.virtual.stm32.dma import STREAMS, DmaController
@@ -15,23 +13,7 @@ from utvm.virtual.stm32.flash_l4 import L4FlashController
 from utvm.virtual.stm32.registers import Gpio, PlainRegisters
 from utvm.virtual.stm32.tim import TimDevice
 from utvm.virtual.stm32.usart import OldUsart, Usart
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What a peripheral is connected to.
-
-    Attributes:
-        set_line: drives its interrupt line.
-        lines: drive its interrupt lines, where it has several.
-        send: takes what the console sends.
-    """
-
-    bus: Bus
-    clock: Clock
-    set_line: Callable[[bool], None]
-    lines: tuple[Callable[[bool], None], ...]
-    send: Callable[[bytes], None]
+from utvm.virtual.surroundings import Surroundings
 
 
 def _flash(
@@ -42,18 +24,9 @@ def _flash(
     """Make the controller of the flash.
 
     Raises:
-        ConfigError: the board's file has another number of them, or one without sectors.
+        ConfigError: the board's file has no flash, or does not say what its options are.
     """
-    flashes = [m for m in around.bus.memories if m.region.kind == "flash" and not m.region.alias_of]
-    if len(flashes) != 1 or not flashes[0].region.sectors:
-        raise ConfigError(f"{peripheral.model} needs exactly one flash region with sectors")
-    flash = flashes[0]
-    aliases = [m for m in around.bus.memories if m.region.alias_of == flash.region.name]
-
-    def changed(start: int, end: int) -> None:
-        for shown in (flash, *aliases):
-            around.bus.on_memory_change(start - flash.start + shown.start, end - flash.start + shown.start)
-
+    flash, changed = around.flash(peripheral.model)
     if "options" not in peripheral.settings:
         raise ConfigError(f"{peripheral.model} needs the setting options: OPTCR or OPTR as the chip is delivered")
     controller = kind(flash, peripheral.settings["options"], changed, around.set_line)

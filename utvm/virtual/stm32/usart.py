@@ -8,7 +8,7 @@ The core clock feeds it. What is sent is handed out when it enters the shift reg
 from collections import deque
 from collections.abc import Callable
 
-from utvm.virtual.bus import Device
+from utvm.virtual.bus import SerialDevice
 from utvm.virtual.cortex_m.clock import Clock
 
 _RQR = 0x18
@@ -49,7 +49,7 @@ _RXFRQ = 1 << 3
 _BITS_A_CHARACTER = 10
 
 
-class Usart(Device):
+class Usart(SerialDevice):
     """One USART and the line it is on.
 
     Attributes:
@@ -94,7 +94,6 @@ class Usart(Device):
         self._set_flags(0, 0)
 
     def receive(self, data: bytes) -> None:
-        """Put bytes on the line to the board; each takes its time to arrive."""
         self.expire()
         self._on_the_line.extend(data)
         self._await_byte()

@@ -5,7 +5,7 @@ from utvm.errors import BoardError
 from utvm.runtime.vta.configuration import Configuration, ConfigurationFile
 from utvm.virtual.bus import Bus, BusError, Device
 from utvm.virtual.spec import Peripheral
-from utvm.virtual.stm32 import Surroundings
+from utvm.virtual.surroundings import Surroundings
 from utvm.virtual.vta.neighbour import REGISTER_BYTES, STARTS_LAST, VtaNeighbour
 
 _WHERE = "it is where its driver says: was that started by the library for this board?"

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hart of a virtual RISC-V board: what it counts, stops at and traps, for programs that binutils assembles."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from utvm import boards
+from utvm.virtual.bus import Bus
+from utvm.virtual.riscv.core import EXECUTE, LOAD, STORE
+from utvm.virtual.riscv.devices import Uart16550
+from utvm.virtual.riscv.hart import TRIGGER, Hart
+
+_CODE, _DATA, _NOWHERE, _UART = 0x80000000, 0x82000000, 0x90000000, 0x10000000
+_BY_NAME = {"ra": 1, "sp": 2, "t0": 5, "t1": 6, "t2": 7, "s0": 8, "a0": 10, "a1": 11}
+
+
+class Bench:
+    """A hart with a program in its memory, about to execute it."""
+
+    def __init__(self, folder: Path, isa: str, program: str) -> None:
+        source, image = folder / "program.s", folder / "program.elf"
+        source.write_text(f".globl _start\n_start:\n{program}\n")
+        abi = "lp64d" if isa.startswith("rv64") else "ilp32f"
+        flags = [f"-march={isa}_zicsr", f"-mabi={abi}", "-nostdlib", f"-Wl,-Ttext={_CODE:#x}"]
+        subprocess.run(["riscv64-unknown-elf-gcc", *flags, "-o", image, source], check=True)
+        with image.open("rb") as file:
+            text = ELFFile(file).get_section_by_name(".text").data()
+        core = "rv64" if isa.startswith("rv64") else "rv32"
+        spec = boards.load(f"riscv-spike:core={core}").jtag_spec()
+        self.bus = Bus(spec.regions)
+        self.hart = Hart(isa, self.bus, _CODE)
+        self.bus.write(_CODE, text)
+        self.core = self.hart.core
+
+    def set(self, **registers: int) -> None:
+        for name, value in registers.items():
+            self.core.write_x(_BY_NAME[name], value)
+
+    def get(self, name: str) -> int:
+        return self.core.read_x(_BY_NAME[name])
+
+    def run(self) -> None:
+        """Run until it halts, or for 100 instructions or traps."""
+        self.hart.wanted = True
+        self.hart.halted = False
+        self.hart.run(100)
+
+
+_NARROW = {
+    "lb t0, 4(s0)": LOAD,
+    "lhu t0, -4(s0)": LOAD,
+    "lw t0, 2044(s0)": LOAD,
+    "flw fa0, -2048(s0)": LOAD,
+    "sb t0, 4(s0)": STORE,
+    "sh t0, -4(s0)": STORE,
+    "sw t0, 2044(s0)": STORE,
+    "fsw fa0, -2048(s0)": STORE,
+    "c.lw a0, 64(s0)": LOAD,
+    "c.lw a0, 4(s0)": LOAD,
+    "c.sw a0, 56(s0)": STORE,
+    "c.lwsp a0, 128(sp)": LOAD,
+    "c.lwsp a0, 36(sp)": LOAD,
+    "c.swsp a0, 192(sp)": STORE,
+    "c.swsp a0, 36(sp)": STORE,
+    "amoadd.w t0, t1, (s0)": LOAD | STORE,
+    "lr.w t0, (s0)": LOAD,
+}
+_CASES = [("rv32imafc", text, access) for text, access in _NARROW.items()]
+_CASES += [("rv32imafc", "c.flw fa0, 68(s0)", LOAD), ("rv32imafc", "c.fswsp fa0, 132(sp)", STORE)]
+_CASES += [("rv64imafdc", text, access) for text, access in _NARROW.items()]
+_CASES += [
+    ("rv64imafdc", "ld t0, 8(s0)", LOAD),
+    ("rv64imafdc", "c.ld a0, 200(s0)", LOAD),
+    ("rv64imafdc", "c.sd a0, 72(s0)", STORE),
+    ("rv64imafdc", "c.ldsp a0, 264(sp)", LOAD),
+    ("rv64imafdc", "c.sdsp a0, 456(sp)", STORE),
+    ("rv64imafdc", "c.fld fa0, 136(s0)", LOAD),
+    ("rv64imafdc", "c.fsdsp fa0, 336(sp)", STORE),
+]
+
+
+def _address(text: str) -> int:
+    """Return where an instruction of the table goes, by what is written."""
+    place = text.rsplit(maxsplit=1)[-1]
+    return _DATA + 0x1000 + int(place.partition("(")[0] or 0)
+
+
+@pytest.mark.parametrize(("isa", "text", "access"), _CASES)
+def test_a_trigger_stops_before_what_reads_or_writes_an_address(
+    isa: str, text: str, access: int, tmp_path: Path
+) -> None:
+    bench = Bench(tmp_path, isa, f".option norvc\n nop\n .option rvc\n {text}\n ebreak")
+    bench.hart.ebreak_halts = True
+    bench.core.write_csr(0x300, 1 << 13)  # mstatus: the floating-point unit is on
+    for wanted in (LOAD, STORE):
+        bench.core.pc = _CODE
+        bench.set(s0=_DATA + 0x1000, sp=_DATA + 0x1000)
+        bench.core.set_triggers([(_address(text), wanted)])
+        bench.run()
+        stopped = bench.hart.cause == TRIGGER and bench.core.pc == _CODE + 4
+        assert stopped == bool(wanted & access)
+
+
+@pytest.mark.parametrize("isa", ["rv32imafc", "rv64imafdc"])
+def test_a_fault_says_where_it_reached_for_and_what_it_was(isa: str, tmp_path: Path) -> None:
+    """Causes: Volume II, table 3.6. Nothing of an instruction that traps is counted."""
+    bench = Bench(
+        tmp_path,
+        isa,
+        f"la t0, handler\n csrw mtvec, t0\n li s0, {_NOWHERE:#x}\n 1: j 1f\n .balign 4\n"
+        "handler: csrr a0, mcause\n csrr a1, mtval\n csrr t1, mepc\n ebreak\n"
+        "1: .globl here\n sw t0, 12(s0)",
+    )
+    bench.hart.ebreak_halts = True
+    bench.run()
+    assert (bench.get("a0"), bench.get("a1")) == (7, _NOWHERE + 12)
+    for instruction, cause, value in (
+        (0x00042503, 5, _NOWHERE),  # lw a0, 0(s0)
+        (0x00040067, 1, _NOWHERE),  # jr s0
+        (0xC0001073, 2, 0xC0001073),  # unimp
+        (0x00000073, 11, 0),  # ecall
+    ):
+        place = _DATA + 0x100
+        bench.bus.write(place, instruction.to_bytes(4, "little"))
+        bench.core.pc = place
+        bench.set(s0=_NOWHERE)
+        before = bench.core.state.count
+        bench.run()
+        assert (bench.get("a0"), bench.get("a1")) == (cause, value)
+        assert bench.get("t1") == (_NOWHERE if cause == 1 else place)
+        retired = 1 if cause == 1 else 0
+        assert bench.core.state.count - before == retired + 3
+
+
+def test_protected_memory_cannot_be_written_and_says_where(tmp_path: Path) -> None:
+    """A locked entry forbids its range in machine mode too (Volume II, 3.7.1)."""
+    bench = Bench(tmp_path, "rv32imafc", "c.swsp a0, 252(sp)\n ebreak\n .balign 4\n handler: ebreak")
+    bench.hart.ebreak_halts = True
+    for number, value in ((0x3B0, _DATA >> 2), (0x3B1, _DATA + 0x1000 >> 2), (0x3A0, 0x8800), (0x305, _CODE + 4)):
+        assert bench.core.write_csr(number, value)
+    bench.set(sp=_DATA + 0xF00)
+    bench.run()
+    assert (bench.core.read_csr(0x342), bench.core.read_csr(0x343)) == (7, _DATA + 0xFFC)
+    bench.core.pc = _CODE
+    bench.set(sp=_DATA + 0xF04)
+    bench.run()
+    assert bench.core.pc == _CODE + 2
+
+
+@pytest.mark.parametrize("isa", ["rv32imafc", "rv64imafdc"])
+def test_steps_and_runs_count_the_same(isa: str, tmp_path: Path) -> None:
+    rounds = 7
+    program = (
+        f"li t0, {rounds}\n 1: csrr t1, minstret\n addi t0, t0, -1\n bnez t0, 1b\n csrr t2, minstret\n ebreak"
+    )
+    stepped = Bench(tmp_path, isa, program)
+    for _ in range(1 + 3 * rounds + 1):
+        stepped.hart.step()
+    ran = Bench(tmp_path, isa, program)
+    ran.hart.ebreak_halts = True
+    ran.run()
+    assert stepped.core.state.count == ran.core.state.count == 1 + 3 * rounds + 1
+    assert stepped.get("t2") == ran.get("t2") == 1 + 3 * rounds
+    assert stepped.core.pc == ran.core.pc
+
+
+def test_a_trigger_stops_before_an_instruction_and_code_may_change(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "rv32imafc", ".option norvc\n li a0, 1\n li a0, 2\n ebreak")
+    bench.hart.ebreak_halts = True
+    bench.core.set_triggers([(_CODE + 4, EXECUTE)])
+    bench.run()
+    assert (bench.core.pc, bench.get("a0")) == (_CODE + 4, 1)
+    bench.core.set_triggers([])
+    bench.run()
+    assert bench.get("a0") == 2
+    bench.bus.write(_CODE + 4, (0x00300513).to_bytes(4, "little"))  # li a0, 3
+    bench.core.pc = _CODE
+    bench.run()
+    assert bench.get("a0") == 3
+
+
+def test_a_uart_has_sixteen_bytes_at_a_time_and_loses_none(tmp_path: Path) -> None:
+    """As the TL16C550C's FIFO, whatever the program takes for it: here it looks for a byte, over and over."""
+    bench = Bench(
+        tmp_path,
+        "rv32imafc",
+        f"li s0, {_UART:#x}\n li a1, {_DATA:#x}\n 1: lbu t0, 5(s0)\n andi t0, t0, 1\n beqz t0, 1b\n"
+        "lbu t0, 0(s0)\n sb t0, 0(a1)\n addi a1, a1, 1\n j 1b",
+    )
+    levels: list[bool] = []
+    uart = Uart16550(bench.hart, lambda data: None, levels.append)
+    bench.bus.add(_UART, uart)
+    bench.core.map_device(_UART, uart)
+    bench.hart.sources.append(uart)
+    sent = bytes(range(1, 101))
+    uart.receive(sent)
+    bench.run()
+    taken = bench.get("a1") - _DATA
+    assert 0 < taken <= 16
+    for _ in range(1000):
+        bench.run()
+    assert bench.bus.read(_DATA, 101) == sent + b"\0"

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A software model of ours behind JTAG pins, which OpenOCD drives over TCP (remote_bitbang)."""
+
+from utvm.bench.bench import Bench
+from utvm.bench.openocd import WORTH_MOVING_BY_BITBANG, open_console, start_openocd
+from utvm.bench.way import Asked, Found, Setup, Way
+from utvm.boards import Board, JtagModel
+from utvm.probe.debug_port import OpenOcdPort
+from utvm.probe.virtual import start_jtag
+
+
+def _model(board: Board) -> JtagModel:
+    assert board.virtual.jtag
+    return board.virtual.jtag
+
+
+def _find(board: Board, asked: Asked) -> Found | None:
+    if asked.wish == "physical" or asked.serial:
+        return None
+    model = _model(board)
+    able = board.capabilities_of("virtual")
+
+    def start(setup: Setup) -> Bench:
+        machine = setup.stack.enter_context(start_jtag(board, setup.logs))
+        assert machine.health_match
+        openocd, gdb = start_openocd(setup, board, [model.probe.format(port=machine.health_match["port"])])
+        return Bench(
+            board,
+            "virtual",
+            "VIRTUAL board, a software model",
+            able,
+            setup.logs,
+            probe="JTAG over TCP",
+            port=OpenOcdPort(gdb, live="memory while running" in able),
+            console=open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
+            services=(machine, openocd),
+            emulated=True,
+            worth_moving=WORTH_MOVING_BY_BITBANG,
+        )
+
+    return Found(board, "virtual", able, "openocd", start)
+
+
+WAY = Way(
+    name="jtag",
+    rank=35,
+    serves=lambda board: board.virtual.jtag is not None,
+    find=_find,
+    tell=lambda _: ("modelled", "by us, through OpenOCD and remote_bitbang"),
+    refusal="is a software model: there is no physical one here",
+)

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C parts of virtual boards, compiled for this machine when they are first needed."""
+
+import ctypes
+import platform
+from pathlib import Path
+
+from utvm import process
+from utvm.cache import Cache, content_key
+from utvm.errors import ToolchainError
+
+_FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic", "-shared", "-fPIC")
+
+
+def load_compiled(source: Path) -> ctypes.CDLL:
+    """Return a compiled C file, compiling it where this machine has not done so before.
+
+    Raises:
+        ToolchainError: there is no C compiler for this machine, or it refuses.
+        ConfigError: the user's cache directory cannot be written.
+    """
+    name = f"{source.stem}.so"
+
+    def compile_it(directory: Path) -> None:
+        process.run(
+            ["gcc", *_FLAGS, "-o", directory / name, source],
+            error=ToolchainError,
+            hint="virtual boards need a C compiler for this machine: apt install gcc libc6-dev",
+        )
+
+    key = content_key(
+        source.read_text(encoding="utf-8"), " ".join(_FLAGS), platform.machine(), platform.libc_ver()[1]
+    )
+    return ctypes.CDLL(str(Cache("virtual").fetch(key, compile_it) / name))

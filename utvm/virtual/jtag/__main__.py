@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A virtual board behind JTAG pins as a process: see :mod:`utvm.virtual.jtag.serving`."""
+
+import signal
+import sys
+
+if __name__ == "__main__":
+    # Ctrl-C while it is loaded just ends it: whoever started it would show Python's traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from utvm.virtual.jtag.serving import main
+
+    sys.exit(main())

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A chain of test access ports behind remote_bitbang: a character sets the pins or asks for TDO. Registers are
+ * captured and updated by Python; the bits between are shifted here.
+ *
+ * States: IEEE 1149.1-2013, figure 6-1. Characters: OpenOCD's doc/manual/jtag/drivers/remote_bitbang.txt.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TAPS = 4 };
+enum state {
+  TEST_LOGIC_RESET, RUN_TEST_IDLE,
+  SELECT_DR, CAPTURE_DR, SHIFT_DR, EXIT1_DR, PAUSE_DR, EXIT2_DR, UPDATE_DR,
+  SELECT_IR, CAPTURE_IR, SHIFT_IR, EXIT1_IR, PAUSE_IR, EXIT2_IR, UPDATE_IR
+};
+
+/* Where a state goes with TMS low, and with TMS high. */
+static const uint8_t next_state[16][2] = {
+  [TEST_LOGIC_RESET] = {RUN_TEST_IDLE, TEST_LOGIC_RESET},
+  [RUN_TEST_IDLE] = {RUN_TEST_IDLE, SELECT_DR},
+  [SELECT_DR] = {CAPTURE_DR, SELECT_IR},
+  [CAPTURE_DR] = {SHIFT_DR, EXIT1_DR},
+  [SHIFT_DR] = {SHIFT_DR, EXIT1_DR},
+  [EXIT1_DR] = {PAUSE_DR, UPDATE_DR},
+  [PAUSE_DR] = {PAUSE_DR, EXIT2_DR},
+  [EXIT2_DR] = {SHIFT_DR, UPDATE_DR},
+  [UPDATE_DR] = {RUN_TEST_IDLE, SELECT_DR},
+  [SELECT_IR] = {CAPTURE_IR, TEST_LOGIC_RESET},
+  [CAPTURE_IR] = {SHIFT_IR, EXIT1_IR},
+  [SHIFT_IR] = {SHIFT_IR, EXIT1_IR},
+  [EXIT1_IR] = {PAUSE_IR, UPDATE_IR},
+  [PAUSE_IR] = {PAUSE_IR, EXIT2_IR},
+  [EXIT2_IR] = {SHIFT_IR, UPDATE_IR},
+  [UPDATE_IR] = {RUN_TEST_IDLE, SELECT_DR},
+};
+
+typedef struct {
+  uint32_t instruction_bits, idcode, idcode_instruction;
+  uint32_t instruction, bits;
+  uint64_t shifted;
+} tap_t;
+
+/* chain.py has it field by field. The first TAP is the one at TDO. */
+typedef struct {
+  uint64_t (*capture)(uint32_t tap, uint32_t instruction);
+  void (*update)(uint32_t tap, uint32_t instruction, uint64_t value);
+  /* Bits of the register behind an instruction, at most 64; 0 where that is a bypass. */
+  uint32_t (*length)(uint32_t tap, uint32_t instruction);
+  uint32_t taps;
+  tap_t tap[TAPS];
+  uint32_t state, clock, tdo, left;
+} chain_t;
+
+static void enter(chain_t *chain, uint32_t number) {
+  tap_t *const tap = &chain->tap[number];
+  switch (chain->state) {
+    case TEST_LOGIC_RESET:
+      tap->instruction = tap->idcode_instruction;
+      break;
+    case CAPTURE_IR: /* the two lowest bits are 01 */
+      tap->shifted = 1;
+      tap->bits = tap->instruction_bits;
+      break;
+    case UPDATE_IR:
+      tap->instruction = (uint32_t)tap->shifted;
+      break;
+    case CAPTURE_DR:
+      if (tap->instruction == tap->idcode_instruction) {
+        tap->shifted = tap->idcode;
+        tap->bits = 32;
+        break;
+      }
+      tap->bits = chain->length(number, tap->instruction);
+      tap->shifted = tap->bits ? chain->capture(number, tap->instruction) : 0;
+      if (!tap->bits) tap->bits = 1;
+      break;
+    case UPDATE_DR:
+      if (tap->bits > 1 && tap->instruction != tap->idcode_instruction)
+        chain->update(number, tap->instruction, tap->shifted);
+      break;
+    default:
+      break;
+  }
+}
+
+static void go(chain_t *chain, uint32_t state) {
+  chain->state = state;
+  for (uint32_t i = 0; i < chain->taps; i++) enter(chain, i);
+}
+
+static void rise(chain_t *chain, uint32_t tms, uint64_t bit) {
+  if (chain->state == SHIFT_DR || chain->state == SHIFT_IR) {
+    for (uint32_t i = chain->taps; i-- > 0;) {
+      tap_t *const tap = &chain->tap[i];
+      const uint64_t out = tap->shifted & 1u;
+      tap->shifted = tap->shifted >> 1 | bit << (tap->bits - 1);
+      bit = out;
+    }
+  }
+  go(chain, next_state[chain->state][tms]);
+}
+
+/* Take characters; write one answer for each that asks. Returns how many. */
+size_t utvm_bitbang(chain_t *chain, const char *input, size_t length, char *answers) {
+  size_t answered = 0;
+  for (size_t i = 0; i < length; i++) {
+    const char c = input[i];
+    if (c >= '0' && c <= '7') {
+      const uint32_t pins = (uint32_t)(c - '0'), clock = pins >> 2;
+      if (clock && !chain->clock) rise(chain, pins >> 1 & 1u, pins & 1u);
+      /* TDO changes when the clock falls. */
+      if (!clock && chain->clock) chain->tdo = (uint32_t)(chain->tap[0].shifted & 1u);
+      chain->clock = clock;
+    } else if (c == 'R') {
+      answers[answered++] = (char)('0' + chain->tdo);
+    } else if (c == 't' || c == 'u') { /* TRST */
+      go(chain, TEST_LOGIC_RESET);
+    } else if (c == 'Q') {
+      chain->left = 1;
+    }
+  }
+  return answered;
+}

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What such a board does as a process: ``python -m utvm.virtual.jtag``.
+
+Reads a :class:`utvm.virtual.spec.JtagSpec` as JSON on standard input, prints one line with its two TCP ports once
+it is ready, and serves until SIGTERM or Ctrl-C.
+"""
+
+import logging
+import signal
+import sys
+import threading
+
+from pydantic import ValidationError
+
+from utvm.errors import ConfigError, UtvmError
+from utvm.virtual.console import ConsoleServer
+from utvm.virtual.jtag.chain import BitbangServer
+from utvm.virtual.riscv.machine import RiscvBoard
+from utvm.virtual.spec import JtagSpec
+
+_ENDING = {signal.SIGTERM, signal.SIGINT}
+
+
+def main() -> int:
+    """Run the board and return the exit code.
+
+    Raises:
+        ConfigError: it was not utvm that started this process.
+    """
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    # Blocked here, for this thread and those it starts, and waited for below: an end in good order.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        try:
+            spec = JtagSpec.model_validate_json(sys.stdin.read())
+        except ValidationError as error:
+            raise ConfigError(f"standard input: is not a machine specification: {error}") from error
+        machine = RiscvBoard(spec)
+        pins = BitbangServer(machine.taps)
+    except UtvmError as refusal:
+        print(refusal, file=sys.stderr)
+        return refusal.exit_code
+    console = ConsoleServer(machine.console_input)
+    machine.on_console_output = console.backlog.append
+    machine.start()
+    servers: tuple[BitbangServer | ConsoleServer, ...] = (pins, console)
+    for server in servers:
+        threading.Thread(target=server.serve, daemon=True).start()
+    print(f"virtual board {spec.name} ready: jtag tcp {pins.port}, console tcp {console.port}", flush=True)
+    signal.sigwait(_ENDING)
+    for server in servers:
+        server.close()
+    machine.close()
+    return 0

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is done before every instruction of a RISC-V hart: it is counted, and the hart stops where it is told. All that
+ * needs more than Unicorn does has one opcode (SYSTEM) or is C.EBREAK, so that instructions are looked at in memory.
+ *
+ * Numbers and encodings: RISC-V Instruction Set Manual, Volume I, 20191213, chapters 16 and 24; Volume II, 20211203,
+ * chapter 2.
+ */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { MEMORIES = 16, TRIGGERS = 8 };
+enum reason { NONE, ASKED, TRIGGER, SLEEP, READ_COUNTER, EBREAK, ECALL };
+enum { LOAD = 1, STORE = 2, EXECUTE = 4 };
+enum { REGISTER_X0 = 1 }; /* UC_RISCV_REG_X0 */
+
+typedef struct {
+  const uint8_t *bytes;
+  uint64_t start, size;
+} memory_t;
+
+typedef struct {
+  uint64_t address;
+  uint32_t accesses, unused;
+} trigger_t;
+
+/* core.py has it field by field. */
+typedef struct {
+  int32_t (*emulation_stop)(void *engine);
+  int32_t (*register_read)(void *engine, int32_t number, void *value);
+  uint64_t memory_count;
+  memory_t memories[MEMORIES];
+  trigger_t triggers[TRIGGERS];
+  uint64_t count, deadline, begun, xlen;
+  volatile uint32_t stop;
+  uint32_t reason, masks_matter, triggered; /* accesses that some trigger matches */
+} hart_t;
+
+typedef struct {
+  uint64_t address;
+  uint32_t size, accesses;
+} access_t;
+
+static uint32_t fetch(const hart_t *hart, uint64_t address) {
+  for (uint64_t i = 0; i < hart->memory_count; i++) {
+    const memory_t *const memory = &hart->memories[i];
+    const uint64_t offset = address - memory->start;
+    uint32_t value = 0;
+    if (offset < memory->size) {
+      memcpy(&value, memory->bytes + offset, memory->size - offset >= 4 ? 4 : 2);
+      return value;
+    }
+  }
+  return 0;
+}
+
+static uint64_t read_x(void *engine, const hart_t *hart, uint32_t number) {
+  uint64_t value = 0;
+  if (number) hart->register_read(engine, REGISTER_X0 + (int32_t)number, &value);
+  return hart->xlen == 32 ? (uint32_t)value : value;
+}
+
+static uint32_t bits(uint32_t op, uint32_t high, uint32_t low) {
+  return op >> low & ((1u << (high - low + 1)) - 1u);
+}
+
+/* Quadrants 0 and 2 of the compressed instructions: base register and offset of a load or store. */
+static int decode_compressed(const hart_t *hart, uint32_t op, uint32_t *base, uint32_t *offset, access_t *access) {
+  const uint32_t funct3 = bits(op, 15, 13), kind = funct3 & 3u, quadrant = op & 3u;
+  /* 1: floating double; 2: word; 3: floating word of 32 bits, doubleword of 64. */
+  const int eight = kind == 1 || (kind == 3 && hart->xlen == 64);
+  if (!kind || (quadrant & 1u)) return 0;
+  access->size = eight ? 8 : 4;
+  access->accesses = funct3 & 4u ? STORE : LOAD;
+  if (quadrant == 0) {
+    *base = 8 + bits(op, 9, 7);
+    *offset = bits(op, 12, 10) << 3;
+    *offset |= eight ? bits(op, 6, 5) << 6 : bits(op, 6, 6) << 2 | bits(op, 5, 5) << 6;
+  } else {
+    *base = 2;
+    if (funct3 & 4u) {
+      *offset = eight ? bits(op, 12, 10) << 3 | bits(op, 9, 7) << 6 : bits(op, 12, 9) << 2 | bits(op, 8, 7) << 6;
+    } else {
+      *offset = bits(op, 12, 12) << 5;
+      *offset |= eight ? bits(op, 6, 5) << 3 | bits(op, 4, 2) << 6 : bits(op, 6, 4) << 2 | bits(op, 3, 2) << 6;
+    }
+  }
+  return 1;
+}
+
+/* What an instruction reads or writes in memory; no accesses where it does neither. */
+static access_t decode(void *engine, const hart_t *hart, uint32_t op) {
+  access_t access = {0, 0, 0};
+  uint32_t base = bits(op, 19, 15), offset = 0;
+  if ((op & 3u) != 3u) {
+    if (!decode_compressed(hart, op, &base, &offset, &access)) return access;
+  } else {
+    access.size = 1u << (bits(op, 14, 12) & 3u);
+    switch (op & 0x7Fu) {
+      case 0x03: /* LOAD */
+      case 0x07: /* LOAD-FP */
+        access.accesses = LOAD;
+        offset = bits(op, 31, 20) | (op >> 31 ? 0xFFFFF000u : 0u);
+        break;
+      case 0x23: /* STORE */
+      case 0x27: /* STORE-FP */
+        access.accesses = STORE;
+        offset = bits(op, 31, 25) << 5 | bits(op, 11, 7) | (op >> 31 ? 0xFFFFF000u : 0u);
+        break;
+      case 0x2F: /* AMO; LR loads only, SC may store */
+        access.accesses = bits(op, 31, 27) == 2 ? LOAD : bits(op, 31, 27) == 3 ? STORE : LOAD | STORE;
+        break;
+      default:
+        return access;
+    }
+  }
+  access.address = read_x(engine, hart, base) + (uint64_t)(int64_t)(int32_t)offset;
+  if (hart->xlen == 32) access.address = (uint32_t)access.address;
+  return access;
+}
+
+/* The address that the instruction begun last reads or writes, where its registers are as they were before it. */
+uint64_t utvm_data_address(void *engine, hart_t *hart) {
+  return decode(engine, hart, fetch(hart, hart->begun)).address;
+}
+
+static int is_triggered(void *engine, const hart_t *hart, uint64_t address, uint32_t op) {
+  access_t access = {0, 0, 0};
+  if (hart->triggered & (LOAD | STORE)) access = decode(engine, hart, op);
+  for (uint32_t i = 0; i < TRIGGERS; i++) {
+    const trigger_t *const trigger = &hart->triggers[i];
+    if ((trigger->accesses & EXECUTE) && trigger->address == address) return 1;
+    if ((trigger->accesses & access.accesses) && trigger->address == access.address) return 1;
+  }
+  return 0;
+}
+
+static enum reason examine(hart_t *hart, uint32_t op) {
+  const uint32_t csr = op >> 20, half = csr & 0xF7Fu;
+  if ((op & 0xFFFFu) == 0x9002u || op == 0x00100073u) return EBREAK;
+  if (op == 0x00000073u) return ECALL;
+  if (op == 0x10500073u) return SLEEP;
+  if (bits(op, 14, 12) == 0) {
+    if (hart->masks_matter) hart->stop = 1; /* MRET */
+    return NONE;
+  }
+  /* cycle, time, instret, mcycle, minstret and their upper halves. Writing to those that are read-only is a fault. */
+  if ((half >= 0xC00u && half <= 0xC02u) || half == 0xB00u || half == 0xB02u)
+    return (csr >> 10) == 3 && (bits(op, 13, 12) == 1 || bits(op, 19, 15)) ? NONE : READ_COUNTER;
+  /* mstatus, mie, mip: an interrupt may be let in. */
+  if (hart->masks_matter && (csr == 0x300u || csr == 0x304u || csr == 0x344u)) hart->stop = 1;
+  return NONE;
+}
+
+void utvm_before_instruction(void *engine, uint64_t address, uint32_t size, void *data) {
+  hart_t *const hart = data;
+  enum reason reason = NONE;
+  (void)size;
+  if (hart->count >= hart->deadline || hart->stop) {
+    reason = ASKED;
+  } else {
+    const uint32_t op = fetch(hart, address);
+    if (hart->triggered && is_triggered(engine, hart, address, op)) {
+      reason = TRIGGER;
+    } else if ((op & 0x7Fu) == 0x73u || (op & 0xFFFFu) == 0x9002u) {
+      reason = examine(hart, op);
+    }
+  }
+  if (reason != NONE) {
+    hart->reason = reason;
+    hart->emulation_stop(engine);
+    return;
+  }
+  hart->count++;
+  hart->begun = address;
+}
