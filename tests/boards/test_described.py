@@ -2,9 +2,12 @@
 """Boards made of what others say of a chip, in CMSIS packs and to probe-rs: they load, build and parse."""
 
 import dataclasses
+import json
+import os
 import random
 import shutil
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -18,7 +21,7 @@ from utvm.compiler import Library
 from utvm.errors import ConfigError
 
 # Regions and core of the STM32F407VG: its data sheet (DS8626, figure 18, section 2). Interrupts: RM0090, table 62.
-_PDSC = """<?xml version="1.0"?>
+PDSC = """<?xml version="1.0"?>
 <package schemaVersion="1.7.2"><devices>
  <family Dfamily="STM32F4 Series" Dvendor="STMicroelectronics:13">
   <processor Dcore="Cortex-M4" Dfpu="SP_FPU" Dmpu="MPU" Dendian="Little-endian"/>
@@ -37,9 +40,14 @@ _PDSC = """<?xml version="1.0"?>
   </subFamily>
  </family></devices></package>
 """
-_SVD = b"<device><interrupt><name>WWDG</name><value>0</value></interrupt>"
-_SVD += b"<interrupt><name>FPU</name><value>81</value></interrupt></device>"
+SVD = b"<device><interrupt><name>WWDG</name><value>0</value></interrupt>"
+SVD += b"<interrupt><name>FPU</name><value>81</value></interrupt></device>"
 _TARGETS = Path(__file__).parent / "targets.yaml"
+
+
+def _piece(name: str, start: int, size: int, *, sector: int = 0, first: bool = False) -> dict[str, object]:
+    kind = "flash" if sector else "ram"
+    return {"name": name, "start": start, "size": size, "kind": kind, "sector": sector, "first": first}
 
 
 def _parses(script: Path | str, *commands: str) -> None:
@@ -53,8 +61,8 @@ def _parses(script: Path | str, *commands: str) -> None:
 @pytest.fixture
 def pdsc(tmp_path: Path) -> Path:
     (tmp_path / "SVD").mkdir()
-    (tmp_path / "SVD" / "STM32F407.svd").write_bytes(_SVD)
-    (tmp_path / "some.pdsc").write_text(_PDSC)
+    (tmp_path / "SVD" / "STM32F407.svd").write_bytes(SVD)
+    (tmp_path / "some.pdsc").write_text(PDSC)
     return tmp_path / "some.pdsc"
 
 
@@ -93,7 +101,7 @@ def test_a_pack_has_its_description_and_its_registers_inside(pdsc: Path, tmp_pat
     pack = tmp_path / "some.pack"
     with zipfile.ZipFile(pack, "w") as archive:
         archive.write(pdsc, "Vendor.Some.pdsc")
-        archive.writestr("SVD/STM32F407.svd", _SVD)
+        archive.writestr("SVD/STM32F407.svd", SVD)
     assert described.find(pack, "STM32F407VG").interrupts == 82
     assert described.names(pack) == described.names(pdsc)
 
@@ -130,7 +138,7 @@ def test_a_target_of_probe_rs_says_less_and_that_is_marked(targets: Path, tmp_pa
 def test_the_registers_say_core_and_interrupts_where_the_target_does_not(
     targets: Path, tmp_path: Path, cpu: str, core: str | None
 ) -> None:
-    (tmp_path / "some.svd").write_bytes(_SVD.replace(b"<device>", f"<device><cpu>{cpu}</cpu>".encode()))
+    (tmp_path / "some.svd").write_bytes(SVD.replace(b"<device>", f"<device><cpu>{cpu}</cpu>".encode()))
     chip = described.find(targets, "nRF51822_xxAA")
     refined = described.refine(chip, tmp_path / "some.svd")
     assert (refined.cpu, refined.sure, refined.interrupts) == (core or chip.cpu, core is not None, 82)
@@ -199,7 +207,7 @@ def test_whatever_a_description_holds_a_board_comes_of_it_or_one_clear_error(
 ) -> None:
     with zipfile.ZipFile(tmp_path / "some.pack", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.write(pdsc, "Vendor.Some.pdsc")
-        archive.writestr("SVD/STM32F407.svd", _SVD)
+        archive.writestr("SVD/STM32F407.svd", SVD)
     whole, choice, refused = (tmp_path / name).read_bytes(), random.Random(7), 0
     for number in range(count):
         (tmp_path / name).write_bytes(_spoilt(whole, choice))
@@ -243,3 +251,76 @@ def test_one_broken_folder_hides_no_other(pdsc: Path, tmp_path: Path) -> None:
     assert "whole" in done.stdout
     assert "stm32f746" in done.stdout
     assert "broken: " in done.stdout
+
+
+# As pyOCD 0.46 tells its target stm32f429xg, and a chip whose core nobody names.
+_PYOCD = {
+    "stm32f429xg": {
+        "part": "STM32F429xG",
+        "memory": [
+            _piece("flash", 0x08000000, 0x10000, sector=0x4000, first=True),
+            _piece("flash_1", 0x08010000, 0x10000, sector=0x10000),
+            _piece("flash_2", 0x08020000, 0xE0000, sector=0x20000),
+            _piece("ram", 0x20000000, 0x40000),
+        ],
+        "registers": SVD.decode(),
+    },
+    "lpc845": {
+        "part": "LPC845",
+        "memory": [_piece("flash", 0, 0x10000, sector=0x400, first=True), _piece("ram", 0x10000000, 0x4000)],
+        "registers": "",
+    },
+}
+
+
+def _pyocd(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str = "told") -> None:
+    """Put a pyocd on PATH whose Python answers as the real one's does."""
+    folder.mkdir()
+    (folder / "told.json").write_text(json.dumps(_PYOCD))
+    told = f"import json, sys; told = json.load(open({str(folder / 'told.json')!r})); asked = sys.argv[2:]\n"
+    told += "print(json.dumps([told[name] for name in asked] if asked else sorted(told)))\n"
+    for name, text in (("answer", told if answer == "told" else answer), ("pyocd", "")):
+        python = sys.executable if name == "answer" else f"{sys.executable} {folder / 'answer'}"
+        (folder / name).write_text(f"#!{python}\n{text}")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_a_target_of_pyocd_is_one_flash_where_its_sectors_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pyocd(tmp_path / "bin", monkeypatch)
+    assert described.names(described.PYOCD) == ("lpc845", "stm32f429xg")
+    described.write(described.find(described.PYOCD, "STM32F429xG"), tmp_path / "f429", "cmsis-dap")
+    board = boards.load(str(tmp_path / "f429"))
+    assert (board.cpu, board.interrupts) == ("cortex-m4-fpv4-sp", 82)  # the family's core, the SVD's lines
+    flash = board.region("flash")
+    assert (flash.size, flash.sectors) == (1024 * 1024, (0x4000,) * 4 + (0x10000,) + (0x20000,) * 7)
+
+
+def test_a_core_that_nobody_names_is_marked_and_its_identity_tells_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pyocd(tmp_path / "bin", monkeypatch)
+    described.write(described.find(described.PYOCD, "lpc845"), tmp_path / "l845", "jlink")
+    board = boards.load(str(tmp_path / "l845"))
+    assert board.cpu == "cortex-m0"
+    assert board.physical
+    assert (board.physical.identity.mask, board.physical.identity.value) == (0xFF000000, 0x41000000)
+    _parses(board.openocd_config)
+
+
+@pytest.mark.parametrize("answer", ["raise ImportError('no pyocd')", "print('no JSON')"])
+def test_a_pyocd_that_is_not_whole_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    _pyocd(tmp_path / "bin", monkeypatch, answer)
+    with pytest.raises(ConfigError, match="does not say what it knows"):
+        described.names(described.PYOCD)
+
+
+def test_where_pyocd_is_not_installed_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ConfigError, match="pyOCD is not installed") as caught:
+        described.names(described.PYOCD)
+    assert "pipx install pyocd" in caught.value.hint

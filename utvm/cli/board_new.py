@@ -13,7 +13,7 @@ def new_board(chip: str, source: str, registers: str, probe: str, output: str) -
     """Make a board's folder from a description of its chip, load it, and say what is left to be looked up.
 
     Args:
-        source: the file that describes the chip.
+        source: the file that describes the chip, or ``pyocd``.
         registers: the file of its registers (SVD), or nothing.
         probe: a kind of probe.
         output: the folder; by default called as the chip is, here.
@@ -22,7 +22,10 @@ def new_board(chip: str, source: str, registers: str, probe: str, output: str) -
         ConfigError: the file describes no such chip, or the folder cannot be made.
     """
     if not source:
-        raise ConfigError("--from is missing", "a CMSIS pack (.pack, .pdsc) or a target file of probe-rs (.yaml)")
+        raise ConfigError(
+            "--from is missing",
+            "a CMSIS pack (.pack, .pdsc), a target file of probe-rs (.yaml), or pyocd: what is built into it",
+        )
     found = described.find(Path(source), chip)
     if registers:
         found = described.refine(found, Path(registers))

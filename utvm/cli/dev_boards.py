@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, model_validator
 
 from utvm import boards
-from utvm.boards import Board, Emulator, Kind, MemoryRegion, Physical
-from utvm.boards.parts import NOTHING_VIRTUAL, SiliconPart
+from utvm.boards import Board, Kind, MemoryRegion, Physical
+from utvm.boards.parts import NOTHING_VIRTUAL, SiliconPart, Virtual
 from utvm.cli.output import OUT
 from utvm.config import Record, load_yaml
 from utvm.files import write_whole
@@ -146,10 +146,8 @@ def _describe(board: Board, known: frozenset[str]) -> _Described:
     rows += _met(board)
     if board.physical:
         rows += [("physical", _probes(board.physical)), *_abilities(board, "physical", known)]
-    emulator = board.virtual.emulator
-    model = "[a software model of ours](virtual-boards.md) of the chip and its probe, driven by OpenOCD"
     if board.virtual != NOTHING_VIRTUAL:
-        rows += [("virtual", _emulation(emulator) if emulator else model), *_abilities(board, "virtual", known)]
+        rows += [("virtual", _virtual(board.virtual)), *_abilities(board, "virtual", known)]
     return _Described(board, tuple(rows), board.memory)
 
 
@@ -165,8 +163,16 @@ def _probes(physical: Physical) -> str:
     return f"driven by OpenOCD, through {probes}"
 
 
-def _emulation(emulator: Emulator) -> str:
-    return f"emulated by QEMU (`{emulator.program} -M {emulator.machine}`), driven by its GDB stub without OpenOCD"
+def _virtual(virtual: Virtual) -> str:
+    if virtual.model or not virtual.emulator:
+        return "[a software model of ours](virtual-boards.md) of the chip and its probe, driven by OpenOCD"
+    machine = f"`{virtual.emulator.program} -M {virtual.emulator.machine}`"
+    if virtual.jtag:
+        return (
+            "[a software model of ours](virtual-boards.md) behind JTAG pins, driven by OpenOCD; with "
+            f"`driver=qemu` emulated by QEMU ({machine}), without OpenOCD"
+        )
+    return f"emulated by QEMU ({machine}), driven by its GDB stub without OpenOCD"
 
 
 def _abilities(board: Board, kind: Kind, known: frozenset[str]) -> list[tuple[str, str]]:

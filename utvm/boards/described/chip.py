@@ -10,7 +10,7 @@ class ChipMemory:
     """A piece of a chip's memory.
 
     Attributes:
-        sector: bytes of an erase unit, where all are alike; 0 where that is not said.
+        sectors: bytes of each erase unit in the order of addresses; none where that is not said.
         first: whether the core starts there.
     """
 
@@ -18,7 +18,7 @@ class ChipMemory:
     address: int
     size: int
     kind: Literal["ram", "flash"]
-    sector: int = 0
+    sectors: tuple[int, ...] = ()
     first: bool = False
 
     @property

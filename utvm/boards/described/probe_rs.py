@@ -90,6 +90,8 @@ def _memory(family: dict[str, Any], variant: dict[str, Any], core: str) -> Itera
             if int(one["address_range"]["start"]) <= start < int(one["address_range"]["end"])
             for sector in one["sectors"]
         }
+        sector = sizes.pop() if is_flash and len(sizes) == 1 else 0
+        whole = sector > 0 and (end - start) % sector == 0
         said = content.get("name") or ("flash" if is_flash else "ram")
         yield ChipMemory(
             (re.sub(r"[^a-z0-9]+", "-", str(said).lower()).strip("-") or "memory")
@@ -97,6 +99,6 @@ def _memory(family: dict[str, Any], variant: dict[str, Any], core: str) -> Itera
             start,
             end - start,
             "flash" if is_flash else "ram",
-            sector=sizes.pop() if is_flash and len(sizes) == 1 else 0,
+            sectors=(sector,) * ((end - start) // sector) if whole else (),
             first=bool((content.get("access") or {}).get("boot")),
         )

@@ -43,13 +43,18 @@ def refine(chip: Chip, path: Path) -> Chip:
     root = read_xml(path, text)
     if root.tag != "device":
         raise ConfigError(f"{path}: is no description of a chip's registers", "give the chip's .svd")
+    return replace(refined(chip, root), source=f"{chip.source}, {path.name}")
+
+
+def refined(chip: Chip, root: Element) -> Chip:
+    """Return a chip with what its registers say."""
     cpu = root.find("cpu")
     if cpu is not None and not chip.sure:
         bits = 0 if not _is(cpu, "fpuPresent") else 64 if _is(cpu, "fpuDP") else 32
         core = _CPUS.get(((cpu.findtext("name") or "").strip(), bits))
         chip = replace(chip, cpu=core or chip.cpu, sure=core is not None)
     lines = interrupts_of(root)
-    return replace(chip, interrupts=lines or chip.interrupts, source=f"{chip.source}, {path.name}")
+    return replace(chip, interrupts=lines or chip.interrupts)
 
 
 def _is(cpu: Element, name: str) -> bool:

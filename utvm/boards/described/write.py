@@ -3,7 +3,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import Field
@@ -58,6 +58,7 @@ class Family(Record):
 
     chips: str
     script: str = Field(pattern=r"^[\w-]+\.cfg$")
+    cpu: str | None = None
     reset_hz: int | None = Field(None, gt=0)
 
 
@@ -95,10 +96,13 @@ def write(chip: Chip, folder: Path, probe: str) -> None:
             f"{chip.name}: which of OpenOCD's target scripts drives it is not known",
             "a row of utvm/boards/described/families.yaml says so for a family",
         )
+    if family.cpu and not chip.sure:
+        chip = replace(chip, cpu=family.cpu, sure=True)
     memory, layout = _laid_out(chip)
     core = chip.cpu.partition("-fpv")[0].removesuffix("-dsp").removesuffix("-mve")
     environment = templates_of("utvm.boards.described")
     environment.filters["hex"] = lambda value: f"{value:#010x}"
+    environment.filters["units"] = lambda sizes: sizes[0] if len(set(sizes)) == 1 else list(sizes)
     text = environment.get_template("board.yaml.j2").render(
         chip=chip,
         name=folder.name,

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chips as pyOCD knows them: the targets that are built into it, wherever it is installed."""
+
+import functools
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from utvm.boards.described.chip import Chip, ChipMemory, without_overlaps
+from utvm.boards.described.svd import read_xml, refined
+from utvm.errors import ConfigError
+
+_ASK = Path(__file__).with_name("ask_pyocd.py")
+_SECONDS = 300
+# All of them run its code; an SVD says more, and most targets have one.
+_SMALLEST = "cortex-m0"
+
+
+def read() -> Mapping[str, Callable[[], Chip]]:
+    """Return the targets that are built into pyOCD, by name. Raises ConfigError: it is not installed."""
+    return {name: functools.partial(_chip, name) for name in _ask()}
+
+
+def _ask(*names: str) -> Any:
+    """Ask pyOCD with its own Python, for it may be installed away from ours."""
+    program = shutil.which("pyocd")
+    if program is None:
+        raise ConfigError("pyOCD is not installed", "pipx install pyocd; or name a file that describes the chip")
+    first = Path(program).read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    try:
+        done = subprocess.run(
+            [*first.removeprefix("#!").split(), "-", *names],
+            input=_ASK.read_bytes(),  # as a file it would find what lies beside it
+            capture_output=True,
+            timeout=_SECONDS,
+            check=True,
+        )
+        return json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        said = getattr(error, "stderr", None) or str(error).encode()
+        last = said.decode(errors="replace").strip().splitlines()[-1:]
+        raise ConfigError(
+            f"{program}: does not say what it knows: {' '.join(last)[:200]}",
+            "pyocd --version: is it whole, and 0.36 or newer?",
+        ) from error
+
+
+def read_all() -> Mapping[str, Callable[[], Chip]]:
+    """Return the same after asking for all of them at once, which is quicker for many. Raises ConfigError."""
+    names = _ask()
+    return {name: functools.partial(_made, name, said) for name, said in zip(names, _ask(*names), strict=True)}
+
+
+def _chip(name: str) -> Chip:
+    return _made(name, _ask(name)[0])
+
+
+def _made(name: str, said: dict[str, Any]) -> Chip:
+    memory = without_overlaps(list(_joined([_memory(one) for one in said["memory"]])))
+    chip = Chip(said["part"] or name, _SMALLEST, False, memory, None, "pyOCD")
+    registers = said["registers"].encode()
+    return refined(chip, read_xml(Path(f"pyOCD's SVD of {name}"), registers)) if registers else chip
+
+
+def _memory(said: dict[str, Any]) -> ChipMemory:
+    size, sector = said["size"], said["sector"]
+    return ChipMemory(
+        re.sub(r"[^a-z0-9]+", "-", said["name"].lower()).strip("-") or "memory",
+        said["start"],
+        size,
+        said["kind"],
+        sectors=(sector,) * (size // sector) if sector and size % sector == 0 else (),
+        first=said["first"],
+    )
+
+
+def _joined(memory: list[ChipMemory]) -> Iterator[ChipMemory]:
+    """Yield memory with pieces of flash that follow each other as one: it is cut where its sectors change."""
+    memory = sorted(memory, key=lambda piece: piece.address)
+    starts = [0] + [
+        number
+        for number, (before, piece) in enumerate(pairwise(memory), 1)
+        if not (before.end == piece.address and before.sectors and piece.sectors)
+    ]
+    for start, end in pairwise([*starts, len(memory)]):
+        first, *rest = memory[start:end]
+        yield ChipMemory(
+            first.name,
+            first.address,
+            sum(piece.size for piece in (first, *rest)),
+            first.kind,
+            sectors=sum((piece.sectors for piece in rest), first.sectors),
+            first=any(piece.first for piece in (first, *rest)),
+        )
