@@ -16,7 +16,7 @@ _WRITTEN = {
     ".gitlab-ci.yml": "gitlab.yaml",
     ".devcontainer/devcontainer.json": "devcontainer.json",
 }
-_OURS = Path(__file__).parent / "project"
+_OURS = Path(__file__).parent / "starting"
 _MODEL = DATA / "models" / "digits"
 
 

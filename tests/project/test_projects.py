@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Projects for other build systems: written, built by the platform's own tools, and run on virtual boards."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models.tflite_reference import tflite_micro
+from tests.cli.running import inv
+from utvm import boards
+from utvm.paths import ROOT
+
+MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
+
+# One for each architecture and way of building in each run, all boards each night.
+_OFTEN = [("cmake", "stm32f746"), ("bare", "riscv-spike:core=rv64"), ("cmake", "microbit")]
+_ALL = [(platform, name) for platform in ("bare", "cmake") for name in boards.names() if name != "host"]
+
+
+def _create(folder: Path, platform: str, board: str, *more: object) -> str:
+    words = ("--model", MODEL, "--board", board, "--platform", platform, "--output", folder / "app", *more)
+    done = inv("project.create", *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _picture(folder: Path) -> tuple[Path, bytes]:
+    """Return an input, and what TensorFlow Lite Micro makes of it."""
+    path = folder / "x.npy"
+    picture = np.random.default_rng(11).integers(-128, 128, (1, 8, 8, 1), np.int8)
+    np.save(path, picture)
+    ((expected,),) = tflite_micro(MODEL.read_bytes(), [[picture]])
+    return path, expected.tobytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("platform", "board"),
+    [*_OFTEN, *(pytest.param(*each, marks=pytest.mark.nightly) for each in _ALL if each not in _OFTEN)],
+)
+def test_a_project_builds_and_reports_the_reference_s_outputs(tmp_path: Path, platform: str, board: str) -> None:
+    picture, expected = _picture(tmp_path)
+    _create(tmp_path, platform, board, "--input", picture)
+    done = inv("project.run", tmp_path / "app", "--virtual")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "app/build/reports/latest/report.json").read_text())
+    assert (report["verdict"], report["board"]["id"].partition(":")[0]) == ("passed", board.partition(":")[0])
+    (model,) = report["models"]
+    assert model["outputs_sha256"] == hashlib.sha256(expected).hexdigest()
+    assert (model["executor"], model["samples"]) == ("standing alone", 1)
+
+
+@pytest.mark.slow
+def test_a_board_of_one_s_own_is_found_again(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "utvm" / "boards" / "netduino2", tmp_path / "mine")
+    data = tmp_path / "mine" / "board.yaml"
+    data.write_text(data.read_text().replace("name: netduino2", "name: mine", 1))
+    _create(tmp_path, "bare", f"{tmp_path}/mine")
+    done = inv("project.run", tmp_path / "app", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "VIRTUAL mine" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_wrong_output_fails_and_a_changed_library_is_refused(tmp_path: Path) -> None:
+    _create(tmp_path, "bare", "mps2-an385")
+    app = tmp_path / "app"
+    with np.load(app / "expected.npz") as known:
+        np.savez(app / "expected.npz", known["arr_0"] ^ 1)
+    done = inv("project.run", app)
+    assert done.returncode == 1
+    assert "instead of" in done.stdout
+    header = next((app / "model" / "codegen" / "host" / "include").glob("*.h"))
+    header.write_text(header.read_text() + "\n")
+    done = inv("project.build", app)
+    assert done.returncode == 2
+    assert f"{header.name} is missing or was changed" in done.stderr
+
+
+# Of each kernel, what a project asks for: headers with the functions and types that its documentation has.
+_STUBS = {
+    "zephyr/kernel.h": """
+#include <stddef.h>
+#include <stdint.h>
+typedef struct k_thread *k_tid_t;
+uint32_t k_cycle_get_32(void);
+k_tid_t k_current_get(void);
+int k_thread_stack_space_get(const struct k_thread *thread, size_t *unused);
+void k_panic(void);
+#define CONFIG_MAIN_STACK_SIZE 8192
+""",
+    "zephyr/sys/printk.h": "void printk(const char *format, ...);",
+    "FreeRTOS.h": """
+#include <stddef.h>
+#include <stdint.h>
+typedef uint32_t StackType_t;
+typedef struct { int hidden; } StaticTask_t;
+""",
+    "task.h": """
+typedef struct tskTaskControlBlock *TaskHandle_t;
+#define tskIDLE_PRIORITY 0u
+TaskHandle_t xTaskCreateStatic(void (*code)(void *), const char *name, uint32_t depth, void *parameters,
+                               unsigned long priority, StackType_t *stack, StaticTask_t *task);
+unsigned long uxTaskGetStackHighWaterMark(TaskHandle_t task);
+void vTaskSuspend(TaskHandle_t task);
+void vTaskStartScheduler(void);
+#define taskDISABLE_INTERRUPTS() ((void)0)
+""",
+    "Arduino.h": """
+#include <stddef.h>
+#include <stdint.h>
+struct Stub { void begin(unsigned long); size_t write(const uint8_t *, size_t); explicit operator bool(); };
+extern Stub Serial;
+unsigned long micros();
+#define F_CPU 64000000u
+""",
+}
+
+
+def _compiled(app: Path, stubs: Path, files: list[Path], folders: list[str]) -> None:
+    """Compile C or C++ of a project against the stubs, with warnings as errors."""
+    for file in files:
+        sketch = file.suffix == ".ino"
+        words = ["arm-none-eabi-g++", "-std=c++11", "-x", "c++", "-include", "Arduino.h"]
+        words = words if sketch else ["arm-none-eabi-gcc", "-std=gnu99"]
+        include = [f"-I{app / folder}" for folder in folders]
+        more = ["-mcpu=cortex-m4", "-mthumb", "-Wall", "-Wextra", "-Werror", f"-I{stubs}", *include]
+        configured = [] if (app / "src").exists() else ["-include", app / "app" / "config.h"]
+        done = subprocess.run(
+            [*words, *more, *configured, "-fsyntax-only", file], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+
+_KERNELS = {
+    "zephyr": "board=nucleo_f746zg",
+    "freertos": "board=board.cmake;toolchain=arm.cmake",
+    "arduino": "fqbn=arduino:mbed_nano:nano33ble",
+}
+
+
+@pytest.mark.parametrize("platform", _KERNELS)
+def test_what_is_written_for_a_kernel_compiles_against_stubs_of_it(tmp_path: Path, platform: str) -> None:
+    _create(tmp_path, platform, "stm32f746", "--option", _KERNELS[platform])
+    app, stubs = tmp_path / "app", tmp_path / "stubs"
+    for name, text in _STUBS.items():
+        (stubs / name).parent.mkdir(parents=True, exist_ok=True)
+        (stubs / name).write_text(text)
+    public = "model/codegen/host/include"
+    if platform == "arduino":
+        # Arduino compiles the sketch's folder and src/, and knows no folder of headers but a library's.
+        files, folders = [app / "app.ino", *sorted((app / "src").glob("*.c"))], ["model/src"]
+        assert not (app / "runtime").exists()
+    else:
+        files = [*(app / "app").glob("*.c"), *(app / "runtime").rglob("*.c")]
+        folders = ["app", "runtime/include", public]
+        listed = (app / "CMakeLists.txt").read_text()
+        assert [file for file in files if str(file.relative_to(app)) not in listed] == []
+    assert len(files) >= 7
+    _compiled(app, stubs, files, folders)
+
+
+@pytest.mark.nightly
+def test_a_zephyr_project_runs_where_zephyr_is(tmp_path: Path) -> None:
+    if not os.environ.get("ZEPHYR_BASE") or not shutil.which("west"):
+        pytest.skip("Zephyr is not here: ZEPHYR_BASE is not set, or there is no west")
+    _create(tmp_path, "zephyr", "mps2-an385", "--option", "board=mps2/an385")
+    done = inv("project.run", tmp_path / "app")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.nightly
+def test_a_sketch_builds_where_arduino_cli_is(tmp_path: Path) -> None:
+    if not shutil.which("arduino-cli"):
+        pytest.skip("arduino-cli is not installed")
+    _create(tmp_path, "arduino", "nucleo-l4r5zi", "--option", "fqbn=STMicroelectronics:stm32:Nucleo_144")
+    done = inv("project.build", tmp_path / "app")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+_OWN = """
+says: one of our own
+runtime: own
+needs: {no-such-program: buy it}
+build: [["no-such-program", "{{ options.speed }}"]]
+elf: "{{ name }}.elf"
+options: {speed: how fast}
+"""
+
+
+def test_a_folder_of_one_s_own_is_a_platform(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "platform.yaml").write_text(_OWN)
+    (tmp_path / "mine" / "PROJECT.txt.j2").write_text(
+        "{{ name }} of {{ library.arena_bytes }} at {{ options.speed }}"
+    )
+    _create(tmp_path, f"{tmp_path}/mine", "stm32f746", "--option", "speed=3")
+    app = tmp_path / "app"
+    assert (app / "app.txt").read_text().endswith(" at 3")
+    assert json.loads((app / "project.json").read_text())["build"] == [["no-such-program", "3"]]
+    assert not (app / "board").exists()
+    done = inv("project.build", app)
+    assert done.returncode == 3
+    assert "no-such-program is not installed" in done.stderr
+    assert "buy it" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--platform", "cmake"], "--output FOLDER"),
+        (["--platform", "basic", "--output", "app"], "platforms: arduino, bare, cmake"),
+        (["--platform", "cmake", "--output", "app", "--board", "host"], "is a process on this computer"),
+        (["--platform", "cmake", "--output", "app", "--option", "a=1"], "no option a"),
+        (["--platform", "cmake", "--output", "app", "--option", "a"], "NAME=VALUE"),
+        (["--platform", "cmake", "--output", "."], "is not empty"),
+    ],
+)
+def test_what_cannot_be_made_is_one_message(words: list[object], said: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.c").write_text("")
+    board = [] if "--board" in words else ["--board", "stm32f746"]
+    done = inv("project.create", "--model", MODEL, *board, *words, cwd=tmp_path)
+    assert done.returncode == 2, done.stdout
+    assert said in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.c"]
+
+
+@pytest.mark.parametrize(("text", "said"), [("[", "is no JSON"), ("{}", "version"), (None, "project.json")])
+def test_a_folder_that_is_no_project_is_refused(tmp_path: Path, text: str | None, said: str) -> None:
+    if text is not None:
+        (tmp_path / "project.json").write_text(text)
+    done = inv("project.run", tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr

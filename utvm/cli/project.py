@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands ``project.*``, and what they print."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from invoke.context import Context
+
+from utvm.choice import BOARD, BoardChoice, ReportChoice, SuiteChoice
+from utvm.cli import task
+from utvm.cli.choices import JsonChoice, ListenChoice, ModelChoice
+from utvm.cli.output import OUT, check_json, write_json
+from utvm.errors import ConfigError, ExitCode
+
+if TYPE_CHECKING:
+    from utvm.project import Project
+
+_PAGE = "docs/projects.md"
+_DIRECTORY = "the project's folder"
+
+
+@task(
+    example="project.create --model my.tflite --board stm32f746 --platform cmake --output app",
+    page=_PAGE,
+    help={
+        "board": BOARD,
+        "input": "input to store in the application, as for model.run; without it, seeded random values",
+        "platform": "cmake, bare, zephyr, arduino or freertos; or the path of a folder with a platform.yaml",
+        "option": "what the platform must be told: NAME=VALUE, with ; between several",
+        "output": "the folder to write; it is empty or does not exist",
+    },
+)
+def create(
+    _: Context,
+    asked: ModelChoice,
+    json: JsonChoice,
+    *,
+    board: str = "",
+    input: str = "",  # noqa: A002  the option's name
+    platform: str = "",
+    option: str = "",
+    output: str = "",
+) -> None:
+    """Write an application around a model for another build system: it runs once and reports on the console."""
+    from utvm import boards, project
+    from utvm.cli.model_inputs import note_input, read_inputs
+    from utvm.cli.model_library import load_named
+    from utvm.firmware import compile_for
+
+    project.load_platform(platform)
+    if not output:
+        raise ConfigError("no folder is named", "--output FOLDER: it does not exist yet")
+    check_json(json)
+    chip, model = boards.load_chip(board), load_named(asked)
+    library = compile_for(boards.load("host"), model)
+    inputs = read_inputs(library, input)
+    made = project.create(
+        platform,
+        chip,
+        model,
+        Path(output),
+        inputs=inputs,
+        expected=project.on_this_computer(library, inputs),
+        options=_options(option),
+    )
+    note_input(library, input)
+    OUT.print(f"{made.directory}: made for {platform} and {chip.spoken}; its README.md says more")
+    OUT.print(f"next: ./inv project.run {output}")
+    write_json(json, {"directory": str(made.directory), **made.facts.model_dump(mode="json")})
+
+
+@task(example="project.build app", page=_PAGE, positional=["directory"], help={"directory": _DIRECTORY})
+def build(_: Context, directory: str, json: JsonChoice) -> None:
+    """Build a project by its platform's own commands, which run with your rights."""
+    from utvm import project
+    from utvm.cli.model_run import print_use
+
+    check_json(json)
+    image = project.Project(directory).build()
+    OUT.print(f"built: {image.elf}")
+    if image.board.memory:
+        print_use(image.board, image)
+    sizes = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes} if image.board.memory else {}
+    write_json(json, {"elf": str(image.elf), "board": image.board.spoken, **sizes})
+
+
+@task(
+    example="project.flash app --monitor",
+    page=_PAGE,
+    positional=["directory"],
+    help={"directory": _DIRECTORY},
+)
+def flash(_: Context, directory: str, where: BoardChoice, listen: ListenChoice) -> None:
+    """Build a project, program it into a board, and start it."""
+    from utvm import project
+    from utvm.cli import board_run
+
+    made = project.Project(directory)
+    where = _its_own(made, where)
+    board_run.flash(where, str(made.build().elf), listen.monitor)
+
+
+@task(
+    example="project.run app",
+    page=_PAGE,
+    positional=["directory"],
+    help={"directory": _DIRECTORY},
+)
+def run(_: Context, directory: str, where: BoardChoice, reports: ReportChoice) -> ExitCode:
+    """Build a project, run it on a board, read its console, and report: as hil does, in its own folder."""
+    from utvm import project
+    from utvm.hil import suites
+
+    made = project.Project(directory)
+    if not reports.report_dir:
+        reports = ReportChoice(str(made.directory / "build" / "reports"))
+    suite = SuiteChoice(suite=str(made.directory / "hil" / "test_project.py"))
+    return suites.run(_its_own(made, where), reports, suites=suite)
+
+
+def _its_own(made: "Project", where: BoardChoice) -> BoardChoice:
+    """Return which board is meant: by default the one that a project was made for."""
+    return where if where.board else dataclasses.replace(where, board=made.facts.board)
+
+
+def _options(text: str) -> dict[str, str]:
+    options = {}
+    for item in filter(None, text.split(";")):
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise ConfigError(f"--option {item!r} cannot be read", "the form is NAME=VALUE")
+        options[name.strip()] = value.strip()
+    return options
