@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The C that runs on boards: start-up code, fault handlers, the cycle counter and the executors.
 
-``include/utvm.h`` is what board ports and programs are written against. ``host_driven/``, ``rpc/`` and
-``standing_alone/`` are the executors: one of them is in an image. ``cortex_m/`` and ``host/`` have what one
+``include/utvm.h`` is what board ports and programs are written against. ``host_driven/``, ``mlperf/``, ``rpc/``
+and ``standing_alone/`` are the executors: one is in an image. ``cortex_m/`` and ``host/`` have what one
 architecture needs, and in a folder named after an executor what only that one needs of it; ``bare_metal/`` has in
 the same way what all architectures without an operating system share, and the C files beside this one are for
 every image. Below ``rpc/``, these have a folder for each pipe that RPC can go through, and in ``ports/`` the ports
@@ -21,8 +21,10 @@ PORTABLE = DIRECTORY / "portable"
 _BARE_METAL = DIRECTORY / "bare_metal"
 _HOSTED = frozenset({"host"})  # Architectures whose programs run in an operating system.
 
-Executor = Literal["host_driven", "rpc", "standing_alone"]
-"""What is in an image beside the programs: the debug port drives it, RPC does, or nobody."""
+Executor = Literal["host_driven", "mlperf", "rpc", "standing_alone"]
+"""What is in an image beside the programs: the debug port drives it, MLPerf Tiny's runner does, RPC, or nobody."""
+ASKED: frozenset[Executor] = frozenset({"mlperf", "rpc"})
+"""Those that a client asks, through a pipe."""
 Pipe = Literal["console", "rtt", "semihosting", "stdio", "tcp"]
 """What RPC goes through: a serial line, buffers in memory, the debugger's file calls, a process's streams, TCP."""
 
@@ -55,7 +57,8 @@ _NO_PACKETS = "UTVM_RPC_PACKET_BYTES=16u"  # A report is said, and nobody asks.
 def defines(executor: Executor, pipe: Pipe | None = None) -> tuple[str, ...]:
     """Return the C macros, ``NAME=value``, that an executor's sources need."""
     if executor != "rpc" and pipe is not None:
-        return ("UTVM_REPORT_THROUGH_PIPE=1", _NO_PACKETS)
+        # A console is written to at once: what a queue sends later would count in a run.
+        return (*(() if pipe == "console" else ("UTVM_REPORT_THROUGH_PIPE=1",)), _NO_PACKETS)
     if executor != "rpc":
         return ()
     return (
@@ -81,8 +84,9 @@ def pipes(architecture: str) -> tuple[Pipe, ...]:
 
 def images(architecture: str) -> tuple[tuple[Executor, Pipe | None], ...]:
     """Return every pair of executor and pipe that an image for an architecture can have."""
-    others = tuple((executor, None) for executor in get_args(Executor) if executor != "rpc")
-    return (*others, *(("rpc", pipe) for pipe in pipes(architecture)))
+    others = tuple((executor, None) for executor in get_args(Executor) if executor not in ASKED)
+    known = pipes(architecture)
+    return (*others, ("mlperf", known[0]), *(("rpc", pipe) for pipe in known))
 
 
 def sources(architecture: str, executor: Executor, pipe: Pipe | None = None) -> tuple[Path, ...]:
@@ -97,6 +101,11 @@ def sources(architecture: str, executor: Executor, pipe: Pipe | None = None) -> 
         if pipe is not None:
             places.append(folder / "rpc" / pipe)
     return tuple(path for pattern in ("*.S", "*.c") for where in places for path in sorted(where.glob(pattern)))
+
+
+def portable_sources(executor: Executor) -> tuple[Path, ...]:
+    """Return the C files of the runtime that need no architecture, for whoever brings a port of their own."""
+    return tuple(path for where in (DIRECTORY, DIRECTORY / executor) for path in sorted(where.glob("*.c")))
 
 
 def include(architecture: str, executor: Executor, pipe: Pipe | None = None) -> tuple[Path, ...]:

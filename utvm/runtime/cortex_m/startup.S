@@ -72,7 +72,12 @@ utvm_reset:
         str     r2, [r0], #4
 #endif
         b       0b
+#ifdef UTVM_BASELINE
+1:      ldr     r0, =utvm_start        /* a branch reaches 2 KB */
+        bx      r0
+#else
 1:      b       utvm_start
+#endif
         .size   utvm_reset, . - utvm_reset
 
         /*

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MLPerf Tiny's serial protocol: the benchmark's order of commands, our runner, and its figures."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from models.tflite_reference import tflite_micro
+from tests.cli.running import inv
+from utvm import boards, firmware
+from utvm.bench import Asked, choose
+from utvm.compiler import load
+from utvm.errors import BoardError
+from utvm.paths import ROOT
+from utvm.session.mlperf import auc, runner_on, top_1
+from utvm.session.pipes import open_pipe
+from utvm.session.transport import Transport
+
+MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
+_BYTES = 64
+
+
+def _image(name: str) -> firmware.Firmware:
+    board = boards.load(name)
+    return firmware.build(board, [firmware.compile_for(board, load(MODEL), name="ic01")], "mlperf")
+
+
+def _reference(pictures: npt.NDArray[np.uint8]) -> npt.NDArray[np.int8]:
+    """Return TensorFlow Lite Micro's outputs: int8[number, 10], for pictures uint8[number, 64]."""
+    inputs = [[(picture ^ 0x80).view(np.int8).reshape(1, 8, 8, 1)] for picture in pictures]
+    return np.concatenate([output for (output,) in tflite_micro(MODEL.read_bytes(), inputs)])
+
+
+class _Stock:
+    """A client written from the benchmark's protocol alone: lines, until one has m-ready in it."""
+
+    def __init__(self, wire: Transport) -> None:
+        self._wire = wire
+        self._rest = b""
+
+    def lines(self) -> list[str]:
+        found: list[str] = []
+        while not found or "m-ready" not in found[-1]:
+            while b"\n" not in self._rest:
+                came = self._wire.read(10.0)
+                assert came, f"nothing came after {found} {self._rest!r}"
+                self._rest += came
+            line, _, self._rest = self._rest.partition(b"\n")
+            found.append(line.decode().strip("\r\0"))
+        return found
+
+    def send(self, command: str) -> list[str]:
+        self._wire.write(command.encode())
+        self._wire.write(b"%")
+        return self.lines()
+
+
+@pytest.mark.parametrize("name", ["host", pytest.param("mps2-an385", marks=pytest.mark.slow)])
+def test_the_benchmark_s_order_of_commands_is_answered(name: str, tmp_path: Path) -> None:
+    image = _image(name)
+    picture = np.random.default_rng(3).integers(0, 256, (1, _BYTES), np.uint8)
+    expected = (_reference(picture)[0].astype(float) - image.libraries[0].outputs[0].scaling.zero_point) * (  # type: ignore[union-attr]
+        image.libraries[0].outputs[0].scaling.scale  # type: ignore[union-attr]
+    )
+    with choose(image.board, Asked("auto", "")).opened(tmp_path, print) as bench, open_pipe(bench, image) as wire:
+        bench.program(image)
+        wire.restart()
+        stock = _Stock(wire.transport)
+        assert "m-init-done" in stock.lines()
+        assert stock.send("name") == [f"m-name-dut-[{name}]", "m-ready"]
+        profile = dict(
+            re.findall(r"^m-(model|profile)-\[([^]]+)\]$", "\n".join(stock.send("profile")), re.MULTILINE)
+        )
+        assert profile["model"] == "ic01"
+        assert re.fullmatch(r"m-lap-us-\d+", stock.send("timestamp")[0])
+        assert stock.send(f"db load {_BYTES}")[0] == f"m-[Expecting {_BYTES} bytes]"
+        data = picture.tobytes()
+        answers = [stock.send(f"db {data[at : at + 31].hex()}") for at in range(0, _BYTES, 31)]
+        assert answers == [["m-ready"], ["m-ready"], ["m-load-done", "m-ready"]]
+        assert bytes.fromhex("".join(re.findall(r"[0-9a-f]{2}(?=-|$)", _buffer(stock)))) == data
+        for _ in range(2):
+            said = stock.send("infer 2 1")
+            assert said[:3] == ["m-warmup-start-1", "m-warmup-done", "m-infer-start-2"]
+            laps = [int(match[1]) for line in said if (match := re.match(r"^m-lap-us-([0-9]+)$", line))]
+            assert len(laps) == 2
+            assert laps[0] <= laps[1]
+            (found,) = [match[1] for line in said if (match := re.match(r"^m-results-\[([^]]+)\]$", line))]
+            assert np.allclose([float(each) for each in found.split(",")], expected, atol=0.000501)
+        assert f"m-results-[{found}]" in stock.send("results")
+
+
+def _buffer(stock: _Stock) -> str:
+    return "-".join(line.removeprefix("m-buffer-") for line in stock.send("db print")[:-1])
+
+
+def test_wrong_commands_are_named_and_hurt_nothing(tmp_path: Path) -> None:
+    image = _image("host")
+    with (
+        choose(image.board, Asked("auto", "")).opened(tmp_path, print) as bench,
+        runner_on(bench, image) as runner,
+    ):
+        for command, said in {
+            "sing": "Unknown command: sing",
+            "db": "subcommand",
+            "db load 65": "The input has 64 bytes",
+            "db load 0": "# of bytes",
+            "db 0": "Insufficient number of hex digits",
+            "infer 0": "iterations must be >0",
+            "infer 99999999999": "iterations must be >0",
+            "infer 1 x": "warmup must be >=0",
+            "infer -1": "iterations must be >0",
+            "x" * 500: "Unknown command: " + "x" * 80,
+        }.items():
+            with pytest.raises(BoardError, match=re.escape(said)):
+                runner.ask(command)
+        assert runner.ask("") == []
+        runner.load(bytes(_BYTES))
+        assert runner.infer(1, 0).runs == 1
+        # Digits behind the last byte are of no meaning; one that is none is refused.
+        runner.ask("db load 1")
+        assert runner.ask("db 00zz") == ["m-load-done"]
+
+
+def _data(folder: Path, pictures: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]) -> None:
+    folder.mkdir()
+    rows = [f"file_{number}.bin, 10, {label}" for number, label in enumerate(labels)]
+    (folder / "y_labels.csv").write_text("\n".join(rows) + "\n")
+    for number, picture in enumerate(pictures):
+        (folder / f"file_{number}.bin").write_bytes(picture.tobytes())
+
+
+@pytest.mark.slow
+def test_accuracy_is_the_reference_s(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    pictures, labels = random.integers(0, 256, (30, _BYTES), np.uint8), random.integers(0, 10, 30)
+    outputs = _reference(pictures)
+    labels[:9] = outputs[:9].argmax(axis=1)
+    _data(tmp_path / "ic01", pictures, labels)
+    words = ("--model", MODEL, "--task", "ic01", "--board", "host", "--data", tmp_path / "ic01")
+    done = inv("mlperf.run", *words, "--mode", "accuracy", "--json", tmp_path / "y.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "y.json").read_text())
+    assert (found["kind"], found["samples"]) == ("process", 30)
+    assert found["top_1"] == float(np.mean(outputs.argmax(axis=1) == labels))
+    seen = sorted(set(labels.tolist()))
+    areas = [roc_auc_score(labels == each, outputs[:, each]) for each in seen]
+    assert found["auc"] == pytest.approx(np.mean(areas), abs=1e-9)
+
+
+@pytest.mark.slow
+def test_performance_of_a_virtual_board_is_no_time(tmp_path: Path) -> None:
+    words = ("--model", MODEL, "--task", "ic01", "--board", "microbit", "--samples", 2, "--iterations", 2)
+    done = inv("mlperf.run", *words, "--json", tmp_path / "y.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "y.json").read_text())
+    assert (found["unit"], found["inferences_per_second"]) == ("instructions", None)
+    assert len(set(found["per_inference"])) == 1
+    assert "instructions are no time" in done.stdout
+    assert "no official result" in done.stdout
+
+
+def test_figures_are_those_of_others() -> None:
+    random = np.random.default_rng(9)
+    scores, labels = random.integers(0, 4, (50, 3)).astype(float), random.integers(0, 3, 50)
+    expected = np.mean([roc_auc_score(labels == each, scores[:, each]) for each in range(3)])
+    assert auc(scores, labels) == pytest.approx(expected)
+    assert auc(scores, np.zeros(50, np.int64)) is None
+    assert top_1(scores, scores.argmax(axis=1)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--task", "ic02"], "--task ic01, vww01, kws01"),
+        (["--task", "ic01", "--mode", "energy"], "--mode performance or"),
+        (["--task", "ic01", "--mode", "accuracy"], "--data FOLDER"),
+        (["--task", "ic01", "--data", "nowhere"], "y_labels.csv"),
+        (["--task", "ic01", "--data", "data"], "line 1 is no row"),
+        (["--task", "ic01", "--data", "short"], "has 3 bytes, and the model's input 64"),
+        (["--task", "ic01", "--iterations", "0"], "--iterations from 1"),
+    ],
+)
+def test_what_cannot_be_run_is_one_message(words: list[str], said: str, tmp_path: Path) -> None:
+    for folder, row in (("data", "../secret, 10, 1"), ("short", "a.bin,10,1")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "y_labels.csv").write_text(row)
+        (tmp_path / folder / "a.bin").write_bytes(b"abc")
+    done = inv("mlperf.run", "--model", MODEL, "--board", "host", *words, cwd=tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert said in done.stderr

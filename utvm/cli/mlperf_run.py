@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``mlperf.build`` and ``mlperf.run`` do and print."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from utvm import boards, firmware
+from utvm.bench import Bench
+from utvm.boards import Board
+from utvm.choice import BoardChoice
+from utvm.cli.choices import CompiledChoice, JsonChoice
+from utvm.cli.compiling import compile_for
+from utvm.cli.model_library import check_named, load_named
+from utvm.cli.model_run import say
+from utvm.cli.opening import find
+from utvm.cli.output import OUT, check_json, logs_of, write_json
+from utvm.errors import ConfigError
+from utvm.files import check_places, write_whole
+from utvm.firmware import Firmware
+from utvm.firmware.tasks import TASKS
+from utvm.log import kept_in
+from utvm.session.mlperf import Runner, Sample, auc, read_samples, runner_on, top_1
+
+_WINDOWS = 5  # The benchmark's rules: the median of five.
+_WARMUPS = 1
+_SEED = 0
+
+
+def write_image(asked: CompiledChoice, board: str, task: str, output: str) -> None:
+    """Build what answers the benchmark's own runner, and write it as an ELF file.
+
+    Raises:
+        UtvmError: the model cannot be compiled for the board, is not one for the task, or does not fit.
+    """
+    if not output:
+        raise ConfigError("no file is named", "--output FILE.elf")
+    check_places(output)
+    chip = boards.load_chip(board)
+    image = _image(chip, chip.capabilities, asked, task)
+    write_whole(Path(output), image.elf.read_bytes())
+    through = (
+        f"on {chip.line.name}, {chip.line.baud} baud" if image.pipe == "console" and chip.line else "over RTT"
+    )
+    OUT.print(f"wrote {output}: on {chip.spoken}, it says m-ready {through}")
+
+
+def run_task(
+    asked: CompiledChoice,
+    json: JsonChoice,
+    where: BoardChoice,
+    task: str,
+    mode: str,
+    folder: str,
+    limit: int,
+    iterations: int,
+) -> None:
+    """Run a model on a board as the benchmark does, and print what came out.
+
+    Raises:
+        UtvmError: whatever went wrong on the way.
+    """
+    if mode not in ("performance", "accuracy"):
+        raise ConfigError(f"there is no mode {mode!r}", "--mode performance or --mode accuracy")
+    if mode == "accuracy" and not folder:
+        raise ConfigError("accuracy needs files with labels", "--data FOLDER, with y_labels.csv in it")
+    if limit < 0 or iterations < 1:
+        raise ConfigError("--samples is from 0, and --iterations from 1", "leave them out: 5 windows of 10 runs")
+    check_json(json)
+    found = find(where)
+    image = _image(found.board, found.capabilities, asked, task)
+    size = image.libraries[0].inputs[0].size_bytes
+    windows = limit or _WINDOWS
+    if folder:
+        samples = read_samples(Path(folder), size, windows if mode == "performance" else limit)
+    else:
+        samples = [Sample("random", np.random.default_rng(_SEED).bytes(size), 0)]
+        OUT.print(f"input: random bytes, seed {_SEED} (give the benchmark's own with --data)")
+    logs = logs_of("mlperf.run")
+    with kept_in(logs), found.opened(logs, say) as bench:
+        say(bench.describe())
+        with runner_on(bench, image) as runner:
+            told = {"name": runner.value("name", "name-dut"), "task": runner.value("profile", "model")}
+            if mode == "performance":
+                chosen = [samples[number % len(samples)] for number in range(windows)]
+                figures = _performance(runner, bench, chosen, iterations)
+            else:
+                figures = _accuracy(runner, samples)
+    OUT.print("this is no official result: those come from EEMBC's runner, under MLCommons' rules")
+    content = {**told, "board": found.board.spoken, "kind": bench.kind, "mode": mode, **figures}
+    write_json(json, content)
+
+
+def _image(board: Board, able: frozenset[str], asked: CompiledChoice, task: str) -> Firmware:
+    check_named(asked.model)
+    if task not in TASKS:
+        raise ConfigError(f"there is no task {task!r}", f"--task {', '.join(TASKS)}")
+    # A board says its library's name where it is asked for its task.
+    library = compile_for(board, load_named(asked), explain=asked.explain, name=task)
+    return firmware.build(board, [library], "mlperf", able=able)
+
+
+def _performance(runner: Runner, bench: Bench, samples: Sequence[Sample], iterations: int) -> dict[str, object]:
+    counts = []
+    rates = []
+    for number, sample in enumerate(samples, 1):
+        runner.load(sample.data)
+        window = runner.infer(iterations, _WARMUPS)
+        counts.append(window.cycles / window.runs)
+        line = f"window {number}: {window.runs} inferences, {counts[-1]:,.0f} {bench.count_unit} each"
+        if bench.kind != "virtual" and window.microseconds:
+            rates.append(1e6 * window.runs / window.microseconds)
+            line += f", {rates[-1]:,.3f} a second"
+        OUT.print(f"{line}: {sample.name}")
+    median = statistics.median(counts)
+    spread = (max(counts) - min(counts)) / median if median else 0.0
+    OUT.print(f"median of {len(counts)} windows: {median:,.0f} {bench.count_unit}, spread {100 * spread:.3f} %")
+    if not rates:
+        OUT.print("the board is VIRTUAL: instructions are no time, and there is no throughput")
+    figures: dict[str, object] = {"unit": bench.count_unit, "per_inference": counts, "median": median}
+    return figures | {"inferences_per_second": statistics.median(rates) if rates else None}
+
+
+def _accuracy(runner: Runner, samples: Sequence[Sample]) -> dict[str, object]:
+    rows = []
+    for sample in samples:
+        runner.load(sample.data)
+        rows.append(runner.infer(1, 0).results)
+    scores, labels = np.array(rows, np.float64), np.array([sample.label for sample in samples], np.int64)
+    if labels.max() >= scores.shape[1]:
+        raise ConfigError(
+            f"a label is {labels.max()}, and the model knows {scores.shape[1]} classes", "classes are from 0"
+        )
+    accuracy, area = top_1(scores, labels), auc(scores, labels)
+    OUT.print(f"{len(samples)} samples: top-1 {100 * accuracy:.2f} %")
+    OUT.print(
+        "AUC: not with one class alone" if area is None else f"AUC: {area:.4f}, each class against the others"
+    )
+    return {"samples": len(samples), "top_1": accuracy, "auc": area}

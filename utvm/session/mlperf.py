@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host's end of MLPerf Tiny's serial protocol, and what is made of its answers.
+
+The board's end is ``utvm/runtime/mlperf/main.c``. Commands and lines are those of the benchmark's own runner
+(mlcommons/tiny, ``benchmark/runner``), which can take this one's place.
+"""
+
+import contextlib
+import csv
+import io
+import re
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from utvm.bench import Bench
+from utvm.errors import BoardError, ConfigError
+from utvm.files import read_text
+from utvm.firmware import Firmware
+from utvm.session.pipes import open_pipe
+from utvm.session.transport import Transport
+
+_READY = b"m-ready\r\n"
+_ERROR = re.compile(rb"^e-\[(.*)\]", re.MULTILINE)
+_FAULT = re.compile(rb"^e-\[Fault.*\]", re.MULTILINE)  # Nothing comes after it.
+_BYTES_A_COMMAND = 31  # As the benchmark's runner sends them: a command has at most 80 characters.
+_PATIENCE = 0.5  # Seconds of silence after which we look whether the board is still there.
+_LABELS = "y_labels.csv"
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a board said of some runs on one input.
+
+    Attributes:
+        runs: how many were measured.
+        cycles: what its counter counted in them, in the unit that the board has.
+        microseconds: between its two timestamps, by its clock; no time on a virtual board.
+        results: the model's output, in thousandths.
+    """
+
+    runs: int
+    cycles: int
+    microseconds: int
+    results: tuple[float, ...]
+
+
+class Runner:
+    """A board that answers the benchmark's commands.
+
+    Args:
+        timeout: seconds to the end of an answer.
+    """
+
+    def __init__(self, transport: Transport, bench: Bench, timeout: float = 600.0) -> None:
+        self._transport = transport
+        self._bench = bench
+        self._timeout = timeout
+        self._said = b""
+
+    def wait(self) -> list[str]:
+        """Return the lines up to the next ``m-ready``.
+
+        Raises:
+            BoardError: it did not come, or a line says that something is wrong.
+            TransportError: the line broke.
+        """
+        deadline = time.monotonic() + self._timeout
+        while _READY not in self._said and not _FAULT.search(self._said):
+            if time.monotonic() > deadline:
+                raise BoardError(f"the board did not say m-ready; it said {self._said[-200:]!r}")
+            data = self._transport.read(_PATIENCE)
+            self._said += data
+            if not data:
+                self._bench.check()
+        answer, _, self._said = self._said.partition(_READY)
+        if error := _ERROR.search(answer):
+            raise BoardError(f"the board says: {error[1].decode('ascii', 'replace')}")
+        return answer.decode("ascii", "replace").splitlines()
+
+    def ask(self, command: str) -> list[str]:
+        """Send a command and return the lines of its answer, without ``m-ready``; raises as :meth:`wait`."""
+        self._transport.write(f"{command}%".encode())
+        return self.wait()
+
+    def value(self, command: str, name: str) -> str:
+        """Return what stands in brackets in the line ``m-NAME-[...]``; raises as :meth:`wait`."""
+        return _found(self.ask(command), rf"m-{name}-\[([^]]*)\]")[0]
+
+    def load(self, data: bytes) -> None:
+        """Send an input; raises as :meth:`wait`, or if the board has not taken it."""
+        said = self.ask(f"db load {len(data)}")
+        for start in range(0, len(data), _BYTES_A_COMMAND):
+            said = self.ask(f"db {data[start : start + _BYTES_A_COMMAND].hex()}")
+        _found(said, "m-load-done")
+
+    def infer(self, runs: int, warmups: int) -> Window:
+        """Run the model on what was loaded; raises as :meth:`wait`."""
+        lines = self.ask(f"infer {runs} {warmups}")
+        begin, end = (int(lap) for lap in _found(lines, r"m-lap-us-(\d+)", 2))
+        results = tuple(float(each) for each in _found(lines, r"m-results-\[([^]]*)\]")[0].split(","))
+        return Window(runs, int(_found(lines, r"m-utvm-cycles-(\d+)")[0]), end - begin, results)
+
+
+def _found(lines: Sequence[str], pattern: str, count: int = 1) -> list[str]:
+    found = [match[match.lastindex or 0] for line in lines if (match := re.fullmatch(pattern, line))]
+    if len(found) != count:
+        raise BoardError(
+            f"the board's answer has no {pattern}: {lines[-3:]}", "does the board run what mlperf.build made?"
+        )
+    return found
+
+
+@contextlib.contextmanager
+def runner_on(bench: Bench, image: Firmware) -> Iterator[Runner]:
+    """Program an image that was built for the benchmark, and start it.
+
+    Raises:
+        UtvmError: the board refuses, or does not say that it is ready.
+    """
+    with open_pipe(bench, image) as wire:
+        bench.program(image)
+        wire.restart()
+        runner = Runner(wire.transport, bench)
+        runner.wait()
+        yield runner
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A file of the benchmark's data: its content and its class."""
+
+    name: str
+    data: bytes
+    label: int
+
+
+def read_samples(folder: Path, size: int, limit: int = 0) -> list[Sample]:
+    """Read the files that a ``y_labels.csv`` names: rows of file, number of classes, class.
+
+    Args:
+        size: bytes that each has.
+        limit: how many; 0 for all.
+
+    Raises:
+        ConfigError: there is no such folder or file, a row is wrong, or a file has another size.
+    """
+    table = folder / _LABELS
+    rows = csv.reader(io.StringIO(read_text(table, f"--data is a folder with {_LABELS} and the files it names")))
+    samples = []
+    for number, row in enumerate(rows, 1):
+        words = [word.strip() for word in row]
+        if not any(words):
+            continue
+        if len(words) < 3 or not words[2].isdecimal() or "/" in words[0] or not words[0].strip("."):
+            raise ConfigError(f"{table}: line {number} is no row", "FILE, NUMBER OF CLASSES, CLASS")
+        try:
+            data = (folder / words[0]).read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{folder / words[0]}: cannot be read: {error.strerror}") from error
+        if len(data) != size:
+            raise ConfigError(f"{folder / words[0]}: has {len(data)} bytes, and the model's input {size}")
+        samples.append(Sample(words[0], data, int(words[2])))
+        if len(samples) == limit:
+            break
+    if not samples:
+        raise ConfigError(f"{table}: names no file")
+    return samples
+
+
+def top_1(scores: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> float:
+    """Return the share of samples whose largest score is their class's.
+
+    Args:
+        scores: float64, a row for each sample and a column for each class.
+        labels: int64, one class a sample.
+    """
+    return float(np.mean(np.argmax(scores, axis=1) == labels))
+
+
+def auc(scores: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> float | None:
+    """Return the area under the receiver operating characteristic, each class against all others, on average.
+
+    It is the share of pairs, one of the class and one not, in which the first has the larger score; equal ones are
+    a half (Hanley and McNeil, 1982). Arguments as :func:`top_1`. None where no class has both.
+    """
+    areas = []
+    for column in range(scores.shape[1]):
+        own, other = scores[labels == column, column], scores[labels != column, column]
+        if own.size and other.size:
+            difference = np.subtract.outer(own, other)
+            areas.append(float(np.mean((difference > 0) + 0.5 * (difference == 0))))
+    return statistics.fmean(areas) if areas else None
