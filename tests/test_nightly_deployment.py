@@ -89,12 +89,12 @@ def _analyze(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([program, *words], capture_output=True, text=True, check=False, timeout=60)
 
 
-def _installed(folder: Path) -> list[Path]:
-    """Install the units as docs/nightly.md says, for a checkout that is where this one is."""
+def _installed(folder: Path, names: str = "utvm-*") -> list[Path]:
+    """Install the units as docs/nightly.md and docs/farm.md say, for a checkout that is where this one is."""
     units = []
-    for name in ("utvm-nightly.service", "utvm-nightly.timer"):
-        unit = folder / name
-        unit.write_text((_UNITS / name).read_text().replace("/srv/utvm", str(ROOT)))
+    for path in sorted(_UNITS.glob(names)):
+        unit = folder / path.name
+        unit.write_text(path.read_text().replace("/srv/utvm", str(ROOT)))
         units.append(unit)
     return units
 
@@ -114,7 +114,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     ],
 )
 def test_systemd_refuses_what_is_wrong(tmp_path: Path, right: str, wrong: str) -> None:
-    units = _installed(tmp_path)
+    units = _installed(tmp_path, "utvm-nightly.*")
     spoilt = 0
     for unit in units:
         text = unit.read_text()
@@ -125,8 +125,9 @@ def test_systemd_refuses_what_is_wrong(tmp_path: Path, right: str, wrong: str) -
     assert done.returncode != 0 or done.stderr.strip()
 
 
-def test_the_service_may_do_little(tmp_path: Path) -> None:
-    done = _analyze("security", "--offline=true", "--no-pager", _installed(tmp_path)[0])
-    found = re.search(r"Overall exposure level for utvm-nightly\.service: ([0-9.]+)", done.stdout)
+@pytest.mark.parametrize("name", sorted(path.name for path in _UNITS.glob("*.service")))
+def test_the_services_may_do_little(tmp_path: Path, name: str) -> None:
+    done = _analyze("security", "--offline=true", "--no-pager", *_installed(tmp_path, name))
+    found = re.search(rf"Overall exposure level for {re.escape(name)}: ([0-9.]+)", done.stdout)
     assert found, done.stdout + done.stderr
     assert float(found[1]) <= _WORST_EXPOSURE

@@ -103,8 +103,30 @@ class SuiteChoice:
         return (*words, "--last-failed") if self.last_failed else words
 
 
+def as_file(name: str) -> Parts:
+    """Take a file's name for what another place calls it; what is no file of this computer stays as it is."""
+    return (Path(name).resolve(),) if Path(name).is_file() else (name,)
+
+
+def as_path(name: str) -> Parts:
+    """As :func:`as_file`, of a file or a folder."""
+    return (Path(name).resolve(),) if Path(name).is_dir() else as_file(name)
+
+
 @dataclass(frozen=True)
-class PlaceChoice:
+class FarmChoice:
+    """Which board of which farm, for commands that can be given to one; ``in_`` is empty for here."""
+
+    in_: str = option("", "farm: run where a board of a farm is (see farm.list); default: here")
+    farm: str = option(
+        "", "with --in farm: HOST:PORT of its coordinator (default: LG_COORDINATOR, else 127.0.0.1:20408)"
+    )
+    place: str = option("", "with --in farm: this board, by the name that farm.list shows")
+    tags: str = option("", "with --in farm: a board with these tags: NAME=VALUE, comma-separated")
+
+
+@dataclass(frozen=True)
+class PlaceChoice(FarmChoice):
     """Where a run is made; ``in_`` is empty for here."""
 
     in_: str = option(
@@ -118,8 +140,3 @@ class PlaceChoice:
         "with --in vm: st-link or cmsis-dap, the probe of a virtual board that stays on this computer, "
         "plugged into the machine's USB",
     )
-    farm: str = option(
-        "", "with --in farm: HOST:PORT of its coordinator (default: LG_COORDINATOR, else 127.0.0.1:20408)"
-    )
-    place: str = option("", "with --in farm: this board, by the name that farm.list shows")
-    tags: str = option("", "with --in farm: a board with these tags: NAME=VALUE, comma-separated")

@@ -1,173 +1,110 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A farm of two hosts on loopback: who gets a board, where the run is made, and what is left when somebody dies.
+"""A farm of two hosts on loopback: who gets a board, where a run is made, and what is left when somebody dies."""
 
-The second host is reached by ssh: a stand-in for it, which runs here what it would run there. labgrid is real.
-"""
-
-import contextlib
 import json
 import os
+import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil
+import numpy as np
 import pytest
 
-from tests.cli.running import inv
+from tests.environment.farms import LONG, Farm, holders, process, two_hosts, until, wait_for
 from tests.environment.reports import read_report
-from utvm.environment.farm.client import FarmClient, labgrid
-from utvm.kept import cache_root
-from utvm.process import free_port
+from utvm.environment.farm.client import labgrid
+from utvm.paths import ROOT
 
 pytestmark = pytest.mark.slow
 
-_STAND_IN = """#!/bin/sh
-while :; do case $1 in -o | -l) shift 2 ;; -*) shift ;; *) break ;; esac; done
-shift
-exec sh -c "$*"
-"""
-_LONG = 300.0  # Seconds; nothing takes as long, but a machine may be busy.
-
-
-class _Farm:
-    """The address of a farm, and commands that are given to it."""
-
-    def __init__(self, folder: Path, log: Path) -> None:
-        self.address = f"127.0.0.1:{free_port()}"
-        ssh = folder / "bin" / "ssh"
-        ssh.parent.mkdir()
-        ssh.write_text(_STAND_IN)
-        ssh.chmod(0o755)
-        caches = folder / "caches" / "utvm"
-        caches.mkdir(parents=True)
-        (caches / "farm").symlink_to(cache_root() / "farm")
-        self.with_ssh = {"PATH": f"{ssh.parent}:{os.environ['PATH']}"}
-        self._hosts = {"XDG_CACHE_HOME": str(caches.parent)}
-        self._log = log
-
-    def inv(self, *words: object, **env: str) -> subprocess.CompletedProcess[str]:
-        return inv(*words, timeout=_LONG, LG_COORDINATOR=self.address, **env)
-
-    @contextlib.contextmanager
-    def begun(self, *words: str) -> Iterator[subprocess.Popen[str]]:
-        command = [sys.executable, "-m", "utvm", *words]
-        env = {**os.environ, **self._hosts, "LG_COORDINATOR": self.address, "PYTHONUNBUFFERED": "1"}
-        with subprocess.Popen(
-            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as run:
-            try:
-                yield run
-            finally:
-                run.terminate()
-                run.communicate(timeout=_LONG)
-
-    def client(self) -> FarmClient:
-        return FarmClient(self.address, self._log, lambda _: None)
-
-
-def _until(run: subprocess.Popen[str], words: str) -> str:
-    assert run.stdout
-    said = ""
-    for line in run.stdout:
-        said += line
-        if words in line:
-            return said
-    raise AssertionError(f"it ended without {words!r}: {said}")
-
-
-def _process(*words: str) -> psutil.Process:
-    """Return the process that has all of these in its command line, once what ends has ended."""
-    found: list[psutil.Process] = []
-
-    def alone() -> bool:
-        found[:] = [each for each in psutil.process_iter(["cmdline"]) if _has(each, words)]
-        return len(found) == 1
-
-    _wait_for(alone)
-    return found[0]
-
-
-def _has(each: psutil.Process, words: tuple[str, ...]) -> bool:
-    line = " ".join(each.info["cmdline"] or ())
-    return all(word in line for word in words)
-
-
-def _wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _LONG
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
 
 @pytest.fixture(scope="module")
-def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Farm]:
-    """A farm of two hosts: desk, which is this computer, and shelf, which is far away."""
-    labgrid(lambda _: None)
-    folder = tmp_path_factory.mktemp("farm")
-    farm = _Farm(folder, folder / "labgrid.log")
-    port = farm.address.rpartition(":")[2]
-    desk = ("--name", "desk", "--address", "localhost", "--virtual", "stm32f746")
-    with farm.begun("farm.up", "--port", port, *desk) as up:
-        _until(up, "boards are offered")
-        shelf = ("--name", "shelf", "--address", "shelf.invalid", "--virtual", "host,host")
-        with farm.begun("farm.export", *shelf) as export:
-            _until(export, "boards are offered")
-            yield farm
+def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
+    with two_hosts(tmp_path_factory.mktemp("farm"), "stm32f746", "host,host") as farm:
+        yield farm
 
 
-def _state(client: FarmClient) -> dict[str, Any]:
-    return {each["place"]: each["holder"] for each in client.ask("list")["places"]}
-
-
-def test_a_run_is_made_where_the_board_is_and_its_report_comes_home(farm: _Farm, tmp_path: Path) -> None:
+def test_a_run_is_made_where_the_board_is_and_its_report_comes_home(farm: Farm, tmp_path: Path) -> None:
     words = ("--suite", "health", "--in", "farm", "--report-dir", tmp_path / "far")
     done = farm.inv("hil", "--board", "host", "--tags", "host=shelf", *words, **farm.with_ssh)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "leased shelf-host-" in done.stdout
     report = read_report(tmp_path / "far")
     assert (report["verdict"], report["environment"]["place"]["kind"]) == ("passed", "farm")
+    lease = report["environment"]["place"]["lease"]
+    assert (lease["host"], lease["earlier"]) == ("shelf.invalid", [])
+    assert f"leased {lease['place']} at shelf.invalid as {lease['holder']}," in done.stdout
     assert str(tmp_path / "far") in done.stdout.rpartition("report: ")[2]
     with farm.client() as client:
-        assert not any(_state(client).values())
+        assert not any(holders(client).values())
 
 
-def test_labgrid_s_own_client_and_we_have_one_board_one_after_the_other(farm: _Farm) -> None:
+def test_models_run_where_a_board_is_and_files_go_there_and_back(farm: Farm, tmp_path: Path) -> None:
+    # Outside of the checkout: what is in there goes along anyway.
+    model = shutil.copy(ROOT / "models" / "digits" / "digits_int8.tflite", tmp_path / "own.tflite")
+    with np.load(ROOT / "models" / "digits" / "samples.npz") as samples:
+        np.save(tmp_path / "x.npy", samples["x"][:1].reshape(1, 8, 8, 1))
+    told = []
+    for where in ((), ("--in", "farm", "--tags", "host=shelf")):
+        words = ("--board", "host", "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
+        done = farm.inv("model.run", model, *words, "--json", tmp_path / "y.json", *where, **farm.with_ssh)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert ("leased shelf-host-" in done.stdout) == bool(where)
+        told.append((np.load(tmp_path / "y.npy").tobytes(), json.loads((tmp_path / "y.json").read_text())))
+        for name in ("y.npy", "y.json"):
+            (tmp_path / name).unlink()
+    (here, figures), (there, others) = told
+    assert (here, figures["outputs_sha256"]) == (there, others["outputs_sha256"])
+    done = farm.inv("model.eval", "digits", "--samples", "2", "--board", "host", *where, **farm.with_ssh)
+    assert (done.returncode, done.stdout.count("predicted")) == (0, 2), done.stdout + done.stderr
+    again = farm.inv("model.run", tmp_path / "no.onnx", "--board", "host", *where, **farm.with_ssh)
+    assert (again.returncode, "no.onnx" in again.stdout + again.stderr) == (2, True)
+
+
+def test_a_host_that_breaks_off_is_tried_no_more_and_another_board_is(farm: Farm, tmp_path: Path) -> None:
+    farm.break_ssh()
+    words = ("--suite", "health", "--in", "farm", "--report-dir", tmp_path)
+    done = farm.inv("hil", "--board", "host", *words, **farm.with_ssh)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lease = read_report(tmp_path)["environment"]["place"]["lease"]
+    (earlier,) = lease["earlier"]
+    assert {lease["place"], earlier["place"]} == {"shelf-host-1", "shelf-host-2"}
+    assert f"{earlier['place']}: {earlier['why']}; once more, on another board" in done.stdout
+
+
+def test_labgrid_s_own_client_and_we_have_one_board_one_after_the_other(farm: Farm) -> None:
     program = labgrid(lambda _: None).with_name("labgrid-client")
     env = {**os.environ, "LG_COORDINATOR": farm.address, "LG_HOSTNAME": "there", "LG_USERNAME": "somebody"}
 
     def stock(*words: str) -> str:
-        done = subprocess.run(
-            [program, *words], env=env, capture_output=True, text=True, check=True, timeout=_LONG
-        )
+        done = subprocess.run([program, *words], env=env, capture_output=True, text=True, check=True, timeout=LONG)
         return done.stdout
 
     assert stock("places").split() == ["desk-stm32f746-1", "shelf-host-1", "shelf-host-2"]
     stock("-p", "desk-stm32f746-1", "acquire")
     with farm.begun("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:
-        _until(run, "place 1 in line; held: desk-stm32f746-1 by there/somebody")
+        until(run, "place 1 in line; held: desk-stm32f746-1 by there/somebody")
         status = json.loads(farm.inv("farm.status", "--json").stdout)
         assert status["boards"] == {"held": 1, "free": 2}
         assert [each["wants"] for each in status["waiting"]] == [{"board": "stm32f746", "health": "ok"}]
         stock("-p", "desk-stm32f746-1", "release")
-        _until(run, "leased desk-stm32f746-1")
+        until(run, "leased desk-stm32f746-1")
         # Killed outright: nothing of it can give the board back.
         run.kill()
-        run.wait(_LONG)
+        run.wait(LONG)
     with farm.client() as client:
-        _wait_for(lambda: not any(_state(client).values()))
+        wait_for(lambda: not any(holders(client).values()))
 
 
-def test_a_lease_past_its_deadline_is_ended_and_another_s_is_not(farm: _Farm) -> None:
+def test_a_lease_past_its_deadline_is_ended_and_another_s_is_not(farm: Farm) -> None:
     with farm.client() as client:
         had = client.ask("lease", filters={"name": "shelf-host-1"}, wait=None)
         # Stopped, it moves no deadline on; killed meanwhile, it gives nothing back.
-        _process("helper.py", farm.address).kill()
+        process("helper.py", farm.address).kill()
     with farm.client() as client:
-        assert _state(client)["shelf-host-1"] == had["holder"]
+        assert holders(client)["shelf-host-1"] == had["holder"]
         assert client.ask("reap")["freed"] == []
         assert client.ask("reap", now=time.time() + 3600)["freed"] == [
             {"place": "shelf-host-1", "holder": had["holder"]}
@@ -176,7 +113,7 @@ def test_a_lease_past_its_deadline_is_ended_and_another_s_is_not(farm: _Farm) ->
         assert client.ask("reap")["freed"] == []
 
 
-def test_a_board_in_quarantine_is_nobody_s_until_it_is_healed(farm: _Farm) -> None:
+def test_a_board_in_quarantine_is_nobody_s_until_it_is_healed(farm: Farm) -> None:
     said = farm.inv("farm.quarantine", "desk-stm32f746-1", "--why", "its LED smokes")
     assert said.returncode == 0, said.stderr
     refused = farm.inv("hil", "--board", "stm32f746", "--in", "farm")
@@ -190,18 +127,26 @@ def test_a_board_in_quarantine_is_nobody_s_until_it_is_healed(farm: _Farm) -> No
     assert (place["tags"]["health"], place["comment"]) == ("ok", "")
 
 
-def test_three_runs_in_a_row_without_a_verdict_are_quarantine(farm: _Farm) -> None:
+def test_runs_in_a_row_without_a_verdict_are_quarantine_until_it_is_healed(farm: Farm) -> None:
     wish = {"name": "shelf-host-2", "health": "ok"}
     with farm.client() as client:
-        for outcome in ("infrastructure", "infrastructure", "verdict", "infrastructure", "infrastructure", ""):
+        # The shelf's utvm.yaml says two.
+        for outcome in ("verdict", "infrastructure", "verdict", "infrastructure", ""):
             client.ask("lease", filters=wish, wait=None)
             client.ask("release", outcome=outcome)
         client.ask("lease", filters=wish, wait=None)
         client.ask("release", outcome="infrastructure")
         (place,) = [each for each in client.ask("list")["places"] if each["place"] == "shelf-host-2"]
         assert place["tags"]["health"] == "bad"
-        assert place["comment"].startswith("3 runs in a row without a verdict")
-        client.ask("mark", place="shelf-host-2", health="ok", comment="")
+        assert place["comment"].startswith("2 runs in a row without a verdict")
+        client.ask("mark", place="shelf-host-1", health="bad", comment="by hand")
+    healed = farm.inv("farm.heal", "all", **farm.with_ssh)
+    assert healed.returncode == 0, healed.stdout + healed.stderr
+    assert healed.stdout.count("1 passed") == 2  # It says that two checks have to pass, too.
+    with farm.client() as client:
+        health = {each["place"]: each["tags"]["health"] for each in client.ask("list")["places"]}
+        assert (health["shelf-host-1"], health["shelf-host-2"]) == ("bad", "ok")
+        client.ask("mark", place="shelf-host-1", health="ok", comment="")
 
 
 @pytest.mark.parametrize(
@@ -213,19 +158,19 @@ def test_three_runs_in_a_row_without_a_verdict_are_quarantine(farm: _Farm) -> No
         (("--place", "shelf-host-1"), "use them with --in farm"),
     ],
 )
-def test_what_the_farm_has_not_is_refused(farm: _Farm, words: tuple[str, ...], complaint: str) -> None:
+def test_what_the_farm_has_not_is_refused(farm: Farm, words: tuple[str, ...], complaint: str) -> None:
     done = farm.inv("hil", "--board", "host", *words)
     assert (done.returncode, complaint in done.stderr) == (2, True), done.stderr
 
 
-def test_a_coordinator_that_dies_is_infrastructure(farm: _Farm) -> None:
+def test_a_coordinator_that_dies_is_infrastructure(farm: Farm) -> None:
     """The last test of the file: after it there is no farm."""
     with farm.client() as client:
         client.ask("lease", filters={"name": "desk-stm32f746-1"}, wait=None)
         with farm.begun("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:
-            _until(run, "place 1 in line")
-            _process("labgrid.remote.coordinator", farm.address).kill()
-            said, _ = run.communicate(timeout=_LONG)
+            until(run, "place 1 in line")
+            process("labgrid.remote.coordinator", farm.address).kill()
+            said, _ = run.communicate(timeout=LONG)
             assert run.returncode == 3, said
     done = farm.inv("farm.list")
     assert (done.returncode, "no coordinator answers at" in done.stderr) == (3, True)

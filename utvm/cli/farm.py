@@ -50,6 +50,33 @@ def export(
     export_boards(farm, virtual, name, address, ssh_port)
 
 
+@task(
+    example="farm.join first --virtual stm32f746",
+    page=_PAGE,
+    in_checkout=True,
+    knows_boards=True,
+    positional=["first"],
+    help={
+        **_EXPORT,
+        "first": "where farm.up runs, as ssh calls it",
+        "port": "at which the coordinator listens there",
+    },
+)
+def join(
+    _: Context,
+    first: str,
+    virtual: str = "",
+    name: str = "",
+    address: str = "",
+    ssh_port: int = 22,
+    port: int = 20408,
+) -> None:
+    """Offer this computer's boards to the farm of another one, by way of ssh, until Ctrl-C."""
+    from utvm.cli.farm_hosting import join_farm
+
+    join_farm(first, port, virtual, name, address, ssh_port)
+
+
 @task(name="list", example="farm.list", page=_PAGE, in_checkout=True, help={"farm": _FARM})
 def list_(_: Context, wanted: JsonChoice, farm: str = "") -> None:
     """Print the boards of a farm: where they are, how they are, and who has them."""
@@ -93,10 +120,13 @@ def quarantine(_: Context, place: str, why: str = "taken out by hand", farm: str
     page=_PAGE,
     in_checkout=True,
     positional=["place"],
-    help={"place": "the board, as farm.list calls it", "farm": _FARM},
+    help={
+        "place": "the board, as farm.list calls it; or all: those that were not taken out by hand",
+        "farm": _FARM,
+    },
 )
 def heal(_: Context, place: str, farm: str = "") -> ExitCode:
-    """Check a board that is in quarantine, and take it back in if it is well."""
-    from utvm.cli.farm_show import heal_board
+    """Check boards that are in quarantine, and take back in those that are well."""
+    from utvm.cli.farm_show import heal_boards
 
-    return heal_board(place, farm)
+    return heal_boards(place, farm)

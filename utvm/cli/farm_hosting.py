@@ -9,8 +9,9 @@ from utvm import boards
 from utvm.bench import Asked, choose
 from utvm.cli.output import OUT, logs_of
 from utvm.environment.farm.client import coordinator_of
-from utvm.environment.farm.hosted import Host, OfferedBoard, coordinator, export
+from utvm.environment.farm.hosted import Host, OfferedBoard, coordinator, export, way_to
 from utvm.errors import ConfigError
+from utvm.hil.project import quarantine
 from utvm.names import printable
 from utvm.paths import work
 from utvm.probe.choice import ids_of, match_of
@@ -45,6 +46,25 @@ def export_boards(farm: str, virtual: str, name: str, address: str, ssh_port: in
     """
     host = _host(name, address, ssh_port)
     export(coordinator_of(farm), host, offered(host.name, virtual), logs_of("farm.export"), _say)
+
+
+def join_farm(first: str, port: int, virtual: str, name: str, address: str, ssh_port: int) -> None:
+    """Offer this computer's boards to a coordinator that another one reaches, until somebody interrupts it.
+
+    Args:
+        first: that other one, as ssh calls it.
+        port: at which the coordinator listens there.
+
+    Raises:
+        ConfigError: a board, a number or a name is wrong.
+        ProvisionError: there is no way to it, or no coordinator.
+    """
+    if not first or first.startswith("-"):
+        raise ConfigError(f"{first!r} is no computer that ssh knows", "give HOST or USER@HOST")
+    host = _host(name, address, ssh_port)
+    offers, logs = offered(host.name, virtual), logs_of("farm.join")
+    with way_to(first, port, logs / "ssh.log") as (near, way):
+        export(near, host, offers, logs, _say, way.check)
 
 
 def offered(host: str, virtual: str) -> tuple[OfferedBoard, ...]:
@@ -95,7 +115,9 @@ def _named(*parts: str) -> str:
 def _host(name: str, address: str, ssh_port: int) -> Host:
     if not 0 < ssh_port <= _LAST_PORT:
         raise ConfigError(f"--ssh-port goes from 1 to {_LAST_PORT}")
-    return Host(name or platform.node(), address or platform.node(), ssh_port)
+    rules = quarantine()
+    own = platform.node()
+    return Host(name or own, address or own, ssh_port, rules.bad_after, rules.well_after)
 
 
 def _say(line: str) -> None:

@@ -12,9 +12,11 @@ from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.cli.progress import telling
 from utvm.cli.root_hil import run_suites
 from utvm.environment.farm.client import FarmClient, coordinator_of
-from utvm.errors import ConfigError, ExitCode
+from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil.nightly.running import HEALTH
 from utvm.names import printable
+
+_ALL = "all"
 
 
 @contextlib.contextmanager
@@ -89,23 +91,46 @@ def take_out(place: str, why: str, farm: str) -> None:
     OUT.print(printable(f"{place} is in quarantine: {why}"))
 
 
-def heal_board(place: str, farm: str) -> ExitCode:
-    """Run the health check on a board that is in quarantine, and end that if it passes.
+def heal_boards(place: str, farm: str) -> ExitCode:
+    """Run health checks on boards that are in quarantine, and take back in those that pass.
+
+    Args:
+        place: the board; ``all`` for those that were not taken out by hand.
+
+    Returns:
+        The worst of the checks.
 
     Raises:
         UtvmError: as :func:`asked`, and as any run.
-        ConfigError: it is not in quarantine.
+        ConfigError: the board is not in quarantine.
     """
     with asked(farm) as client:
-        tags = next((each["tags"] for each in client.ask("list")["places"] if each["place"] == place), None)
-    if tags is None or tags.get("health") != "bad":
+        found = [each for each in client.ask("list")["places"] if each["tags"].get("health") == "bad"]
+    bad = [each for each in found if (each["judged"] if place == _ALL else each["place"] == place)]
+    if place != _ALL and not bad:
         raise ConfigError(f"{place} is no board in quarantine", "./inv farm.list shows what there is")
-    where = PlaceChoice("farm", farm=farm, place=place, tags="health=bad")
-    code = run_suites(BoardChoice(tags["board"]), SuiteChoice(HEALTH), ReportChoice(), where)
-    if code is ExitCode.PASSED:
+    codes = [_heal(each, farm) for each in bad]
+    if not codes:
+        OUT.print("no board is to be healed")
+    return max(codes, default=ExitCode.PASSED)
+
+
+def _heal(board: dict[str, Any], farm: str) -> ExitCode:
+    """Check a board as often as its host says, until it does not pass."""
+    name = board["place"]
+    where = PlaceChoice("farm", farm=farm, place=name, tags="health=bad")
+    for _ in range(board["well_after"]):
+        try:
+            code = run_suites(BoardChoice(board["tags"]["board"]), SuiteChoice(HEALTH), ReportChoice(), where)
+        except ProvisionError as error:
+            OUT.print(printable(f"{name}: {error.message}"))
+            code = ExitCode.INFRASTRUCTURE
+        if code is not ExitCode.PASSED:
+            break
+    else:
         with asked(farm) as client:
-            client.ask("mark", place=place, health="ok", comment="")
-    OUT.print(printable(f"{place} is {'well again' if code is ExitCode.PASSED else 'still in quarantine'}"))
+            client.ask("mark", place=name, health="ok", comment="")
+    OUT.print(printable(f"{name} is {'well again' if code is ExitCode.PASSED else 'still in quarantine'}"))
     return code
 
 

@@ -74,10 +74,13 @@ def import_(_: Context, folder: str) -> None:
     example="history.export history.csv",
     page="docs/history.md",
     positional=["output"],
-    help={"output": "the file to write", "table": "figures (default), or outcomes: every test of every run"},
+    help={
+        "output": "the file to write; what ends in .parquet is Parquet",
+        "table": "figures (default), or outcomes: every test of every run",
+    },
 )
 def export(_: Context, output: str, table: str = "figures") -> None:
-    """Write the history as CSV: a row for each figure or outcome, with its run, board and commit."""
+    """Write the history as CSV or Parquet: a row for each figure or outcome, with its run, board and commit."""
     from utvm.cli.history_files import export_table
 
     export_table(output, table)

@@ -5,6 +5,7 @@ import csv
 import functools
 import http.server
 import os
+import sqlite3
 import sys
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from utvm.history.schema import OUTCOMES
 from utvm.history.store import add, opened
 from utvm.paths import work
 
+_BATCH = 50_000
 _RUN = (
     "run_id, strftime('%Y-%m-%dT%H:%M:%SZ', run.started, 'unixepoch') started, commit_ \"commit\","
     " dirty, name board, kind, serial, verdict"
@@ -56,30 +58,63 @@ def import_reports(folder: str) -> None:
 
 
 def export_table(output: str, table: str) -> None:
-    """Write a table as CSV.
+    """Write a table as CSV, or as Parquet where the file is called so.
 
     Raises:
-        ConfigError: there is no such table or no history, or the file cannot be written.
+        ConfigError: there is no such table or no history, the file cannot be written, or Parquet's library is not
+            installed.
     """
     if table not in _TABLES:
         raise ConfigError(f"--table {table}: there is no such table", f"give one of {', '.join(_TABLES)}")
     check_places(output)
     outcomes = "case outcome " + " ".join(f"when {i} then '{name}'" for i, name in enumerate(OUTCOMES)) + " end"
     draft = Path(f"{output}.{os.getpid()}")
-    rows = 0
+    write = _write_parquet if output.endswith(".parquet") else _write_csv
     with opened(history_file()) as history:
         found = history.execute(_TABLES[table].format(outcomes))
         try:
-            with draft.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file)
-                writer.writerow(column[0] for column in found.description)
-                for row in found:
-                    writer.writerow(row)
-                    rows += 1
+            rows = write(found, draft)
             draft.replace(output)
         finally:
             draft.unlink(missing_ok=True)
     OUT.print(f"wrote {output}, {rows} rows")
+
+
+def _write_csv(found: sqlite3.Cursor, path: Path) -> int:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(column[0] for column in found.description)
+        rows = 0
+        for row in found:
+            writer.writerow(row)
+            rows += 1
+    return rows
+
+
+def _write_parquet(found: sqlite3.Cursor, path: Path) -> int:
+    """A column has one type there: what is no number of a figure's values goes into the column ``text``."""
+    try:
+        from pyarrow import RecordBatch, bool_, float64, int64, schema, string
+        from pyarrow.parquet import ParquetWriter
+    except ImportError as error:
+        raise ConfigError(
+            f"{path.stem}.parquet cannot be written: {error}", "install the extra: pip install .[parquet]"
+        ) from error
+    names = [column[0] for column in found.description]
+    types = {"dirty": bool_(), "duration_ms": int64(), "value": float64()}
+    columns = schema([(name, types.get(name, string())) for name in names])
+    if "value" in names:
+        columns = columns.append(schema([("text", string())]).field(0))
+    total = 0
+    with ParquetWriter(path, columns) as writer:
+        while rows := [dict(row) for row in found.fetchmany(_BATCH)]:
+            for row in rows:
+                row["dirty"] = bool(row["dirty"])
+                if isinstance(row.get("value"), str):
+                    row["value"], row["text"] = None, row["value"]
+            writer.write_batch(RecordBatch.from_pylist(rows, schema=columns))
+            total += len(rows)
+    return total
 
 
 def write_folder(output: str) -> Path:

@@ -13,12 +13,15 @@ from utvm.errors import VERDICTS, ProvisionError
 
 LOST = 255
 """What ssh itself ends with."""
-_PATIENCE = 60.0  # Seconds that an interrupted command may take to end: a run lets go of its board, and reports.
+_PATIENCE = 60  # Seconds that an interrupted command may take to end: a run lets go of its board, and reports.
 
-# Runs a command until it ends or until the connection does: sshd then closes the input that `cat` reads.
+# Runs a command until it ends or until the connection does: sshd then closes the input that `cat` reads. Who waits
+# then looks each second, so that it is not there for long when the command has ended.
 _OWNED = f"""
 setsid "$@" </dev/null 3<&- & command=$!
-{{ cat <&3; kill -TERM -$command; sleep {_PATIENCE:g}; kill -KILL -$command; }} >/dev/null 2>&1 &
+{{ cat <&3; kill -TERM -$command
+  for second in $(seq {_PATIENCE}); do kill -0 -$command || exit; sleep 1; done
+  kill -KILL -$command; }} >/dev/null 2>&1 &
 watcher=$!
 wait $command; code=$?
 kill $watcher 2>/dev/null

@@ -48,6 +48,7 @@ def render(report: RunReport) -> str:
         "environment": report.environment.digest,
         "lock": report.environment.lock,
         "place": report.environment.place.kind,
+        "lease": json.dumps(report.environment.place.lease or {}),
         "frozen": str(report.environment.place.frozen).lower(),
         "installed": report.environment.place.installed,
         "verdict": report.verdict.value,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from utvm import compiler
 from utvm.arrays import read_arrays
@@ -28,13 +28,22 @@ class Entry(Record, BoardChoice):  # type: ignore[misc]  # mypy cannot see that 
     """One board of the list.
 
     ``board`` is a name, or the path of a board folder, from where the list is. ``minutes`` is what the health
-    check and the suites may each take: a board that hangs must not hold up the night.
+    check and the suites may each take: a board that hangs must not hold up the night. Of a farm, it may be
+    ``count`` boards, and those with some ``tags``.
     """
 
     board: Annotated[str, Field(min_length=1)] = Field()
     suites: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     place: Kind = Field(default_factory=kind_here)
     minutes: Annotated[float, Field(gt=0)] = 60.0
+    tags: str = ""
+    count: Annotated[int, Field(ge=1)] = 1
+
+    @model_validator(mode="after")
+    def _farms_have_many(self) -> "Entry":
+        if self.place != "farm" and (self.tags or self.count != 1):
+            raise ValueError("tags and count are for boards of a farm: place: farm")
+        return self
 
     @field_validator("suites")
     @classmethod
@@ -71,12 +80,25 @@ class Limits(Record):
         return {name: limit for name in RELATIVE if isinstance(limit := getattr(self, name), str)}
 
 
+class Quarantine(Record):
+    """When a board of this host's is taken out of a farm, and when it comes back.
+
+    Attributes:
+        bad_after: so many runs in a row without a verdict.
+        well_after: so many health checks in a row that pass.
+    """
+
+    bad_after: Annotated[int, Field(ge=1)] = 3
+    well_after: Annotated[int, Field(ge=1)] = 1
+
+
 class ProjectFile(Record):
     """What ``utvm.yaml`` says, and a list of boards for the night."""
 
     boards: Annotated[tuple[Entry, ...], Field(min_length=1)]
     models: dict[Annotated[str, Field(pattern=r"^\w+$")], Limits] = Field({})
     history: Path = Path("build/history.sqlite")
+    farm: Quarantine = Quarantine()
 
 
 @dataclass(frozen=True)
@@ -129,6 +151,12 @@ def load() -> ProjectFile | None:
     """
     folder = project()
     return load_yaml(folder / PROJECT_FILE, ProjectFile, _HINT) if folder else None
+
+
+def quarantine() -> Quarantine:
+    """Return the project's rules for boards that go bad, else the usual ones; raises as :func:`load`."""
+    content = load()
+    return content.farm if content else Quarantine()
 
 
 def history_file() -> Path:

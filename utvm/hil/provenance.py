@@ -11,6 +11,7 @@ from utvm import process
 from utvm.boards import Board
 from utvm.cache import content_key, tree_digest
 from utvm.environment import checkout
+from utvm.environment.farm.lease import handed
 from utvm.environment.locked import environment_digest
 from utvm.environment.places import here
 from utvm.environment.recipe import PROVISION
@@ -52,7 +53,9 @@ def describe(board: Board) -> Environment:
     if emulator and (shutil.which(emulator.program) or not board.physical):
         tools["qemu"] = _qemu_version(emulator.program)
     seen = here.look()
-    place = Whereabouts(seen.kind, seen.environment, seen.installed, checkout.look().hostname, tools)
+    lease = handed() if seen.kind == "farm" else None
+    told = lease.told if lease else None
+    place = Whereabouts(seen.kind, seen.environment, seen.installed, checkout.look().hostname, tools, told)
     return Environment(digest(), environment_digest(), place)
 
 

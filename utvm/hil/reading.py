@@ -11,12 +11,12 @@ import jsonschema
 from utvm.errors import ConfigError
 from utvm.hil.figures import FIGURES
 from utvm.hil.results import SCHEMA_VERSION, board_entry, id_of_test, in_brief
-from utvm.hil.schemas import REPORT, REPORT_1, REPORT_2, check
+from utvm.hil.schemas import REPORT, REPORT_1, REPORT_2, REPORT_3, check
 
 MAX_BYTES = 1 << 26
 """A longer file is refused unread: a run of every suite writes some ten thousandths of it."""
 
-_SCHEMAS = {1: REPORT_1, 2: REPORT_2, SCHEMA_VERSION: REPORT}
+_SCHEMAS = {1: REPORT_1, 2: REPORT_2, 3: REPORT_3, SCHEMA_VERSION: REPORT}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _from_1(content: Mapping[str, Any]) -> dict[str, Any]:
             "digest": environment["digest"],
             "lock": None,
             "place": {
-                **dict.fromkeys(("kind", "hostname", "frozen", "environment", "installed")),
+                **dict.fromkeys(("kind", "hostname", "frozen", "environment", "installed", "lease")),
                 **place,
             },
         },
@@ -96,7 +96,13 @@ def _from_1(content: Mapping[str, Any]) -> dict[str, Any]:
 def _from_2(content: Mapping[str, Any]) -> dict[str, Any]:
     """Bring a report of version 2 into the present one."""
     tests, models = map(_not_run, content["tests"]), map(_counted, content["models"])
-    return {**content, "tests": [*tests], "models": [*models]}
+    return _from_3({**content, "tests": [*tests], "models": [*models]})
+
+
+def _from_3(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Bring a report of version 3 into the present one: it did not say which board of a farm it was."""
+    environment = content["environment"]
+    return {**content, "environment": {**environment, "place": {**environment["place"], "lease": None}}}
 
 
 def _counted(model: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,5 +122,6 @@ def _not_run(test: Mapping[str, Any]) -> dict[str, Any]:
 _UPGRADES: Mapping[int, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     1: _from_1,
     2: _from_2,
+    3: _from_3,
     SCHEMA_VERSION: dict,
 }

@@ -11,7 +11,7 @@ from utvm.environment.checkout import Checkout
 from utvm.errors import ExitCode
 from utvm.firmware import Firmware
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 class Outcome(str, enum.Enum):
@@ -135,6 +135,7 @@ class Whereabouts:
         hostname: of the computer at which the command was given.
         installed: SHA-256 over all installed packages.
         tools: versions that a reader asks for.
+        lease: of a board of a farm, as :attr:`utvm.environment.farm.lease.Lease.told`; None elsewhere.
     """
 
     kind: str
@@ -142,6 +143,7 @@ class Whereabouts:
     installed: str
     hostname: str
     tools: dict[str, str]
+    lease: Mapping[str, Any] | None = None
 
     @property
     def frozen(self) -> bool:
@@ -218,6 +220,7 @@ class RunReport:
                     "environment": place.environment,
                     "installed": place.installed,
                     "tools": dict(place.tools),
+                    "lease": place.lease,
                 },
             },
             "tests": [

@@ -19,6 +19,7 @@ from utvm.paths import DATA
 REPORT = DATA / "docs" / "report.schema.json"
 REPORT_1 = DATA / "docs" / "report.schema.1.json"
 REPORT_2 = DATA / "docs" / "report.schema.2.json"
+REPORT_3 = DATA / "docs" / "report.schema.3.json"
 NIGHTLY = DATA / "docs" / "nightly.schema.json"
 
 _SHA256 = {"$ref": "#/$defs/sha256"}

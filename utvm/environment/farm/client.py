@@ -10,12 +10,12 @@ import queue
 import secrets
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from utvm.environment.farm.lease import Lease
 from utvm.environment.own_python import own_python
 from utvm.environment.recipe import PROVISION
 from utvm.errors import ConfigError, ProvisionError
@@ -69,6 +69,16 @@ class FarmClient:
         self.on_loss: Callable[[str], None] = lambda why: None
 
     def __enter__(self) -> "FarmClient":
+        self.begin()
+        try:
+            self.answer(_ANSWER)
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def begin(self) -> None:
+        """Start the helper: its first answer is that it is ready."""
         python = labgrid(self._say)
         self._log.parent.mkdir(parents=True, exist_ok=True)
         holder = f"{getpass.getuser()}-utvm-{os.getpid()}-{secrets.token_hex(2)}"
@@ -85,38 +95,42 @@ class FarmClient:
             )
         self._reader = threading.Thread(target=self._read, name="farm", daemon=True)
         self._reader.start()
-        try:
-            self._next()
-        except BaseException:
-            self._end()
-            raise
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
+        self.end()
 
-    def ask(self, do: str, *, waiting: Callable[[dict[str, Any]], None] = lambda _: None, **what: Any) -> Any:
+    def ask(self, do: str, **what: Any) -> Any:
         """Ask for something and return the answer.
 
         Args:
             do: a method of the helper's client, ``what`` is what that takes.
-            waiting: receives what there is to say before there is an answer.
 
         Raises:
             ConfigError: it is nothing that the farm has.
             ProvisionError: it cannot be had now.
         """
+        self.send(do, **what)
+        return self.answer(_ANSWER)
+
+    def send(self, do: str, **what: Any) -> None:
+        """Ask for something; :meth:`answer` returns what is said to it."""
         assert self._helper.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._helper.stdin.write(json.dumps({"do": do, **what}) + "\n")
             self._helper.stdin.flush()
-        while "position" in (answer := self._next(None if do == "lease" else _ANSWER)):
-            waiting(answer)
-        return answer
 
-    def _next(self, patience: float | None = _ANSWER) -> dict[str, Any]:
+    def answer(self, patience: float | None) -> dict[str, Any]:
+        """Return the next answer.
+
+        Args:
+            patience: seconds; None for as long as it takes.
+
+        Raises:
+            ConfigError: what was asked for is nothing that the farm has.
+            ProvisionError: it cannot be had now, or there is no answer.
+        """
         try:
             answer = self._answers.get(timeout=patience)
         except queue.Empty:
@@ -125,6 +139,11 @@ class FarmClient:
             error = ConfigError if answer["kind"] == "usage" else ProvisionError
             raise error(answer["error"], "./inv farm.list shows what there is")
         return answer
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is an answer that nobody has heard."""
+        return not self._answers.empty()
 
     def _read(self) -> None:
         assert self._helper.stdout is not None
@@ -138,7 +157,8 @@ class FarmClient:
         ended = f"labgrid's client has ended; its log {self._log} ends with:\n{last_lines(self._log)}"
         self._answers.put({"error": ended, "kind": "infrastructure"})
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """End the helper, which ends its lease."""
         self.on_loss = lambda why: None
         assert self._helper.stdin is not None and self._helper.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -151,70 +171,80 @@ class FarmClient:
         self._helper.stdout.close()
 
 
-@dataclass
-class Lease:
-    """The right to a board of a farm, while its ``with`` block runs.
-
-    Attributes:
-        place: what the farm calls it.
-        holder: who has it, as labgrid tells everybody.
-        waited: seconds in line.
-        board: what its host says of it: name, kind, serial and where utvm is there.
-        service: where to log in: address, username, port.
-        lost: why it is no longer ours; empty while it is.
-        outcome: of the run, for who looks after the boards: ``verdict`` or ``infrastructure``.
-    """
-
-    place: str
-    holder: str
-    waited: float
-    board: Mapping[str, Any]
-    service: Mapping[str, Any]
-    lost: str = ""
-    outcome: str = ""
-    _when_lost: list[Callable[[], None]] = field(default_factory=list)
-
-    def when_lost(self, then: Callable[[], None]) -> None:
-        """Have something done as soon as it is lost: at once, where it is."""
-        self._when_lost.append(then)
-        if self.lost:
-            then()
-
-    def lose(self, why: str) -> None:
-        """Note that it is lost."""
-        self.lost = self.lost or why
-        for then in self._when_lost:
-            then()
-
-
-@contextlib.contextmanager
-def leased(
-    farm: FarmClient, filters: Mapping[str, str], wait: float | None, say: Callable[[str], None]
-) -> Iterator[Lease]:
-    """Have a board of a farm, for the length of a ``with`` block.
+class Leasing:
+    """A board of a farm, for the length of a ``with`` block: waited for, and then had.
 
     Args:
-        filters: the tags that it must have.
+        address: of the coordinator, HOST:PORT.
+        filters: the tags that the board must have.
         wait: seconds to wait in line; None for as long as it takes.
+        log: where labgrid's own words go.
         say: is told how long the line is, and who has the boards.
-
-    Raises:
-        ConfigError: the farm has no such board.
-        ProvisionError: all of them are in quarantine or away, or none was free in time.
+        but: boards that are not wanted.
     """
 
-    def waiting(seen: dict[str, Any]) -> None:
-        if seen["busy"]:
-            held = ", ".join(f"{place} by {holder}" for place, holder in seen["busy"].items())
-            say(f"waiting for a board, place {seen['position']} in line; held: {held}")
+    def __init__(
+        self,
+        address: str,
+        filters: Mapping[str, str],
+        wait: float | None,
+        log: Path,
+        say: Callable[[str], None],
+        but: Collection[str] = (),
+    ) -> None:
+        self._farm = FarmClient(address, log, say)
+        self._say = say
+        self._request = {"filters": dict(filters), "wait": wait, "but": sorted(but)}
+        self.lease: Lease | None = None
+        self._lost = ""
 
-    had = farm.ask("lease", waiting=waiting, filters=dict(filters), wait=wait)
-    lease = Lease(had["place"], had["holder"], had["waited"], had["board"], had["service"])
-    farm.on_loss = lease.lose
-    try:
-        yield lease
-    finally:
-        farm.on_loss = lambda why: None
-        # Where the farm does not answer any more, the lease ends by its deadline.
-        with contextlib.suppress(ProvisionError):
-            farm.ask("release", outcome=lease.outcome)
+    def __enter__(self) -> "Leasing":
+        self._farm.on_loss = self._lose
+        self._farm.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._farm.on_loss = lambda why: None
+            if self.lease:
+                # Where the farm does not answer any more, the lease ends by its deadline.
+                with contextlib.suppress(ProvisionError):
+                    self._farm.ask("release", outcome=self.lease.outcome)
+        finally:
+            self._farm.end()
+
+    def had(self) -> Lease:
+        """Wait until there is one.
+
+        Raises:
+            ConfigError: the farm has no such board.
+            ProvisionError: all of them are in quarantine or away, or none was free in time; no farm answers.
+        """
+        while self.lease is None:
+            self._hear()
+        return self.lease
+
+    def poll(self) -> Lease | None:
+        """Return it once it is there, without waiting; raises as :meth:`had`."""
+        while self.lease is None and self._farm.answered:
+            self._hear()
+        return self.lease
+
+    def _hear(self) -> None:
+        answer = self._farm.answer(None)
+        if "ready" in answer:
+            self._farm.send("lease", **self._request)
+        elif "place" in answer:
+            self.lease = Lease(**answer)
+            if self._lost:
+                self.lease.lose(self._lost)
+        elif answer["busy"]:
+            held = ", ".join(f"{place} by {holder}" for place, holder in answer["busy"].items())
+            self._say(f"waiting for a board, place {answer['position']} in line; held: {held}")
+
+    def _lose(self, why: str) -> None:
+        self._lost = why
+        if self.lease:
+            self.lease.lose(why)

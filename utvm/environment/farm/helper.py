@@ -13,6 +13,7 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -22,10 +23,11 @@ from labgrid.remote.generated import labgrid_coordinator_pb2 as pb
 _TTL = 120  # Seconds that a lease outlives the last sign of its keeper.
 _BEAT = 30.0
 _LOOK = 0.2
+_ASK = 2.0  # Seconds between questions of who waits: many may.
 _AWAY = 60.0  # Seconds that the coordinator may be gone.
 _CONNECTING = 15.0
-_BAD_IN_A_ROW = 3  # Runs without a verdict that make a board bad.
 _UNTIL, _HOLDER, _TROUBLE, _HEALTH = "utvm_until", "utvm_holder", "utvm_trouble", "health"
+_BAD_AFTER, _WELL_AFTER = "utvm_bad_after", "utvm_well_after"
 
 
 class NotToBeHad(Exception):
@@ -107,6 +109,8 @@ class LabgridClient:
                 "comment": place.comment,
                 "holder": place.acquired,
                 "present": bool(self._resources(name)),
+                "judged": bool(place.tags.get(_TROUBLE)),
+                "well_after": int(place.tags.get(_WELL_AFTER, "1")),
             }
             for name, place in sorted((await self._places()).items())
         ]
@@ -151,13 +155,18 @@ class LabgridClient:
                 freed.append({"place": name, "holder": place.acquired})
         say(freed=freed)
 
-    async def lease(self, filters: dict[str, str], wait: float | None) -> None:
-        """Wait for a board in labgrid's line, and keep it until :meth:`release` or the end of the input."""
+    async def lease(self, filters: dict[str, str], wait: float | None, but: Sequence[str] = ()) -> None:
+        """Wait for a board in labgrid's line, and keep it until :meth:`release` or the end of the input.
+
+        Args:
+            but: places that are not wanted.
+        """
         begun = time.monotonic()
         try:
             while True:
-                fitting = await self._fitting(filters)
-                await self._allocated(filters, fitting, None if wait is None else begun + wait)
+                fitting = await self._fitting(filters, but)
+                wish = filters | await self._one_of(fitting) if but else filters
+                await self._allocated(wish, fitting, None if wait is None else begun + wait)
                 resources = self._resources(self._place)
                 if "UtvmBoard" in resources:
                     break
@@ -171,17 +180,21 @@ class LabgridClient:
             await asyncio.shield(self.release())
             raise
         self._keeping = asyncio.create_task(self._keep())
-        tags = dict((await self._places())[self._place].tags)
         say(
             place=self._place,
             holder=self.holder,
             waited=round(time.monotonic() - begun, 3),
             board=resources["UtvmBoard"],
             service=resources.get("NetworkService", {}),
-            tags=tags,
+            others=len(fitting - {self._place}),
         )
 
-    async def _fitting(self, filters: dict[str, str]) -> set[str]:
+    async def _one_of(self, fitting: set[str]) -> dict[str, str]:
+        """Return the wish for one of some places, a free one if there is: labgrid knows no other than by name."""
+        places = await self._places()
+        return {"name": min(fitting, key=lambda name: (bool(places[name].acquired), name))}
+
+    async def _fitting(self, filters: dict[str, str], but: Sequence[str]) -> set[str]:
         """Return the places that a wish may get.
 
         Raises:
@@ -196,6 +209,9 @@ class LabgridClient:
         ]
         if not fitting:
             raise NotToBeHad(f"no place of the farm has {spoken}", "usage")
+        fitting = [place for place in fitting if place.name not in but]
+        if not fitting:
+            raise NotToBeHad(f"the farm has no other board with {spoken} than {', '.join(sorted(but))}")
         health = filters.get(_HEALTH)
         well = [place for place in fitting if health in (None, place.tags.get(_HEALTH))]
         if not well:
@@ -227,7 +243,13 @@ class LabgridClient:
             if told != (position, busy):
                 told = (position, busy)
                 say(position=position, busy=busy)
-            await asyncio.sleep(_LOOK)
+            # Who gets a place is told to everybody; one whom hundreds ask all the time has time for nothing else.
+            asked = time.monotonic()
+            while time.monotonic() < asked + _ASK and not self._is_told():
+                await asyncio.sleep(_LOOK)
+
+    def _is_told(self) -> bool:
+        return any(place.reservation == self._token for place in self._session.places.values())
 
     async def _cancel(self) -> None:
         token, self._token = self._token, ""
@@ -296,9 +318,10 @@ class LabgridClient:
             return
         trouble = int(place.tags.get(_TROUBLE, "0")) + 1 if outcome == "infrastructure" else 0
         tags = {_UNTIL: "", _HOLDER: ""}
-        if outcome:
+        # One that is in quarantine stays there as it was put there.
+        if outcome and place.tags.get(_HEALTH) != "bad":
             tags[_TROUBLE] = str(trouble or "")
-        if trouble >= _BAD_IN_A_ROW:
+        if _TROUBLE in tags and trouble >= int(place.tags.get(_BAD_AFTER, "3")):
             tags[_HEALTH] = "bad"
             since = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
             comment = f"{trouble} runs in a row without a verdict, {since}; ./inv farm.heal {name}"

@@ -15,7 +15,7 @@ from utvm.environment.farm.client import FarmClient, labgrid
 from utvm.errors import ProvisionError
 from utvm.kept import cache_root
 from utvm.paths import ROOT
-from utvm.process import Service
+from utvm.process import Service, free_port
 
 _LOOK = 0.5
 _AGAIN = 2.0  # Seconds until an exporter that has ended is started again.
@@ -47,11 +47,15 @@ class Host:
     Attributes:
         name: of its exporter: no other one has it.
         address, port: where it is logged in by ssh, as the user who exports.
+        bad_after: runs in a row without a verdict after which a board of it is taken out.
+        well_after: health checks in a row that bring it back.
     """
 
     name: str
     address: str
     port: int
+    bad_after: int
+    well_after: int
 
 
 @contextlib.contextmanager
@@ -77,6 +81,29 @@ def coordinator(listen: str, state: Path, log: Path, say: Callable[[str], None])
     ]
     with Service("the coordinator", command, log=log, health=r"^listening on ", error=ProvisionError) as service:
         yield service
+
+
+@contextlib.contextmanager
+def way_to(first: str, port: int, log: Path) -> Iterator[tuple[str, Service]]:
+    """Have a way to a coordinator that listens on another computer alone, for the length of a ``with`` block.
+
+    Args:
+        first: that computer, as ssh calls it.
+        port: at which it listens there.
+
+    Returns:
+        HOST:PORT at this end, and what keeps it open.
+
+    Raises:
+        ProvisionError: ssh does not get there.
+    """
+    near = f"127.0.0.1:{free_port()}"
+    command = ["ssh", "-v", "-N", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes"]
+    command += ["-o", "ServerAliveInterval=15", "-L", f"{near}:127.0.0.1:{port}", first]
+    # Said by -v alone: that it is logged in, and the way open.
+    health, hint = "Entering interactive session", f"ssh {first} must work without a password"
+    with Service(f"the way to {first}", command, log=log, health=health, error=ProvisionError, hint=hint) as way:
+        yield near, way
 
 
 def export(
@@ -130,6 +157,7 @@ def _make_places(
     with FarmClient(address, logs / "labgrid.log", say) as farm:
         for offer in offers:
             tags = {"board": offer.board, "kind": offer.kind, "host": host.name, "cpu": offer.cpu}
+            tags |= {"utvm_bad_after": str(host.bad_after), "utvm_well_after": str(host.well_after)}
             # The host's name, too: a match of */PLACE/* would take another host's.
             match = f"{host.name}/{offer.place}/*"
             farm.ask("offer", place=offer.place, match=match, tags={**tags, "serial": offer.serial})

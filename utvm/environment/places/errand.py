@@ -38,20 +38,22 @@ class Errand:
 
     Attributes:
         words: the command and its options, each in parts: a path among them is a folder of this computer, and is
-            called as the place calls it.
+            called as the place calls it. Of a farm's boards, a file may be, too.
         wanted: the board that it drives.
         start: the folder of this computer that the command is given in; None for the checkout.
         fills: folders that the command writes into, beside those in ``words`` if need be; made if missing.
+        writes: files among those in ``words`` that it writes; one that is there it may read.
     """
 
     words: tuple[tuple[str | Path, ...], ...]
     wanted: Wanted
     fills: tuple[Path, ...] = ()
     start: Path | None = None
+    writes: tuple[Path, ...] = ()
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """All folders of this computer that it needs, each once."""
+        """All folders and files of this computer that it needs, each once."""
         named = (part for word in self.words for part in word if isinstance(part, Path))
         return tuple(dict.fromkeys((*named, *self.fills, *filter(None, [self.start]))))
 
@@ -77,7 +79,7 @@ def called(errand: Errand, own: PurePosixPath, checkout: str) -> dict[Path, str]
     return {
         path: str(
             PurePosixPath(checkout) / path.relative_to(ROOT)
-            if ROOT in path.parents and path not in errand.fills
+            if ROOT in path.parents and path not in errand.fills and path.is_dir()
             else own / str(number) / path.name
         )
         for number, path in enumerate(errand.folders)

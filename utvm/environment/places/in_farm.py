@@ -4,16 +4,19 @@
 Who has the board is labgrid's to say; the board's own lock at its host keeps two runs apart where a lease is lost.
 """
 
+import contextlib
 import getpass
 import hashlib
 import platform
 import secrets
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from utvm.choice import PlaceChoice
-from utvm.environment.farm.client import FarmClient, Lease, coordinator_of, leased
+from utvm import process
+from utvm.choice import FarmChoice
+from utvm.environment.farm.client import Leasing, coordinator_of
+from utvm.environment.farm.lease import Lease, handed
 from utvm.environment.places.errand import Errand, Wanted, called
 from utvm.environment.places.here import told_where
 from utvm.environment.remote import LOST, owned, rsync, run_owned
@@ -44,37 +47,64 @@ class InFarm:
     own_usb = True
     own_boards = True
 
-    def __init__(self, say: Callable[[str], None], choice: PlaceChoice) -> None:
+    def __init__(self, say: Callable[[str], None], choice: FarmChoice) -> None:
         self._say = say
         self._address = coordinator_of(choice.farm)
-        self._tags = _tags(choice)
+        self._choice = choice
+        wish_of(None, choice)
 
     def run(self, errand: Errand) -> int:
         """Lease a board, run a command at its computer, and bring home what it wrote.
 
         Raises:
             ConfigError: the farm has no such board.
-            ProvisionError: no board can be had, the lease was lost, or the connection broke.
+            ProvisionError: no board can be had, the lease was lost, or the connection broke: once more on another
+                board, if the farm has one.
             KeyboardInterrupt: interrupted.
         """
+        if lease := handed():
+            code = self._at_its_host(errand, lease)
+            if code == LOST:
+                raise ProvisionError(f"the connection to {lease.host} broke", "is that host well?")
+            return code
+        code, earlier = self._leased(errand, ())
+        while earlier:
+            self._say(f"{earlier[-1]['place']}: {earlier[-1]['why']}; once more, on another board")
+            code, earlier = self._leased(errand, earlier)
+        return code
+
+    def _leased(
+        self, errand: Errand, earlier: Sequence[Mapping[str, str]]
+    ) -> tuple[int, Sequence[Mapping[str, str]]]:
+        """Run a command on a board; return its exit code, and where another board is to be tried, why."""
         log = log_folder(work() / "logs" / f"farm-{secrets.token_hex(4)}") / "labgrid.log"
-        wanted = errand.wanted
-        with (
-            FarmClient(self._address, log, self._say) as farm,
-            leased(farm, _filters(wanted) | self._tags, wanted.wait or None, self._say) as lease,
-        ):
-            host = lease.service["address"]
+        wish, wait = wish_of(errand.wanted, self._choice), errand.wanted.wait or None
+        but = [each["place"] for each in earlier]
+        with Leasing(self._address, wish, wait, log, self._say, but) as leasing:
+            lease = leasing.had()
+            lease.earlier = earlier
+            host = lease.host
             self._say(f"leased {lease.place} at {host} as {lease.holder}, after {lease.waited:.1f} s in line")
             self._say("")
-            code = self._at_its_host(errand, lease)
+            why = "the run ended without a verdict"
+            try:
+                code = self._at_its_host(errand, lease)
+                if code == LOST:
+                    why = f"the connection to {host} broke"
+                elif code not in {*ExitCode}:
+                    code, why = LOST, f"the run at {host} came to no end of its own: exit code {code}"
+            except ProvisionError as error:
+                code, why = LOST, error.message
+            if lease.lost:
+                code, why = LOST, f"the lease of {lease.place} was lost: {lease.lost}"
             lease.outcome = "verdict" if code in VERDICTS else ""
-            if lease.lost or code in (LOST, ExitCode.INFRASTRUCTURE):
+            if code in (LOST, ExitCode.INFRASTRUCTURE):
                 lease.outcome = "infrastructure"
-        if lease.lost:
-            raise ProvisionError(f"the lease of {lease.place} was lost: {lease.lost}", "start again")
+        if lease.outcome == "infrastructure" and lease.others and not earlier:
+            return code, lease.failed(why)
         if code == LOST:
-            raise ProvisionError(f"the connection to {host} broke", "is that host well?")
-        return code
+            raise ProvisionError(why, "./inv farm.list shows how the boards are")
+        return code, ()
 
     def _at_its_host(self, errand: Errand, lease: Lease) -> int:
         """Run a command where the board is."""
@@ -84,7 +114,8 @@ class InFarm:
         login = _login(lease)
         if not login:
             words = errand.command({path: str(path) for path in errand.folders}, str(ROOT))
-            return _run(owned(str(ROOT), [*_set(told_where("farm", {})), *words, *options]), lease)
+            told = told_where("farm", {}) | lease.variables()
+            return _run(owned(str(ROOT), [*_set(told), *words, *options]), lease)
         # A folder for each checkout that comes from somewhere: its builds are kept from run to run.
         whose = hashlib.sha256(f"{platform.node()}:{ROOT}".encode()).hexdigest()[:12]
         base = PurePosixPath(lease.board["work"]) / whose
@@ -94,24 +125,44 @@ class InFarm:
         left_out = [f"--exclude={name}" for name in _LEFT_OUT]
         left_out += ["--mkpath", "--delete", "--filter=:- .gitignore"]
         rsync(over, *left_out, f"{ROOT}/", f"{target}:{checkout}/")
-        for folder in set(errand.folders) - set(errand.fills):
-            if ROOT not in folder.parents:
-                rsync(over, "--mkpath", "--exclude=/.git", f"{folder}/", f"{target}:{places[folder]}/")
+        for path in set(errand.folders) - set(errand.fills):
+            if path.is_file():
+                rsync(over, "--mkpath", str(path), f"{target}:{places[path]}")
+            elif path.is_dir() and ROOT not in path.parents:
+                rsync(over, "--mkpath", "--exclude=/.git", f"{path}/", f"{target}:{places[path]}/")
         told = told_where("farm", {str(ROOT): checkout} | {str(path): name for path, name in places.items()})
-        words = [lease.board["checkout"], *_set(told), *errand.command(places, checkout), *options]
+        told |= lease.variables()
+        words = [*_set(told), *errand.command(places, checkout), *options]
         # It may end before it has written anything.
-        first = f"mkdir -p {shlex.join(places[folder] for folder in errand.fills)}\n{_PACKAGES}"
+        made = [places[folder] for folder in errand.fills]
+        made += [str(PurePosixPath(places[file]).parent) for file in errand.writes]
+        first = f"mkdir -p {shlex.join([checkout, *made])}\n{_PACKAGES}"
+        # Where the connection breaks as it ends, what it ended with is asked for.
+        ended = f"{own}/exit-code"
+        first += f"mkdir -p {shlex.quote(str(own))}\n"
+        words = ["sh", "-c", '"$@"; code=$?; echo $code >"$0"; exit $code', ended, *words]
+        words = [lease.board["checkout"], *words]
         try:
-            return _run([*login, shlex.join(owned(checkout, words, first))], lease)
+            code = _run([*login, shlex.join(owned(checkout, words, first))], lease)
+            return code if 0 <= code < LOST else _said([*login, shlex.join(["cat", ended])])
         finally:
             for folder in errand.fills:
                 folder.mkdir(parents=True, exist_ok=True)
                 rsync(over, f"{target}:{places[folder]}/", f"{folder}/")
+            for file in errand.writes:
+                rsync(over, "--ignore-missing-args", f"{target}:{places[file]}", str(file))
             run_owned([*login, shlex.join(["rm", "-rf", str(own)])])
 
 
 def _run(command: Sequence[str], lease: Lease) -> int:
     return run_owned(command, begun=lease.when_lost)
+
+
+def _said(command: Sequence[str]) -> int:
+    """Return the exit code that a command prints; that of ssh where it prints none."""
+    with contextlib.suppress(ProvisionError, ValueError):
+        return int(process.run(command, error=ProvisionError, timeout=30))
+    return LOST
 
 
 def _set(variables: dict[str, str]) -> list[str]:
@@ -126,19 +177,19 @@ def _login(lease: Lease) -> list[str]:
     return [*_SSH, f"-p{lease.service.get('port', 22)}", f"{user}@{host}"]
 
 
-def _filters(wanted: Wanted) -> dict[str, str]:
-    """Return the tags that a wanted board has."""
-    said = {"kind": "" if wanted.wish == "auto" else wanted.wish, "serial": wanted.serial}
-    return {"health": "ok", "board": wanted.board.spoken} | {name: value for name, value in said.items() if value}
-
-
-def _tags(choice: PlaceChoice) -> dict[str, str]:
-    """Return what the options say of the place.
+def wish_of(wanted: Wanted | None, choice: FarmChoice) -> dict[str, str]:
+    """Return the tags that a wanted board has, and those that options ask for.
 
     Raises:
-        ConfigError: that is no tag.
+        ConfigError: what is given as one is no tag.
     """
-    found = {"name": choice.place} if choice.place else {}
+    found = {}
+    if wanted:
+        kind = "" if wanted.wish == "auto" else wanted.wish
+        said = {"kind": kind, "serial": wanted.serial, "name": choice.place}
+        found = {"health": "ok", "board": wanted.board.spoken} | {
+            name: value for name, value in said.items() if value
+        }
     for word in filter(None, choice.tags.split(",")):
         name, equals, value = word.partition("=")
         if not (name and equals and value):

@@ -38,6 +38,10 @@ class NightlyDisplay:
         self._total = len(turns)
         self._line(f"nightly run {run_id}, {jobs} at once: {', '.join(turn.label for turn in turns)}")
 
+    def note(self, text: str) -> None:
+        """Say something about a board that is at work."""
+        self._line(text)
+
     def ended(self, result: BoardResult) -> None:
         """Say what came of a board."""
         self._ended += 1

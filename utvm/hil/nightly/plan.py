@@ -12,8 +12,10 @@ from pathlib import Path
 from utvm import boards
 from utvm.bench import Asked, choose
 from utvm.boards import Board
-from utvm.choice import BoardChoice
+from utvm.choice import BoardChoice, PlaceChoice
 from utvm.config import load_yaml
+from utvm.environment.places.errand import Wanted
+from utvm.environment.places.in_farm import wish_of
 from utvm.errors import ConfigError, ProbeError
 from utvm.hil.project import Entry, ProjectFile
 from utvm.options import taken
@@ -58,6 +60,7 @@ def load(path: Path) -> tuple[Turn, ...]:
         try:
             choice = dataclasses.replace(taken(BoardChoice, entry), board=where)
             board = boards.load(where)
+            wish_of(Wanted(board, entry.kind, entry.serial), PlaceChoice("farm", tags=entry.tags))
             # Whether a physical board is there now is its health check's business.
             kind: str = entry.kind
             with contextlib.suppress(ProbeError):
@@ -65,14 +68,8 @@ def load(path: Path) -> tuple[Turn, ...]:
                 kind = "process" if found.kind == "process" else kind
         except ConfigError as error:
             raise ConfigError(f"{path}: boards.{number}: {error.message}", error.hint) from error
-        # A label is a folder's name too; settings stand behind a colon.
-        name = re.sub(r"[^A-Za-z0-9._-]+", "-", entry.board.rpartition("/")[2])
-        parts = (
-            name,
-            entry.serial or ("" if entry.kind == "auto" else entry.kind),
-            "" if entry.place == "host" else entry.place,
-        )
-        turns.append(Turn(entry, board, choice, "-".join(part for part in parts if part), kind))
+        numbers = [""] if entry.count == 1 else [str(each + 1) for each in range(entry.count)]
+        turns += [Turn(entry, board, choice, _label(entry, each), kind) for each in numbers]
     for (i, one), (j, other) in itertools.combinations(enumerate(turns), 2):
         if _may_be_one(one, other):
             raise ConfigError(
@@ -83,8 +80,22 @@ def load(path: Path) -> tuple[Turn, ...]:
     return tuple(turns)
 
 
+def _label(entry: Entry, number: str) -> str:
+    """Return what a turn's part of the report is called: a folder's name, too; settings stand behind a colon."""
+    parts = (
+        entry.board.rpartition("/")[2],
+        entry.serial or ("" if entry.kind == "auto" else entry.kind),
+        "" if entry.place == "host" else entry.place,
+        entry.tags,
+        number,
+    )
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(part for part in parts if part))
+
+
 def _may_be_one(one: Turn, other: Turn) -> bool:
     """Whether both could be on one board: the same probe, or one name and nothing that tells them apart."""
+    if one.entry.place == other.entry.place == "farm":
+        return one.label == other.label  # else a farm has one for each of them, or one after the other
     if one.entry.serial and other.entry.serial:
         return one.entry.serial == other.entry.serial
     # A serial number names a probe on USB, which no virtual board without one has.

@@ -11,7 +11,7 @@ from utvm.environment.checkout import Checkout
 from utvm.errors import ExitCode
 from utvm.hil.results import Outcome, Verdict, board_entry
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 class BoardVerdict(str, enum.Enum):
@@ -46,6 +46,7 @@ class BoardResult:
         suites_s: of its suites alone; 0 where they did not begin.
         content: what its ``report.json`` holds: that of the suites, or else of the health check; None without one.
         source: the folder with that report; None without one.
+        lease: of a board of a farm, with those that were tried before; None elsewhere, and where it had none.
     """
 
     label: str
@@ -60,6 +61,7 @@ class BoardResult:
     suites_s: float = 0.0
     content: Mapping[str, Any] | None = None
     source: Path | None = None
+    lease: Mapping[str, Any] | None = None
 
     @property
     def spoken(self) -> str:
@@ -93,6 +95,7 @@ class BoardResult:
             "models": list(self.models),
             "environment": self.content["environment"]["digest"] if self.content else "",
             "report": f"{self.label}/report.json" if self.content else "",
+            "lease": self.lease,
         }
 
 

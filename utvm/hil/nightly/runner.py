@@ -5,6 +5,7 @@ import contextlib
 import datetime
 import os
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -95,12 +96,14 @@ def _run_all(
     interrupted = False
     began = time.monotonic()
     waiting, running = list(turns), list[RunningTurn]()
+    used: defaultdict[int, set[str]] = defaultdict(set)
     with contextlib.ExitStack() as stack:
         try:
             while waiting or running:
                 while waiting and len(running) < jobs:
-                    running.append(RunningTurn(waiting[0], folder / waiting[0].label, stack))
-                    del waiting[0]
+                    turn = waiting.pop(0)
+                    had = used[id(turn.entry)]
+                    running.append(RunningTurn(turn, folder / turn.label, stack, had, display.note))
                 for begun in list(running):
                     result = begun.poll()
                     if result is not None:

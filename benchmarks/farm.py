@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What sharing boards costs: two boards against one, what a lease adds to a job, how many boards a farm carries.
+
+    python benchmarks/farm.py
+
+On loopback, with labgrid's coordinator and exporters. Jobs wait and do nothing: boards are shared here, not cores.
+Times are of this computer's clock, from the first lease on: before it, clients load their modules.
+"""
+
+import contextlib
+import json
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from benchmarks import seen
+from utvm.environment.farm.client import FarmClient, Leasing, labgrid
+from utvm.environment.farm.hosted import coordinator
+from utvm.errors import ProvisionError
+from utvm.process import Service, free_port
+
+_JOBS, _SECONDS = 6, 10
+_SIZES = ((200, 400, 60, 20), (500, 1000, 60, 50))
+"""Places, jobs, seconds of a job, hosts."""
+
+
+def _quiet(_: str) -> None:
+    pass
+
+
+@contextlib.contextmanager
+def _coordinator(folder: Path) -> Iterator[str]:
+    folder.mkdir()
+    listen = f"127.0.0.1:{free_port()}"
+    with coordinator(listen, folder, folder / "coordinator.log", _quiet):
+        yield listen
+
+
+def _shared(folder: Path, boards: int) -> tuple[float, float]:
+    """Return how long all jobs took on so many boards, and what each added to its own time, in the median."""
+    names = [f"b{number}" for number in range(boards)]
+    resources = {name: {"board": {"cls": "UtvmBoard"}} for name in names}
+    with _coordinator(folder) as address:
+        (folder / "exporter.yaml").write_text(yaml.safe_dump(resources), encoding="utf-8")
+        command = [str(labgrid(_quiet)), "-m", "labgrid.remote.exporter", "--coordinator", address]
+        command += ["--name", "desk", str(folder / "exporter.yaml")]
+        log = folder / "exporter.log"
+        with Service("the exporter", command, log=log, health="^Exporter ready", error=ProvisionError):
+            with FarmClient(address, folder / "labgrid.log", _quiet) as farm:
+                for name in names:
+                    farm.ask("offer", place=name, match=f"desk/{name}/*", tags={"kind": "load"})
+            return _run_jobs(folder, address, boards)
+
+
+def _run_jobs(folder: Path, address: str, boards: int) -> tuple[float, float]:
+    had: list[float] = []
+    ended: list[float] = []
+
+    def job(number: int) -> None:
+        with Leasing(address, {"kind": "load"}, None, folder / f"job-{number}.log", _quiet) as leasing:
+            leasing.had()
+            had.append(time.monotonic())
+            time.sleep(_SECONDS)
+        ended.append(time.monotonic())
+
+    threads = [threading.Thread(target=job, args=(number,)) for number in range(_JOBS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    took = max(ended) - min(had)
+    return took, took * boards / _JOBS - _SECONDS
+
+
+def _load(folder: Path, *numbers: int) -> dict[str, float]:
+    with _coordinator(folder) as address:
+        program = Path(__file__).with_name("farm_load.py")
+        command = [labgrid(_quiet), program, address, *map(str, numbers)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    """Measure, print it, and keep it."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (one, _), (two, overhead) = (_shared(folder / str(boards), boards) for boards in (1, 2))
+        shared = {"jobs": _JOBS, "seconds": _SECONDS, "one_s": round(one, 1), "two_s": round(two, 1)}
+        shared |= {"ratio": round(one / two, 2), "overhead_s": round(overhead, 2)}
+        print(shared, flush=True)
+        loads = []
+        for places, jobs, seconds, hosts in _SIZES:
+            loads.append(_load(folder / f"load-{places}", places, jobs, seconds, hosts))
+            print(loads[-1], flush=True)
+    seen.keep("farm", {"shared": shared, "loads": loads})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A night on a farm of two hosts: one lease a turn, and another board where a host or a keeper breaks."""
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from tests.environment.farms import LONG, Farm, holders, process, two_hosts, until, wait_for
+from utvm.hil.reading import read
+
+pytestmark = pytest.mark.slow
+
+
+def _night(folder: Path, *entries: dict[str, object]) -> tuple[str, ...]:
+    """Return the words that run a night of these boards."""
+    config = folder / "night.yaml"
+    shared = {"place": "farm", "suites": ["health"]}
+    config.write_text(yaml.safe_dump({"boards": [shared | entry for entry in entries]}))
+    return ("nightly", f"--config={config}", f"--report-dir={folder}", "--jobs=2")
+
+
+def _boards(folder: Path) -> list[dict[str, Any]]:
+    content: dict[str, Any] = json.loads((folder / "latest" / "nightly.json").read_text())
+    for each in content["boards"]:
+        if each["report"]:
+            report = read(folder / "latest" / each["report"])
+            assert report["environment"]["place"]["lease"] == each["lease"]
+    return list(content["boards"])
+
+
+@pytest.fixture(scope="module")
+def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
+    with two_hosts(tmp_path_factory.mktemp("farm"), "host", "host,host") as farm:
+        yield farm
+
+
+def test_each_turn_has_one_lease_and_another_board_after_trouble(farm: Farm, tmp_path: Path) -> None:
+    farm.break_ssh()
+    done = farm.inv(*_night(tmp_path, {"board": "host", "count": 2}), **farm.with_ssh)
+    assert done.returncode == 0, done.stdout
+    leases = [each["lease"] for each in _boards(tmp_path)]
+    (earlier,) = [one for lease in leases for one in lease["earlier"]]
+    assert earlier["why"].startswith("health check: rsync failed with exit code 255")
+    # Three boards in all, each once, and one lease for both its health check and its suites.
+    had = [*(lease["place"] for lease in leases), earlier["place"]]
+    assert sorted(had) == ["desk-host-1", "shelf-host-1", "shelf-host-2"]
+    assert done.stdout.count(": leased ") == 3
+    with farm.client() as client:
+        assert not any(holders(client).values())
+
+
+def test_a_keeper_that_dies_in_a_turn_is_another_board(farm: Farm, tmp_path: Path) -> None:
+    with farm.begun(*_night(tmp_path, {"board": "host", "tags": "host=shelf"}), **farm.with_ssh) as run:
+        until(run, "leased shelf-host-")
+        _keepers(run.pid)[0].kill()
+        said, _ = run.communicate(timeout=LONG)
+    (board,) = _boards(tmp_path)
+    assert (run.returncode, board["verdict"]) == (0, "passed"), said
+    (earlier,) = board["lease"]["earlier"]
+    assert earlier["why"] == f"the lease of {earlier['place']} was lost: its keeper has ended"
+    assert board["lease"]["place"] != earlier["place"]
+    with farm.client() as client:
+        assert client.ask("reap", now=time.time() + 3600)["freed"]
+
+
+def _keepers(pid: int) -> list[psutil.Process]:
+    found: list[psutil.Process] = []
+
+    def there() -> bool:
+        children = psutil.Process(pid).children(recursive=True)
+        found[:] = [each for each in children if "helper.py" in " ".join(each.cmdline())]
+        return bool(found)
+
+    wait_for(there)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("entry", "complaint"),
+    [
+        ({"board": "host", "place": "host", "count": 2}, "tags and count are for boards of a farm"),
+        ({"board": "host", "tags": "shelf"}, "--tags 'shelf' is no tag"),
+    ],
+)
+def test_a_list_that_asks_for_no_board_of_a_farm_is_refused(
+    farm: Farm, tmp_path: Path, entry: dict[str, object], complaint: str
+) -> None:
+    done = farm.inv(*_night(tmp_path, entry))
+    assert (done.returncode, complaint in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "latest").exists()
+
+
+@pytest.mark.nightly
+def test_a_night_of_twenty_boards_with_faults_has_the_right_verdicts_page_and_history(tmp_path: Path) -> None:
+    chance = random.Random(18)
+    entries = ({"board": "stm32f746"}, {"board": "host", "count": 14}, {"board": "host", "tags": "host=attic"})
+    words = _night(tmp_path, *entries)
+    (tmp_path / "utvm.yaml").write_text("boards: [{board: host}]\n")
+    boards = ",".join(["host"] * 9)
+    with two_hosts(tmp_path / "farm", f"{boards},stm32f746", f"{boards},stm32f746") as farm:
+        with farm.begun(*words, folder=tmp_path, **farm.with_ssh) as run:
+            until(run, "leased ")
+            exporter = process("labgrid.remote.exporter", farm.address, "shelf")
+            for strike in (farm.break_ssh, exporter.kill, lambda: chance.choice(_keepers(run.pid)).kill()):
+                time.sleep(chance.uniform(0, 15))
+                strike()
+            said, _ = run.communicate(timeout=LONG)
+        pages = farm.inv("history.page", "--output", tmp_path / "pages", cwd=tmp_path)
+        with farm.client() as client:
+            client.ask("reap", now=time.time() + 3600)
+            assert not any(holders(client).values())
+    results = _boards(tmp_path)
+    verdicts = Counter(each["verdict"] for each in results)
+    assert (run.returncode, verdicts) == (3, {"passed": 15, "infrastructure": 1}), said
+    had = [each["lease"]["place"] for each in results if each["lease"]]
+    assert len(had) == len({*had}) == 15
+    assert any(each["lease"]["earlier"] for each in results if each["lease"]), said
+    assert pages.returncode == 0, pages.stderr
+    assert "stm32f746" in (tmp_path / "pages" / "index.html").read_text()
