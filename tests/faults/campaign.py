@@ -115,6 +115,7 @@ class Campaign:
         load = round(os.getloadavg()[0], 1)
         strike, left, owes = self._struck(todo, cache, reports, lifetimes)
         around.mended()
+        around.place(todo.row.place).mend()
         stale = _held(around.locks())
         ending = ending_of(left, todo.suite, signals=tuple(strike.signals), owes_report=owes)
         again = ""

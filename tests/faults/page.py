@@ -98,7 +98,7 @@ def _found(campaigns: Sequence[Sequence[Mapping[str, Any]]]) -> str:
         _table(_places_and_boards(done), ("place", "board", "injections", "struck", "red")),
         "",
         _table(
-            [_line(row, done) for row in rows()],
+            [_line(row, done) for row in rows() if row.place in {one["place"] for one in done}],
             ("kind of fault", "place", "injections", "struck", "endings", "red"),
         ),
     ]

@@ -2,7 +2,9 @@
 """Where the campaign's runs are: on this computer, in a container, in the virtual machine."""
 
 import contextlib
+import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +15,12 @@ import docker
 import psutil
 
 from tests.cli.running import inv
+from tests.environment.farms import Farm
 from tests.environment.own_engine import own_engine
 from utvm.environment.container import LABEL
 from utvm.environment.machine.records import Records, records_of
+from utvm.errors import ProvisionError
+from utvm.kept import cache_root
 
 # With one hierarchy of groups, and with one for each kind of thing that is counted.
 _GROUPS = ("docker/*/cgroup.procs", "pids/docker/*/cgroup.procs")
@@ -28,6 +33,9 @@ _DEEDS = {
     "clock forward": "sudo -n date --set='1 hour'",
     "clock back": "sudo -n date --set='1 hour ago'",
 }
+_HOUR = 3600.0
+_FARM_BOARDS = 3
+_STOPPED = 3.0  # Seconds that a coordinator is stopped: who looks after it ends it after 5.
 _RUNS_THERE = "pgrep --list-full --full '[-]-suite'; true"
 
 
@@ -52,6 +60,9 @@ class Place:
     def left(self) -> Sequence[str]:
         """Return what a run has left there that must not be there any more."""
         return ()
+
+    def mend(self) -> None:
+        """Wait until it is again what it was before something was struck."""
 
     def do(self, deed: str) -> bool:
         """Do something in there; return whether there was still something to do it to."""
@@ -154,9 +165,107 @@ def _in_machine(folder: Path) -> Iterator[Place]:
         inv("vm.destroy", timeout=600, **own)
 
 
+@dataclass
+class _InFarm(Place):
+    """Two hosts of a farm on this computer: what has ended starts again, as systemd has it."""
+
+    farm: Farm | None = None
+
+    def inside(self) -> Sequence[int]:
+        """Return what runs at a board's host: it is told what place that is."""
+        found = []
+        for one in psutil.process_iter(["cmdline"]):
+            if "--suite" in " ".join(one.info["cmdline"] or ()) and b"UTVM_PLACE=farm" in _environment_of(one.pid):
+                found.append(one.pid)
+        return found
+
+    def left(self) -> Sequence[str]:
+        """Return boards that are still held when every lease is past its deadline."""
+        assert self.farm
+        return _at_last(self._held)
+
+    def mend(self) -> None:
+        """Wait until coordinator and exporters are back."""
+        self.left()
+
+    def _held(self) -> list[str]:
+        assert self.farm
+        try:
+            with self.farm.client() as client:
+                client.ask("reap", now=time.time() + _HOUR)
+                places = client.ask("list")["places"]
+        except ProvisionError as error:
+            return [error.message]
+        away = [f"{each['place']} is away" for each in places if not each["present"]]
+        held = [f"{each['place']} is held by {each['holder']}" for each in places if each["holder"]]
+        return away + held if len(places) == _FARM_BOARDS else [f"{len(places)} boards"]
+
+    def do(self, deed: str) -> bool:
+        assert self.farm
+        if deed == "cut coordinator":
+            port = self.farm.address.rpartition(":")[2]
+            done = subprocess.run(["ss", "-K", "dport", "=", port], capture_output=True, text=True, check=True)
+            return "ESTAB" in done.stdout
+        do, _, what = deed.partition(" ")
+        found = [
+            one
+            for one in psutil.process_iter(["cmdline"])
+            if {f"labgrid.remote.{what}", self.farm.address} <= set(one.info["cmdline"] or ())
+        ]
+        self._send(found, signal.SIGKILL if do == "kill" else signal.SIGSTOP)
+        if do == "stop":
+            time.sleep(_STOPPED)
+            self._send(found, signal.SIGCONT)
+        return bool(found)
+
+    def _send(self, processes: Sequence[psutil.Process], number: int) -> None:
+        for one in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.send_signal(number)
+
+
+@contextlib.contextmanager
+def _in_farm(folder: Path) -> Iterator[Place]:
+    """Have a farm of the campaign's own, in which no board goes into quarantine."""
+    farm = Farm(folder / "farm")
+    (folder / "cache" / "utvm").mkdir(parents=True, exist_ok=True)
+    (folder / "cache" / "utvm" / "farm").symlink_to(cache_root() / "farm")
+    (folder / "farm" / "utvm.yaml").write_text("boards: [{board: host}]\nfarm: {bad_after: 1000000}\n")
+    port = farm.address.rpartition(":")[2]
+    desk = ("farm.up", "--port", port, "--name", "desk", "--address", "localhost", "--virtual", "mps2-an500")
+    shelf = ("farm.export", "--name", "shelf", "--address", "shelf.invalid", "--virtual", "host,host")
+    with contextlib.ExitStack() as stack:
+        for words in (desk, shelf):
+            stack.enter_context(_begun_again_and_again(farm, words))
+        place = _InFarm(("--in", "farm"), {"LG_COORDINATOR": farm.address, **farm.with_ssh}, farm=farm)
+        assert not place.left()
+        yield place
+
+
+@contextlib.contextmanager
+def _begun_again_and_again(farm: Farm, words: Sequence[str]) -> Iterator[None]:
+    over = threading.Event()
+
+    def keep() -> None:
+        while not over.is_set():
+            with farm.begun(*words, folder=farm.log.parent) as run:
+                while run.poll() is None and not over.is_set():
+                    over.wait(0.2)
+            over.wait(1.0)
+
+    keeper = threading.Thread(target=keep)
+    keeper.start()
+    try:
+        yield
+    finally:
+        over.set()
+        keeper.join()
+
+
 PLACES: Mapping[str, Callable[[Path], contextlib.AbstractContextManager[Place]]] = {
     "host": _here,
     "docker": _in_containers,
     "vm": _in_machine,
+    "farm": _in_farm,
 }
 """Each is handed the campaign's folder."""
