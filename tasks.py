@@ -13,6 +13,8 @@ NAMESPACES = {
     "board": "board",
     "model": "model",
     "firmware": "firmware",
+    "project": "project",
+    "mlperf": "mlperf",
     "history": "history",
     "farm": "farm",
     "docs": "docs",
@@ -27,7 +29,7 @@ NAMESPACES = {
 # As --list shows them: a name, or a namespace with its dot.
 GROUPS = {
     "To begin with": ("hil", "init", "nightly", "doctor"),
-    "Models and firmware": ("model.", "firmware."),
+    "Models and firmware": ("model.", "firmware.", "project.", "mlperf."),
     "Boards": ("board.",),
     "What changed since when": ("history.",),
     "Boards that are shared": ("farm.",),

@@ -33,7 +33,7 @@ def test_a_package_is_written_for_a_board_s_cpu(tmp_path: Path) -> None:
         own = json.load(facts)["utvm"]
         assert own["target"] == {
             "core": "cortex-m7",
-            "extensions": ["dsp"],
+            "extensions": ["dsp", "fpu"],
             "row": "arm-none-eabi/cortex-m7-fpv5-sp",
         }
         assert own["calls"][0]["kernel"] == "DSP extension: two products in an instruction"

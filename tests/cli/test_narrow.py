@@ -47,11 +47,14 @@ _TABLES = {
         ("model.profile", _INT8, *_EMULATED, "netduinoplus2", "--estimate", "--output", "OUT")
     ],
     "model_quantize": [("model.quantize", "LONG", "--samples", _SAMPLES, "--output", "OUT/q.onnx")],
+    # The second time it measures another candidate.
+    "model_tune": [("model.tune", "LONG", *_EMULATED, "mps2-an500", "--trials", "1", "--log", "OUT/log")],
     "root_doctor": [("doctor",)],
     "vm": [("vm.status",)],
 }
-# They have tests of their own: below, in tests/environment/test_advisories.py and tests/history/test_changes.py.
-_ELSEWHERE = {"display", "env", "history_show"}
+# They have tests of their own: below, in tests/environment/test_advisories.py, tests/history/test_changes.py
+# and tests/cli/test_profile.py.
+_ELSEWHERE = {"display", "env", "history_show", "model_profile_diff"}
 
 
 def test_every_module_that_makes_a_table_is_looked_at() -> None:

@@ -25,7 +25,7 @@ from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
 from utvm import __version__, options
-from utvm.choice import BoardFolders
+from utvm.choice import BoardFolders, FarmChoice
 from utvm.cli.scarcity import explained
 from utvm.errors import ExitCode, UtvmError
 from utvm.log import FILE
@@ -79,6 +79,7 @@ def task(
     page: str,
     knows_boards: bool = False,
     in_checkout: bool = False,
+    in_farm: bool = False,
     help: Mapping[str, str] = MappingProxyType({}),  # noqa: A002  Invoke's word
     **settings: Any,
 ) -> Callable[[FunctionT], FunctionT]:
@@ -96,6 +97,7 @@ def task(
         page: the page of the documentation that says more.
         knows_boards: whether the command has ``--board-path`` although it has no ``--board``.
         in_checkout: whether the command works only in a checkout.
+        in_farm: whether it has ``--in farm``: it drives one board, and can be run where a farm has that.
     """
 
     def decorate(function: FunctionT) -> FunctionT:
@@ -106,8 +108,9 @@ def task(
             given += options.parameters(choices[name]) if name in choices else [parameter]
         if searches := knows_boards or "board" in {parameter.name for parameter in given}:
             given += options.parameters(BoardFolders)
-        read = [*choices.values(), *([BoardFolders] if searches else [])]
-        body = _ending_in_order(function, choices, searches, in_checkout)
+        given += options.parameters(FarmChoice) if in_farm else []
+        read = [*choices.values(), *([BoardFolders] if searches else []), *([FarmChoice] if in_farm else [])]
+        body = _ending_in_order(function, choices, searches, in_checkout, in_farm)
         context, *others = given
         body.__dict__["__signature__"] = signature.replace(
             parameters=[context, *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in others)]
@@ -121,7 +124,11 @@ def task(
 
 
 def _ending_in_order(
-    function: Callable[..., int | None], choices: Mapping[str, type], searches: bool, in_checkout: bool
+    function: Callable[..., int | None],
+    choices: Mapping[str, type],
+    searches: bool,
+    in_checkout: bool,
+    in_farm: bool,
 ) -> Callable[..., None]:
     """Return what a task runs: the function, given its records of options, whose every end is one of a command."""
     parameters = inspect.signature(function).parameters
@@ -135,9 +142,16 @@ def _ending_in_order(
                 from utvm.boards import search_also
 
                 search_also(path)
-            own = {name: value for name, value in kwargs.items() if name in parameters}
             # A record may be called as one of its fields is.
-            code = function(*args, **own | {name: options.made(each, kwargs) for name, each in choices.items()})
+            own = {name: value for name, value in kwargs.items() if name in parameters and name not in choices}
+            records: dict[str, Any] = {name: options.made(each, kwargs) for name, each in choices.items()}
+            if in_farm and (there := options.made(FarmChoice, kwargs)) != FarmChoice():
+                from utvm.cli.errands import run_in_farm
+
+                code: int | None = run_in_farm(".".join(_called(function)), there, list(records.values()), own)
+            else:
+                # A record may be called as one of its fields is.
+                code = function(*args, **own | records)
         except (Exception, KeyboardInterrupt) as error:
             raise end_of(error) from None
         if code:
@@ -158,7 +172,7 @@ def _choices(signature: inspect.Signature) -> dict[str, type]:
 def _called(function: Callable[..., object]) -> tuple[str, ...]:
     """Return what a command is called: its namespace, unless that is the root, and its name."""
     module = function.__module__.rpartition(".")[2]
-    name = function.__name__.replace("_", "-")
+    name = function.__name__.rstrip("_").replace("_", "-")
     return (name,) if module == "root" else (module, name)
 
 

@@ -59,7 +59,7 @@ def show(_: Context, name: str, json: JsonChoice) -> None:
     page="docs/porting.md",
     help={
         "chip": "its name, as the file calls it; without it, the names are said",
-        "from_": "what describes it: a CMSIS pack (.pack, .pdsc) or a target file of probe-rs (.yaml)",
+        "from_": "what describes it: a CMSIS pack (.pack, .pdsc), a target file of probe-rs (.yaml), or pyocd",
         "svd": "its registers (.svd), which say the core and the interrupts where the other does not",
         "probe": "what it is debugged through: st-link, cmsis-dap or jlink",
         "output": "the folder to make; the board is called as it is (default: the chip's name, here)",

@@ -85,7 +85,13 @@ def _image_of(what: DebugChoice, board: Board, able: frozenset[str]) -> Firmware
     if what.elf:
         return read_elf(board, what.elf)
     boards.load_chip(board.name)
-    library = compile_for(board, load_named(what), explain=what.explain)
+    library = compile_for(
+        board,
+        load_named(what),
+        explain=what.explain,
+        tuned=what.tuned,
+        unchecked=what.unchecked_indices,
+    )
     return firmware.build(board, [library], "standing_alone", read_inputs(library, ""), able=able)
 
 

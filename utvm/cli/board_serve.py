@@ -12,6 +12,7 @@ from utvm.errors import ConfigError
 from utvm.names import printable
 from utvm.session.bridge import Bridge
 from utvm.session.files import UPLOAD_BYTES
+from utvm.tuning.remote import address_of
 
 _LAST_PORT = 65535
 
@@ -33,7 +34,7 @@ def serve_board(
     """
     if not 0 <= port <= _LAST_PORT:
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")
-    where = _address(tracker) if tracker else None
+    where = address_of(tracker) if tracker else None
     with contextlib.ExitStack() as stack:
         ready = stack.enter_context(
             served(choice, asked, logs_of("board.serve"), _log, transport, only_here=_is_only_here(listen))
@@ -65,13 +66,6 @@ def _is_only_here(listen: str) -> bool:
         return ipaddress.ip_address(listen).is_loopback
     except ValueError:
         return listen == "localhost"
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) <= _LAST_PORT:
-        raise ConfigError(f"--tracker {text!r} is no HOST:PORT", "for instance 127.0.0.1:9190")
-    return host, int(port)
 
 
 def _log(line: str) -> None:

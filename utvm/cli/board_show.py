@@ -3,8 +3,9 @@
 
 import contextlib
 import dataclasses
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -23,11 +24,11 @@ from utvm.errors import ConfigError, DoesNotFitError
 from utvm.names import printable
 from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import Probe, detect
-from utvm.probe.virtual import UsbProbe, start_virtual
+from utvm.probe.virtual import UsbProbe, start_jtag, start_virtual
 from utvm.probe.vitals import examine
 from utvm.process import Service
 from utvm.session.opening import executor_for
-from utvm.virtual.spec import SERIAL_NUMBER
+from utvm.virtual.spec import NOMINAL_MILLIVOLTS, SERIAL_NUMBER
 
 _LAST_PORT = 65535
 _MOST_MILLIVOLTS = 5500  # that an ST-Link measures
@@ -119,6 +120,8 @@ def show_board(name: str, wanted: JsonChoice) -> None:
     for told in (way.tell(board) for way in serving(board)):
         if told:
             OUT.print(f"  {told[0]:<9}  {told[1]}")
+    if len(reached := [way.name for way in serving(board)]) > 1:
+        OUT.print(f"  driver     the first that is there of {', '.join(reached)}; --board NAME:driver=VALUE")
     for setting, values in board.choices.items():
         others = ", ".join(value for value in values if value != board.settings[setting])
         OUT.print(
@@ -222,6 +225,13 @@ def serve_virtual(
         ProbeError: it does not start, for instance because the port is taken.
     """
     board = boards.load_chip(name)
+    if jtag := board.virtual.jtag:
+        if port or latency_us or millivolts != NOMINAL_MILLIVOLTS or usb or listen or serial:
+            raise ConfigError(f"{board.name} has JTAG pins and no probe of its own", "leave the options out")
+        pins = start_jtag(board, logs_of("board.virtual"))
+        with _kept(pins):
+            _tell_doors(board, pins, jtag.probe.format(port=_doors(pins)["port"]))
+        return
     if board.virtual.model is None:
         raise ConfigError(
             f"{board.name} is emulated by QEMU: it has no virtual probe for an OpenOCD",
@@ -241,23 +251,38 @@ def serve_virtual(
     machine = start_virtual(
         board, logs, port=tcp_port, latency_us=latency_us, serial=serial, millivolts=millivolts, usb=probe
     )
+    with _kept(machine):
+        _tell_doors(board, machine, board.model.probe.format(port=_doors(machine)["stlink"]))
+        _tell_switches(machine, probe, serial or board.model.serial)
+
+
+@contextlib.contextmanager
+def _kept(machine: Service) -> Iterator[None]:
+    """Start a virtual board, and wait for Ctrl-C once what is to be said of it has been said."""
     # From the line on that promises it, not only while it waits.
     with machine, contextlib.suppress(KeyboardInterrupt):
-        _tell_doors(board, machine, probe, serial or board.model.serial)
+        yield
         while True:
             machine.check()
             time.sleep(0.2)
 
 
-def _tell_doors(board: Board, machine: Service, probe: UsbProbe | None, serial: str) -> None:
-    """Print how to reach a virtual board, and how to switch it."""
+def _doors(machine: Service) -> re.Match[str]:
     assert machine.health_match
+    return machine.health_match
+
+
+def _tell_doors(board: Board, machine: Service, command: str) -> None:
+    """Print how to reach a virtual board."""
     OUT.print(f"VIRTUAL {board.name} is running; Ctrl-C ends it")
-    command = board.model.probe.format(port=machine.health_match["stlink"])
     OUT.print(f"  debug port: openocd -f {board.openocd_config} -c '{command}'")
-    OUT.print(f"  console:    TCP port {machine.health_match['console']} of 127.0.0.1")
+    OUT.print(f"  console:    TCP port {_doors(machine)['console']} of 127.0.0.1")
+
+
+def _tell_switches(machine: Service, probe: UsbProbe | None, serial: str) -> None:
+    """Print how to switch it."""
     if probe:
-        plug = machine.health_match["usb"]
+        plug = _doors(machine)["usb"]
         place = plug if plug.startswith("unix:") else f"TCP port {plug} of 127.0.0.1"
         OUT.print(f"  USB:        {probe.kind} {serial}, usbredir on {place}")
         OUT.print(f"  unplug:     kill -USR2 {machine.pid}; whoever connects again plugs in")

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from utvm.choice import BoardChoice, as_file, as_path
 from utvm.options import option
 
 IN_SAMPLES = "-"
@@ -38,17 +39,31 @@ def _scale() -> Any:
 
 
 @dataclass(frozen=True)
+class CountingChoice(BoardChoice):
+    """Which board is meant, and what a virtual one counts."""
+
+    wait_states: bool = option(
+        False, "a virtual board counts modelled cycles: instructions, and waits for flash by a model of it"
+    )
+
+
+@dataclass(frozen=True)
 class JsonChoice:
     """Where what a command finds out is written for programs; ``-`` is the standard output."""
 
-    json: str = option("", "write what is found out as JSON into this file; without a file, print it", bare="-")
+    json: str = option(
+        "",
+        "write what is found out as JSON into this file; without a file, print it",
+        bare="-",
+        spelled=as_file,
+    )
 
 
 @dataclass(frozen=True)
 class ModelChoice:
     """Which model is meant, and whether it may be a program."""
 
-    model: str = option("", MODEL, required=True)
+    model: str = option("", MODEL, required=True, spelled=as_file)
     run_python: bool = _run_python()
     shape: str = _shape()
 
@@ -68,9 +83,16 @@ class QuantizeChoice(ModelChoice):
 
 @dataclass(frozen=True)
 class CompiledChoice(ModelChoice):
-    """Which model is compiled, and whether it is told how."""
+    """Which model is compiled, by what, and whether it is told how."""
 
     explain: bool = _explain()
+    tuned: str = option(
+        "", "a log of model.tune for this core: what it found fastest computes each layer", spelled=as_file
+    )
+    unchecked_indices: bool = option(
+        False,
+        "trust indices in inputs: one out of range is no error of the run then, but reads what is not its own",
+    )
 
 
 @dataclass(frozen=True)
@@ -96,6 +118,7 @@ class InputChoice(ExecutorChoice):
         "",
         "input as .npy, .csv, .npz with an array for each input, or a PNG or JPEG picture of the input's size; "
         "without it, seeded random values; real numbers for a quantised input are quantised",
+        spelled=as_file,
     )
     scale: str = _scale()
 
@@ -158,6 +181,22 @@ class ImageChoice(MirrorChoice, JsonChoice):
 
 
 @dataclass(frozen=True)
+class TuneChoice(ModelChoice):
+    """Which model is tuned, how long, by what, and where what is found goes."""
+
+    trials: int = option(64, "how many candidates to measure (default: 64)")
+    log: str = option(
+        "",
+        "what is found, a line a candidate; what is there already is not measured again "
+        "(default: the model's name, the board's and .jsonl)",
+        spelled=as_file,
+    )
+    tracker: str = option("", "HOST:PORT of a TVM RPC tracker: measure on boards that board.serve serves there")
+    key: str = option("", "with --tracker: the boards' RPC key (default: the board's name)")
+    seed: int = option(0, "of what is random: inputs and candidates")
+
+
+@dataclass(frozen=True)
 class CompareChoice:
     """Which models are compared on which boards, and by what."""
 
@@ -175,19 +214,27 @@ class SampleChoice:
     """A model and what it is tried on."""
 
     model: str = option(
-        "", f"cifar10_cnn, digits, digits_int8 or resnet18, the project's own; or {MODEL}", required=True
+        "",
+        f"cifar10_cnn, digits, digits_int8 or resnet18, the project's own; or {MODEL}",
+        required=True,
+        spelled=as_file,
     )
     run_python: bool = _run_python()
     shape: str = _shape()
     explain: bool = _explain()
-    samples: str = option("", "the samples, as --inputs; or how many of them (default: 10, or all that there are)")
+    samples: str = option(
+        "", "the samples, as --inputs; or how many of them (default: 10, or all that there are)", spelled=as_path
+    )
     weights: str = option(
-        "", "a file of weights for cifar10_cnn, as its README.md says (default: seeded random ones)"
+        "",
+        "a file of weights for cifar10_cnn, as its README.md says (default: seeded random ones)",
+        spelled=as_file,
     )
     inputs: str = option(
         "",
         ".npy, .npz or .csv of samples, a picture or a folder of them; for cifar10_cnn, uint8 images "
         "(default: the model's own, or random)",
+        spelled=as_path,
     )
     scale: str = _scale()
     seed: int = option(0, "of what is random: weights and samples")
@@ -196,6 +243,7 @@ class SampleChoice:
         "the right classes as .npy, .csv or .npz: accuracy, and what was taken for what; without a file, those in "
         "the file of samples",
         bare=IN_SAMPLES,
+        spelled=as_file,
     )
     reference: str = option(
         "",

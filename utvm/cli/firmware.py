@@ -49,7 +49,13 @@ def build(
     block = elf.with_suffix(".bin")
     check_places(elf, block)
     check_json(json)
-    library = compile_for(chip, load_named(asked), explain=asked.explain)
+    library = compile_for(
+        chip,
+        load_named(asked),
+        explain=asked.explain,
+        tuned=asked.tuned,
+        unchecked=asked.unchecked_indices,
+    )
     image = firmware.build(chip, [library], "standing_alone", read_inputs(library, input))
     address, contents = image.binary
     write_whole(elf, image.elf.read_bytes())
@@ -100,7 +106,14 @@ def size(_: Context, asked: CompiledChoice, json: JsonChoice, board: str = "", i
 
     check_json(json)
     chip = boards.load_chip(board)
-    library = compile_for(chip, load_named(asked), explain=asked.explain, in_ram=in_ram)
+    library = compile_for(
+        chip,
+        load_named(asked),
+        explain=asked.explain,
+        tuned=asked.tuned,
+        unchecked=asked.unchecked_indices,
+        in_ram=in_ram,
+    )
     image = firmware.build(chip, [library], in_ram=in_ram)
     content = {
         "board": chip.name,

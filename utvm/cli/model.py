@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands ``model.*``; what they print is in modules ``model_...``."""
 
+from pathlib import Path
+
 from invoke.context import Context
 
 from utvm.choice import BoardChoice
@@ -9,11 +11,13 @@ from utvm.cli.choices import (
     IN_RAM,
     CompareChoice,
     CompileChoice,
+    CountingChoice,
     InputChoice,
     JsonChoice,
     QuantizeChoice,
     RunChoice,
     SampleChoice,
+    TuneChoice,
 )
 from utvm.errors import ExitCode
 
@@ -21,6 +25,7 @@ from utvm.errors import ExitCode
 @task(
     example="model.run my.tflite --board stm32f746 --input x.npy --output y.npy",
     page="README.md",
+    in_farm=True,
     help={
         "output": "where to write the output: .npy, or .npz for several",
         "standing_alone": "the board runs it by itself: flashed with its input, switched off and on, listened to",
@@ -35,7 +40,7 @@ def run(
     json: JsonChoice,
     standing_alone: bool = False,
     in_ram: bool = False,
-    where: BoardChoice,
+    where: CountingChoice,
 ) -> None:
     """Run a model of your own on a board: outputs, instructions or cycles, flash and RAM."""
     from utvm.cli.model_run import run_model
@@ -46,6 +51,7 @@ def run(
 @task(
     example="model.eval my.onnx --board stm32f746 --inputs x.npz --labels y.npy",
     page="docs/eval.md",
+    in_farm=True,
     name="eval",
     help={
         "validate_against": "a board that runs the same: exit code 1 if an output differs in a bit",
@@ -94,20 +100,39 @@ def compare(_: Context, asked: CompareChoice, json: JsonChoice, output: str = "c
     help={
         "output": "folder for the profile's folder (default: build)",
         "estimate": "estimate cycles, too, where LLVM models the core's pipeline (needs llvm-mca)",
+        "diff": "compare this profile.json, layer by layer, with the one that is named as the model",
     },
 )
 def profile(
     _: Context,
     model: InputChoice,
-    where: BoardChoice,
+    where: CountingChoice,
     json: JsonChoice,
     output: str = "",
     estimate: bool = False,
+    diff: str = "",
 ) -> None:
     """Run a model on a board and show what each of its operators takes, as a table and a picture."""
+    if diff:
+        from utvm.cli.model_profile_diff import compare_profiles
+
+        compare_profiles(Path(diff), Path(model.model), json)
+        return
     from utvm.cli.model_profile import profile_model
 
     profile_model(where, model, output, json, estimate)
+
+
+@task(
+    example="model.tune my.onnx --board stm32f746 --trials 64",
+    page="docs/tuning.md",
+    in_farm=True,
+)
+def tune(_: Context, asked: TuneChoice, where: CountingChoice, json: JsonChoice) -> None:
+    """Measure on a board what computes each layer fastest, with the same results bit for bit, and keep that."""
+    from utvm.cli.model_tune import tune_model
+
+    tune_model(asked, where, json)
 
 
 @task(

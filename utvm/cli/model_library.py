@@ -2,7 +2,7 @@
 """What ``model.package`` and ``model.report`` do and print: what is known of a model without a board."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast, get_args
 
@@ -24,6 +24,7 @@ from utvm.compiler.report.page import RuleCount, write_report
 from utvm.errors import ConfigError
 from utvm.files import check_folder, check_places
 from utvm.names import printable
+from utvm.tuning.log import tuned_for
 
 Executor = Literal["aot", "graph"]
 
@@ -77,7 +78,11 @@ def _wanted(asked: CompileChoice) -> _Wanted:
     board, wish = boards.load(asked.board) if asked.board else None, wish_of(asked.accelerator)
     if wish == "all" and board is None:
         raise ConfigError("--accelerator all is for a board's accelerator", "name the board with --board")
-    target = board.target if board else compiler.Target()
+    if asked.tuned and board is None:
+        raise ConfigError("--tuned is for the core that was tuned for", "name a board that has it with --board")
+    target = replace(
+        tuned_for(board, asked.tuned) if board else compiler.Target(), unchecked=asked.unchecked_indices
+    )
     beside = assistant(board, wish) if board else None
     shapes = shapes_of(asked.shape)
     executor, memory = executor_of(asked.executor), memory_of(asked)

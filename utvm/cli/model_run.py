@@ -52,16 +52,16 @@ def run_model(
         boards.load_chip(where.board)
     found = find(where)
     model = load_named(asked)
-    executor = executor_of(asked.executor)
-    wish = wish_of(asked.accelerator)
     library = compile_for(
         found.board,
         model,
         explain=asked.explain,
-        executor=executor,
+        executor=executor_of(asked.executor),
         in_ram=in_ram,
-        accelerator=wish,
+        accelerator=wish_of(asked.accelerator),
         memory=memory_of(asked),
+        tuned=asked.tuned,
+        unchecked=asked.unchecked_indices,
     )
     given = read_given(library, asked.input, asked.scale, asked.raw)
     # Colours are no integers of the user's: they become those of the model, whatever is asked for.

@@ -9,7 +9,7 @@ from pathlib import Path
 from utvm import boards, firmware
 from utvm.bench import Asked, Bench, Found, choose
 from utvm.choice import BoardChoice
-from utvm.cli.choices import ExecutorChoice
+from utvm.cli.choices import CountingChoice, ExecutorChoice
 from utvm.cli.compiling import compile_for
 from utvm.cli.model_library import executor_of, load_named, wish_of
 from utvm.compiler import Library
@@ -24,7 +24,8 @@ from utvm.session.served import Served
 
 def asked_of(where: BoardChoice) -> Asked:
     """Return what is wished for, where there are several of a board."""
-    return Asked(where.kind, where.serial, wait=where.wait)
+    waits = isinstance(where, CountingChoice) and where.wait_states
+    return Asked(where.kind, where.serial, wait=where.wait, waits=waits)
 
 
 def find(where: BoardChoice) -> Found:
@@ -100,6 +101,8 @@ def _programmed(
             explain=asked.explain,
             executor=executor_of(asked.executor),
             accelerator=wish_of(asked.accelerator),
+            tuned=asked.tuned,
+            unchecked=asked.unchecked_indices,
         )
         image = image_for(found, [library], "rpc", transport)
         with found.opened(logs, log) as bench:

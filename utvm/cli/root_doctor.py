@@ -111,7 +111,7 @@ def _simulators() -> Iterator[_Finding]:
     for board in boards.chips():
         if known := board.virtual.simulator:
             found = shutil.which(known.program) or ""
-            advice = f"build riscv-isa-sim; until then {board.name} is emulated by QEMU"
+            advice = f"build riscv-isa-sim; until then {board.name} is a model of ours"
             yield _Finding(f"Spike, for {board.name}", found, advice, needed=False)
 
 
