@@ -29,6 +29,7 @@ def _git(*words: str) -> str:
     return subprocess.check_output(command, text=True).strip()
 
 
+@pytest.mark.slow
 def test_the_commit_since_which_a_test_fails_is_named_and_the_checkout_stays(project: Path) -> None:
     suite = project / "hil" / "test_small.py"
     suite.parent.mkdir()

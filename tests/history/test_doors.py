@@ -6,6 +6,8 @@ import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import pytest
+
 from tests.cli.running import inv
 from tests.history.reports import BAD, GOOD, project, report_of
 from tests.pages.samples import a_night, run_that_passed
@@ -71,6 +73,7 @@ def test_the_commits_between_which_a_limit_was_crossed_are_known(project: Path) 
         assert crossed(*asked, 1) == (None, GOOD)
 
 
+@pytest.mark.slow
 def test_a_night_is_told_of_only_if_its_verdict_is_another(project: Path) -> None:
     message = project / "message.txt"
     root = project / "build" / "reports" / "nightly"

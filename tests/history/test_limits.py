@@ -34,6 +34,7 @@ def _cases(folder: Path) -> dict[str, tuple[str, str]]:
     return {test["id"]: (test["outcome"], test["message"]) for test in tests}
 
 
+@pytest.mark.slow
 def test_a_limit_that_is_crossed_fails_the_run_and_names_figure_limit_and_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

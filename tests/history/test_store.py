@@ -29,6 +29,7 @@ def _runs(path: Path) -> int:
     return int(count)
 
 
+@pytest.mark.slow
 def test_a_run_a_night_and_an_evaluation_are_added_and_the_reports_make_the_same_again(project: Path) -> None:
     (project / "hil").mkdir()
     (project / "hil" / "test_small.py").write_text(_SUITE)
