@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """All boards of nightly.yaml in one go: suites, models, and the speed of memory writes through their debug ports.
 
-Run: ``.venv/bin/python benchmarks/boards.py``. It writes benchmarks/boards.json, of which ``./inv dev.boards``
-makes docs/boards.md. One board runs at a time, so that none waits for another. Ends with the nightly run's exit
-code where that is not a pass, and writes nothing then.
+Run: ``.venv/bin/python benchmarks/boards.py [BOARD]...``. It writes benchmarks/boards.json, of which ``./inv
+dev.boards`` makes docs/boards.md; with names, the other boards keep what was measured before. One board runs at a
+time, so that none waits for another. A board that does not pass is left out; the exit code is the night's.
 """
 
+import argparse
 import datetime
 import json
 import os
@@ -21,7 +22,7 @@ from utvm.bench import attach
 from utvm.boards import Board
 from utvm.choice import Wish
 from utvm.cli.dev_boards import MEASUREMENTS, MeasuredBoard, MeasuredModel, Measurements
-from utvm.errors import ExitCode
+from utvm.config import load_yaml
 from utvm.hil import nightly
 from utvm.hil.figures import shown
 from utvm.hil.reading import read
@@ -40,28 +41,28 @@ _TRIES = 5  # the best counts: other programs on the machine only ever make it s
 
 
 def main() -> int:
-    """Measure everything and write the data file."""
-    turns = nightly.load(nightly.default_list())
+    """Measure boards and write the data file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("boards", nargs="*", metavar="BOARD", help="only these; by default all of nightly.yaml")
+    turns = nightly.select(nightly.load(nightly.default_list()), parser.parse_args().boards)
+    before = load_yaml(MEASUREMENTS, Measurements, "remove it, and measure all boards").boards
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         code = nightly.run(turns, jobs=1, report_root=folder)
-        if code is not ExitCode.PASSED:
-            return int(code)
         latest = folder / "latest"
         results = json.loads((latest / "nightly.json").read_text(encoding="utf-8"))["boards"]
-        measured = {
-            turn.board.spoken: measure(turn, result, latest, folder)
-            for turn, result in zip(turns, results, strict=True)
-        }
+        passed = [each for each in zip(turns, results, strict=True) if each[1]["verdict"] == "passed"]
+        measured = {turn.board.spoken: measure(turn, result, latest, folder) for turn, result in passed}
+    known = {turn.board.spoken for turn in nightly.load(nightly.default_list())}
+    every = {name: found for name, found in {**before, **measured}.items() if name in known}
     whole = Measurements(
-        date=f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}",
         machine=f"{len(os.sched_getaffinity(0))} cores, {platform.machine()}",
         means=_MEANS,
-        boards=measured,
+        boards=dict(sorted(every.items())),
     )
     MEASUREMENTS.write_text(json.dumps(whole.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
     print(f"{MEASUREMENTS.name} is written; ./inv dev.boards makes the page of it")
-    return 0
+    return int(code)
 
 
 def measure(turn: nightly.Turn, result: dict[str, Any], reports: Path, logs: Path) -> MeasuredBoard:
@@ -70,6 +71,7 @@ def measure(turn: nightly.Turn, result: dict[str, Any], reports: Path, logs: Pat
     own = read(reports / result["report"])
     has_port = "debug port" in board.capabilities
     return MeasuredBoard(
+        date=f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}",
         kind=result["kind"],
         passed=result["counts"]["passed"],
         skipped=result["counts"]["skipped"],

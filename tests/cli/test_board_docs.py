@@ -61,6 +61,7 @@ def test_figures_are_never_under_another_name(tmp_path: Path) -> None:
     figures = {"instructions": 1234567, "flash_bytes": 1, "ram_bytes": 2}
     model = {"name": "tiny", "executor": "e", "figures": figures}
     board = {
+        "date": "2026-01-02",
         "kind": "virtual",
         "passed": 7,
         "skipped": 1,
@@ -76,6 +77,9 @@ def test_figures_are_never_under_another_name(tmp_path: Path) -> None:
     assert (
         "| `stm32f746` | VIRTUAL | none | 7 | 1 | 61 s of the computer's | 1,234 KiB/s of the computer's |" in text
     )
+    assert "On 2026-01-02, with a computer" in text
+    later = _changed(tmp_path, boards={"stm32f746": board, "host": {**board, "date": "2026-02-03", "models": []}})
+    assert "Between 2026-01-02 and 2026-02-03, with a computer" in page(later)
     assert "- **suites**: seconds of the computer's" in text
     for name in ("ms", "cycles"):
         wrong = {**board, "models": [{**model, "figures": {name: 1}}]}

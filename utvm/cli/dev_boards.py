@@ -39,6 +39,7 @@ class MeasuredBoard(Record):
     debug port to write through.
     """
 
+    date: str
     kind: Literal["virtual", "physical", "process"]
     passed: Annotated[int, Field(gt=0)]
     skipped: int
@@ -60,7 +61,6 @@ class MeasuredBoard(Record):
 class Measurements(Record):
     """The data file; ``means`` says of each figure what it is."""
 
-    date: str
     machine: str
     means: Mapping[str, str]
     boards: Mapping[str, MeasuredBoard]
@@ -112,6 +112,7 @@ def page(measurements: Path) -> str:
     return environment.get_template("boards.md.j2").render(
         figures=shown(model.figures for rows in models.values() for _, model in rows),
         measured=measured,
+        dates=sorted({each.date for each in measured.boards.values()}),
         measured_of=of,
         boards=[_describe(board, known) for board in every],
         models=models,
