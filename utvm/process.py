@@ -18,7 +18,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType, MappingProxyType, TracebackType
 
 from utvm.errors import UtvmError
 from utvm.parent import dying_with_us
@@ -73,12 +73,14 @@ def run(
     error: type[UtvmError] = UtvmError,
     hint: str = "",
     scratch: Path | None = None,
+    meaning: Mapping[int, str] = MappingProxyType({}),
 ) -> str:
     """Run a tool to its end and return what it printed on standard output.
 
     Args:
         timeout: seconds; scratch: a folder for the tool's own files meanwhile, in place of the system's.
         error: the error raised when the tool is missing, fails or takes too long.
+        meaning: what happened where it ends with one of these exit codes.
 
     Raises:
         error: with the tool's own last words.
@@ -106,7 +108,8 @@ def run(
     if done.returncode != 0:
         _LOG.info("%s ended with exit code %d", words[0], done.returncode)
         said = (done.stderr or done.stdout).strip()
-        raise error(f"{Path(words[0]).name} failed with exit code {done.returncode}:\n{said}", hint)
+        how = meaning.get(done.returncode, f"failed with exit code {done.returncode}")
+        raise error(f"{Path(words[0]).name} {how}:\n{said}", hint)
     return done.stdout
 
 

@@ -48,7 +48,7 @@ def test_each_turn_has_one_lease_and_another_board_after_trouble(farm: Farm, tmp
     assert done.returncode == 0, done.stdout
     leases = [each["lease"] for each in _boards(tmp_path)]
     (earlier,) = [one for lease in leases for one in lease["earlier"]]
-    assert earlier["why"].startswith("health check: rsync failed with exit code 255")
+    assert earlier["why"].startswith("health check: rsync lost its connection")
     # Three boards in all, each once, and one lease for both its health check and its suites.
     had = [*(lease["place"] for lease in leases), earlier["place"]]
     assert sorted(had) == ["desk-host-1", "shelf-host-1", "shelf-host-2"]

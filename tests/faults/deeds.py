@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from tests.faults.course import Course, number_of
-from tests.faults.places import Place
+from tests.faults.place import Place
 from tests.faults.surroundings import Surroundings
 
 _HOUR = 3600

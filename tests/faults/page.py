@@ -2,6 +2,7 @@
 """Writes docs/reliability.md: the table of what a run may say of which fault, and what a campaign has found."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,15 +24,16 @@ line nor report, of no test. Nothing may be left: no process, no container, no l
 
     .venv/bin/python -m tests.faults run --count 1000 --out build/faults.jsonl
     .venv/bin/python -m tests.faults run --count 100 --places docker --out build/docker.jsonl
-    .venv/bin/python -m tests.faults page build/*.jsonl
+    .venv/bin/python -m tests.faults run --count 220 --places farm --out build/farm.jsonl
+    .venv/bin/python -m tests.faults page build/farm.jsonl
 
-runs campaigns and writes this page of them. That takes root, for a small disk that fills. `--seed` repeats a
-campaign, `--first N --count 1` one injection of it; `--busy 8` keeps the computer busy meanwhile; with a file of
-results that is there it goes on. What is struck is drawn from the seed, and the moment as a part of the time that
-it is there in a run that nobody strikes. Of twenty runs on the host nineteen begin in a copy of a process that has
-modules and templates loaded, which spares a second; the others, and those in other places, begin as `./inv` does.
-`./inv test` strikes a few on the board `host`, `./inv test --nightly` 1,000 on all of them, and some in containers
-and in the virtual machine.
+runs campaigns and writes this page of them: what was found in other places before stays. That takes root, for a
+small disk that fills. `--seed` repeats a campaign, `--first N --count 1` one injection of it; `--busy 8` keeps
+the computer busy meanwhile; with a file of results that is there it goes on. What is struck is drawn from the
+seed, and the moment as a part of the time that it is there in a run that nobody strikes. Of twenty runs on the
+host nineteen begin in a copy of a process that has modules and templates loaded, which spares a second; the
+others, and those in other places, begin as `./inv` does. `./inv test` strikes a few on the board `host`, `./inv
+test --nightly` 1,000 on all of them, and some in containers, in the virtual machine and in a farm.
 
 ## What is right
 
@@ -45,18 +47,28 @@ Which of them are right stands in one table, `tests/faults/table.yaml`:
 {table}
 
 The clock that jumps is a library that is loaded before the C library, and adds an hour to what the wall clock
-says. The probe on USB is on a bus that is a folder; OpenOCD drives our model of the board. A connection is cut in
-the kernel (`ss -K`). What fills is a disk in memory. Containers are those of an engine of the campaign's own, and
-the machine is one of its own, emulated where there is no KVM that works. An engine or a libvirt that ends is not
-among the kinds. No board here is a physical one: `host` is a process on this computer, QEMU emulates `mps2-an500`
-and `netduinoplus2`, and `stm32f746` is our software model behind the real OpenOCD.
+says. The probe on USB is on a bus that is a folder; OpenOCD drives our model of the board. A connection is cut
+in the kernel (`ss -K`). What fills is a disk in memory. Containers are those of an engine of the campaign's
+own, and the machine is one of its own, emulated where there is no KVM that works. An engine or a libvirt that
+ends is not among the kinds. The farm is labgrid's, with two hosts that are processes here and an ssh that runs
+here what it would run there; somebody else leases its boards meanwhile, now and then. What falls silent is a
+relay on the way to the coordinator, for 25 s: it lets nothing through and tells nobody. A lease is left that
+still is when all deadlines are past and `farm.reap` has run; a board was given to two where two runs, or a run
+and that other one, used it at one time. No board here is a physical one: `host` is a process on this computer,
+QEMU emulates `mps2-an500` and `netduinoplus2`, and `stm32f746` is our software model behind the real OpenOCD.
 """
+
+
+_FOUND = "## What was found in "
 
 
 def write(results: Sequence[Path]) -> int:
     """Write the page of what one or several campaigns have found."""
     campaigns = [[json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] for path in results]
-    PAGE.write_text(f"{head()}\n{_found(campaigns)}", encoding="utf-8")
+    own = f"{_FOUND}{', '.join(sorted({place for campaign in campaigns for place in campaign[0]['places']}))}\n"
+    _, *sections = re.split(f"^(?={_FOUND})", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    kept = [each.rstrip("\n") + "\n" for each in sections if not each.startswith(own)]
+    PAGE.write_text("\n".join((head(), *kept, f"{own}\n{_found(campaigns)}")), encoding="utf-8")
     return 0
 
 
@@ -80,7 +92,7 @@ def _found(campaigns: Sequence[Sequence[Mapping[str, Any]]]) -> str:
     done = [result for campaign in campaigns for result in campaign[1:]]
     landed = [one for one in done if one["landed"]]
     checked = [one for one in done if one["next_run"]]
-    parts = ["## What was found\n", *(_of(campaign[0], campaign[1:]) for campaign in campaigns)]
+    parts = [*(_of(campaign[0], campaign[1:]) for campaign in campaigns)]
     parts += [
         f"\n**{len(landed)} injections struck**, of {len(done)}: the others found nothing, as it had ended.",
         f"{len(checked)} were followed by a run of the same board that nobody struck; all others, too, ran with",
@@ -88,7 +100,7 @@ def _found(campaigns: Sequence[Sequence[Mapping[str, Any]]]) -> str:
         _table(
             [
                 ("misreported", str(sum(not one["right"] for one in done))),
-                ("orphans", str(sum(len(one["orphans"]) for one in done))),
+                *((what, str(_left(done, words))) for what, words in _LEFT.items()),
                 ("stale locks", str(sum(len(one["stale_locks"]) for one in done))),
                 ("broken next runs", str(sum(one["next_run"] != "answer" for one in checked))),
             ],
@@ -106,6 +118,20 @@ def _found(campaigns: Sequence[Sequence[Mapping[str, Any]]]) -> str:
         parts += ["\nRed; what a campaign has found is mended in the commits after it:\n"]
         parts += [_told(campaign[0], one) for campaign in campaigns for one in campaign[1:] if _red(one)]
     return "\n".join(parts) + "\n"
+
+
+# What the places say of it begins or goes on so; what else is left are processes, containers and hosts.
+_LEFT = {
+    "leases left after their deadline": " is held by ",
+    "boards given to two": " was given to two",
+    "orphans": "",
+}
+
+
+def _left(done: Sequence[Mapping[str, Any]], words: str) -> int:
+    others = [each for each in _LEFT.values() if each and each != words]
+    left = (each for one in done for each in one["orphans"])
+    return sum(words in each and (bool(words) or not any(other in each for other in others)) for each in left)
 
 
 def _of(header: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import yaml
 
-from tests.faults.places import PLACES, Place
+from tests.faults.place import Place
+from tests.faults.places import PLACES
 from tests.probe import fake_usb
 from utvm import boards
 from utvm.lock import shared_directory

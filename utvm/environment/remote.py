@@ -7,12 +7,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from typing import IO
 
 from utvm import process
 from utvm.errors import VERDICTS, ProvisionError
 
 LOST = 255
 """What ssh itself ends with."""
+# rsync ends as ssh does, or with a code of its own where ssh had gone before it looked.
+_BROKEN = dict.fromkeys((LOST, 10, 12), "lost its connection")
 _PATIENCE = 60  # Seconds that an interrupted command may take to end: a run lets go of its board, and reports.
 
 # Runs a command until it ends or until the connection does: sshd then closes the input that `cat` reads. Who waits
@@ -40,7 +43,11 @@ def owned(folder: str, words: Sequence[str], first: str = "") -> list[str]:
     return ["sh", "-c", f'exec 3<&0\ncd "$0" || exit 125\n{first}{_OWNED}', folder, *words]
 
 
-def run_owned(command: Sequence[str], begun: Callable[[Callable[[], None]], None] = lambda end: None) -> int:
+def run_owned(
+    command: Sequence[str],
+    begun: Callable[[Callable[[], None]], None] = lambda end: None,
+    log: IO[bytes] | None = None,
+) -> int:
     """Run a command of :func:`owned`, here or over ssh; pass on what it prints, and return its exit code.
 
     It is told to end when we end, in whatever way; interrupted, we wait until it has. One that came to a verdict
@@ -48,13 +55,15 @@ def run_owned(command: Sequence[str], begun: Callable[[Callable[[], None]], None
 
     Args:
         begun: receives what tells it to end.
+        log: the file that has what it prints; None for where we print.
 
     Raises:
         KeyboardInterrupt: interrupted.
     """
     sys.stdout.flush()
     # A session of its own: Ctrl-C in the terminal is for us, and we end it in order.
-    running = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    errors = subprocess.STDOUT if log else None
+    running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=errors, start_new_session=True)
     assert running.stdin is not None
     try:
         begun(running.stdin.close)
@@ -87,4 +96,5 @@ def rsync(over: Sequence[str], *words: str, hint: str = "") -> None:
         error=ProvisionError,
         timeout=1800,
         hint=hint,
+        meaning=_BROKEN,
     )

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import itertools
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import resources
 
@@ -82,25 +82,42 @@ def models(history: sqlite3.Connection, newest: int) -> Iterator[ModelPage]:
 
 
 def _charts(history: sqlite3.Connection, model: str, since: int) -> Iterator[Chart]:
-    # Of hundreds of thousands of values hardly one is another than that before it.
+    # Most have one value all the time, which SQLite sees faster than a line of it is made.
     rows = history.execute(
-        "select * from ("
-        "  select series, started, value, lag(value) over runs before, lead(started) over runs later from figure"
-        "  where series in (select series from series where model = ?) and started >= ?"
-        "  and typeof(value) in ('integer', 'real') window runs as (partition by series order by started, run)"
-        ") join series using (series) join board using (board) where before is not value or later is null"
-        " order by figure, name, kind, serial, executor, series, started",
+        "select series, figure, executor, name, kind, serial, min(value) low, max(value) high,"
+        " min(started) first, max(started) last from series join board using (board) join figure using (series)"
+        f" where model = ? and started >= ? and {NUMBER} group by series"
+        " order by figure, name, kind, serial, executor, series",
         (model, since),
-    )
+    ).fetchall()
     for figure, of_figure in itertools.groupby(rows, key=lambda row: str(row["figure"])):
-        lines = [_line(list(points)) for _, points in itertools.groupby(of_figure, key=lambda row: row["series"])]
+        lines = [_line(history, row, since) for row in of_figure]
         lines.sort(key=lambda line: -line.steps)
         yield Chart(figure, tuple(lines[:_LINES]), max(0, len(lines) - _LINES))
 
 
-def _line(points: Sequence[sqlite3.Row]) -> Line:
-    name = f"{spoken_board(points[0])}, {points[0]['executor']}"
-    return Line(name, tuple(each["started"] for each in points), tuple(each["value"] for each in points))
+def _line(history: sqlite3.Connection, row: sqlite3.Row, since: int) -> Line:
+    name = f"{spoken_board(row)}, {row['executor']}"
+    if row["low"] == row["high"]:
+        times = tuple(dict.fromkeys((row["first"], row["last"])))
+        return Line(name, times, (row["low"],) * len(times))
+    points = points_of(history, row["series"], since)
+    kept = [
+        point for i, point in enumerate(points) if not i or i == len(points) - 1 or point[1] != points[i - 1][1]
+    ]
+    return Line(name, *(tuple(part) for part in zip(*kept, strict=True)))
+
+
+NUMBER = "typeof(value) in ('integer', 'real')"
+"""What of a figure's values a line can be drawn of."""
+
+
+def points_of(history: sqlite3.Connection, series: int, since: int) -> list[tuple[int, float]]:
+    """Return when a figure of a model on a board had which value, in the order of its runs."""
+    asked = (
+        f"select started, value from figure where series = ? and started >= ? and {NUMBER} order by started, run"
+    )
+    return [(at, value) for at, value in history.execute(asked, (series, since))]
 
 
 def chart_script() -> dict[str, str]:

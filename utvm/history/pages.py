@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The history as a folder of pages for any web server: what changed, each board, and each test that has failed."""
 
+import contextlib
 import datetime
 import functools
 import itertools
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -15,7 +16,7 @@ import jinja2
 
 from utvm.errors import ConfigError
 from utvm.history.changes import changes, newest_night, spoken_board
-from utvm.history.courses import ModelPage, chart_script, models
+from utvm.history.courses import NUMBER, ModelPage, chart_script, models, points_of
 from utvm.history.doors import verdict_of_night
 from utvm.history.questions import LastGood, flaky, state_on
 from utvm.history.schema import DECISIVE
@@ -94,12 +95,20 @@ def write_pages(history: sqlite3.Connection, folder: Path, reports: Path) -> int
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            draft = folder / f".{name}"
-            draft.write_text(text, encoding="utf-8", errors="replace")
-            draft.replace(folder / name)
+            _write(folder, name, text.encode(errors="replace"))
     except OSError as error:
         raise ConfigError(f"{folder}: the pages cannot be written: {error.strerror or error}") from error
     return len(texts)
+
+
+def _write(folder: Path, name: str, content: bytes) -> None:
+    """Write a page where it is another than it was: what copies pages to a server copies no more."""
+    with contextlib.suppress(FileNotFoundError):
+        if (folder / name).read_bytes() == content:
+            return
+    draft = folder / f".{name}"
+    draft.write_bytes(content)
+    draft.replace(folder / name)
 
 
 @functools.cache
@@ -188,7 +197,7 @@ def _of_board(history: sqlite3.Connection, board: BoardRow, month: int, link: ob
         "board.html.j2",
         board=board,
         runs=[{**dict(row), "at": moment(row["started"])} for row in runs.fetchmany(_RUNS)],
-        courses=list(_courses(history, board.number, month))[:_TRENDS],
+        courses=list(_courses(history, board.number, month)),
         link=link,
         width=_WIDTH,
         height=_HEIGHT,
@@ -197,27 +206,25 @@ def _of_board(history: sqlite3.Connection, board: BoardRow, month: int, link: ob
 
 def _courses(history: sqlite3.Connection, board: int, month: int) -> Iterator[FigureCourse]:
     rows = history.execute(
-        "select series, model, executor, figure, started, value from series join figure using (series)"
-        " where board = ? and started >= ? and typeof(value) in ('integer', 'real')"
-        " order by model, executor, figure, started",
-        (board, month),
+        "select series, model, executor, figure, min(value) low, max(value) high"
+        " from series join figure using (series)"
+        f" where board = ? and started >= ? and {NUMBER} group by series order by model, executor, figure limit ?",
+        (board, month, _TRENDS),
     )
-    series: dict[int, list[Row]] = {}
-    for row in rows:
-        series.setdefault(row["series"], []).append(row)
-    for points in series.values():
-        values = [point["value"] for point in points]
-        steps = sum(one != other for one, other in itertools.pairwise(values))
-        name = f"{points[0]['model']} ({points[0]['executor']})"
-        yield FigureCourse(name, points[0]["figure"], _steps(points), values[-1], steps)
+    for row in rows.fetchall():
+        name = f"{row['model']} ({row['executor']})"
+        if row["low"] == row["high"]:
+            yield FigureCourse(name, row["figure"], f"M0 {_HEIGHT / 2:.1f}H{_WIDTH:.0f}", row["low"], 0)
+            continue
+        points = points_of(history, row["series"], month)
+        steps = sum(one[1] != other[1] for one, other in itertools.pairwise(points))
+        yield FigureCourse(name, row["figure"], _steps(points), points[-1][1], steps)
 
 
-def _steps(points: Sequence[Mapping[str, float] | Row]) -> str:
-    """Return a line in steps: between two runs nothing is known."""
-    values, times = [point["value"] for point in points], [point["started"] for point in points]
+def _steps(points: Sequence[tuple[int, float]]) -> str:
+    """Return a line in steps of values that differ: between two runs nothing is known."""
+    times, values = [at for at, _ in points], [value for _, value in points]
     low, high = min(values), max(values)
-    if low == high:
-        return f"M0 {_HEIGHT / 2:.1f}H{_WIDTH:.0f}"
     x = [(at - times[0]) / ((times[-1] - times[0]) or 1) * _WIDTH for at in times]
     y = [3 + (high - value) / (high - low) * (_HEIGHT - 6) for value in values]
     moves = [f"H{x[i]:.1f}V{y[i]:.1f}" for i in range(1, len(points)) if values[i] != values[i - 1]]

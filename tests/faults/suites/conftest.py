@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one program of these suites."""
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from hil_tests.programs import handwritten
+from tests.faults.rival import alone_if_told
 from utvm.compiler import Library
 from utvm.firmware import Firmware
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _alone() -> Iterator[None]:
+    with alone_if_told(os.environ):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,10 @@ import hashlib
 import platform
 import secrets
 import shlex
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from typing import IO
 
 from utvm import process
 from utvm.choice import FarmChoice
@@ -27,6 +29,7 @@ from utvm.paths import ROOT, work
 _LEFT_OUT = ("/.git", "/.venv", "/build")
 _SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
 _HANDOVER = 60  # Seconds in which a run that has lost its lease lets go of the board.
+_HELD = 75  # What flock ends with where it has not.
 
 # The host's own Python packages, where they are those of the checkout's locks: else ./inv fetches them there.
 _PACKAGES = """
@@ -63,7 +66,7 @@ class InFarm:
             KeyboardInterrupt: interrupted.
         """
         if lease := handed():
-            code = self._at_its_host(errand, lease)
+            code = self.at_its_host(errand, lease)
             if code == LOST:
                 raise ProvisionError(f"the connection to {lease.host} broke", "is that host well?")
             return code
@@ -88,9 +91,11 @@ class InFarm:
             self._say("")
             why = "the run ended without a verdict"
             try:
-                code = self._at_its_host(errand, lease)
+                code = self.at_its_host(errand, lease)
                 if code == LOST:
                     why = f"the connection to {host} broke"
+                elif code == _HELD:
+                    code, why = LOST, f"at {host}, a run before still has {lease.place}"
                 elif code not in {*ExitCode}:
                     code, why = LOST, f"the run at {host} came to no end of its own: exit code {code}"
             except ProvisionError as error:
@@ -106,16 +111,27 @@ class InFarm:
             raise ProvisionError(why, "./inv farm.list shows how the boards are")
         return code, ()
 
-    def _at_its_host(self, errand: Errand, lease: Lease) -> int:
-        """Run a command where the board is."""
+    def at_its_host(
+        self, errand: Errand, lease: Lease, ways: Sequence[str] = (), log: IO[bytes] | None = None
+    ) -> int:
+        """Run a command where the board is, and return its exit code; ``LOST`` where the connection broke.
+
+        Args:
+            ways: words by which ssh is told to lead ports there and back.
+            log: the file that has what it prints; None for where we print.
+
+        Raises:
+            ProvisionError: files do not get there or back.
+        """
         options = [f"--{lease.board['kind']}"] if lease.board["kind"] in ("physical", "virtual") else []
         options += [f"--serial={lease.board['serial']}"] if lease.board["serial"] else []
         options += [f"--wait={_HANDOVER}"]
-        login = _login(lease)
+        login = login_to(lease)
         if not login:
             words = errand.command({path: str(path) for path in errand.folders}, str(ROOT))
             told = told_where("farm", {}) | lease.variables()
-            return _run(owned(str(ROOT), [*_set(told), *words, *options]), lease)
+            first = f"mkdir -p {shlex.quote(lease.board['work'])}\n"
+            return _run(owned(str(ROOT), _alone(lease, [*_set(told), *words, *options]), first), lease, log)
         # A folder for each checkout that comes from somewhere: its builds are kept from run to run.
         whose = hashlib.sha256(f"{platform.node()}:{ROOT}".encode()).hexdigest()[:12]
         base = PurePosixPath(lease.board["work"]) / whose
@@ -132,7 +148,7 @@ class InFarm:
                 rsync(over, "--mkpath", "--exclude=/.git", f"{path}/", f"{target}:{places[path]}/")
         told = told_where("farm", {str(ROOT): checkout} | {str(path): name for path, name in places.items()})
         told |= lease.variables()
-        words = [*_set(told), *errand.command(places, checkout), *options]
+        words = _alone(lease, [*_set(told), *errand.command(places, checkout), *options])
         # It may end before it has written anything.
         made = [places[folder] for folder in errand.fills]
         made += [str(PurePosixPath(places[file]).parent) for file in errand.writes]
@@ -143,19 +159,44 @@ class InFarm:
         words = ["sh", "-c", '"$@"; code=$?; echo $code >"$0"; exit $code', ended, *words]
         words = [lease.board["checkout"], *words]
         try:
-            code = _run([*login, shlex.join(owned(checkout, words, first))], lease)
+            code = _run([*over, *ways, target, shlex.join(owned(checkout, words, first))], lease, log)
             return code if 0 <= code < LOST else _said([*login, shlex.join(["cat", ended])])
         finally:
             for folder in errand.fills:
-                folder.mkdir(parents=True, exist_ok=True)
-                rsync(over, f"{target}:{places[folder]}/", f"{folder}/")
+                _brought_home(over, f"{target}:{places[folder]}/", folder)
             for file in errand.writes:
                 rsync(over, "--ignore-missing-args", f"{target}:{places[file]}", str(file))
             run_owned([*login, shlex.join(["rm", "-rf", str(own)])])
 
 
-def _run(command: Sequence[str], lease: Lease) -> int:
-    return run_owned(command, begun=lease.when_lost)
+def _brought_home(over: Sequence[str], source: str, folder: Path) -> None:
+    """Fetch what a folder of a board's host has. Each thing in it appears here whole, or not at all.
+
+    Raises:
+        ProvisionError: the connection broke, or there is no room.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".arriving-", dir=folder) as draft:
+            rsync(over, source, f"{draft}/")
+            # What points at another one comes last.
+            for each in sorted(Path(draft).iterdir(), key=Path.is_symlink):
+                each.replace(folder / each.name)
+    except OSError as error:
+        raise ProvisionError(f"{folder}: cannot be written: {error.strerror or error}") from error
+
+
+def _alone(lease: Lease, words: Sequence[str]) -> list[str]:
+    """Return the command that first waits until nobody else uses the board, whatever kind that is.
+
+    A run that has lost its lease, or whose holder was killed, may still be letting go.
+    """
+    lock = f"{lease.board['work']}/{lease.place}.lock"
+    return ["flock", f"--timeout={_HANDOVER}", f"--conflict-exit-code={_HELD}", lock, *words]
+
+
+def _run(command: Sequence[str], lease: Lease, log: IO[bytes] | None) -> int:
+    return run_owned(command, begun=lease.when_lost, log=log)
 
 
 def _said(command: Sequence[str]) -> int:
@@ -169,7 +210,7 @@ def _set(variables: dict[str, str]) -> list[str]:
     return ["env", *(f"{name}={value}" for name, value in variables.items())]
 
 
-def _login(lease: Lease) -> list[str]:
+def login_to(lease: Lease) -> list[str]:
     """Return the ssh command and whom it is for; nothing where that is this computer, and we are its user."""
     host, user = str(lease.service["address"]), str(lease.service["username"])
     if host in ("localhost", "127.0.0.1", platform.node()) and user == getpass.getuser():

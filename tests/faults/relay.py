@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A connection that falls silent: bytes neither get through nor come back, and nobody is told."""
+
+import contextlib
+import socket
+import threading
+import time
+from types import TracebackType
+
+_LOOK = 0.05
+_MOST = 1 << 16
+
+
+class Relay:
+    """A port of this computer that leads to another one, for the length of a ``with`` block."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._silent_until = 0.0
+        self._open = 0
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
+
+    def __enter__(self) -> "Relay":
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.close()
+
+    def hush(self, seconds: float) -> bool:
+        """Let nothing through for so long; return whether anybody was connected."""
+        self._silent_until = time.monotonic() + seconds
+        return self._open > 0
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._server.accept()
+                try:
+                    far = socket.create_connection(("127.0.0.1", self._port))
+                except OSError:
+                    near.close()
+                    continue
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        self._open += 1
+        with one, other, contextlib.suppress(OSError):
+            while piece := one.recv(_MOST):
+                while time.monotonic() < self._silent_until:
+                    time.sleep(_LOOK)
+                other.sendall(piece)
+            # What is said of the one end's end is said to the other, too.
+            for each in (one, other):
+                each.shutdown(socket.SHUT_RDWR)
+        self._open -= 1
