@@ -11,6 +11,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from models.tflite_reference import tflite_micro
+from models.tflite_writer import Builder
 from tests.cli.running import inv
 from utvm import boards, firmware
 from utvm.bench import Asked, choose
@@ -164,6 +165,49 @@ def test_performance_of_a_virtual_board_is_no_time(tmp_path: Path) -> None:
     assert "no official result" in done.stdout
 
 
+def _autoencoder() -> bytes:
+    """Return a dense layer from 20 numbers to 20, int8."""
+    random = np.random.default_rng(11)
+    builder = Builder()
+    builder.tensor("x", (1, 20), "int8", scale=0.06, zero_point=-7)
+    builder.tensor("w", (20, 20), "int8", random.integers(-127, 128, (20, 20)), scale=0.004)
+    builder.tensor("b", (20,), "int32", random.integers(-900, 900, 20), scale=0.06 * 0.004)
+    builder.tensor("y", (1, 20), "int8", scale=0.05, zero_point=12)
+    builder.operator("FULLY_CONNECTED", ["x", "w", "b"], ["y"])
+    return builder.finish(["x"], ["y"])
+
+
+@pytest.mark.parametrize("board", ["host", pytest.param("microbit", marks=pytest.mark.slow)])
+def test_an_anomaly_is_far_from_what_the_model_makes_of_it(board: str, tmp_path: Path) -> None:
+    random, model = np.random.default_rng(6), _autoencoder()
+    (tmp_path / "auto.tflite").write_bytes(model)
+    rows, means, labels = [], [], random.permutation(np.repeat([0, 1], 5))
+    for number, label in enumerate(labels):
+        # Windows of 20 numbers, 4 apart; some are beyond what the input can hold.
+        content = (random.standard_normal(33) * (2 + 2 * label)).astype(np.float32)
+        (tmp_path / f"{number}.bin").write_bytes(content.tobytes())
+        rows.append(f"{number}.bin, 2, {label}, 80, 16")
+        windows = [content[at : at + 20] for at in range(0, 14, 4)]
+        # Of a half no number here is, so numpy's rounding to even is as good.
+        inputs = [
+            (np.round(each / np.float32(0.06)) - 7).clip(-128, 127).astype(np.int8)[None] for each in windows
+        ]
+        outputs = [output for (output,) in tflite_micro(model, [[each] for each in inputs])]
+        made = [(output[0].astype(np.float64) - 12) * np.float32(0.05) for output in outputs]
+        means.append(np.mean([np.mean((one - other) ** 2) for one, other in zip(made, windows, strict=True)]))
+    (tmp_path / "y_labels.csv").write_text("\n".join(rows))
+    words = ("--model", tmp_path / "auto.tflite", "--task", "ad01", "--board", board, "--data", tmp_path)
+    done = inv("mlperf.run", *words, "--mode", "accuracy", "--json", tmp_path / "y.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "y.json").read_text())
+    assert found["distances"] == pytest.approx(means, abs=0.001)
+    assert (found["samples"], found["windows"]) == (10, 40)
+    assert found["auc"] == roc_auc_score(labels, means)
+    done = inv("mlperf.run", *words, "--samples", 2, "--iterations", 1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.findall(r"^window .*: (\S+)$", done.stdout, re.MULTILINE) == ["0.bin", "1.bin"]
+
+
 def test_figures_are_those_of_others() -> None:
     random = np.random.default_rng(9)
     scores, labels = random.integers(0, 4, (50, 3)).astype(float), random.integers(0, 3, 50)
@@ -176,7 +220,8 @@ def test_figures_are_those_of_others() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--task", "ic02"], "--task ic01, vww01, kws01"),
+        (["--task", "ic02"], "--task ic01, vww01, kws01, ad01"),
+        (["--task", "ad01"], "a model whose output is as its input, int8 or float32, not int8[1, 8, 8, 1]"),
         (["--task", "ic01", "--mode", "energy"], "--mode performance or"),
         (["--task", "ic01", "--mode", "accuracy"], "--data FOLDER"),
         (["--task", "ic01", "--data", "nowhere"], "y_labels.csv"),

@@ -8,7 +8,7 @@ from utvm.cli import task
 from utvm.cli.choices import CompiledChoice, JsonChoice
 
 _PAGE = "docs/mlperf-tiny.md"
-_TASK = "which of the benchmark's tasks the model is for: ic01, vww01 or kws01"
+_TASK = "which of the benchmark's tasks the model is for: ic01, vww01, kws01 or ad01"
 
 
 @task(
@@ -29,7 +29,7 @@ def build(_: Context, asked: CompiledChoice, *, board: str = "", task: str = "",
     help={
         "task": _TASK,
         "mode": "performance (default) or accuracy",
-        "data": "folder with y_labels.csv and its files; without it, random bytes, for performance alone",
+        "data": "folder with y_labels.csv and its files; without it, random values, for performance alone",
         "samples": "only so many of them",
         "iterations": "measured runs of each window of performance (default: 10)",
     },

@@ -133,40 +133,52 @@ def runner_on(bench: Bench, image: Firmware) -> Iterator[Runner]:
 
 @dataclass(frozen=True)
 class Sample:
-    """A file of the benchmark's data: its content and its class."""
+    """What one run of the model takes: a file of the benchmark's data, or a window of one; and the file's class."""
 
     name: str
     data: bytes
     label: int
 
 
-def read_samples(folder: Path, size: int, limit: int = 0) -> list[Sample]:
+def read_samples(folder: Path, size: int, limit: int = 0, windows: bool = False) -> list[Sample]:
     """Read the files that a ``y_labels.csv`` names: rows of file, number of classes, class.
 
     Args:
-        size: bytes that each has.
-        limit: how many; 0 for all.
+        size: bytes that a run takes.
+        limit: how many files; 0 for all.
+        windows: whether rows also have the bytes of a window, and from how many to how many bytes one begins: each
+            file is as many samples as it has whole windows.
 
     Raises:
-        ConfigError: there is no such folder or file, a row is wrong, or a file has another size.
+        ConfigError: there is no such folder or file, a row is wrong, or a file or window has another size.
     """
     table = folder / _LABELS
     rows = csv.reader(io.StringIO(read_text(table, f"--data is a folder with {_LABELS} and the files it names")))
-    samples = []
+    samples: list[Sample] = []
+    files = 0
     for number, row in enumerate(rows, 1):
         words = [word.strip() for word in row]
         if not any(words):
             continue
-        if len(words) < 3 or not words[2].isdecimal() or "/" in words[0] or not words[0].strip("."):
-            raise ConfigError(f"{table}: line {number} is no row", "FILE, NUMBER OF CLASSES, CLASS")
+        numbers = words[1 : 5 if windows else 3]
+        whole = len(numbers) == (4 if windows else 2) and all(each.isdecimal() for each in numbers[1:])
+        if not whole or "/" in words[0] or not words[0].strip("."):
+            columns = "FILE, NUMBER OF CLASSES, CLASS"
+            columns += ", BYTES OF A WINDOW, BYTES TO THE NEXT" if windows else ""
+            raise ConfigError(f"{table}: line {number} is no row", columns)
+        path, label = folder / words[0], int(numbers[1])
         try:
-            data = (folder / words[0]).read_bytes()
+            data = path.read_bytes()
         except OSError as error:
-            raise ConfigError(f"{folder / words[0]}: cannot be read: {error.strerror}") from error
-        if len(data) != size:
-            raise ConfigError(f"{folder / words[0]}: has {len(data)} bytes, and the model's input {size}")
-        samples.append(Sample(words[0], data, int(words[2])))
-        if len(samples) == limit:
+            raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        length, stride = (int(numbers[2]), int(numbers[3])) if windows else (len(data), size)
+        if length != size or len(data) < size or stride == 0:
+            what = f"windows of {length} bytes, {stride} apart" if windows else f"{len(data)} bytes"
+            raise ConfigError(f"{path}: has {what}, and the model's input {size}")
+        starts = range(0, len(data) - size + 1, stride)
+        samples += [Sample(words[0], data[start : start + size], label) for start in starts]
+        files += 1
+        if files == limit:
             break
     if not samples:
         raise ConfigError(f"{table}: names no file")

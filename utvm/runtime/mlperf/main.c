@@ -64,10 +64,6 @@ static void say_line(const char *before, uint64_t number, const char *after) {
   say(LINE_END);
 }
 
-static uint8_t *input(void) {
-  return (uint8_t *)(uintptr_t)utvm_programs[0].inputs[0];
-}
-
 static void timestamp(void) {
   say_line("m-lap-us-", (utvm_cycles() * MICROSECONDS) / UTVM_CLOCK_HZ, "");
 }
@@ -186,9 +182,10 @@ static void take_bytes(const char *hex) {
       say("e-[Invalid hex digit]" LINE_END);
       return;
     }
-    input()[loaded] = (uint8_t)((high << 4) | low) ^ utvm_task_flip;
+    utvm_task_input()[loaded] = (uint8_t)((high << 4) | low) ^ utvm_task_flip;
     loaded++;
     if (loaded == expected) {
+      utvm_task_take();
       say("m-load-done" LINE_END);
     }
   }
@@ -196,7 +193,7 @@ static void take_bytes(const char *hex) {
 
 static void print_buffer(void) {
   for (uint32_t index = 0u; index < expected; index++) {
-    const uint32_t byte = (uint32_t)input()[index] ^ utvm_task_flip;
+    const uint32_t byte = (uint32_t)utvm_task_input()[index] ^ utvm_task_flip;
     const char digits[] = {letters[byte >> 4], letters[byte & 15u], '\0'};
     const bool last = ((index % BYTES_A_LINE) == (BYTES_A_LINE - 1u)) || (index == (expected - 1u));
     say(((index % BYTES_A_LINE) == 0u) ? "m-buffer-" : "");
