@@ -133,7 +133,7 @@ def runner_on(bench: Bench, image: Firmware) -> Iterator[Runner]:
 
 @dataclass(frozen=True)
 class Sample:
-    """What one run of the model takes: a file of the benchmark's data, or a window of one; and the file's class."""
+    """What one run of the model takes: a file of the benchmark's data or a window of one, and the file's class."""
 
     name: str
     data: bytes
