@@ -12,13 +12,18 @@ _MOST = 1 << 16
 
 
 class Relay:
-    """A port of this computer that leads to another one, for the length of a ``with`` block."""
+    """A port of this computer that leads to another one, for the length of a ``with`` block.
 
-    def __init__(self, port: int) -> None:
+    Args:
+        port: where it leads to.
+        own: the port itself, 0 for any free one.
+    """
+
+    def __init__(self, port: int, own: int = 0) -> None:
         self._port = port
         self._silent_until = 0.0
         self._open = 0
-        self._server = socket.create_server(("127.0.0.1", 0))
+        self._server = socket.create_server(("127.0.0.1", own))
         self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
 
     def __enter__(self) -> "Relay":

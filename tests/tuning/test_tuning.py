@@ -5,6 +5,7 @@ import contextlib
 import json
 import re
 import shlex
+import signal
 import subprocess
 import tarfile
 import time
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.cli.running import inv
@@ -19,6 +21,8 @@ from tests.session.served import served
 from tests.session.test_tracker import stock_tracker
 from utvm import boards
 from utvm.choice import BoardChoice
+from utvm.cli.compiling import compile_for
+from utvm.cli.model_inputs import random_inputs
 from utvm.cli.opening import asked_of
 from utvm.compiler import load
 from utvm.paths import ROOT
@@ -26,7 +30,8 @@ from utvm.process import free_port
 from utvm.session.keeper import Keeper
 from utvm.tuning.layers import layers_of
 from utvm.tuning.log import origin_of
-from utvm.tuning.measure import OnBench
+from utvm.tuning.measure import Candidate, OnBench
+from utvm.tuning.remote import OnTracker
 from utvm.tuning.tuner import Tuner
 
 pytestmark = pytest.mark.slow
@@ -161,6 +166,28 @@ def test_a_board_that_dies_costs_a_retry(tmp_path: Path) -> None:
     lines = _lines(log)
     assert not [each["error"] for each in lines if each["error"]]
     assert sum(each["kind"] == "trace" for each in lines) == 24
+
+
+def test_a_server_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
+    board, model = boards.load("host"), load(DIGITS / "digits.onnx")
+    library = compile_for(board, model, explain=False)
+    asked = [Candidate(library, random_inputs(library, np.random.default_rng(1)))]
+    with stock_tracker(tmp_path / "tracker", free_port()) as address, contextlib.ExitStack() as stack:
+        where = ("--board", "host", "--tracker", f"{address[0]}:{address[1]}")
+        folders = [tmp_path / name for name in ("one", "other")]
+        for folder in folders:
+            folder.mkdir()
+        one, _ = (stack.enter_context(served(folder, *where)) for folder in folders)
+        tracked = stack.enter_context(OnTracker(address, "host", board, model, limit=15))
+        while tracked.served() < 2:
+            time.sleep(0.1)
+        assert all(each.counts for each in tracked.measure(asked * 4))
+        one.process.send_signal(signal.SIGSTOP)
+        try:
+            # Its worker is ended with what it was given, and that is measured on the other one.
+            assert all(each.counts for each in tracked.measure(asked * 4))
+        finally:
+            one.process.send_signal(signal.SIGCONT)
 
 
 def test_without_a_tracker_there_is_nothing_to_tune_on(tmp_path: Path) -> None:

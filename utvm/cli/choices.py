@@ -193,6 +193,7 @@ class TuneChoice(ModelChoice):
     )
     tracker: str = option("", "HOST:PORT of a TVM RPC tracker: measure on boards that board.serve serves there")
     key: str = option("", "with --tracker: the boards' RPC key (default: the board's name)")
+    count: int = option(1, "with --in farm: measure on so many of its boards at once; the search is here")
     seed: int = option(0, "of what is random: inputs and candidates")
 
 

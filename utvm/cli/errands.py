@@ -10,6 +10,7 @@ from typing import Any
 from utvm import boards
 from utvm.boards import PATH_VARIABLE
 from utvm.choice import BoardChoice, BoardFolders, FarmChoice
+from utvm.cli.choices import TuneChoice
 from utvm.cli.progress import telling
 from utvm.environment.places.errand import Errand, Wanted
 from utvm.environment.places.in_farm import InFarm
@@ -38,6 +39,11 @@ def run_in_farm(command: str, there: FarmChoice, records: Sequence[Any], own: Ma
     if there.in_ != "farm":
         raise ConfigError("--farm, --place and --tags choose a board of a farm", "use them with --in farm")
     need_checkout("--in farm")
+    if (search := next((each for each in records if isinstance(each, TuneChoice)), None)) and search.count > 1:
+        from utvm.cli.model_tune_farm import tune_together
+
+        tune_together(there, *records)
+        return ExitCode.PASSED
     where = next(each for each in records if isinstance(each, BoardChoice))
     named = {name: str(getattr(each, name)) for each in records for name in _WRITES if hasattr(each, name)}
     named |= {name: str(own[name]) for name in _WRITES if name in own}

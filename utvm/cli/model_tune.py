@@ -38,6 +38,8 @@ def tune_model(asked: TuneChoice, where: BoardChoice, wanted: JsonChoice) -> Non
     """
     if asked.trials < 1:
         raise ConfigError(f"--trials {asked.trials}: nothing would be measured", "give how many candidates are")
+    if asked.count != 1:
+        raise ConfigError(f"--count {asked.count} is for boards of a farm", "use it with --in farm")
     board = boards.load(where.board)
     origin = origin_of(board)
     model = load_named(asked)

@@ -75,19 +75,8 @@ class OnTracker:
         self._folder.cleanup()
 
     def served(self) -> int:
-        """Return how many boards the tracker knows under the key; raises TransportError without a tracker."""
-        from tvm import rpc
-
-        host, port = self._address
-        try:
-            # TVM's client tries for a minute where nobody listens.
-            socket.create_connection((host, port), _TRACKER_SECONDS).close()
-            servers = rpc.connect_tracker(host, port).summary()["server_info"]
-        except Exception as error:  # TVM's own kinds, and those of sockets
-            raise TransportError(
-                f"no tracker answers at {host}:{port}", "python -m tvm.exec.rpc_tracker"
-            ) from error
-        return sum(each["key"] == f"server:{self._key}" for each in servers)
+        """Return how many boards the tracker knows under the key; raises as :func:`served_at`."""
+        return served_at(self._address, self._key)
 
     def measure(self, asked: Sequence[Candidate]) -> list[CandidateResult]:
         """Run each candidate on one of the boards; as :meth:`utvm.tuning.measure.Measurer.measure`.
@@ -230,6 +219,24 @@ class _Worker:
         with contextlib.suppress(EOFError, OSError):
             return self._pipe.recv() if self._pipe.poll(patience) else None
         return Failure("the process that measured has ended")
+
+
+def served_at(address: tuple[str, int], key: str) -> int:
+    """Return how many boards a tracker knows under a key.
+
+    Raises:
+        TransportError: there is no tracker.
+    """
+    from tvm import rpc
+
+    host, port = address
+    try:
+        # TVM's client tries for a minute where nobody listens.
+        socket.create_connection((host, port), _TRACKER_SECONDS).close()
+        servers = rpc.connect_tracker(host, port).summary()["server_info"]
+    except Exception as error:  # TVM's own kinds, and those of sockets
+        raise TransportError(f"no tracker answers at {host}:{port}", "python -m tvm.exec.rpc_tracker") from error
+    return sum(each["key"] == f"server:{key}" for each in servers)
 
 
 def address_of(text: str) -> tuple[str, int]:
