@@ -16,6 +16,7 @@ from tests.environment.farms import Farm
 from tests.faults.place import Place, at_last, environment_of
 from tests.faults.relay import Relay
 from tests.faults.rival import BOARDS, Rival, given_to_two
+from utvm.environment.farm.client import FarmClient
 from utvm.errors import ProvisionError
 from utvm.kept import cache_root
 
@@ -32,6 +33,7 @@ class _InFarm(Place):
     farm: Farm
     relay: Relay
     rival: Rival
+    _client: FarmClient | None = None
 
     def inside(self) -> Sequence[int]:
         """Return what runs at a board's host: it is told what place that is."""
@@ -52,14 +54,22 @@ class _InFarm(Place):
 
     def _held(self) -> list[str]:
         try:
-            with self.farm.client() as client:
-                client.ask("reap", now=time.time() + _HOUR)
-                places = client.ask("list")["places"]
+            client = self._client or self.farm.client().__enter__()
+            self._client = client
+            client.ask("reap", now=time.time() + _HOUR)
+            places = client.ask("list")["places"]
         except ProvisionError as error:
+            self.end()
             return [error.message]
         away = [f"{each['place']} is away" for each in places if not each["present"]]
         held = [f"{each['place']} is held by {each['holder']}" for each in places if each["holder"]]
         return away + held if len(places) == _FARM_BOARDS else [f"{len(places)} boards"]
+
+    def end(self) -> None:
+        """End the session by which it is asked what is left: to begin one takes seconds."""
+        if self._client:
+            self._client.end()
+            self._client = None
 
     def do(self, deed: str) -> bool:
         if deed == "hush coordinator":
@@ -105,6 +115,7 @@ def in_farm(folder: Path) -> Iterator[Place]:
         rival = Rival(farm, boards)
         variables = {"LG_COORDINATOR": relay.address, BOARDS: str(boards), **farm.with_ssh}
         place = _InFarm(words=("--in", "farm"), environment=variables, farm=farm, relay=relay, rival=rival)
+        stack.callback(place.end)
         assert not place.left()
         stack.enter_context(rival)
         yield place

@@ -31,9 +31,10 @@ runs campaigns and writes this page of them: what was found in other places befo
 small disk that fills. `--seed` repeats a campaign, `--first N --count 1` one injection of it; `--busy 8` keeps
 the computer busy meanwhile; with a file of results that is there it goes on. What is struck is drawn from the
 seed, and the moment as a part of the time that it is there in a run that nobody strikes. Of twenty runs on the
-host nineteen begin in a copy of a process that has modules and templates loaded, which spares a second; the
-others, and those in other places, begin as `./inv` does. `./inv test` strikes a few on the board `host`, `./inv
-test --nightly` 1,000 on all of them, and some in containers, in the virtual machine and in a farm.
+host or in a farm nineteen begin in a copy of a process that has modules and templates loaded, which spares a
+second; the others, and those in other places, begin as `./inv` does. `./inv test` strikes a few on the board
+`host`, `./inv test --nightly` 1,000 on all of them, and some in containers, in the virtual machine and in a
+farm.
 
 ## What is right
 

@@ -82,7 +82,7 @@ class Rival:
 
     def _want(self) -> None:
         chance = random.Random()
-        while not self._over.wait(chance.uniform(3, 10)):
+        while not self._over.wait(chance.uniform(5, 25)):
             with self._turn, contextlib.suppress(UtvmError):
                 self._lease(chance.uniform(0.5, 4))
 
