@@ -124,8 +124,12 @@ def test_output_grows_over_the_input_of_a_padded_convolution() -> None:
     assert 32 * 16 <= distance <= 3 * 32 * 16
 
 
-@pytest.mark.parametrize("extensions", [(), ("dsp",), ("dsp", "mve")], ids=["plain", "dsp", "mve"])
-def test_scratch_memory_costs_the_arena_little_where_there_is_no_room_for_it(extensions: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("extensions", "most"), [((), 0), (("dsp",), 0), (("dsp", "mve"), 900)], ids=["plain", "dsp", "mve"]
+)
+def test_scratch_memory_costs_the_arena_little_where_there_is_no_room_for_it(
+    extensions: tuple[str, ...], most: int
+) -> None:
     """A tensor of 48 x 48 x 16 shrinks; a channel's plane, and a row of all channels, are some 5,000 bytes."""
     builder = Builder()
     builder.tensor("x", (1, 48, 48, 16), "int8", scale=0.05)
@@ -135,7 +139,7 @@ def test_scratch_memory_costs_the_arena_little_where_there_is_no_room_for_it(ext
     builder.operator("DEPTHWISE_CONV_2D", ["x", "w", None], ["y"], **options)
     model = from_tflite(builder.finish(["x"], ["y"]), "shrinking")
     library = compile_model(model, target=Target(extensions=extensions))
-    assert 48 * 48 * 16 <= library.arena_bytes <= 48 * 48 * 16 + 900
+    assert 48 * 48 * 16 <= library.arena_bytes <= 48 * 48 * 16 + most
 
 
 @pytest.mark.slow

@@ -248,3 +248,21 @@ def test_a_sum_and_what_is_made_of_it_need_no_memory_beside_the_result(models: M
     only.convolution(Shape(channels=3, outputs=32, image=(16, 16), pads=(1, 1, 1, 1), behind="Relu"))
     padded, result = 3 * 18 * 18 * 4, 32 * 16 * 16 * 4
     assert only.library(FPU).arena_bytes <= 3 * 16 * 16 * 4 + padded + result + 16
+
+
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize(
+    ("image", "size", "strides"),
+    [((16, 16), (2, 2), (2, 2)), ((10, 14), (2, 2), (2, 2)), ((12, 23), (2, 3), (2, 2)), ((9, 9), (3, 3), (1, 1))],
+)
+def test_a_pooled_image_lies_over_the_one_it_is_made_of(
+    operator: str, image: tuple[int, int], size: tuple[int, int], strides: tuple[int, int], tmp_path: Path
+) -> None:
+    """Up to what tiles of results are ahead of what they are made of."""
+    only = Models()
+    only.pool(operator, image, kernel_shape=size, strides=strides, pads=[0, 0, 0, 0])
+    library = only.library(FPU)
+    (answer,) = HostLibrary(library, tmp_path, ["-O2"])(*only.inputs)
+    (wanted,) = only.wanted.values()
+    assert answer.tobytes() == wanted.tobytes()
+    assert library.arena_bytes < only.inputs[0].nbytes + wanted.nbytes / 2

@@ -259,12 +259,12 @@ def _moved(distance: int) -> list[str]:
 def _depthwise(name: str, lines: int, copies: int, *plane: int) -> str:
     pitch, channels = plane[2] // 2, plane[4]
     return f"""static inline void {name}(
-    int8_t *output, const int8_t *image, const int32_t *geometry, int16_t *plane, const int32_t *stream,
+    int8_t *output, const int8_t *image, const int32_t *geometry, int32_t *plane, const int32_t *stream,
     int32_t row, int32_t column, int32_t rows)
 {{
     depthwise_band(
-        dsp_plane_{"_".join(map(str, plane))}, dsp_lift_{channels // copies}, output, image, geometry, plane,
-        stream, row, column, rows, {lines}, {pitch}, {copies});
+        dsp_plane_{"_".join(map(str, plane))}, dsp_lift_{channels // copies}, output, image, geometry,
+        (int16_t *)plane, stream, row, column, rows, {lines}, {pitch}, {copies});
 }}
 """
 

@@ -18,6 +18,9 @@ _OPAQUE = 8  # TVM's pattern kind for a function that must not be fused with oth
 OPERATOR = "utvm.operator"
 """Attribute of a function: what reports call what it computes."""
 
+OVERLAP = "utvm.overlap"
+"""Attribute of a function: see :mod:`utvm.compiler.memory.overlap`."""
+
 KERNEL = "utvm.kernel"
 """Attribute of a function: the name of the one that was chosen of several that compute the same."""
 
@@ -57,7 +60,7 @@ def described(function: Any, operator: str, overlap: Sequence[int | None], macs:
             "op_pattern": _OPAQUE,
             OPERATOR: operator,
             "utvm.macs": macs,
-            "utvm.overlap": [-1 if each is None else each for each in overlap],
+            OVERLAP: [-1 if each is None else each for each in overlap],
         }
     )
 

@@ -4,6 +4,7 @@
 import numpy as np
 
 from utvm.compiler.integer.records import Convolution
+from utvm.compiler.library import HERE
 
 
 def distance(record: Convolution, pixels: int, *, reads_again: bool = False) -> int:
@@ -32,6 +33,17 @@ def distance(record: Convolution, pixels: int, *, reads_again: bool = False) -> 
         # What a tile writes must not meet what later tiles read.
         starts, ends = starts[1:], ends[:-1]
     return int(max([0, *(ends * outputs - lowest[starts]).tolist()]))
+
+
+def channelwise(record: Convolution, pixels: int) -> int:
+    """Return as :func:`distance` what holds for a depthwise convolution that makes one channel after the other.
+
+    At the same place, a tile writes over a channel that it has read, and over no other one.
+    """
+    copies = len(record.bias) // record.input_shape[2]
+    if copies == 1 and distance(record, pixels) == 0:
+        return HERE
+    return distance(record, pixels, reads_again=True)
 
 
 def overlap_of(reads: list[int]) -> int:

@@ -171,7 +171,7 @@ class _Counted:
         for load in self._loads:
             width = item_bytes(element_type(load.source))
             try:
-                places = np.unique(_address(load, values)) * width
+                places = np.unique(address(load, values)) * width
             except NotImplementedError:
                 places = np.arange(math.prod(sizes) * math.prod(steps)) * self._registers.reach
             loads += places.size
@@ -182,7 +182,12 @@ class _Counted:
         return loads, streams
 
 
-def _address(load: Any, values: dict[int, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+def address(load: Any, values: dict[int, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    """Return which elements a load reads, by their places in the flat tensor, for many values of variables.
+
+    Raises:
+        NotImplementedError: that depends on something else, too.
+    """
     place = np.zeros((), np.int64)
     for index, extent in zip(load.indices, load.source.shape, strict=True):
         place = place * int(extent) + _value(index, values)

@@ -11,8 +11,9 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from utvm.compiler.integer.kernel import KERNEL
+from utvm.compiler.integer.kernel import KERNEL, OVERLAP
 from utvm.compiler.schedule.nests import Axis, Group, groups, read_nest
+from utvm.compiler.schedule.sharing import distances
 from utvm.compiler.schedule.tile_choice import Tile, TileRegisters, choose
 from utvm.compiler.tvm_types import element_type
 
@@ -38,7 +39,7 @@ def with_tiles(function: Any, registers: TileRegisters) -> Any:
     for group, tile in zip(found, tiles, strict=True):
         members = [group.reduction, *group.followers]
         sums.append(tirx.decl_buffer([tile.points], element_type(group.reduction.buffer), "sum", scope="local"))
-        body = _sequence(list(_nests(group, tile, sums[-1])))
+        body = _Writer(group, tile, sums[-1]).all_of([axis for axis in group.reduction.axes if not axis.reduces])
         for number, nest in enumerate(nests):
             if any(nest is each for each in members):
                 statements[number] = body if number == group.place else tirx.Evaluate(0)
@@ -54,19 +55,15 @@ def with_tiles(function: Any, registers: TileRegisters) -> Any:
         annotations=root.annotations,
     )
     told = dict.fromkeys(tile.text for tile in tiles if tile.text)
-    return function.with_body(s_tir.SBlockRealize([], True, block)).with_attr(KERNEL, "; ".join(told))
+    made = function.with_body(s_tir.SBlockRealize([], True, block)).with_attr(KERNEL, "; ".join(told))
+    if len(found) > 1 or len(statements) > 1 + len(found[0].followers):
+        return made
+    *inputs, output = function.params
+    return made.with_attr(OVERLAP, distances(found[0], tiles[0], inputs, output))
 
 
 def _is_one_of(buffer: Any, buffers: Sequence[Any]) -> bool:
     return any(buffer.same_as(each) for each in buffers)
-
-
-def _nests(group: Group, tile: Tile, sums: Any) -> Iterator[Any]:
-    """Write the loops of a group: over whole tiles, and over what is left at the end of each axis."""
-    axes = [axis for axis in group.reduction.axes if not axis.reduces]
-    spans = [_spans(axis.extent, size) for axis, size in zip(axes, tile.sizes, strict=True)]
-    for chosen in itertools.product(*spans):
-        yield _Writer(group, tile, sums).write(axes, chosen)
 
 
 def _spans(extent: int, size: int) -> list[_Span]:
@@ -75,30 +72,38 @@ def _spans(extent: int, size: int) -> list[_Span]:
 
 
 class _Writer:
-    """Writes the loops over some tiles of one size."""
+    """Writes the loops of a group: on each axis over whole tiles, then what is left at its end."""
 
     def __init__(self, group: Group, tile: Tile, sums: Any) -> None:
         self._group = group
         self._tile = tile
         self._sums = sums
 
-    def write(self, axes: Sequence[Axis], spans: Sequence[_Span]) -> Any:
-        loops: list[tuple[Any, int]] = []
-        begins = [
-            _begin(axis, first, count, size, loops) for axis, (first, count, size) in zip(axes, spans, strict=True)
-        ]
+    def all_of(self, axes: Sequence[Axis], *begun: tuple[Axis, Any, int]) -> Any:
+        """Write the loops over some axes.
+
+        Args:
+            begun: the axes around them: each with where a tile begins, and how long it is.
+        """
+        if not axes:
+            return self._one(begun)
+        parts = []
+        for first, count, size in _spans(axes[0].extent, self._tile.sizes[len(begun)]):
+            loops: list[tuple[Any, int]] = []
+            begin = _begin(axes[0], first, count, size, loops)
+            parts.append(_looped([self.all_of(axes[1:], *begun, (axes[0], begin, size))], loops))
+        return _sequence(parts)
+
+    def _one(self, begun: Sequence[tuple[Axis, Any, int]]) -> Any:
         points = [
-            {
-                hash(axis.variable): _plus(begin, step)
-                for axis, begin, step in zip(axes, begins, steps, strict=True)
-            }
-            for steps in itertools.product(*(range(size) for _, _, size in spans))
+            {hash(axis.variable): _plus(begin, step) for (axis, begin, _), step in zip(begun, steps, strict=True)}
+            for steps in itertools.product(*(range(size) for _, _, size in begun))
         ]
         body = [tirx.BufferStore(self._sums, self._group.reduction.first, [_at(n)]) for n in range(len(points))]
         body += [self._sum(points)]
         for number, point in enumerate(points):
             body += self._results(number, point)
-        return _looped(body, loops)
+        return _sequence(body)
 
     def _sum(self, points: Sequence[dict[int, Any]]) -> Any:
         nest = self._group.reduction

@@ -28,6 +28,8 @@ def make_depthwise_with_dsp(record: Convolution) -> Operator | None:
     channels = record.input_shape[2]
     if table is None or channels % 4 or len(record.bias) != channels or record.residual is not None:
         return None
+    if record.dilation != (1, 1):
+        return None  # Each window would be copied, which takes longer than what is not copied saves.
     constants = {
         "weights": packed_depthwise_weights(record.weights),
         "bias": folded_bias(record).astype(np.int32),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Int8 depthwise convolutions for cores with the DSP extension: one channel at a time, in a plane of int16."""
 
+import math
 from typing import Any
 
 import numpy.typing as npt
@@ -10,13 +11,12 @@ from utvm.compiler.integer.dsp.convolution import clamp, variant
 from utvm.compiler.integer.dsp.packing import folded_bias, geometry, plane_stream, settle
 from utvm.compiler.integer.packed.convolution import Pointers, call_helper, operator_of_steps, with_forms
 from utvm.compiler.integer.records import Convolution, Operator
-from utvm.compiler.integer.windows import distance
-from utvm.compiler.library import HERE
+from utvm.compiler.integer.windows import channelwise
 
 _WIDTHS = (48, 24, 12, 8)  # How many pixels of a row are made together where memory counts.
 _MOST_PITCH = 504  # Bytes; what a load reaches in the plane's third row.
+_LEAST_PIXELS = 4  # Fewer are not worth a plane for each channel.
 _MOST_CHANNELS = 4095  # What an addition of a constant reaches.
-_LEAST_PLANE = 34  # Halfwords; smaller buffers are on the stack, where they may begin at any halfword.
 
 
 def make_planes_with_dsp(record: Convolution) -> Operator | None:
@@ -32,14 +32,20 @@ def make_planes_with_dsp(record: Convolution) -> Operator | None:
     channels = len(record.bias)
     if table is None or record.residual is not None or max(rows, columns) > 3 or record.strides[1] > 2:
         return None
-    if record.dilation != (1, 1) or channels > _MOST_CHANNELS:
+    if (
+        record.dilation != (1, 1)
+        or channels > _MOST_CHANNELS
+        or math.prod(record.output_shape[:2]) < _LEAST_PIXELS
+    ):
         return None
     constants: dict[str, npt.NDArray[Any]] = {
         "stream": plane_stream(settled.weights, folded_bias(settled), table),
         "geometry": geometry(settled),
     }
     height, width, _ = record.output_shape
-    sizes = [(height, width), *((1, each) for each in _WIDTHS if width % each == 0)]
+    # With a stride, the windows of four share little with their neighbours'.
+    widths = _WIDTHS if record.strides[1] == 1 else (*_WIDTHS, 4)
+    sizes = [(height, width), *((1, each) for each in widths if width % each == 0)]
     sizes = [size for size in sizes if _pitch(record, size[1]) <= _MOST_PITCH]
     return with_forms([_made(settled, constants, *size) for size in sizes]) if sizes else None
 
@@ -65,10 +71,8 @@ def _made(record: Convolution, constants: dict[str, npt.NDArray[Any]], tall: int
         call_helper(helper, to, *(at[each] for each in ("data", "geometry", "plane", "stream")), *place, tall)
         clamp(record, to, together * channels)
 
-    own = {"plane": (max(lines * pitch // 2, _LEAST_PLANE), "int16")}
-    # Of all pixels, no channel is written before it was read.
-    in_place = tall == height and copies == 1
-    overlap = (HERE if in_place else distance(record, together, reads_again=True),)
+    own = {"plane": (lines * pitch // 4, "int32")}
+    overlap = (channelwise(record, together),)
     steps = height * width // together
     return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, steps, band)
 

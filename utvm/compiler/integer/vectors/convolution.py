@@ -5,6 +5,7 @@ A helper of C makes a row of the output: of windows that are pixels as they lie 
 the rows that they see, or else from copies of two windows. It hands them to a kernel made for their length.
 """
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,7 @@ _MOST_UNROLLED = 18  # Vectors whose products are written out in a round of a lo
 _MOST_RUN = 2 * _MOST_UNROLLED * VECTOR  # Bytes; longer ones are written out as copied windows, in rounds.
 _COPY = 40  # Instructions for a run of a window that is copied, to decide by.
 _NARROW = (24, 12, 8, 4)  # How many pixels of a row of a depthwise layer are made together where memory counts.
+_LITTLE = 512  # Bytes of scratch that are not worth narrower parts.
 _MOST_APART = 2**16 - 4  # Bytes between two pixels, which kernels write to by offsets of 16 bits.
 
 
@@ -136,19 +138,24 @@ def _depthwise(record: Convolution, scales: Int32) -> Operator | None:
         "stream": channel_stream(record.weights, scales, channels // inputs),
         "geometry": np.append(geometry(record), more).astype(np.int32),
     }
-    made = [
-        _strip(record, constants, pixels)
-        for pixels in dict.fromkeys((width, *(each for each in _NARROW if width % each == 0)))
-    ]
-    return with_forms(made)
+    # From three columns on, few windows share what is put side by side.
+    narrow = [each for each in _NARROW if each < width and width % each == 0 and record.strides[1] < 3]
+    wider = (width, *narrow)
+    widths = [each for before, each in itertools.pairwise(wider) if _scratch(record, before)[1] > _LITTLE]
+    return with_forms([_strip(record, constants, pixels) for pixels in (width, *widths)])
+
+
+def _scratch(record: Convolution, pixels: int) -> tuple[int, int]:
+    """Return how many columns some pixels see, rounded up to four of them, and the bytes of what they need."""
+    seen = (-(-pixels // 4) * 4 - 1) * record.strides[1] + 4
+    return seen, 5 * seen * record.input_shape[2] + 64
 
 
 def _strip(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels: int) -> Operator:
     """Make a depthwise operator that computes so many pixels of a row at a time."""
     height, width, channels = record.output_shape
-    inputs = record.input_shape[2]
-    seen = (-(-pixels // 4) * 4 - 1) * record.strides[1] + 4
-    own = {"scratch": (5 * seen * inputs + 64, "int8")}
+    seen, scratch = _scratch(record, pixels)
+    own = {"scratch": (scratch, "int8")}
 
     def part(number: Any, output: Any, at: Pointers) -> None:
         first = number * pixels
