@@ -9,7 +9,7 @@ from elftools.elf.elffile import ELFFile
 
 from utvm import boards
 from utvm.virtual.bus import Bus
-from utvm.virtual.riscv.core import EXECUTE, LOAD, STORE
+from utvm.virtual.counted import EXECUTE, LOAD, STORE
 from utvm.virtual.riscv.devices import Uart16550
 from utvm.virtual.riscv.hart import TRIGGER, Hart
 
@@ -194,9 +194,9 @@ def test_a_uart_has_sixteen_bytes_at_a_time_and_loses_none(tmp_path: Path) -> No
     uart = Uart16550(bench.hart, lambda data: None, levels.append)
     bench.bus.add(_UART, uart)
     bench.core.map_device(_UART, uart)
-    bench.hart.sources.append(uart)
+    bench.hart.sources.append(uart.input)
     sent = bytes(range(1, 101))
-    uart.receive(sent)
+    uart.input.receive(sent)
     bench.run()
     taken = bench.get("a1") - _DATA
     assert 0 < taken <= 16

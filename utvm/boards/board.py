@@ -208,10 +208,14 @@ class Board(Record):
         """Return what suites may need and the physical or the virtual board has, with one of its probes on USB."""
         if kind not in self.kinds:
             return frozenset()
-        part = self.physical if kind == "physical" else self.virtual.jtag or self.virtual
+        part = self.physical if kind == "physical" else self.virtual.jtag if self._has_jtag_first else self.virtual
         assert part
         lacks = part.lacks | (probe.lacks if probe else frozenset())
         return self.able(lacks, openocd=part is not self.virtual or self.virtual.model is not None)
+
+    @property
+    def _has_jtag_first(self) -> bool:
+        return bool(self.virtual.jtag and self.virtual.jtag.first)
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -341,6 +345,8 @@ class Board(Record):
     def openocd_configs(self) -> tuple[Path, ...]:
         """That, and what OpenOCD reads for other probes."""
         named = {probe.openocd for probe in (*self.probes, *self.virtual_probes)}
+        if self.virtual.jtag:
+            named.add(self.virtual.jtag.openocd)
         return (self.openocd_config, *sorted({self.directory / name for name in named} - {self.openocd_config}))
 
     @model_validator(mode="after")
@@ -416,6 +422,7 @@ class Board(Record):
             name=self.name,
             cpu=self.cpu,
             idcode=self.virtual.jtag.idcode,
+            taps=self.virtual.jtag.taps,
             start=self.region(self.layout.code).address,
             regions=self._region_specs,
             peripherals=self.virtual.jtag.peripherals,

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 from utvm.config import Record
 from utvm.console import FlowControl
-from utvm.virtual.spec import CoreName, Peripheral, WaitStates
+from utvm.virtual.spec import CoreName, Peripheral, TapSpec, WaitStates
 
 Kind = Literal["virtual", "physical", "process"]
 """What a board may be in the end."""
@@ -253,12 +253,17 @@ class SpikePart(Record):
 class JtagModel(Record):
     """A software model of ours behind JTAG pins, which OpenOCD drives with the board's ``openocd.cfg``.
 
-    ``idcode`` is that of its core's TAP. ``probe`` are the OpenOCD commands that find it, in place of those of an
-    adapter; ``{port}`` is filled in. ``lacks`` is as that of the virtual board, in place of it.
+    ``openocd`` is another file of the board's folder, where that one names an adapter. ``idcode`` is that of its
+    core's TAP, ``taps`` are others between that and TDO. ``probe`` are the OpenOCD commands that find it, in place
+    of those of an adapter; ``{port}`` is filled in. ``lacks`` is as that of the virtual board, in place of it.
+    ``first`` says whether it goes before the emulator, where nobody chose.
     """
 
     idcode: Annotated[int, Field(ge=0, lt=2**32)]
+    taps: tuple[TapSpec, ...] = ()
     probe: str
+    openocd: Annotated[str, Field(pattern=r"^[^/]+\.cfg$")] = "openocd.cfg"
+    first: bool = True
     peripherals: tuple[Peripheral, ...]
     lacks: frozenset[Lack] = frozenset()
 
@@ -271,7 +276,7 @@ class JtagModel(Record):
 class Virtual(Record):
     """What the virtual board is: a software model of ours, or an emulator of others.
 
-    A ``simulator`` goes before the emulator where it is installed, and a model behind ``jtag`` pins wherever.
+    A ``simulator`` goes before the emulator where it is installed, a model behind ``jtag`` pins where it says so.
     """
 
     model: VirtualModel | None = None

@@ -230,7 +230,7 @@ def serve_virtual(
             raise ConfigError(f"{board.name} has JTAG pins and no probe of its own", "leave the options out")
         pins = start_jtag(board, logs_of("board.virtual"))
         with _kept(pins):
-            _tell_doors(board, pins, jtag.probe.format(port=_doors(pins)["port"]))
+            _tell_doors(board, pins, jtag.probe.format(port=_doors(pins)["port"]), jtag.openocd)
         return
     if board.virtual.model is None:
         raise ConfigError(
@@ -272,10 +272,10 @@ def _doors(machine: Service) -> re.Match[str]:
     return machine.health_match
 
 
-def _tell_doors(board: Board, machine: Service, command: str) -> None:
+def _tell_doors(board: Board, machine: Service, command: str, script: str = "openocd.cfg") -> None:
     """Print how to reach a virtual board."""
     OUT.print(f"VIRTUAL {board.name} is running; Ctrl-C ends it")
-    OUT.print(f"  debug port: openocd -f {board.openocd_config} -c '{command}'")
+    OUT.print(f"  debug port: openocd -f {board.directory / script} -c '{command}'")
     OUT.print(f"  console:    TCP port {_doors(machine)['console']} of 127.0.0.1")
 
 

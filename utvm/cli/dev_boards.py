@@ -168,12 +168,11 @@ def _virtual(virtual: Virtual) -> str:
     if virtual.model or not virtual.emulator:
         return "[a software model of ours](virtual-boards.md) of the chip and its probe, driven by OpenOCD"
     machine = f"`{virtual.emulator.program} -M {virtual.emulator.machine}`"
-    if virtual.jtag:
-        return (
-            "[a software model of ours](virtual-boards.md) behind JTAG pins, driven by OpenOCD; with "
-            f"`driver=qemu` emulated by QEMU ({machine}), without OpenOCD"
-        )
-    return f"emulated by QEMU ({machine}), driven by its GDB stub without OpenOCD"
+    model = "[a software model of ours](virtual-boards.md) behind JTAG pins, driven by OpenOCD"
+    if virtual.jtag and virtual.jtag.first:
+        return f"{model}; with `driver=qemu` emulated by QEMU ({machine}), without OpenOCD"
+    also = f"; with `driver=jtag` {model}" if virtual.jtag else ""
+    return f"emulated by QEMU ({machine}), driven by its GDB stub without OpenOCD{also}"
 
 
 def _abilities(board: Board, kind: Kind, known: frozenset[str]) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from utvm import process
 from utvm.cache import Cache, content_key
 from utvm.errors import ToolchainError
 
+_SHARED = Path(__file__).parent
 _FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic", "-shared", "-fPIC")
 
 
@@ -23,12 +24,11 @@ def load_compiled(source: Path) -> ctypes.CDLL:
 
     def compile_it(directory: Path) -> None:
         process.run(
-            ["gcc", *_FLAGS, "-o", directory / name, source],
+            ["gcc", *_FLAGS, "-I", _SHARED, "-o", directory / name, source],
             error=ToolchainError,
             hint="virtual boards need a C compiler for this machine: apt install gcc libc6-dev",
         )
 
-    key = content_key(
-        source.read_text(encoding="utf-8"), " ".join(_FLAGS), platform.machine(), platform.libc_ver()[1]
-    )
+    texts = [file.read_text(encoding="utf-8") for file in (source, *sorted(_SHARED.glob("*.h")))]
+    key = content_key(*texts, " ".join(_FLAGS), platform.machine(), platform.libc_ver()[1])
     return ctypes.CDLL(str(Cache("virtual").fetch(key, compile_it) / name))

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debug port and access port of a virtual board: ADIv5, ARM IHI 0031.
+"""Debug port and access ports of a virtual board: ADIv5, ARM IHI 0031.
 
 What a debug probe's wires reach. The debug port (DP) is powered up, selects an access port and keeps sticky
-errors; the one access port (AP 0) is an AHB-AP, which reads and writes memory. The core's debug registers are
-in that memory, so nothing here knows about a core.
+errors; an access port (AP) reads and writes memory. A core's debug registers are in such memory, so nothing here
+knows about a core.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,6 +51,12 @@ CSW_DEVICE_ENABLED = 1 << 6
 _CSW_WRITABLE = 0x7F000037  # Prot, AddrInc, Size
 
 _TAR_WRAP = 0x400  # auto-increment is only promised within 1 KiB (IHI 0031, section C2.2.2)
+
+
+JTAG_ABORT, JTAG_DPACC, JTAG_APACC, JTAG_IDCODE = 0x8, 0xA, 0xB, 0xE
+"""Instructions of a JTAG-DP, of 4 bits (IHI 0031, table B3-1)."""
+JTAG_REGISTER_BITS = 35
+_DONE = 0b010
 
 
 @dataclass(frozen=True)
@@ -183,26 +190,27 @@ class MemoryAccessPort:
             self._address = self._address & ~(_TAR_WRAP - 1) | following & (_TAR_WRAP - 1)
 
 
-class SwDebugPort:
-    """A SW-DP, version 2, with one access port.
+class ArmDebugPort:
+    """A debug port with its access ports: what SW-DP and JTAG-DP share.
 
     Reads of an access port are posted: :meth:`read_ap` gives the result of the read before it, and RDBUFF the
     last one (IHI 0031, section B4.2). A bus error sets STICKYERR; from then on accesses to the access port do
-    nothing until ABORT clears it.
+    nothing until that is cleared.
 
     Args:
-        memory: what AP 0 masters.
-        ids: what it says that it is.
+        identification: DPIDR.
+        ports: the access ports, by their number.
     """
 
-    def __init__(self, memory: DebugMemory, ids: PortIds) -> None:
-        self.identification = ids.identification
-        self.ap = MemoryAccessPort(memory, identification=ids.access_port, base=ids.base)
+    def __init__(self, identification: int, ports: Mapping[int, MemoryAccessPort]) -> None:
+        self.identification = identification
+        self._ports = ports
         self.power_on()
 
     def power_on(self) -> None:
         """Take the state after power-on: nothing is powered up or selected, no error stands."""
-        self.ap.power_on()
+        for port in self._ports.values():
+            port.power_on()
         self._control = 0
         self._select = 0
         self._posted = 0
@@ -240,17 +248,19 @@ class SwDebugPort:
         """Read a register of the selected access port and return the result of the read before it."""
         before = self._posted
         if self._ap_answers():
+            port = self._ports.get(self._select >> 24)
             try:
-                self._posted = self.ap.read(self._select & 0xF0 | register) if self._select >> 24 == 0 else 0
+                self._posted = port.read(self._select & 0xF0 | register) if port else 0
             except BusError:
                 self.fail()
         return before
 
     def write_ap(self, register: int, value: int) -> None:
         """Write a register of the selected access port. An access port that is not there ignores it."""
-        if self._ap_answers() and self._select >> 24 == 0:
+        port = self._ports.get(self._select >> 24)
+        if self._ap_answers() and port:
             try:
-                self.ap.write(self._select & 0xF0 | register, value)
+                port.write(self._select & 0xF0 | register, value)
             except BusError:
                 self.fail()
 
@@ -274,3 +284,55 @@ class SwDebugPort:
         if bank == _BANK_DLPIDR:
             return 1  # SWD protocol version 2
         return 0
+
+
+class SwDebugPort(ArmDebugPort):
+    """A SW-DP, version 2, with one access port.
+
+    Args:
+        memory: what AP 0 masters.
+        ids: what it says that it is.
+
+    Attributes:
+        ap: that access port.
+    """
+
+    def __init__(self, memory: DebugMemory, ids: PortIds) -> None:
+        self.ap = MemoryAccessPort(memory, identification=ids.access_port, base=ids.base)
+        super().__init__(ids.identification, {0: self.ap})
+
+
+class JtagDebugPort(ArmDebugPort):
+    """A JTAG-DP, version 0: two registers of 35 bits, of which a scan takes a request and shows the last result.
+
+    Its sticky errors are cleared by writing ones to CTRL/STAT (IHI 0031, B2.2.2 and B3.2).
+    """
+
+    def __init__(self, ports: Mapping[int, MemoryAccessPort]) -> None:
+        self._result = 0
+        super().__init__(0, ports)
+
+    def capture(self, instruction: int) -> int:
+        """Return what a scan shows: the result of the request before, which is done."""
+        del instruction
+        return self._result << 3 | _DONE
+
+    def update(self, instruction: int, value: int) -> None:
+        """Take a request: whether it reads, bits 3:2 of the register, the data."""
+        reads, register, data = value & 1, value << 1 & 0xC, value >> 3 & 0xFFFFFFFF
+        if instruction == JTAG_APACC and reads:
+            self.read_ap(register)
+            self._result = self._posted
+        elif instruction == JTAG_APACC:
+            self.write_ap(register, data)
+        elif instruction == JTAG_DPACC and reads:
+            # RDBUFF has nothing of its own: what is read with it is the result before.
+            self._result = 0 if register == DP_RDBUFF else self.read(register)
+        elif instruction == JTAG_DPACC and register != DP_DPIDR:
+            if register == DP_CTRL_STAT and data & STICKYERR:
+                self._control &= ~STICKYERR
+            self.write(register, data)
+
+    def read(self, register: int) -> int:
+        """Return a DP register."""
+        return self._select if register == DP_SELECT else super().read(register)

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from utvm.config import Record
 
 CoreName = Literal["cortex-m4", "cortex-m7"]
-"""The cores that can be modelled: :mod:`utvm.virtual.cortex_m.kinds` has a row for each."""
+"""The cores of Cortex-M that can be modelled: :mod:`utvm.virtual.cortex_m.kinds` has a row for each."""
 NOMINAL_MILLIVOLTS = 3300
 """The supply of a board that has all that it needs."""
 MOST_LINES = 512
@@ -101,12 +101,21 @@ class MachineSpec(Record):
     wait_states: WaitStates | None = None
 
 
+class TapSpec(Record):
+    """A TAP that is there and no more: bits of its instruction register, and its IDCODE behind which of them."""
+
+    instruction_bits: Annotated[int, Field(ge=2, le=32)]
+    idcode: Annotated[int, Field(ge=0, lt=2**32)]
+    idcode_instruction: Annotated[int, Field(ge=0)]
+
+
 class JtagSpec(Record):
     """A board behind JTAG pins: its memory map and its peripherals.
 
     Attributes:
-        cpu: what it executes, in the words of the architecture: ``rv32imafc``.
+        cpu: what it executes, in the words of the toolchain: ``rv32imafc``, ``cortex-a9-neon``.
         idcode: of its core's TAP.
+        taps: others, between that and TDO, the one at TDO first.
         start: where it begins after a reset.
         peripherals: ``model`` is one that the architecture has.
     """
@@ -114,6 +123,7 @@ class JtagSpec(Record):
     name: str
     cpu: str
     idcode: int
+    taps: tuple[TapSpec, ...] = ()
     start: int
     regions: tuple[RegionSpec, ...]
     peripherals: tuple[Peripheral, ...]

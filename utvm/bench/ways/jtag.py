@@ -4,7 +4,7 @@
 from utvm.bench.bench import Bench
 from utvm.bench.openocd import WORTH_MOVING_BY_BITBANG, open_console, start_openocd
 from utvm.bench.way import Asked, Found, Setup, Way
-from utvm.boards import Board, JtagModel
+from utvm.boards import DRIVER, Board, JtagModel
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.probe.virtual import start_jtag
 
@@ -18,12 +18,16 @@ def _find(board: Board, asked: Asked) -> Found | None:
     if asked.wish == "physical" or asked.serial:
         return None
     model = _model(board)
-    able = board.capabilities_of("virtual")
+    if not model.first and DRIVER not in board.settings:
+        return None
+    # Nobody stands in for an accelerator here.
+    able = board.able(model.lacks, openocd=True) - {f"accelerator {name}" for name in board.accelerator}
 
     def start(setup: Setup) -> Bench:
         machine = setup.stack.enter_context(start_jtag(board, setup.logs))
         assert machine.health_match
-        openocd, gdb = start_openocd(setup, board, [model.probe.format(port=machine.health_match["port"])])
+        select = model.probe.format(port=machine.health_match["port"])
+        openocd, gdb = start_openocd(setup, board, [select], model.openocd)
         return Bench(
             board,
             "virtual",

@@ -47,6 +47,7 @@ typedef struct {
   void (*update)(uint32_t tap, uint32_t instruction, uint64_t value);
   /* Bits of the register behind an instruction, at most 64; 0 where that is a bypass. */
   uint32_t (*length)(uint32_t tap, uint32_t instruction);
+  void (*reset)(void);
   uint32_t taps;
   tap_t tap[TAPS];
   uint32_t state, clock, tdo, left;
@@ -114,8 +115,9 @@ size_t utvm_bitbang(chain_t *chain, const char *input, size_t length, char *answ
       chain->clock = clock;
     } else if (c == 'R') {
       answers[answered++] = (char)('0' + chain->tdo);
-    } else if (c == 't' || c == 'u') { /* TRST */
-      go(chain, TEST_LOGIC_RESET);
+    } else if (c >= 'r' && c <= 'u') { /* bit 1 is TRST, bit 0 SRST */
+      if ((c - 'r') & 2) go(chain, TEST_LOGIC_RESET);
+      if ((c - 'r') & 1) chain->reset();
     } else if (c == 'Q') {
       chain->left = 1;
     }

@@ -16,6 +16,7 @@ _CHUNK = 1 << 16
 _CAPTURE = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
 _UPDATE = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64)
 _LENGTH = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32)
+_RESET = ctypes.CFUNCTYPE(None)
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class _ChainState(ctypes.Structure):
         ("capture", _CAPTURE),
         ("update", _UPDATE),
         ("length", _LENGTH),
+        ("reset", _RESET),
         ("taps", ctypes.c_uint32),
         ("tap", _TapState * _TAPS),
         ("state", ctypes.c_uint32),
@@ -70,6 +72,7 @@ class BitbangServer:
 
     Args:
         taps: the one at TDO first.
+        reset: what the system's reset line does, once it is pulled.
         port: TCP port, 0 for any free one.
 
     Raises:
@@ -77,7 +80,7 @@ class BitbangServer:
         ToolchainError: the C part cannot be compiled.
     """
 
-    def __init__(self, taps: Sequence[Tap], port: int = 0) -> None:
+    def __init__(self, taps: Sequence[Tap], reset: Callable[[], None], port: int = 0) -> None:
         self._c = load_compiled(Path(__file__).with_name("chain.c"))
         self._c.utvm_bitbang.restype = ctypes.c_size_t
         self._c.utvm_bitbang.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
@@ -85,6 +88,7 @@ class BitbangServer:
             _CAPTURE(lambda tap, register: taps[tap].capture(register)),
             _UPDATE(lambda tap, register, value: taps[tap].update(register, value)),
             _LENGTH(lambda tap, register: taps[tap].registers.get(register, 0)),
+            _RESET(reset),
             len(taps),
         )
         for state, tap in zip(self._state.tap, taps, strict=False):

@@ -9,16 +9,28 @@ import logging
 import signal
 import sys
 import threading
+from collections.abc import Callable, Mapping
 
 from pydantic import ValidationError
 
 from utvm.errors import ConfigError, UtvmError
 from utvm.virtual.console import ConsoleServer
+from utvm.virtual.cortex_a.machine import ZynqBoard
+from utvm.virtual.jtag.board import JtagBoard
 from utvm.virtual.jtag.chain import BitbangServer
 from utvm.virtual.riscv.machine import RiscvBoard
 from utvm.virtual.spec import JtagSpec
 
+_BOARDS: Mapping[str, Callable[[JtagSpec], JtagBoard]] = {"rv": RiscvBoard, "cortex-a9": ZynqBoard}
+"""What is made of a board, by how the name of its core begins."""
 _ENDING = {signal.SIGTERM, signal.SIGINT}
+
+
+def _make(spec: JtagSpec) -> JtagBoard:
+    for name, make in _BOARDS.items():
+        if spec.cpu.startswith(name):
+            return make(spec)
+    raise ConfigError(f"{spec.name}: no core named {spec.cpu!r} is modelled", f"there are: {', '.join(_BOARDS)}")
 
 
 def main() -> int:
@@ -35,8 +47,8 @@ def main() -> int:
             spec = JtagSpec.model_validate_json(sys.stdin.read())
         except ValidationError as error:
             raise ConfigError(f"standard input: is not a machine specification: {error}") from error
-        machine = RiscvBoard(spec)
-        pins = BitbangServer(machine.taps)
+        machine = _make(spec)
+        pins = BitbangServer(machine.taps, machine.reset)
     except UtvmError as refusal:
         print(refusal, file=sys.stderr)
         return refusal.exit_code

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Spike's machine has beside the hart: CLINT, PLIC and a UART of the kind 16550."""
 
-from collections import deque
 from collections.abc import Callable
 
 from utvm.virtual.bus import Device
+from utvm.virtual.jtag.board import SerialInput
 from utvm.virtual.riscv.hart import Hart
 
 _MSIP, _MTIMECMP, _MTIME = 0x0000, 0x4000, 0xBFF8
@@ -127,59 +127,39 @@ _STATE_RECEIVED, _STATE_EMPTY = 1 << 0, 3 << 5
 _NOTHING, _BECAUSE_EMPTY, _BECAUSE_RECEIVED = 1, 2, 4  # of the identity
 _FIFOS = 0xC0
 _FIFO_BYTES = 16
-_PAUSE = 8000  # instructions between two fillings of the FIFO: a program takes the bytes out and looks at them
 
 
 class Uart16550(Device):
     """A UART of the kind 16550 (Texas Instruments TL16C550C, SLLS177).
 
-    No time passes on its line while it sends; what comes fills the FIFO at once, and again after a while.
+    No time passes on its line while it sends.
 
     Args:
         send: takes what is sent.
         set_line: drives its interrupt line.
+
+    Attributes:
+        input: what comes.
     """
 
     size = 0x1000
 
     def __init__(self, hart: Hart, send: Callable[[bytes], None], set_line: Callable[[bool], None]) -> None:
-        self._hart = hart
         self._send = send
         self._set_line = set_line
-        self._input: deque[int] = deque()
-        self._coming: deque[int] = deque()
-        self._next = 0
+        self.input = SerialInput(hart, _FIFO_BYTES, self._drive)
         self.reset()
 
     def reset(self) -> None:
         """Nothing is asked for, and nothing was received."""
         self._registers = bytearray(8)
-        self._input.clear()
-        self._coming.clear()
+        self.input.clear()
         self._empty_told = False
         self._drive()
 
-    def receive(self, data: bytes) -> None:
-        """Take what the host types."""
-        self._coming.extend(data)
-        self._hart.interrupt()
-
-    def pending(self) -> int:
-        """Fill the FIFO where it is time to; its interrupt goes through the PLIC."""
-        if self._coming and self._hart.now() >= self._next:
-            self._next = self._hart.now() + _PAUSE
-            while self._coming and len(self._input) < _FIFO_BYTES:
-                self._input.append(self._coming.popleft())
-            self._drive()
-        return 0
-
-    def next_event(self) -> int | None:
-        """Return when the FIFO is filled again."""
-        return max(self._next, self._hart.now() + 1) if self._coming else None
-
     def _reason(self) -> int:
         asked = self._registers[_INTERRUPTS]
-        if asked & _RECEIVED and self._input:
+        if asked & _RECEIVED and self.input.fifo:
             return _BECAUSE_RECEIVED
         return _BECAUSE_EMPTY if asked & _EMPTY and not self._empty_told else _NOTHING
 
@@ -200,14 +180,14 @@ class Uart16550(Device):
         """Return a register."""
         latched = self._registers[_FORMAT] & _DIVISOR_LATCH
         if offset == _DATA and not latched:
-            value = self._input.popleft() if self._input else 0
+            value = self.input.fifo.popleft() if self.input.fifo else 0
         elif offset == _IDENTITY:
             value = self._reason()
             # To read why is to be told.
             self._empty_told = self._empty_told or value == _BECAUSE_EMPTY
             value |= _FIFOS
         elif offset == _STATE:
-            value = _STATE_EMPTY | _STATE_RECEIVED * bool(self._input)
+            value = _STATE_EMPTY | _STATE_RECEIVED * bool(self.input.fifo)
         else:
             value = self._registers[offset] if offset < len(self._registers) else 0
         self._drive()

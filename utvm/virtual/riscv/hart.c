@@ -6,59 +6,19 @@
  * Numbers and encodings: RISC-V Instruction Set Manual, Volume I, 20191213, chapters 16 and 24; Volume II, 20211203,
  * chapter 2.
  */
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "counted.h"
 
-enum { MEMORIES = 16, TRIGGERS = 8 };
-enum reason { NONE, ASKED, TRIGGER, SLEEP, READ_COUNTER, EBREAK, ECALL };
-enum { LOAD = 1, STORE = 2, EXECUTE = 4 };
 enum { REGISTER_X0 = 1 }; /* UC_RISCV_REG_X0 */
-
-typedef struct {
-  const uint8_t *bytes;
-  uint64_t start, size;
-} memory_t;
-
-typedef struct {
-  uint64_t address;
-  uint32_t accesses, unused;
-} trigger_t;
-
-/* core.py has it field by field. */
-typedef struct {
-  int32_t (*emulation_stop)(void *engine);
-  int32_t (*register_read)(void *engine, int32_t number, void *value);
-  uint64_t memory_count;
-  memory_t memories[MEMORIES];
-  trigger_t triggers[TRIGGERS];
-  uint64_t count, deadline, begun, xlen;
-  volatile uint32_t stop;
-  uint32_t reason, masks_matter, triggered; /* accesses that some trigger matches */
-} hart_t;
 
 typedef struct {
   uint64_t address;
   uint32_t size, accesses;
 } access_t;
 
-static uint32_t fetch(const hart_t *hart, uint64_t address) {
-  for (uint64_t i = 0; i < hart->memory_count; i++) {
-    const memory_t *const memory = &hart->memories[i];
-    const uint64_t offset = address - memory->start;
-    uint32_t value = 0;
-    if (offset < memory->size) {
-      memcpy(&value, memory->bytes + offset, memory->size - offset >= 4 ? 4 : 2);
-      return value;
-    }
-  }
-  return 0;
-}
-
-static uint64_t read_x(void *engine, const hart_t *hart, uint32_t number) {
+static uint64_t read_x(void *engine, const core_t *hart, uint32_t number) {
   uint64_t value = 0;
   if (number) hart->register_read(engine, REGISTER_X0 + (int32_t)number, &value);
-  return hart->xlen == 32 ? (uint32_t)value : value;
+  return hart->width == 32 ? (uint32_t)value : value;
 }
 
 static uint32_t bits(uint32_t op, uint32_t high, uint32_t low) {
@@ -66,10 +26,10 @@ static uint32_t bits(uint32_t op, uint32_t high, uint32_t low) {
 }
 
 /* Quadrants 0 and 2 of the compressed instructions: base register and offset of a load or store. */
-static int decode_compressed(const hart_t *hart, uint32_t op, uint32_t *base, uint32_t *offset, access_t *access) {
+static int decode_compressed(const core_t *hart, uint32_t op, uint32_t *base, uint32_t *offset, access_t *access) {
   const uint32_t funct3 = bits(op, 15, 13), kind = funct3 & 3u, quadrant = op & 3u;
   /* 1: floating double; 2: word; 3: floating word of 32 bits, doubleword of 64. */
-  const int eight = kind == 1 || (kind == 3 && hart->xlen == 64);
+  const int eight = kind == 1 || (kind == 3 && hart->width == 64);
   if (!kind || (quadrant & 1u)) return 0;
   access->size = eight ? 8 : 4;
   access->accesses = funct3 & 4u ? STORE : LOAD;
@@ -90,7 +50,7 @@ static int decode_compressed(const hart_t *hart, uint32_t op, uint32_t *base, ui
 }
 
 /* What an instruction reads or writes in memory; no accesses where it does neither. */
-static access_t decode(void *engine, const hart_t *hart, uint32_t op) {
+static access_t decode(void *engine, const core_t *hart, uint32_t op) {
   access_t access = {0, 0, 0};
   uint32_t base = bits(op, 19, 15), offset = 0;
   if ((op & 3u) != 3u) {
@@ -116,16 +76,16 @@ static access_t decode(void *engine, const hart_t *hart, uint32_t op) {
     }
   }
   access.address = read_x(engine, hart, base) + (uint64_t)(int64_t)(int32_t)offset;
-  if (hart->xlen == 32) access.address = (uint32_t)access.address;
+  if (hart->width == 32) access.address = (uint32_t)access.address;
   return access;
 }
 
 /* The address that the instruction begun last reads or writes, where its registers are as they were before it. */
-uint64_t utvm_data_address(void *engine, hart_t *hart) {
+uint64_t utvm_data_address(void *engine, core_t *hart) {
   return decode(engine, hart, fetch(hart, hart->begun)).address;
 }
 
-static int is_triggered(void *engine, const hart_t *hart, uint64_t address, uint32_t op) {
+static int is_triggered(void *engine, const core_t *hart, uint64_t address, uint32_t op) {
   access_t access = {0, 0, 0};
   if (hart->triggered & (LOAD | STORE)) access = decode(engine, hart, op);
   for (uint32_t i = 0; i < TRIGGERS; i++) {
@@ -136,9 +96,9 @@ static int is_triggered(void *engine, const hart_t *hart, uint64_t address, uint
   return 0;
 }
 
-static enum reason examine(hart_t *hart, uint32_t op) {
+static enum reason examine(core_t *hart, uint32_t op) {
   const uint32_t csr = op >> 20, half = csr & 0xF7Fu;
-  if ((op & 0xFFFFu) == 0x9002u || op == 0x00100073u) return EBREAK;
+  if ((op & 0xFFFFu) == 0x9002u || op == 0x00100073u) return BREAK;
   if (op == 0x00000073u) return ECALL;
   if (op == 0x10500073u) return SLEEP;
   if (bits(op, 14, 12) == 0) {
@@ -154,7 +114,7 @@ static enum reason examine(hart_t *hart, uint32_t op) {
 }
 
 void utvm_before_instruction(void *engine, uint64_t address, uint32_t size, void *data) {
-  hart_t *const hart = data;
+  core_t *const hart = data;
   enum reason reason = NONE;
   (void)size;
   if (hart->count >= hart->deadline || hart->stop) {
@@ -168,8 +128,7 @@ void utvm_before_instruction(void *engine, uint64_t address, uint32_t size, void
     }
   }
   if (reason != NONE) {
-    hart->reason = reason;
-    hart->emulation_stop(engine);
+    stop_for(engine, hart, reason);
     return;
   }
   hart->count++;

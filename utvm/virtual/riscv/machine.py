@@ -2,16 +2,14 @@
 """A board with one RISC-V hart, as its JTAG pins and its console see it."""
 
 import functools
-from collections.abc import Callable
 
-from utvm.errors import ConfigError
 from utvm.virtual.bus import Bus, BusError, Device
+from utvm.virtual.jtag.board import JtagBoard
 from utvm.virtual.jtag.chain import Tap
 from utvm.virtual.riscv.debug_module import DebugModule
 from utvm.virtual.riscv.devices import Clint, Plic, Uart16550
 from utvm.virtual.riscv.hart import HALT_REQUEST, Hart
-from utvm.virtual.spec import JtagSpec
-from utvm.virtual.stage import Stage
+from utvm.virtual.spec import JtagSpec, Peripheral
 
 # The debug transport (RISC-V External Debug Support 0.13.2, section 6.1).
 _INSTRUCTION_BITS = 5
@@ -21,12 +19,8 @@ _READ, _WRITE = 1, 2
 _FAILED = 2
 
 
-class RiscvBoard(Stage):
-    """A board. All methods may be called from any thread.
-
-    Attributes:
-        on_console_output: receives what the board prints. Called from the core's thread: it must not block.
-        taps: its TAPs, the one at TDO first.
+class RiscvBoard(JtagBoard):
+    """A board with one hart.
 
     Raises:
         ConfigError: the specification names an unknown model.
@@ -34,16 +28,15 @@ class RiscvBoard(Stage):
     """
 
     def __init__(self, spec: JtagSpec) -> None:
-        self.on_console_output: Callable[[bytes], None] = lambda data: None
-        self._bus = Bus(spec.regions)
-        self._hart = Hart(spec.cpu, self._bus, spec.start)
-        super().__init__(spec.name, self._hart)
-        self._uarts: list[Uart16550] = []
-        self._devices = self._make_devices(spec)
-        self._module = DebugModule(self._hart, self._bus)
+        bus = Bus(spec.regions)
+        self._hart = Hart(spec.cpu, bus, spec.start)
+        self._plic = Plic(self._hart)
+        models = {"clint": self._make_clint, "plic": self._make_plic, "ns16550": self._make_uart}
+        super().__init__(spec, self._hart, bus, models)
+        self._module = DebugModule(self._hart, bus)
         self._answer = 0
         self._hart.halt(HALT_REQUEST)  # with nothing in its memory it stands, as Spike does with -H
-        self.taps = (
+        self.taps += (
             Tap(
                 instruction_bits=_INSTRUCTION_BITS,
                 idcode=spec.idcode,
@@ -54,42 +47,20 @@ class RiscvBoard(Stage):
             ),
         )
 
-    def console_input(self, data: bytes) -> None:
-        """Send bytes to the board's serial line."""
-        with self._visit():
-            for uart in self._uarts:
-                uart.receive(data)
+    def _make_clint(self, peripheral: Peripheral) -> Device:
+        clint = Clint(self._hart, peripheral.settings["tick"])
+        self._hart.core.time = clint.mtime
+        self._hart.sources.append(clint)
+        return clint
 
-    def _make_devices(self, spec: JtagSpec) -> list[Device]:
-        plic = Plic(self._hart)
-        made: list[Device] = []
-        for peripheral in spec.peripherals:
-            device: Device
-            if peripheral.model == "clint":
-                device = clint = Clint(self._hart, peripheral.settings["tick"])
-                self._hart.core.time = clint.mtime
-                self._hart.sources.append(clint)
-            elif peripheral.model == "plic":
-                device = plic
-                self._hart.sources.append(plic)
-            elif peripheral.model == "ns16550":
-                device = uart = Uart16550(
-                    self._hart, self._print, functools.partial(plic.set_line, peripheral.irq or 0)
-                )
-                self._uarts.append(uart)
-                # Before the PLIC, which hears of it.
-                self._hart.sources.insert(0, uart)
-            else:
-                raise ConfigError(
-                    f"{spec.name}: no model named {peripheral.model!r}", "there are: clint, plic, ns16550"
-                )
-            self._bus.add(peripheral.address, device)
-            self._hart.core.map_device(peripheral.address, device)
-            made.append(device)
-        return made
+    def _make_plic(self, _: Peripheral) -> Device:
+        self._hart.sources.append(self._plic)
+        return self._plic
 
-    def _print(self, data: bytes) -> None:
-        self.on_console_output(data)
+    def _make_uart(self, peripheral: Peripheral) -> Device:
+        uart = Uart16550(self._hart, self._print, functools.partial(self._plic.set_line, peripheral.irq or 0))
+        self._add_input(uart.input)
+        return uart
 
     def _update(self, register: int, value: int) -> None:
         """Take what was shifted into the transport: a request to the debug module."""
@@ -111,7 +82,5 @@ class RiscvBoard(Stage):
         self._answer = address << 34 | data << 2
 
     def _reset(self) -> None:
-        for device in self._devices:
-            device.reset()
-        self._hart.reset()
+        super()._reset()
         self._hart.cause = HALT_REQUEST  # where it is halted, it is so anew

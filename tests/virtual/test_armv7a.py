@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A virtual Cortex-A9: what it counts, stops at and traps, for programs that binutils assembles; and OpenOCD."""
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from hil_tests.programs import handwritten
+from tests.cli.running import inv
+from utvm import boards, firmware
+from utvm.bench import attach
+from utvm.paths import ROOT
+from utvm.probe.virtual import start_jtag
+from utvm.session import HostDriven
+from utvm.virtual.bus import Bus
+from utvm.virtual.cortex_a.cpu import BREAKPOINT, CortexA9
+from utvm.virtual.cortex_a.debug import DebugUnit
+from utvm.virtual.cortex_a.devices import PrivatePeripherals
+
+_CODE, _DATA, _NOWHERE, _PRIVATE = 0xFFFC2000, 0xFFFD0000, 0x40000000, 0xF8F00000
+_EXECUTES_AND_HALTS = 1 << 13 | 1 << 14
+_NAME = "pynq-z1:memory=ocm,driver=jtag"
+
+
+class Bench:
+    """A core with a program in its memory, about to execute it, and a debugger's registers."""
+
+    def __init__(self, folder: Path, program: str) -> None:
+        source, image = folder / "program.s", folder / "program.elf"
+        source.write_text(f".syntax unified\n.arm\n.globl _start\n_start:\n{program}\n")
+        flags = ["-mcpu=cortex-a9", "-mfpu=neon-vfpv3", "-mfloat-abi=hard", "-nostdlib", f"-Wl,-Ttext={_CODE:#x}"]
+        subprocess.run(["arm-none-eabi-gcc", *flags, "-o", image, source], check=True)
+        with image.open("rb") as file:
+            text = ELFFile(file).get_section_by_name(".text").data()
+        self.bus = Bus(boards.load(_NAME).jtag_spec().regions)
+        self.cpu = CortexA9(self.bus, _PRIVATE)
+        self.core = self.cpu.core
+        self.private = PrivatePeripherals(self.cpu, 16, 5)
+        self.cpu.sources.append(self.private)
+        self.core.map_device(_PRIVATE, self.private)
+        self.unit = DebugUnit(self.cpu, self.bus)
+        self.bus.write(_CODE, text)
+        self.unit.write(0x088, _EXECUTES_AND_HALTS)
+        self.unit.write(0x090, 1)
+        self.go(_CODE)
+
+    def go(self, address: int) -> None:
+        """Set PC as a debugger does."""
+        self.core.write_r(0, address)
+        self.execute(0xE12FFF10)  # bx r0
+
+    def execute(self, op: int) -> None:
+        self.unit.write(0x084, op)
+
+    def run(self, instructions: int = 100) -> None:
+        """Run until it halts, or for so many instructions or exceptions."""
+        self.cpu.wanted = True
+        self.unit.write(0x090, 2)
+        self.cpu.run(instructions)
+
+    @property
+    def halted(self) -> bool:
+        return bool(self.unit.read(0x088) & 1)
+
+
+def test_a_breakpoint_stops_before_its_instruction_and_a_step_is_anything_but_that(tmp_path: Path) -> None:
+    """ARM DDI 0406C, C3.3: a mismatch leaves what it names, which is how debuggers step."""
+    bench = Bench(tmp_path, "mov r1, #1\n mov r1, #2\n mov r1, #3\n b .")
+    bench.unit.write(0x100, _CODE + 8)
+    bench.unit.write(0x140, 0x1E7)
+    bench.run()
+    assert (bench.halted, bench.cpu.entry, bench.core.pc, bench.core.read_r(1)) == (True, BREAKPOINT, _CODE + 8, 2)
+    bench.unit.write(0x100, _CODE + 8)
+    bench.unit.write(0x140, 0x1E7 | 4 << 20)
+    bench.run()
+    assert (bench.halted, bench.core.pc, bench.core.read_r(1)) == (True, _CODE + 12, 3)
+    assert bench.core.state.count == 3
+    bench.unit.write(0x140, 0)
+    bench.bus.write(_CODE + 4, (0xE3A01007).to_bytes(4, "little"))  # mov r1, #7
+    bench.bus.write(_CODE + 8, (0xE1200070).to_bytes(4, "little"))  # bkpt
+    bench.go(_CODE + 4)
+    bench.run()
+    assert (bench.halted, bench.cpu.entry, bench.core.pc, bench.core.read_r(1)) == (True, 3, _CODE + 8, 7)
+
+
+def test_a_debugger_reaches_memory_by_instructions_and_a_refusal_stays_until_it_is_cleared(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "b .")
+    bench.core.write_r(1, 0x11223344)
+    bench.core.write_r(0, _DATA)
+    bench.execute(0xE4801004)  # str r1, [r0], #4
+    bench.unit.write(0x080, 0x55667788)
+    bench.execute(0xECA05E01)  # stc p14, c5, [r0], #4
+    assert bench.bus.read(_DATA, 8) == bytes.fromhex("4433221188776655")
+    assert bench.core.read_r(0) == _DATA + 8
+    # Fast: what is latched is executed with each access to the data registers.
+    bench.core.write_r(0, _DATA)
+    bench.unit.write(0x088, _EXECUTES_AND_HALTS | 2 << 20)
+    bench.unit.write(0x084, 0xECB05E01)  # ldc p14, c5, [r0], #4
+    bench.unit.read(0x08C)
+    assert [bench.unit.read(0x08C), bench.unit.read(0x08C)] == [0x11223344, 0x55667788]
+    bench.unit.write(0x088, _EXECUTES_AND_HALTS)
+    bench.core.write_r(0, _NOWHERE)
+    bench.execute(0xE4901004)  # ldr r1, [r0], #4
+    assert bench.unit.read(0x088) & 1 << 6
+    bench.execute(0xE1A0100F)  # mov r1, pc: not executed
+    assert bench.core.read_r(1) == 0x11223344
+    bench.unit.write(0x090, 4)
+    bench.execute(0xE1A0100F)
+    assert bench.core.read_r(1) == _CODE + 8
+    bench.execute(0xE7F000F0)  # udf
+    assert bench.unit.read(0x088) & 1 << 8
+
+
+@pytest.mark.parametrize(
+    ("text", "vector", "status", "address", "behind"),
+    [
+        ("ldr r1, [r4, #12]", 4, 0x08, _NOWHERE + 12, 8),
+        ("str r1, [r4, #12]", 4, 0x808, _NOWHERE + 12, 8),
+        ("ldrd r2, r3, [r5, #2]", 4, 0x01, _DATA + 2, 8),
+        ("strd r2, r3, [r5, -r6]", 4, 0x801, _DATA - 3, 8),
+        ("ldm r7, {r1, r2}", 4, 0x01, _DATA + 1, 8),
+        ("vstr d0, [r7, #-8]", 4, 0x801, _DATA - 7, 8),
+        ("udf #0", 1, 0, 0, 4),
+        ("svc #0", 2, 0, 0, 4),
+        ("bx r4", 3, 0x08, _NOWHERE, None),
+    ],
+)
+def test_a_fault_enters_its_vector_with_what_it_was(
+    text: str, vector: int, status: int, address: int, behind: int | None, tmp_path: Path
+) -> None:
+    """Link registers: ARM DDI 0406C, table B1-7; status: table B3-23, without memory management."""
+    bench = Bench(tmp_path, f"nop\n {text}\n b .\n .balign 32\nvectors:\n" + " bkpt\n" * 8)
+    vectors = _CODE + 32
+    for register, value in ((4, _NOWHERE), (5, _DATA), (6, 3), (7, _DATA + 1)):
+        bench.core.write_r(register, value)
+    bench.core.write_cp15((0, 12, 0, 0), vectors)
+    for op in (0xE3A00101, 0xEEE80A10):  # mov r0, #0x40000000; vmsr fpexc, r0
+        bench.bus.write(_DATA, op.to_bytes(4, "little") + (0xE1200070).to_bytes(4, "little"))
+        bench.go(_DATA)
+        bench.run()
+    bench.go(_CODE)
+    before = bench.core.cpsr
+    bench.run()
+    assert bench.halted
+    assert bench.core.pc == vectors + 4 * vector
+    assert bench.core.read_r(14) == (_NOWHERE + 4 if behind is None else _CODE + 4 + behind)
+    assert bench.core.spsr == before
+    found = {3: ((0, 5, 0, 1), (0, 6, 0, 2)), 4: ((0, 5, 0, 0), (0, 6, 0, 0))}.get(vector)
+    if found:
+        assert [bench.core.read_cp15(register) for register in found] == [status, address]
+
+
+def test_what_would_be_unaligned_but_is_not_executed_is_no_fault(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "cmp r5, #0\n ldmeq r5, {r1, r2}\n mov r3, #3\n bkpt")
+    bench.core.write_r(5, _DATA + 1)
+    bench.run()
+    assert (bench.core.read_r(3), bench.core.pc, bench.core.state.count) == (3, _CODE + 12, 3)
+
+
+def test_every_instruction_of_thumb_code_is_counted_whether_its_condition_holds_or_not(tmp_path: Path) -> None:
+    """With r5 from 0 to 3, half of each block of four is not executed."""
+    rounds = 4
+    bench = Bench(
+        tmp_path,
+        f"blx 1f\n bkpt\n .thumb\n 1: movs r5, #{rounds}\n"
+        "2: tst r5, #1\n ittee eq\n addeq r1, #1\n addeq r2, #0x1000\n addne r3, #1\n addne.w r4, #1\n"
+        "subs r5, #1\n bne 2b\n bx lr",
+    )
+    for register in (1, 2, 3, 4):
+        bench.core.write_r(register, 0)
+    bench.run(1000)
+    assert bench.halted
+    assert [bench.core.read_r(register) for register in (1, 2, 3, 4)] == [2, 0x2000, 2, 2]
+    assert bench.core.state.count == 1 + 1 + rounds * 8 + 1
+
+
+def test_a_core_that_sleeps_is_woken_by_the_timer_at_its_instant(tmp_path: Path) -> None:
+    """The handler is entered with the interrupt acknowledged by it, and time slept through is no instruction."""
+    bench = Bench(tmp_path, "cpsie i\n wfi\n mov r1, #1\n b .\n .balign 32\n vectors:\n" + " bkpt\n" * 8)
+    bench.core.write_cp15((0, 12, 0, 0), _CODE + 32)
+    for offset, value in (
+        (0x1100, 1 << 27),
+        (0x1000, 1),
+        (0x104, 0xFF),
+        (0x100, 1),
+        (0x210, 3200),
+        (0x214, 0),
+        (0x208, 7),
+    ):
+        bench.private.write(offset, 4, value)
+    # Whoever wants to look in meanwhile finds it asleep.
+    bench.run()
+    assert (bench.halted, bench.core.pc) == (False, _CODE + 8)
+    bench.run()
+    assert (bench.halted, bench.core.pc) == (True, _CODE + 32 + 4 * 6)
+    assert bench.core.state.count == 2
+    assert bench.private.read(0x200, 4) == 3200
+    assert bench.core.read_r(14) == _CODE + 8 + 4
+    assert bench.private.read(0x10C, 4) == 27
+    assert bench.private.read(0x10C, 4) == 1023
+
+
+@pytest.mark.slow
+def test_openocd_by_itself_drives_our_core(tmp_path: Path) -> None:
+    """No client of ours, the board's scripts: memory in every width, registers, steps, a breakpoint, a reset."""
+    board = boards.load(_NAME)
+    commands = (
+        "gdb_port 0; telnet_port disabled; tcl_port disabled",
+        "init; halt 500",
+        # mov r0, #5; add r0, r0, #7; add r0, r0, #1; b .
+        "write_memory 0xfffc2000 32 {0xe3a00005 0xe2800007 0xe2800001 0xeafffffe}",
+        "write_memory 0xfffc2010 8 {0x11 0x22 0x33}; write_memory 0xfffc2014 16 {0x5544}",
+        "echo memory:[read_memory 0xfffc2010 8 6]",
+        "set_reg {pc 0xfffc2000}; step; step",
+        "echo stepped:[get_reg {r0 pc}]",
+        "set_reg {d5 0x4010000000000000}; bp 0xfffc200c 4 hw; resume; wait_halt 5000",
+        "echo stopped:[get_reg {r0 pc}]",
+        "rbp 0xfffc200c; echo double:[get_reg -force d5]",
+        "reset halt",
+        "echo reset:[get_reg -force pc]:[read_memory 0xfffc2000 32 1]",
+        "echo nowhere:[catch {read_memory 0x70000000 32 1}]",
+        "shutdown",
+    )
+    assert board.virtual.jtag
+    with start_jtag(board, tmp_path) as machine:
+        assert machine.health_match
+        select = board.virtual.jtag.probe.format(port=machine.health_match["port"])
+        words = [word for command in (select, *commands) for word in ("-c", command)]
+        script = board.directory / board.virtual.jtag.openocd
+        done = subprocess.run(
+            ["openocd", "-f", script, *words], capture_output=True, text=True, check=True, timeout=60
+        )
+    said = "".join(done.stderr.split())
+    for expected in (
+        "zynq_pl.bstap/devicefound:0x23727093",
+        "memory:0x110x220x330x00x440x55",
+        "stepped:r00x0000000cpc0xfffc2008",
+        "stopped:r00x0000000dpc0xfffc200c",
+        "double:d50x4010000000000000",
+        "reset:pc0xffffff34:0xe3a00005",
+        "nowhere:1",
+    ):
+        assert expected in said, done.stderr
+
+
+_LOOP = handwritten(
+    "loop",
+    '  __asm__ volatile("1: subs %0, %0, #1\\n bne 1b" : "=r"(y[0]) : "0"(x[0]) : "cc");\n  return 0;',
+)
+_BLOCKS = handwritten(
+    "blocks",
+    "  (void)memmove((char *)arena + 1, (char *)arena + 2, (size_t)x[0]);\n  y[0] = 1;\n  return 0;",
+    "#include <string.h>",
+    arena_bytes=1024,
+)
+
+
+@pytest.mark.slow
+def test_every_instruction_is_counted_by_our_core_as_by_qemu(tmp_path: Path) -> None:
+    """A round is two instructions; what the C library does with bytes is Thumb code with conditions."""
+    counts = {}
+    for driver in ("jtag", "qemu"):
+        board = boards.load(f"pynq-z1:memory=ocm,driver={driver}")
+        with (
+            attach(board, "virtual", log_directory=tmp_path) as bench,
+            HostDriven(bench, firmware.build(board, [_LOOP, _BLOCKS])) as session,
+        ):
+            counts[driver] = {
+                (name, size): session.run(name, [np.full(4, size, np.int32)]).count
+                for name, size in (("loop", 1), ("loop", 300_007), *(("blocks", size) for size in (1, 7, 333)))
+            }
+    assert counts["jtag"] == counts["qemu"]
+    assert counts["jtag"]["loop", 300_007] == counts["jtag"]["loop", 1] + 2 * 300_006
+
+
+@pytest.mark.slow
+def test_gdb_breaks_steps_and_reads_variables_through_openocd() -> None:
+    model = ROOT / "models" / "digits" / "digits_int8.tflite"
+    shown = ("break utvm_run", "continue", "print program", "next", "step", "info registers pc", "backtrace")
+    words = [word for command in shown for word in ("--command", command)]
+    done = inv("board.gdb", "--model", model, "--board", _NAME, "--virtual", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Breakpoint 1, utvm_run (program=" in done.stdout
+    assert "$1 = 0" in done.stdout
