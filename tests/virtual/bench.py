@@ -96,13 +96,17 @@ class Bench:
         self.poke(DHCSR, DEBUG_KEY | ENABLE | HALT)
         self.poke(DEMCR, TRCENA | VC_CORERESET)
         self.machine.hold_reset()
+        self.program(image)
+        self.machine.release_reset()
+        assert self.machine.read(FLASH, len(image)) == image
+
+    def program(self, image: bytes) -> None:
+        """Program an image into a flash of the STM32F4 or F7."""
         for key in (0x45670123, 0xCDEF89AB):
             self.poke(0x40023C04, key)
         self.poke(0x40023C10, 1 << 16 | 2 << 8 | 1 << 2)  # mass erase
         self.poke(0x40023C10, 2 << 8 | 1)  # program, 32 bits at a time
         self.machine.write(FLASH, image)
-        self.machine.release_reset()
-        assert self.machine.read(FLASH, len(image)) == image
 
     def run(self, program: str) -> None:
         """Load a program and run it until it halts."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The instruction set: Unicorn, told to stop wherever an Armv7-M core does more than Unicorn knows.
+"""The instruction set: Unicorn, told to stop wherever a core does more than Unicorn knows.
 
 Unicorn executes; :class:`Core` reports why it stopped, with the registers as the architecture has them at that
 point: a faulting instruction is undone, PC is at it. What happens next is not decided here.
@@ -35,11 +35,13 @@ _PREFETCH_ABORT = 3
 _BKPT = 7
 _EXCEPTION_RETURN = 8
 _NO_COPROCESSOR = 17
+_STACK_LIMIT = 19
 
 # Where Unicorn ends by itself. No code can be there: the address is execute-never.
 _UNTIL = 0xDFFFFFF0
 
 _PRIVATE_PERIPHERALS = 0xE0000000
+_EXCEPTION_RETURNS = 0xF0000000
 
 _EVERYWHERE = (1, 0)  # as Unicorn says it
 
@@ -81,7 +83,7 @@ _FAULTS = {
 
 
 class Core(RegisterFile):
-    """An Armv7-M instruction set with its registers.
+    """An instruction set of Armv7-M or Armv8-M with its registers.
 
     Args:
         model: what Unicorn calls the core.
@@ -97,13 +99,14 @@ class Core(RegisterFile):
         self._bus = bus
         self._counter = load_counter()
         self.state = CoreState()
-        self._uc = unicorn.Uc(
-            unicorn_const.UC_ARCH_ARM, unicorn_const.UC_MODE_THUMB | unicorn_const.UC_MODE_MCLASS
-        )
+        # Not UC_MODE_MCLASS, which takes Unicorn's Cortex-M33 for any core.
+        self._uc = unicorn.Uc(unicorn_const.UC_ARCH_ARM, unicorn_const.UC_MODE_THUMB)
         self._uc.ctl_set_cpu_model(model)
         super().__init__(self._uc)
+        self._unlimited = self._uc.context_save()
         self._state_pointer = ctypes.byref(self.state)
         self._stop: CoreStop | None = None
+        self._began_at = 0
         self._stale: list[tuple[int, int]] = []
         self._repairs: list[tuple[int, bytes]] = []
         self._data_hooks: list[ctypes.c_size_t] = []
@@ -121,6 +124,12 @@ class Core(RegisterFile):
         """Free what the C part holds."""
         self._counter.utvm_release(self._state_pointer)
 
+    def reset_registers(self) -> None:
+        if any(self.state.limits):
+            self._uc.context_restore(self._unlimited)  # there is no other way to the limits of the stacks
+            self.state.limits[:] = [0, 0]
+        super().reset_registers()
+
     # Execution
 
     def run(self, deadline: int = NEVER) -> CoreStop:
@@ -130,6 +139,7 @@ class Core(RegisterFile):
         """
         state = self.state
         state.deadline = deadline
+        self._began_at = state.count
         self._stop = None
         # Unicorn cannot drop translations while it executes.
         for start, end in self._stale:
@@ -295,13 +305,22 @@ class Core(RegisterFile):
             self._stop = CoreStop(StopKind.BKPT)
         elif number == _EXCEPTION_RETURN:
             self._stop = CoreStop(StopKind.EXCEPTION_RETURN)
+        elif number == _PREFETCH_ABORT and self._has_branched_to_return():
+            self._stop = CoreStop(StopKind.EXCEPTION_RETURN)  # what Unicorn's cores of Armv7-M make of one
         elif number == _PREFETCH_ABORT:
             self._stop = CoreStop(StopKind.FAULT, faults.fetch_fault(self.read(PC)))
         elif number == _NO_COPROCESSOR:
             self._stop = CoreStop(StopKind.FAULT, faults.usage_fault(faults.NOCP))
+        elif number == _STACK_LIMIT:
+            self._stop = CoreStop(StopKind.FAULT, faults.usage_fault(faults.STKOF))
         else:
             self._stop = CoreStop(StopKind.FAULT, faults.usage_fault(faults.UNDEFINSTR))
         uc.emu_stop()
+
+    def _has_branched_to_return(self) -> bool:
+        """Whether a handler has left for EXC_RETURN: a vector that leads there, or a debugger, has not."""
+        in_handler = self.read(XPSR) & 0x1FF and self.read(PC) >= _EXCEPTION_RETURNS
+        return bool(in_handler and self.count != self._began_at)
 
     def _on_invalid(self, _uc: Any, _data: object) -> bool:
         thumb = self.read(XPSR) & THUMB

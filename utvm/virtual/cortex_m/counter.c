@@ -40,6 +40,7 @@ enum kind {
   SLEEP = 0x20,
   SEND_EVENT = 0xA0,
   READ_CONTROL = 0xB0,
+  SET_LIMIT = 0xC0, /* of a stack */
   IT_BLOCK = 0x30,
   MASKS = 0x40,
   DIVIDE = 0x50,
@@ -78,6 +79,7 @@ typedef struct {
   uint32_t masks_matter;  /* stop after an instruction that may unmask a pending exception */
   uint32_t trap_division, trap_unaligned, float_enabled; /* 0 or 1 */
   uint32_t event; /* the event register, set by SEV */
+  uint32_t limits[2]; /* of the main and the process stack, on Armv8-M */
   uint32_t breakpoint_count;
   uint32_t breakpoints[BREAKPOINTS];
   uint64_t breakpoint_filter; /* bit (address / 2) % 64 of each */
@@ -149,7 +151,8 @@ static uint8_t decode_16(uint16_t op) {
 
 static uint8_t decode_32(uint16_t first, uint16_t second) {
   const uint8_t base = first & 0xFu;
-  if ((first & 0xFFE0u) == 0xF380u && (second & 0xD000u) == 0x8000u) return MASKS; /* MSR */
+  if ((first & 0xFFE0u) == 0xF380u && (second & 0xD000u) == 0x8000u)               /* MSR */
+    return (second & 0xFEu) == 0x0Au ? (uint8_t)(SET_LIMIT | base) : MASKS;
   if (first == 0xF3EFu && (second & 0xF0FFu) == 0x8014u) return READ_CONTROL;      /* MRS */
   if ((first & 0xFFD0u) == 0xFB90u) return (uint8_t)(DIVIDE | (second & 0xFu));    /* SDIV, UDIV */
   if ((first & 0xEC00u) == 0xEC00u && (second & 0x0E00u) == 0x0A00u) {             /* coprocessors 10 and 11 */
@@ -246,6 +249,9 @@ static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t 
         core->pass = address;
         return STOP_BREAKPOINT;
       }
+      return STOP_NONE;
+    case SET_LIMIT: /* Unicorn keeps it, but does not show it: we need it where an exception is entered */
+      core->limits[halfword(core, address + 2) & 1u] = read_register(engine, core, kind & 0xFu) & ~7u;
       return STOP_NONE;
     case MASKS:
       if (core->masks_matter) core->stop = 1;

@@ -64,6 +64,7 @@ class CoreState(ctypes.Structure):
         ("trap_unaligned", ctypes.c_uint32),
         ("float_enabled", ctypes.c_uint32),
         ("event", ctypes.c_uint32),
+        ("limits", ctypes.c_uint32 * 2),
         ("breakpoint_count", ctypes.c_uint32),
         ("breakpoints", ctypes.c_uint32 * BREAKPOINTS),
         ("breakpoint_filter", ctypes.c_uint64),
@@ -95,6 +96,7 @@ class CoreState(ctypes.Structure):
     trap_unaligned: int
     float_enabled: int
     event: int
+    limits: "ctypes.Array[ctypes.c_uint32]"
     breakpoint_count: int
     breakpoints: "ctypes.Array[ctypes.c_uint32]"
     breakpoint_filter: int

@@ -90,12 +90,13 @@ class CortexM:
             request_reset=self._request_reset,
             current_exception=lambda: self.core.read(registers.XPSR) & 0x1FF,
         )
-        self._handlers = Handlers(self.core, bus, self.exceptions, self.scb)
+        self._exc_return = kind.exc_return
+        self._handlers = Handlers(self.core, bus, self.exceptions, self.scb, kind.exc_return)
         self.debug = DebugControl(self)
         self._waits = Waits(self.core, bus, wait_states) if wait_states else None
         self._systick = SysTick(self, lambda: self.exceptions.pend(faults.SYS_TICK))
         self.add_timer(self._systick)
-        self._dwt = DataWatchpointTrace(self._cycles, self._watch)
+        self._dwt = DataWatchpointTrace(self._cycles, self._watch, kind.watches)
         self._fpb = FlashPatchBreakpoint(kind, self._set_breakpoints)
         self._watched: list[tuple[int, int, int]] = []
         self._breakpoints: list[int] = []
@@ -292,7 +293,7 @@ class CortexM:
             self.halt(debug.DFSR_VCATCH)
 
     def _return(self) -> None:
-        exc_return = self.core.read(registers.PC) | 1
+        exc_return = self.core.read(registers.PC) | self._exc_return & 1
         self._attempt(lambda: self._handlers.return_from(exc_return))
         to_thread = not self.locked_up and not self.core.read(registers.XPSR) & 0x1FF
         if to_thread and not self.halted and self.scb.value(scb.SCR) & scb.SLEEPONEXIT:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Data Watchpoint and Trace unit (ARM DDI 0403E, C1.8): a cycle counter and four watchpoints.
+"""The Data Watchpoint and Trace unit (ARM DDI 0403E, C1.8; DDI 0553B, D1.2): a cycle counter and four watchpoints.
 
 CYCCNT counts instructions, exactly, and nothing else: no memory wait, no time asleep. Two runs of the same
 program read the same values.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from utvm.virtual.bus import Device
 from utvm.virtual.cortex_m.core import WATCH_READ, WATCH_WRITE
@@ -24,8 +25,33 @@ _KEY = 0xC5ACCE55
 _LOCK_IMPLEMENTED = 1 << 0
 _LOCKED = 1 << 1
 _MATCHED = 1 << 24
-_FUNCTION_MASK = 0xF
-_ACCESS_BY_FUNCTION = {5: WATCH_READ, 6: WATCH_WRITE, 7: WATCH_READ | WATCH_WRITE}
+_ARCHITECTURE = 0xFBC  # DEVARCH
+
+
+@dataclass(frozen=True)
+class Watches:
+    """How comparators say what they watch.
+
+    Attributes:
+        accesses: by FUNCTION's bits of :attr:`kind`; any other watches nothing.
+        kind: those bits.
+        size: of FUNCTION, the binary logarithm of how many bytes are watched; else a register of its own has that.
+        fixed: what FUNCTION reads as beside.
+        architecture: DEVARCH.
+    """
+
+    accesses: Mapping[int, int]
+    kind: int
+    size: int = 0
+    fixed: int = 0
+    architecture: int = 0
+
+
+WATCHES_V7 = Watches({5: WATCH_READ, 6: WATCH_WRITE, 7: WATCH_READ | WATCH_WRITE}, 0xF)
+# With ACTION a debug event; a comparator is for data addresses.
+WATCHES_V8 = Watches(
+    {0x14: WATCH_READ | WATCH_WRITE, 0x15: WATCH_WRITE, 0x16: WATCH_READ}, 0x3F, 0xC00, 0x40000000, 0x47701A02
+)
 
 
 class DataWatchpointTrace(Device):
@@ -34,11 +60,18 @@ class DataWatchpointTrace(Device):
     Args:
         count: returns the instructions executed so far.
         changed: told (first, last, access) of each comparator; access 0 watches nothing.
+        watches: how they are told what to watch.
     """
 
     size = 0x1000
 
-    def __init__(self, count: Callable[[], int], changed: Callable[[list[tuple[int, int, int]]], None]) -> None:
+    def __init__(
+        self,
+        count: Callable[[], int],
+        changed: Callable[[list[tuple[int, int, int]]], None],
+        watches: Watches = WATCHES_V7,
+    ) -> None:
+        self._watches = watches
         self._count = count
         self._changed = changed
         self._enabled = False
@@ -65,13 +98,13 @@ class DataWatchpointTrace(Device):
             return WATCHPOINTS << 28 | self._control
         if offset == _CYCCNT:
             return self._cycles() & 0xFFFFFFFF
-        if offset == _LOCK_STATUS:
-            return _LOCK_IMPLEMENTED | self._locked * _LOCKED
         index, register = divmod(offset - _COMPARATORS, 16)
         if not 0 <= index < WATCHPOINTS:
-            return component_id(offset, DWT)
+            lock = _LOCK_IMPLEMENTED | self._locked * _LOCKED
+            known = {_LOCK_STATUS: lock, _ARCHITECTURE: self._watches.architecture}
+            return known.get(offset, component_id(offset, DWT))
         if register == 8:
-            value = self._function[index]
+            value = self._function[index] | self._watches.fixed
             self._function[index] &= ~_MATCHED
             return value
         return {0: self._compare[index], 4: self._mask[index]}.get(register, 0)
@@ -87,12 +120,11 @@ class DataWatchpointTrace(Device):
         elif 0 <= index < WATCHPOINTS:
             if register == 0:
                 self._compare[index] = value
-            elif register == 4:
+            elif register == 4 and not self._watches.size:
                 self._mask[index] = value & 0x1F
             elif register == 8:
-                self._function[index] = (
-                    value & _FUNCTION_MASK if value & _FUNCTION_MASK in _ACCESS_BY_FUNCTION else 0
-                )
+                known = value & self._watches.kind in self._watches.accesses
+                self._function[index] = value & (self._watches.kind | self._watches.size) if known else 0
             self._announce()
 
     def write_by_software(self, offset: int, size: int, value: int) -> None:
@@ -122,7 +154,8 @@ class DataWatchpointTrace(Device):
     def _announce(self) -> None:
         watched = []
         for compare, mask, function in zip(self._compare, self._mask, self._function, strict=True):
-            span = (1 << mask) - 1
-            access = _ACCESS_BY_FUNCTION.get(function & _FUNCTION_MASK, 0) if self._enabled else 0
+            size = (function & self._watches.size) // (self._watches.size & -self._watches.size or 1)
+            span = (1 << mask + size) - 1
+            access = self._watches.accesses.get(function & self._watches.kind, 0) if self._enabled else 0
             watched.append((compare & ~span, compare | span, access))
         self._changed(watched)

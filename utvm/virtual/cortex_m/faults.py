@@ -27,6 +27,7 @@ UNDEFINSTR = 1 << 16
 INVSTATE = 1 << 17
 INVPC = 1 << 18
 NOCP = 1 << 19
+STKOF = 1 << 20  # of Armv8-M
 UNALIGNED = 1 << 24
 DIVBYZERO = 1 << 25
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exception entry, exception return and the escalation of faults (ARM DDI 0403E, B1.5.6 to B1.5.14).
+"""Exception entry, exception return and the escalation of faults (ARM DDI 0403E, B1.5; DDI 0553B, B3).
 
 Floating-point registers are stacked at once where the chip would do so lazily: the frame is the same, only
 FPCCR.LSPACT never shows. Entry and return take no virtual time.
@@ -23,11 +23,9 @@ _FRAME_REGISTERS = (
     registers.LR,
 )
 
-_EXC_RETURN = 0xFFFFFFE1
 _TO_THREAD = 1 << 3
 _ON_PROCESS_STACK = 1 << 2
 _BASIC_FRAME = 1 << 4
-_EXC_RETURN_MODES = (0x1, 0x9, 0xD)
 
 # xPSR of a stacked frame that is restored: flags, Q, IT, GE and Thumb.
 _STATUS_MASK = 0xFF0FFC00
@@ -40,15 +38,21 @@ class LockUp(Exception):
 class Handlers:
     """Takes a core into handlers and back.
 
+    Args:
+        exc_return: EXC_RETURN of a handler that returns to one, with a frame that has floating-point registers.
+
     Attributes:
         entered: numbers of the exceptions entered since somebody emptied the list, for vector catch.
     """
 
-    def __init__(self, core: Core, bus: Bus, exceptions: Exceptions, control: SystemControlBlock) -> None:
+    def __init__(
+        self, core: Core, bus: Bus, exceptions: Exceptions, control: SystemControlBlock, exc_return: int
+    ) -> None:
         self._core = core
         self._bus = bus
         self._exceptions = exceptions
         self._scb = control
+        self._exc_return = exc_return
         self.entered: list[int] = []
 
     def execution_priority(self) -> int:
@@ -65,8 +69,8 @@ class Handlers:
         try:
             exc_return = self._push()
         except _StackingFailed as failure:
-            self._scb.fault_status |= faults.STKERR
-            derived = self._escalated(faults.BUS_FAULT, priority)
+            self._scb.fault_status |= failure.fault.status
+            derived = self._escalated(failure.fault.exception, priority)
             late = self._exceptions.group_priority(derived) < self._exceptions.group_priority(exception)
             first, second = (derived, exception) if late else (exception, derived)
             if second != first:
@@ -182,14 +186,18 @@ class Handlers:
         if extended:
             words += [core.read(registers.S0 + number) for number in range(16)]
             words += [core.read(registers.FPSCR), 0]
-        exc_return = _EXC_RETURN | (0 if extended else _BASIC_FRAME)
+        exc_return = self._exc_return | (0 if extended else _BASIC_FRAME)
         if not handler:
             exc_return |= _TO_THREAD | (_ON_PROCESS_STACK if control & registers.PROCESS_STACK else 0)
+        limit = core.state.limits[not handler and bool(control & registers.PROCESS_STACK)]
+        if frame < limit:
+            core.write(registers.SP, limit)
+            raise _StackingFailed(exc_return, faults.usage_fault(faults.STKOF))
         core.write(registers.SP, frame)
         try:
             self._bus.write(frame, struct.pack(f"<{len(words)}I", *words))
         except BusError:
-            raise _StackingFailed(exc_return) from None
+            raise _StackingFailed(exc_return, Fault(faults.BUS_FAULT, faults.STKERR)) from None
         return exc_return
 
     def _start(self, exception: int, exc_return: int) -> None:
@@ -221,9 +229,10 @@ class Handlers:
         """Return the UsageFault bit of an illegal return, or 0."""
         nested = len(self._exceptions.active)
         to_thread = exc_return & _TO_THREAD
-        if current not in self._exceptions.active or exc_return & 0xF not in _EXC_RETURN_MODES:
-            return faults.INVPC
-        if exc_return | _BASIC_FRAME != exc_return & 0xF | 0xFFFFFFF0:
+        modes = (0, _TO_THREAD, _TO_THREAD | _ON_PROCESS_STACK)
+        if current not in self._exceptions.active or (exc_return | _BASIC_FRAME) not in (
+            self._exc_return | _BASIC_FRAME | mode for mode in modes
+        ):
             return faults.INVPC
         if to_thread and nested != 1 and not self._scb.value(scb.CCR) & scb.NONBASETHRDENA:
             return faults.INVPC
@@ -266,6 +275,7 @@ class Handlers:
 
 
 class _StackingFailed(Exception):
-    def __init__(self, exc_return: int) -> None:
+    def __init__(self, exc_return: int, fault: Fault) -> None:
         super().__init__()
         self.exc_return = exc_return
+        self.fault = fault

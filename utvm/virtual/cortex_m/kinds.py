@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What differs between the cores that can be modelled, as data: a row a core.
 
-Sources: ARM DDI 0489 (Cortex-M7), ARM 100166 (Cortex-M4), and what debuggers print of the chips with them.
+Sources: ARM DDI 0489 (Cortex-M7), ARM 100166 (Cortex-M4), ARM 100230 (Cortex-M33), and what debuggers print of the
+chips with them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from unicorn import arm_const
 
+from utvm.virtual.cortex_m.dwt import WATCHES_V7, WATCHES_V8, Watches
 from utvm.virtual.cortex_m.identity import ITM, Pages, rom_table, trace_port
 from utvm.virtual.dap import PortIds
 from utvm.virtual.spec import CoreName
@@ -20,7 +22,8 @@ class CoreKind:
     """A core.
 
     Attributes:
-        unicorn_model: what Unicorn calls it.
+        unicorn_model: what Unicorn calls the one that executes: with the floating-point unit, and at least the
+            instructions, of this core.
         cpuid: its CPUID register.
         features: its identification registers, by their offset from 0xE000E000; the others read as zero.
         configuration: the bits of CCR that can be written.
@@ -28,6 +31,8 @@ class CoreKind:
         breakpoint_version: 2 has breakpoints anywhere, 1 only in code below 0x20000000.
         port: what its debug port and access port say.
         pages: its ROM tables, and what else of 4 KiB is constant, by address.
+        exc_return: EXC_RETURN for a handler, with floating-point registers in the frame.
+        watches: how its watchpoints are set.
     """
 
     unicorn_model: int
@@ -38,10 +43,12 @@ class CoreKind:
     breakpoint_version: Literal[1, 2]
     port: PortIds
     pages: Pages
+    exc_return: int = 0xFFFFFFE1
+    watches: Watches = WATCHES_V7
 
 
 _CORTEX_M7 = CoreKind(
-    unicorn_model=arm_const.UC_CPU_ARM_CORTEX_M7,
+    unicorn_model=arm_const.UC_CPU_ARM_CORTEX_M33,  # Unicorn's M7 has double precision
     cpuid=0x411FC271,  # r1p1, as in the STM32F746
     features={
         # ID_PFR0 to ID_ISAR4, CLIDR, CTR (ARM DDI 0489, table 3-1)
@@ -106,4 +113,55 @@ _CORTEX_M4 = CoreKind(
     },
 )
 
-KINDS: Mapping[CoreName, CoreKind] = {"cortex-m4": _CORTEX_M4, "cortex-m7": _CORTEX_M7}
+# With double precision, 16 KiB of each cache and three access ports, as in the STM32H743 (RM0433, section 60)
+_CORTEX_M7_DP = replace(
+    _CORTEX_M7,
+    unicorn_model=arm_const.UC_CPU_ARM_CORTEX_M7,
+    features={**_CORTEX_M7.features, 0xD80: 0xF00FE019, 0xF40: 0x10110221, 0xF44: 0x12000011},
+    port=PortIds(0x6BA02477, 0x84770001, 0xE00FE003),
+    pages={address: words for address, words in _CORTEX_M7.pages.items() if address != 0xE00FD000},
+)
+
+# As where a chip has its Security Extension off: then it is not there (ARM 100230, CFGSECEXT).
+_CORTEX_M33 = CoreKind(
+    unicorn_model=arm_const.UC_CPU_ARM_CORTEX_M33,
+    cpuid=0x410FD214,  # r0p4, as in the STM32L5
+    features={
+        # ID_PFR0 to ID_ISAR4 (ARM 100230, B1.4), ID_PFR1 without the extension
+        0xD40: 0x00000030,
+        0xD44: 0x00000200,
+        0xD48: 0x00200000,
+        0xD50: 0x00101F40,
+        0xD58: 0x01000000,
+        0xD60: 0x01101110,
+        0xD64: 0x02212000,
+        0xD68: 0x20232232,
+        0xD6C: 0x01111131,
+        0xD70: 0x01310132,
+        # MVFR
+        0xF40: 0x10110021,
+        0xF44: 0x11000011,
+        0xF48: 0x00000040,
+        0xFB8: 0x0000000F,  # DAUTHSTATUS: all debugging of what is not secure, and nothing is (DDI 0553B, D1.2)
+        0xFBC: 0x47702A04,  # DDEVARCH
+    },
+    configuration=0x0007071B,
+    breakpoints=8,
+    breakpoint_version=2,
+    port=PortIds(0x0BE12477, 0x14770015, 0xE00FE003),
+    # RM0438, section 52.6: the chip's table above that of the core: SCS, DWT, FPB, ITM
+    pages={
+        0xE0000000: trace_port(ITM),
+        0xE00FE000: rom_table([0x1000], {0xFE0: 0x72, 0xFE4: 0x04, 0xFE8: 0x0A}),
+        0xE00FF000: rom_table([0xFFF0F000, 0xFFF02000, 0xFFF03000, 0xFFF01000], part=0xC9),
+    },
+    exc_return=0xFFFFFFA0,
+    watches=WATCHES_V8,
+)
+
+KINDS: Mapping[CoreName, CoreKind] = {
+    "cortex-m4": _CORTEX_M4,
+    "cortex-m7": _CORTEX_M7,
+    "cortex-m7-dp": _CORTEX_M7_DP,
+    "cortex-m33": _CORTEX_M33,
+}

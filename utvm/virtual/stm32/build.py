@@ -9,7 +9,7 @@ from utvm.virtual.spec import Peripheral
 from utvm.virtual.stm32.clocks import Pwr, Rcc
 from utvm.virtual.stm32.dma import STREAMS, DmaController
 from utvm.virtual.stm32.flash import FlashController
-from utvm.virtual.stm32.flash_l4 import L4FlashController
+from utvm.virtual.stm32.flash_l4 import L4FlashController, L5FlashController
 from utvm.virtual.stm32.registers import Gpio, PlainRegisters
 from utvm.virtual.stm32.tim import TimDevice
 from utvm.virtual.stm32.usart import OldUsart, Usart
@@ -99,6 +99,7 @@ def _dma_request(peripheral: Peripheral, around: Surroundings, name: str) -> Cal
 MODELS: Mapping[str, Callable[[Peripheral, Surroundings], Device]] = {
     "stm32f2-flash": _flash,
     "stm32l4-flash": lambda peripheral, around: _flash(peripheral, around, L4FlashController),
+    "stm32l5-flash": lambda peripheral, around: _flash(peripheral, around, L5FlashController),
     "stm32f2-rcc": _rcc,
     "stm32f7-pwr": lambda peripheral, around: Pwr(),
     "stm32f7-dma": _dma,

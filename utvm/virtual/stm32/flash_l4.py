@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedded flash of the STM32L4 and its controller (RM0432, section 3): double words, pages, maybe two banks.
+"""The embedded flash of the STM32L4 and its controller (RM0432, section 3): double words, pages, two banks.
 
 As in :mod:`utvm.virtual.stm32.flash`, an operation is over at once and shows BSY to the first look at SR, and read
 protection cannot be turned on. Fast programming and the protected areas are not modelled: nothing is protected.
+The STM32L5's (RM0438, section 6) has other offsets, and a secure half, which is not there while TZEN is 0.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from utvm.virtual.bus import MemoryBank
 from utvm.virtual.stm32.embedded_flash import BSY, EOP, LOCK, EmbeddedFlash
 
-_ACR, _KEYR, _OPTKEYR, _SR, _CR, _OPTR = 0x00, 0x08, 0x0C, 0x10, 0x14, 0x20
-# Beginning and end of what is protected against writing: none, for it begins behind its end.
-_PROTECTED = {0x2C: 0x000000FF, 0x30: 0x000000FF, 0x4C: 0x000000FF, 0x50: 0x000000FF}
+_ACR, _KEYR = 0x00, 0x08
 
 # SR
 PROGERR = 1 << 3
@@ -31,7 +30,6 @@ _MER2 = 1 << 15
 _STRT = 1 << 16
 _OPTLOCK = 1 << 30
 _CR_MASK = 0x0704FFFF
-_PAGES_A_BANK = 256
 _DOUBLE_WORD = 8
 
 
@@ -43,7 +41,14 @@ class L4FlashController(EmbeddedFlash):
         options: OPTR as the chip is delivered.
         changed: told the first address and the address after a change of what the flash holds.
         set_line: drives the interrupt line.
+
+    Attributes:
+        option_keys: offset of OPTKEYR; likewise those of SR, CR and OPTR.
+        protected: beginning and end of what is protected against writing: none, for it begins behind its end.
     """
+
+    option_keys, status, control, option_register = 0x0C, 0x10, 0x14, 0x20
+    protected: Mapping[int, int] = dict.fromkeys((0x2C, 0x30, 0x4C, 0x50), 0x000000FF)
 
     def __init__(
         self,
@@ -53,6 +58,7 @@ class L4FlashController(EmbeddedFlash):
         set_line: Callable[[bool], None],
     ) -> None:
         self._options = options
+        self._pages_a_bank = len(memory.region.sectors) // 2
         super().__init__(memory, changed, set_line)
 
     def reset(self) -> None:
@@ -62,10 +68,10 @@ class L4FlashController(EmbeddedFlash):
         self._first: tuple[int, int] | None = None  # offset and value of a double word's lower half
 
     def load(self, offset: int) -> int:
-        if offset == _SR:
+        if offset == self.status:
             return self._take_status()
-        known = {_ACR: self._access_control, _CR: self._control, _OPTR: self._options}
-        return (_PROTECTED | known).get(offset, 0)
+        known = {_ACR: self._access_control, self.control: self._control, self.option_register: self._options}
+        return {**self.protected, **known}.get(offset, 0)
 
     def store(self, offset: int, value: int, lanes: int) -> None:
         if offset == _ACR:
@@ -73,13 +79,13 @@ class L4FlashController(EmbeddedFlash):
         elif offset == _KEYR:
             if self._unlocking.take(value):
                 self._control &= ~LOCK
-        elif offset == _OPTKEYR:
+        elif offset == self.option_keys:
             if self._option_unlocking.take(value):
                 self._control &= ~_OPTLOCK
-        elif offset == _SR:
+        elif offset == self.status:
             self._status &= ~(value & _CLEARED_BY_WRITING)
             self._drive_line()
-        elif offset == _CR and not self._control & LOCK:
+        elif offset == self.control and not self._control & LOCK:
             self._store_control(value, lanes)
 
     def program(self, address: int, size: int, value: int) -> None:
@@ -121,12 +127,19 @@ class L4FlashController(EmbeddedFlash):
         pages: list[tuple[int, int]] = []
         if self._control & _PER:
             number = self._control >> _PNB_SHIFT & 0xFF
-            pages = self._sectors[number + (_PAGES_A_BANK if self._control & _BKER else 0) :][:1]
+            pages = self._sectors[number + (self._pages_a_bank if self._control & _BKER else 0) :][:1]
         if self._control & _MER1:
-            pages += self._sectors[:_PAGES_A_BANK]
+            pages += self._sectors[: self._pages_a_bank]
         if self._control & _MER2:
-            pages += self._sectors[_PAGES_A_BANK:]
+            pages += self._sectors[self._pages_a_bank :]
         if self._control & _PG or not pages:
             self._fail(PGSERR)
         for start, end in pages if not self._control & _PG else ():
             self._replace(start, b"\xff" * (end - start))
+
+
+class L5FlashController(L4FlashController):
+    """The same with NSKEYR, NSSR and NSCR."""
+
+    option_keys, status, control, option_register = 0x10, 0x20, 0x28, 0x40
+    protected: Mapping[int, int] = dict.fromkeys((0x58, 0x5C, 0x68, 0x6C), 0xFF80FFFF)

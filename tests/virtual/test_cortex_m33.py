@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the virtual STM32L552 has otherwise: Armv8-M's stack limits, returns, watchpoints; its flash."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.virtual.bench import CFSR, FLASH, HFSR, RAM, SHCSR, Bench
+from utvm.virtual.stlink import StLink
+
+NSKEYR, NSSR, NSCR, OPTR = 0x40022008, 0x40022020, 0x40022028, 0x40022040
+PG, PER, BKER, STRT, LOCK = 1 << 0, 1 << 1, 1 << 11, 1 << 16, 1 << 31
+PGAERR, PGSERR, BSY = 1 << 5, 1 << 7, 1 << 16
+BANK2, PAGE = FLASH + 0x40000, 2048
+DWT_COMP, DWT_FUNCTION, DWT_DEVARCH = 0xE0001020, 0xE0001028, 0xE0001FBC
+STKOF, USGFAULTENA = 1 << 20, 1 << 18
+LIMIT = 0x2000F000
+
+
+class L5Bench(Bench):
+    def program(self, image: bytes) -> None:
+        self.unlock()
+        self.poke(NSCR, 1 << 2 | 1 << 15 | STRT)  # mass erase
+        self.poke(NSCR, PG)
+        self.machine.write(FLASH, image.ljust(-(-len(image) // 8) * 8, b"\xff"))
+
+    def unlock(self) -> None:
+        for key in (0x45670123, 0xCDEF89AB):
+            self.poke(NSKEYR, key)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[L5Bench]:
+    with L5Bench(tmp_path, "nucleo-l552ze-q") as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("address", "value"),
+    [
+        (0xE000ED00, 0x410FD214),  # CPUID: Cortex-M33 r0p4 (ARM 100230, B1.3; RM0438, 52)
+        (0xE000EF40, 0x10110021),  # MVFR0: single precision
+        (0xE000EE08, 0),  # DSCSR: no Security Extension, as with TZEN at 0
+        (0xE000EFB8, 0xF),  # DAUTHSTATUS: nothing secure
+        (0xE0044000, 0x20016472),  # DBGMCU_IDCODE, at another place than other STM32s' (RM0438, 52.11)
+        (0x0BFA05E0, 0xFFFF0200),  # flash size: 512 KiB
+        (OPTR, 0x7FEFF8AA),  # TZEN is 0, level 0, two banks
+        (0xE0002000, 0x10000080),  # FP_CTRL: version 2, eight comparators
+        (DWT_DEVARCH, 0x47701A02),  # by which OpenOCD knows Armv8-M's watchpoints
+    ],
+)
+def test_what_the_chip_says_it_is(bench: L5Bench, address: int, value: int) -> None:
+    assert bench.peek(address) == value
+
+
+def test_its_debug_port_says_that_of_the_script(bench: L5Bench) -> None:
+    probe = StLink(bench.machine)
+    probe.execute(bytes([0xF2, 0x30, 0xA3]).ljust(16, b"\0"), b"", 12)
+    answer = probe.execute(bytes([0xF2, 0x31]).ljust(16, b"\0"), b"", 12)
+    assert int.from_bytes(answer[4:8], "little") == 0x0BE12477  # stm32x5x_common.cfg
+
+
+def _overflow(how: str) -> str:
+    return f"""
+        .cpu cortex-m33
+        handler reset
+        ldr r0, ={LIMIT:#x}
+        msr msplim, r0
+        mrs r1, msplim
+        ldr r2, ={LIMIT + 16:#x}
+        mov sp, r2
+        {how}
+        done
+        handler usage_fault
+        mrs r3, msp
+        mov r4, lr
+        done
+    """
+
+
+@pytest.mark.parametrize("how", ["push {r0-r4}", "sub sp, #24", "stmdb sp!, {r4-r9}"])
+def test_a_stack_stops_at_its_limit(bench: L5Bench, how: str) -> None:
+    bench.load(_overflow(how))
+    bench.poke(SHCSR, USGFAULTENA)
+    bench.machine.write(LIMIT - 64, b"\xaa" * 80)
+    bench.resume()
+    bench.wait_for_halt()
+    assert bench.pc > bench.symbols["usage_fault"]
+    assert bench.peek(CFSR) == STKOF
+    assert bench.register(1) == LIMIT
+    assert bench.register(3) == LIMIT  # the frame did not fit either (DDI 0553B, PushStack)
+    assert bench.machine.read(LIMIT - 64, 80) == b"\xaa" * 80
+
+
+def test_what_ends_at_the_limit_is_no_overflow(bench: L5Bench) -> None:
+    bench.run(_overflow("push {r0-r3}"))
+    assert bench.peek(CFSR) == 0
+    assert bench.register(13) == LIMIT
+
+
+def test_an_interrupt_whose_frame_goes_past_the_limit_is_an_overflow(bench: L5Bench) -> None:
+    bench.load(_overflow("svc #0"))
+    bench.poke(SHCSR, USGFAULTENA)
+    bench.poke(0xE000ED1C, 0x40000000)  # SVCall is less urgent than the UsageFault
+    bench.resume()
+    bench.wait_for_halt()
+    assert bench.peek(CFSR) == STKOF
+    assert bench.register(3) == LIMIT
+
+
+def test_a_reset_takes_the_limit_away(bench: L5Bench) -> None:
+    bench.run(_overflow("push {r0-r3}"))
+    bench.run(f"handler reset\nldr r0, ={LIMIT - 256:#x}\nmov sp, r0\npush {{r0-r3}}\ndone")
+    assert (bench.peek(CFSR), bench.peek(HFSR)) == (0, 0)
+
+
+def test_handlers_return_by_the_values_of_a_core_without_security(bench: L5Bench) -> None:
+    bench.run(
+        """
+        handler reset
+        ldr r0, =0xE000ED88
+        ldr r1, =0x00F00000
+        str r1, [r0]
+        dsb
+        isb
+        svc #0
+        mov r5, r4
+        vmov.f32 s0, #1.0
+        svc #0
+        mov r6, r4
+        ldr r0, =0x2000E000
+        msr psp, r0
+        mov r0, #2
+        msr control, r0
+        isb
+        svc #0
+        mov r7, r4
+        done
+        handler sv_call
+        mov r4, lr
+        bx lr
+        """
+    )
+    # DDI 0553B, B3.19: S, ES and bit 1 are 0, DCRS is 1
+    assert [bench.register(n) for n in (5, 6, 7)] == [0xFFFFFFB8, 0xFFFFFFA8, 0xFFFFFFBC]
+
+
+def test_instructions_of_armv8_are_known(bench: L5Bench) -> None:
+    bench.run(f".cpu cortex-m33\nhandler reset\nldr r0, ={RAM:#x}\nmov r1, #7\nstl r1, [r0]\nlda r2, [r0]\ndone")
+    assert bench.register(2) == 7
+
+
+@pytest.mark.parametrize(("match", "stops"), [(4, ["store", "load"]), (5, ["store"]), (6, ["load"])])
+def test_a_watchpoint_has_access_and_size_in_one_register(bench: L5Bench, match: int, stops: list[str]) -> None:
+    bench.load(
+        f"""
+        handler reset
+        ldr r0, ={RAM:#x}
+        str r1, [r0, #4]
+        store: str r1, [r0]
+        load: ldr r1, [r0]
+        ldr r1, [r0, #4]
+        done
+        """
+    )
+    bench.poke(DWT_COMP, RAM)
+    bench.poke(DWT_COMP + 4, 4)  # there is no mask
+    bench.poke(DWT_FUNCTION, 2 << 10 | 1 << 4 | match)
+    for stop in stops:
+        bench.resume()
+        bench.wait_for_halt()
+        assert bench.pc == bench.symbols[stop] + 2
+        assert bench.peek(DWT_FUNCTION) >> 24 & 1
+    bench.resume()
+    bench.wait_for_halt()
+    assert bench.pc == bench.symbols["load"] + 4
+
+
+def test_flash_is_locked_until_both_keys_have_come(bench: L5Bench) -> None:
+    bench.poke(NSCR, PG)
+    bench.machine.write(FLASH, bytes(8))
+    assert bench.peek(NSCR) == 0xC0000000
+    assert bench.peek(NSSR) == PGSERR
+    bench.unlock()
+    assert not bench.peek(NSCR) & LOCK
+
+
+def test_a_double_word_must_be_whole_and_aligned(bench: L5Bench) -> None:
+    bench.unlock()
+    bench.poke(NSCR, PG)
+    bench.poke(FLASH + 4, 0)
+    assert bench.peek(NSSR) == PGAERR
+    bench.poke(NSSR, PGAERR)
+    bench.machine.write(FLASH, bytes(8))
+    assert (bench.peek(NSSR), bench.peek(NSSR)) == (BSY, 0)
+    assert bench.machine.read(FLASH, 8) == bytes(8)
+
+
+def test_a_page_is_erased_in_its_bank(bench: L5Bench) -> None:
+    bench.unlock()
+    bench.poke(NSCR, PG)
+    places = [FLASH + PAGE, BANK2 + PAGE, BANK2 + 2 * PAGE]
+    for place in places:
+        bench.machine.write(place, bytes(8))
+    bench.poke(NSCR, PER | BKER | 1 << 3 | STRT)
+    assert [place for place in places if bench.peek(place)] == [BANK2 + PAGE]
