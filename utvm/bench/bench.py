@@ -24,6 +24,10 @@ Unit = Literal["instructions", "modelled cycles", "cycles", "ns"]
 _UNITS: Mapping[Kind, Unit] = {"virtual": "instructions", "physical": "cycles", "process": "ns"}
 
 
+WORTH_MOVING = 16 * 1024 * 1024
+"""Of :class:`Bench`, where nothing slow is in between."""
+
+
 class Checkable(Protocol):
     """Something that a board needs."""
 
@@ -71,7 +75,7 @@ class Bench:
         machine: Service | None = None,
         emulated: bool = False,
         unit: Unit | None = None,
-        worth_moving: int = 16 * 1024 * 1024,
+        worth_moving: int = WORTH_MOVING,
     ) -> None:
         self.board = board
         self.kind = kind

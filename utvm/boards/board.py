@@ -223,6 +223,17 @@ class Board(Record):
         return frozenset().union(*(self.capabilities_of(kind) for kind in self.kinds))
 
     @property
+    def by_openocd(self) -> bool:
+        """Whether OpenOCD drives what can be plugged in, with scripts of the folder."""
+        return self.physical is not None and self.physical.driver == "openocd"
+
+    @property
+    def by_pyocd(self) -> bool:
+        """Whether pyOCD drives it: it always does, or this time is to."""
+        always = self.physical is not None and self.physical.driver == "pyocd"
+        return always or self.settings.get(DRIVER) == "pyocd"
+
+    @property
     def probes(self) -> tuple[ProbeMatch, ...]:
         """The probes that a physical one may be plugged in with."""
         return self.physical.probes if self.physical else ()
@@ -394,6 +405,7 @@ class Board(Record):
             regions=self._region_specs,
             peripherals=self.model.peripherals,
             wait_states=self.model.wait_states if waits else None,
+            access_ports=self.model.access_ports,
         )
 
     @property

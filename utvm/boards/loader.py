@@ -16,7 +16,7 @@ from utvm.errors import ConfigError
 from utvm.toolchain import Toolchain
 
 _COMPLETE = (
-    "a board folder has board.yaml, openocd.cfg if it can be plugged in, and port.c if it has a port of its own"
+    "a board folder has board.yaml, openocd.cfg if OpenOCD drives it, and port.c if it has a port of its own"
 )
 _KEYS = "docs/porting.md says what the keys of a board are, in the order in which one finds them out"
 
@@ -133,7 +133,7 @@ def _read(directory: Path, wanted: Mapping[str, str]) -> Board:
     choices = {name: tuple(values) for name, values in kind.settings.items()}
     given = {**replaced, "directory": directory, "choices": choices, "settings": {**chosen, **driver}}
     board = load_yaml(file, Board, _KEYS, **given)
-    for path in board.openocd_configs if board.physical or board.virtual.simulator else ():
+    for path in board.openocd_configs if board.by_openocd or board.virtual.simulator else ():
         if not path.is_file():
             raise ConfigError(f"{path}: is missing", _COMPLETE)
     if board.name != directory.name:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The records that a board is made of: its memory, how a physical one is reached, and what the virtual one is."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -165,18 +165,45 @@ def _can_be_filled_in(command: str, **values: str | int) -> str:
     return command
 
 
-class Physical(Record):
-    """How a board that is plugged in is reached: by OpenOCD, with the board's ``openocd.cfg``.
+class PyOcdPart(Record):
+    """What pyOCD is told of a board.
 
+    ``target`` is the chip's name there. ``pack`` is the CMSIS pack that has it, a file in the board's folder;
+    without one it is built into pyOCD, or of a pack that pyOCD has installed. ``options`` are further ones of its
+    session.
+    """
+
+    target: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*$")]
+    pack: Annotated[str, Field(pattern=r"^[^/]+\.pack$")] | None = None
+    options: dict[Annotated[str, Field(pattern=r"^[a-z0-9_.]+$")], str | int | float] = Field({})
+
+
+class Physical(Record):
+    """How a board that is plugged in is reached: by OpenOCD, with the board's ``openocd.cfg``, or by pyOCD.
+
+    ``driver`` is which of the two; a board with both parts takes the other way where a command says so.
     ``select_serial`` is the OpenOCD command that picks one probe; ``{serial}`` is filled in. ``console_interface``
     is the number of the USB interface that is the serial line, where the probe has several that look like one.
     """
 
     identity: Identity
     probes: Annotated[tuple[ProbeMatch, ...], Field(min_length=1)]
+    driver: Literal["openocd", "pyocd"] = "openocd"
+    pyocd: PyOcdPart | None = None
     select_serial: str
     console_interface: Annotated[int, Field(ge=0)] | None = None
     lacks: frozenset[Lack] = frozenset()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_openocd_is_given_commands(cls, content: Any) -> Any:
+        return {"select_serial": "", **content} if content.get("driver") == "pyocd" else content
+
+    @model_validator(mode="after")
+    def _its_driver_is_described(self) -> "Physical":
+        if self.driver == "pyocd" and self.pyocd is None:
+            raise ValueError("driver is pyocd, and pyocd, which says what it is told, is missing")
+        return self
 
     @model_validator(mode="after")
     def _serial_can_be_filled_in(self) -> "Physical":
@@ -189,6 +216,7 @@ class VirtualModel(Record):
 
     ``probe`` is the OpenOCD command that finds it; ``{port}`` is filled in. ``usb_probes`` are those that a
     virtual machine may have it on its USB with. ``wait_states`` is a model of its flash, for who asks for one.
+    ``access_ports`` are those of its debug port beside that to memory, by number: registers and what they hold.
     """
 
     cpu: CoreName
@@ -197,6 +225,7 @@ class VirtualModel(Record):
     usb_probes: tuple[ProbeMatch, ...] = ()
     peripherals: tuple[Peripheral, ...]
     wait_states: WaitStates | None = None
+    access_ports: dict[Annotated[int, Field(gt=0, lt=256)], dict[Address, Address]] = Field({})
 
     @model_validator(mode="after")
     def _port_can_be_filled_in(self) -> "VirtualModel":

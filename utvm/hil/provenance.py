@@ -18,6 +18,7 @@ from utvm.environment.recipe import PROVISION
 from utvm.errors import ProvisionError
 from utvm.hil.results import Environment, Whereabouts
 from utvm.paths import DATA, PACKAGE
+from utvm.probe.pyocd.server import version as pyocd_version
 from utvm.toolchain import Toolchain
 
 
@@ -43,7 +44,7 @@ def describe(board: Board) -> Environment:
     tools = {
         "python": platform.python_version(),
         "tvm": importlib.metadata.version("apache-tvm"),
-        "openocd": _openocd_version(),
+        **_drivers(board),
         "gcc": Toolchain(board.toolchain).version,
         "unicorn": importlib.metadata.version("unicorn"),
         "utvm": utvm.__version__,
@@ -57,6 +58,14 @@ def describe(board: Board) -> Environment:
     told = lease.told if lease else None
     place = Whereabouts(seen.kind, seen.environment, seen.installed, checkout.look().hostname, tools, told)
     return Environment(digest(), environment_digest(), place)
+
+
+def _drivers(board: Board) -> dict[str, str]:
+    """Return OpenOCD's version, and pyOCD's where that drives the board: then the other need not be there."""
+    if not board.by_pyocd:
+        return {"openocd": _openocd_version()}
+    openocd = _openocd_version() if shutil.which("openocd") else "not installed"
+    return {"openocd": openocd, "pyocd": pyocd_version()}
 
 
 def _openocd_version() -> str:

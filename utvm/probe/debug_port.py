@@ -92,6 +92,25 @@ class OpenOcdPort(DebugPort):
             self.halt()
 
 
+class PyOcdPort(DebugPort):
+    """pyOCD, which runs the chip's own algorithms for flash."""
+
+    def program_logic(self, file: Path, commands: str) -> None:
+        """Refuse: it knows none."""
+        raise ProbeError("pyOCD programs no programmable logic", "take OpenOCD: leave out driver=pyocd")
+
+    def program(self, segments: Sequence[tuple[int, bytes]]) -> None:
+        """Program flash."""
+        self.gdb.flash(segments)
+
+    def reset(self, *, halt: bool) -> None:
+        """Reset through the probe."""
+        self.halt()
+        self.gdb.monitor("reset halt")
+        if not halt:
+            self.gdb.resume()
+
+
 class QemuPort(DebugPort):
     """QEMU's GDB stub, to which flash is memory like any other."""
 

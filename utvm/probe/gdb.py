@@ -60,6 +60,8 @@ class GdbClient:
         BoardError: the server answers that the target refuses: a bad address, no free breakpoint.
     """
 
+    hello = b"qSupported"
+
     def __init__(
         self,
         host: str,
@@ -171,11 +173,8 @@ class GdbClient:
         return parts
 
     def _resynchronise(self) -> None:
-        """Pass over replies until the one to a question that only has one kind of answer.
-
-        OpenOCD 0.12 answers twice to a small write that comes after a failed one.
-        """
-        self._send(b"qSupported")
+        """Pass over replies: OpenOCD 0.12 answers twice to a small write that comes after a failed one."""
+        self._send(self.hello)
         while not self._reply(self._timeout).startswith(b"PacketSize"):
             pass
 
@@ -425,7 +424,7 @@ class GdbClient:
         return self._link
 
     def _negotiate(self) -> None:
-        features = self._request(b"qSupported").decode(errors="replace").split(";")
+        features = self._request(self.hello).decode(errors="replace").split(";")
         for feature in features:
             if feature.startswith("PacketSize="):
                 self._packet_bytes = packet_size(feature)

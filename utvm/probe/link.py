@@ -77,6 +77,10 @@ class GdbLink:
                 return None
             self._receive_some(remaining)
 
+    def hear_notifications(self) -> None:
+        """Have :meth:`receive` return notifications too: ``%`` and what they say."""
+        self._reader.notifying = True
+
     def stop_acknowledging(self) -> None:
         """Send no more ``+``: both ends agreed on it."""
         self._acknowledging = False

@@ -58,10 +58,14 @@ class PacketReader:
     """Takes bytes as they arrive and gives packets.
 
     Acknowledgments (``+``, ``-``) and whatever else stands between packets are passed over, and so are
-    notifications (``%...``): we ask for none.
+    notifications (``%...``), unless they are asked for.
+
+    Attributes:
+        notifying: notifications are packets too, and begin with ``%``.
     """
 
     def __init__(self) -> None:
+        self.notifying = False
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> None:
@@ -92,6 +96,8 @@ class PacketReader:
             _check(payload, checksum)
             if not is_notification:
                 return decode(payload)
+            if self.notifying:
+                return b"%" + decode(payload)
 
     def _start_of_packet(self) -> int | None:
         starts = [at for at in (self._pending.find(b"$"), self._pending.find(b"%")) if at >= 0]

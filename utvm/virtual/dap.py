@@ -7,7 +7,7 @@ knows about a core.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from utvm.virtual.bus import BusError
@@ -61,11 +61,17 @@ _DONE = 0b010
 
 @dataclass(frozen=True)
 class PortIds:
-    """What a debug port says that it is: DPIDR, and of AP 0 IDR and BASE, a ROM table's address with its flags."""
+    """What a debug port says that it is: DPIDR, and of AP 0 IDR and BASE, a ROM table's address with its flags.
+
+    ``others`` are further access ports, a chip's own, by number: their registers, which never change. ``wrap`` is
+    after how many bytes AP 0's address wraps when it is incremented.
+    """
 
     identification: int
     access_port: int
     base: int
+    others: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    wrap: int = _TAR_WRAP
 
 
 class DebugMemory(Protocol):
@@ -78,10 +84,41 @@ class DebugMemory(Protocol):
         """Write bytes, or raise :class:`BusError`."""
 
 
+class AccessPort(Protocol):
+    """An access port, as the debug port sees it."""
+
+    def power_on(self) -> None:
+        """Take the state after power-on."""
+
+    def read(self, register: int) -> int:
+        """Return a register; raises BusError where that takes an access to memory, and it is refused."""
+
+    def write(self, register: int, value: int) -> None:
+        """Write a register; raises as :meth:`read`."""
+
+
+class FixedAccessPort:
+    """An access port whose registers never change."""
+
+    def __init__(self, registers: Mapping[int, int]) -> None:
+        self._registers = registers
+
+    def power_on(self) -> None:
+        """Take the state after power-on."""
+
+    def read(self, register: int) -> int:
+        """Return a register, zero where it has none."""
+        return self._registers.get(register, 0)
+
+    def write(self, register: int, value: int) -> None:
+        """Ignore it."""
+
+
 class MemoryAccessPort:
     """An AHB-AP: 8, 16 and 32-bit accesses, single auto-increment, no packed transfers."""
 
-    def __init__(self, memory: DebugMemory, *, identification: int, base: int) -> None:
+    def __init__(self, memory: DebugMemory, *, identification: int, base: int, wrap: int = _TAR_WRAP) -> None:
+        self._wrap = wrap
         self._memory = memory
         self._identification = identification
         self._base = base
@@ -157,10 +194,10 @@ class MemoryAccessPort:
         self._pass(len(data))
 
     def _pass(self, size: int) -> None:
-        """Leave TAR where a row of accesses leaves it: after the last one, in that one's 1 KiB."""
+        """Leave TAR where a row of accesses leaves it: after the last one, or where it has wrapped."""
         if size:
             last, following = self._address + size - 1, self._address + size
-            self._address = last & ~(_TAR_WRAP - 1) | following & (_TAR_WRAP - 1)
+            self._address = last & ~(self._wrap - 1) | following & (self._wrap - 1)
 
     def _set_control(self, value: int) -> None:
         self._control = value & _CSW_WRITABLE
@@ -187,7 +224,7 @@ class MemoryAccessPort:
     def _increment(self) -> None:
         if self._control & CSW_ADDRESS_INCREMENT:
             following = self._address + (1 << (self._control & CSW_SIZE))
-            self._address = self._address & ~(_TAR_WRAP - 1) | following & (_TAR_WRAP - 1)
+            self._address = self._address & ~(self._wrap - 1) | following & (self._wrap - 1)
 
 
 class ArmDebugPort:
@@ -202,7 +239,7 @@ class ArmDebugPort:
         ports: the access ports, by their number.
     """
 
-    def __init__(self, identification: int, ports: Mapping[int, MemoryAccessPort]) -> None:
+    def __init__(self, identification: int, ports: Mapping[int, AccessPort]) -> None:
         self.identification = identification
         self._ports = ports
         self.power_on()
@@ -287,7 +324,7 @@ class ArmDebugPort:
 
 
 class SwDebugPort(ArmDebugPort):
-    """A SW-DP, version 2, with one access port.
+    """A SW-DP, version 2, with one access port to memory.
 
     Args:
         memory: what AP 0 masters.
@@ -298,8 +335,9 @@ class SwDebugPort(ArmDebugPort):
     """
 
     def __init__(self, memory: DebugMemory, ids: PortIds) -> None:
-        self.ap = MemoryAccessPort(memory, identification=ids.access_port, base=ids.base)
-        super().__init__(ids.identification, {0: self.ap})
+        self.ap = MemoryAccessPort(memory, identification=ids.access_port, base=ids.base, wrap=ids.wrap)
+        others = {number: FixedAccessPort(registers) for number, registers in ids.others.items()}
+        super().__init__(ids.identification, {**others, 0: self.ap})
 
 
 class JtagDebugPort(ArmDebugPort):
@@ -308,7 +346,7 @@ class JtagDebugPort(ArmDebugPort):
     Its sticky errors are cleared by writing ones to CTRL/STAT (IHI 0031, B2.2.2 and B3.2).
     """
 
-    def __init__(self, ports: Mapping[int, MemoryAccessPort]) -> None:
+    def __init__(self, ports: Mapping[int, AccessPort]) -> None:
         self._result = 0
         super().__init__(0, ports)
 

@@ -4,6 +4,7 @@
 import pkgutil
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 from utvm.errors import ConfigError
@@ -52,7 +53,7 @@ class BoardModel(Stage):
             if memory.region.kind != "ram" and not memory.region.alias_of:
                 memory.fill(_ERASED)
         kind = KINDS[spec.cpu]
-        self.port_ids = kind.port
+        self.port_ids = replace(kind.port, others=spec.access_ports)
         self._cpu = CortexM(
             kind,
             self._bus,

@@ -90,6 +90,7 @@ class MachineSpec(Record):
         interrupts: number of lines of the interrupt controller.
         reset_vector_base: where the vector table lies after reset.
         wait_states: what its cycle counter counts beside instructions; by default nothing.
+        access_ports: the chip's own beside that to memory, by number: what their registers hold.
     """
 
     name: str
@@ -99,6 +100,7 @@ class MachineSpec(Record):
     regions: tuple[RegionSpec, ...]
     peripherals: tuple[Peripheral, ...]
     wait_states: WaitStates | None = None
+    access_ports: dict[int, dict[int, int]] = Field(default_factory=dict)
 
 
 class TapSpec(Record):

@@ -45,7 +45,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
 WAY = Way(
     name="model",
     rank=20,
-    serves=lambda board: board.virtual.model is not None,
+    serves=lambda board: board.virtual.model is not None and board.by_openocd,
     find=_find,
     tell=lambda _: None,
     refusal="is a software model: there is no physical one here",

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A board on this computer's USB, behind a probe that OpenOCD drives."""
 
+from collections.abc import Callable
 from typing import Literal
 
-from utvm.bench.bench import Bench
+from utvm.bench.bench import WORTH_MOVING, Bench, Checkable
 from utvm.bench.openocd import check_identity, open_console, start_openocd
 from utvm.bench.way import Asked, Found, Setup, Way
 from utvm.boards import Board
 from utvm.errors import ProbeError
 from utvm.probe.choice import find_probe, match_of, taken
-from utvm.probe.debug_port import OpenOcdPort
+from utvm.probe.debug_port import DebugPort, OpenOcdPort
 from utvm.probe.usb import Probe, serial_ports
 from utvm.probe.vitals import Readiness, make_ready
 
@@ -18,38 +19,56 @@ def _find(board: Board, asked: Asked) -> Found | None:
     probe = find_probe(board, asked.wish, asked.serial)
     if probe is None:
         return None
-    kind = _kind(probe)
+    kind = kind_of(probe)
     able = board.capabilities_of(kind, match_of(board, probe))
 
     def start(setup: Setup) -> Bench:
-        return _start(board, setup.stack.enter_context(taken(board, probe, asked.wait, setup.say)), setup)
+        now = setup.stack.enter_context(taken(board, probe, asked.wait, setup.say))
+        return on_usb(board, now, setup, able, lambda ready: _serve(setup, board, ready, able))
 
     return Found(board, kind, able, "openocd", start, probe, probe.serial)
 
 
-def _kind(probe: Probe) -> Literal["virtual", "physical"]:
+def kind_of(probe: Probe) -> Literal["virtual", "physical"]:
+    """Return what is behind a probe, as it says itself."""
     return "virtual" if probe.virtual else "physical"
 
 
-def _start(board: Board, probe: Probe, setup: Setup) -> Bench:
-    """Start OpenOCD on a probe: that of a physical board, or one of a virtual board that says so."""
-    physical = board.physical
+def _serve(setup: Setup, board: Board, probe: Probe, able: frozenset[str]) -> tuple[Checkable, DebugPort]:
     match = match_of(board, probe)
-    assert physical and match
-    kind = _kind(probe)
-    able = board.capabilities_of(kind, match)
-    commands = [physical.select_serial.format(serial=probe.serial)]
+    assert board.physical and match
+    commands = [board.physical.select_serial.format(serial=probe.serial)]
+    openocd, gdb = start_openocd(setup, board, commands, match.openocd)
+    return openocd, OpenOcdPort(gdb, live="memory while running" in able)
+
+
+def on_usb(
+    board: Board,
+    probe: Probe,
+    setup: Setup,
+    able: frozenset[str],
+    serve: Callable[[Probe], tuple[Checkable, DebugPort]],
+    worth_moving: int = WORTH_MOVING,
+) -> Bench:
+    """Put a board behind a probe on the bench: a physical one, or a virtual one whose probe says so.
+
+    Args:
+        serve: starts what drives the probe.
+    """
+    physical = board.physical
+    assert physical
+    kind = kind_of(probe)
     ready = _make_ready(probe, setup)
     try:
-        openocd, gdb = start_openocd(setup, board, commands, match.openocd)
+        server, port = serve(ready.probe)
     except ProbeError:
-        # It may hang since OpenOCD spoke to it.
+        # It may hang since it was spoken to.
         ready = _make_ready(ready.probe, setup, may_reset=not ready.was_reset)
         if not ready.was_reset:
             raise
-        openocd, gdb = start_openocd(setup, board, commands, match.openocd)
+        server, port = serve(ready.probe)
     probe = ready.probe
-    check_identity(board.name, physical.identity, gdb, probe.serial)
+    check_identity(board.name, physical.identity, port.gdb, probe.serial)
     console_url = next(iter(serial_ports(probe.serial, physical.console_interface)), None)
     return Bench(
         board,
@@ -60,9 +79,10 @@ def _start(board: Board, probe: Probe, setup: Setup) -> Bench:
         probe=f"{'virtual ' if probe.virtual else ''}{probe.kind} at USB {probe.usb_path}"
         + (", which did not answer and was reset" if ready.was_reset else ""),
         serial=probe.serial,
-        port=OpenOcdPort(gdb, live="memory while running" in able),
+        port=port,
         console=open_console(setup, board, console_url) if console_url else None,
-        services=(probe, openocd),
+        services=(probe, server),
+        worth_moving=worth_moving,
     )
 
 
@@ -76,7 +96,7 @@ def _make_ready(probe: Probe, setup: Setup, *, may_reset: bool = True) -> Readin
 WAY = Way(
     name="usb",
     rank=10,
-    serves=lambda board: board.physical is not None,
+    serves=lambda board: board.by_openocd,
     find=_find,
     tell=lambda board: ("openocd", str(board.openocd_config)),
     refusal="can only be plugged in: no such one is here",

@@ -4,13 +4,13 @@
 import functools
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from utvm.boards import pyocd
 from utvm.boards.described.chip import Chip, ChipMemory, without_overlaps
 from utvm.boards.described.svd import read_xml, refined
 from utvm.errors import ConfigError
@@ -28,13 +28,12 @@ def read() -> Mapping[str, Callable[[], Chip]]:
 
 def _ask(*names: str) -> Any:
     """Ask pyOCD with its own Python, for it may be installed away from ours."""
-    program = shutil.which("pyocd")
-    if program is None:
-        raise ConfigError("pyOCD is not installed", "pipx install pyocd; or name a file that describes the chip")
-    first = Path(program).read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    installed = pyocd.find()
+    if installed is None:
+        raise ConfigError("pyOCD is not installed", f"{pyocd.INSTALL}; or name a file that describes the chip")
     try:
         done = subprocess.run(
-            [*first.removeprefix("#!").split(), "-", *names],
+            [*installed.python, "-", *names],
             input=_ASK.read_bytes(),  # as a file it would find what lies beside it
             capture_output=True,
             timeout=_SECONDS,
@@ -45,7 +44,7 @@ def _ask(*names: str) -> Any:
         said = getattr(error, "stderr", None) or str(error).encode()
         last = said.decode(errors="replace").strip().splitlines()[-1:]
         raise ConfigError(
-            f"{program}: does not say what it knows: {' '.join(last)[:200]}",
+            f"{installed.program}: does not say what it knows: {' '.join(last)[:200]}",
             "pyocd --version: is it whole, and 0.36 or newer?",
         ) from error
 

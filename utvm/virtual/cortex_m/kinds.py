@@ -105,7 +105,8 @@ _CORTEX_M4 = CoreKind(
     configuration=0x0000031B,
     breakpoints=6,
     breakpoint_version=1,
-    port=PortIds(0x2BA01477, 0x24770011, 0xE00FF003),
+    # ARM 100166, 9.2: the access port wraps at 4 KiB, not at 1
+    port=PortIds(0x2BA01477, 0x24770011, 0xE00FF003, wrap=0x1000),
     # ARM 100166, 9.1.1: SCS, DWT, FPB, ITM
     pages={
         0xE0000000: trace_port(ITM),

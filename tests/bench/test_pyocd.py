@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pyOCD, the real one, drives virtual boards: only the USB between it and the probe's model is a socket."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import yaml
+
+from tests.cli.running import inv
+from utvm import boards, firmware
+from utvm.bench import attach
+from utvm.boards import Board, pyocd
+from utvm.compiler import Library
+from utvm.environment.own_python import own_python
+from utvm.environment.recipe import PROVISION
+from utvm.errors import ConfigError, ProbeError, ToolchainError
+from utvm.session import HostDriven
+
+_HERE = Path(__file__).parent
+# Regions and their addresses: RM0385, 2.2. The package names the algorithm that the test compiles.
+_PDSC = """<?xml version="1.0"?>
+<package schemaVersion="1.7.2"><vendor>utvm</vendor><name>Own_DFP</name>
+ <releases><release version="1.0.0"/></releases>
+ <devices><family Dfamily="Own" Dvendor="STMicroelectronics:13">
+  <processor Dcore="Cortex-M7" DcoreVersion="r1p1" Dfpu="SP_FPU" Dendian="Little-endian" Dclock="16000000"/>
+  <device Dname="STM32F746ZG">
+   <memory id="IROM1" start="0x08000000" size="0x00100000" startup="1" default="1"/>
+   <memory id="IRAM1" start="0x20000000" size="0x00050000" init="0" default="1"/>
+   <debug __dp="0" __ap="0"/>
+   <algorithm name="Flash/own.FLM" start="0x08000000" size="0x00100000" RAMstart="0x20000000" RAMsize="0x8000"
+     default="1"/>
+  </device>
+ </family></devices></package>
+"""
+_SUITES = "health,debug,counter,memory,flash,faults"
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="session")
+def path_with_pyocd(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a PATH with the pyOCD that is locked, in an environment of its own."""
+    made = own_python(PROVISION / "pyocd.lock", "pyOCD", print)
+    folder = tmp_path_factory.mktemp("with-pyocd")
+    (folder / "pyocd").symlink_to(made / "bin" / "pyocd")
+    return f"{folder}:{os.environ['PATH']}"
+
+
+@pytest.fixture
+def _pyocd(path_with_pyocd: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", path_with_pyocd)
+
+
+def _variant(board: Board, folder: Path, change: Callable[[dict[str, Any]], None], *files: Path) -> Path:
+    """Return the folder of a board that pyOCD alone drives."""
+    target = folder / board.name
+    target.mkdir()
+    content = yaml.safe_load((board.directory / "board.yaml").read_text())
+    del content["physical"]["select_serial"]
+    for probe in content["virtual"]["model"]["usb_probes"]:
+        probe.pop("openocd", None)
+    change(content)
+    (target / "board.yaml").write_text(yaml.safe_dump(content))
+    for file in (board.directory / "port.c", *files):
+        if file.exists():
+            shutil.copy(file, target)
+    return target
+
+
+def test_suites_pass_and_the_report_says_who_drove_the_board(path_with_pyocd: str, tmp_path: Path) -> None:
+    words = ("hil", "--board", "nrf52840dk:driver=pyocd", "--suite", _SUITES, "--report-dir", tmp_path)
+    done = inv(*words, PATH=path_with_pyocd)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "virtual CMSIS-DAP on a socket in place of USB" in done.stdout
+    (file,) = {file.resolve() for file in tmp_path.glob("*/report.json")}
+    report = json.loads(file.read_text())
+    assert report["environment"]["place"]["tools"]["pyocd"].startswith("0.4")
+
+
+def _runs(name: str, doubler: Library, logs: Path) -> tuple[list[int], int]:
+    board = boards.load(name)
+    with attach(board, "virtual", log_directory=logs) as bench:
+        with HostDriven(bench, firmware.build(board, [doubler])) as session:
+            done = session.run("doubler", [np.array([1, 2, 3, -4], dtype=np.int32)])
+        return done.outputs[0].tolist(), done.count
+
+
+@pytest.mark.usefixtures("_pyocd")
+def test_outputs_and_counts_are_those_behind_openocd(doubler: Library, tmp_path: Path) -> None:
+    seen = _runs("nrf52840dk:driver=pyocd", doubler, tmp_path / "pyocd")
+    assert seen == _runs("nrf52840dk", doubler, tmp_path / "openocd")
+    assert seen[0] == [2, 4, 6, -8]
+
+
+@pytest.mark.usefixtures("_pyocd")
+def test_memory_is_reached_while_the_core_runs(doubler: Library, tmp_path: Path) -> None:
+    board = boards.load("nrf52840dk:driver=pyocd")
+    image = firmware.build(board, [doubler], "rpc", pipe="rtt")
+    with attach(board, "virtual", log_directory=tmp_path) as bench:
+        bench.program(image)
+        bench.reset(halt=False)
+        assert "memory while running" in bench.capabilities
+        for _ in range(20):
+            bench.read_memory(image.symbols["utvm_rtt"], 64)
+            assert bench.gdb.running
+        bench.gdb.interrupt()
+        assert bench.gdb.wait_for_stop(10) is not None
+
+
+@pytest.mark.usefixtures("_pyocd")
+def test_a_pack_brings_its_own_flash_algorithm(board: Board, doubler: Library, tmp_path: Path) -> None:
+    algorithm = tmp_path / "own.FLM"
+    (tmp_path / "own.ld").write_text(
+        "SECTIONS { PrgCode 0 : { *(.text*) } PrgData : { *(.data*) } DevDscr : { *(DevDscr) } }"
+    )
+    flags = ("-mcpu=cortex-m7", "-mthumb", "-Os", "-ffreestanding", "-nostdlib", "-Wl,--no-gc-sections")
+    words = ["arm-none-eabi-gcc", *flags, "-T", tmp_path / "own.ld", "-o", algorithm, _HERE / "flash_algorithm.c"]
+    subprocess.run([*words, "-Wl,-e,Init"], check=True)
+    with zipfile.ZipFile(tmp_path / "own.pack", "w") as pack:
+        pack.writestr("utvm.Own_DFP.pdsc", _PDSC)
+        pack.write(algorithm, "Flash/own.FLM")
+    part = {"driver": "pyocd", "pyocd": {"target": "stm32f746zg", "pack": "own.pack"}}
+    folder = _variant(board, tmp_path, lambda said: said["physical"].update(part), tmp_path / "own.pack")
+    assert not (folder / "openocd.cfg").exists()
+    assert _runs(str(folder), doubler, tmp_path / "logs")[0] == [2, 4, 6, -8]
+
+
+@pytest.mark.usefixtures("_pyocd")
+@pytest.mark.parametrize("who", ["pyocd", "probe"])
+def test_what_dies_is_named_with_a_hint(who: str, tmp_path: Path) -> None:
+    board = boards.load("nrf52840dk:driver=pyocd")
+    with attach(board, "virtual", log_directory=tmp_path) as bench:
+        machine, server = bench._services
+        if who == "pyocd":
+            os.kill(server.pid, signal.SIGKILL)
+        else:
+            os.kill(machine.pid, signal.SIGUSR2)
+        with pytest.raises(ProbeError, match=r"GDB server|No such device"):
+            for _ in range(3):
+                bench.reset(halt=True)
+        if who == "pyocd":
+            psutil.wait_procs([psutil.Process(server.pid)], timeout=10)
+        with pytest.raises(ProbeError, match="pyOCD ended unexpectedly" if who == "pyocd" else "is gone from USB"):
+            bench.check()
+
+
+@pytest.mark.usefixtures("_pyocd")
+def test_a_chip_that_pyocd_does_not_know_is_one_clear_error(tmp_path: Path) -> None:
+    known = boards.load("nrf52840dk")
+    part = {"driver": "pyocd", "pyocd": {"target": "nrf99999"}}
+    folder = _variant(known, tmp_path, lambda said: said["physical"].update(part))
+    with (
+        pytest.raises(ProbeError, match="nrf99999") as caught,
+        attach(boards.load(str(folder)), "virtual", log_directory=tmp_path),
+    ):
+        pass
+    assert "pyocd list --targets" in caught.value.hint
+
+
+def test_where_it_is_not_installed_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pyocd, "find", lambda: None)
+    with (
+        pytest.raises(ToolchainError, match=r"pyOCD.*is not installed") as caught,
+        attach(boards.load("nrf52840dk:driver=pyocd"), "virtual", log_directory=tmp_path / "logs"),
+    ):
+        pass
+    assert "pipx install pyocd" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"driver": "pyocd"}, "driver is pyocd, and pyocd, which says what it is told, is missing"),
+        ({"driver": "jlink"}, "physical.driver"),
+        ({"pyocd": {"target": "no such name"}}, "physical.pyocd.target"),
+        ({"pyocd": {"target": "nrf52840", "pack": "../a.pack"}}, "physical.pyocd.pack"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_named(part: dict[str, Any], said: str, tmp_path: Path) -> None:
+    def change(content: dict[str, Any]) -> None:
+        del content["physical"]["pyocd"]
+        content["physical"].update(part)
+
+    with pytest.raises(ConfigError, match=said):
+        boards.load(str(_variant(boards.load("nrf52840dk"), tmp_path, change)))
+
+
+def test_a_board_without_its_target_cannot_be_driven_by_it() -> None:
+    done = inv("hil", "--board", "stm32f407:driver=pyocd", "--suite", "health")
+    assert done.returncode == 2
+    assert "driver cannot be 'pyocd'; " in done.stderr or "it can be: usb, model" in done.stderr

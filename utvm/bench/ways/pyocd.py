@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pyOCD in place of OpenOCD: in front of a probe on this computer's USB, or of our model's own CMSIS-DAP probe."""
+
+from utvm.bench.bench import Bench
+from utvm.bench.openocd import check_identity, open_console
+from utvm.bench.way import Asked, Found, Setup, Way
+from utvm.bench.ways.usb import kind_of, on_usb
+from utvm.boards import Board, Kind, ProbeMatch
+from utvm.boards.parts import PyOcdPart
+from utvm.probe.choice import find_probe, match_of, taken
+from utvm.probe.debug_port import PyOcdPort
+from utvm.probe.pyocd.client import PyOcdClient
+from utvm.probe.pyocd.server import PyOcd
+from utvm.probe.virtual import UsbProbe, start_virtual
+
+_WORTH_MOVING = 64 * 1024
+"""Of :class:`utvm.bench.Bench`: its server's packets carry a kilobyte."""
+
+
+def _part(board: Board) -> PyOcdPart | None:
+    return board.physical.pyocd if board.physical else None
+
+
+def _find(board: Board, asked: Asked) -> Found | None:
+    probe = find_probe(board, asked.wish, asked.serial)
+    if probe is not None:
+        able = _capabilities(board, kind_of(probe), match_of(board, probe))
+
+        def start_physical(setup: Setup) -> Bench:
+            now = setup.stack.enter_context(taken(board, probe, asked.wait, setup.say))
+            return on_usb(
+                board,
+                now,
+                setup,
+                able,
+                lambda ready: _serve(setup, board, ready.serial),
+                worth_moving=_WORTH_MOVING,
+            )
+
+        return Found(board, kind_of(probe), able, "pyocd", start_physical, probe, probe.serial)
+    if board.virtual.model is None or asked.wish == "physical":
+        return None
+    able = _capabilities(board, "virtual")
+
+    def start_model(setup: Setup) -> Bench:
+        return _on_model(board, setup, able, asked.latency_us)
+
+    return Found(board, "virtual", able, "pyocd", start_model, serial=board.model.serial)
+
+
+def _capabilities(board: Board, kind: Kind, match: ProbeMatch | None = None) -> frozenset[str]:
+    return board.capabilities_of(kind, match) - {"OpenOCD"}
+
+
+def _on_model(board: Board, setup: Setup, able: frozenset[str], latency_us: int) -> Bench:
+    """Start our model with its probe plugged into a socket, and pyOCD with that socket for its USB."""
+    machine = setup.stack.enter_context(
+        start_virtual(board, setup.logs, latency_us=latency_us, usb=UsbProbe("cmsis-dap", "0"))
+    )
+    assert machine.health_match and board.physical
+    server, port = _serve(setup, board, board.model.serial, int(machine.health_match["usb"]))
+    check_identity(board.name, board.physical.identity, port.gdb, board.model.serial)
+    return Bench(
+        board,
+        "virtual",
+        "VIRTUAL board, a software model",
+        able,
+        setup.logs,
+        probe="virtual CMSIS-DAP on a socket in place of USB",
+        serial=board.model.serial,
+        port=port,
+        console=open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
+        services=(machine, server),
+        machine=machine,
+        worth_moving=_WORTH_MOVING,
+    )
+
+
+def _serve(setup: Setup, board: Board, serial: str, usb_port: int | None = None) -> tuple[PyOcd, PyOcdPort]:
+    part = _part(board)
+    assert part
+    log = setup.logs / "pyocd.log"
+    server = PyOcd(part, board.directory, serial=serial, log=log, usb_port=usb_port, port=setup.gdb_port)
+    setup.stack.enter_context(server)
+    client = PyOcdClient(server.gdb_port, breakpoint_kind=board.cpu_row.breakpoint_kind)
+    gdb = setup.stack.enter_context(client)
+    return server, PyOcdPort(gdb, live="memory while running" in board.capabilities)
+
+
+def _tell(board: Board) -> tuple[str, str] | None:
+    part = _part(board)
+    return ("pyocd", f"{part.target}{f', of {part.pack}' if part.pack else ''}") if part else None
+
+
+WAY = Way(
+    name="pyocd",
+    rank=25,
+    serves=lambda board: _part(board) is not None,
+    find=_find,
+    tell=_tell,
+    refusal="can only be plugged in: no such one is here",
+    slows=True,
+)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GDB client for pyOCD's server.
+
+While a core runs after ``c``, that server answers nobody. So it runs in GDB's non-stop mode (GDB manual, section
+"Notification Packets" and "Remote Non-Stop"), in which memory can be reached meanwhile and a stop is a
+notification; whatever else is done is done in the usual mode. Nor does the server say which watchpoint was hit:
+the core's debug registers do (ARM DDI 0403E, C1.6.1 and C1.8).
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from utvm.errors import BoardError, ProbeError
+from utvm.probe.gdb import GdbClient
+from utvm.probe.replies import from_hex
+from utvm.probe.stop import Access, Stop
+from utvm.probe.target_xml import Register
+
+_STOP = b"%Stop:"
+_TRAP = 5
+_COMPLAINT = re.compile(r"(?m)^(Error: |Transfer failed: |Unexpected error: |Failed to )(.*)")
+_DFSR, _DWTTRAP = 0xE000ED30, 1 << 2
+_DWT_CTRL, _COMPARATORS, _STRIDE, _FUNCTION = 0xE0001000, 0xE0001020, 0x10, 8
+_MATCHED = 1 << 24
+_ADVICE = "look at pyOCD's log; unplug and replug the probe if it hangs"
+
+
+class PyOcdClient(GdbClient):
+    """A connection to pyOCD's GDB server; all else as :class:`GdbClient`."""
+
+    hello = b"qSupported:vContSupported+"  # with nothing behind it, it takes that for an error
+
+    def __init__(self, port: int, *, breakpoint_kind: int) -> None:
+        super().__init__("127.0.0.1", port, advice=_ADVICE, breakpoint_kind=breakpoint_kind)
+        self._watched: dict[int, Access] = {}
+        self._unanswered = False  # a stop was told, and the server still is in the other mode
+
+    def __enter__(self) -> "PyOcdClient":
+        super().__enter__()
+        self._wire.hear_notifications()
+        return self
+
+    def monitor(self, command: str, timeout: float = 60.0) -> str:
+        """Run a command of pyOCD and return what it printed; raises ProbeError where it complains."""
+        said = super().monitor(command, timeout)
+        if complaint := _COMPLAINT.search(said):
+            raise ProbeError(f"monitor command '{command}' failed: {complaint[0].strip()}", _ADVICE)
+        return said
+
+    def insert_watchpoint(self, address: int, size: int, access: Access) -> None:
+        """Set a watchpoint."""
+        super().insert_watchpoint(address, size, access)
+        self._watched[address] = access
+
+    def remove_watchpoint(self, address: int, size: int, access: Access) -> None:
+        """Take a watchpoint out."""
+        super().remove_watchpoint(address, size, access)
+        self._watched.pop(address, None)
+
+    def wait_for_stop(self, timeout: float) -> Stop | None:
+        """Return why a resumed target stopped, or None when it still runs after ``timeout`` seconds."""
+        stop = super().wait_for_stop(timeout)
+        if stop is not None and stop.signal == _TRAP and stop.watchpoint is None and self._watched:
+            stop = self._stopped = self._with_watchpoint(stop)
+        return stop
+
+    def _with_watchpoint(self, stop: Stop) -> Stop:
+        """Say which watchpoint it was, if one was: a comparator says so once."""
+        if not self._word(_DFSR) & _DWTTRAP:
+            return stop
+        for number in range(self._word(_DWT_CTRL) >> 28):
+            place = _COMPARATORS + number * _STRIDE
+            address = self._word(place)
+            if address in self._watched and self._word(place + _FUNCTION) & _MATCHED:
+                return replace(stop, watchpoint=self._watched[address], address=address)
+        return stop
+
+    def read_registers(self) -> dict[str, int]:
+        """Return all registers of the target description that the core has, by name."""
+        return {register.name: value for register, value in self._all() if value is not None}
+
+    def _read(self, register: Register) -> int:
+        # It understands no request for one alone.
+        value = next(value for each, value in self._all() if each == register)
+        if value is None:
+            raise BoardError(f"register {register.name} cannot be read")
+        return value
+
+    def _all(self) -> Iterator[tuple[Register, int | None]]:
+        """Yield all registers in the order of their numbers, with None for what cannot be read."""
+        digits = self._demand(b"g", "the registers cannot be read")
+        at = 0
+        for register in sorted(self._registers, key=lambda one: one.number):
+            part = digits[at : at + 2 * register.size]
+            at += len(part)
+            yield register, None if b"x" in part else int.from_bytes(from_hex(part), "little")
+
+    def _word(self, address: int) -> int:
+        return int.from_bytes(self.read_memory(address, 4), "little")
+
+    def _send(self, payload: bytes) -> None:
+        if self._unanswered:
+            self._unanswered = False
+            self.set_mode("vStopped")
+            self.set_mode("QNonStop:0")
+        if payload != b"c":
+            super()._send(payload)
+            return
+        self.set_mode("QNonStop:1")
+        try:
+            self.set_mode("vCont;c")
+        except BoardError:
+            self._running = False
+            raise
+
+    def _resynchronise(self) -> None:
+        """Do nothing: it answers once, whatever failed."""
+
+    def _notice_stop(self, packet: bytes) -> bool:
+        if packet.startswith(_STOP):
+            self._unanswered = True
+            packet = packet.removeprefix(_STOP)
+        return super()._notice_stop(packet)

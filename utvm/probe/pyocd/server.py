@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pyOCD's GDB server under supervision: watched, its complaints translated, ended for certain."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from utvm.boards import pyocd
+from utvm.boards.parts import PyOcdPart
+from utvm.errors import ProbeError, ToolchainError
+from utvm.probe.udev import ACCESS_HINT
+from utvm.process import Service, version_of
+
+_INSIDE = Path(__file__).with_name("inside.py")
+
+# What holds for every board. A chip that is locked is refused, not erased; a fault is the program's own; nothing
+# listens beside the GDB server; what memory holds is asked of the chip each time.
+_OPTIONS: Mapping[str, str | int | float] = {
+    "auto_unlock": "false",
+    "vector_catch": "none",
+    "semihost_console_type": "off",
+    "cache.enable_memory": "false",
+    "hide_programming_progress": "true",
+    "reset.post_delay": 0,
+    "rtos.enable": "false",
+}
+
+_GONE = re.compile(r"\[Errno 19\]|LIBUSB_ERROR_NO_DEVICE")
+# What pyOCD 0.46 says, and what its user can do about it. The first match counts.
+_HINTS: tuple[tuple[str, str], ...] = (
+    (r"LIBUSB_ERROR_ACCESS|Access denied", ACCESS_HINT),
+    (r"LIBUSB_ERROR_BUSY|Resource busy|Unable to claim interface", "another program uses the probe: an IDE?"),
+    (
+        r"[Tt]arget type \S+ (is )?not recognized|unknown target|not a valid target",
+        "physical.pyocd.target is nothing that pyOCD knows: pyocd list --targets; of a pack, name that as "
+        "physical.pyocd.pack, or: pyocd pack install TARGET",
+    ),
+    (
+        r"No available debug probes|No probe selected|not found",
+        "no probe is plugged in that pyOCD can drive: pyocd list shows those",
+    ),
+    (
+        r"No ACK|Unable to connect|Memory transfer fault|cannot communicate|no cores were discovered|not powered",
+        "the probe works but the board does not answer: is it powered, is the debug cable in place?",
+    ),
+    (r"Address already in use", "choose another port, or end the program that has it"),
+)
+
+
+class PyOcd(Service):
+    """A pyOCD process with one GDB port, for the length of a ``with`` block.
+
+    Args:
+        part: what the board's file says for it.
+        folder: the board's, which has its pack.
+        serial: of the probe.
+        usb_port: the TCP port of a virtual board's probe; None for this computer's USB.
+        port: of its GDB server; by default any free one.
+
+    Raises:
+        ToolchainError: pyOCD is not installed.
+        ProbeError: on entering, when it cannot use the probe or the chip; with its own last lines, and a hint
+            where the cause is a known one.
+    """
+
+    def __init__(
+        self, part: PyOcdPart, folder: Path, *, serial: str, log: Path, usb_port: int | None = None, port: int = 0
+    ) -> None:
+        options = {**_OPTIONS, **part.options}
+        words: list[str | Path] = [*_installed().python, "-", *([f"usb={usb_port}"] if usb_port else [])]
+        words += ["gdbserver", "--no-wait", "--no-config", "--persist", "--target", part.target, "--uid", serial]
+        words += ["--port", str(port)]
+        words += ["--pack", folder / part.pack] if part.pack else []
+        for name, value in options.items():
+            words += ["-O", f"{name}={value}"]
+        super().__init__(
+            "pyOCD",
+            words,
+            log=log,
+            health=r"GDB server listening on port (?P<port>\d+)",
+            error=ProbeError,
+            stdin=_INSIDE.read_text(encoding="utf-8"),
+            says="utvm.probe.pyocd",
+        )
+
+    @property
+    def gdb_port(self) -> int:
+        """The TCP port of its GDB server."""
+        assert self.health_match
+        return int(self.health_match["port"])
+
+    def check(self) -> None:
+        """Raise ProbeError if it has ended, with its last lines and a hint, or has lost its probe."""
+        try:
+            super().check()
+        except ProbeError as error:
+            raise ProbeError(error.message, _hint_for(self._said()) or error.hint) from error
+        if _GONE.search(self._said()):
+            raise ProbeError("the probe is gone from USB", "look after its cable, then run this again")
+
+    def _said(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+
+def version() -> str:
+    """Return pyOCD's version; raises ToolchainError where it is not installed."""
+    program = _installed().program
+    return version_of([program, "--version"], timeout=60, error=ToolchainError, pattern=r"(\d\S*)")
+
+
+def _installed() -> pyocd.Installed:
+    found = pyocd.find()
+    if found is None:
+        raise ToolchainError("pyOCD, which is to drive the board, is not installed", pyocd.INSTALL)
+    return found
+
+
+def _hint_for(log: str) -> str:
+    return next((hint for pattern, hint in _HINTS if re.search(pattern, log)), "")
