@@ -36,10 +36,14 @@ class _InFarm(Place):
     _client: FarmClient | None = None
 
     def inside(self) -> Sequence[int]:
-        """Return what runs at a board's host: it is told what place that is."""
+        """Return what runs at a board's host: it is told what place that is, and where this campaign's marks are."""
         found = []
+        marks = (b"UTVM_PLACE=farm", str(self.rival.folder).encode())
         for one in psutil.process_iter(["cmdline"]):
-            if "--suite" in " ".join(one.info["cmdline"] or ()) and b"UTVM_PLACE=farm" in environment_of(one.pid):
+            if "--suite" not in " ".join(one.info["cmdline"] or ()):
+                continue
+            told = environment_of(one.pid)
+            if all(mark in told for mark in marks):
                 found.append(one.pid)
         return found
 
