@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import yaml
 
 from benchmarks import seen
@@ -25,8 +26,8 @@ from utvm.errors import ProvisionError
 from utvm.process import Service, free_port
 
 _JOBS, _SECONDS = 6, 10
-_SIZES = ((200, 400, 60, 20), (500, 1000, 60, 50))
-"""Places, jobs, seconds of a job, hosts."""
+_SIZES = ((200, 400, 60, 20, 0), (200, 400, 60, 20, 200), (1000, 2000, 60, 100, 0))
+"""Places, jobs, seconds of a job, hosts, and clients beside that one that has all jobs."""
 
 
 def _quiet(_: str) -> None:
@@ -34,18 +35,18 @@ def _quiet(_: str) -> None:
 
 
 @contextlib.contextmanager
-def _coordinator(folder: Path) -> Iterator[str]:
+def _coordinator(folder: Path) -> Iterator[tuple[str, int]]:
     folder.mkdir()
     listen = f"127.0.0.1:{free_port()}"
-    with coordinator(listen, folder, folder / "coordinator.log", _quiet):
-        yield listen
+    with coordinator(listen, folder, folder / "coordinator.log", _quiet) as service:
+        yield listen, service.pid
 
 
 def _shared(folder: Path, boards: int) -> tuple[float, float]:
     """Return how long all jobs took on so many boards, and what each added to its own time, in the median."""
     names = [f"b{number}" for number in range(boards)]
     resources = {name: {"board": {"cls": "UtvmBoard"}} for name in names}
-    with _coordinator(folder) as address:
+    with _coordinator(folder) as (address, _):
         (folder / "exporter.yaml").write_text(yaml.safe_dump(resources), encoding="utf-8")
         command = [str(labgrid(_quiet)), "-m", "labgrid.remote.exporter", "--coordinator", address]
         command += ["--name", "desk", str(folder / "exporter.yaml")]
@@ -78,12 +79,14 @@ def _run_jobs(folder: Path, address: str, boards: int) -> tuple[float, float]:
 
 
 def _load(folder: Path, *numbers: int) -> dict[str, float]:
-    with _coordinator(folder) as address:
+    with _coordinator(folder) as (address, pid):
         program = Path(__file__).with_name("farm_load.py")
         command = [labgrid(_quiet), program, address, *map(str, numbers)]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200)
+        taken = sum(psutil.Process(pid).cpu_times()[:2])
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    # What a job costs the coordinator, which does one thing at a time, says how many it carries in a second.
+    return {**found, "coordinator_ms": round(1000 * taken / found["jobs"], 1)}
 
 
 def main() -> None:

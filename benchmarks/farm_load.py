@@ -1,39 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
 """Idle jobs that stand in line for the places of a coordinator: run by benchmarks/farm.py in labgrid's own Python.
 
-    python benchmarks/farm_load.py HOST:PORT PLACES JOBS SECONDS HOSTS
+    python benchmarks/farm_load.py HOST:PORT PLACES JOBS SECONDS HOSTS LISTENERS
 
-A place is a name here, with no board behind it; a job holds one for some seconds. Prints one line of JSON.
+A place is a name here, with no board behind it; a job holds one for some seconds. All jobs are one session's.
+Beside it there are others that the coordinator tells everything, as it does each client of a farm. It prints
+a line of JSON.
 """
 
 import asyncio
+import contextlib
 import json
 import sys
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
 from labgrid.remote.client import ClientSession
 from labgrid.remote.generated import labgrid_coordinator_pb2 as pb
 
 _POLL = 5.0  # Seconds: a reservation that nobody asks after ends in 60.
 _LOOK = 0.02
+_AT_ONCE = 200  # Of more than 1,000 calls that wait for a server, gRPC cancels some: all jobs would begin at once.
 
 
 class _Load:
     def __init__(self, session: ClientSession) -> None:
         self._session = session
         self._holder = f"{session.gethostname()}/{session.getuser()}"
+        self._allocated: dict[str, str] = {}
         self.held = 0.0
         self.overheads: list[float] = []
+        self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def call(self, do: str, **what: Any) -> Any:
-        return await getattr(self._session.stub, do)(getattr(pb, f"{do}Request")(**what))
+        async with self._turns:
+            return await getattr(self._session.stub, do)(getattr(pb, f"{do}Request")(**what))
 
     async def job(self, seconds: float) -> None:
         answer = await self.call("CreateReservation", prio=0.0, filters={"main": {"filter": {"kind": "load"}}})
         token = answer.reservation.token
         asked = time.monotonic()
-        while not (name := self._allocated(token)):
+        while not (name := self._allocated.get(token)):
             await asyncio.sleep(_LOOK)
             if time.monotonic() > asked + _POLL:
                 asked = time.monotonic()
@@ -46,27 +55,48 @@ class _Load:
         self.held += seconds
         self.overheads.append(time.monotonic() - begun - seconds)
 
-    def _allocated(self, token: str) -> str:
-        """Return the place that is ours to take: the coordinator tells everybody, so that nobody need ask."""
-        places = self._session.places.values()
-        return next((place.name for place in places if place.reservation == token), "")
+    async def watch(self) -> None:
+        """Look now and then which place is whose to take: that the coordinator tells everybody."""
+        while True:
+            places = self._session.places.values()
+            self._allocated = {place.reservation: place.name for place in places if place.reservation}
+            await asyncio.sleep(_LOOK)
 
 
-async def main(address: str, places: int, jobs: int, seconds: int, hosts: int) -> dict[str, float]:
-    session = ClientSession(address, asyncio.get_running_loop())
-    await session.start()
-    load = _Load(session)
+@contextlib.asynccontextmanager
+async def _sessions(address: str, count: int) -> AsyncIterator[ClientSession]:
+    """Have sessions with a coordinator, each by a connection of its own; yield the first."""
+    begin = grpc.aio.insecure_channel
+    # gRPC would share one connection among all.
+    alone = ("grpc.use_local_subchannel_pool", 1)
+    grpc.aio.insecure_channel = lambda target, options: begin(target=target, options=[*options, alone])
+    sessions = [ClientSession(address, asyncio.get_running_loop()) for _ in range(count)]
+    for session in sessions:
+        await session.start()
+    yield sessions[0]
+    for session in sessions:
+        session.stopping.set()
+        await session.stop()
+        await session.close()
+
+
+async def main(address: str, places: int, jobs: int, seconds: int, hosts: int, listeners: int) -> dict[str, float]:
+    async with _sessions(address, 1 + listeners) as session:
+        measured = await _measured(_Load(session), places, jobs, seconds, hosts)
+    return {**measured, "listeners": listeners}
+
+
+async def _measured(load: _Load, places: int, jobs: int, seconds: int, hosts: int) -> dict[str, float]:
     begun = time.monotonic()
     for number in range(places):
         await load.call("AddPlace", name=f"p{number}")
         tags = {"kind": "load", "host": f"h{number % hosts}"}
         await load.call("SetPlaceTags", placename=f"p{number}", tags=tags)
     made = time.monotonic()
+    watch = asyncio.create_task(load.watch())
     await asyncio.gather(*(load.job(seconds) for _ in range(jobs)))
+    watch.cancel()
     took = time.monotonic() - made
-    session.stopping.set()
-    await session.stop()
-    await session.close()
     load.overheads.sort()
     return {
         "places": places,

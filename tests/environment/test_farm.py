@@ -74,7 +74,7 @@ def test_a_host_that_breaks_off_is_tried_no_more_and_another_board_is(farm: Farm
     assert f"{earlier['place']}: {earlier['why']}; once more, on another board" in done.stdout
 
 
-def test_labgrid_s_own_client_and_we_have_one_board_one_after_the_other(farm: Farm) -> None:
+def test_labgrid_s_own_client_and_we_have_one_board_one_after_the_other(farm: Farm, tmp_path: Path) -> None:
     program = labgrid(lambda _: None).with_name("labgrid-client")
     env = {**os.environ, "LG_COORDINATOR": farm.address, "LG_HOSTNAME": "there", "LG_USERNAME": "somebody"}
 
@@ -86,7 +86,11 @@ def test_labgrid_s_own_client_and_we_have_one_board_one_after_the_other(farm: Fa
     stock("-p", "desk-stm32f746-1", "acquire")
     with farm.begun("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:
         until(run, "place 1 in line; held: desk-stm32f746-1 by there/somebody")
-        status = json.loads(farm.inv("farm.status", "--json").stdout)
+        metrics = tmp_path / "farm.prom"
+        status = json.loads(farm.inv("farm.status", "--json", "--metrics", metrics).stdout)
+        said = metrics.read_text().splitlines()
+        assert {'utvm_farm_boards{state="held"} 1', 'utvm_farm_boards{state="away"} 0'} < {*said}
+        assert said[-1] == "utvm_farm_waiting 1"
         assert status["boards"] == {"held": 1, "free": 2}
         assert [each["wants"] for each in status["waiting"]] == [{"board": "stm32f746", "health": "ok"}]
         stock("-p", "desk-stm32f746-1", "release")

@@ -2,7 +2,10 @@
 """A night on a farm of two hosts: one lease a turn, and another board where a host or a keeper breaks."""
 
 import json
+import os
 import random
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,8 +16,12 @@ import psutil
 import pytest
 import yaml
 
+from tests.cli.running import inv
 from tests.environment.farms import LONG, Farm, holders, process, two_hosts, until, wait_for
+from tests.faults.in_farm import in_farm
+from tests.faults.place import environment_of
 from utvm.hil.reading import read
+from utvm.paths import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -125,3 +132,44 @@ def test_a_night_of_twenty_boards_with_faults_has_the_right_verdicts_page_and_hi
     assert any(each["lease"]["earlier"] for each in results if each["lease"]), said
     assert pages.returncode == 0, pages.stderr
     assert "stm32f746" in (tmp_path / "pages" / "index.html").read_text()
+
+
+# Of a night's own processes and of those that the farm consists of, by what their command lines have.
+_PROCESSES = (
+    "nightly",
+    "hil",
+    "helper.py",
+    "labgrid.remote.coordinator",
+    "labgrid.remote.exporter",
+    "farm.up",
+    "farm.export",
+)
+
+
+@pytest.mark.nightly
+def test_whatever_is_killed_in_a_night_the_next_one_works(tmp_path: Path) -> None:
+    chance = random.Random(19)
+    words = _night(tmp_path, {"board": "host", "count": 2})
+    with in_farm(tmp_path) as there:
+        for name in _PROCESSES:
+            environment = {**os.environ, **there.environment}
+            command = [sys.executable, "-m", "utvm", *words]
+            with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as night:
+                time.sleep(chance.uniform(2, 8))
+                wait_for(lambda name=name, night=night: _kill(name, tmp_path, chance) or night.poll() is not None)
+            assert not there.left(), name
+            done = inv(*words, timeout=LONG, **there.environment)
+            assert done.returncode == 0, (name, done.stdout, done.stderr)
+
+
+def _kill(name: str, mark: Path, chance: random.Random) -> bool:
+    """Kill a process of the test that has this in its command line; return whether there is one."""
+    found = [
+        each
+        for each in psutil.process_iter(["cmdline"])
+        if any(word == name or word.endswith(f"/{name}") for word in each.info["cmdline"] or ())
+        and str(mark).encode() in environment_of(each.pid)
+    ]
+    if found:
+        chance.choice(found).kill()
+    return bool(found)

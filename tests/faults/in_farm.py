@@ -36,7 +36,7 @@ class _InFarm(Place):
     _client: FarmClient | None = None
 
     def inside(self) -> Sequence[int]:
-        """Return what runs at a board's host: it is told what place that is, and where this campaign's marks are."""
+        """Return what runs at a board's host: it is told what place that is, and where our marks are."""
         found = []
         marks = (b"UTVM_PLACE=farm", str(self.rival.folder).encode())
         for one in psutil.process_iter(["cmdline"]):

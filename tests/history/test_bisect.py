@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import inv
+from tests.environment.farms import two_hosts
 from tests.history.reports import project
 from utvm.history.bisect_step import answer
 
@@ -31,9 +32,22 @@ def _git(*words: str) -> str:
 
 @pytest.mark.slow
 def test_the_commit_since_which_a_test_fails_is_named_and_the_checkout_stays(project: Path) -> None:
+    _is_named(project)
+
+
+@pytest.mark.nightly
+def test_a_farm_is_asked_for_it(project: Path, tmp_path: Path) -> None:
+    with two_hosts(tmp_path / "farm", "host", "stm32f746") as farm:
+        said = _is_named(project, "--in", "farm", "--farm", farm.address)
+        with farm.client() as client:
+            (desk,) = [each for each in client.ask("list")["places"] if each["place"] == "desk-host-1"]
+    assert "on host" in said and not desk["holder"]
+
+
+def _is_named(project: Path, *where: str) -> str:
     suite = project / "hil" / "test_small.py"
     suite.parent.mkdir()
-    (project / ".gitignore").write_text("build/\n__pycache__/\n")
+    (project / ".gitignore").write_text("build/\n__pycache__/\nfarm/\n")
     _git("init", "-q", ".")
     commits = []
     for number, text in enumerate(["3 == 3", "3 == 3 ", "3 == 4", "3 == 5"]):
@@ -44,12 +58,13 @@ def test_the_commit_since_which_a_test_fails_is_named_and_the_checkout_stays(pro
         commits.append(_git("rev-parse", "HEAD"))
         if number in (0, 3):
             assert inv("hil").returncode == (number == 3)
-    done = inv("history.bisect", "small::test_it")
-    assert done.returncode == 0, done.stderr
+    done = inv("history.bisect", "small::test_it", *where)
+    assert done.returncode == 0, done.stdout + done.stderr
     assert f"first bad: {commits[2]}\n" in done.stdout
     assert done.stdout.endswith(": number 2\n")
     assert _git("status", "--porcelain") == ""
     assert _git("worktree", "list").count("\n") == 0
+    return done.stdout
 
 
 @pytest.mark.nightly

@@ -85,12 +85,17 @@ def list_(_: Context, wanted: JsonChoice, farm: str = "") -> None:
     list_places(wanted, farm)
 
 
-@task(example="farm.status", page=_PAGE, in_checkout=True, help={"farm": _FARM})
-def status(_: Context, wanted: JsonChoice, farm: str = "") -> None:
+@task(
+    example="farm.status",
+    page=_PAGE,
+    in_checkout=True,
+    help={"farm": _FARM, "metrics": "write it into this file as Prometheus's text, too"},
+)
+def status(_: Context, wanted: JsonChoice, farm: str = "", metrics: str = "") -> None:
     """Print how many boards of a farm are free, held, away or in quarantine, and who waits."""
     from utvm.cli.farm_show import show_status
 
-    show_status(wanted, farm)
+    show_status(wanted, farm, metrics)
 
 
 @task(example="farm.reap", page=_PAGE, in_checkout=True, help={"farm": _FARM})

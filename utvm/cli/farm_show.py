@@ -4,6 +4,7 @@
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from utvm.choice import BoardChoice, PlaceChoice, ReportChoice, SuiteChoice
@@ -13,10 +14,13 @@ from utvm.cli.progress import telling
 from utvm.cli.root_hil import run_suites
 from utvm.environment.farm.client import FarmClient, coordinator_of
 from utvm.errors import ConfigError, ExitCode, ProvisionError
+from utvm.files import check_places, write_whole
 from utvm.hil.nightly.running import HEALTH
+from utvm.history.doors import gauge
 from utvm.names import printable
 
 _ALL = "all"
+_STATES = ("free", "held", "away", "quarantine")
 
 
 @contextlib.contextmanager
@@ -49,16 +53,25 @@ def list_places(wanted: JsonChoice, farm: str) -> None:
         OUT.print(printable(f"{each['place']}  {what}, at {tags.get('host', 'no host of ours')}: {state}{remark}"))
 
 
-def show_status(wanted: JsonChoice, farm: str) -> None:
+def show_status(wanted: JsonChoice, farm: str, metrics: str) -> None:
     """Print how many boards are in which state, and who waits.
 
+    Args:
+        metrics: a file for the numbers, as Prometheus reads them; empty for none.
+
     Raises:
-        UtvmError: as :func:`asked`.
+        UtvmError: as :func:`asked`; or the file cannot be written.
     """
     check_json(wanted)
+    check_places(metrics)
     with asked(farm) as client:
         found = client.ask("list")
     counts = dict(Counter(_state(each) for each in found["places"]))
+    if metrics:
+        states = [({"state": state}, counts.get(state, 0)) for state in _STATES]
+        text = gauge("utvm_farm_boards", "Boards of the farm by state.", states)
+        text += gauge("utvm_farm_waiting", "Runs that wait for a board.", [({}, len(found["waiting"]))])
+        write_whole(Path(metrics), text.encode())
     if write_json(wanted, {"boards": counts, "waiting": found["waiting"]}):
         return
     OUT.print(f"{len(found['places'])} boards: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}")

@@ -3,6 +3,7 @@
 
 from invoke.context import Context
 
+from utvm.choice import FarmChoice
 from utvm.cli import task
 from utvm.cli.choices import JsonChoice
 
@@ -133,8 +134,8 @@ def write_(_: Context, what: str, output: str = "") -> None:
     positional=["what"],
     help={"what": "a test, SUITE::TEST, or a figure, MODEL:FIGURE", "board": "on the board of this name"},
 )
-def bisect(_: Context, what: str, board: str = "") -> None:
+def bisect(_: Context, what: str, where: FarmChoice, board: str = "") -> None:
     """Have git find the commit since which a test fails or a figure is another, by running it at each."""
     from utvm.cli.history_bisect import bisect as find
 
-    find(what, board)
+    find(what, board, where)

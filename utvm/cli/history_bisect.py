@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm import process
+from utvm.choice import FarmChoice
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError, ProvisionError
 from utvm.hil.project import history_file
@@ -17,6 +18,7 @@ from utvm.history import bisect_step
 from utvm.history.changes import changes
 from utvm.history.questions import last_good
 from utvm.history.store import opened
+from utvm.options import words
 from utvm.paths import ROOT, project
 
 _FIRST = re.compile(r"^([0-9a-f]{40,64}) is the first bad commit$", re.MULTILINE)
@@ -42,19 +44,24 @@ class Question:
     value: str = "null"
 
 
-def bisect(what: str, board: str) -> None:
+def bisect(what: str, board: str, where: FarmChoice) -> None:
     """Find the commit since which a test fails, or a figure is another, and print it.
+
+    Args:
+        where: whose boards are asked; by default this computer's.
 
     Raises:
         ConfigError: the history knows no good and no bad commit of it, or git finds none.
     """
+    if where != FarmChoice() and where.in_ != "farm":
+        raise ConfigError("--farm, --place and --tags choose a board of a farm", "use them with --in farm")
     question = _of_figure(what, board) if ":" in what.replace("::", "") else _of_test(what, board)
     if question.good == question.bad:
         raise ConfigError(
             f"{what} was good and bad at commit {question.good[:12]}", "history.flaky shows such tests"
         )
     OUT.print(f"good: {question.good[:12]}, bad: {question.bad[:12]}, on {question.board}")
-    said = _bisected(question)
+    said = _bisected(question, where)
     found = _FIRST.search(said)
     if found is None:
         raise ConfigError(
@@ -98,7 +105,7 @@ def _of_figure(what: str, board: str) -> Question:
     return Question(*named, model=model, figure=figure, value=json.dumps(value))
 
 
-def _bisected(question: Question) -> str:
+def _bisected(question: Question, where: FarmChoice) -> str:
     """Return what git has said."""
     root = project() or ROOT
     with tempfile.TemporaryDirectory(prefix="utvm-bisect-") as folder:
@@ -115,13 +122,14 @@ def _bisected(question: Question) -> str:
                 question.value,
             ]
             hil = [sys.executable, "-c", _START, "hil", "--board", question.board, f"--report-dir={reports}"]
+            hil += words(where)
             if question.test:
                 suite, _, test = question.test.partition("::")
                 hil += ["--suite", suite, "-k", test.partition("[")[0]]
             said = Path(folder) / "said.txt"
             # It is ended with all that it has started.
-            words = ["git", "bisect", "run", *step, *hil]
-            with process.Job("git bisect", words, log=said, error=ProvisionError, cwd=tree) as job:
+            run = ["git", "bisect", "run", *step, *hil]
+            with process.Job("git bisect", run, log=said, error=ProvisionError, cwd=tree) as job:
                 while job.running:
                     time.sleep(_LOOK)
             return said.read_text(encoding="utf-8", errors="replace")

@@ -4,7 +4,7 @@
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from xml.sax.saxutils import escape
 
@@ -53,12 +53,18 @@ def _metrics(history: sqlite3.Connection) -> str:
         "utvm_board_up_ratio": ("The share of its runs in 30 days that had one.", "share"),
         "utvm_board_last_run_timestamp_seconds": ("When its last run began.", "last"),
     }
-    lines = []
-    for name, (means, column) in told.items():
-        lines += [f"# HELP {name} {means}", f"# TYPE {name} gauge"]
-        for row in rows:
-            labels = ",".join(f'{key}="{_quoted(row[key])}"' for key in ("name", "kind", "serial"))
-            lines.append(f"{name}{{{labels}}} {row[column]:.10g}")
+    return "".join(
+        gauge(name, means, [({key: row[key] for key in ("name", "kind", "serial")}, row[column]) for row in rows])
+        for name, (means, column) in told.items()
+    )
+
+
+def gauge(name: str, means: str, values: Sequence[tuple[Mapping[str, str], float]]) -> str:
+    """Return a figure as Prometheus reads it: each value with its labels."""
+    lines = [f"# HELP {name} {means}", f"# TYPE {name} gauge"]
+    for labels, value in values:
+        spoken = ",".join(f'{key}="{_quoted(text)}"' for key, text in labels.items())
+        lines.append(f"{name}{{{spoken}}} {value:.10g}" if spoken else f"{name} {value:.10g}")
     return "".join(f"{line}\n" for line in lines)
 
 

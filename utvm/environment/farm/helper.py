@@ -20,10 +20,12 @@ import grpc
 from labgrid.remote.client import ClientSession, ServerError
 from labgrid.remote.generated import labgrid_coordinator_pb2 as pb
 
-_TTL = 120  # Seconds that a lease outlives the last sign of its keeper.
-_BEAT = 30.0
+_BEAT = 30.0  # Seconds between signs of a lease's keeper,
+_BEAT_FOR = 1.0  # or so many for each place, if that is more: labgrid tells each sign to every client.
+_BEATS = 4  # So many of them a lease outlives the last one.
 _LOOK = 0.2
-_ASK = 2.0  # Seconds between questions of who waits: many may.
+_ASK = (2.0, 20.0)  # Seconds between questions of who waits; a reservation that nobody asks after ends in 60.
+_ASKED_FOR = 0.05  # Seconds more of that for each who waits: all ask the one coordinator.
 _AWAY = 60.0  # Seconds that the coordinator may be gone.
 _CONNECTING = 15.0
 _UNTIL, _HOLDER, _TROUBLE, _HEALTH = "utvm_until", "utvm_holder", "utvm_trouble", "health"
@@ -237,15 +239,18 @@ class LabgridClient:
             if deadline is not None and time.monotonic() > deadline:
                 raise NotToBeHad("no board was free in time")
             tokens = [each.token for each in await self._waiting()]
-            places = await self._places()
+            # Who has which place is told to everybody; the coordinator is not asked again.
+            places = self._session.places
             busy = {name: holder for name in sorted(fitting & places.keys()) if (holder := places[name].acquired)}
             position = tokens.index(self._token) + 1 if self._token in tokens else 1
             if told != (position, busy):
                 told = (position, busy)
                 say(position=position, busy=busy)
-            # Who gets a place is told to everybody; one whom hundreds ask all the time has time for nothing else.
-            asked = time.monotonic()
-            while time.monotonic() < asked + _ASK and not self._is_told():
+            # One whom hundreds ask all the time has time for nothing else.
+            asked, least, most = time.monotonic(), *_ASK
+            while (
+                time.monotonic() < asked + min(most, max(least, _ASKED_FOR * len(tokens))) and not self._is_told()
+            ):
                 await asyncio.sleep(_LOOK)
 
     def _is_told(self) -> bool:
@@ -257,12 +262,15 @@ class LabgridClient:
             await self._call("CancelReservation", token=token)
 
     async def _beat(self) -> None:
-        tags = {_UNTIL: str(int(time.time() + _TTL)), _HOLDER: self.holder}
+        tags = {_UNTIL: str(int(time.time() + _BEATS * self._between())), _HOLDER: self.holder}
         await self._call("SetPlaceTags", placename=self._place, tags=tags)
+
+    def _between(self) -> float:
+        return max(_BEAT, _BEAT_FOR * len(self._session.places))
 
     async def _keep(self) -> None:
         """Move the deadline on, and say when the lease is lost."""
-        next_beat = time.monotonic() + _BEAT
+        next_beat = time.monotonic() + self._between()
         try:
             while True:
                 await asyncio.sleep(_LOOK)
@@ -273,7 +281,7 @@ class LabgridClient:
                     holder = place.acquired if place else None
                     raise NotToBeHad(f"it is held by {holder}" if holder else "it was released")
                 if time.monotonic() > next_beat:
-                    next_beat = time.monotonic() + _BEAT
+                    next_beat = time.monotonic() + self._between()
                     with contextlib.suppress(grpc.RpcError):
                         await self._beat()
         except NotToBeHad as lost:
