@@ -214,6 +214,6 @@ scales of quantisation must be constant: [compiler.md](compiler.md).
 |---|---|---|---|---|
 {rows}
 
-ONNX Runtime's own operators (com.microsoft): QLinearAdd, QLinearAveragePool, QLinearConcat,
-QLinearGlobalAveragePool, QLinearLeakyRelu, QLinearMul, QLinearSigmoid, QLinearSoftmax.
+ONNX Runtime's own operators (com.microsoft): QGemm, QLinearAdd, QLinearAveragePool,
+QLinearConcat, QLinearGlobalAveragePool, QLinearLeakyRelu, QLinearMul, QLinearSigmoid, QLinearSoftmax.
 """

@@ -13,6 +13,7 @@ from onnx_suite import Case
 RANDOM = np.random.default_rng(16)
 X = RANDOM.normal(0, 2, (2, 3, 4)).astype(np.float32)
 IMAGE = RANDOM.normal(0, 2, (1, 1, 6, 7)).astype(np.float32)
+EDGES = np.array([[np.nan, -2, 9, -np.inf], [np.inf, 3e38, 1, -0.5]], np.float32)
 WHOLE = RANDOM.integers(0, 9, (2, 3, 4))
 
 # Version, signature, operator, inputs.
@@ -73,6 +74,37 @@ FOUND = {
     "an_even_number_of_channels": (
         13, "(float[1,1,6,7] x) => (float[1,1,6,7] y)", "y = LRN <size = 2, alpha = 0.5> (x)", [IMAGE],
     ),
+    **{
+        f"what_is_no_number_through_{operator.split()[0].lower()}": (
+            20, "(float[2,4] x) => (float[2,4] y)",
+            "l = Constant <value = float {0}> () h = Constant <value = float {6}> () "
+            f"y = {operator}", [EDGES],
+        )
+        for operator in (
+            "Relu (x)", "Clip (x, l, h)", "Max (x, l)", "Elu (x)", "Selu (x)", "HardSigmoid (x)",
+            "ThresholdedRelu (x)", "Celu <alpha = 0.5> (x)", "Min (x, l, h)",
+        )
+    },
+    "no_number_as_the_second_of_two": (
+        13, "(float[2,4] x, float[4] c) => (float[2,4] y)", "y = Max (c, x)", [EDGES, X[0, 0]],
+    ),
+    **{
+        f"no_number_along_an_axis_of_{operator}": (
+            18, "(float[2,4] x) => (float[2] y)",
+            f"a = Constant <value = int64[1] {{1}}> () y = {operator} <keepdims = 0> (x, a)", [EDGES],
+        )
+        for operator in ("ReduceMax", "ReduceMin")
+    },
+    "infinities_in_a_sum_of_exponents": (
+        13, "(float[2,4] x) => (float[1,4] y)", "y = ReduceLogSumExp <axes = [0]> (x)",
+        [np.array([[np.inf, -np.inf, 1, 88], [2, -1, np.inf, 90]], np.float32)],
+    ),
+    "a_slope_of_one_number": (16, "(float x, float s) => (float y)", "y = PRelu (x, s)", [X[0, 0, 0], X[0, 0, 1]]),
+    "branches_that_say_no_type": (
+        13, "(float[2,3,4] x) => (float[2,3,4] y)",
+        "c = Constant <value = bool {0}> () y = If (c) <then_branch = a () => (t) {t = Neg (x)}, "
+        "else_branch = b () => (e) {e = Add (x, x)}>", [X],
+    ),
     "float64": (13, "(double[2,3,4] x) => (double[2,3,4] y)", "y = Selu (x)", [X.astype(np.float64)]),
 }  # fmt: skip
 
@@ -82,7 +114,8 @@ def _case(name: str, version: int, text: str, given: list[np.ndarray], same_as: 
     header = f'<ir_version: 8, opset_import: ["" : {version}]> {name} '
     model, other = (onnx.parser.parse_model(header + each) for each in (text, same_as or text))
     feeds = dict(zip([each.name for each in model.graph.input], given, strict=True))
-    wanted = [np.asarray(each) for each in ReferenceEvaluator(other).run(None, feeds)]
+    with np.errstate(all="ignore"):
+        wanted = [np.asarray(each) for each in ReferenceEvaluator(other).run(None, feeds)]
     return Case(name, model, [(list(feeds.values()), wanted)], 1e-4, 1e-5)
 
 

@@ -192,6 +192,68 @@ def test_operators_of_onnx_runtime(operator: str) -> None:
     assert np.abs(ours(proto, inputs).astype(int) - wanted).max() <= 1
 
 
+@pytest.mark.parametrize(("axis", "opset"), [(1, 12), (1, 13), (-1, 12)])
+def test_a_softmax_is_that_of_the_operator_set_that_it_names(axis: int, opset: int) -> None:
+    given, inputs = np.float32(0.02), {"a": integers((2, 3, 4), "uint8")}
+    stored = {"s": scalar(0.02), "z": scalar(120, "uint8"), "t": scalar(1 / 256), "n": scalar(0, "uint8")}
+    node = helper.make_node(
+        "QLinearSoftmax", ["a", "s", "z", "t", "n"], ["y"], domain="com.microsoft", axis=axis, opset=opset
+    )
+    real = np.exp((inputs["a"].astype(np.float32) - 120) * given)
+    along = (1, 2) if (axis, opset) == (1, 12) else axis  # Before 13, all axes from that one on.
+    wanted = np.clip(np.rint(real / real.sum(along, keepdims=True) * 256), 0, 255)
+    result = ours(model([node], inputs, {"y": ("uint8", (2, 3, 4))}, stored), inputs)
+    assert np.abs(result - wanted).max() <= 1
+
+
+@pytest.mark.parametrize("transposed", [0, 1])
+@pytest.mark.parametrize("quantised", [False, True])
+def test_dense_layers_of_onnx_runtime(quantised: bool, transposed: int) -> None:
+    inputs, weights = {"a": integers((3, 8), "uint8")}, integers((8, 5), "int8")
+    scales = np.array([0.01, 0.02, 0.03, 0.04, 0.05], np.float32)
+    bias = RANDOM.integers(-900, 900, 5).astype(np.int32)
+    stored = {
+        "as": scalar(0.03), "az": scalar(100, "uint8"), "bs": scales,
+        "b": np.ascontiguousarray(weights.T) if transposed else weights,
+        "bz": np.zeros(5, np.int8), "c": bias, "ys": scalar(0.2), "yz": scalar(120, "uint8"),
+    }  # fmt: skip
+    names = ["a", "as", "az", "b", "bs", "bz", "c", *(["ys", "yz"] if quantised else [])]
+    node = helper.make_node("QGemm", names, ["y"], domain="com.microsoft", transB=transposed)
+    result = ours(model([node], inputs, {"y": ("uint8" if quantised else "float32", (3, 5))}, stored), inputs)
+    real = ((inputs["a"].astype(np.int64) - 100) @ weights.astype(np.int64) + bias) * (scales * np.float64(0.03))
+    if quantised:
+        assert np.abs(result - np.clip(np.rint(real / 0.2) + 120, 0, 255)).max() <= 1
+    else:
+        np.testing.assert_allclose(result, real, 1e-5, 1e-5)
+
+
+def test_scales_that_the_run_finds_as_dynamic_quantisation_has_them() -> None:
+    inputs = {"x": RANDOM.normal(0, 2, (3, 8)).astype(np.float32)}
+    stored = {"w": integers((8, 4), "int8"), "wz": scalar(3, "int8"), "ws": scalar(0.01)}
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["xq", "xs", "xz"]),
+        helper.make_node("MatMulInteger", ["xq", "w", "xz", "wz"], ["sums"]),
+        helper.make_node("Cast", ["sums"], ["real"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["xs", "ws"], ["scale"]),
+        helper.make_node("Mul", ["real", "scale"], ["product"]),
+        helper.make_node("DequantizeLinear", ["xq", "xs", "xz"], ["again"]),
+    ]
+    outputs: dict[str, Any] = {"product": ("float32", (3, 4)), "again": ("float32", (3, 8))}
+    proto = model(nodes, inputs, outputs, stored, 19)
+    results = reference(from_onnx(proto.SerializeToString(), "m"))(list(inputs.values()))
+    for result, expected in zip(results, ReferenceEvaluator(proto).run(None, dict(inputs)), strict=True):
+        np.testing.assert_allclose(result, expected, 1e-5, 1e-5)
+
+
+def test_a_zero_point_that_is_left_out_is_zero() -> None:
+    inputs = {"a": integers((3, 8), "int8")}
+    stored = {"s": scalar(0.05), "z": scalar(7, "int8"), "t": scalar(0.02)}
+    node = helper.make_node("QLinearSigmoid", ["a", "s", "z", "t"], ["y"], domain="com.microsoft")
+    result = ours(model([node], inputs, {"y": ("int8", (3, 8))}, stored), inputs)
+    wanted = np.rint(1 / (1 + np.exp(-0.05 * (inputs["a"].astype(float) - 7))) / 0.02)
+    assert np.abs(result - wanted).max() <= 1
+
+
 def test_other_quantised_operators_are_named() -> None:
     inputs = {"a": integers((3, 8), "uint8")}
     node = helper.make_node(

@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import tvm
 import tvm_ffi
-from tvm import relax
+from tvm import relax, tirx
 
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Control, Imported
 from utvm.compiler.model import Model
 from utvm.compiler.schedule.legalizations import legalizations
 from utvm.compiler.tvm_errors import tvm_errors
-from utvm.compiler.tvm_types import tensor_of
+from utvm.compiler.tvm_types import element_type, tensor_of
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -52,7 +52,7 @@ def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArra
         # The virtual machine takes the function that has the name now.
         tvm_ffi.register_global_func(name, _control(control, first, second), override=True)
     with tvm_errors(origin, "build the model for this computer"):
-        module = relax.transform.LegalizeOps(legalizations())(imported.module)
+        module = _bounded_as_in_c(relax.transform.LegalizeOps(legalizations())(imported.module))
         executable = tvm.compile(module, host_target())
     machine_code = relax.VirtualMachine(executable, tvm.cpu())
 
@@ -72,6 +72,22 @@ def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArra
         return arrays[:outputs]
 
     return run
+
+
+def _bounded_as_in_c(module: Any) -> Any:
+    """Keep a first operand that is no number, as the C of libraries does; LLVM takes the second one then."""
+
+    def kept(node: Any) -> Any:
+        a, b = node.a, node.b
+        if not element_type(node).startswith("float"):
+            return node
+        return tirx.Select(a <= b if isinstance(node, tirx.Max) else a >= b, b, a)
+
+    for variable, function in module.functions_items():
+        if isinstance(function, tirx.PrimFunc):
+            body = tvm_ffi.structural_map(function.body, [(tirx.Max, kept), (tirx.Min, kept)], order="post")
+            module.update_func(variable, function.with_body(body))
+    return module
 
 
 def _control(control: Control, first: Callable[..., Arrays], second: Callable[..., Arrays]) -> Callable[..., None]:

@@ -14,6 +14,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import Conv as _Conv
 from tvm.relax.frontend.onnx.onnx_frontend import MatMul as _MatMul
 from tvm.relax.frontend.onnx.onnx_frontend import onnx_input
 
+from utvm.compiler.tvm_types import shape_of
 from utvm.errors import CompileError
 
 Converter = Callable[[Any, Sequence[Any], dict[str, Any]], Any]
@@ -34,9 +35,14 @@ def quantize_linear(builder: Any, inputs: Sequence[Any], attributes: dict[str, A
 
 
 def dequantize_linear(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert DequantizeLinear."""
+    """Convert DequantizeLinear; what is known only while the model runs is one number for the whole tensor."""
     data, scale, zero = _padded(inputs, 3)
     _refuse_blocks(attributes)
+    if not _is_constant(scale) or not _is_constant(zero):
+        if _rank(scale):
+            raise CompileError("scales of each channel that are computed while the model runs are not supported")
+        centred = builder.emit(_centred(data, zero, ()))
+        return relax.op.multiply(relax.op.astype(centred, _dtype(scale)), scale)
     return _dequantize(data, scale, zero, _axis(data, attributes))
 
 
@@ -106,6 +112,11 @@ def _centred(data: Any, zero: Any, shape: tuple[int, ...]) -> Any:
     wide = relax.op.astype(data, "int32")
     if zero is None:
         return wide
+    if not _is_constant(zero):
+        # DynamicQuantizeLinear's.
+        row = shape if _rank(zero) == 1 and shape_of(zero.ty) != (1,) else ()
+        given = relax.op.astype(zero, "int32")
+        return relax.op.subtract(wide, relax.op.reshape(given, row) if _rank(zero) == 1 else given)
     value = _value(zero).astype(np.int32)
     if not value.any():
         return wide
@@ -140,8 +151,12 @@ def _scalar_or_row(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values.reshape(()) if values.size == 1 else values.ravel()
 
 
+def _is_constant(value: Any) -> bool:
+    return value is None or isinstance(value, ir.GenericConst)
+
+
 def _value(constant: Any) -> npt.NDArray[Any]:
-    if not isinstance(constant, ir.GenericConst):
+    if not _is_constant(constant):
         raise CompileError(
             "a scale or zero point is computed while the model runs, which is not supported",
             "quantise the model statically, with a calibration data set",

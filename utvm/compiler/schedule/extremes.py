@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The largest and the smallest float along axes or in windows, also where all of them are infinite.
+"""The largest and the smallest float of two, along axes or in windows, also where some are no numbers or infinite.
 
-TVM begins with the lowest or the highest finite number, which is its result for a row of infinities.
+TVM begins with the lowest or the highest finite number, which is its result for a row of infinities. What is no
+number makes a result that is none, as in numpy, but in windows: there, as in TensorFlow Lite, it does not count.
 """
 
 import functools
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import tvm_ffi
-from tvm import relax, te, tirx, topi
+from tvm import ir, relax, te, tirx, topi
 
 from utvm.compiler.tvm_types import dtype_of, shape_of
 
@@ -20,6 +21,8 @@ def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
     return {
         "relax.max": functools.partial(_legalize, topi.max, _larger, float("-inf")),
         "relax.min": functools.partial(_legalize, topi.min, _smaller, float("inf")),
+        "relax.maximum": functools.partial(_legalize_pair, topi.maximum, tirx.max),
+        "relax.minimum": functools.partial(_legalize_pair, topi.minimum, tirx.min),
         **{
             f"relax.nn.max_pool{rank}d": functools.partial(_legalize_pool, getattr(topi.nn, f"pool{rank}d"), rank)
             for rank in (1, 2, 3)
@@ -61,11 +64,36 @@ def _legalize_pool(usual: Callable[..., Any], rank: int, builder: Any, call: Any
 
 
 def _larger(one: Any, other: Any) -> Any:
-    return tirx.max(one, other)
+    return tirx.Select(tirx.isnan(one), one, tirx.max(other, one))
 
 
 def _smaller(one: Any, other: Any) -> Any:
-    return tirx.min(one, other)
+    return tirx.Select(tirx.isnan(one), one, tirx.min(other, one))
+
+
+def _legalize_pair(usual: Callable[..., Any], combine: Callable[[Any, Any], Any], builder: Any, call: Any) -> Any:
+    """Look at the second operand, too: the first that is no number stays as C is written."""
+    one, other = call.args
+    if not dtype_of(call.ty).startswith("float") or isinstance(other, ir.GenericConst):
+        return builder.call_te(usual, one, other)
+
+    def pair(left: Any, right: Any) -> Any:
+        def element(*place: Any) -> Any:
+            a, b = (each(*_spread_over(each, place)) for each in (left, right))
+            return tirx.Select(tirx.isnan(b), b, combine(a, b))
+
+        return te.compute(list(call.ty.shape), element, name="extreme")
+
+    return builder.call_te(pair, one, other, primfunc_name_hint=usual.__name__)
+
+
+def _spread_over(tensor: Any, place: tuple[Any, ...]) -> list[Any]:
+    """Return where a tensor has the element that is broadcast to a place."""
+    rank = len(tensor.shape)
+    return [
+        0 if int(extent) == 1 else each
+        for extent, each in zip(tensor.shape, place[len(place) - rank :], strict=True)
+    ]
 
 
 def _legalize(

@@ -19,7 +19,6 @@ from utvm.compiler.literals import C_TYPES
 _SIGNED = ("int8", "int16", "int32", "int64")
 _UNSIGNED_OF = {"int32": "uint32_t", "int64": "uint64_t"}
 
-# The comparison comes first and picks the second operand for NaN, as TVM's own backends do.
 _BODIES = {
     "max": "return a > b ? a : b;",
     "min": "return a < b ? a : b;",
@@ -34,6 +33,9 @@ _BODIES = {
     "shl": "return ({t})(({u})a << b);",
 }
 
+
+# A first operand that is no number stays: activations bound what they are given, by constants, which come second.
+_OF_REALS = {"max": "return a <= b ? b : a;", "min": "return a >= b ? b : a;"}
 
 # By a divisor that an input gives: C leaves it undefined to divide by zero, and the lowest number by -1.
 _BY_ANY = {"quotient": "/", "remainder": "%", "floorquotient": "floordiv", "floorremainder": "floormod"}
@@ -94,6 +96,8 @@ def _typed_definition(name: str) -> str:
         return _division_definition(name, operation, dtype)
     if operation in ("floordiv", "floormod") and dtype not in _SIGNED:
         body = f"return ({c_type})(a {'/' if operation == 'floordiv' else '%'} b);"
+    elif operation in _OF_REALS and dtype.startswith("float"):
+        body = _OF_REALS[operation]
     else:
         body = _BODIES[operation].format(t=c_type, u=_UNSIGNED_OF.get(dtype, c_type))
     return f"static inline {c_type} {name}({c_type} a, {c_type} b)\n{{\n    {body}\n}}\n"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators on single elements, where the importer reads another meaning than ONNX has, or none."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx.helper
@@ -102,7 +102,7 @@ def _prelu(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     kind = graph.dtype(value).kind
     if kind == "u":
         return [graph.op("Identity", value)]
-    if kind == "f" and (np.prod(slopes) == 1 or slopes == (*shape[1:2], *[1] * (len(shape) - 2))):
+    if kind == "f" and shape and (np.prod(slopes) == 1 or slopes == (*shape[1:2], *[1] * (len(shape) - 2))):
         return None
     negative = graph.op("Less", value, graph.like(0, value))
     return [graph.op("Where", negative, graph.op("Mul", value, slope), value)]
@@ -130,11 +130,23 @@ def _reduction(graph: RuleGraph, node: RuleNode) -> list[str] | None:
             "ReduceSumSquare": lambda: graph.op("Mul", value, value),
         }
         return [made.get(node.operator, lambda: graph.op("Identity", value))()]
+    if node.operator == "ReduceLogSumExp" and graph.dtype(value).kind == "f":
+        return [_log_of_sum(graph, node, axes or range(len(graph.shape(value))))]
     if node.operator in ("ReduceMax", "ReduceMin"):
         return _extreme_of_booleans(graph, node)
     if node.operator in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean"):
         return _in_float64(graph, node)
     return None
+
+
+def _log_of_sum(graph: RuleGraph, node: RuleNode, axes: Sequence[int]) -> str:
+    """Take off the largest before the sum, unless that is an infinity, which would leave no number."""
+    value, along = node.inputs[0], graph.constant(axes, np.int64)
+    most = graph.op("ReduceMax", value, along, keepdims=1)
+    most = graph.op("Where", graph.op("IsInf", most), graph.like(0, value), most)
+    rest = graph.op("Exp", graph.op("Sub", value, most))
+    whole = graph.op("Add", graph.op("Log", graph.op("ReduceSum", rest, along, keepdims=1)), most)
+    return whole if node.attributes.get("keepdims", 1) else graph.op("Squeeze", whole, along)
 
 
 def _in_float64(graph: RuleGraph, node: RuleNode) -> list[str] | None:
@@ -147,7 +159,7 @@ def _in_float64(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _of_float64(below: Callable[[RuleGraph, str, float], str], alpha: float, threshold: bool = False) -> Rule:
-    """Make the rule of an activation whose importer knows float32 only.
+    """Make the rule of an activation whose importer knows float32 only, or multiplies infinities by zero.
 
     Args:
         below: what it is where it is not its operand, by the operand and alpha.
@@ -157,7 +169,7 @@ def _of_float64(below: Callable[[RuleGraph, str, float], str], alpha: float, thr
 
     def rule(graph: RuleGraph, node: RuleNode) -> list[str] | None:
         value = node.inputs[0]
-        if graph.dtype(value) != np.float64:
+        if graph.dtype(value) != np.float64 and not threshold:
             return None
         given = node.attributes.get("alpha", alpha)
         above = graph.op("Greater", value, graph.like(given if threshold else 0, value))
@@ -169,6 +181,13 @@ def _of_float64(below: Callable[[RuleGraph, str, float], str], alpha: float, thr
 def _elu_below(graph: RuleGraph, value: str, alpha: float) -> str:
     risen = graph.op("Sub", graph.op("Exp", value), graph.like(1, value))
     return graph.op("Mul", graph.like(alpha, value), risen)
+
+
+def _celu(graph: RuleGraph, node: RuleNode) -> list[str]:
+    """Leave alone what is above zero: divided by alpha, as ONNX's own definition has it, it may overflow."""
+    value, alpha = node.inputs[0], node.attributes.get("alpha", 1.0)
+    below = _elu_below(graph, graph.op("Div", value, graph.like(alpha, value)), alpha)
+    return [graph.op("Where", graph.op("Greater", value, graph.like(0, value)), value, below)]
 
 
 def _selu(graph: RuleGraph, node: RuleNode) -> list[str] | None:
@@ -225,6 +244,7 @@ _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", 
 RULES: dict[str, Rule] = {
     "BitCast": _bit_cast,
     "BitShift": _shift,
+    "Celu": _celu,
     "Clip": _clip,
     "Dropout": _dropout,
     "Erf": _in_float64,

@@ -421,7 +421,9 @@ class RuleGraph:
         ):  # onnx raises several kinds, some of them only bound in C++; what is not known is asked for
             return
         for name, kind in found.items():
-            self.types.setdefault(name, kind)
+            # Branches and bodies need not say what they give.
+            if kind.tensor_type.elem_type or kind.WhichOneof("value") not in (None, "tensor_type"):
+                self.types.setdefault(name, kind)
 
     def shape_or_none(self, value: str) -> tuple[int, ...] | None:
         """Return the shape of a value, None where it is not known."""

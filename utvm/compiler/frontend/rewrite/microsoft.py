@@ -8,16 +8,16 @@ microsoft/onnxruntime.
 from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsupported
 
 
-def _real(graph: RuleGraph, node: RuleNode, first: int) -> str:
+def _real(graph: RuleGraph, node: RuleNode, first: int, axis: int = 1) -> str:
     """Dequantise the tensor whose scale and zero point are the two inputs behind it."""
-    return graph.op("DequantizeLinear", *filter(None, (node.input(first + each) for each in range(3))), opset=13)
+    given = filter(None, (node.input(first + each) for each in range(3)))
+    return graph.op("DequantizeLinear", *given, opset=13, axis=axis)
 
 
 def _integer(graph: RuleGraph, node: RuleNode, value: str, scale: int) -> list[str]:
     """Quantise a result, by a scale and the zero point behind it."""
-    if not node.input(scale + 1):
-        raise Unsupported("a result without a zero point is not supported")
-    return [graph.op("QuantizeLinear", value, node.inputs[scale], node.inputs[scale + 1], opset=13)]
+    zero = node.input(scale + 1) or graph.like(0, node.inputs[2 if node.operator == "QLinearConcat" else 0])
+    return [graph.op("QuantizeLinear", value, node.inputs[scale], zero, opset=13)]
 
 
 def _binary(operator: str) -> Rule:
@@ -44,9 +44,29 @@ def _concatenation(graph: RuleGraph, node: RuleNode) -> list[str]:
     return _integer(graph, node, graph.op("Concat", *pieces, axis=node.attributes["axis"]), 0)
 
 
+def _dense(graph: RuleGraph, node: RuleNode) -> list[str]:
+    """Multiply matrices; the bias has the scale of the sums, and what is not quantised again is real."""
+    transposed = {key: value for key, value in node.attributes.items() if key in ("transA", "transB", "alpha")}
+    names = [_real(graph, node, 0), _real(graph, node, 3, 1 - node.attributes.get("transB", 0))]
+    if node.input(6):
+        if node.attributes.get("alpha", 1.0) != 1:
+            raise Unsupported("alpha beside a bias is not supported")
+        sums = graph.op("Mul", node.inputs[1], node.inputs[4])
+        names.append(graph.op("DequantizeLinear", node.inputs[6], sums, opset=13, axis=0))
+    product = graph.op("Gemm", *names, opset=13, **transposed)
+    return _integer(graph, node, product, 7) if node.input(7) else [product]
+
+
+def _softmax(graph: RuleGraph, node: RuleNode) -> list[str]:
+    """Take exponents along one axis, or, as operator sets before 13 do, along all from it on."""
+    axis, opset = node.attributes.get("axis", -1), node.attributes.get("opset", 13)
+    return _integer(graph, node, graph.op("Softmax", _real(graph, node, 0), opset=opset, axis=axis), 3)
+
+
 _WINDOW = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
 
 RULES: dict[str, Rule] = {
+    "QGemm": _dense,
     "QLinearAdd": _binary("Add"),
     "QLinearAveragePool": _unary("AveragePool", *_WINDOW),
     "QLinearConcat": _concatenation,
@@ -54,5 +74,5 @@ RULES: dict[str, Rule] = {
     "QLinearLeakyRelu": _unary("LeakyRelu", "alpha"),
     "QLinearMul": _binary("Mul"),
     "QLinearSigmoid": _unary("Sigmoid"),
-    "QLinearSoftmax": _unary("Softmax", "axis"),
+    "QLinearSoftmax": _softmax,
 }
