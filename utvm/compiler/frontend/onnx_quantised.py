@@ -17,6 +17,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import onnx_input
 from utvm.compiler.tvm_types import shape_of
 from utvm.errors import CompileError
 
+_STATIC = "quantise the model statically, with a calibration data set"
 Converter = Callable[[Any, Sequence[Any], dict[str, Any]], Any]
 
 
@@ -40,7 +41,9 @@ def dequantize_linear(builder: Any, inputs: Sequence[Any], attributes: dict[str,
     _refuse_blocks(attributes)
     if not _is_constant(scale) or not _is_constant(zero):
         if _rank(scale):
-            raise CompileError("scales of each channel that are computed while the model runs are not supported")
+            raise CompileError(
+                "scales of each channel that are computed while the model runs are not supported", _STATIC
+            )
         centred = builder.emit(_centred(data, zero, ()))
         return relax.op.multiply(relax.op.astype(centred, _dtype(scale)), scale)
     return _dequantize(data, scale, zero, _axis(data, attributes))
@@ -159,7 +162,7 @@ def _value(constant: Any) -> npt.NDArray[Any]:
     if not _is_constant(constant):
         raise CompileError(
             "a scale or zero point is computed while the model runs, which is not supported",
-            "quantise the model statically, with a calibration data set",
+            _STATIC,
         )
     value: npt.NDArray[Any] = constant.value.numpy()
     return value
