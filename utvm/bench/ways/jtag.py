@@ -1,12 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """A software model of ours behind JTAG pins, which OpenOCD drives over TCP (remote_bitbang)."""
 
+from pathlib import Path
+
 from utvm.bench.bench import Bench
 from utvm.bench.openocd import WORTH_MOVING_BY_BITBANG, open_console, start_openocd
 from utvm.bench.way import Asked, Found, Setup, Way
-from utvm.boards import DRIVER, Board, JtagModel
+from utvm.boards import Board, JtagModel
+from utvm.errors import ConfigError
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.probe.virtual import start_jtag
+
+
+class _Port(OpenOcdPort):
+    """OpenOCD, with a TAP of programmable logic behind which there is none."""
+
+    def program_logic(self, file: Path, commands: str) -> None:
+        """Refuse.
+
+        Raises:
+            ConfigError: always.
+        """
+        del file, commands
+        raise ConfigError("the model behind JTAG pins has no programmable logic", "leave out driver=jtag")
 
 
 def _model(board: Board) -> JtagModel:
@@ -18,8 +34,6 @@ def _find(board: Board, asked: Asked) -> Found | None:
     if asked.wish == "physical" or asked.serial:
         return None
     model = _model(board)
-    if not model.first and DRIVER not in board.settings:
-        return None
     # Nobody stands in for an accelerator here.
     able = board.able(model.lacks, openocd=True) - {f"accelerator {name}" for name in board.accelerator}
 
@@ -35,7 +49,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
             able,
             setup.logs,
             probe="JTAG over TCP",
-            port=OpenOcdPort(gdb, live="memory while running" in able),
+            port=_Port(gdb, live="memory while running" in able),
             console=open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
             services=(machine, openocd),
             emulated=True,
@@ -52,4 +66,5 @@ WAY = Way(
     find=_find,
     tell=lambda _: ("modelled", "by us, through OpenOCD and remote_bitbang"),
     refusal="is a software model: there is no physical one here",
+    yields=lambda board: not _model(board).first,
 )

@@ -33,7 +33,7 @@ Register = tuple[int, int, int, int]
 SCTLR: Register = (0, 1, 0, 0)
 DFSR, IFSR, DFAR, IFAR = (0, 5, 0, 0), (0, 5, 0, 1), (0, 6, 0, 0), (0, 6, 0, 2)
 VBAR, CBAR = (0, 12, 0, 0), (4, 15, 0, 0)
-_IDENTITY = 0x410FC090
+_MPIDR: Register = (0, 0, 0, 5)
 _R = (
     *range(arm_const.UC_ARM_REG_R0, arm_const.UC_ARM_REG_R12 + 1),
     arm_const.UC_ARM_REG_SP,
@@ -82,6 +82,9 @@ def _coded(register: Register, *value: int) -> tuple[int, ...]:
 class ArmCore(CountedCore):
     """A Cortex-A9 with its registers.
 
+    Args:
+        number: which core it is of its cluster, as a debugger reads it.
+
     Attributes:
         fault: the exception that it stopped at, its status and its address.
 
@@ -90,8 +93,9 @@ class ArmCore(CountedCore):
         ConfigError: there are more regions of memory than it keeps track of.
     """
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, number: int = 0) -> None:
         self.fault = (0, 0, 0)
+        self._number = number
         self._fault_at = _place_of_faults()
         super().__init__(_new_engine(), Path(__file__).with_name("core.c"), bus, 32)
 
@@ -162,9 +166,10 @@ class ArmCore(CountedCore):
     def read_cp15(self, register: Register) -> int | None:
         """Return a register of coprocessor 15; None where there is none."""
         try:
-            return int(self._uc.reg_read(arm_const.UC_ARM_REG_CP_REG, _coded(register)))
+            value = int(self._uc.reg_read(arm_const.UC_ARM_REG_CP_REG, _coded(register)))
         except unicorn.UcError:
             return None
+        return value | self._number if register == _MPIDR else value
 
     def write_cp15(self, register: Register, value: int) -> bool:
         """Write one; return whether it is there. What is an operation, on a cache for instance, does nothing."""

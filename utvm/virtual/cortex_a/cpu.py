@@ -32,6 +32,7 @@ class CortexA9(CoreRunner):
 
     Args:
         private: where its private peripherals are.
+        number: which core it is of its cluster.
 
     Attributes:
         entry: why it entered Debug state last.
@@ -39,9 +40,9 @@ class CortexA9(CoreRunner):
         parked: it waits in the boot ROM, until a debugger has it do something else.
     """
 
-    def __init__(self, bus: Bus, private: int) -> None:
+    def __init__(self, bus: Bus, private: int, number: int = 0) -> None:
         super().__init__()
-        self.core: ArmCore = ArmCore(bus)
+        self.core: ArmCore = ArmCore(bus, number)
         self._private = private
         self.entry = HALT_REQUEST
         self.halts_at_bkpt = False

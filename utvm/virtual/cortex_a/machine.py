@@ -61,7 +61,7 @@ class ZynqBoard(JtagBoard):
     def __init__(self, spec: JtagSpec) -> None:
         bus = Bus(spec.regions)
         # The one that runs is made last: it is told when memory changes.
-        self._second, self._cpu = CortexA9(bus, _PRIVATE), CortexA9(bus, _PRIVATE)
+        self._second, self._cpu = CortexA9(bus, _PRIVATE, 1), CortexA9(bus, _PRIVATE)
         self._private = PrivatePeripherals(self._cpu, 1, 1)
         models = {
             "mpcore": self._make_private,
