@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A night on a farm of two hosts: one lease a turn, and another board where a host or a keeper breaks."""
 
+import csv
 import json
 import os
 import random
@@ -121,6 +122,7 @@ def test_a_night_of_twenty_boards_with_faults_has_the_right_verdicts_page_and_hi
                 strike()
             said, _ = run.communicate(timeout=LONG)
         pages = farm.inv("history.page", "--output", tmp_path / "pages", cwd=tmp_path)
+        farm.inv("history.export", tmp_path / "outcomes.csv", "--table", "outcomes", cwd=tmp_path)
         with farm.client() as client:
             client.ask("reap", now=time.time() + 3600)
             assert not any(holders(client).values())
@@ -132,6 +134,12 @@ def test_a_night_of_twenty_boards_with_faults_has_the_right_verdicts_page_and_hi
     assert any(each["lease"]["earlier"] for each in results if each["lease"]), said
     assert pages.returncode == 0, pages.stderr
     assert "stm32f746" in (tmp_path / "pages" / "index.html").read_text()
+    reports = [read(tmp_path / "latest" / each["report"]) for each in results if each["report"]]
+    with (tmp_path / "outcomes.csv").open(newline="") as file:
+        remembered = {row["run_id"]: row["outcome"] for row in csv.DictReader(file)}
+    # Of boards that were given up, too; theirs are no answers.
+    assert {report["run_id"] for report in reports} <= remembered.keys()
+    assert {remembered[report["run_id"]] for report in reports} == {"passed"}
 
 
 # Of a night's own processes and of those that the farm consists of, by what their command lines have.
