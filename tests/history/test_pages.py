@@ -6,7 +6,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -25,7 +25,7 @@ _CHECK = """
 """
 
 
-def _month() -> list[dict[str, object]]:
+def _month() -> list[dict[str, Any]]:
     """Three boards for twenty-five nights: a commit makes a model slower, a test breaks, a board goes away."""
     nights = []
     for day in range(1, 26):
@@ -51,6 +51,8 @@ def _month() -> list[dict[str, object]]:
 @pytest.fixture
 def pages(project: Path) -> Path:
     nights = _month()
+    for each in nights[-3:]:
+        each["environment"]["place"]["lease"] = {"place": "desk-1", "holder": "desk/somebody"}
     assert record(project / "build" / "history.sqlite", *nights) == ""
     write(project, *nights[24:27], *nights[-3:])
     for page in ("20261125T010000.000Z-", "20261109T010000.000Z-"):
@@ -120,6 +122,7 @@ def test_the_pages_say_what_changed_which_boards_are_up_and_which_tests_fail(pag
         path.read_text() for path in pages.glob("board-*") if "<h1>VIRTUAL mps2-an500" in path.read_text()
     )
     assert board.count("<path class=") == 10
+    assert board.count("desk-1: desk/somebody") == 1 and "no farm&#39;s" in board
     assert 'aria-label="instructions of other (host-driven): 2 steps"' in board
     test = next(path.read_text() for path in pages.glob("test-*") if "test_b" in path.read_text())
     assert test.count("last good: 2026-11-24 01:00:00 UTC") == 3

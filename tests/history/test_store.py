@@ -175,6 +175,23 @@ def test_an_older_history_is_brought_up_to_date(tmp_path: Path, monkeypatch: pyt
         assert history.execute("pragma user_version").fetchone()[0] == len(schema.MIGRATIONS) + 1
 
 
+def test_a_history_of_the_first_version_gets_who_had_the_boards(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.executescript(schema.MIGRATIONS[0])
+        old.executescript(f"pragma application_id = {schema.APPLICATION}; pragma user_version = 1;")
+        old.executescript(
+            "insert into board values (1, 'host', 'process', '');"
+            "insert into run values (1, 'old', 1767229200, 1, 'aa', 0, 'passed', '', null);"
+        )
+    report = report_of(2)
+    report["environment"]["place"]["lease"] = {"place": "desk-1", "holder": "desk/me"}
+    assert record(path, report) == ""
+    with opened(path) as history:
+        rows = history.execute("select run_id, place, holder from run order by started").fetchall()
+    assert [tuple(row) for row in rows] == [("old", None, None), (report["run_id"], "desk-1", "desk/me")]
+
+
 def test_reports_that_cannot_be_read_are_left_out_by_name(project: Path) -> None:
     write(project, report_of(1))
     (project / "build" / "reports" / "x").mkdir()

@@ -23,7 +23,7 @@ from utvm.paths import work
 _BATCH = 50_000
 _RUN = (
     "run_id, strftime('%Y-%m-%dT%H:%M:%SZ', run.started, 'unixepoch') started, commit_ \"commit\","
-    " dirty, name board, kind, serial, verdict"
+    " dirty, name board, kind, serial, verdict, place, holder"
 )
 _TABLES = {
     "figures": f"select {_RUN}, model, executor, figure, value from figure join run using (run)"

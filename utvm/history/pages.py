@@ -192,11 +192,13 @@ def _tests(history: sqlite3.Connection, month: int) -> Iterator[TestRow]:
 
 
 def _of_board(history: sqlite3.Connection, board: BoardRow, month: int, link: object) -> str:
-    runs = history.execute("select * from run where board = ? order by started desc, run desc", (board.number,))
+    rows = history.execute("select * from run where board = ? order by started desc, run desc", (board.number,))
+    runs = [{**dict(row), "at": moment(row["started"])} for row in rows.fetchmany(_RUNS)]
     return _page(
         "board.html.j2",
         board=board,
-        runs=[{**dict(row), "at": moment(row["started"])} for row in runs.fetchmany(_RUNS)],
+        runs=runs,
+        leased=any(run["holder"] for run in runs),
         courses=list(_courses(history, board.number, month)),
         link=link,
         width=_WIDTH,

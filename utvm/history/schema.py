@@ -43,4 +43,9 @@ MIGRATIONS = (
     create index run_commit on run (commit_, board);
     create index outcome_failed on outcome (test, run) where outcome = 1;
     """,
+    """
+    alter table run add column probe text;
+    alter table run add column place text;
+    alter table run add column holder text
+    """,
 )

@@ -145,11 +145,13 @@ def add(history: sqlite3.Connection, report: Mapping[str, Any]) -> bool:
         number = _key(history, "board", name=board["id"], kind=board["kind"], serial=board["serial"] or "")
         started = seconds(report["started"])
         added = history.execute(
-            "insert or ignore into run (run_id, started, board, commit_, dirty, verdict, trouble, night)"
-            " values (?, ?, ?, ?, ?, ?, ?, ?)",
+            "insert or ignore into run"
+            " (run_id, started, board, commit_, dirty, verdict, trouble, night, probe, place, holder)"
+            " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 *(report["run_id"], started, number, source["commit"], source["dirty"]),
                 *(report["verdict"], report["trouble"][:_MOST], report.get("night")),
+                *(board.get("probe"), *_who_had_it(report)),
             ),
         )
         if not added.rowcount:
@@ -164,6 +166,12 @@ def add(history: sqlite3.Connection, report: Mapping[str, Any]) -> bool:
         if report["verdict"] in DECISIVE:
             _add_figures(history, run, started, number, report["models"])
     return True
+
+
+def _who_had_it(report: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Return what a farm calls the board of a run, and who had it; None where that was no farm's."""
+    lease = report.get("environment", {}).get("place", {}).get("lease") or {}
+    return lease.get("place"), lease.get("holder")
 
 
 def _add_outcomes(history: sqlite3.Connection, run: int | None, tests: Sequence[Mapping[str, Any]]) -> None:
