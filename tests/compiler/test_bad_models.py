@@ -101,6 +101,15 @@ def test_dynamic_dimension_is_named_and_the_hint_says_what_to_do() -> None:
     assert "batch is usually 1" in text
 
 
+def test_all_inputs_and_constants_that_cannot_be_are_named_at_once() -> None:
+    inputs = [value(name, ["N", 4]) for name in "abcdef"] + [value("s", [2], TensorProto.STRING)]
+    half = helper.make_tensor("h", TensorProto.FLOAT16, [1], [1.0])
+    text = refusal(model([node("Sum", "abcdef", ["y"])], inputs, [value("y", ["N", 4])], [half]))
+    assert "for 3 reasons" in text and "constant 'h': has elements of type float16" in text
+    assert "input 'a', input 'b', input 'c', input 'd' and 2 more: dimension 0 (N) has no fixed size" in text
+    assert "input 's': has elements of type string" in text and "give --shape" in text
+
+
 def test_input_without_any_shape() -> None:
     proto = identity([1])
     proto.graph.input[0].type.tensor_type.ClearField("shape")

@@ -105,6 +105,9 @@ FOUND = {
         "c = Constant <value = bool {0}> () y = If (c) <then_branch = a () => (t) {t = Neg (x)}, "
         "else_branch = b () => (e) {e = Add (x, x)}>", [X],
     ),
+    "one_number_of_a_row": (
+        13, "(float[9] x) => (float y)", "y = ReduceSum <keepdims = 0> (x)", [X[0].ravel()[:9]],
+    ),
     "float64": (13, "(double[2,3,4] x) => (double[2,3,4] y)", "y = Selu (x)", [X.astype(np.float64)]),
 }  # fmt: skip
 

@@ -2,7 +2,7 @@
 """Refusing a model with all its reasons at once, a line each, and what would help."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from utvm.errors import CompileError
 
@@ -17,6 +17,22 @@ _HELPS = (
     (r"fixed size|known while compiling|constant", "give sizes with --shape, or export with constants folded"),
     (r"operator set|version", "convert it with onnx.version_converter"),
 )
+
+
+def refusals(checks: Iterable[Callable[[], object]]) -> list[CompileError]:
+    """Make checks, and return all that they refuse."""
+    refused = []
+    for check in checks:
+        try:
+            check()
+        except CompileError as error:
+            refused.append(error)
+    return refused
+
+
+def hints(refused: Iterable[CompileError]) -> str:
+    """Return what would help against refusals, each once."""
+    return "; ".join(dict.fromkeys(error.hint for error in refused if error.hint))
 
 
 def refuse(origin: str, reasons: Sequence[str], hint: str) -> None:

@@ -5,8 +5,9 @@ They come before TVM, which answers some broken models with an internal error, a
 stated size is allocated.
 """
 
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import onnx
 import onnx.checker
@@ -15,7 +16,10 @@ import onnx.shape_inference
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, item_bytes
+from utvm.compiler.refusal import hints, refusals, refuse
 from utvm.errors import CompileError
+
+_MOST = 4  # Names before the others are counted.
 
 
 def check(proto: onnx.ModelProto, origin: str) -> None:
@@ -32,18 +36,39 @@ def check(proto: onnx.ModelProto, origin: str) -> None:
         raise CompileError(f"{origin}: the graph is empty", "export a model with at least one operator and output")
     _check_versions(proto, origin)
     _check_order(graph, origin)
-    for tensor in graph.initializer:
-        _check_constant(tensor, origin)
-    for node in graph.node:
-        _check_attributes(node, origin)
     stored = {tensor.name for tensor in graph.initializer}
-    for value in graph.input:
-        if value.name not in stored:
-            _check_value(value, f"{origin}: input {value.name!r}", must_be_fixed=True)
+    _check_all(
+        origin,
+        (
+            *(functools.partial(_check_constant, tensor, origin) for tensor in graph.initializer),
+            *(functools.partial(_check_attributes, node, origin) for node in graph.node),
+            *(
+                functools.partial(_check_value, value, f"{origin}: input {value.name!r}", must_be_fixed=True)
+                for value in graph.input
+                if value.name not in stored
+            ),
+        ),
+    )
     _check_rules(proto, origin)
     versions = {item.domain: item.version for item in proto.opset_import}
     for node in graph.node:
         _check_given(node, versions.get(node.domain, 1), origin)
+
+
+def _check_all(origin: str, checks: Iterable[Callable[[], object]]) -> None:
+    """Make checks, and name all that they refuse at once: what is said of several things, with all their names."""
+    refused = refusals(checks)
+    if len(refused) == 1:
+        raise refused[0]
+    said: dict[str, list[str]] = {}
+    for error in refused:
+        place, _, reason = error.message.removeprefix(f"{origin}: ").partition(": ")
+        said.setdefault(reason, []).append(place)
+    reasons = [
+        f"{', '.join(places[:_MOST])}{f' and {len(places) - _MOST} more' * (len(places) > _MOST)}: {reason}"
+        for reason, places in said.items()
+    ]
+    refuse(origin, reasons, hints(refused))
 
 
 def _check_versions(proto: onnx.ModelProto, origin: str) -> None:

@@ -12,7 +12,7 @@ from utvm.compiler.int8_operator import int8_operators
 from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, item_bytes
 from utvm.compiler.read.tflite_control import CONTROL, called, check_call
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
-from utvm.compiler.refusal import refuse
+from utvm.compiler.refusal import hints, refusals, refuse
 from utvm.errors import CompileError
 
 SUPPORTED = frozenset(
@@ -102,14 +102,8 @@ def _check_parts(graph: TfliteGraph, origin: str) -> None:
         ),
         *(functools.partial(_check_options, operator, place(graph, operator)) for operator in graph.operators),
     ]
-    refused: list[CompileError] = []
-    for check_one in checks:
-        try:
-            check_one()
-        except CompileError as error:
-            refused.append(error)
-    hints = dict.fromkeys(error.hint for error in refused if error.hint)
-    refuse(origin, [error.message for error in refused], "; ".join(hints))
+    refused = refusals(checks)
+    refuse(origin, [error.message for error in refused], hints(refused))
 
 
 def _check_operators(graph: TfliteGraph) -> None:

@@ -31,7 +31,7 @@ def distances(group: Group, tile: Tile, inputs: Sequence[Any], output: Any) -> l
     loads = [load for load in loads_of(group.reduction.value) if not load.source.same_as(group.reduction.buffer)]
     later = [load for follower in group.followers for load in loads_of(follower.value)]
     many = math.prod(axis.extent for axis in group.reduction.axes) * len(loads)
-    if many > _MOST or len(group.results) != 1 or not group.results[0].same_as(output):
+    if not axes or many > _MOST or len(group.results) != 1 or not group.results[0].same_as(output):
         return nowhere
     places = np.meshgrid(*(np.arange(axis.extent) for axis in (*axes, *reduced)), indexing="ij")
     values = {hash(axis.variable): place for axis, place in zip((*axes, *reduced), places, strict=True)}
