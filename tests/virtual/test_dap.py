@@ -20,6 +20,10 @@ from utvm.virtual.dap import (
     DP_DPIDR,
     DP_RDBUFF,
     DP_SELECT,
+    JTAG_APACC,
+    JTAG_DPACC,
+    JtagDebugPort,
+    MemoryAccessPort,
     SwDebugPort,
 )
 
@@ -178,3 +182,37 @@ def test_blocks_do_what_a_row_of_single_accesses_does(size_log: int, offset: int
     SwDebugPort(in_a_block, IDS).ap.write_block(address, data, width)
     assert in_a_row.ram == in_a_block.ram
     assert SwDebugPort(in_a_block, IDS).ap.read_block(address, len(data), width) == data
+
+
+def test_a_scan_of_a_jtag_debug_port_shows_the_result_of_the_one_before(memory: FakeBoard) -> None:
+    """IHI 0031, B3.2: data, two bits of the address, one that says whether it reads; the answer ends in OK."""
+    other = FakeBoard()
+    other.ram[0:4] = struct.pack("<I", 0x55667788)
+    ports = [
+        MemoryAccessPort(each, identification=0x44770001 + n, base=0) for n, each in enumerate((memory, other))
+    ]
+    port = JtagDebugPort(dict(enumerate(ports)))
+
+    def scan(instruction: int, register: int, value: int | None = None) -> int:
+        before = port.capture(instruction)
+        port.update(instruction, (value or 0) << 3 | register >> 1 & 6 | (value is None))
+        assert before & 7 == 2
+        return before >> 3
+
+    scan(JTAG_DPACC, DP_CTRL_STAT, POWER_REQUESTS)
+    scan(JTAG_DPACC, DP_CTRL_STAT)
+    assert scan(JTAG_DPACC, DP_SELECT, 1 << 24) == POWERED
+    scan(JTAG_APACC, AP_CSW, WORDS_IN_A_ROW)
+    scan(JTAG_APACC, AP_TAR, RAM)
+    scan(JTAG_APACC, AP_DRW)
+    assert scan(JTAG_DPACC, DP_RDBUFF) == 0x55667788
+    assert scan(JTAG_DPACC, DP_RDBUFF) == 0
+    # A refusal stays, and nothing is done, until a one is written to it.
+    scan(JTAG_APACC, AP_TAR, 0x70000000)
+    scan(JTAG_APACC, AP_DRW)
+    scan(JTAG_APACC, AP_TAR, RAM)
+    scan(JTAG_DPACC, DP_CTRL_STAT)
+    assert scan(JTAG_DPACC, DP_CTRL_STAT, POWER_REQUESTS | STICKYERR) == POWERED | STICKYERR
+    scan(JTAG_APACC, AP_TAR)
+    assert scan(JTAG_DPACC, DP_CTRL_STAT) == 0x70000000
+    assert scan(JTAG_DPACC, DP_RDBUFF) == POWERED

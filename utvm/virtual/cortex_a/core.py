@@ -38,6 +38,7 @@ _R = (
     *range(arm_const.UC_ARM_REG_R0, arm_const.UC_ARM_REG_R12 + 1),
     arm_const.UC_ARM_REG_SP,
     arm_const.UC_ARM_REG_LR,
+    arm_const.UC_ARM_REG_PC,
 )
 
 
