@@ -29,24 +29,32 @@ _NAME = "pynq-z1:memory=ocm,driver=jtag"
 class Bench:
     """A core with a program in its memory, about to execute it, and a debugger's registers."""
 
-    def __init__(self, folder: Path, program: str) -> None:
+    def __init__(self, folder: Path, program: str, name: str = _NAME) -> None:
+        board = boards.load(name)
+        self.code = _CODE if name == _NAME else board.region(board.layout.code).address
         source, image = folder / "program.s", folder / "program.elf"
         source.write_text(f".syntax unified\n.arm\n.globl _start\n_start:\n{program}\n")
-        flags = ["-mcpu=cortex-a9", "-mfpu=neon-vfpv3", "-mfloat-abi=hard", "-nostdlib", f"-Wl,-Ttext={_CODE:#x}"]
+        flags = [
+            "-mcpu=cortex-a9",
+            "-mfpu=neon-vfpv3",
+            "-mfloat-abi=hard",
+            "-nostdlib",
+            f"-Wl,-Ttext={self.code:#x}",
+        ]
         subprocess.run(["arm-none-eabi-gcc", *flags, "-o", image, source], check=True)
         with image.open("rb") as file:
             text = ELFFile(file).get_section_by_name(".text").data()
-        self.bus = Bus(boards.load(_NAME).jtag_spec().regions)
+        self.bus = Bus(board.jtag_spec().regions)
         self.cpu = CortexA9(self.bus, _PRIVATE)
         self.core = self.cpu.core
         self.private = PrivatePeripherals(self.cpu, 16, 5)
         self.cpu.sources.append(self.private)
         self.core.map_device(_PRIVATE, self.private)
         self.unit = DebugUnit(self.cpu, self.bus)
-        self.bus.write(_CODE, text)
+        self.bus.write(self.code, text)
         self.unit.write(0x088, _EXECUTES_AND_HALTS)
         self.unit.write(0x090, 1)
-        self.go(_CODE)
+        self.go(self.code)
 
     def go(self, address: int) -> None:
         """Set PC as a debugger does."""
@@ -152,6 +160,30 @@ def test_a_fault_enters_its_vector_with_what_it_was(
     found = {3: ((0, 5, 0, 1), (0, 6, 0, 2)), 4: ((0, 5, 0, 0), (0, 6, 0, 0))}.get(vector)
     if found:
         assert [bench.core.read_cp15(register) for register in found] == [status, address]
+
+
+@pytest.mark.parametrize(("text", "status"), [("ldr r1, [r4, #12]", 0x05), ("str r1, [r4, #12]", 0x805)])
+def test_with_memory_management_a_fault_is_of_translation_and_says_where(
+    text: str, status: int, tmp_path: Path
+) -> None:
+    """Nothing but the MiB of the program is there for it, and the end of memory is not (ARM DDI 0406C, B3.5.1)."""
+    bench = Bench(tmp_path, f"{text}\n b .\n .balign 32\nvectors:\n" + " bkpt\n" * 8, "pynq-z1:memory=ddr")
+    bench.bus.write(
+        bench.code + 0x8000 + 4 * (bench.code >> 20), (bench.code & -0x100000 | 0xC02).to_bytes(4, "little")
+    )
+    bench.core.write_r(4, 0xF0000000)
+    control = bench.core.read_cp15((0, 1, 0, 0))
+    assert control is not None
+    for register, value in (
+        ((0, 12, 0, 0), bench.code + 32),
+        ((0, 2, 0, 0), bench.code + 0x8000),
+        ((0, 3, 0, 0), 1),
+        ((0, 1, 0, 0), control | 1),
+    ):
+        assert bench.core.write_cp15(register, value)
+    bench.run()
+    assert bench.core.pc == bench.code + 32 + 4 * 4
+    assert [bench.core.read_cp15((0, crn, 0, 0)) for crn in (5, 6)] == [status, 0xF000000C]
 
 
 def test_what_would_be_unaligned_but_is_not_executed_is_no_fault(tmp_path: Path) -> None:

@@ -197,8 +197,13 @@ class ArmCore(CountedCore):
 
     def raised(self, number: int) -> None:
         """Take an exception."""
+        status = address = 0
+        if number in (PREFETCH_ABORT, DATA_ABORT):
+            # Now: when Unicorn ends, it looks for code where it was to end, and keeps that as a fault.
+            kept = bytes(self._uc.context_save())[self._fault_at :]
+            status, address = (int.from_bytes(kept[at : at + 4], "little") for at in (0, 4))
         if not self._faulted:
-            self.fault = (number, 0, 0)
+            self.fault = (number, status, address)
         self.stop_at_fault()
 
     def refused(self, access: int, address: int) -> None:
@@ -215,9 +220,6 @@ class ArmCore(CountedCore):
     def enter_fault(self) -> None:
         """Stand at the instruction that faults, which is not counted; a call is, and is behind it."""
         number, status, address = self.fault
-        if number in (PREFETCH_ABORT, DATA_ABORT) and not status:
-            kept = bytes(self._uc.context_save())[self._fault_at :]
-            status, address = (int.from_bytes(kept[at : at + 4], "little") for at in (0, 4))
         if number == _BREAKPOINT:
             number, status, address = PREFETCH_ABORT, _DEBUG_EVENT, self.pc
         self.fault = (number, status, address)
