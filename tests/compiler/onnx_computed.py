@@ -330,9 +330,11 @@ def normalised(operator: str) -> Drawing:
         data = draw.array(draw.extents(1 if draw.opset >= 13 else 2), draw.dtype_for(operator))
         if draw.chance(6) and operator != "Hardmax":
             data = data * np.array(60, data.dtype)
+            # ONNX's evaluator takes the logarithm of what is too small to be a number other than 0.
+            draw.misread = operator == "LogSoftmax"
         low = -data.ndim if draw.opset >= 11 else 0
         axis = draw.pick(None, draw.integer(low, data.ndim - 1))
-        draw.misread = draw.opset < 13 and axis not in (-1, data.ndim - 1)
+        draw.misread |= draw.opset < 13 and axis not in (-1, data.ndim - 1)
         draw.give(*draw.node(operator, [draw.input(data)], axis=axis))
 
     return drawing

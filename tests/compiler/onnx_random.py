@@ -93,6 +93,9 @@ def joined(cases: Sequence[Case], name: str) -> Case:
         model.graph.input.extend(graph.input)
         model.graph.output.extend(graph.output)
         model.graph.initializer.extend(graph.initializer)
+    imports = {each.domain: each.version for case in cases for each in case.model.opset_import}
+    del model.opset_import[:]
+    model.opset_import.extend(helper.make_opsetid(*each) for each in imports.items())
     given = [array for case in cases for array in case.sets[0][0]]
     wanted = [array for case in cases for array in case.sets[0][1]]
     operators = [f"{operator} {case.opset}" for case in cases for operator in case.operators]
