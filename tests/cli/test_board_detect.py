@@ -32,7 +32,7 @@ def test_a_virtual_probe_is_listed_as_one(tmp_path: Path) -> None:
     done = inv("board.detect", **_bus(tmp_path))
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines()]
-    its_boards = ["nrf52840dk,", "nucleo-l4r5zi,", "nucleo-l552ze-q,", "stm32f407,", "stm32f746"]
+    its_boards = ["nrf52840dk,", "nucleo-h743zi,", "nucleo-l4r5zi,", "nucleo-l552ze-q,", "stm32f407,", "stm32f746"]
     assert ["st-link", "0483:374b", "066BFF303430", "1-1", *its_boards] in rows
     assert ["VIRTUAL", "st-link", "0483:374b", "066BFF303431", "1-2", *its_boards] in rows
 

@@ -60,11 +60,25 @@ _DONE = 0b010
 
 
 @dataclass(frozen=True)
+class FurtherPort:
+    """An access port beside AP 0: its IDR and BASE, and the ``size`` bytes from ``start`` on that it reaches.
+
+    They are those that AP 0 has from ``shows`` on.
+    """
+
+    identification: int
+    base: int
+    start: int = 0
+    size: int = 0
+    shows: int = 0
+
+
+@dataclass(frozen=True)
 class PortIds:
     """What a debug port says that it is: DPIDR, and of AP 0 IDR and BASE, a ROM table's address with its flags.
 
-    ``others`` are further access ports, a chip's own, by number: their registers, which never change. ``wrap`` is
-    after how many bytes AP 0's address wraps when it is incremented.
+    ``others`` are further access ports, a chip's own, by number: their registers, which never change; ``further``
+    are those that reach memory. ``wrap`` is after how many bytes AP 0's address wraps when it is incremented.
     """
 
     identification: int
@@ -72,6 +86,7 @@ class PortIds:
     base: int
     others: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     wrap: int = _TAR_WRAP
+    further: Mapping[int, FurtherPort] = field(default_factory=dict)
 
 
 class DebugMemory(Protocol):
@@ -112,6 +127,26 @@ class FixedAccessPort:
 
     def write(self, register: int, value: int) -> None:
         """Ignore it."""
+
+
+class _Window:
+    """What a further access port reaches of the memory."""
+
+    def __init__(self, memory: DebugMemory, port: FurtherPort) -> None:
+        self._memory = memory
+        self._port = port
+
+    def read(self, address: int, size: int) -> bytes:
+        return self._memory.read(self._shown(address, size), size)
+
+    def write(self, address: int, data: bytes) -> None:
+        self._memory.write(self._shown(address, len(data)), data)
+
+    def _shown(self, address: int, size: int) -> int:
+        offset = address - self._port.start
+        if not 0 <= offset <= self._port.size - size:
+            raise BusError(address)
+        return self._port.shows + offset
 
 
 class MemoryAccessPort:
@@ -324,20 +359,25 @@ class ArmDebugPort:
 
 
 class SwDebugPort(ArmDebugPort):
-    """A SW-DP, version 2, with one access port to memory.
+    """A SW-DP, version 2, with its access ports.
 
     Args:
         memory: what AP 0 masters.
         ids: what it says that it is.
 
     Attributes:
-        ap: that access port.
+        ap: AP 0.
+        memory_ports: those that reach memory, by number.
     """
 
     def __init__(self, memory: DebugMemory, ids: PortIds) -> None:
         self.ap = MemoryAccessPort(memory, identification=ids.access_port, base=ids.base, wrap=ids.wrap)
+        self.memory_ports = {0: self.ap} | {
+            number: MemoryAccessPort(_Window(memory, port), identification=port.identification, base=port.base)
+            for number, port in ids.further.items()
+        }
         others = {number: FixedAccessPort(registers) for number, registers in ids.others.items()}
-        super().__init__(ids.identification, {**others, 0: self.ap})
+        super().__init__(ids.identification, {**others, **self.memory_ports})
 
 
 class JtagDebugPort(ArmDebugPort):

@@ -210,7 +210,7 @@ class StLink:
         return struct.pack("<BxxxII", OK, self._port.read(DP_DPIDR), 0)
 
     def _open_access_port(self, command: bytes, _data: bytes, _size: int) -> bytes:
-        return bytes([OK if command[2] == 0 else BAD_AP])
+        return bytes([OK if command[2] in self._port.memory_ports else BAD_AP])
 
     def _close_access_port(self, _command: bytes, _data: bytes, _size: int) -> bytes:
         return bytes([OK])
@@ -268,7 +268,7 @@ class StLink:
 
         def read() -> None:
             nonlocal result
-            result = self._port.ap.read_block(address, size, width)
+            result = self._port.memory_ports[access_port].read_block(address, size, width)
 
         self._status = self._access(read)
         return result
@@ -279,7 +279,9 @@ class StLink:
             _log.warning("block of %d bytes announced, %d sent", size, len(data))
             self._status = FAULT
         elif self._block_allowed(address, size, access_port, width, limit):
-            self._status = self._access(lambda: self._port.ap.write_block(address, data, width))
+            self._status = self._access(
+                lambda: self._port.memory_ports[access_port].write_block(address, data, width)
+            )
         return b""
 
     def _read_words_in_place(self, command: bytes, _data: bytes, _size: int) -> bytes:
@@ -287,7 +289,7 @@ class StLink:
         words: list[bytes] = []
 
         def read() -> None:
-            words.extend(self._port.ap.read_block(address, 4, 4) for _ in range(0, size, 4))
+            words.extend(self._port.memory_ports[access_port].read_block(address, 4, 4) for _ in range(0, size, 4))
 
         if self._block_allowed(address, size, access_port, 4, MAX_BLOCK_BYTES):
             self._status = self._access(read)
@@ -298,7 +300,7 @@ class StLink:
 
         def write() -> None:
             for offset in range(0, len(data), 4):
-                self._port.ap.write_block(address, data[offset : offset + 4], 4)
+                self._port.memory_ports[access_port].write_block(address, data[offset : offset + 4], 4)
 
         if size == len(data) and self._block_allowed(address, size, access_port, 4, MAX_BLOCK_BYTES):
             self._status = self._access(write)
@@ -307,7 +309,7 @@ class StLink:
         return b""
 
     def _block_allowed(self, address: int, size: int, access_port: int, width: int, limit: int) -> bool:
-        if access_port != 0:
+        if access_port not in self._port.memory_ports:
             self._status = BAD_AP
         elif size > limit or size % width or address % width:
             _log.warning("block of %d bytes at 0x%08x, %d bytes wide, refused", size, address, width)
@@ -333,16 +335,18 @@ class StLink:
             return b""
         results: list[int] = []
         statuses: list[int] = []
-        address = 0
+        address = port = 0
         for order, value in zip(data, struct.unpack_from(f"<{items}I", data, values_at), strict=False):
             result, status = 0, OK
             if order == _MISC_ADDRESS:
                 address = value
             elif order == _MISC_WRITE:
-                status = self._try_poke(address, value)
+                status = self._try_poke(address, value, port)
             elif order == _MISC_READ:
-                result, status = self._try_peek(value)
-            elif order != _MISC_ACCESS_PORT or value != 0:
+                result, status = self._try_peek(value, port)
+            elif order == _MISC_ACCESS_PORT and value in self._port.memory_ports:
+                port = value
+            else:
                 status = BAD_AP if order == _MISC_ACCESS_PORT else FAULT
             results.append(result)
             statuses.append(status)
@@ -403,19 +407,19 @@ class StLink:
 
     # Single accesses through the access port
 
-    def _peek(self, address: int) -> int:
-        return int.from_bytes(self._port.ap.read_block(address, 4, 4), "little")
+    def _peek(self, address: int, port: int = 0) -> int:
+        return int.from_bytes(self._port.memory_ports[port].read_block(address, 4, 4), "little")
 
-    def _poke(self, address: int, value: int) -> None:
-        self._port.ap.write_block(address, value.to_bytes(4, "little"), 4)
+    def _poke(self, address: int, value: int, port: int = 0) -> None:
+        self._port.memory_ports[port].write_block(address, value.to_bytes(4, "little"), 4)
 
-    def _try_peek(self, address: int) -> tuple[int, int]:
+    def _try_peek(self, address: int, port: int = 0) -> tuple[int, int]:
         values: list[int] = []
-        status = self._access(lambda: values.append(self._peek(address)))
+        status = self._access(lambda: values.append(self._peek(address, port)))
         return (values[0] if values else 0), status
 
-    def _try_poke(self, address: int, value: int) -> int:
-        return self._access(lambda: self._poke(address, value))
+    def _try_poke(self, address: int, value: int, port: int = 0) -> int:
+        return self._access(lambda: self._poke(address, value, port))
 
     def _access(self, action: Callable[[], None]) -> int:
         """Do something through the access port and return its status.

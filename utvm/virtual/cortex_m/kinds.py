@@ -13,7 +13,7 @@ from unicorn import arm_const
 
 from utvm.virtual.cortex_m.dwt import WATCHES_V7, WATCHES_V8, Watches
 from utvm.virtual.cortex_m.identity import ITM, Pages, rom_table, trace_port
-from utvm.virtual.dap import PortIds
+from utvm.virtual.dap import FurtherPort, PortIds
 from utvm.virtual.spec import CoreName
 
 
@@ -119,7 +119,16 @@ _CORTEX_M7_DP = replace(
     _CORTEX_M7,
     unicorn_model=arm_const.UC_CPU_ARM_CORTEX_M7,
     features={**_CORTEX_M7.features, 0xD80: 0xF00FE019, 0xF40: 0x10110221, 0xF44: 0x12000011},
-    port=PortIds(0x6BA02477, 0x84770001, 0xE00FE003),
+    # AP 1 is that of the bus of domain 2, AP 2 shows the chip's debug components (DBGMCU) at other addresses.
+    port=PortIds(
+        0x6BA02477,
+        0x84770001,
+        0xE00FE003,
+        further={
+            1: FurtherPort(0x84770001, 0x00000002),
+            2: FurtherPort(0x54770002, 0xE00E0003, start=0xE00E0000, size=0x20000, shows=0x5C000000),
+        },
+    ),
     pages={address: words for address, words in _CORTEX_M7.pages.items() if address != 0xE00FD000},
 )
 

@@ -9,6 +9,7 @@ from utvm.virtual.spec import Peripheral
 from utvm.virtual.stm32.clocks import Pwr, Rcc
 from utvm.virtual.stm32.dma import STREAMS, DmaController
 from utvm.virtual.stm32.flash import FlashController
+from utvm.virtual.stm32.flash_h7 import H7FlashController
 from utvm.virtual.stm32.flash_l4 import L4FlashController, L5FlashController
 from utvm.virtual.stm32.registers import Gpio, PlainRegisters
 from utvm.virtual.stm32.tim import TimDevice
@@ -19,7 +20,7 @@ from utvm.virtual.surroundings import Surroundings
 def _flash(
     peripheral: Peripheral,
     around: Surroundings,
-    kind: type[FlashController] | type[L4FlashController] = FlashController,
+    kind: type[FlashController | L4FlashController | H7FlashController] = FlashController,
 ) -> Device:
     """Make the controller of the flash.
 
@@ -28,7 +29,7 @@ def _flash(
     """
     flash, changed = around.flash(peripheral.model)
     if "options" not in peripheral.settings:
-        raise ConfigError(f"{peripheral.model} needs the setting options: OPTCR or OPTR as the chip is delivered")
+        raise ConfigError(f"{peripheral.model} needs the setting options: OPTCR, OPTR or OPTSR as delivered")
     controller = kind(flash, peripheral.settings["options"], changed, around.set_line)
     around.bus.program = controller.program
     return controller
@@ -62,13 +63,18 @@ def _usart(peripheral: Peripheral, around: Surroundings, kind: type[Usart] = Usa
 
 
 def _rcc(peripheral: Peripheral, _around: Surroundings) -> Device:
-    """Make the clock control, whose settings ``at0x04`` and so on are registers after a reset.
+    """Make the clock control; raises as :func:`_after_reset`."""
+    return Rcc(_after_reset(peripheral))
+
+
+def _after_reset(peripheral: Peripheral) -> dict[int, int]:
+    """Return the settings ``at0x04`` and so on by their offsets.
 
     Raises:
         ConfigError: the board's file has another setting.
     """
     try:
-        return Rcc({int(name.removeprefix("at"), 16): value for name, value in peripheral.settings.items()})
+        return {int(name.removeprefix("at"), 16): value for name, value in peripheral.settings.items()}
     except ValueError:
         raise ConfigError(f"{peripheral.model} has settings like at0x04, registers after a reset") from None
 
@@ -100,7 +106,9 @@ MODELS: Mapping[str, Callable[[Peripheral, Surroundings], Device]] = {
     "stm32f2-flash": _flash,
     "stm32l4-flash": lambda peripheral, around: _flash(peripheral, around, L4FlashController),
     "stm32l5-flash": lambda peripheral, around: _flash(peripheral, around, L5FlashController),
+    "stm32h7-flash": lambda peripheral, around: _flash(peripheral, around, H7FlashController),
     "stm32f2-rcc": _rcc,
+    "stm32-registers": lambda peripheral, around: PlainRegisters(_after_reset(peripheral)),
     "stm32f7-pwr": lambda peripheral, around: Pwr(),
     "stm32f7-dma": _dma,
     "stm32f7-usart": _usart,

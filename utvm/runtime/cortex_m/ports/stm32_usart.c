@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Port of boards with an STM32 whose USART has SR and DR, at the clock that a reset leaves. Console on a USART (RM0090,
- * 30.6), counter on a timer of 32 bits (18.4), where the board's data names one. Clock and pins of the USART are set up
- * where the data says where they are (7.3.10 to 7.3.13 and 8.4): QEMU models neither. The pin that sends and the one that
- * receives are neighbours, at 0 to 6, and their alternate function is 7, as those of USART1 to 3 are.
+ * Port of boards with an STM32, at the clock that a reset leaves. Console on a USART: one with SR and DR (RM0090, 30.6), or
+ * with ISR, RDR and TDR where the board's data says that it has `separate` ones (RM0433, 48.7). Counter on a timer of 32
+ * bits (RM0090, 18.4), where the data names one. Clock and pins of the USART are set up where the data says where they are
+ * (7.3.10 to 7.3.13 and 8.4): QEMU models neither. The pin that sends and the one that receives are neighbours, both
+ * below 8 or both above, and their alternate function is 7, as those of USART1 to 3 are.
  */
 #include "cortex_m.h"
 #include "utvm.h"
@@ -13,10 +14,22 @@
 #define TIM_CNT UTVM_REGISTER(UTVM_PORT_TIMER + 0x24u)
 #define TIM_PSC UTVM_REGISTER(UTVM_PORT_TIMER + 0x28u)
 #define TIM_ARR UTVM_REGISTER(UTVM_PORT_TIMER + 0x2Cu)
+#ifdef UTVM_PORT_SEPARATE
+#define USART_CR1 UTVM_REGISTER(UTVM_PORT_USART)
+#define USART_BRR UTVM_REGISTER(UTVM_PORT_USART + 0xCu)
+#define USART_SR UTVM_REGISTER(UTVM_PORT_USART + 0x1Cu)
+#define USART_ICR UTVM_REGISTER(UTVM_PORT_USART + 0x20u)
+#define USART_RECEIVED UTVM_REGISTER(UTVM_PORT_USART + 0x24u)
+#define USART_SENT UTVM_REGISTER(UTVM_PORT_USART + 0x28u)
+#define USART_CR1_UE (1u << 0)
+#else
 #define USART_SR UTVM_REGISTER(UTVM_PORT_USART)
-#define USART_DR UTVM_REGISTER(UTVM_PORT_USART + 0x4u)
+#define USART_RECEIVED UTVM_REGISTER(UTVM_PORT_USART + 0x4u)
+#define USART_SENT USART_RECEIVED
 #define USART_BRR UTVM_REGISTER(UTVM_PORT_USART + 0x8u)
 #define USART_CR1 UTVM_REGISTER(UTVM_PORT_USART + 0xCu)
+#define USART_CR1_UE (1u << 13)
+#endif
 #define NVIC_ISPR UTVM_REGISTER(0xE000E200u + (4u * (UTVM_PORT_LINE / 32u)))
 
 #define TIM_CR1_CEN (1u << 0)
@@ -26,22 +39,23 @@
 #define USART_CR1_RE (1u << 2)
 #define USART_CR1_TE (1u << 3)
 #define USART_CR1_RXNEIE (1u << 5)
-#define USART_CR1_UE (1u << 13)
+#define USART_ICR_ORECF (1u << 3)
 
 #ifdef UTVM_PORT_GPIO
 
-#define RCC_AHB1ENR UTVM_REGISTER(UTVM_PORT_RCC + 0x30u)
-#define RCC_APB1ENR UTVM_REGISTER(UTVM_PORT_RCC + 0x40u)
+#define PINS_CLOCK UTVM_REGISTER(UTVM_PORT_RCC + UTVM_PORT_PINS_CLOCK)
+#define USART_CLOCK UTVM_REGISTER(UTVM_PORT_RCC + UTVM_PORT_USART_CLOCK)
 #define GPIO_MODER UTVM_REGISTER(UTVM_PORT_GPIO)
-#define GPIO_AFRL UTVM_REGISTER(UTVM_PORT_GPIO + 0x20u)
+#define GPIO_AFR UTVM_REGISTER(UTVM_PORT_GPIO + 0x20u + (4u * (UTVM_PORT_PIN / 8u)))
+#define AFR_SHIFT (4u * (UTVM_PORT_PIN % 8u))
 
 static void connect_pins(void) {
   /* A port of pins takes 1 KiB, the first of all lies at a multiple of 64 KiB. */
-  RCC_AHB1ENR |= 1u << ((UTVM_PORT_GPIO & 0xFFFFu) >> 10);
-  RCC_APB1ENR |= 1u << UTVM_PORT_ENABLE;
-  (void)RCC_APB1ENR; /* the clock is there two cycles later */
+  PINS_CLOCK |= 1u << ((UTVM_PORT_GPIO & 0xFFFFu) >> 10);
+  USART_CLOCK |= 1u << UTVM_PORT_ENABLE;
+  (void)USART_CLOCK; /* it is there two cycles later */
   GPIO_MODER = (GPIO_MODER & ~(0xFu << (2u * UTVM_PORT_PIN))) | (0xAu << (2u * UTVM_PORT_PIN));
-  GPIO_AFRL = (GPIO_AFRL & ~(0xFFu << (4u * UTVM_PORT_PIN))) | (0x77u << (4u * UTVM_PORT_PIN));
+  GPIO_AFR = (GPIO_AFR & ~(0xFFu << AFR_SHIFT)) | (0x77u << AFR_SHIFT);
 }
 
 #else
@@ -80,7 +94,7 @@ uint32_t utvm_port_cycles(uint32_t counts) {
 static void send(uint8_t byte) {
   while ((USART_SR & USART_SR_TXE) == 0u) {
   }
-  USART_DR = byte;
+  USART_SENT = byte;
 }
 
 void utvm_port_write(const char *text, uint32_t size) {
@@ -108,8 +122,11 @@ void utvm_port_interrupt(void) {
   uint8_t byte;
   utvm_interrupts++;
   if ((USART_SR & USART_SR_RXNE) != 0u) {
-    utvm_pipe_received((uint8_t)USART_DR);
+    utvm_pipe_received((uint8_t)USART_RECEIVED);
   }
+#ifdef UTVM_PORT_SEPARATE
+  USART_ICR = USART_ICR_ORECF; /* else a byte that was lost would interrupt for ever */
+#endif
   if (utvm_pipe_next(&byte)) {
     send(byte);
     utvm_port_send();

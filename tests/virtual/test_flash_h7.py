@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the virtual STM32H743 has otherwise: flash of 256-bit words, access ports, double precision."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.virtual.bench import FLASH, Bench
+from utvm.virtual.stlink import BAD_AP, OK, StLink
+
+BANK2, SECTOR, WORD = FLASH + 0x100000, 0x20000, 32
+REGISTERS = {FLASH: 0x52002000, BANK2: 0x52002100}
+KEYR, CR, SR, CCR = 0x04, 0x0C, 0x10, 0x14
+LOCK, PG, SER, BER, FW, START = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 6, 1 << 7
+BSY, WBNE, QW, EOP = 1 << 0, 1 << 1, 1 << 2, 1 << 16
+PGSERR, STRBERR, INCERR, DBECCERR = 1 << 18, 1 << 19, 1 << 21, 1 << 26
+DONE = BSY | QW | EOP
+
+
+class H7Bench(Bench):
+    def unlock(self, bank: int) -> None:
+        for key in (0x45670123, 0xCDEF89AB):
+            self.poke(REGISTERS[bank] + KEYR, key)
+
+    def program(self, image: bytes) -> None:
+        for bank in REGISTERS:
+            self.unlock(bank)
+        self.control(FLASH, BER | START)
+        self.control(FLASH, PG)
+        self.machine.write(FLASH, image.ljust(-(-len(image) // WORD) * WORD, b"\xff"))
+
+    def control(self, bank: int, value: int) -> None:
+        self.poke(REGISTERS[bank] + CR, value)
+
+    def status(self, bank: int) -> int:
+        return self.peek(REGISTERS[bank] + SR)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[H7Bench]:
+    with H7Bench(tmp_path, "nucleo-h743zi") as made:
+        yield made
+
+
+@pytest.fixture
+def unlocked(bench: H7Bench) -> H7Bench:
+    for bank in REGISTERS:
+        bench.unlock(bank)
+        bench.control(bank, PG)
+    return bench
+
+
+def test_a_bank_is_locked_by_itself(bench: H7Bench) -> None:
+    bench.unlock(BANK2)
+    for bank in REGISTERS:
+        bench.control(bank, PG)
+        bench.machine.write(bank, bytes(WORD))
+    assert bench.peek(REGISTERS[FLASH] + CR) == 0x31
+    assert bench.status(FLASH) == PGSERR
+    assert bench.status(BANK2) == DONE
+    assert bench.machine.read(FLASH, WORD) == b"\xff" * WORD
+    assert bench.machine.read(BANK2, WORD) == bytes(WORD)
+
+
+def test_a_wrong_key_locks_until_the_next_reset(bench: H7Bench) -> None:
+    bench.poke(REGISTERS[FLASH] + KEYR, 1)
+    bench.unlock(FLASH)
+    assert bench.peek(REGISTERS[FLASH] + CR) & LOCK
+    bench.machine.hold_reset()
+    bench.machine.release_reset()
+    bench.unlock(FLASH)
+    assert not bench.peek(REGISTERS[FLASH] + CR) & LOCK
+
+
+def test_a_word_is_programmed_as_its_last_byte_comes(unlocked: H7Bench) -> None:
+    data = bytes(range(WORD))
+    unlocked.machine.write(FLASH + WORD, data[:-4])
+    assert unlocked.status(FLASH) == WBNE
+    assert unlocked.machine.read(FLASH + WORD, WORD) == b"\xff" * WORD
+    unlocked.machine.write(FLASH + 2 * WORD - 4, data[-4:])
+    assert (unlocked.status(FLASH), unlocked.status(FLASH)) == (DONE, EOP)
+    assert unlocked.machine.read(FLASH + WORD, WORD) == data
+
+
+def test_what_is_left_of_a_word_is_written_where_that_is_forced(unlocked: H7Bench) -> None:
+    unlocked.machine.write(FLASH + 4, b"abcd")
+    unlocked.control(FLASH, PG | FW)
+    assert unlocked.status(FLASH) == DONE
+    assert unlocked.machine.read(FLASH, 12) == b"\xff" * 4 + b"abcd" + b"\xff" * 4
+
+
+@pytest.mark.parametrize(
+    ("writes", "error"),
+    [
+        ([0, WORD], INCERR),  # another word before the first was whole
+        ([WORD - 4, WORD], INCERR),  # across the end of one
+        ([8, 8], STRBERR),  # the same bytes twice
+    ],
+)
+def test_a_word_that_is_written_wrongly_stays_erased(unlocked: H7Bench, writes: list[int], error: int) -> None:
+    for offset in writes:
+        unlocked.poke(FLASH + offset, 0)
+    assert unlocked.status(FLASH) & ~WBNE == error
+    assert unlocked.machine.read(FLASH, 2 * WORD) == b"\xff" * 2 * WORD
+    unlocked.poke(REGISTERS[FLASH] + CCR, error)
+    assert not unlocked.status(FLASH) & error
+
+
+def test_a_word_that_is_not_erased_is_spoilt(unlocked: H7Bench) -> None:
+    unlocked.machine.write(FLASH, b"\x0f" * WORD)
+    unlocked.machine.write(FLASH, b"\x3c" * WORD)
+    assert unlocked.status(FLASH) == DONE | DBECCERR
+    assert unlocked.machine.read(FLASH, WORD) == b"\x0c" * WORD
+
+
+@pytest.mark.parametrize(
+    ("bank", "control", "erased"),
+    [
+        (FLASH, SER | 1 << 8, [FLASH + SECTOR]),
+        (BANK2, SER, [BANK2]),
+        (BANK2, BER, [BANK2, BANK2 + SECTOR]),
+        (FLASH, BER, [FLASH, FLASH + SECTOR]),
+    ],
+)
+def test_sectors_and_banks_are_erased(unlocked: H7Bench, bank: int, control: int, erased: list[int]) -> None:
+    places = [FLASH, FLASH + SECTOR, BANK2, BANK2 + SECTOR]
+    for place in places:
+        unlocked.machine.write(place, bytes(WORD))
+    unlocked.control(bank, control | START)
+    assert unlocked.status(bank) == DONE
+    assert [place for place in places if unlocked.peek(place)] == erased
+
+
+@pytest.mark.parametrize("control", [0, PG | SER, PG | BER])
+def test_an_erase_that_is_not_asked_for_properly_is_an_error(unlocked: H7Bench, control: int) -> None:
+    unlocked.machine.write(FLASH, bytes(WORD))
+    unlocked.status(FLASH)
+    unlocked.control(FLASH, control | START)
+    assert unlocked.status(FLASH) == EOP | PGSERR
+    assert unlocked.machine.read(FLASH, WORD) == bytes(WORD)
+
+
+def _command(probe: StLink, *values: int, size: int = 12) -> bytes:
+    return probe.execute(bytes(values).ljust(16, b"\0"), b"", size)
+
+
+def test_the_debug_components_answer_at_another_access_port(bench: H7Bench) -> None:
+    probe = StLink(bench.machine)
+    _command(probe, 0xF2, 0x30, 0xA3)
+    assert int.from_bytes(_command(probe, 0xF2, 0x31)[4:8], "little") == 0x6BA02477  # stm32h7x.cfg
+    assert [_command(probe, 0xF2, 0x4B, port, size=2)[0] for port in range(4)] == [OK, OK, OK, BAD_AP]
+
+    def identity(address: int, port: int) -> bytes:
+        return _command(probe, 0xF2, 0x07, *address.to_bytes(4, "little"), 4, 0, port, size=4)
+
+    assert identity(0xE00E1000, 2) == identity(0x5C001000, 0) == (0x20036450).to_bytes(4, "little")
+    identity(0x5C001000, 2)  # only through the window
+    assert _command(probe, 0xF2, 0x3E)[0] != OK
+
+
+def test_double_precision_is_there(bench: H7Bench) -> None:
+    # 1.5 * 2.5 = 3.75, and a third has more digits than a float holds
+    bench.run(
+        """
+        .fpu fpv5-d16
+        handler reset
+        ldr r0, =0xE000ED88
+        ldr r1, =0x00F00000
+        str r1, [r0]
+        dsb
+        isb
+        vmov.f64 d0, #1.5
+        vmov.f64 d1, #2.5
+        vmul.f64 d2, d0, d1
+        vmov r4, r5, d2
+        vmov.f64 d0, #1.0
+        vmov.f64 d1, #3.0
+        vdiv.f64 d2, d0, d1
+        vmov r6, r7, d2
+        done
+        """
+    )
+    assert (bench.register(5), bench.register(4)) == (0x400E0000, 0)
+    assert (bench.register(7), bench.register(6)) == (0x3FD55555, 0x55555555)
+    assert bench.peek(0xE000EF40) == 0x10110221  # MVFR0, by which OpenOCD knows it
+
+
+def test_a_core_with_single_precision_alone_does_not_know_it(tmp_path: Path) -> None:
+    with Bench(tmp_path, "stm32f746") as single:
+        single.run(
+            """
+            .fpu fpv5-d16
+            handler reset
+            ldr r0, =0xE000ED88
+            ldr r1, =0x00F00000
+            str r1, [r0]
+            dsb
+            isb
+            vadd.f64 d0, d1, d2
+            mov r4, #1
+            done
+            handler hard_fault
+            done
+            """
+        )
+        assert single.peek(0xE000ED28) == 1 << 16  # UNDEFINSTR
