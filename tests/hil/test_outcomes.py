@@ -178,6 +178,7 @@ def test_each_outcome_and_its_reason(mixed: Finished) -> None:
     }
     assert "6 * 7" in mixed.messages["test_fails"]
     assert mixed.messages["test_skips"] == "not for this board"
+    assert any("test_skips" in line and line.endswith("not for this board") for line in mixed.lines)
     assert mixed.messages["test_expected_to_fail"] == "expected to fail: known"
     assert "BusFault" in mixed.messages["test_faults"]
     assert "poke.c:3" in mixed.messages["test_faults"]

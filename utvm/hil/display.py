@@ -97,9 +97,12 @@ class Display:
                 return
         width = len(str(self._total))
         style = _STYLES[case.outcome]
+        after = f"{case.duration_s:.2f} s"
+        if case.outcome is Outcome.SKIPPED:
+            after = escape(case.message.partition("\n")[0])
         self._console.print(
             f"\\[{self._done:{width}}/{self._total}] [{style}]{case.outcome.value}[/] "
-            f"{escape(case.node)}  [dim]{case.duration_s:.2f} s[/]",
+            f"{escape(case.node)}  [dim]{after}[/]",
             soft_wrap=True,
         )
         if case.outcome.troubled:
