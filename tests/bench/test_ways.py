@@ -11,6 +11,7 @@ import yaml
 
 from models.digits import quantize
 from tests.cli.running import inv
+from tests.probe.fake_usb import use
 from tests.session.served import served
 from utvm import boards
 from utvm.bench import choose, serving, table
@@ -77,8 +78,16 @@ def test_one_way_of_several_can_be_named() -> None:
     assert "OpenOCD" not in choose(boards.load("pynq-z1"), Asked("virtual")).capabilities
     named = choose(boards.load("pynq-z1:driver=jtag"), Asked("virtual")).capabilities
     assert ("OpenOCD" in named, "accelerator vta" in named) == (True, False)
-    with pytest.raises(ConfigError, match="pynq-z1 is emulated"):
+    with pytest.raises(ConfigError, match="pynq-z1 is emulated") as caught:
         choose(boards.load("pynq-z1:driver=qemu"), Asked("physical"))
+    assert caught.value.hint == "leave that out"
+
+
+def test_who_wished_for_nothing_is_told_to_plug_it_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use(tmp_path, monkeypatch.setattr)  # an empty bus
+    with pytest.raises(ConfigError, match="stm32f746 can only be plugged in") as caught:
+        choose(boards.load("stm32f746:driver=usb"), Asked())
+    assert caught.value.hint == "plug it in; ./inv board.detect shows what is found"
 
 
 def test_a_way_that_is_not_installed_is_said(tmp_path: Path) -> None:

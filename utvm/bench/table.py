@@ -74,7 +74,9 @@ def choose(board: Board, asked: Asked) -> Found:
         return found
     if not able:
         raise ConfigError(f"there is no way to {board.name}: its file has data for none")
-    raise ConfigError(f"{board.name} {able[-1].refusal}", "leave that out")
+    unwished = Asked(wait=asked.wait) == asked
+    hint = "plug it in; ./inv board.detect shows what is found" if unwished else "leave that out"
+    raise ConfigError(f"{board.name} {able[-1].refusal}", hint)
 
 
 def capabilities_of(board: Board) -> frozenset[str]:
