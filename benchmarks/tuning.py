@@ -2,8 +2,9 @@
 """Tuning: what it finds for a float CNN of CIFAR-10's shape, what a candidate costs, and what a board more brings.
 
 The network has random weights: any have the same speed. A candidate's seconds are those of the whole search,
-on the virtual MPS2 AN500. The boards of the tracker are processes on this computer, which links and runs the
-candidates of both: its processors are shared by all that it does.
+on the virtual MPS2 AN500. The boards of the tracker are processes on this computer, which links the candidates of
+both. Each waits 20 ms before it answers a request, as one behind a slow line does: what boards compute, and two
+processors share, is not what is measured.
 
 Run: ``.venv/bin/python benchmarks/tuning.py``. Ends with 1 if the network is not twice as fast.
 """
@@ -32,6 +33,18 @@ from utvm.process import free_port
 _DIGITS = ROOT / "models" / "digits"
 _TRACKER = "import sys, time; from tvm.rpc.tracker import Tracker; p = int(sys.argv[1]); "
 _TRACKER += "t = Tracker('127.0.0.1', port=p, port_end=p + 1, silent=True); time.sleep(3600)"
+_SLOW = """
+import time
+from utvm.__main__ import main
+from utvm.session.link import Link
+request = Link.request
+def slow(*arguments):
+    time.sleep(0.02)
+    return request(*arguments)
+Link.request = slow
+main()
+"""
+_TRIALS = 48
 
 
 def network() -> bytes:
@@ -74,7 +87,7 @@ def serving(count: int, folder: Path) -> Iterator[str]:
     """Have a tracker and so many boards there; yields the tracker's address."""
     port = free_port()
     commands = [[sys.executable, "-c", _TRACKER, str(port)]]
-    serve = [sys.executable, "-m", "utvm", "board.serve", str(_DIGITS / "digits_int8.tflite"), "--board", "host"]
+    serve = [sys.executable, "-c", _SLOW, "board.serve", str(_DIGITS / "digits_int8.tflite"), "--board", "host"]
     commands += [[*serve, "--port", "0", "--tracker", f"127.0.0.1:{port}"]] * count
     with contextlib.ExitStack() as stack:
         logs = [folder / f"serving-{count}-{number}.log" for number in range(len(commands))]
@@ -102,7 +115,7 @@ def main() -> int:
         rates = []
         for count in (1, 2):
             with serving(count, folder) as tracker:
-                each = tuned(_DIGITS / "digits.onnx", "host", 16, folder, "--tracker", tracker)
+                each = tuned(_DIGITS / "digits.onnx", "host", _TRIALS, folder, "--tracker", tracker)
                 rates.append(60 * each["candidates"] / each["seconds"])
     figures = {
         "before": found["before"],

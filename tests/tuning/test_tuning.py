@@ -133,6 +133,10 @@ def test_a_model_of_flash_finds_what_instructions_do_not(tmp_path: Path) -> None
         for other in both
         if one[0] == other[0]
     )
+    for name in ("plain", "waits"):
+        # What is computed without tuning may be the best by both.
+        lines = (tmp_path / name).read_text().splitlines(keepends=True)
+        (tmp_path / name).write_text("".join(line for line in lines if json.loads(line)["kind"] == "trace"))
     counts = [
         int(re.findall(r"modelled cycles ([\d,]+)", done.stdout)[0].replace(",", ""))
         for name in ("plain", "waits")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measuring candidates on a board: many in one image, each run on the same inputs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -43,8 +43,10 @@ class CandidateResult:
 class Measurer(Protocol):
     """Something that runs candidates on boards."""
 
-    def measure(self, asked: Sequence[Candidate]) -> list[CandidateResult]:
-        """Run each candidate; what it answers is in their order.
+    def measure(self, asked: Iterable[Candidate]) -> Iterator[CandidateResult]:
+        """Run each candidate; what it answers is in their order, each as soon as it is known.
+
+        Candidates may still be made while the first ones run.
 
         Raises:
             UtvmError: there is no board any more that could do so.
@@ -64,18 +66,23 @@ class OnBench:
         self._keeper = keeper
         self._in_ram = in_ram
 
-    def measure(self, asked: Sequence[Candidate]) -> list[CandidateResult]:
+    def measure(self, asked: Iterable[Candidate]) -> Iterator[CandidateResult]:
         """Run each candidate; as :meth:`Measurer.measure`. What is too much for one image is measured in two."""
-        if not asked:
-            return []
+        chosen = list(asked)
+        if not chosen:
+            return
         try:
-            image = self._image([each.library for each in asked])
+            image = self._image([each.library for each in chosen])
         except (DoesNotFitError, ToolchainError) as error:
-            if len(asked) == 1:
-                return [CandidateResult(self._keeper.bench.count_unit, (), b"", _short(error))]
-            half = len(asked) // 2
-            return self.measure(asked[:half]) + self.measure(asked[half:])
-        return [self._run(image, each) for each in asked]
+            if len(chosen) == 1:
+                yield CandidateResult(self._keeper.bench.count_unit, (), b"", _short(error))
+                return
+            half = len(chosen) // 2
+            yield from self.measure(chosen[:half])
+            yield from self.measure(chosen[half:])
+            return
+        for each in chosen:
+            yield self._run(image, each)
 
     def _image(self, libraries: Sequence[Library]) -> Firmware:
         capabilities = self._keeper.capabilities

@@ -8,7 +8,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -78,34 +78,49 @@ class OnTracker:
         """Return how many boards the tracker knows under the key; raises as :func:`served_at`."""
         return served_at(self._address, self._key)
 
-    def measure(self, asked: Sequence[Candidate]) -> list[CandidateResult]:
+    def measure(self, asked: Iterable[Candidate]) -> Iterator[CandidateResult]:
         """Run each candidate on one of the boards; as :meth:`utvm.tuning.measure.Measurer.measure`.
+
+        Boards measure the first candidates while further ones are made.
 
         Raises:
             BoardError: no board was there for a minute, or one is not what it should be.
         """
-        tasks = collections.deque(_Task(number, self._job(each)) for number, each in enumerate(asked))
-        found = _Results(len(tasks))
-        count = max(1, min(self.served(), len(tasks), _MOST))
+        count = max(1, min(self.served(), _MOST))
         self._workers += [_Worker(*self._address, self._key) for _ in range(count - len(self._workers))]
+        found = _Results()
         threads = [
-            threading.Thread(target=self._drive, args=(worker, tasks, found), daemon=True)
+            threading.Thread(target=self._drive, args=(worker, found), daemon=True)
             for worker in self._workers[:count]
         ]
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + _BOARD_SECONDS
-        while not found.done:
-            time.sleep(_LOOK)
-            if any(worker.busy for worker in self._workers):
-                deadline = time.monotonic() + _BOARD_SECONDS
-            if time.monotonic() > deadline and not found.done:
-                found.fail(f"no board with the key {self._key} is left at the tracker")
+        try:
+            for each in asked:
+                found.expect(self._job(each))
+            found.expect(None)
+            yield from self._answers(found)
+        except BaseException:
+            found.fail("nobody waits for it any more")
+            raise
         for thread in threads:
             thread.join()
+
+    def _answers(self, found: "_Results") -> Iterator[CandidateResult]:
+        """Wait for each result in turn, as long as there are boards."""
+        deadline = time.monotonic() + _BOARD_SECONDS
+        number = 0
+        while not found.wrong and number < found.total:
+            answer = found.wait(number)
+            if answer is not None:
+                yield answer
+                number += 1
+            if answer is not None or any(worker.busy for worker in self._workers):
+                deadline = time.monotonic() + _BOARD_SECONDS
+            elif time.monotonic() > deadline:
+                found.fail(f"no board with the key {self._key} is left at the tracker")
         if found.wrong:
             raise BoardError(found.wrong, "board.serve --tracker HOST:PORT --key KEY serves one")
-        return [each or CandidateResult(self.unit, (), b"") for each in found.measured]
 
     def _job(self, asked: Candidate) -> ServedCandidate:
         library = asked.library
@@ -113,7 +128,7 @@ class OnTracker:
         inputs = [np.ascontiguousarray(each).tobytes() for each in asked.inputs]
         return ServedCandidate(path, inputs, [each.size_bytes for each in library.outputs], REPEATS)
 
-    def _drive(self, worker: "_Worker", tasks: "collections.deque[_Task]", found: "_Results") -> None:
+    def _drive(self, worker: "_Worker", found: "_Results") -> None:
         """Have one worker do tasks until there are none left."""
         while not found.done:
             ready = worker.started(_LOOK)
@@ -123,10 +138,8 @@ class OnTracker:
                 found.fail(f"the board with the key {self._key} is a {ready.board}, not a {self._board.name}")
                 return
             self.unit = ready.unit
-            try:
-                task = tasks.popleft()
-            except IndexError:  # The last ones are under way elsewhere, and may come back.
-                time.sleep(_LOOK)
+            task = found.next_task()
+            if task is None:
                 continue
             answer = worker.ask(task.job, self._limit)
             if isinstance(answer, Answer):
@@ -136,25 +149,62 @@ class OnTracker:
             if task.tries == _TRIES:
                 found.put(task.number, CandidateResult(ready.unit, (), b"", answer.reason[:200]))
             else:
-                tasks.append(task)
+                found.retry(task)
 
 
 class _Results:
-    """What threads have found out."""
+    """What is to be measured, and what threads have found out."""
 
-    def __init__(self, count: int) -> None:
-        self.measured: list[CandidateResult | None] = [None] * count
+    def __init__(self) -> None:
+        self.total = 0
         self.wrong = ""
+        self._all = False
+        self._tasks: collections.deque[_Task] = collections.deque()
+        self._measured: dict[int, CandidateResult] = {}
+        self._changed = threading.Condition()
 
     @property
     def done(self) -> bool:
-        return bool(self.wrong) or all(each is not None for each in self.measured)
+        return bool(self.wrong) or (self._all and len(self._measured) == self.total)
+
+    def expect(self, job: ServedCandidate | None) -> None:
+        """Add what is to be measured; None: that was all."""
+        with self._changed:
+            if job is None:
+                self._all = True
+            else:
+                self._tasks.append(_Task(self.total, job))
+                self.total += 1
+            self._changed.notify_all()
+
+    def next_task(self) -> _Task | None:
+        """Return what is to be measured next; nothing if there is none for a while: the last may come back."""
+        with self._changed:
+            if not self._tasks and not self.done:
+                self._changed.wait(_LOOK)
+            return self._tasks.popleft() if self._tasks else None
+
+    def retry(self, task: _Task) -> None:
+        with self._changed:
+            self._tasks.append(task)
+            self._changed.notify_all()
 
     def put(self, number: int, measured: CandidateResult) -> None:
-        self.measured[number] = measured
+        with self._changed:
+            self._measured[number] = measured
+            self._changed.notify_all()
+
+    def wait(self, number: int) -> CandidateResult | None:
+        """Return a result, if it is there within a while."""
+        with self._changed:
+            if number not in self._measured and not self.wrong:
+                self._changed.wait(_LOOK)
+            return self._measured.get(number)
 
     def fail(self, why: str) -> None:
-        self.wrong = why
+        with self._changed:
+            self.wrong = why
+            self._changed.notify_all()
 
 
 class _Worker:
@@ -215,9 +265,10 @@ class _Worker:
         theirs.close()
 
     def _heard(self, patience: float) -> object:
-        assert self._pipe
+        pipe = self._pipe  # Another thread may have ended the worker.
         with contextlib.suppress(EOFError, OSError):
-            return self._pipe.recv() if self._pipe.poll(patience) else None
+            if pipe is not None:
+                return pipe.recv() if pipe.poll(patience) else None
         return Failure("the process that measured has ended")
 
 

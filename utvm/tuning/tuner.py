@@ -112,7 +112,7 @@ class Tuner:
 
     def _defaults(self) -> list[_State]:
         """Measure each layer as it is without tuning; leave those out that cannot be."""
-        asked = [Candidate(self._library(each, "default", ""), each.inputs(self.seed)) for each in self.layers]
+        asked = (Candidate(self._library(each, "default", ""), each.inputs(self.seed)) for each in self.layers)
         states = []
         for layer, measured in zip(self.layers, self.measurer.measure(asked), strict=True):
             self._note(layer, "default", layer.kernel, measured)
@@ -148,23 +148,27 @@ class Tuner:
         return len(new)
 
     def _measure(self, state: _State, kind: Kind, choices: Sequence[str]) -> None:
-        """Measure candidates of one layer, compare their results with those without tuning, and log them."""
-        asked: list[Candidate] = []
-        measured: dict[str, CandidateResult] = {}
+        """Measure candidates of one layer, compare results with those without tuning, and log each at once."""
         ready: list[str] = []
-        inputs = state.layer.inputs(self.seed)
-        for choice in choices:
-            try:
-                asked.append(Candidate(self._library(state.layer, kind, choice), inputs))
-                ready.append(choice)
-            except UtvmError as error:
-                measured[choice] = CandidateResult("", (), b"", error.message.splitlines()[0])
-        measured |= dict(zip(ready, self.measurer.measure(asked), strict=True))
-        for choice in choices:
-            each = measured[choice]
+
+        def keep(choice: str, each: CandidateResult) -> None:
             if each.counts and each.outputs != state.outputs:
                 each = CandidateResult(each.unit, (), b"", _OTHER_BITS)
             state.counts[kind, choice] = self._note(state.layer, kind, choice, each)
+
+        def made() -> Iterator[Candidate]:
+            inputs = state.layer.inputs(self.seed)
+            for choice in choices:
+                try:
+                    candidate = Candidate(self._library(state.layer, kind, choice), inputs)
+                except UtvmError as error:
+                    keep(choice, CandidateResult("", (), b"", error.message.splitlines()[0]))
+                    continue
+                ready.append(choice)
+                yield candidate
+
+        for number, each in enumerate(self.measurer.measure(made())):
+            keep(ready[number], each)
 
     def _library(self, layer: ModelLayer, kind: Kind, choice: str) -> Library:
         self._number += 1
