@@ -14,6 +14,7 @@ from utvm.compiler.integer.records import Convolution, Operator
 from utvm.compiler.integer.windows import channelwise
 
 _WIDTHS = (48, 24, 12, 8)  # How many pixels of a row are made together where memory counts.
+_LITTLE = 160  # Bytes of a plane; less is not worth narrower parts.
 _MOST_PITCH = 504  # Bytes; what a load reaches in the plane's third row.
 _LEAST_PIXELS = 4  # Fewer are not worth a plane for each channel.
 _MOST_CHANNELS = 4095  # What an addition of a constant reaches.
@@ -43,9 +44,9 @@ def make_planes_with_dsp(record: Convolution) -> Operator | None:
         "geometry": geometry(settled),
     }
     height, width, _ = record.output_shape
-    # With a stride, the windows of four share little with their neighbours'.
-    widths = _WIDTHS if record.strides[1] == 1 else (*_WIDTHS, 4)
-    sizes = [(height, width), *((1, each) for each in widths if width % each == 0)]
+    widths = [each for each in _WIDTHS if width % each == 0]
+    enough = next((each for each in widths if 3 * _pitch(record, each) <= _LITTLE), 0)
+    sizes = [(height, width), *((1, each) for each in widths if each >= enough)]
     sizes = [size for size in sizes if _pitch(record, size[1]) <= _MOST_PITCH]
     return with_forms([_made(settled, constants, *size) for size in sizes]) if sizes else None
 

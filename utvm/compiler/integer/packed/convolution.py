@@ -23,7 +23,6 @@ from utvm.compiler.integer.windows import channelwise, distance
 
 _PIXELS = 4
 _NARROW = (8, 7, 6, 5, 4)  # How many pixels of a row of a depthwise layer are made together where memory counts.
-_SMALL = 64  # Bytes of a plane that costs the arena none: it lies on the stack.
 
 
 class Pointers(dict[str, Any]):
@@ -117,21 +116,18 @@ def _depthwise(record: Convolution, table: Int32) -> Operator | None:
         "scales": table.ravel(),
     }
     constants["geometry"] = geometry(record)
-    if record.strides[0] > 1:
-        parts = [each for each in _NARROW if width % each == 0]
-    else:
-        # What is seen by two parts is copied twice.
-        least = 4 * record.weights.shape[2]
-        parts = [
-            each for each in range(width, least - 1, -1) if width % each == 0 and _plane(record, each) <= _SMALL
-        ]
-    return with_forms([_line(record, constants, pixels) for pixels in dict.fromkeys((width, *parts[:1]))])
+    # One that does not shrink its input has no gain from it that is worth the time.
+    narrow = next((each for each in _NARROW if width % each == 0 and record.strides[0] > 1), width)
+    return with_forms([_line(record, constants, pixels) for pixels in dict.fromkeys((width, narrow))])
 
 
 def _line(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels: int) -> Operator:
     """Make a depthwise operator that computes so many pixels of a row together, channel by channel."""
     height, width, channels = record.output_shape
-    own = {"plane": (_plane(record, pixels), "int8")}
+    _, rows, columns, _ = record.weights.shape
+    # Up to a step behind the last window is pointed to.
+    seen = pixels * record.strides[1] + (columns - 1) * record.dilation[1] + 1
+    own = {"plane": (seen * rows, "int8")}
 
     def line(number: Any, output: Any, at: Pointers) -> None:
         first = number * pixels
@@ -145,13 +141,6 @@ def _line(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels
     return operator_of_steps(
         record, "depthwise_conv2d_int8", overlap, constants, own, height * width // pixels, line
     )
-
-
-def _plane(record: Convolution, pixels: int) -> int:
-    """Return the bytes of what some pixels see of a channel."""
-    _, rows, columns, _ = record.weights.shape
-    # Up to a step behind the last window is pointed to.
-    return int((pixels * record.strides[1] + (columns - 1) * record.dilation[1] + 1) * rows)
 
 
 def operator_of_steps(
