@@ -34,6 +34,12 @@ def load_yaml(path: Path, record: type[RecordT], hint: str = "", **given: object
         ConfigError: the file is missing, is not YAML, or a key is missing, unknown or of the wrong kind.
             The message names the file, the key and what was expected.
     """
+    content, text = read_yaml(path, hint)
+    return checked(record, {**content, **given}, str(path), hint, text)
+
+
+def read_yaml(path: Path, hint: str = "") -> tuple[dict[str, Any], str]:
+    """Return what a YAML file holds, which nobody changes, and its text; raises as :func:`load_yaml`."""
     text = read_text(path, hint)
     try:
         content = _parsed(text)
@@ -45,7 +51,7 @@ def load_yaml(path: Path, record: type[RecordT], hint: str = "", **given: object
     if not isinstance(content, dict):
         found = "nothing" if content is None else type(content).__name__
         raise ConfigError(f"{path}: expected keys and values, found {found}", hint)
-    return checked(record, {**content, **given}, str(path), hint, text)
+    return content, text
 
 
 @functools.lru_cache(maxsize=64)

@@ -21,17 +21,21 @@ class Terminal(Console):
         """Print; what does not fit into a table's column goes on in the next line, and numbers stay whole."""
         for table in objects:
             if isinstance(table, Table):
-                whole = table.__rich_measure__(self, self.options.update(width=10_000)).maximum
                 for column in table.columns:
                     column.overflow = "fold"
-                    if column.justify == "right":
-                        words = (
-                            word for cell in (column.header, *column.cells) for word in self._plain(cell).split()
-                        )
-                        column.min_width = max(map(len, words), default=0)
-                        if whole > self.width:
-                            column.width = column.min_width  # so that columns of words give the room
+                self._keep_numbers_whole(table)
         super().print(*objects, **settings)
+
+    def _keep_numbers_whole(self, table: Table) -> None:
+        columns = [column for column in table.columns if column.justify == "right"]
+        if not columns:
+            return
+        whole = table.__rich_measure__(self, self.options.update(width=10_000)).maximum
+        for column in columns:
+            words = (word for cell in (column.header, *column.cells) for word in self._plain(cell).split())
+            column.min_width = max(map(len, words), default=0)
+            if whole > self.width:
+                column.width = column.min_width  # so that columns of words give the room
 
     def _plain(self, cell: object) -> str:
         return self.render_str(cell).plain if isinstance(cell, str) else str(cell)

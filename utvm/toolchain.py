@@ -21,7 +21,6 @@ from pydantic import Field
 from utvm import process
 from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError, ToolchainError
-from utvm.object_file import fill
 from utvm.paths import DATA
 
 __all__ = ["DIRECTORY", "Cpu", "Objects", "Toolchain", "ToolchainFile"]
@@ -182,6 +181,8 @@ class Toolchain:
             *(f"-D{define}" for define in defines),
             *(f"-I{_as_called(folder, path_map)}" for folder in include),
         ]
+
+        from utvm.object_file import fill  # Slow to import, and whoever lists boards compiles nothing.
 
         def compile_one(source: Path, made: Path) -> None:
             first = self.data.small_flags if source in small else ()

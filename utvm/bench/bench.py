@@ -6,16 +6,18 @@ import logging
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from utvm.boards import Board, Kind
 from utvm.boards.bitstream import Bitstream, read_bitstream
 from utvm.console import Console
 from utvm.errors import BoardError, ProbeError
-from utvm.firmware import Firmware
 from utvm.probe.debug_port import DebugPort
 from utvm.probe.gdb import GdbClient
 from utvm.process import Service
+
+if TYPE_CHECKING:
+    from utvm.firmware import Firmware
 
 _log = logging.getLogger("utvm.probe.openocd")
 
@@ -147,7 +149,7 @@ class Bench:
         with self._port.access():
             self.gdb.write_memory(address, data)
 
-    def program(self, firmware: Firmware) -> None:
+    def program(self, firmware: "Firmware") -> None:
         """Put a firmware where it runs from, and verify it by reading it back.
 
         Nothing is done where the board holds it already. Afterwards the board stands before its first instruction.
@@ -184,7 +186,7 @@ class Bench:
         self._port.program_logic(file, logic.load)
         return bitstream
 
-    def _load(self, firmware: Firmware) -> None:
+    def _load(self, firmware: "Firmware") -> None:
         flash = [region for region in self.board.memory if region.kind == "flash"]
 
         def in_flash(address: int) -> bool:
@@ -212,7 +214,7 @@ class Bench:
             self.reset(halt=True)
             self._port.program(segments)
 
-    def first_difference(self, firmware: Firmware) -> int | None:
+    def first_difference(self, firmware: "Firmware") -> int | None:
         """Return the first address where memory differs from a firmware, or None where it is the same."""
         for address, data in firmware.segments:
             held = self.read_memory(address, len(data))
@@ -272,7 +274,7 @@ class Bench:
                     word.otherwise,
                 )
 
-    def _stand_at_entry(self, firmware: Firmware) -> None:
+    def _stand_at_entry(self, firmware: "Firmware") -> None:
         for name, value in firmware.entry_registers.items():
             self.gdb.write_register(name, value)
 

@@ -4,7 +4,7 @@
 import itertools
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -27,11 +27,13 @@ from utvm.boards.parts import (
     Virtual,
     VirtualModel,
 )
-from utvm.compiler.target import Target
 from utvm.config import Record
 from utvm.errors import ConfigError
 from utvm.toolchain import Cpu, Toolchain
 from utvm.virtual.spec import JtagSpec, MachineSpec, RegionSpec
+
+if TYPE_CHECKING:
+    from utvm.compiler.target import Target
 
 _SMALLEST_STACK = 512
 DRIVER = "driver"
@@ -144,8 +146,10 @@ class Board(Record):
         return self.cpu_row.architecture
 
     @property
-    def target(self) -> Target:
+    def target(self) -> "Target":
         """What models are compiled for; raises as :attr:`cpu_row`."""
+        from utvm.compiler.target import Target  # Whoever lists boards compiles nothing.
+
         row = self.cpu_row
         return Target(row.core, tuple(row.extensions), f"{self.toolchain}/{self.cpu}")
 

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 from utvm.boards.board import DRIVER, Board
 from utvm.boards.places import PROJECT, folder_of, folders
 from utvm.choice import split_name
-from utvm.config import Record, load_yaml
+from utvm.config import Record, checked, read_yaml
 from utvm.errors import ConfigError
 from utvm.toolchain import Toolchain
 
@@ -124,7 +124,8 @@ def _read(directory: Path, wanted: Mapping[str, str]) -> Board:
     file = directory / "board.yaml"
     if not file.is_file():
         raise ConfigError(f"{file}: is missing", _COMPLETE)
-    kind = load_yaml(file, _Kind, _KEYS)
+    content, text = read_yaml(file, _KEYS)
+    kind = checked(_Kind, content, str(file), _KEYS, text) if "settings" in content else _Kind()
     driver = {DRIVER: wanted[DRIVER]} if DRIVER in wanted else {}
     chosen = _choose(directory.name, kind.settings, {name: wanted[name] for name in wanted if name != DRIVER})
     replaced: dict[str, Any] = {}
@@ -132,7 +133,7 @@ def _read(directory: Path, wanted: Mapping[str, str]) -> Board:
         replaced |= kind.settings[name][value]
     choices = {name: tuple(values) for name, values in kind.settings.items()}
     given = {**replaced, "directory": directory, "choices": choices, "settings": {**chosen, **driver}}
-    board = load_yaml(file, Board, _KEYS, **given)
+    board = checked(Board, {**content, **given}, str(file), _KEYS, text)
     for path in board.openocd_configs if board.by_openocd or board.virtual.simulator else ():
         if not path.is_file():
             raise ConfigError(f"{path}: is missing", _COMPLETE)

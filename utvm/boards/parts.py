@@ -44,7 +44,8 @@ class MemoryRegion(Record):
     address: Address
     size: Bytes
     kind: Literal["ram", "flash", "rom"]
-    sectors: tuple[Bytes, ...] = ()
+    # Thousands of them: as plain numbers, which are checked without a call of Python's for each.
+    sectors: tuple[Annotated[int, Field(gt=0)], ...] = ()
     alias_of: str | None = None
     continues: str | None = None
     executable: bool = True
@@ -57,6 +58,8 @@ class MemoryRegion(Record):
     @field_validator("sectors", mode="before")
     @classmethod
     def _one_size_is_that_of_all(cls, value: object, others: ValidationInfo) -> object:
+        if isinstance(value, (list, tuple)):
+            return [_size(one) if isinstance(one, str) else one for one in value]
         one, whole = _size(value), others.data.get("size")
         if isinstance(one, int) and one > 0 and isinstance(whole, int):
             return (one,) * -(-whole // one)

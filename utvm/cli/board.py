@@ -32,11 +32,13 @@ def list_(
     explain: bool = False,
 ) -> None:
     """List the boards: the project's, and your own."""
-    from utvm.cli.board_show import list_boards, list_fitting
-
     if fits:
+        from utvm.cli.board_show import list_fitting
+
         list_fitting(CompiledChoice(fits, run_python, shape, explain), json)
     else:
+        from utvm.cli.board_list import list_boards
+
         list_boards(json)
 
 

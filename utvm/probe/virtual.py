@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 from utvm.boards import Board
-from utvm.boards.accelerators import fitted
 from utvm.errors import ProbeError
 from utvm.process import Service
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
@@ -30,7 +29,11 @@ class UsbProbe:
 
 def on_bus(board: Board) -> Peripheral | None:
     """Return the model of a board's accelerator that is on the bus of its software model; None where none is."""
-    return fitted(board).on_bus if board.accelerator else None
+    if not board.accelerator:
+        return None
+    from utvm.boards.accelerators import fitted  # It brings the compiler's own words.
+
+    return fitted(board).on_bus
 
 
 def start_virtual(

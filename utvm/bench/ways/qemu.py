@@ -6,7 +6,6 @@ from utvm.bench.logic import held
 from utvm.bench.openocd import open_console
 from utvm.bench.way import Asked, Found, Setup, Way
 from utvm.boards import Board, Emulator
-from utvm.boards.accelerators import fitted
 from utvm.probe.debug_port import QemuPort
 from utvm.probe.gdb import GdbClient
 from utvm.probe.qemu import Qemu
@@ -21,7 +20,11 @@ def _emulator(board: Board) -> Emulator:
 
 def _neighbour_of(board: Board) -> Neighbour | None:
     """Return what stands for the accelerator of a board that has one: QEMU knows none."""
-    made = fitted(board).neighbour if board.accelerator else None
+    made = None
+    if board.accelerator:
+        from utvm.boards.accelerators import fitted  # It brings the compiler's own words.
+
+        made = fitted(board).neighbour
     return (
         made([(region.address, region.size) for region in board.memory if region.kind == "ram"]) if made else None
     )

@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import jsonschema
-
 from utvm.compiler.library import Arena, Call, Library, Placement, Scaling, Tensor
 from utvm.compiler.package.layout import GRAPHS, HEADERS, SOURCES
 from utvm.compiler.target import Target
@@ -28,6 +26,8 @@ def read_package(name: str, files: Mapping[str, bytes]) -> Library:
     Raises:
         ConfigError: it is no package of this version, or a file in it is missing or was changed.
     """
+    import jsonschema  # Slow to import, and few commands read packages.
+
     try:
         content = json.loads(files["metadata.json"])
         jsonschema.validate(content, json.loads(_SCHEMA.read_text(encoding="utf-8")))
