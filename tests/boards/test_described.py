@@ -15,6 +15,7 @@ import pytest
 
 from tests.cli.running import inv
 from utvm import boards, firmware
+from utvm.bench import serving
 from utvm.boards import described
 from utvm.boards.described.write import families
 from utvm.compiler import Library
@@ -270,6 +271,11 @@ _PYOCD = {
         "memory": [_piece("flash", 0, 0x10000, sector=0x400, first=True), _piece("ram", 0x10000000, 0x4000)],
         "registers": "",
     },
+    "hc32f460xe": {
+        "part": "HC32F460xE",
+        "memory": [_piece("flash", 0, 0x80000, sector=0x2000, first=True), _piece("ram", 0x1FFF8000, 0x2F000)],
+        "registers": "",
+    },
 }
 
 
@@ -290,7 +296,7 @@ def test_a_target_of_pyocd_is_one_flash_where_its_sectors_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _pyocd(tmp_path / "bin", monkeypatch)
-    assert described.names(described.PYOCD) == ("lpc845", "stm32f429xg")
+    assert described.names(described.PYOCD) == ("hc32f460xe", "lpc845", "stm32f429xg")
     described.write(described.find(described.PYOCD, "STM32F429xG"), tmp_path / "f429", "cmsis-dap")
     board = boards.load(str(tmp_path / "f429"))
     assert (board.cpu, board.interrupts) == ("cortex-m4-fpv4-sp", 82)  # the family's core, the SVD's lines
@@ -308,6 +314,27 @@ def test_a_core_that_nobody_names_is_marked_and_its_identity_tells_none(
     assert board.physical
     assert (board.physical.identity.mask, board.physical.identity.value) == (0xFF000000, 0x41000000)
     _parses(board.openocd_config)
+
+
+def test_a_chip_without_a_script_of_openocd_is_driven_by_pyocd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, doubler: Library
+) -> None:
+    _pyocd(tmp_path / "bin", monkeypatch)
+    described.write(described.find(described.PYOCD, "HC32F460xE"), tmp_path / "h460", "cmsis-dap")
+    assert not (tmp_path / "h460" / "openocd.cfg").exists()
+    board = boards.load(str(tmp_path / "h460"))
+    assert board.physical
+    assert board.physical.pyocd
+    assert (board.physical.driver, board.physical.pyocd.target) == ("pyocd", "hc32f460xe")
+    assert [way.name for way in serving(board)] == ["pyocd"]
+    assert firmware.build(board, [doubler]).region_use()["flash"] > 1000
+
+
+def test_where_both_are_known_a_command_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pyocd(tmp_path / "bin", monkeypatch)
+    described.write(described.find(described.PYOCD, "lpc845"), tmp_path / "l845", "cmsis-dap")
+    assert [way.name for way in serving(boards.load(str(tmp_path / "l845")))] == ["usb", "pyocd"]
+    assert [way.name for way in serving(boards.load(f"{tmp_path / 'l845'}:driver=pyocd"))] == ["pyocd"]
 
 
 @pytest.mark.parametrize("answer", ["raise ImportError('no pyocd')", "print('no JSON')"])

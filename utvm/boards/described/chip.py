@@ -36,6 +36,7 @@ class Chip:
         sure: whether it is that core; if not, the description only says which instructions it has.
         interrupts: lines of its interrupt controller; None where that is not said.
         source: who says so, in words.
+        target: its name in pyOCD, where that knows it, or does with the pack that describes it.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Chip:
     memory: tuple[ChipMemory, ...]
     interrupts: int | None
     source: str
+    target: str = ""
 
 
 def number(text: str | None) -> int:

@@ -115,9 +115,8 @@ def _chip(path: Path, name: str, levels: list[Element], member: Callable[[str], 
     memory = without_overlaps([piece for level in reversed(levels) for piece in _memory(level, core.get("Pname"))])
     files = [file for level in reversed(levels) for debug in level.iterfind("debug") if (file := debug.get("svd"))]
     registers = member(files[0]) if files else None
-    return Chip(
-        name, cpu, sure, memory, interrupts_of(read_xml(path, registers)) if registers else None, path.name
-    )
+    interrupts = interrupts_of(read_xml(path, registers)) if registers else None
+    return Chip(name, cpu, sure, memory, interrupts, path.name, name.lower())
 
 
 def _processor(levels: list[Element]) -> dict[str, str]:

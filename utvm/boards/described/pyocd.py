@@ -61,7 +61,7 @@ def _chip(name: str) -> Chip:
 
 def _made(name: str, said: dict[str, Any]) -> Chip:
     memory = without_overlaps(list(_joined([_memory(one) for one in said["memory"]])))
-    chip = Chip(said["part"] or name, _SMALLEST, False, memory, None, "pyOCD")
+    chip = Chip(said["part"] or name, _SMALLEST, False, memory, None, "pyOCD", name)
     registers = said["registers"].encode()
     return refined(chip, read_xml(Path(f"pyOCD's SVD of {name}"), registers)) if registers else chip
 

@@ -79,7 +79,7 @@ def write(chip: Chip, folder: Path, probe: str) -> None:
 
     Raises:
         ConfigError: there is no such probe; the folder's name can be no board's, is there already or cannot be
-            made; the chip has too little memory, or no OpenOCD script is known for it.
+            made; the chip has too little memory, or neither an OpenOCD script nor pyOCD's name is known for it.
     """
     if probe not in PROBES:
         raise ConfigError(f"--probe {probe}: is not known", f"known are {', '.join(PROBES)}")
@@ -91,12 +91,12 @@ def write(chip: Chip, folder: Path, probe: str) -> None:
     if folder.exists():
         raise ConfigError(f"{folder}: is there already", "name another --output")
     family = next((row for row in families() if re.match(row.chips, chip.name, re.IGNORECASE)), None)
-    if family is None:
+    if family is None and not chip.target:
         raise ConfigError(
             f"{chip.name}: which of OpenOCD's target scripts drives it is not known",
-            "a row of utvm/boards/described/families.yaml says so for a family",
+            "a row of utvm/boards/described/families.yaml says so for a family; a pack or pyOCD, where it is known",
         )
-    if family.cpu and not chip.sure:
+    if family and family.cpu and not chip.sure:
         chip = replace(chip, cpu=family.cpu, sure=True)
     memory, layout = _laid_out(chip)
     core = chip.cpu.partition("-fpv")[0].removesuffix("-dsp").removesuffix("-mve")
@@ -109,7 +109,7 @@ def write(chip: Chip, folder: Path, probe: str) -> None:
         memory=memory,
         layout=layout,
         family=family,
-        clock_hz=family.reset_hz or _USUAL_HZ,
+        clock_hz=(family and family.reset_hz) or _USUAL_HZ,
         interrupts=chip.interrupts or _MOST_LINES[chip.cpu in _SMALL],
         probe=probe,
         numbers=PROBES[probe].numbers,
@@ -118,6 +118,8 @@ def write(chip: Chip, folder: Path, probe: str) -> None:
     check_folder(folder)
     folder.mkdir(parents=True)
     write_whole(folder / "board.yaml", text.encode())
+    if family is None:
+        return
     script = environment.get_template("openocd.cfg.j2").render(chip=chip, probe=PROBES[probe], family=family)
     write_whole(folder / "openocd.cfg", script.encode())
 
