@@ -18,7 +18,7 @@ _NAME = Path(COMMAND).name
 
 
 def _run() -> None:
-    # Modules and records stay: looking through them for garbage at each 700 new ones is a tenth of a short command.
+    # Modules and records stay: to look through them at each 700 new ones is a tenth of a short command.
     gc.set_threshold(50_000)
     sys.path.insert(0, str(DATA))
     tasks = __import__("tasks")

@@ -94,7 +94,7 @@ def write(chip: Chip, folder: Path, probe: str) -> None:
     if family is None and not chip.target:
         raise ConfigError(
             f"{chip.name}: which of OpenOCD's target scripts drives it is not known",
-            "a row of utvm/boards/described/families.yaml says so for a family; a pack or pyOCD, where it is known",
+            "a row of utvm/boards/described/families.yaml says so for a family; or name a pack, or pyocd",
         )
     if family and family.cpu and not chip.sure:
         chip = replace(chip, cpu=family.cpu, sure=True)
