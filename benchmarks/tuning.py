@@ -44,7 +44,7 @@ def slow(*arguments):
 Link.request = slow
 main()
 """
-_TRIALS = 48
+_TRIALS = 24
 
 
 def network() -> bytes:
