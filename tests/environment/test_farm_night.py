@@ -120,7 +120,7 @@ def test_a_night_of_twenty_boards_with_faults_has_the_right_verdicts_page_and_hi
             for strike in (farm.break_ssh, exporter.kill, lambda: chance.choice(_keepers(run.pid)).kill()):
                 time.sleep(chance.uniform(0, 15))
                 strike()
-            said, _ = run.communicate(timeout=LONG)
+            said, _ = run.communicate(timeout=4 * LONG)  # Thirty-two runs
         pages = farm.inv("history.page", "--output", tmp_path / "pages", cwd=tmp_path)
         farm.inv("history.export", tmp_path / "outcomes.csv", "--table", "outcomes", cwd=tmp_path)
         with farm.client() as client:
@@ -155,19 +155,19 @@ _PROCESSES = (
 
 
 @pytest.mark.nightly
-def test_whatever_is_killed_in_a_night_the_next_one_works(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", _PROCESSES)
+def test_whatever_is_killed_in_a_night_the_next_one_works(tmp_path: Path, name: str) -> None:
     chance = random.Random(19)
     words = _night(tmp_path, {"board": "host", "count": 2})
     with in_farm(tmp_path) as there:
-        for name in _PROCESSES:
-            environment = {**os.environ, **there.environment}
-            command = [sys.executable, "-m", "utvm", *words]
-            with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as night:
-                time.sleep(chance.uniform(2, 8))
-                wait_for(lambda name=name, night=night: _kill(name, tmp_path, chance) or night.poll() is not None)
-            assert not there.left(), name
-            done = inv(*words, timeout=LONG, **there.environment)
-            assert done.returncode == 0, (name, done.stdout, done.stderr)
+        command = [sys.executable, "-m", "utvm", *words]
+        environment = {**os.environ, **there.environment}
+        with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as night:
+            time.sleep(chance.uniform(2, 8))
+            wait_for(lambda: _kill(name, tmp_path, chance) or night.poll() is not None)
+        assert not there.left()
+        done = inv(*words, timeout=LONG, **there.environment)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _kill(name: str, mark: Path, chance: random.Random) -> bool:

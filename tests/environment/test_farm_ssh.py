@@ -15,6 +15,7 @@ import pytest
 from tests.environment.farms import Farm, holders, until
 from tests.environment.reports import read_report
 from utvm.environment.farm.client import labgrid
+from utvm.paths import ROOT
 from utvm.process import free_port
 
 pytestmark = pytest.mark.slow
@@ -89,7 +90,7 @@ def test_a_second_host_joins_and_a_third_one_uses_both(tmp_path: Path) -> None:
             _port_in(tmp_path / "ssh"),
         )
         second = stack.enter_context(
-            farm.begun("farm.join", "first", *words, "--virtual", "host", **farm.hosts, **with_ssh)
+            farm.begun("farm.join", "first", *words, "--virtual", "host,host", **farm.hosts, **with_ssh)
         )
         until(second, "boards are offered")
         done = farm.inv(
@@ -98,14 +99,19 @@ def test_a_second_host_joins_and_a_third_one_uses_both(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stdout + done.stderr
         lease = read_report(tmp_path / "reports")["environment"]["place"]["lease"]
-        assert (lease["place"], lease["host"]) == ("second-host-1", "second")
+        assert (lease["place"][:-1], lease["host"]) == ("second-host-", "second")
         # Killed outright in mid-run, it leaves nothing there, and the board is free.
         run = stack.enter_context(farm.begun("hil", "--board", "host", "--in", "farm", **with_ssh))
-        until(run, "leased second-host-1")
+        until(run, "leased second-host-")
         run.kill()
         run.wait()
         again = farm.inv("hil", "--board", "host", "--suite", "health", "--in", "farm", **with_ssh)
         assert again.returncode == 0, again.stdout + again.stderr
+        # Both boards there are served to a tracker here, and ssh leads the ports there and back.
+        search = ("--board", "host", "--trials", "4", "--log", tmp_path / "log", "--in", "farm", "--count", "2")
+        tuned = farm.inv("model.tune", ROOT / "models" / "digits" / "digits.onnx", *search, **with_ssh)
+        assert tuned.returncode == 0, tuned.stdout + tuned.stderr
+        assert "2 boards with the key" in tuned.stdout
         with farm.client() as client:
             assert not any(holders(client).values())
 

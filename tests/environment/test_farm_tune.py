@@ -24,7 +24,7 @@ while words[0].startswith("-"):
     word = words.pop(0)
     if word in ("-o", "-l"):
         words.pop(0)
-    if word.startswith("-R"):
+    if word[:2] in ("-R", "-L"):
         _, at, _, to = word[2:].split(":")
         Relay(int(to), int(at)).__enter__()
 command = subprocess.Popen(["sh", "-c", " ".join(words[1:])])

@@ -201,6 +201,7 @@ def virtual(
         "listen": "address to listen on (default: 127.0.0.1, this computer only; the protocol has no passwords)",
         "port": "TCP port (default: 9090; 0 takes any free one)",
         "tracker": "HOST:PORT of a TVM RPC tracker to register with",
+        "announce": "the port that the tracker tells clients, where another one leads here, as by ssh",
         "key": "RPC key that a client must give (default: any client is welcome; at a tracker, the board's name)",
         "transport": "console (default), rtt or semihosting; for host: stdio (default) or tcp",
     },
@@ -212,6 +213,7 @@ def serve(
     listen: str = "127.0.0.1",
     port: int = 9090,
     tracker: str = "",
+    announce: int = 0,
     key: str = "",
     transport: str = "",
     where: BoardChoice,
@@ -219,4 +221,4 @@ def serve(
     """Put a model on a board and serve the board to TVM's RPC clients, until Ctrl-C."""
     from utvm.cli.board_serve import serve_board
 
-    serve_board(where, model, transport, listen, port, tracker, key)
+    serve_board(where, model, transport, listen, (port, announce), tracker, key)

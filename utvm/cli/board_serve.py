@@ -18,21 +18,27 @@ _LAST_PORT = 65535
 
 
 def serve_board(
-    choice: BoardChoice, asked: ExecutorChoice, transport: str, listen: str, port: int, tracker: str, key: str
+    choice: BoardChoice,
+    asked: ExecutorChoice,
+    transport: str,
+    listen: str,
+    ports: tuple[int, int],
+    tracker: str,
+    key: str,
 ) -> None:
     """Compile a model, put it on a board and serve the board to TVM RPC clients until Ctrl-C.
 
     Args:
         transport: what RPC goes through, or an empty string for the usual one.
         listen: address of the interface to listen on.
-        port: TCP port, 0 for any free one.
+        ports: TCP port, 0 for any free one; and the one that the tracker is told, 0 for the same.
         tracker: ``HOST:PORT`` of a TVM RPC tracker, or an empty string.
         key: the board's RPC key; empty for none, and at a tracker for its name.
 
     Raises:
         UtvmError: whatever went wrong on the way.
     """
-    if not 0 <= port <= _LAST_PORT:
+    if not all(0 <= port <= _LAST_PORT for port in ports):
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")
     where = address_of(tracker) if tracker else None
     with contextlib.ExitStack() as stack:
@@ -45,8 +51,9 @@ def serve_board(
             key=key or (choice.board if where else ""),
             packet_limit=UPLOAD_BYTES,
             host=listen,
-            port=port,
+            port=ports[0],
             tracker=where,
+            announced=ports[1],
             log=_log,
             check=ready.board.check,
         )

@@ -38,9 +38,9 @@ def tune_together(there: FarmChoice, asked: TuneChoice, where: CountingChoice, j
     key, port = f"{board.name}-{secrets.token_hex(4)}", process.free_port()
     plain = dataclasses.replace(where, kind="auto", serial="", wait=0.0, wait_states=False)
 
-    def errand(own: int, tracker: int) -> Errand:
+    def errand(own: int, tracker: int, near: int) -> Errand:
         words = [("board.serve",), (f"--model={_SERVED}",), *parts(plain), (f"--port={own}",)]
-        words += [(f"--tracker=127.0.0.1:{tracker}",), (f"--key={key}",)]
+        words += [(f"--tracker=127.0.0.1:{tracker}",), (f"--announce={near}",), (f"--key={key}",)]
         return Errand((*words, *parts(BoardFolders(os.environ.get(PATH_VARIABLE, "")))), wanted)
 
     command = [sys.executable, "-m", "tvm.exec.rpc_tracker", "--host=127.0.0.1", f"--port={port}"]

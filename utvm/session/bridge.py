@@ -54,6 +54,7 @@ class Bridge:
         host: name or address of the interface to listen on.
         port: TCP port, 0 for any free one.
         tracker: host and TCP port of a TVM RPC tracker to register with.
+        announced: the port that it is told, where another one leads here; 0 for the port itself.
         call_timeout: seconds that a request to the board may take.
         tracker_period: seconds between two looks at the tracker.
         stall_timeout: seconds after which a client that stops in the middle of a packet is given up.
@@ -78,6 +79,7 @@ class Bridge:
         host: str = "127.0.0.1",
         port: int = 0,
         tracker: tuple[str, int] | None = None,
+        announced: int = 0,
         call_timeout: float = 60.0,
         tracker_period: float = 2.0,
         stall_timeout: float = 30.0,
@@ -101,7 +103,9 @@ class Bridge:
         self.port: int = self._listener.getsockname()[1]
         self._tracker: Registration | None = None
         if tracker:
-            self._tracker = Registration(tracker, key, self.port, period=tracker_period, log=self._log)
+            self._tracker = Registration(
+                tracker, key, announced or self.port, period=tracker_period, log=self._log
+            )
         self._tracker_error: TransportError | None = None
         self._lock = threading.Condition()
         self._owner: ClientConnection | None = None

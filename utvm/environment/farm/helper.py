@@ -101,9 +101,16 @@ class LabgridClient:
             if entry.data and entry.avail and place and place.hasmatch((exporter, group, entry.cls, resource))
         }
 
+    async def _synced(self) -> None:
+        """Know what the coordinator has told everybody, by a new session where the old one has ended."""
+        if self._session.stopping.is_set():
+            await self.connect()
+        # What waits for an answer in a session that ends just now waits for ever.
+        await asyncio.wait_for(self._session.sync_with_coordinator(), _CONNECTING)
+
     async def list(self) -> None:
         """Say what places there are, and who waits."""
-        await self._session.sync_with_coordinator()
+        await self._synced()
         places = [
             {
                 "place": name,
@@ -202,7 +209,7 @@ class LabgridClient:
         Raises:
             NotToBeHad: there is none, or none that is well.
         """
-        await self._session.sync_with_coordinator()
+        await self._synced()
         wish = {key: value for key, value in filters.items() if key != _HEALTH}
         spoken = ", ".join(f"{key}={value}" for key, value in wish.items())
         places = await self._places()
@@ -347,6 +354,8 @@ async def _answer(client: LabgridClient, request: dict[str, Any]) -> None:
         say(error=str(error), kind=error.kind)
     except grpc.RpcError as error:
         say(error=str(error.details()), kind="infrastructure")
+    except (ServerError, asyncio.TimeoutError):
+        say(error="the coordinator does not answer", kind="infrastructure")
 
 
 async def _serve(address: str) -> None:

@@ -25,7 +25,8 @@ class ServedBoards:
 
     Args:
         choice: which farm, and which of its boards.
-        errand: returns the command that serves one, given its own port and the tracker's, as its host has them.
+        errand: returns the command that serves one, given its own port and the tracker's, as its host has them,
+            and the port here that leads to its own.
         tracker: the port that the tracker has here.
         count: how many boards.
         say: is told what becomes of them.
@@ -34,7 +35,7 @@ class ServedBoards:
     def __init__(
         self,
         choice: FarmChoice,
-        errand: Callable[[int, int], Errand],
+        errand: Callable[[int, int, int], Errand],
         tracker: int,
         count: int,
         say: Callable[[str], None],
@@ -87,7 +88,7 @@ class ServedBoards:
 
     def _served(self, number: int, earlier: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
         """Serve a board; return why another one is to be tried, which is nothing where none is."""
-        wanted = self._errand(0, 0).wanted
+        wanted = self._errand(0, 0, 0).wanted
         wish, log = wish_of(wanted, self._choice), self._logs / f"labgrid-{number}.log"
         but = [each["place"] for each in earlier]
         with Leasing(coordinator_of(self._choice.farm), wish, wanted.wait or None, log, self._say, but) as leasing:
@@ -114,15 +115,15 @@ class ServedBoards:
 
     def _at_its_host(self, number: int, lease: Lease) -> str:
         """Serve a board until its server ends, and return what is to be said of that."""
-        port, tracker, ways = free_port(), self._tracker, []
+        port, tracker, near, ways = free_port(), self._tracker, 0, []
         if login_to(lease):
             # A port that is free here is mostly free there, too; ssh ends at once where it is not.
-            tracker = free_port()
-            ways = [f"-R127.0.0.1:{tracker}:127.0.0.1:{self._tracker}", f"-L127.0.0.1:{port}:127.0.0.1:{port}"]
+            tracker, near = free_port(), free_port()
+            ways = [f"-R127.0.0.1:{tracker}:127.0.0.1:{self._tracker}", f"-L127.0.0.1:{near}:127.0.0.1:{port}"]
             ways += ["-oExitOnForwardFailure=yes"]
         path = self._logs / f"serve-{number}.log"
         with path.open("ab") as log:
-            code = self._place.at_its_host(self._errand(port, tracker), lease, ways, log)
+            code = self._place.at_its_host(self._errand(port, tracker, near), lease, ways, log)
         if code == ExitCode.USAGE:
             raise ConfigError(f"{lease.place} cannot be served: {last_lines(path)}")
         return lease.lost or f"its server has ended with exit code {code}; its log: {path}"
