@@ -139,7 +139,10 @@ class InFarm:
         places = called(errand, own, checkout)
         over, target = login[:-1], login[-1]
         left_out = [f"--exclude={name}" for name in _LEFT_OUT]
-        left_out += ["--mkpath", "--delete", "--filter=:- .gitignore"]
+        left_out += ["--delete", "--filter=:- .gitignore"]
+        # Two at once would delete what each other is writing.
+        there = shlex.quote(str(base))
+        left_out.append(f"--rsync-path=mkdir -p {there} && flock {there}/sync.lock rsync")
         rsync(over, *left_out, f"{ROOT}/", f"{target}:{checkout}/")
         for path in set(errand.folders) - set(errand.fills):
             if path.is_file():
