@@ -128,10 +128,14 @@ class InFarm:
         options += [f"--wait={_HANDOVER}"]
         login = login_to(lease)
         if not login:
-            words = errand.command({path: str(path) for path in errand.folders}, str(ROOT))
             told = told_where("farm", {}) | lease.variables()
+            words = [
+                *_set(told),
+                *errand.command({path: str(path) for path in errand.folders}, str(ROOT)),
+                *options,
+            ]
             first = f"mkdir -p {shlex.quote(lease.board['work'])}\n"
-            return _run(owned(str(ROOT), _alone(lease, [*_set(told), *words, *options]), first), lease, log)
+            return _run(owned(str(ROOT), _alone(lease, "/dev/null", words), first), lease, log)
         # A folder for each checkout that comes from somewhere: its builds are kept from run to run.
         whose = hashlib.sha256(f"{platform.node()}:{ROOT}".encode()).hexdigest()[:12]
         base = PurePosixPath(lease.board["work"]) / whose
@@ -151,19 +155,24 @@ class InFarm:
                 rsync(over, "--mkpath", "--exclude=/.git", f"{path}/", f"{target}:{places[path]}/")
         told = told_where("farm", {str(ROOT): checkout} | {str(path): name for path, name in places.items()})
         told |= lease.variables()
-        words = _alone(lease, [*_set(told), *errand.command(places, checkout), *options])
+        # Where the connection breaks as it ends, what it ended with is asked for.
+        ended = f"{own}/exit-code"
+        words = _alone(lease, ended, [*_set(told), *errand.command(places, checkout), *options])
         # It may end before it has written anything.
         made = [places[folder] for folder in errand.fills]
         made += [str(PurePosixPath(places[file]).parent) for file in errand.writes]
         first = f"mkdir -p {shlex.join([checkout, *made])}\n{_PACKAGES}"
-        # Where the connection breaks as it ends, what it ended with is asked for.
-        ended = f"{own}/exit-code"
         first += f"mkdir -p {shlex.quote(str(own))}\n"
-        words = ["sh", "-c", '"$@"; code=$?; echo $code >"$0"; exit $code', ended, *words]
         words = [lease.board["checkout"], *words]
         try:
             code = _run([*over, *ways, target, shlex.join(owned(checkout, words, first))], lease, log)
             return code if 0 <= code < LOST else _said([*login, shlex.join(["cat", ended])])
+        except KeyboardInterrupt:
+            # Interrupted again while it was told to end: it may have come to its verdict before.
+            code = _said([*login, shlex.join(["cat", ended])])
+            if code not in VERDICTS:
+                raise
+            return code
         finally:
             for folder in errand.fills:
                 _brought_home(over, f"{target}:{places[folder]}/", folder)
@@ -186,16 +195,25 @@ def _brought_home(over: Sequence[str], source: str, folder: Path) -> None:
             for each in sorted(Path(draft).iterdir(), key=Path.is_symlink):
                 each.replace(folder / each.name)
     except OSError as error:
-        raise ProvisionError(f"{folder}: cannot be written: {error.strerror or error}") from error
+        why = error.strerror or error
+        raise ProvisionError(f"{folder}: cannot be written: {why}", "is there room?") from error
 
 
-def _alone(lease: Lease, words: Sequence[str]) -> list[str]:
-    """Return the command that first waits until nobody else uses the board, whatever kind that is.
+# Waits until nobody else has the board. Told to end, it waits for what it runs: that may have come to a verdict.
+_ALONE = f"""trap : TERM
+ended=$0; exec 9>>"$1"; shift
+flock --timeout={_HANDOVER} --conflict-exit-code={_HELD} 9 || exit
+"$@"; code=$?
+echo $code >"$ended"; exit $code"""
 
-    A run that has lost its lease, or whose holder was killed, may still be letting go.
+
+def _alone(lease: Lease, ended: str, words: Sequence[str]) -> list[str]:
+    """Return the command that has a board of whatever kind for itself: a run that has lost it may be letting go.
+
+    Args:
+        ended: the file that gets its exit code.
     """
-    lock = f"{lease.board['work']}/{lease.place}.lock"
-    return ["flock", f"--timeout={_HANDOVER}", f"--conflict-exit-code={_HELD}", lock, *words]
+    return ["sh", "-c", _ALONE, ended, f"{lease.board['work']}/{lease.place}.lock", *words]
 
 
 def _run(command: Sequence[str], lease: Lease, log: IO[bytes] | None) -> int:

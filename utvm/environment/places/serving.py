@@ -125,5 +125,7 @@ class ServedBoards:
         with path.open("ab") as log:
             code = self._place.at_its_host(self._errand(port, tracker, near), lease, ways, log)
         if code == ExitCode.USAGE:
-            raise ConfigError(f"{lease.place} cannot be served: {last_lines(path)}")
+            raise ConfigError(
+                f"{lease.place} cannot be served: {last_lines(path)}", "board.serve says so at its host"
+            )
         return lease.lost or f"its server has ended with exit code {code}; its log: {path}"
