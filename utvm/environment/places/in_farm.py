@@ -142,12 +142,7 @@ class InFarm:
         checkout, own = str(base / "utvm"), base / f"run-{secrets.token_hex(4)}"
         places = called(errand, own, checkout)
         over, target = login[:-1], login[-1]
-        left_out = [f"--exclude={name}" for name in _LEFT_OUT]
-        left_out += ["--delete", "--filter=:- .gitignore"]
-        # Two at once would delete what each other is writing.
-        there = shlex.quote(str(base))
-        left_out.append(f"--rsync-path=mkdir -p {there} && flock {there}/sync.lock rsync")
-        rsync(over, *left_out, f"{ROOT}/", f"{target}:{checkout}/")
+        _send_checkout(over, target, base)
         for path in set(errand.folders) - set(errand.fills):
             if path.is_file():
                 rsync(over, "--mkpath", str(path), f"{target}:{places[path]}")
@@ -165,20 +160,23 @@ class InFarm:
         first += f"mkdir -p {shlex.quote(str(own))}\n"
         words = [lease.board["checkout"], *words]
         try:
-            code = _run([*over, *ways, target, shlex.join(owned(checkout, words, first))], lease, log)
-            return code if 0 <= code < LOST else _said([*login, shlex.join(["cat", ended])])
-        except KeyboardInterrupt:
-            # Interrupted again while it was told to end: it may have come to its verdict before.
-            code = _said([*login, shlex.join(["cat", ended])])
-            if code not in VERDICTS:
-                raise
-            return code
+            command = [*over, *ways, target, shlex.join(owned(checkout, words, first))]
+            return _ended(command, [*login, shlex.join(["cat", ended])], lease, log)
         finally:
             for folder in errand.fills:
                 _brought_home(over, f"{target}:{places[folder]}/", folder)
             for file in errand.writes:
                 rsync(over, "--ignore-missing-args", f"{target}:{places[file]}", str(file))
             run_owned([*login, shlex.join(["rm", "-rf", str(own)])])
+
+
+def _send_checkout(over: Sequence[str], target: str, base: PurePosixPath) -> None:
+    """Have this checkout at a board's host, below a folder there; only one at a time is sent."""
+    left_out = [f"--exclude={name}" for name in _LEFT_OUT]
+    left_out += ["--delete", "--filter=:- .gitignore"]
+    there = shlex.quote(str(base))
+    left_out.append(f"--rsync-path=mkdir -p {there} && flock {there}/sync.lock rsync")
+    rsync(over, *left_out, f"{ROOT}/", f"{target}:{base / 'utvm'}/")
 
 
 def _brought_home(over: Sequence[str], source: str, folder: Path) -> None:
@@ -218,6 +216,23 @@ def _alone(lease: Lease, ended: str, words: Sequence[str]) -> list[str]:
 
 def _run(command: Sequence[str], lease: Lease, log: IO[bytes] | None) -> int:
     return run_owned(command, begun=lease.when_lost, log=log)
+
+
+def _ended(command: Sequence[str], ask: Sequence[str], lease: Lease, log: IO[bytes] | None) -> int:
+    """Return what a command at a board's host ended with.
+
+    Args:
+        ask: the command that prints it, where the connection broke.
+    """
+    try:
+        code = _run(command, lease, log)
+        return code if 0 <= code < LOST else _said(ask)
+    except KeyboardInterrupt:
+        # Interrupted again while it was told to end: it may have come to its verdict before.
+        code = _said(ask)
+        if code not in VERDICTS:
+            raise
+        return code
 
 
 def _said(command: Sequence[str]) -> int:
