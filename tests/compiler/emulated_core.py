@@ -168,7 +168,7 @@ def _said(core: Core, program: str, blob: bytes, directory: Path) -> list[str]:
         encoding="utf-8",
     )
     linking = ["-nostartfiles", f"-Wl,--section-start=.start={core.code:#x}", f"-Wl,-Tdata={core.data:#x}"]
-    linking += [f"-Wl,-Ttext={core.code + 0x100:#x}", "-Wl,-e,main", "-lc", "-lgcc"]
+    linking += [f"-Wl,-Ttext={core.code + 0x100:#x}", f"-Wl,-e,{core.code:#x}", "-lc", "-lgcc"]
     run(
         ["arm-none-eabi-gcc", *core.flags, *_FLAGS, "-o", "program.elf", "start.S", "operators.c", *linking],
         cwd=directory,
