@@ -30,6 +30,7 @@ BRANCHES: Mapping[str, str] = {
     "utvm.hil": "which test begins",
     "utvm.probe.gdb": "packets to and from a GDB server",
     "utvm.probe.openocd": "what OpenOCD says",
+    "utvm.probe.pyocd": "what pyOCD says",
     "utvm.probe.relay": "work that a relay in front of an emulator has a model do",
     "utvm.process": "what is started, and how it ended",
     "utvm.session.board": "what a board says by itself over RPC",
