@@ -183,7 +183,7 @@ def _spoken(levels: str, variable: str = "", file: str = "") -> tuple[str, ...]:
         (
             "utvm.probe=debug,info,cache=error",
             "",
-            {"utvm.probe.gdb", "utvm.probe.openocd", "utvm.probe.relay"},
+            {"utvm.probe.gdb", "utvm.probe.openocd", "utvm.probe.pyocd", "utvm.probe.relay"},
             set(log.BRANCHES) - {"utvm.cache"},
         ),
     ],

@@ -84,7 +84,7 @@ class PyOcdClient(GdbClient):
         # It understands no request for one alone.
         value = next(value for each, value in self._all() if each == register)
         if value is None:
-            raise BoardError(f"register {register.name} cannot be read")
+            raise BoardError(f"register {register.name} cannot be read", "the core has none of that name")
         return value
 
     def _all(self) -> Iterator[tuple[Register, int | None]]:
