@@ -175,6 +175,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "squared difference": lambda: Case(binary("SQUARED_DIFFERENCE")),
     "batch matmul": lambda: Case(model("BATCH_MATMUL", [(2, 3, 4), (2, 4, 5)], (2, 3, 5), scales=(0.05, 0.6))),
     "float conv-less chain": lambda: Case(model("SOFTMAX", [(2, 5)], (2, 5), dtype="float32", beta=0.5), 0),
+    "float softmax, beta": lambda: Case(model("SOFTMAX", [(40, 5)], (40, 5), dtype="float32", beta=3e38), 0),
     "float mean": lambda: Case(model("MEAN", [IMAGE], (1, 4), dtype="float32", constants={1: [1, 2]}), 0),
     "float pool": lambda: Case(model("AVERAGE_POOL_2D", [IMAGE], (1, 3, 4, 4), dtype="float32", filter_width=3,
                                      filter_height=3, stride_w=2, stride_h=2, padding="SAME"), 0),

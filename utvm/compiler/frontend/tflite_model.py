@@ -255,7 +255,10 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             return super().convert_softmax(op)
         data, result = self._wrap(op.record.inputs[0]), self._wrap(op.record.outputs[0])
         real = self.get_expr(data.tensor_idx)
-        real = self.dequantize(real, data) if data.qnn_params else real
+        if data.qnn_params:
+            real = self.dequantize(real, data)
+        else:  # As the kernel does, so that no product is too large.
+            real = relax.op.subtract(real, relax.op.max(real, axis=-1, keepdims=True))
         out = relax.op.nn.softmax(relax.op.multiply(real, relax.const(beta, "float32")), axis=-1)
         return self.quantize(out, result) if result.qnn_params else out
 
