@@ -59,11 +59,12 @@ def installed(packages: Path) -> Inv:
 
 
 def test_the_folder_is_the_table_and_says_who_goes_first() -> None:
-    assert [way.name for way in table()] == ["usb", "model", "spike", "jtag", "qemu", "process"]
+    assert [way.name for way in table()] == ["usb", "model", "pyocd", "spike", "jtag", "qemu", "process"]
     reached = {name: [way.name for way in serving(boards.load(name))] for name in boards.project_names()}
     assert reached["stm32f746"] == ["usb", "model"]
     assert reached["pynq-z1"] == ["usb", "qemu", "jtag"]
     assert reached["riscv-spike"] == ["spike", "jtag", "qemu"]
+    assert reached["nrf52840dk"] == ["usb", "model", "pyocd"]
     assert reached["host"] == ["process"]
 
 
