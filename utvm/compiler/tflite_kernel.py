@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import flatbuffers.table
-import tflite
 
 from utvm.compiler.read.tflite_records import TfliteOperator, TfliteTensor
 from utvm.errors import CompileError
@@ -110,8 +109,3 @@ def tflite_kernels() -> Mapping[str, Kernel]:
     for name in sorted(each.name for each in pkgutil.iter_modules(importlib.import_module(FOLDER).__path__)):
         kernels.update(getattr(importlib.import_module(f"{FOLDER}.{name}"), "KERNELS", {}))
     return kernels
-
-
-def is_operator(name: str) -> bool:
-    """Return whether the schema has a builtin operator of a name."""
-    return isinstance(getattr(tflite.BuiltinOperator, name, None), int)
