@@ -80,6 +80,7 @@ class Interpreter:
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "name", "module", "apart"),
     [

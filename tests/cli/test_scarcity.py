@@ -164,6 +164,7 @@ def _write_inputs(folder: Path) -> None:
     (folder / "osv" / "x.json").write_text("{}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("around", "said"),
     [
@@ -194,6 +195,7 @@ def test_where_nothing_can_be_said_no_test_has_failed(around: str, said: str, tm
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

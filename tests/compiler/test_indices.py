@@ -26,6 +26,8 @@ from utvm.compiler.target import Target
 from utvm.errors import CompileError
 from utvm.process import run
 
+pytestmark = pytest.mark.slow
+
 Array = npt.NDArray[Any]
 _KINDS = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "int64": TensorProto.INT64,
           "int8": TensorProto.INT8}  # fmt: skip

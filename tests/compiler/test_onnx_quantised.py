@@ -13,6 +13,8 @@ from onnx.reference import ReferenceEvaluator
 from utvm.compiler import from_onnx, reference
 from utvm.errors import CompileError
 
+pytestmark = pytest.mark.slow
+
 RANDOM = np.random.default_rng(5)
 Array = np.ndarray[Any, np.dtype[Any]]
 KINDS = {

@@ -18,6 +18,8 @@ from utvm import compiler
 from utvm.compiler import ANY, Library, Target
 from utvm.compiler.build import build_library
 
+pytestmark = pytest.mark.slow
+
 Array = npt.NDArray[np.float32]
 FPU = Target("cortex-m7", ("dsp", "fpu"))
 

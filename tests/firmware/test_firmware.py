@@ -61,6 +61,7 @@ def other_cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path
             yield Path(folder)
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes_in_another_place(
     board: Board, doubler: Library, tmp_path: Path, other_cache: Path
 ) -> None:

@@ -219,6 +219,7 @@ def test_openocds_own_program_verify_reset(transport: str, program: Program, tmp
     assert "** Resetting Target **" in done.stderr
 
 
+@pytest.mark.slow
 def test_one_session_after_another_on_one_board(program: Program, tmp_path: Path) -> None:
     with virtual_board(tmp_path) as board:
         for transport in ("dapdirect_swd", "hla_swd", "dapdirect_swd"):

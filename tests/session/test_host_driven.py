@@ -129,6 +129,7 @@ def test_inputs_must_be_what_the_model_declares(session: HostDriven, inputs: lis
         session.run("doubler", inputs)
 
 
+@pytest.mark.slow
 def test_a_firmware_that_is_there_already_is_not_written_again(bench: Bench, doubler: Library) -> None:
     image = firmware.build(bench.board, [doubler])
     # Programming erases whole sectors: what stands behind the image in its sector survives only without it.
