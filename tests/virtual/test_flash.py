@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The flash controller keeps the rules of RM0385, section 3, for a debugger and for the core."""
 
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.virtual.bench import FLASH, Bench
+from utvm.paths import ROOT
 
-ACR, KEYR, OPTKEYR, SR, CR, OPTCR = (0x40023C00 + offset for offset in (0, 4, 8, 0xC, 0x10, 0x14))
+ACR, KEYR, OPTKEYR, SR, CR, OPTCR, OPTCR1 = (0x40023C00 + offset for offset in (0, 4, 8, 0xC, 0x10, 0x14, 0x18))
 PG, SER, MER, STRT, EOPIE, ERRIE, LOCK = 1, 2, 4, 1 << 16, 1 << 24, 1 << 25, 1 << 31
+MER1 = 1 << 15
 EOP, OPERR, WRPERR, PGAERR, PGPERR, ERSERR, BSY = 1, 2, 1 << 4, 1 << 5, 1 << 6, 1 << 7, 1 << 16
 BYTES, HALFWORDS, WORDS = 0, 1 << 8, 2 << 8
 SECTORS = [32, 32, 32, 32, 128, 256, 256, 256]
@@ -264,3 +271,48 @@ def test_flash_interrupt(bench: Bench) -> None:
     )
     assert bench.register(6) == 20
     assert bench.peek(0xE000E200) == 0
+
+
+@pytest.fixture
+def two_banks(tmp_path: Path) -> Iterator[Bench]:
+    """A chip as the STM32F429, with 2 MiB: RM0090, table 6."""
+    near = ROOT / "utvm" / "boards" / "stm32f407"
+    text = (near / "board.yaml").read_text().replace("name: stm32f407", "name: f429")
+    sectors = ", ".join(2 * (["16K"] * 4 + ["64K"] + ["128K"] * 7))
+    text = re.sub(r"sectors: \[.*\]", f"sectors: [{sectors}]", text).replace("size: 1M", "size: 2M")
+    shutil.copytree(near, tmp_path / "f429")
+    (tmp_path / "f429" / "board.yaml").write_text(text)
+    with Bench(tmp_path, str(tmp_path / "f429")) as made:
+        made.machine.hold_reset()
+        _unlock(made)
+        _erase(made, MER | MER1)
+        yield made
+
+
+def test_the_second_bank_has_numbers_and_protection_of_its_own(two_banks: Bench) -> None:
+    """RM0090, 3.9.8: sector 12 is 0b10000, sector 23 is 0b11011, and 12 to 15 are none."""
+    last = [FLASH + 0xFFFFC, FLASH + 0x100000, FLASH + 0x104000, FLASH + 0x1FFFFC]
+
+    def left(what: int) -> list[bool]:
+        two_banks.poke(CR, PG | WORDS)
+        for place in last:
+            two_banks.poke(place, 0)
+        assert _errors(two_banks) == 0
+        _erase(two_banks, what)
+        return [two_banks.peek(place) == 0 for place in last]
+
+    assert left(MER) == [False, True, True, True]
+    assert left(MER1) == [True, False, False, False]
+    assert left(SER | 11 << 3) == [False, True, True, True]
+    assert left(SER | 16 << 3) == [True, False, True, True]
+    assert left(SER | 17 << 3) == [True, True, False, True]
+    assert left(SER | 27 << 3) == [True, True, True, False]
+    for number in (12, 15, 28, 31):
+        two_banks.poke(CR, SER | number << 3 | STRT)
+        assert _errors(two_banks) == ERSERR
+    assert two_banks.peek(OPTCR1) == 0x0FFF0000
+    for key in (0x08192A3B, 0x4C5D6E7F):
+        two_banks.poke(OPTKEYR, key)
+    two_banks.poke(OPTCR1, 0x0FFE0000)
+    two_banks.poke(CR, SER | 16 << 3 | STRT)
+    assert _errors(two_banks) == WRPERR

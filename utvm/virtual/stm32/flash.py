@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The embedded flash of the STM32F4 and F7 and its controller (RM0385, section 3; RM0090, section 3).
 
+More than 12 sectors are two banks, as of an STM32F42x with 2 MiB: numbers of the second begin at 16, MER1 erases
+it, and OPTCR1 protects it (RM0090, 3.9.8 to 3.9.11).
+
 An operation is over at once, but shows BSY to the first look at SR, so that software that does not wait is found
 out. Read protection cannot be turned on: the level stays 0.
 """
@@ -31,17 +34,22 @@ _SER = 1 << 1
 _MER = 1 << 2
 _SNB_SHIFT = 3
 _PSIZE_SHIFT = 8
+_MER1 = 1 << 15
 _STRT = 1 << 16
 _CR_MASK = _PG | _SER | _MER | 0xF << _SNB_SHIFT | 3 << _PSIZE_SHIFT | _STRT | EOPIE | ERRIE
+_CR_TWO_BANKS = 0x10 << _SNB_SHIFT | _MER1
 
 _OPTLOCK = 1 << 0
 _OPTSTRT = 1 << 1
 _OPTCR1_DEFAULT = 0x00400080
+_OPTCR1_TWO_BANKS = 0x0FFF0000
 _RDP_MASK = 0xFF00
 _LEVEL_0 = 0xAA00
 _NWRP_SHIFT = 16
 
 _ACR_MASK = 0x0000030F | 1 << 11
+_BANK = 12  # sectors
+_SECOND_BANK = 16  # what SNB calls its first sector
 _WRITE_ROW = 16  # one programming operation stays within 128 bits
 
 
@@ -62,7 +70,9 @@ class FlashController(EmbeddedFlash):
         changed: Callable[[int, int], None],
         set_line: Callable[[bool], None],
     ) -> None:
-        self._stored_options = [options, _OPTCR1_DEFAULT]
+        two_banks = len(memory.region.sectors) > _BANK
+        self._control_bits = _CR_MASK | (_CR_TWO_BANKS if two_banks else 0)
+        self._stored_options = [options, _OPTCR1_TWO_BANKS if two_banks else _OPTCR1_DEFAULT]
         super().__init__(memory, changed, set_line)
 
     def reset(self) -> None:
@@ -102,7 +112,7 @@ class FlashController(EmbeddedFlash):
         """Take a write to the flash: 1, 2 or 4 bytes."""
         offset = address - self._memory.start
         self._status &= ~BSY  # the bus has waited for the operation before
-        if self._control & (LOCK | _SER | _MER) or not self._control & _PG:
+        if self._control & (LOCK | _SER | _MER | _MER1) or not self._control & _PG:
             self._fail(ERSERR)
         elif self._is_protected(offset):
             self._fail(WRPERR)
@@ -118,7 +128,7 @@ class FlashController(EmbeddedFlash):
     def _store_control(self, value: int, lanes: int) -> None:
         if self._control & LOCK:
             return
-        mask = _CR_MASK & lanes
+        mask = self._control_bits & lanes
         self._control = self._control & ~mask | value & mask
         if value & _STRT:
             self._control &= ~_STRT
@@ -128,15 +138,8 @@ class FlashController(EmbeddedFlash):
             self._unlocking.close()
 
     def _erase(self) -> None:
-        number = self._control >> _SNB_SHIFT & 0xF
-        if self._control & _PG or not self._control & (_SER | _MER):
-            self._fail(ERSERR)
-            return
-        if self._control & _MER:
-            chosen = list(self._sectors)
-        elif number < len(self._sectors):
-            chosen = [self._sectors[number]]
-        else:
+        chosen = self._chosen()
+        if self._control & _PG or not chosen:
             self._fail(ERSERR)
             return
         if any(self._is_protected(start) for start, _ in chosen):
@@ -145,9 +148,19 @@ class FlashController(EmbeddedFlash):
         for start, end in chosen:
             self._replace(start, b"\xff" * (end - start))
 
+    def _chosen(self) -> list[tuple[int, int]]:
+        """Return the beginning and end of each sector that CR has chosen to be erased."""
+        banks = self._sectors[:_BANK], self._sectors[_BANK:]
+        if self._control & (_MER | _MER1):
+            return [*banks[0] * bool(self._control & _MER), *banks[1] * bool(self._control & _MER1)]
+        number = self._control >> _SNB_SHIFT & 0x1F
+        sectors = banks[number // _SECOND_BANK]
+        within = number % _SECOND_BANK
+        return sectors[within : within + 1] if self._control & _SER else []
+
     def _is_protected(self, offset: int) -> bool:
         sector = next(number for number, (start, end) in enumerate(self._sectors) if start <= offset < end)
-        return not self._options[0] >> _NWRP_SHIFT + sector & 1
+        return not self._options[sector // _BANK] >> _NWRP_SHIFT + sector % _BANK & 1
 
     def _store_options(self, offset: int, value: int, lanes: int) -> None:
         if self._options[0] & _OPTLOCK:
