@@ -155,7 +155,7 @@ def test_without_spike_it_is_our_model_behind_openocd_and_says_so(tmp_path: Path
     board = _with_program(tmp_path, "no-such-spike")
     assert "OpenOCD" in choose(board, Asked()).capabilities
     with attach(board, "auto", log_directory=tmp_path) as bench:
-        assert "VIRTUAL board, a software model, JTAG over TCP" in bench.describe()
+        assert "VIRTUAL board, a software model, JTAG by remote_bitbang" in bench.describe()
     said = (tmp_path / "openocd.log").read_text()
     assert "Examined RISC-V core; found 1 harts" in said
     assert "Error" not in said
@@ -233,7 +233,7 @@ def test_openocd_by_itself_drives_our_hart(name: str, tmp_path: Path) -> None:
     with start_jtag(board, tmp_path) as machine:
         assert machine.health_match
         assert board.virtual.jtag
-        select = board.virtual.jtag.probe.format(port=machine.health_match["port"])
+        select = board.virtual.jtag.probe.format(pins=machine.health_match["pins"])
         words = [word for command in (select, *commands) for word in ("-c", command)]
         done = subprocess.run(
             ["openocd", "-f", board.openocd_config, *words], capture_output=True, text=True, check=True, timeout=60

@@ -260,7 +260,7 @@ def test_openocd_by_itself_drives_our_core(tmp_path: Path) -> None:
     assert board.virtual.jtag
     with start_jtag(board, tmp_path) as machine:
         assert machine.health_match
-        select = board.virtual.jtag.probe.format(port=machine.health_match["port"])
+        select = board.virtual.jtag.probe.format(pins=machine.health_match["pins"])
         words = [word for command in (select, *commands) for word in ("-c", command)]
         script = board.directory / board.virtual.jtag.openocd
         done = subprocess.run(

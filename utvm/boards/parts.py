@@ -287,8 +287,8 @@ class JtagModel(Record):
 
     ``openocd`` is another file of the board's folder, where that one names an adapter. ``idcode`` is that of its
     core's TAP, ``taps`` are others between that and TDO. ``probe`` are the OpenOCD commands that find it, in place
-    of those of an adapter; ``{port}`` is filled in. ``lacks`` is as that of the virtual board, in place of it.
-    ``first`` says whether it goes before the emulator, where nobody chose.
+    of those of an adapter; ``{pins}``, the socket of its pins, is filled in. ``lacks`` is as that of the virtual
+    board, in place of it. ``first`` says whether it goes before the emulator, where nobody chose.
     """
 
     idcode: Annotated[int, Field(ge=0, lt=2**32)]
@@ -300,8 +300,8 @@ class JtagModel(Record):
     lacks: frozenset[Lack] = frozenset()
 
     @model_validator(mode="after")
-    def _port_can_be_filled_in(self) -> "JtagModel":
-        _can_be_filled_in(self.probe, port=0)
+    def _pins_can_be_filled_in(self) -> "JtagModel":
+        _can_be_filled_in(self.probe, pins="")
         return self
 
 

@@ -197,7 +197,7 @@ def serve_virtual(
             raise ConfigError(f"{board.name} has JTAG pins and no probe of its own", "leave the options out")
         pins = start_jtag(board, logs_of("board.virtual"))
         with _kept(pins):
-            _tell_doors(board, pins, jtag.probe.format(port=_doors(pins)["port"]), jtag.openocd)
+            _tell_doors(board, pins, jtag.probe.format(pins=_doors(pins)["pins"]), jtag.openocd)
         return
     if board.virtual.model is None:
         raise ConfigError(

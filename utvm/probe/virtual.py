@@ -80,13 +80,13 @@ def _spec_of(board: Board, waits: bool) -> MachineSpec:
 def start_jtag(board: Board, log_directory: Path) -> Service:
     """Return the process of a virtual board behind JTAG pins, to be entered with ``with``.
 
-    Its ``health_match`` has the groups ``port``, of the pins, and ``console``: TCP ports of the loopback device.
+    Its ``health_match`` has the groups ``pins``, the path of a socket, and ``console``, a TCP port.
     """
     return Service(
         f"virtual {board.name}",
         [sys.executable, "-m", "utvm.virtual.jtag"],
         log=log_directory / "virtual.log",
-        health=r"ready: jtag tcp (?P<port>\d+), console tcp (?P<console>\d+)",
+        health=r"ready: console tcp (?P<console>\d+), jtag pins (?P<pins>.+)",
         error=ProbeError,
         stdin=board.jtag_spec().model_dump_json(),
     )

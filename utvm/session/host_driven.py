@@ -18,6 +18,7 @@ from utvm.session.fault import RECORD_SIZE, FaultRecord
 from utvm.session.running import RunResult, check_states, refusal
 
 _TURN = "utvm_host_turn"
+_GO = "utvm_host_go"  # behind the instruction there: to go on from here spares a step off the breakpoint
 _FAULT_STOP = "utvm_fault_stop"
 _START_TIMEOUT = 30.0  # Seconds from reset to the first request.
 # utvm_reply_t: runs, status, cycles, stack_used, interrupts
@@ -99,6 +100,7 @@ class HostDriven:
     def _request(self, index: int, model: str) -> tuple[int, int]:
         """Have a program run; return its cycles, and the stack that was used."""
         self.bench.write_memory(self._symbol("utvm_request"), struct.pack("<I", index))
+        self.bench.gdb.write_register("pc", self._symbol(_GO))
         self._run_to_turn(f"finish model {model}", self._timeout)
         reply = self.bench.read_memory(self._symbol("utvm_reply"), _REPLY.size)
         runs, status, cycles, stack_used, _interrupts = _REPLY.unpack(reply)

@@ -73,6 +73,10 @@ class Stage:
         """Whether nothing outside of the core holds it."""
         return True
 
+    def _has_work(self) -> bool:
+        """Whether the core's thread has to look again after a visit; where it never has, it is not woken."""
+        return True
+
     def _after_run(self) -> None:
         """Do what the core has asked for and what cannot happen inside an instruction."""
 
@@ -111,4 +115,5 @@ class Stage:
                     self._visitors -= 1
                     self._core.wanted = self._visitors > 0
                 self._served += 1
-                self._condition.notify_all()
+                if self._closing or self._has_work():
+                    self._condition.notify_all()

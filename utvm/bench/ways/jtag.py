@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A software model of ours behind JTAG pins, which OpenOCD drives over TCP (remote_bitbang)."""
+"""A software model of ours behind JTAG pins, which OpenOCD drives through a socket (remote_bitbang)."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
     def start(setup: Setup) -> Bench:
         machine = setup.stack.enter_context(start_jtag(board, setup.logs))
         assert machine.health_match
-        select = model.probe.format(port=machine.health_match["port"])
+        select = model.probe.format(pins=machine.health_match["pins"])
         openocd, gdb = start_openocd(setup, board, [select], model.openocd)
         return Bench(
             board,
@@ -48,7 +48,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
             "VIRTUAL board, a software model",
             able,
             setup.logs,
-            probe="JTAG over TCP",
+            probe="JTAG by remote_bitbang",
             port=_Port(gdb, live="memory while running" in able),
             console=open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
             services=(machine, openocd),

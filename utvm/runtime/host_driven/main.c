@@ -7,8 +7,8 @@
 volatile utvm_request_t utvm_request;
 
 __attribute__((noinline)) void utvm_host_turn(void) {
-  /* An instruction for the breakpoint to sit on that no optimisation merges with another. */
-  __asm__ volatile("nop" ::: "memory");
+  /* An instruction for the breakpoint to sit on that no optimisation merges with another. The host goes on behind it. */
+  __asm__ volatile("nop\n.globl utvm_host_go\nutvm_host_go:" ::: "memory");
 }
 
 static void write_text(const char *text) {

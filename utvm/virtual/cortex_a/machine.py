@@ -103,7 +103,10 @@ class ZynqBoard(JtagBoard):
         self._private.set_line(line, level)
 
     def _update(self, instruction: int, value: int) -> None:
-        """Take what was shifted into the debug port."""
+        """Take what was shifted into the debug port. What is not for the core does not disturb it."""
+        if instruction == JTAG_DPACC:
+            self._port.update(instruction, value)
+            return
         try:
             with self._visit():
                 self._port.update(instruction, value)

@@ -106,6 +106,9 @@ class JtagBoard(Stage):
         with self._visit():
             self._reset()
 
+    def _has_work(self) -> bool:
+        return not self._runner.halted
+
     def _print(self, data: bytes) -> None:
         self.on_console_output(data)
 

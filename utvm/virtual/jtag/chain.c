@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A chain of test access ports behind remote_bitbang: a character sets the pins or asks for TDO. Registers are
- * captured and updated by Python; the bits between are shifted here.
+ * captured and updated by Python; the bits between are shifted here, and the client is served here: it waits for an
+ * answer at the end of each scan.
  *
  * States: IEEE 1149.1-2013, figure 6-1. Characters: OpenOCD's doc/manual/jtag/drivers/remote_bitbang.txt.
  */
+#define _POSIX_C_SOURCE 200809L
+
+#include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
-enum { TAPS = 4 };
+enum { TAPS = 4, INSTRUCTIONS = 64, CHUNK = 4096 };
 enum state {
   TEST_LOGIC_RESET, RUN_TEST_IDLE,
   SELECT_DR, CAPTURE_DR, SHIFT_DR, EXIT1_DR, PAUSE_DR, EXIT2_DR, UPDATE_DR,
@@ -39,14 +44,13 @@ typedef struct {
   uint32_t instruction_bits, idcode, idcode_instruction;
   uint32_t instruction, bits;
   uint64_t shifted;
+  uint8_t lengths[INSTRUCTIONS]; /* bits of the register behind each instruction, at most 64; 0: a bypass */
 } tap_t;
 
 /* chain.py has it field by field. The first TAP is the one at TDO. */
 typedef struct {
   uint64_t (*capture)(uint32_t tap, uint32_t instruction);
   void (*update)(uint32_t tap, uint32_t instruction, uint64_t value);
-  /* Bits of the register behind an instruction, at most 64; 0 where that is a bypass. */
-  uint32_t (*length)(uint32_t tap, uint32_t instruction);
   void (*reset)(void);
   uint32_t taps;
   tap_t tap[TAPS];
@@ -72,7 +76,7 @@ static void enter(chain_t *chain, uint32_t number) {
         tap->bits = 32;
         break;
       }
-      tap->bits = chain->length(number, tap->instruction);
+      tap->bits = tap->instruction < INSTRUCTIONS ? tap->lengths[tap->instruction] : 0;
       tap->shifted = tap->bits ? chain->capture(number, tap->instruction) : 0;
       if (!tap->bits) tap->bits = 1;
       break;
@@ -103,7 +107,7 @@ static void rise(chain_t *chain, uint32_t tms, uint64_t bit) {
 }
 
 /* Take characters; write one answer for each that asks. Returns how many. */
-size_t utvm_bitbang(chain_t *chain, const char *input, size_t length, char *answers) {
+static size_t take(chain_t *chain, const char *input, size_t length, char *answers) {
   size_t answered = 0;
   for (size_t i = 0; i < length; i++) {
     const char c = input[i];
@@ -123,4 +127,22 @@ size_t utvm_bitbang(chain_t *chain, const char *input, size_t length, char *answ
     }
   }
   return answered;
+}
+
+/* Serve a client until it leaves; returns errno. */
+int utvm_bitbang(chain_t *chain, int client) {
+  char input[CHUNK], answers[CHUNK];
+  chain->left = 0;
+  while (!chain->left) {
+    const ssize_t got = recv(client, input, sizeof input, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return got ? errno : 0;
+    const size_t answered = take(chain, input, (size_t)got, answers);
+    for (size_t sent = 0; sent < answered;) {
+      const ssize_t done = send(client, answers + sent, answered - sent, MSG_NOSIGNAL);
+      if (done < 0 && errno != EINTR) return errno;
+      if (done > 0) sent += (size_t)done;
+    }
+  }
+  return 0;
 }

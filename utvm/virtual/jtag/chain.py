@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chain of test access ports, and its pins on TCP. See ``chain.c``."""
+"""A chain of test access ports, and its pins on a socket. See ``chain.c``."""
 
 import ctypes
 import logging
+import os
 import socket
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from utvm.errors import ConfigError
 from utvm.virtual.compiled import load_compiled
 
 _log = logging.getLogger(__name__)
 _TAPS = 4
-_CHUNK = 1 << 16
+_INSTRUCTIONS = 64
 _CAPTURE = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
 _UPDATE = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64)
-_LENGTH = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32)
 _RESET = ctypes.CFUNCTYPE(None)
 
 
@@ -47,6 +49,7 @@ class _TapState(ctypes.Structure):
         ("instruction", ctypes.c_uint32),
         ("bits", ctypes.c_uint32),
         ("shifted", ctypes.c_uint64),
+        ("lengths", ctypes.c_uint8 * _INSTRUCTIONS),
     )
 
 
@@ -54,7 +57,6 @@ class _ChainState(ctypes.Structure):
     _fields_ = (
         ("capture", _CAPTURE),
         ("update", _UPDATE),
-        ("length", _LENGTH),
         ("reset", _RESET),
         ("taps", ctypes.c_uint32),
         ("tap", _TapState * _TAPS),
@@ -64,30 +66,28 @@ class _ChainState(ctypes.Structure):
         ("left", ctypes.c_uint32),
     )
 
-    left: int
-
 
 class BitbangServer:
-    """Serves the pins of a chain on the loopback interface, one client at a time.
+    """Serves the pins of a chain on a Unix socket, which takes less than TCP; one client at a time.
 
     Args:
         taps: the one at TDO first.
         reset: what the system's reset line does, once it is pulled.
-        port: TCP port, 0 for any free one.
+
+    Attributes:
+        path: of the socket, in a folder of its own, which :meth:`close` removes.
 
     Raises:
-        OSError: the port is taken.
+        ConfigError: a socket cannot be made where temporary files are.
         ToolchainError: the C part cannot be compiled.
     """
 
-    def __init__(self, taps: Sequence[Tap], reset: Callable[[], None], port: int = 0) -> None:
+    def __init__(self, taps: Sequence[Tap], reset: Callable[[], None]) -> None:
         self._c = load_compiled(Path(__file__).with_name("chain.c"))
-        self._c.utvm_bitbang.restype = ctypes.c_size_t
-        self._c.utvm_bitbang.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
+        self._c.utvm_bitbang.argtypes = [ctypes.c_void_p, ctypes.c_int]
         self._state = _ChainState(
             _CAPTURE(lambda tap, register: taps[tap].capture(register)),
             _UPDATE(lambda tap, register, value: taps[tap].update(register, value)),
-            _LENGTH(lambda tap, register: taps[tap].registers.get(register, 0)),
             _RESET(reset),
             len(taps),
         )
@@ -95,9 +95,16 @@ class BitbangServer:
             state.instruction_bits, state.idcode = tap.instruction_bits, tap.idcode
             state.instruction = state.idcode_instruction = tap.idcode_instruction
             state.bits = 1
-        self._answers = ctypes.create_string_buffer(_CHUNK)
-        self._listener = socket.create_server(("127.0.0.1", port))
-        self.port: int = self._listener.getsockname()[1]
+            for instruction, bits in tap.registers.items():
+                state.lengths[instruction] = bits
+        self._folder = tempfile.TemporaryDirectory(prefix="utvm-")
+        self.path: str = f"{self._folder.name}/pins"
+        self._listener = socket.socket(socket.AF_UNIX)
+        try:
+            self._listener.bind(self.path)
+        except OSError as error:
+            raise ConfigError(f"{self.path}: {error}", "set TMPDIR to a short path of your own") from error
+        self._listener.listen()
 
     def serve(self) -> None:
         """Serve clients until :meth:`close`."""
@@ -106,21 +113,13 @@ class BitbangServer:
                 client, _peer = self._listener.accept()
             except OSError:
                 return
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with client:
-                try:
-                    self._talk(client)
-                except OSError as error:
-                    _log.info("the client left: %s", error)
+                error = self._c.utvm_bitbang(ctypes.byref(self._state), client.fileno())
+                if error:
+                    _log.info("the client left: %s", os.strerror(error))
 
     def close(self) -> None:
         """Stop accepting clients."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-
-    def _talk(self, client: socket.socket) -> None:
-        self._state.left = 0
-        while not self._state.left and (data := client.recv(_CHUNK)):
-            answered = self._c.utvm_bitbang(ctypes.byref(self._state), data, len(data), self._answers)
-            if answered:
-                client.sendall(memoryview(self._answers)[:answered])
+        self._folder.cleanup()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What such a board does as a process: ``python -m utvm.virtual.jtag``.
 
-Reads a :class:`utvm.virtual.spec.JtagSpec` as JSON on standard input, prints one line with its two TCP ports once
-it is ready, and serves until SIGTERM or Ctrl-C.
+Reads a :class:`utvm.virtual.spec.JtagSpec` as JSON on standard input, prints one line with its pins' socket and
+its console's TCP port once it is ready, and serves until SIGTERM or Ctrl-C.
 """
 
 import logging
@@ -58,7 +58,7 @@ def main() -> int:
     servers: tuple[BitbangServer | ConsoleServer, ...] = (pins, console)
     for server in servers:
         threading.Thread(target=server.serve, daemon=True).start()
-    print(f"virtual board {spec.name} ready: jtag tcp {pins.port}, console tcp {console.port}", flush=True)
+    print(f"virtual board {spec.name} ready: console tcp {console.port}, jtag pins {pins.path}", flush=True)
     signal.sigwait(_ENDING)
     for server in servers:
         server.close()
