@@ -50,8 +50,8 @@ def test_what_a_board_is_capable_of_follows_from_its_data(tmp_path: Path) -> Non
     assert emulated.capabilities == always
     assert modelled.capabilities == {*always, "watchpoints", "reset cause", live, "flash", "OpenOCD"}
     assert modelled.capabilities_of("virtual") == modelled.capabilities_of("physical")
-    less = _variant(tmp_path, virtual={"emulator": _EMULATOR, "lacks": ["reset cause"]})
-    assert less.capabilities == {*always, "watchpoints", live}
+    more = _variant(tmp_path, virtual={"emulator": _EMULATOR})
+    assert more.capabilities == {*always, "reset cause"}
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def test_a_board_without_a_port_has_the_one_that_does_nothing(board: Board, tmp_
     (folder / "port.c").unlink()
     plain = boards.load(str(folder))
     assert plain.port_source.name == "plain.c"
-    assert board.capabilities - plain.capabilities == {"console"}
+    assert board.capabilities - plain.capabilities == {"console", "reset cause"}
 
 
 def test_a_port_that_there_is_not_is_answered_with_those_there_are(tmp_path: Path) -> None:

@@ -198,6 +198,8 @@ class Board(Record):
         found = {"debug port", *get_args(Lack)} - lacks
         if self.line is None:
             found.discard("console")
+        if self.port is None and not (self.directory / "port.c").is_file():
+            found.discard("reset cause")  # the port that does nothing does not look
         if self.cycle_counter == "none":
             found.discard("counter")
         found |= {f"trap: {mistake}" for mistake in self.cpu_row.traps}
@@ -214,7 +216,8 @@ class Board(Record):
             return frozenset()
         part = self.physical if kind == "physical" else self.virtual.jtag if self._has_jtag_first else self.virtual
         assert part
-        lacks = part.lacks | (probe.lacks if probe else frozenset())
+        own = part.lacking if isinstance(part, Virtual) else part.lacks
+        lacks = own | (probe.lacks if probe else frozenset())
         return self.able(lacks, openocd=part is not self.virtual or self.virtual.model is not None)
 
     @property

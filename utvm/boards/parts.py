@@ -325,6 +325,15 @@ class Virtual(Record):
             raise ValueError("a simulator and a model behind JTAG go before an emulator, which is missing")
         return self
 
+    @property
+    def lacking(self) -> frozenset[Lack]:
+        """What it has not, with what no board in QEMU has.
+
+        With ``-icount`` a watchpoint of QEMU's stops the core before the access, every time anew: it never gets
+        past. Its stub answers nothing while the core runs.
+        """
+        return self.lacks | ({"watchpoints", "memory while running"} if self.emulator else set())
+
 
 NOTHING_VIRTUAL = Virtual.model_construct()
 """Of a board without a virtual one."""

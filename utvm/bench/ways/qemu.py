@@ -34,7 +34,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
     if asked.wish == "physical" or asked.serial:
         return None
     emulator = _emulator(board)
-    able = board.able(board.virtual.lacks, openocd=False)
+    able = board.able(board.virtual.lacking, openocd=False)
 
     def start(setup: Setup) -> Bench:
         neighbour = _neighbour_of(board)
@@ -57,7 +57,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
             probe="QEMU's GDB stub without OpenOCD",
             port=QemuPort(
                 gdb,
-                live="memory while running" in able,
+                live=False,
                 attended=neighbour.symbol if neighbour else "",
             ),
             console=open_console(setup, board, f"socket://127.0.0.1:{qemu.console_port}"),
