@@ -99,6 +99,7 @@ void k_panic(void);
     "FreeRTOS.h": """
 #include <stddef.h>
 #include <stdint.h>
+#include "FreeRTOSConfig.h"
 typedef uint32_t StackType_t;
 typedef struct { int hidden; } StaticTask_t;
 """,
@@ -107,10 +108,10 @@ typedef struct tskTaskControlBlock *TaskHandle_t;
 #define tskIDLE_PRIORITY 0u
 TaskHandle_t xTaskCreateStatic(void (*code)(void *), const char *name, uint32_t depth, void *parameters,
                                unsigned long priority, StackType_t *stack, StaticTask_t *task);
-unsigned long uxTaskGetStackHighWaterMark(TaskHandle_t task);
 void vTaskSuspend(TaskHandle_t task);
 void vTaskStartScheduler(void);
-#define taskDISABLE_INTERRUPTS() ((void)0)
+void vApplicationGetIdleTaskMemory(StaticTask_t **task, StackType_t **stack, configSTACK_DEPTH_TYPE *words);
+void vApplicationTickHook(void);
 """,
     "Arduino.h": """
 #include <stddef.h>
@@ -139,15 +140,15 @@ def _compiled(app: Path, stubs: Path, files: list[Path], folders: list[str]) -> 
 
 
 _KERNELS = {
-    "zephyr": "board=nucleo_f746zg",
-    "freertos": "board=board.cmake;toolchain=arm.cmake",
-    "arduino": "fqbn=arduino:mbed_nano:nano33ble",
+    "zephyr": ["--option", "board=nucleo_f746zg"],
+    "freertos": [],
+    "arduino": ["--option", "fqbn=arduino:mbed_nano:nano33ble"],
 }
 
 
 @pytest.mark.parametrize("platform", _KERNELS)
 def test_what_is_written_for_a_kernel_compiles_against_stubs_of_it(tmp_path: Path, platform: str) -> None:
-    _create(tmp_path, platform, "stm32f746", "--option", _KERNELS[platform])
+    _create(tmp_path, platform, "stm32f746", *_KERNELS[platform])
     app, stubs = tmp_path / "app", tmp_path / "stubs"
     for name, text in _STUBS.items():
         (stubs / name).parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +160,7 @@ def test_what_is_written_for_a_kernel_compiles_against_stubs_of_it(tmp_path: Pat
         assert not (app / "runtime").exists()
     else:
         files = [*(app / "app").glob("*.c"), *(app / "runtime").rglob("*.c")]
-        folders = ["app", "runtime/include", public]
+        folders = ["app", "runtime/include", "runtime/bare_metal", "runtime/cortex_m", public]
         listed = (app / "CMakeLists.txt").read_text()
         assert [file for file in files if str(file.relative_to(app)) not in listed] == []
     assert len(files) >= 7
@@ -173,6 +174,25 @@ def test_a_zephyr_project_runs_where_zephyr_is(tmp_path: Path) -> None:
     _create(tmp_path, "zephyr", "mps2-an385", "--option", "board=mps2/an385")
     done = inv("project.run", tmp_path / "app")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("board", ["stm32f746", "stm32f407", "mps2-an385", "microbit"])
+def test_a_task_of_freertos_runs_where_its_kernel_is(tmp_path: Path, board: str) -> None:
+    if not os.environ.get("FREERTOS_KERNEL_PATH"):
+        pytest.skip("FreeRTOS is not here: FREERTOS_KERNEL_PATH is not set")
+    picture, expected = _picture(tmp_path)
+    counts = []
+    for platform in ("bare", "freertos"):
+        _create(tmp_path / platform, platform, board, "--input", picture)
+        done = inv("project.run", tmp_path / platform / "app", "--virtual")
+        assert done.returncode == 0, done.stdout + done.stderr
+        report = json.loads((tmp_path / platform / "app/build/reports/latest/report.json").read_text())
+        (model,) = report["models"]
+        assert model["outputs_sha256"] == hashlib.sha256(expected).hexdigest()
+        counts.append(model["instructions"])
+    # The kernel's ticks are counted too, and there is one in some thousand instructions at most.
+    assert counts[0] <= counts[1] < 1.2 * counts[0]
 
 
 @pytest.mark.nightly
@@ -220,6 +240,7 @@ def test_a_folder_of_one_s_own_is_a_platform(tmp_path: Path) -> None:
         (["--platform", "cmake", "--output", "app", "--option", "a=1"], "no option a"),
         (["--platform", "cmake", "--output", "app", "--option", "a"], "NAME=VALUE"),
         (["--platform", "cmake", "--output", "."], "is not empty"),
+        (["--platform", "freertos", "--output", "app", "--board", "pynq-z1"], "is not for a cortex-a9-neon"),
     ],
 )
 def test_what_cannot_be_made_is_one_message(words: list[object], said: str, tmp_path: Path) -> None:

@@ -24,15 +24,8 @@ def test_two_threads_run_one_library_at_once(tmp_path: Path) -> None:
     assert inv("project.create", *words).returncode == 0
     app = tmp_path / "app"
     shutil.copyfile(Path(__file__).with_name("two_threads.c"), app / "app" / "main.c")
-    startup = app / "runtime" / "cortex_m" / "startup.S"
-    text = startup.read_text()
-    for before, after in (
-        ("utvm_trap              /* PendSV", "test_switch /*"),
-        ("utvm_cycles_tick  ", "test_tick "),
-    ):
-        assert before in text
-        text = text.replace(before, after)
-    startup.write_text(text)
+    config = app / "app" / "config.h"
+    config.write_text(f"{config.read_text()}#define UTVM_PENDSV test_switch\n#define UTVM_SYSTICK test_tick\n")
     image = Project(app).build()
     said, until = b"", time.monotonic() + 60
     with (

@@ -48,12 +48,12 @@ def create(
         options: what the platform asks for.
 
     Raises:
-        ConfigError: there is no such platform, one of its options is missing or unknown, the inputs are not the
-            model's, or the folder is not empty.
+        ConfigError: there is no such platform, or it is not for the board, one of its options is missing or unknown,
+            the inputs are not the model's, or the folder is not empty.
         CompileError: the model cannot be compiled for the board.
     """
     folder, said = load_platform(platform)
-    _check(platform, said, options)
+    _check(platform, said, board, options)
     check_folder(directory)
     if directory.exists() and any(directory.iterdir()):
         raise ConfigError(f"{directory}: is not empty", "give a folder that does not yet exist")
@@ -70,6 +70,7 @@ def create(
         "board": board,
         "platform": said,
         "options": dict(options),
+        "cpu_word": said.cpus.get(board.cpu, ""),
     }
     files = {f"model/{path}": data for path, data in package_files(library, model=model).items()}
     texts = {**kept, **headers, **{f"app/{name}": text for name, text in _own(made, library).items()}}
@@ -87,7 +88,12 @@ def create(
     return Project(directory)
 
 
-def _check(name: str, platform: Platform, options: Mapping[str, str]) -> None:
+def _check(name: str, platform: Platform, board: Board, options: Mapping[str, str]) -> None:
+    if platform.cpus and board.cpu not in platform.cpus:
+        raise ConfigError(
+            f"the platform {name} is not for a {board.cpu}, as {board.spoken} has",
+            f"CPUs: {', '.join(platform.cpus)}",
+        )
     for missing in platform.options.keys() - options.keys():
         raise ConfigError(
             f"the platform {name} must be told {missing}: {platform.options[missing]}", f"--option {missing}=..."

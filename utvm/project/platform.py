@@ -32,6 +32,7 @@ class Platform(Record):
         build: commands that build it, run in the project's folder.
         elf: the image that they make.
         options: name of what must be known when a project is made, to what it is.
+        cpus: the CPUs that it is for, to a word for each, ``cpu_word`` in templates; empty for any.
     """
 
     says: str
@@ -41,6 +42,7 @@ class Platform(Record):
     build: tuple[tuple[str, ...], ...] = Field(min_length=1)
     elf: str
     options: dict[str, str] = Field(default_factory=dict)
+    cpus: dict[str, str] = Field(default_factory=dict)
 
 
 def platforms() -> tuple[str, ...]:
@@ -67,11 +69,13 @@ def load_platform(name: str) -> tuple[Path, Platform]:
 def rendered(folder: Path, values: dict[str, object]) -> dict[str, str]:
     """Return a folder's files, filled in: path to text. ``PROJECT`` in a file's name is the project's.
 
+    A template may extend or include one of a platform that comes with utvm: ``cmake/CMakeLists.txt``.
+
     Raises:
         ConfigError: a template is wrong.
     """
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
+        loader=jinja2.FileSystemLoader([folder, PLATFORMS]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

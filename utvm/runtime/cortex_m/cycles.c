@@ -2,7 +2,7 @@
 /*
  * A 64-bit cycle counter. DWT's CYCCNT has 32 bits, 20 s at 216 MHz; SysTick comes by more often than that and
  * adds up what has passed (ARM DDI 0403E, C1.8.8 and B3.3). A board whose core has no CYCCNT counts in its port, or with
- * SysTick itself.
+ * SysTick itself. With UTVM_KERNEL_TICKS, SysTick is a kernel's, which calls utvm_cycles_tick() at each of its ticks.
  */
 #include "cortex_m.h"
 #include "utvm.h"
@@ -52,7 +52,12 @@ static uint32_t counter(void) {
     value = SYST_CVR;
     round++;
   }
+#ifdef UTVM_KERNEL_TICKS
+  const uint32_t period = SYST_RVR + 1u;
+  return (round * period) + ((value == 0u) ? 0u : (period - value));
+#else
   return (round << SYSTICK_BITS) + ((0u - value) & SYSTICK_LONGEST);
+#endif
 }
 
 static uint32_t in_cycles(uint32_t counts) {
@@ -108,7 +113,7 @@ void utvm_cycles_tick(void) {
   }
 }
 
-#ifdef COUNTS_BY_SYSTICK
+#if defined(COUNTS_BY_SYSTICK) && !defined(UTVM_KERNEL_TICKS)
 
 static __attribute__((noinline)) uint32_t cycles_with(uint32_t request, uint32_t round) {
   const uint32_t before = counter() + round;
@@ -133,6 +138,7 @@ void utvm_cycles_start(void) {
   start_counter();
   total = 0;
   last = counter();
+#ifndef UTVM_KERNEL_TICKS
   SYST_RVR = SYSTICK_LONGEST;
   SYST_CVR = 0;
   SYST_CSR = SYST_CSR_ENABLE | SYST_CSR_TICKINT | SYSTICK_CLOCK;
@@ -140,6 +146,7 @@ void utvm_cycles_start(void) {
   measure_a_tick();
   total = 0;
   last = counter();
+#endif
 #endif
 }
 

@@ -15,6 +15,17 @@
         .global utvm_entry_xpsr
         .set    utvm_entry_xpsr, 0x01000000
 
+        /* A kernel that an image has beside the runtime names its own. */
+#ifndef UTVM_SVCALL
+#define UTVM_SVCALL utvm_trap
+#endif
+#ifndef UTVM_PENDSV
+#define UTVM_PENDSV utvm_trap
+#endif
+#ifndef UTVM_SYSTICK
+#define UTVM_SYSTICK utvm_cycles_tick
+#endif
+
         .section .vectors, "a"
         /* The table's address is a multiple of its size, rounded up to a power of two (B3.2.5). */
         .set    alignment, 128
@@ -34,11 +45,11 @@ utvm_vectors:
         .word   utvm_trap              /* BusFault */
         .word   utvm_trap              /* UsageFault */
         .word   0, 0, 0, 0
-        .word   utvm_trap              /* SVCall */
+        .word   UTVM_SVCALL
         .word   utvm_trap              /* DebugMonitor */
         .word   0
-        .word   utvm_trap              /* PendSV: the watchdog */
-        .word   utvm_cycles_tick       /* SysTick */
+        .word   UTVM_PENDSV            /* the watchdog */
+        .word   UTVM_SYSTICK
         .set    line, 0
         .rept   UTVM_INTERRUPTS
         .set    of_console, 0

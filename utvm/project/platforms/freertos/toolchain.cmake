@@ -1,0 +1,1 @@
+{% include "cmake/toolchain.cmake" %}
