@@ -48,8 +48,8 @@ def create(
         options: what the platform asks for.
 
     Raises:
-        ConfigError: there is no such platform, or it is not for the board, one of its options is missing or unknown,
-            the inputs are not the model's, or the folder is not empty.
+        ConfigError: there is no such platform, or not for this board, one of its options is missing or
+            unknown, the inputs are not the model's, or the folder is not empty.
         CompileError: the model cannot be compiled for the board.
     """
     folder, said = load_platform(platform)
