@@ -37,18 +37,18 @@ def _read(board: Bench, address: int, width: int, size: int) -> bytes:
     """Read with accesses of one width in bits."""
     step = width // 8
     said = board.gdb.monitor(f"read_memory {address:#x} {width} {size // step}")
-    # OpenOCD may put a warning before the values.
+    # A server may put a warning before the values.
     values = re.findall(r"\b0x[0-9a-f]+\b", said)[-size // step :]
     return b"".join(int(value, 16).to_bytes(step, "little") for value in values)
 
 
-@pytest.mark.needs("OpenOCD")  # which reads and writes in a width of our choice
+@pytest.mark.needs("access widths")  # QEMU's stub chooses for itself
 def test_every_region_reads_the_same_at_every_width(board: Bench, region: MemoryRegion, width: int) -> None:
     for address in _places(region, random.Random(region.address)):
         assert _read(board, address, width, _SAMPLE) == board.read_memory(address, _SAMPLE)
 
 
-@pytest.mark.needs("OpenOCD")  # which reads and writes in a width of our choice
+@pytest.mark.needs("access widths")  # QEMU's stub chooses for itself
 def test_ram_takes_random_patterns_at_every_width(board: Bench, ram: MemoryRegion, width: int) -> None:
     generator = random.Random(ram.address + width)
     for address in _places(ram, generator):
@@ -58,7 +58,7 @@ def test_ram_takes_random_patterns_at_every_width(board: Bench, ram: MemoryRegio
             assert _read(board, address, other, _SAMPLE) == data
 
 
-@pytest.mark.needs("OpenOCD")  # which reads and writes in a width of our choice
+@pytest.mark.needs("access widths")  # QEMU's stub chooses for itself
 def test_a_narrow_write_leaves_its_neighbours(board: Bench, ram: MemoryRegion, width: int) -> None:
     step = width // 8
     expected = bytearray(random.Random(width).randbytes(16))
@@ -122,7 +122,7 @@ def test_where_there_is_no_memory_a_read_fails_and_the_board_goes_on(board: Benc
 
 
 @pytest.mark.needs("bus errors")
-@pytest.mark.needs("OpenOCD")  # QEMU's stub says of every write that it is done
+@pytest.mark.needs("write errors")  # QEMU's stub says of every write that it is done
 def test_where_there_is_no_memory_a_write_fails_and_the_board_goes_on(board: Bench) -> None:
     outside, inside = _edge(board)
     with pytest.raises(BoardError):

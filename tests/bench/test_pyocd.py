@@ -21,8 +21,6 @@ from utvm import boards, firmware
 from utvm.bench import attach
 from utvm.boards import Board, pyocd
 from utvm.compiler import Library
-from utvm.environment.own_python import own_python
-from utvm.environment.recipe import PROVISION
 from utvm.errors import ConfigError, ProbeError, ToolchainError
 from utvm.session import HostDriven
 
@@ -47,20 +45,6 @@ _SUITES = "health,debug,counter,memory,flash,faults"
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="session")
-def path_with_pyocd(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return a PATH with the pyOCD that is locked, in an environment of its own."""
-    made = own_python(PROVISION / "pyocd.lock", "pyOCD", print)
-    folder = tmp_path_factory.mktemp("with-pyocd")
-    (folder / "pyocd").symlink_to(made / "bin" / "pyocd")
-    return f"{folder}:{os.environ['PATH']}"
-
-
-@pytest.fixture
-def _pyocd(path_with_pyocd: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", path_with_pyocd)
-
-
 def _variant(board: Board, folder: Path, change: Callable[[dict[str, Any]], None], *files: Path) -> Path:
     """Return the folder of a board that pyOCD alone drives."""
     target = folder / board.name
@@ -77,9 +61,9 @@ def _variant(board: Board, folder: Path, change: Callable[[dict[str, Any]], None
     return target
 
 
-def test_suites_pass_and_the_report_says_who_drove_the_board(path_with_pyocd: str, tmp_path: Path) -> None:
+def test_suites_pass_and_the_report_says_who_drove_the_board(tmp_path: Path) -> None:
     words = ("hil", "--board", "nrf52840dk:driver=pyocd", "--suite", _SUITES, "--report-dir", tmp_path)
-    done = inv(*words, PATH=path_with_pyocd)
+    done = inv(*words)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "virtual CMSIS-DAP on a socket in place of USB" in done.stdout
     (file,) = {file.resolve() for file in tmp_path.glob("*/report.json")}
@@ -95,14 +79,12 @@ def _runs(name: str, doubler: Library, logs: Path) -> tuple[list[int], int]:
         return done.outputs[0].tolist(), done.count
 
 
-@pytest.mark.usefixtures("_pyocd")
 def test_outputs_and_counts_are_those_behind_openocd(doubler: Library, tmp_path: Path) -> None:
     seen = _runs("nrf52840dk:driver=pyocd", doubler, tmp_path / "pyocd")
     assert seen == _runs("nrf52840dk", doubler, tmp_path / "openocd")
     assert seen[0] == [2, 4, 6, -8]
 
 
-@pytest.mark.usefixtures("_pyocd")
 def test_memory_is_reached_while_the_core_runs(doubler: Library, tmp_path: Path) -> None:
     board = boards.load("nrf52840dk:driver=pyocd")
     image = firmware.build(board, [doubler], "rpc", pipe="rtt")
@@ -117,7 +99,6 @@ def test_memory_is_reached_while_the_core_runs(doubler: Library, tmp_path: Path)
         assert bench.gdb.wait_for_stop(10) is not None
 
 
-@pytest.mark.usefixtures("_pyocd")
 def test_a_pack_brings_its_own_flash_algorithm(board: Board, doubler: Library, tmp_path: Path) -> None:
     algorithm = tmp_path / "own.FLM"
     (tmp_path / "own.ld").write_text(
@@ -135,7 +116,6 @@ def test_a_pack_brings_its_own_flash_algorithm(board: Board, doubler: Library, t
     assert _runs(str(folder), doubler, tmp_path / "logs")[0] == [2, 4, 6, -8]
 
 
-@pytest.mark.usefixtures("_pyocd")
 @pytest.mark.parametrize("who", ["pyocd", "probe"])
 def test_what_dies_is_named_with_a_hint(who: str, tmp_path: Path) -> None:
     board = boards.load("nrf52840dk:driver=pyocd")
@@ -154,7 +134,6 @@ def test_what_dies_is_named_with_a_hint(who: str, tmp_path: Path) -> None:
             bench.check()
 
 
-@pytest.mark.usefixtures("_pyocd")
 def test_a_chip_that_pyocd_does_not_know_is_one_clear_error(tmp_path: Path) -> None:
     known = boards.load("nrf52840dk")
     part = {"driver": "pyocd", "pyocd": {"target": "nrf99999"}}

@@ -348,6 +348,7 @@ def test_a_pyocd_that_is_not_whole_is_one_clear_error(
 
 def test_where_pyocd_is_not_installed_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(ConfigError, match="pyOCD is not installed") as caught:
         described.names(described.PYOCD)
     assert "pipx install pyocd" in caught.value.hint

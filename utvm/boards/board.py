@@ -205,7 +205,7 @@ class Board(Record):
         found |= {f"trap: {mistake}" for mistake in self.cpu_row.traps}
         found |= {f"accelerator {name}" for name in self.accelerator}
         if openocd:
-            found.add("OpenOCD")
+            found |= {"OpenOCD", "access widths", "write errors"}
             if any(region.kind == "flash" for region in self.memory):
                 found.add("flash")
         return frozenset(found)

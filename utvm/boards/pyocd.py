@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where pyOCD is: anywhere on PATH, in an environment of its own, or installed beside utvm, as its extra."""
+"""Where pyOCD is: on PATH, in an environment of its own, or beside utvm, as in a checkout."""
 
 import shutil
 import sys

@@ -106,6 +106,7 @@ class PyOcdPort(DebugPort):
     def reset(self, *, halt: bool) -> None:
         """Reset through the probe."""
         self.halt()
+        self.gdb.monitor("reconnect")
         self.gdb.monitor("reset halt")
         if not halt:
             self.gdb.resume()

@@ -3,11 +3,13 @@
 
 A first word ``usb=PORT`` names the TCP port of the loopback device where a virtual board's probe is plugged in
 (:mod:`utvm.virtual.usb`). Then pyusb has a backend that speaks usbredir with it in place of libusb. What is above
-that, drivers of probes, debug port, flash and GDB server, is pyOCD's, and none of it is changed.
+that, drivers of probes, debug port, flash and GDB server, is pyOCD's, and none of it is changed; its server has
+three commands more (:func:`_add_commands`).
 
 Source: USB network redirection protocol 0.7; Universal Serial Bus Specification 2.0, section 9.6.
 """
 
+import contextlib
 import errno
 import queue
 import signal
@@ -239,6 +241,62 @@ def _named(names: str, layout: str, data: bytes) -> Any:
     return SimpleNamespace(**dict(zip(names.split(), values, strict=True)), extra_descriptors=[])
 
 
+def _add_commands() -> None:
+    """Give pyOCD's server what OpenOCD has: accesses of one width, and a way back to a chip that lost power."""
+    from pyocd.commands.base import CommandBase
+    from pyocd.core.exceptions import TransferError
+    from pyocd.coresight.dap import CDBGPWRUPACK, DP_CTRL_STAT
+
+    class ReadMemory(CommandBase):  # type: ignore[misc]  # nor is pyOCD
+        INFO = _command("read_memory", "ADDRESS WIDTH COUNT", "Read so often with accesses of that many bits.")
+
+        def parse(self, args: list[str]) -> None:
+            self.address, self.width, self.count = (int(word, 0) for word in args)
+
+        def execute(self) -> None:
+            step = self.width // 8
+            places = range(self.address, self.address + self.count * step, step)
+            port = self.context.selected_ap
+            self.context.write(" ".join(hex(port.read_memory(place, self.width)) for place in places))
+
+    class WriteMemory(CommandBase):  # type: ignore[misc]
+        INFO = _command("write_memory", "ADDRESS WIDTH {VALUE...}", "Write each with an access of that many bits.")
+
+        def parse(self, args: list[str]) -> None:
+            self.address, self.width, *self.values = (int(word, 0) for word in args if word not in "{}")
+
+        def execute(self) -> None:
+            for number, value in enumerate(self.values):
+                self.context.selected_ap.write_memory(self.address + number * self.width // 8, value, self.width)
+            self.context.target.flush()
+
+    class Reconnect(CommandBase):  # type: ignore[misc]
+        INFO = _command("reconnect", "", "Connect anew where the chip's debug side has lost its power.")
+
+        def execute(self) -> None:
+            port, core = self.context.target.dp, self.context.selected_core
+            with contextlib.suppress(TransferError):
+                if port.read_dp(DP_CTRL_STAT) & CDBGPWRUPACK:
+                    return
+            port.connect()
+            # As they were switched on when pyOCD began: debugging, breakpoints with the first one, watchpoints.
+            core.write32(core.DHCSR, core.DBGKEY | core.C_DEBUGEN)
+            core.write32(core.DEMCR, core.read32(core.DEMCR) | core.DEMCR_TRCENA)
+            if core.fpb:
+                core.fpb.disable()
+
+
+def _command(name: str, usage: str, says: str) -> dict[str, Any]:
+    return {
+        "names": [name],
+        "group": "standard",
+        "category": "utvm",
+        "nargs": "*",
+        "usage": usage,
+        "help": says,
+    }
+
+
 def main() -> None:
     """Be pyOCD."""
     # It ends in good order when it is interrupted, and only then.
@@ -248,6 +306,7 @@ def main() -> None:
 
         backend = Backend(int(sys.argv.pop(1)[4:]))
         setattr(libusb_package, "get_libusb1_backend", lambda: backend)  # noqa: B010  its type is another
+    _add_commands()
     from pyocd.__main__ import main as pyocd
 
     sys.argv[0] = "pyocd"
