@@ -1,8 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """MLPerf Tiny's serial protocol: the benchmark's order of commands, our runner, and its figures."""
 
+import contextlib
 import json
+import os
+import pty
 import re
+import select
+import subprocess
+import sys
+import threading
+import tty
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +81,10 @@ def test_the_benchmark_s_order_of_commands_is_answered(name: str, tmp_path: Path
         bench.program(image)
         wire.restart()
         stock = _Stock(wire.transport)
-        assert "m-init-done" in stock.lines()
+        # EE_MSG_TIMESTAMP_MODE, th_timestamp(), EE_MSG_INIT_DONE and EE_MSG_READY of benchmark/api.
+        mode, lap, *ready = stock.lines()
+        assert (mode, ready) == ("m-timestamp-mode-performance", ["m-init-done", "m-ready"])
+        assert re.fullmatch(r"m-lap-us-\d+", lap)
         assert stock.send("name") == [f"m-name-dut-[{name}]", "m-ready"]
         profile = dict(
             re.findall(r"^m-(model|profile)-\[([^]]+)\]$", "\n".join(stock.send("profile")), re.MULTILINE)
@@ -109,8 +121,10 @@ def test_wrong_commands_are_named_and_hurt_nothing(tmp_path: Path) -> None:
             "sing": "Unknown command: sing",
             "db": "subcommand",
             "db load 65": "The input has 64 bytes",
-            "db load 0": "# of bytes",
-            "db 0": "Insufficient number of hex digits",
+            # To the letter, these are benchmark/api/internally_implemented.cpp's.
+            "db load": "Command 'db load' requires the # of bytes",
+            "db load 0": "Command 'db load' must be >0 bytes",
+            "db 0": "Insufficent number of hex digits",
             "infer 0": "iterations must be >0",
             "infer 99999999999": "iterations must be >0",
             "infer 1 x": "warmup must be >=0",
@@ -124,7 +138,97 @@ def test_wrong_commands_are_named_and_hurt_nothing(tmp_path: Path) -> None:
         assert runner.infer(1, 0).runs == 1
         # Digits behind the last byte are of no meaning; one that is none is refused.
         runner.ask("db load 1")
+        with pytest.raises(BoardError, match="Invalid hex digit '0z'"):
+            runner.ask("db 0zz0")
         assert runner.ask("db 00zz") == ["m-load-done"]
+
+
+# What the runner's main.py does with a device on a serial line, but for finding it by its USB numbers.
+_MAIN = """
+import json, sys
+from datasets import DataSet
+from device_under_test import DUT
+from script import Script
+
+port, data, mode, loops, infer, found = sys.argv[1:]
+dut = DUT(port, baud_rate=115200)
+with dut:
+    named = [dut.get_name(), dut.get_model(), dut.get_profile()]
+steps = [{f"loop {loops}": ["download", f"infer {infer}"]}]
+script = Script({"name": "", "model": named[1], "truth_file": "y_labels.csv", "script": steps})
+rows = script.run(None, dut, DataSet(data, script.truth), mode)
+with open(found, "w") as file:
+    json.dump([named, rows], file)
+"""
+
+
+@contextlib.contextmanager
+def _terminal(wire: Transport) -> Iterator[str]:
+    """Have a pseudo terminal whose other end is a board's console; give its name."""
+    ours, theirs = pty.openpty()
+    tty.setraw(theirs)
+    ended = threading.Event()
+
+    def to_board() -> None:
+        while not ended.is_set():
+            if select.select([ours], [], [], 0.1)[0]:
+                wire.write(os.read(ours, 4096))
+
+    def from_board() -> None:
+        while not ended.is_set():
+            if came := wire.read(0.1):
+                os.write(ours, came)
+
+    threads = [threading.Thread(target=each) for each in (to_board, from_board)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield os.ttyname(theirs)
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+        os.close(ours)
+        os.close(theirs)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["mps2-an385", "stm32f746"])
+def test_the_benchmark_s_own_runner_is_answered_where_it_is(name: str, tmp_path: Path) -> None:
+    runner = Path(os.environ.get("MLPERF_TINY", "nowhere")) / "benchmark" / "runner"
+    if not runner.is_dir():
+        pytest.skip("the runner is not here: MLPERF_TINY is no checkout of mlcommons/tiny")
+    pictures = np.random.default_rng(13).integers(0, 256, (5, _BYTES), np.uint8)
+    _data(tmp_path / "ic01", pictures, np.arange(5))
+    image = _image(name)
+    scaling = image.libraries[0].outputs[0].scaling
+    assert scaling is not None
+    expected = (_reference(pictures).astype(float) - scaling.zero_point) * scaling.scale
+    wish = Asked("virtual" if image.board.physical else "auto", "")
+    with choose(image.board, wish).opened(tmp_path, print) as bench, open_pipe(bench, image) as wire:
+        bench.program(image)
+        wire.restart()
+        _Stock(wire.transport).lines()
+        with _terminal(wire.transport) as port:
+            for mode, infer in (("p", "20 5"), ("a", "1 0")):
+                words = [
+                    sys.executable,
+                    "-c",
+                    _MAIN,
+                    port,
+                    tmp_path / "ic01",
+                    mode,
+                    "5",
+                    infer,
+                    tmp_path / "found",
+                ]
+                variables = {**os.environ, "PYTHONPATH": str(runner)}
+                subprocess.run(words, cwd=tmp_path, env=variables, check=True, timeout=300)
+                named, rows = json.loads((tmp_path / "found").read_text())
+                assert named == [name, "ic01", "ULPMark for tinyML Firmware V0.0.1"]
+                runs = [row["infer"] for row in rows if "infer" in row]
+                assert np.allclose([run["results"] for run in runs], expected, atol=0.000501)
+                assert all(run["elapsed_time"] > 0 for run in runs)
 
 
 def _data(folder: Path, pictures: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]) -> None:

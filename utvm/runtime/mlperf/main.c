@@ -71,8 +71,8 @@ static void timestamp(void) {
 static void say_results(void) {
   say("m-results-[");
   for (uint32_t index = 0u; index < utvm_task_output_count; index++) {
-    const int32_t value = utvm_task_thousandths(index);
-    const uint32_t size = (value < 0) ? (0u - (uint32_t)value) : (uint32_t)value;
+    const int64_t value = utvm_task_thousandths(index);
+    const uint64_t size = (value < 0) ? (0u - (uint64_t)value) : (uint64_t)value;
     char digits[4];
     digits[0] = letters[(size / 100u) % 10u];
     digits[1] = letters[(size / 10u) % 10u];
@@ -172,14 +172,17 @@ static uint32_t digit_of(char letter) {
 static void take_bytes(const char *hex) {
   const uint32_t length = (uint32_t)strlen(hex);
   if ((length % 2u) != 0u) {
-    say("e-[Insufficient number of hex digits]" LINE_END);
+    say("e-[Insufficent number of hex digits]" LINE_END); /* as the benchmark spells it */
     return;
   }
   for (uint32_t index = 0u; (index < length) && (loaded < expected); index += 2u) {
     const uint32_t high = digit_of(hex[index]);
     const uint32_t low = digit_of(hex[index + 1u]);
     if ((high > 15u) || (low > 15u)) {
-      say("e-[Invalid hex digit]" LINE_END);
+      const char digits[] = {hex[index], hex[index + 1u], '\0'};
+      say("e-[Invalid hex digit '");
+      say(digits);
+      say("']" LINE_END);
       return;
     }
     utvm_task_input()[loaded] = (uint8_t)((high << 4) | low) ^ utvm_task_flip;
@@ -209,8 +212,10 @@ static void buffer(char *rest) {
   } else if (strcmp(what, "load") == 0) {
     const char *size = next_word(&rest);
     uint32_t bytes = 0u;
-    if ((size == NULL) || !number_of(size, &bytes) || (bytes == 0u)) {
-      say("e-[Command 'db load' requires the # of bytes, >0]" LINE_END);
+    if (size == NULL) {
+      say("e-[Command 'db load' requires the # of bytes]" LINE_END);
+    } else if (!number_of(size, &bytes) || (bytes == 0u)) {
+      say("e-[Command 'db load' must be >0 bytes]" LINE_END);
     } else if (bytes > utvm_task_input_bytes) {
       say_line("e-[The input has ", utvm_task_input_bytes, " bytes]");
     } else {
@@ -258,7 +263,9 @@ void utvm_main(void) {
   uint32_t length = 0u;
   utvm_port_init();
   utvm_cycles_start();
-  say("m-timestamp-mode-performance" LINE_END "m-init-done" LINE_END "m-ready" LINE_END);
+  say("m-timestamp-mode-performance" LINE_END);
+  timestamp();
+  say("m-init-done" LINE_END "m-ready" LINE_END);
   for (;;) {
     const char letter = (char)utvm_pipe_read();
     if (letter == '%') {

@@ -22,7 +22,7 @@ extern const uint8_t utvm_task_flip;
 /** How many results a run has: elements of the output, or one distance. */
 extern const uint32_t utvm_task_output_count;
 
-/** A result, a real number, in thousandths, rounded. */
-int32_t utvm_task_thousandths(uint32_t index);
+/** A result, a real number, in thousandths, rounded; at most what has 18 digits. */
+int64_t utvm_task_thousandths(uint32_t index);
 
 #endif
