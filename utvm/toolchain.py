@@ -23,9 +23,13 @@ from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError, ToolchainError
 from utvm.paths import DATA
 
-__all__ = ["DIRECTORY", "Cpu", "Objects", "Toolchain", "ToolchainFile"]
+__all__ = ["DIRECTORY", "OWN_ROWS", "Cpu", "Objects", "Toolchain", "ToolchainFile"]
 
 DIRECTORY = DATA / "toolchains"
+OWN_ROWS = "toolchain.yaml"
+"""The file of a board's folder that has rows of its own."""
+
+_KEYS_OF_ROWS = "docs/porting.md, step 1, says what a row is"
 
 
 class Cpu(Record):
@@ -55,6 +59,12 @@ class Cpu(Record):
     pipeline: str = ""
 
 
+class _Rows(Record):
+    """What a board's folder adds to the file of its toolchain: rows of CPUs."""
+
+    cpus: dict[str, Cpu] = Field(min_length=1)
+
+
 class ToolchainFile(Record):
     """What a toolchain file may say.
 
@@ -80,16 +90,28 @@ def _read(path: Path, _stamp: tuple[int, ...]) -> ToolchainFile:
 class Toolchain:
     """A cross compiler and its binutils.
 
+    Args:
+        beside: a folder whose :data:`OWN_ROWS`, if it is there, has rows beyond those of the toolchain's file.
+
     Raises:
-        ConfigError: the toolchain file is missing or wrong.
+        ConfigError: a file is missing or wrong, or a row of the folder's has the name of one of the toolchain's.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, beside: Path | None = None) -> None:
         self.path = DIRECTORY / f"{name}.yaml"
         stamp = self.path.stat() if self.path.is_file() else None
         # Hundreds of boards ask for one file.
         self.data = _read(self.path, (stamp.st_mtime_ns, stamp.st_size) if stamp else ())
         self.name = self.data.name
+        self.files: tuple[Path, ...] = (self.path,)
+        own = beside / OWN_ROWS if beside else None
+        if own and own.is_file():
+            self.files += (own,)
+            rows = load_yaml(own, _Rows, _KEYS_OF_ROWS).cpus
+            if double := sorted(rows.keys() & self.data.cpus.keys()):
+                said = f"{own}: cpus: {self.path} has a row {double[0]!r} too"
+                raise ConfigError(said, "give yours another name")
+            self.data = self.data.model_copy(update={"cpus": {**self.data.cpus, **rows}})
 
     def cpu(self, name: str) -> Cpu:
         """Return the row of a CPU.
@@ -101,7 +123,8 @@ class Toolchain:
             return self.data.cpus[name]
         except KeyError:
             rows = ", ".join(self.data.cpus)
-            raise ConfigError(f"{self.path}: cpus has no row {name!r}", f"rows it has: {rows}") from None
+            hint = f"rows it has: {rows}; one of your own stands in a {OWN_ROWS} beside your board.yaml"
+            raise ConfigError(f"{self.path}: cpus has no row {name!r}", hint) from None
 
     def tool(self, name: str) -> Path:
         """Return the path of one of its programs: ``gcc``, ``addr2line``...

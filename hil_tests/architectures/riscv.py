@@ -43,6 +43,7 @@ RISCV = Facts(
             ),
             None,
             "load access fault",
+            needs="bus errors",
             address=lambda _place, x: x,
         ),
         FaultCase(

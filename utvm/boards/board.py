@@ -132,13 +132,22 @@ class Board(Record):
         return self.logic
 
     @property
+    def compiler(self) -> Toolchain:
+        """Its cross compiler, with the rows of its folder.
+
+        Raises:
+            ConfigError: the toolchain's file is missing or wrong, or what the folder adds.
+        """
+        return Toolchain(self.toolchain, self.directory)
+
+    @property
     def cpu_row(self) -> Cpu:
         """What its toolchain's file says of its CPU.
 
         Raises:
             ConfigError: the toolchain's file is missing or has no such CPU.
         """
-        return Toolchain(self.toolchain).cpu(self.cpu)
+        return self.compiler.cpu(self.cpu)
 
     @property
     def architecture(self) -> str:
@@ -352,6 +361,13 @@ class Board(Record):
                 f"{self.directory / 'board.yaml'}: port: {said}",
                 f"ports of {self.architecture}: {', '.join(runtime.ports(self.architecture))}",
             )
+        given = self.port.numbers if self.port else {}
+        for number, meaning in runtime.PORT_NEEDS.get(self.architecture, {}).items():
+            if number not in given:
+                raise ConfigError(
+                    f"{self.directory / 'board.yaml'}: port: numbers has no {number}: {meaning}",
+                    f"for instance port: {{name: {name}, numbers: {{{number}: ...}}}}; docs/porting.md, step 4",
+                )
         return shared
 
     @property

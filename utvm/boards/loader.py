@@ -13,7 +13,6 @@ from utvm.boards.places import PROJECT, folder_of, folders
 from utvm.choice import split_name
 from utvm.config import Record, checked, read_yaml
 from utvm.errors import ConfigError
-from utvm.toolchain import Toolchain
 
 _COMPLETE = (
     "a board folder has board.yaml, openocd.cfg if OpenOCD drives it, and port.c if it has a port of its own"
@@ -141,7 +140,7 @@ def _read(directory: Path, wanted: Mapping[str, str]) -> Board:
         raise ConfigError(
             f"{file}: name is {board.name!r}, the folder {directory.name!r}", "the two must be the same"
         )
-    row = Toolchain(board.toolchain).cpu(board.cpu)
+    row = board.cpu_row
     if board.memory:
         _ = board.port_source
         if board.is_guarded and row.stack_guard == "none":

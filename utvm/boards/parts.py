@@ -256,7 +256,7 @@ class Emulator(Record):
 
     kind: Literal["qemu"]
     program: Annotated[str, Field(min_length=1)]
-    machine: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    machine: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
     # QEMU 7.2 takes no more.
     icount_shift: Annotated[int, Field(ge=0, le=10)]
     memory: Bytes | None = None

@@ -71,7 +71,7 @@ def build(
     if in_ram and executor == "standing_alone":
         said = "an image that stands alone starts by itself after a reset: it cannot be in RAM alone"
         raise ConfigError(said, "only the debug port can load and start one")
-    toolchain = Toolchain(board.toolchain)
+    toolchain = board.compiler
     image = ingredients(board, libraries, executor, stored, pipe, in_ram, able, module)
     if module is not None:
         elf = _link_module(board, toolchain, image, module.folder)
@@ -307,7 +307,7 @@ def _key(toolchain: Toolchain, cpu: str, image: Ingredients) -> str:
         Path(toolchain_room.__file__).read_text(),
         Path(object_file.__file__).read_text(),
         toolchain.version,
-        toolchain.path.read_text(),
+        *(path.read_text() for path in toolchain.files),
         cpu,
         *image.defines,
         image.memory,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from utvm import process
 from utvm.errors import ConfigError, ToolchainError
 from utvm.firmware.image import Firmware
-from utvm.toolchain import Cpu, Toolchain
+from utvm.toolchain import Cpu
 
 LEAVES_OUT = (
     "wait states of flash and memory, caches, contention on buses, mispredicted branches, interrupts; "
@@ -88,7 +88,7 @@ def loop_rates(image: Firmware, functions: Sequence[str]) -> dict[str, LoopRate]
         ToolchainError: LLVM's tools are missing, or fail.
         ConfigError: the board's toolchain is not there.
     """
-    cpu = Toolchain(image.board.toolchain).cpu(image.board.cpu)
+    cpu = image.board.cpu_row
     command = [_TOOLS[1], "-d", "--no-show-raw-insn", f"--triple={cpu.pipeline}", f"--mcpu={cpu.core}"]
     listing = process.run([*command, image.elf], error=ToolchainError)
     code = _functions(listing)

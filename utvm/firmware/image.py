@@ -16,7 +16,6 @@ from utvm.compiler import Library
 from utvm.errors import ConfigError
 from utvm.firmware import working_memory
 from utvm.runtime import Pipe
-from utvm.toolchain import Toolchain
 
 GENERATED = "/utvm/generated"
 """The folder of an image's own files, as debug information and the linker's map call it."""
@@ -255,4 +254,4 @@ class Firmware:
 
     def source_line(self, address: int) -> str:
         """Return ``function at file:line`` for a code address, or an empty string."""
-        return Toolchain(self.board.toolchain).source_line(self.elf, address)
+        return self.board.compiler.source_line(self.elf, address)

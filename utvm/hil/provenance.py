@@ -19,7 +19,6 @@ from utvm.errors import ProvisionError
 from utvm.hil.results import Environment, Whereabouts
 from utvm.paths import DATA, PACKAGE
 from utvm.probe.pyocd.server import version as pyocd_version
-from utvm.toolchain import Toolchain
 
 
 def digest(provision: Path = PROVISION) -> str:
@@ -45,7 +44,7 @@ def describe(board: Board) -> Environment:
         "python": platform.python_version(),
         "tvm": importlib.metadata.version("apache-tvm"),
         **_drivers(board),
-        "gcc": Toolchain(board.toolchain).version,
+        "gcc": board.compiler.version,
         "unicorn": importlib.metadata.version("unicorn"),
         "utvm": utvm.__version__,
     }

@@ -22,7 +22,6 @@ from utvm.firmware import Ingredients, compile_for, ingredients
 from utvm.firmware.sources import generate
 from utvm.project.platform import COMMON, Platform, filled, load_platform, rendered
 from utvm.project.project import FACTS, VERSION, Project
-from utvm.toolchain import Toolchain
 
 # In a project, a compiler of another version may warn of more.
 _STRICT = frozenset({"-Werror", "-Wl,--fatal-warnings"})
@@ -182,7 +181,7 @@ def _place(path: Path) -> str:
 
 
 def _flags(board: Board) -> dict[str, object]:
-    toolchain = Toolchain(board.toolchain)
+    toolchain = board.compiler
     said = toolchain.data
     return {
         "toolchain": said,

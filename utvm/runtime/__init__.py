@@ -38,6 +38,18 @@ probe, and the debugger does not see the call; on RISC-V, the call is what C's `
 PIPE_NEEDS: Mapping[Pipe, str] = {"console": "console", "rtt": "debug port", "semihosting": "debug port"}
 """What a board must be capable of for a pipe, where that is more than code for its architecture."""
 
+PORT_NEEDS: Mapping[str, Mapping[str, str]] = {
+    "riscv": {
+        "clint": "the address of the core-local interruptor, whose timer ends what takes too long",
+        "tick": "how many instructions go by in one tick of that timer",
+    },
+    "cortex_a": {
+        "ticks": "of the core's global timer, that go by in so many cycles",
+        "cycles": "that go by in so many ticks",
+    },
+}
+"""Numbers that a port needs on an architecture, whatever it is a port of, where it is not a ``port.c``."""
+
 RPC_PROTOCOL = "0.8.0"
 """The version of TVM's RPC protocol that the server speaks."""
 

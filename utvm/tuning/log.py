@@ -15,7 +15,6 @@ from utvm.compiler.target import Target
 from utvm.config import Record
 from utvm.errors import ConfigError
 from utvm.files import check_readable, read_text
-from utvm.toolchain import Toolchain
 
 _MOST_BYTES = 1 << 28
 
@@ -81,7 +80,7 @@ def origin_of(board: Board) -> Origin:
         cpu=target.row,
         core=target.core,
         extensions=target.extensions,
-        toolchain=Toolchain(board.toolchain).version,
+        toolchain=board.compiler.version,
         tvm=importlib.metadata.version("apache-tvm"),
     )
 

@@ -29,6 +29,12 @@ void utvm_fault_keep_stack(uintptr_t from);
 /** Nothing is left to write into utvm_fault: tell of it, and stop. */
 void utvm_fault_complete(void);
 
+/** The architecture's: let the interrupts of a line in, while the core takes any. */
+void utvm_interrupts_from(uint32_t line);
+
+/** Let those of all of the console's lines in. */
+void utvm_console_lines_on(void);
+
 /** Where there are caches: write memory back and forget it, before something else than the core works with it. */
 void utvm_cache_hand_over(const void *data, uint32_t bytes);
 

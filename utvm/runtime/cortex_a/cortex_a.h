@@ -48,11 +48,17 @@ typedef struct {
   uint32_t mebibytes;
 } utvm_peripherals_t;
 
-/** The board's port: where its peripherals are. What is neither memory nor a peripheral is not there for programs. */
+/**
+ * The board's own port: where its peripherals are. What is neither memory nor a peripheral is not there for programs. Of a
+ * port that is a name, they are the UART that its numbers name.
+ */
 extern const utvm_peripherals_t utvm_port_peripherals[];
 extern const uint32_t utvm_port_peripherals_count;
 
-/** The board's port: the global timer's ticks in so many core cycles, and the other way round. */
+/**
+ * The board's own port: the global timer's ticks in so many core cycles, and the other way round. For a port that is a
+ * name, two of its numbers say it: so many ticks in so many cycles.
+ */
 uint64_t utvm_port_ticks(uint64_t cycles);
 uint64_t utvm_port_cycles_of_ticks(uint64_t ticks);
 
@@ -73,9 +79,6 @@ uint32_t utvm_port_accelerator(uint32_t address);
 
 /** Begin to take interrupts: all lines are off. */
 void utvm_interrupts_start(void);
-
-/** Let the interrupts of a line in, while the core takes any. */
-void utvm_interrupts_from(uint32_t line);
 
 /** The handler of all interrupts. Returns an exception's number where one is a fault, else 0. */
 uint32_t utvm_interrupt(void);

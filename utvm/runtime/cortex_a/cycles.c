@@ -15,6 +15,19 @@
 #define CONTROL_COMPARE (1u << 1)
 #define CONTROL_INTERRUPT (1u << 2)
 
+#ifdef UTVM_PORT_TICKS
+
+/* An instruction of an emulator takes more than two ticks: the nearest whole number of them is the right one. */
+uint64_t utvm_port_cycles_of_ticks(uint64_t ticks) {
+  return ((UTVM_PORT_CYCLES * ticks) + (UTVM_PORT_TICKS / 2u)) / UTVM_PORT_TICKS;
+}
+
+uint64_t utvm_port_ticks(uint64_t cycles) {
+  return (UTVM_PORT_TICKS * cycles) / UTVM_PORT_CYCLES;
+}
+
+#endif
+
 static uint64_t start;
 
 static volatile uint32_t *timer(uint32_t offset) {

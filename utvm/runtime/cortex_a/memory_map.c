@@ -33,6 +33,16 @@
 #define SCTLR_INSTRUCTION_CACHE 0x1000u
 #define DOMAIN_0_CLIENT 1u
 
+#ifdef UTVM_PORT_TICKS
+#ifdef UTVM_PORT_UART
+const utvm_peripherals_t utvm_port_peripherals[] = {{UTVM_PORT_UART & ~(MEBIBYTE - 1u), 1u}};
+const uint32_t utvm_port_peripherals_count = 1u;
+#else
+const utvm_peripherals_t utvm_port_peripherals[] = {{0u, 0u}};
+const uint32_t utvm_port_peripherals_count = 0u;
+#endif
+#endif
+
 static uint32_t sections[SECTIONS] __attribute__((aligned(4 * SECTIONS)));
 static uint32_t pages[PAGE_TABLES][PAGES] __attribute__((aligned(4 * PAGES)));
 static uint32_t page_tables;
@@ -91,6 +101,9 @@ void utvm_memory_map(void) {
   for (number = 0u; number < utvm_port_peripherals_count; number++) {
     map_peripherals(&utvm_port_peripherals[number]);
   }
+  /* The core's own: interrupts and timers. */
+  const utvm_peripherals_t private = {(uint32_t)utvm_private_base() & ~(MEBIBYTE - 1u), 1u};
+  map_peripherals(&private);
 #ifdef UTVM_ACCELERATOR
   sections[UTVM_ACCELERATOR / MEBIBYTE] = utvm_port_accelerator(UTVM_ACCELERATOR) | SECTION_FULL_ACCESS |
                                           SECTION_DEVICE | SECTION_NEVER_EXECUTED | SECTION;

@@ -25,6 +25,10 @@ static void guard_stack(void) {
 
 #endif
 
+void utvm_interrupts_from(uint32_t line) {
+  NVIC_ISER(line) = (uint32_t)1 << (line % 32u);
+}
+
 void utvm_start(void) {
 #if defined(__ARM_FP) || defined(__ARM_FEATURE_MVE)
   /* The unit is off after reset, and the compiler may use it anywhere (ARM DDI 0403E, B3.2.20). */

@@ -11,6 +11,11 @@
 #define HALF 4u /* bytes */
 #define NEVER 0xFFFFFFFFu
 
+#ifdef UTVM_PORT_CLINT
+const uintptr_t utvm_port_clint = UTVM_PORT_CLINT;
+const uint32_t utvm_port_cycles_a_tick = UTVM_PORT_TICK;
+#endif
+
 static uint64_t deadline; /* 0: none */
 
 static volatile uint32_t *timer_half(uintptr_t offset) {

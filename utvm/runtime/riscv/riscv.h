@@ -19,8 +19,12 @@
 /** pmpcfg: addresses from the entry before up to this one; nothing is allowed, in machine mode neither. */
 #define PMPCFG_FORBIDDEN_UP_TO_HERE 0x88
 
-/** Bytes below the stack that nobody may touch. */
+/** Bytes below the stack that nobody may touch: where memory of others is below, those that the linker keeps free. */
+#ifdef UTVM_STACK_GUARD
+#define UTVM_GUARD_BYTES 256
+#else
 #define UTVM_GUARD_BYTES 4096
+#endif
 
 #ifndef __ASSEMBLER__
 #include <stdbool.h>
@@ -46,8 +50,9 @@ void utvm_cycles_tick(void);
 extern volatile bool utvm_in_fault;
 
 /**
- * For a board's port to define: the address of the core-local interruptor, whose timer it is (its layout is that of
- * SiFive: mtimecmp at 0x4000, mtime at 0xBFF8), and how many instructions go by in one tick of it.
+ * For a board's own port to define: the address of the core-local interruptor, whose timer it is (its layout is that of
+ * SiFive: mtimecmp at 0x4000, mtime at 0xBFF8), and how many instructions go by in one tick of it. For a board whose port
+ * is a name, they are numbers of its data.
  */
 extern const uintptr_t utvm_port_clint;
 extern const uint32_t utvm_port_cycles_a_tick;

@@ -14,14 +14,18 @@
 #endif
 #define WORD    (__riscv_xlen / 8)
 
-#if __riscv_flen == 64
+#if defined(__riscv_flen) && __riscv_flen == 64
 #define STORE_FLOAT     fsd
 #define LOAD_FLOAT      fld
 #else
 #define STORE_FLOAT     fsw
 #define LOAD_FLOAT      flw
 #endif
+#ifdef __riscv_flen
 #define FLOAT   (__riscv_flen / 8)
+#else
+#define FLOAT   0
+#endif
 
         /* First in its memory: the core begins here. */
         .section .vectors, "ax"
@@ -40,10 +44,12 @@ utvm_reset:
         la      t0, utvm_trap_registers
         csrw    mscratch, t0
 
+#ifdef __riscv_flen
         /* The unit may be off after reset, and the compiler may use it anywhere. */
         li      t0, MSTATUS_FS_INITIAL
         csrs    mstatus, t0
         fscsr   zero
+#endif
 
         /*
          * A stack that overflows is to fault, whatever lies below it. These entries come first, so they count before
@@ -93,6 +99,7 @@ utvm_trap:
 
         /* An interrupt. C may change the registers that are the caller's to keep; saved ones stay as they are. */
 1:      addi    sp, sp, -(20 * FLOAT + 16)
+#ifdef __riscv_flen
         .set    place, 0
         .irp    number, 0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 28, 29, 30, 31
         STORE_FLOAT f\number, (place * FLOAT)(sp)
@@ -100,9 +107,11 @@ utvm_trap:
         .endr
         frcsr   t0
         sw      t0, (20 * FLOAT)(sp)
+#endif
         slli    a0, a0, 1
         srli    a0, a0, 1
         call    utvm_interrupt
+#ifdef __riscv_flen
         lw      t0, (20 * FLOAT)(sp)
         fscsr   t0
         .set    place, 0
@@ -110,6 +119,7 @@ utvm_trap:
         LOAD_FLOAT f\number, (place * FLOAT)(sp)
         .set    place, place + 1
         .endr
+#endif
         csrr    t0, mscratch
         .irp    number, 1, 2, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 28, 29, 30, 31
         LOAD    x\number, (\number * WORD)(t0)

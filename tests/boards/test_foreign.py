@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boards that the project does not have, as data alone: folders elsewhere, with rows for their cores."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cli.running import inv
+from utvm import boards
+from utvm.errors import ConfigError
+
+_FOLDERS = Path(__file__).parent / "foreign"
+_ROW = {"architecture": "riscv", "core": "e31", "flags": ["-march=rv32imac"]}
+
+
+def _copy(place: Path, name: str, **changes: Any) -> Path:
+    """Copy a folder to a place outside of the checkout, with other data."""
+    folder = place / name
+    shutil.copytree(_FOLDERS / name, folder)
+    content = yaml.safe_load((folder / "board.yaml").read_text()) | changes
+    (folder / "board.yaml").write_text(yaml.safe_dump(content))
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "lacking"),
+    [
+        # The second core stays where it is, and the guard is between regions of one memory.
+        ("sifive-u", {"no trap: division by zero", "no trap: code that is not Thumb", "no console"}),
+        ("vexpress-a9", {"no trap: division by zero", "no trap: code that is not Thumb"}),
+    ],
+)
+def test_suites_pass_on_machines_of_several_cores_that_are_data_alone(
+    tmp_path: Path, name: str, lacking: set[str]
+) -> None:
+    folder = _copy(tmp_path, name)
+    suites = ("--suite", "health,counter,faults,rpc", "-k", "not time_evaluator and not reference")
+    done = inv("hil", "--board", folder, "--report-dir", tmp_path / "reports", *suites)
+    assert done.returncode == 0, done.stdout + done.stderr
+    tests = json.loads((tmp_path / "reports" / "latest" / "report.json").read_text())["tests"]
+    reasons = {test["message"] for test in tests if test["outcome"] == "skipped"}
+    assert reasons == {f"not on this board: it has {lack}" for lack in lacking}
+    assert sum(test["outcome"] == "passed" for test in tests) >= 11
+
+
+def test_a_row_of_the_folder_counts_for_its_board_alone(tmp_path: Path) -> None:
+    own = boards.load(str(_copy(tmp_path, "sifive-u")))
+    assert own.cpu_row.core == "rv32imac"
+    with pytest.raises(ConfigError, match="no row 'rv32imac'") as caught:
+        boards.load(str(_copy(tmp_path, "vexpress-a9", cpu="rv32imac")))
+    assert "toolchain.yaml beside your board.yaml" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ({"rv32imafc": _ROW}, r"toolchain\.yaml: cpus: .*riscv64-unknown-elf\.yaml has a row 'rv32imafc' too"),
+        ({"rv32imac": _ROW | {"flag": "-O3"}}, r"toolchain\.yaml: cpus\.rv32imac\.flag: Extra inputs"),
+        ({}, r"toolchain\.yaml: cpus: .*at least 1 item"),
+    ],
+)
+def test_wrong_rows_are_named_with_their_file(tmp_path: Path, rows: dict[str, Any], said: str) -> None:
+    folder = _copy(tmp_path, "sifive-u")
+    (folder / "toolchain.yaml").write_text(yaml.safe_dump({"cpus": rows}))
+    with pytest.raises(ConfigError, match=said):
+        boards.load(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "port", "said"),
+    [
+        ("sifive-u", None, "port: numbers has no clint: the address of the core-local interruptor"),
+        ("sifive-u", {"name": "plain", "numbers": {"clint": 0x2000000}}, "port: numbers has no tick"),
+        ("vexpress-a9", {"name": "pl011", "numbers": {"uart": 0x10009000}}, "port: numbers has no ticks"),
+    ],
+)
+def test_a_port_is_told_the_numbers_that_its_core_needs(
+    tmp_path: Path, name: str, port: dict[str, Any] | None, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        boards.load(str(_copy(tmp_path, name, port=port)))
