@@ -61,6 +61,7 @@ class GdbClient:
     """
 
     hello = b"qSupported"
+    go, one = b"c", b"s"  # what lets the target run, and execute one instruction
 
     def __init__(
         self,
@@ -264,7 +265,7 @@ class GdbClient:
                 return
         self._stopped = None
         self._running = True
-        self._send(b"c")
+        self._send(self.go)
 
     @property
     def running(self) -> bool:
@@ -318,7 +319,7 @@ class GdbClient:
     def _step(self) -> Stop:
         self._stopped = None
         self._running = True
-        self._send(b"s")
+        self._send(self.one)
         stop = self.wait_for_stop(self._timeout)
         if stop is None:
             raise ProbeError(f"one step was not done after {self._timeout:g} s", "reset the board")

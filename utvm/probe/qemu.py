@@ -6,6 +6,7 @@ from types import TracebackType
 
 from utvm.boards import Emulator
 from utvm.errors import ProbeError
+from utvm.probe.gdb import GdbClient
 from utvm.process import Service
 
 # QEMU's control channel (QMP) is its standard input: it says that it is up, and which ports it has taken.
@@ -13,6 +14,16 @@ _QUESTIONS = """{"execute": "qmp_capabilities"}
 {"execute": "query-chardev"}
 """
 _LISTENING = r'(?=.*:(?P<{0}>\d+),server=on", "label": "{0}"\}})'
+
+
+class QemuClient(GdbClient):
+    """A connection to QEMU's GDB stub; all else as :class:`GdbClient`.
+
+    A machine of several cores keeps the others where a reset leaves them: images are for the first. If they ran,
+    QEMU with ``-icount`` would give each its whole slice of time before the first one's single instruction.
+    """
+
+    go, one = b"vCont;c:1", b"vCont;s:1"
 
 
 class Qemu:

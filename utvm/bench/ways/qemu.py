@@ -8,7 +8,7 @@ from utvm.bench.way import Asked, Found, Setup, Way
 from utvm.boards import Board, Emulator
 from utvm.probe.debug_port import QemuPort
 from utvm.probe.gdb import GdbClient
-from utvm.probe.qemu import Qemu
+from utvm.probe.qemu import Qemu, QemuClient
 from utvm.probe.relay import Relay
 from utvm.virtual.neighbour import Neighbour
 
@@ -46,7 +46,8 @@ def _find(board: Board, asked: Asked) -> Found | None:
             neighbour.program(held(board))
             relay = Relay(port, neighbour, advice=qemu.advice, breakpoint_kind=kind, at=setup.gdb_port)
             port = setup.stack.enter_context(relay).port
-        gdb = setup.stack.enter_context(GdbClient("127.0.0.1", port, advice=qemu.advice, breakpoint_kind=kind))
+        client = GdbClient if neighbour else QemuClient
+        gdb = setup.stack.enter_context(client("127.0.0.1", port, advice=qemu.advice, breakpoint_kind=kind))
         return Bench(
             board,
             "virtual",
