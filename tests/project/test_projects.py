@@ -45,6 +45,8 @@ def _picture(folder: Path) -> tuple[Path, bytes]:
     [*_OFTEN, *(pytest.param(*each, marks=pytest.mark.nightly) for each in _ALL if each not in _OFTEN)],
 )
 def test_a_project_builds_and_reports_the_reference_s_outputs(tmp_path: Path, platform: str, board: str) -> None:
+    tmp_path /= "a folder für Projekte"
+    tmp_path.mkdir()
     picture, expected = _picture(tmp_path)
     _create(tmp_path, platform, board, "--input", picture)
     done = inv("project.run", tmp_path / "app", "--virtual")
@@ -54,6 +56,23 @@ def test_a_project_builds_and_reports_the_reference_s_outputs(tmp_path: Path, pl
     (model,) = report["models"]
     assert model["outputs_sha256"] == hashlib.sha256(expected).hexdigest()
     assert (model["executor"], model["samples"]) == ("standing alone", 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("platform", ["cmake", "bare"])
+def test_it_is_built_outside_of_its_folder_too(tmp_path: Path, platform: str) -> None:
+    _create(tmp_path / "the source", platform, "mps2-an385")
+    app, out = tmp_path / "the source" / "app", tmp_path / "out"
+    before = sorted(app.rglob("*"))
+    chain = f"-DCMAKE_TOOLCHAIN_FILE={app}/toolchain.cmake"
+    commands: dict[str, list[list[object]]] = {
+        "cmake": [["cmake", "-S", app, "-B", out, "-G", "Ninja", chain], ["cmake", "--build", out]],
+        "bare": [["make", "-C", app, f"OUT={out}"]],
+    }
+    for command in commands[platform]:
+        subprocess.run([str(word) for word in command], check=True, capture_output=True)
+    assert (out / "firmware.elf").is_file()
+    assert sorted(app.rglob("*")) == before
 
 
 @pytest.mark.slow
