@@ -3,6 +3,7 @@
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -99,7 +100,9 @@ def test_memory_is_reached_while_the_core_runs(doubler: Library, tmp_path: Path)
         assert bench.gdb.wait_for_stop(10) is not None
 
 
-def test_a_pack_brings_its_own_flash_algorithm(board: Board, doubler: Library, tmp_path: Path) -> None:
+def test_a_folder_made_of_a_pack_has_its_flash_algorithm_wherever_it_is(
+    board: Board, doubler: Library, tmp_path: Path
+) -> None:
     algorithm = tmp_path / "own.FLM"
     (tmp_path / "own.ld").write_text(
         "SECTIONS { PrgCode 0 : { *(.text*) } PrgData : { *(.data*) } DevDscr : { *(DevDscr) } }"
@@ -107,13 +110,28 @@ def test_a_pack_brings_its_own_flash_algorithm(board: Board, doubler: Library, t
     flags = ("-mcpu=cortex-m7", "-mthumb", "-Os", "-ffreestanding", "-nostdlib", "-Wl,--no-gc-sections")
     words = ["arm-none-eabi-gcc", *flags, "-T", tmp_path / "own.ld", "-o", algorithm, _HERE / "flash_algorithm.c"]
     subprocess.run([*words, "-Wl,-e,Init"], check=True)
-    with zipfile.ZipFile(tmp_path / "own.pack", "w") as pack:
+    source = tmp_path / "own.pack"
+    with zipfile.ZipFile(source, "w") as pack:
         pack.writestr("utvm.Own_DFP.pdsc", _PDSC)
         pack.write(algorithm, "Flash/own.FLM")
-    part = {"driver": "pyocd", "pyocd": {"target": "stm32f746zg", "pack": "own.pack"}}
-    folder = _variant(board, tmp_path, lambda said: said["physical"].update(part), tmp_path / "own.pack")
-    assert not (folder / "openocd.cfg").exists()
-    assert _runs(str(folder), doubler, tmp_path / "logs")[0] == [2, 4, 6, -8]
+        pack.writestr("Documents/manual.pdf", random.Random(1).randbytes(1 << 20))
+    there = tmp_path / "here" / "mine"
+    done = inv("board.new", "--chip", "stm32f746zg", "--from", source, "--output", there)
+    assert done.returncode == 0, done.stderr
+    assert {file.name for file in there.iterdir()} == {"board.yaml", "openocd.cfg", "chip.pack"}
+    assert (there / "chip.pack").stat().st_size < 10_000
+    # On another computer: elsewhere, and the pack is not there. Our model of this chip answers for the chip.
+    source.unlink()
+    moved = there.rename(tmp_path / "mine")
+    content = yaml.safe_load((moved / "board.yaml").read_text())
+    flash = boards.load(str(moved)).region("irom1")
+    assert flash.sectors == (0x8000,) * 4 + (0x20000,) + (0x40000,) * 3  # RM0385, table 3
+    known = yaml.safe_load((board.directory / "board.yaml").read_text())
+    content["virtual"] = known["virtual"]
+    content["memory"] += [region for region in known["memory"] if region["kind"] == "rom"]
+    del content["virtual"]["model"]["usb_probes"]
+    (moved / "board.yaml").write_text(yaml.safe_dump(content))
+    assert _runs(f"{moved}:driver=pyocd", doubler, tmp_path / "logs")[0] == [2, 4, 6, -8]
 
 
 @pytest.mark.parametrize("who", ["pyocd", "probe"])

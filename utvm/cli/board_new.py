@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``board.new`` does and prints."""
 
+import re
 from pathlib import Path
 
-from utvm import boards
 from utvm.boards import described
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
@@ -29,9 +29,8 @@ def new_board(chip: str, source: str, registers: str, probe: str, output: str) -
     found = described.find(Path(source), chip)
     if registers:
         found = described.refine(found, Path(registers))
-    folder = Path(output).resolve() if output else Path.cwd() / found.name.lower().replace("_", "-")
-    described.write(found, folder, probe)
-    board = boards.load(str(folder))
+    folder = Path(output or re.sub(r"[^a-z0-9]+", "-", found.name.lower()).strip("-")).resolve()
+    board = described.write(found, folder, probe)
     OUT.print(f"{folder}: {board.title}")
     for guess in guesses_in(folder):
         OUT.print(f"  {guess}")

@@ -2,14 +2,13 @@
 """Chips as the target files of probe-rs describe them (its manual, "Target description")."""
 
 import functools
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from utvm.boards.described.chip import Chip, ChipMemory, without_overlaps
+from utvm.boards.described.chip import Chip, ChipMemory, part_name, units, without_overlaps
 from utvm.errors import ConfigError
 
 # They tell the instruction set and no unit for floating point: the smallest core that has it runs on all of them.
@@ -91,14 +90,12 @@ def _memory(family: dict[str, Any], variant: dict[str, Any], core: str) -> Itera
             for sector in one["sectors"]
         }
         sector = sizes.pop() if is_flash and len(sizes) == 1 else 0
-        whole = sector > 0 and (end - start) % sector == 0
-        said = content.get("name") or ("flash" if is_flash else "ram")
+        said = str(content.get("name") or ("flash" if is_flash else "ram"))
         yield ChipMemory(
-            (re.sub(r"[^a-z0-9]+", "-", str(said).lower()).strip("-") or "memory")
-            + (str(number) if number else ""),
+            part_name(said, "memory") + (str(number) if number else ""),
             start,
             end - start,
             "flash" if is_flash else "ram",
-            sectors=(sector,) * ((end - start) // sector) if whole else (),
+            sectors=units(end - start, sector),
             first=bool((content.get("access") or {}).get("boot")),
         )

@@ -3,7 +3,6 @@
 
 import functools
 import json
-import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from utvm.boards import pyocd
-from utvm.boards.described.chip import Chip, ChipMemory, without_overlaps
+from utvm.boards.described.chip import Chip, ChipMemory, part_name, units, without_overlaps
 from utvm.boards.described.svd import read_xml, refined
 from utvm.errors import ConfigError
 
@@ -67,13 +66,12 @@ def _made(name: str, said: dict[str, Any]) -> Chip:
 
 
 def _memory(said: dict[str, Any]) -> ChipMemory:
-    size, sector = said["size"], said["sector"]
     return ChipMemory(
-        re.sub(r"[^a-z0-9]+", "-", said["name"].lower()).strip("-") or "memory",
+        part_name(said["name"], "memory"),
         said["start"],
-        size,
+        said["size"],
         said["kind"],
-        sectors=(sector,) * (size // sector) if sector and size % sector == 0 else (),
+        sectors=units(said["size"], said["sector"]),
         first=said["first"],
     )
 

@@ -12,6 +12,7 @@ from utvm.errors import ConfigError
 from utvm.files import check_readable
 
 _MOST_BYTES = 64 * 1024 * 1024
+_MOST_LINES = 480  # Of Armv8-M's interrupt controller.
 # Core, bits of its floating-point unit, and the row that is both.
 _CPUS: Mapping[tuple[str, int], str] = {
     ("CM0", 0): "cortex-m0",
@@ -64,16 +65,23 @@ def _is(cpu: Element, name: str) -> bool:
 def interrupts_of(root: Element) -> int | None:
     """Return the lines that a chip's registers name: one more than the highest."""
     found = (interrupt.findtext("value") for interrupt in root.iter("interrupt"))
-    lines = [number(value) for value in found if value is not None]
+    lines = [line for value in found if (line := number(value)) is not None and line < _MOST_LINES]
     return max(lines) + 1 if lines else None
 
 
 def read_xml(path: Path, text: bytes) -> Element:
-    """Return what a description holds. Raises ConfigError: it is no XML, or has entities, which could grow."""
+    """Return what a description holds, without the namespaces that some write before its words.
+
+    Raises:
+        ConfigError: it is no XML, or has entities, which could grow.
+    """
     hint = "is the file whole? give what the chip's maker has published"
-    if b"<!ENTITY" in text:  # descriptions have none
+    if b"<!ENTITY" in text.replace(b"\0", b""):  # descriptions have none, in UTF-16 neither
         raise ConfigError(f"{path}: defines entities of its own, which descriptions of chips do not", hint)
     try:
-        return ElementTree.fromstring(text)
-    except ElementTree.ParseError as error:
+        root = ElementTree.fromstring(text)
+    except (ElementTree.ParseError, LookupError, ValueError) as error:
         raise ConfigError(f"{path}: is no XML: {error}", hint) from error
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+    return root

@@ -2,13 +2,16 @@
 """A board's folder, made of what is known of its chip; ``# check`` stands where that was a guess."""
 
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import Field
 
-from utvm.boards.described.chip import Chip, ChipMemory
+from utvm.boards.board import Board
+from utvm.boards.described.chip import Chip, ChipMemory, check_words
+from utvm.boards.loader import load
 from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError
 from utvm.files import check_folder, write_whole
@@ -33,6 +36,7 @@ _USUAL_HZ = 8_000_000
 _STACKS = (8192, 4096, 2048, 1024, 512)
 _GUARD = 512
 _LEAST_FLASH = 16 * 1024
+_PACK = "chip.pack"
 
 
 @dataclass(frozen=True)
@@ -71,16 +75,42 @@ def families() -> tuple[Family, ...]:
     return load_yaml(_FAMILIES, _Families).families
 
 
-def write(chip: Chip, folder: Path, probe: str) -> None:
-    """Write a board's folder.
+def write(chip: Chip, folder: Path, probe: str) -> Board:
+    """Write a board's folder, and return the board.
 
     Args:
         probe: one of :data:`PROBES`.
 
     Raises:
         ConfigError: there is no such probe; the folder's name can be no board's, is there already or cannot be
-            made; the chip has too little memory, or neither an OpenOCD script nor pyOCD's name is known for it.
+            made; the chip has too little memory, or neither an OpenOCD script nor pyOCD's name is known for it;
+            what is said of it makes no board. Then nothing is left of the folder.
     """
+    check_words(chip.name, chip.source)
+    _check_place(folder, probe)
+    family = next((row for row in families() if re.match(row.chips, chip.name, re.IGNORECASE)), None)
+    if family is None and not chip.target:
+        raise ConfigError(
+            f"{chip.name}: which of OpenOCD's target scripts drives it is not known",
+            "a row of utvm/boards/described/families.yaml says so for a family; or name a pack, or pyocd",
+        )
+    if family and family.cpu and not chip.sure:
+        chip = replace(chip, cpu=family.cpu, sure=True)
+    files = _contents(chip, folder.name, probe, family)
+    check_folder(folder)
+    folder.mkdir(parents=True)
+    try:
+        for name, content in files.items():
+            write_whole(folder / name, content)
+        return load(str(folder))
+    except BaseException as error:
+        shutil.rmtree(folder)
+        if isinstance(error, ConfigError):
+            raise ConfigError(f"{chip.name}: what {chip.source} says makes no board: {error.message}") from error
+        raise
+
+
+def _check_place(folder: Path, probe: str) -> None:
     if probe not in PROBES:
         raise ConfigError(f"--probe {probe}: is not known", f"known are {', '.join(PROBES)}")
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", folder.name):
@@ -90,22 +120,20 @@ def write(chip: Chip, folder: Path, probe: str) -> None:
         )
     if folder.exists():
         raise ConfigError(f"{folder}: is there already", "name another --output")
-    family = next((row for row in families() if re.match(row.chips, chip.name, re.IGNORECASE)), None)
-    if family is None and not chip.target:
-        raise ConfigError(
-            f"{chip.name}: which of OpenOCD's target scripts drives it is not known",
-            "a row of utvm/boards/described/families.yaml says so for a family; or name a pack, or pyocd",
-        )
-    if family and family.cpu and not chip.sure:
-        chip = replace(chip, cpu=family.cpu, sure=True)
+
+
+def _contents(chip: Chip, name: str, probe: str, family: Family | None) -> dict[str, bytes]:
+    """Return the files of the folder, by name."""
+    pack = chip.pack() if chip.pack else b""
     memory, layout = _laid_out(chip)
     core = chip.cpu.partition("-fpv")[0].removesuffix("-dsp").removesuffix("-mve")
     environment = templates_of("utvm.boards.described")
     environment.filters["hex"] = lambda value: f"{value:#010x}"
+    environment.filters["quoted"] = lambda words: repr(words) if re.search(r": | #|^\W", words) else words
     environment.filters["units"] = lambda sizes: sizes[0] if len(set(sizes)) == 1 else list(sizes)
     text = environment.get_template("board.yaml.j2").render(
         chip=chip,
-        name=folder.name,
+        name=name,
         memory=memory,
         layout=layout,
         family=family,
@@ -114,14 +142,13 @@ def write(chip: Chip, folder: Path, probe: str) -> None:
         probe=probe,
         numbers=PROBES[probe].numbers,
         part=_PARTS[core] << 4,
+        pack=_PACK if pack else "",
     )
-    check_folder(folder)
-    folder.mkdir(parents=True)
-    write_whole(folder / "board.yaml", text.encode())
-    if family is None:
-        return
-    script = environment.get_template("openocd.cfg.j2").render(chip=chip, probe=PROBES[probe], family=family)
-    write_whole(folder / "openocd.cfg", script.encode())
+    files = {"board.yaml": text.encode(), **({_PACK: pack} if pack else {})}
+    if family:
+        script = environment.get_template("openocd.cfg.j2").render(chip=chip, probe=PROBES[probe], family=family)
+        files["openocd.cfg"] = script.encode()
+    return files
 
 
 def _laid_out(chip: Chip) -> tuple[list[ChipMemory], dict[str, str | int]]:
@@ -131,7 +158,8 @@ def _laid_out(chip: Chip) -> tuple[list[ChipMemory], dict[str, str | int]]:
     if not flash or not ram or ram[-1].size < 4 * _STACKS[-1]:
         raise ConfigError(
             f"{chip.name}: {chip.source} names too little memory for a board",
-            f"it takes {_LEAST_FLASH} bytes of flash and {4 * _STACKS[-1]} of RAM",
+            f"it takes {_LEAST_FLASH} bytes of flash and {4 * _STACKS[-1]} of RAM; "
+            "of a core that starts in RAM the folder is written by hand: docs/porting.md",
         )
     largest = ram[-1]
     code = next((piece for piece in flash if piece.first), flash[0])
