@@ -65,6 +65,7 @@ def test_the_folder_is_the_table_and_says_who_goes_first() -> None:
     assert reached["pynq-z1"] == ["usb", "qemu", "jtag"]
     assert reached["riscv-spike"] == ["spike", "jtag", "qemu"]
     assert reached["nrf52840dk"] == ["usb", "model", "pyocd"]
+    assert reached["nrf5340dk"] == ["pyocd"]
     assert reached["host"] == ["process"]
 
 

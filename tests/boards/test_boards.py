@@ -197,7 +197,7 @@ def test_a_board_without_a_port_has_the_one_that_does_nothing(board: Board, tmp_
 def test_a_port_that_there_is_not_is_answered_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="port: there is no port 'no_such'") as caught:
         boards.load(str(_copy(boards.load("mps2-an385"), tmp_path, {"port": {"name": "no_such"}})))
-    assert caught.value.hint == "ports of cortex_m: cmsdk, nrf52_uart, ns16550, pl011, plain, stm32_usart"
+    assert caught.value.hint == "ports of cortex_m: cmsdk, nrf_uarte, ns16550, pl011, plain, stm32_usart"
 
 
 def test_a_stack_above_other_memory_is_guarded_by_a_core_that_can(board: Board, tmp_path: Path) -> None:

@@ -33,7 +33,9 @@ def test_a_virtual_probe_is_listed_as_one(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines()]
     its_boards = ["nrf52840dk,", "nucleo-h743zi,", "nucleo-l4r5zi,", "nucleo-l552ze-q,", "stm32f407,", "stm32f746"]
-    assert ["st-link", "0483:374b", "066BFF303430", "1-1", *its_boards] in rows
+    # A virtual nRF5340 DK has another probe.
+    with_it = [its_boards[0], "nrf5340dk,", *its_boards[1:]]
+    assert ["st-link", "0483:374b", "066BFF303430", "1-1", *with_it] in rows
     assert ["VIRTUAL", "st-link", "0483:374b", "066BFF303431", "1-2", *its_boards] in rows
 
 

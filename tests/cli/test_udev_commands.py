@@ -24,7 +24,7 @@ def test_a_foreign_board_s_probe_is_in_the_rules(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     rules = (tmp_path / udev.NAME).read_text()
     assert '# mine\nATTRS{idVendor}=="0483", ATTRS{idProduct}=="374e"' in rules
-    sharing = "mine, nrf52840dk, nucleo-h743zi, nucleo-l4r5zi, nucleo-l552ze-q, stm32f407, stm32f746"
+    sharing = "mine, nrf52840dk, nrf5340dk, nucleo-h743zi, nucleo-l4r5zi, nucleo-l552ze-q, stm32f407, stm32f746"
     assert f'# {sharing}\nATTRS{{idVendor}}=="0483", ATTRS{{idProduct}}=="374b"' in rules
 
 

@@ -1,104 +1,263 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nRF52's flash controller and UART (nRF52840 Product Specification 1.7, 4.3 and 6.33), by their registers."""
+"""Flash controller and UARTE of nRF52 and nRF53, by their registers (nRF52840 Product Specification 1.7, 4.3 and
+6.34; nRF5340 Product Specification 1.3, NVMC and UARTE), and what an nRF5340 says that it is."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.virtual.bench import XPSR, Bench
 from utvm.virtual.bus import BusError
+from utvm.virtual.dap import SwDebugPort
 
-READY, CONFIG, ERASE_PAGE, ERASE_ALL = 0x4001E400, 0x4001E504, 0x4001E508, 0x4001E50C
-WRITE, ERASE = 1, 2
-UART = 0x40002000
-START_RX, START_TX, RX_READY, TX_READY, ERROR = UART, UART + 0x8, UART + 0x108, UART + 0x11C, UART + 0x124
-INTERRUPTS_ON, ERROR_SOURCE, ENABLE = UART + 0x304, UART + 0x480, UART + 0x500
-RXD, TXD, BAUD_RATE = UART + 0x518, UART + 0x51C, UART + 0x524
 PENDING = 0xE000E200
-MEGABAUD, RAM = 0x10000000, 0x20002000
+WRITE, ERASE = 1, 2
+MEGABAUD, RAM, BUFFER, FULL = 0x10000000, 0x20002000, 0x20002100, 0x20002200
+
+
+@dataclass(frozen=True)
+class Chip:
+    board: str
+    nvmc: int
+    uarte: int
+    line: int
+
+    @property
+    def ready(self) -> int:
+        return self.nvmc + 0x400
+
+    @property
+    def config(self) -> int:
+        return self.nvmc + 0x504
+
+
+CHIPS = [Chip("nrf52840dk", 0x4001E000, 0x40002000, 2), Chip("nrf5340dk", 0x50039000, 0x50008000, 8)]
+
+
+@pytest.fixture(params=CHIPS, ids=lambda chip: chip.board)
+def chip(request: pytest.FixtureRequest) -> Chip:
+    found: Chip = request.param
+    return found
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with Bench(tmp_path, "nrf52840dk") as made:
+def bench(chip: Chip, tmp_path: Path) -> Iterator[Bench]:
+    with Bench(tmp_path, chip.board) as made:
         yield made
 
 
-def test_factory_information_is_that_of_the_chip(bench: Bench) -> None:
-    assert [bench.peek(0x10000000 + offset) for offset in (0x10, 0x14, 0x100, 0x10C, 0x110)] == [
-        4096,
-        256,
-        0x52840,
-        256,
-        1024,
-    ]
+def _erase(bench: Bench, chip: Chip, page: int) -> None:
+    """Erase the page that begins there, as the chip has it."""
+    bench.poke(chip.config, ERASE)
+    if chip.board == "nrf52840dk":
+        bench.poke(chip.nvmc + 0x508, page)
+    else:
+        bench.poke(page, 0xFFFFFFFF)
 
 
-def test_words_are_written_where_that_is_enabled_and_bits_only_go_to_0(bench: Bench) -> None:
+def test_factory_information_is_that_of_the_nrf52840(tmp_path: Path) -> None:
+    with Bench(tmp_path, "nrf52840dk") as bench:
+        words = [bench.peek(0x10000000 + offset) for offset in (0x10, 0x14, 0x100, 0x10C, 0x110)]
+    assert words == [4096, 256, 0x52840, 256, 1024]
+
+
+def test_factory_information_is_that_of_the_nrf5340(tmp_path: Path) -> None:
+    with Bench(tmp_path, "nrf5340dk") as bench:
+        words = [bench.peek(0x00FF0200 + offset) for offset in (0xC, 0x10, 0x18, 0x1C, 0x20, 0x24)]
+    assert words == [0x5340, 0x514B4141, 512, 1024, 4096, 256]
+
+
+@pytest.mark.parametrize(
+    ("address", "value"),
+    [
+        (0xE000ED00, 0x410FD214),  # CPUID: Cortex-M33 r0p4
+        (0xE000ED44, 0x00000210),  # ID_PFR1: the Security Extension (DDI 0553B, D1.2)
+        (0xE000EE08, 0x00010000),  # DSCSR: in Secure state
+        (0xE000EFB8, 0x000000FF),  # DAUTHSTATUS: both states may be debugged
+        (0x00FF8000, 0x50FA50FA),  # UICR.APPROTECT, unprotected
+        (0x00FF801C, 0x50FA50FA),  # UICR.SECUREAPPROTECT
+    ],
+)
+def test_an_nrf5340_is_secure_and_open(tmp_path: Path, address: int, value: int) -> None:
+    with Bench(tmp_path, "nrf5340dk") as bench:
+        assert bench.peek(address) == value
+        assert bench.peek(0xE000EDF0) >> 20 & 1  # DHCSR.S_SDE
+
+
+def test_its_access_ports_are_two_of_cores_and_two_of_control(tmp_path: Path) -> None:
+    with Bench(tmp_path, "nrf5340dk") as bench:
+        port = SwDebugPort(bench.machine, bench.machine.port_ids)
+        port.write(0x4, 1 << 28 | 1 << 30)
+        found = []
+        for number in range(5):
+            for register in (0xFC, 0x0C):
+                port.write(0x8, number << 24 | register & 0xF0)
+                if number > 1 or register == 0xFC:
+                    port.read_ap(register & 0xF)
+                    found.append(port.read(0xC))
+    assert port.read(0x0) == 0x6BA02477
+    assert found == [0x84770001, 0x84770001, 0x12880000, 3, 0x12880000, 3, 0, 0]
+
+
+def test_registers_of_secure_state_have_selectors_of_their_own(tmp_path: Path) -> None:
+    with Bench(tmp_path, "nrf5340dk") as bench:
+        bench.halt()
+        bench.poke(RAM, 0x880AF380)  # msr msplim, r0
+        bench.set_register(XPSR, 1 << 24)
+        bench.set_register(0, 0x20000100)
+        bench.set_register(13, 0x20001000)
+        bench.set_register(15, RAM)
+        bench.step()
+        assert [bench.register(number) for number in (0x1A, 17, 0x1C, 0x1D)] == [
+            0x20001000,
+            0x20001000,
+            0x20000100,
+            0,
+        ]
+        bench.set_register(0x1A, 0x20000800)
+        assert bench.register(13) == 0x20000800
+
+
+def test_words_are_written_where_that_is_enabled_and_bits_only_go_to_0(bench: Bench, chip: Chip) -> None:
     with pytest.raises(BusError):
         bench.poke(0x2000, 0)
-    bench.poke(CONFIG, WRITE)
+    bench.poke(chip.config, WRITE)
     with pytest.raises(BusError):
         bench.machine.write(0x2000, b"\0\0")
     bench.poke(0x2000, 0x0FF0FFFF)
-    assert (bench.peek(READY), bench.peek(READY)) == (0, 1)
+    assert (bench.peek(chip.ready), bench.peek(chip.ready)) == (0, 1)
     bench.poke(0x2000, 0x12345678)
     assert bench.peek(0x2000) == 0x0FF0FFFF & 0x12345678
     assert bench.peek(0x2004) == 0xFFFFFFFF
 
 
-def test_a_page_is_erased_by_its_address_where_that_is_enabled(bench: Bench) -> None:
-    bench.poke(CONFIG, WRITE)
+def test_a_page_is_erased_where_that_is_enabled(bench: Bench, chip: Chip) -> None:
+    bench.poke(chip.config, WRITE)
     for address in (0x1FFC, 0x2000, 0x2FFC, 0x3000):
         bench.poke(address, 0)
-    bench.poke(ERASE_PAGE, 0x2000)
+    _erase(bench, chip, 0x2004)  # no page begins there
     assert bench.peek(0x2000) == 0
-    bench.poke(CONFIG, ERASE)
-    bench.poke(ERASE_PAGE, 0x2004)  # no page begins there
-    assert bench.peek(0x2000) == 0
-    bench.poke(ERASE_PAGE, 0x2000)
+    _erase(bench, chip, 0x2000)
     assert [bench.peek(a) for a in (0x1FFC, 0x2000, 0x2FFC, 0x3000)] == [0, 0xFFFFFFFF, 0xFFFFFFFF, 0]
-    bench.poke(ERASE_ALL, 1)
+    bench.poke(chip.nvmc + 0x50C, 1)
     assert [bench.peek(a) for a in (0x1FFC, 0x3000)] == [0xFFFFFFFF] * 2
 
 
+def test_writing_does_not_erase(bench: Bench, chip: Chip) -> None:
+    bench.poke(chip.config, WRITE)
+    bench.poke(0x2000, 0)
+    bench.poke(0x2000, 0xFFFFFFFF)
+    bench.poke(chip.nvmc + 0x508, 0x2000)
+    assert bench.peek(0x2000) == 0
+
+
+def test_an_nrf53_has_no_register_for_a_page(tmp_path: Path) -> None:
+    chip = CHIPS[1]
+    with Bench(tmp_path, chip.board) as bench:
+        bench.poke(chip.config, WRITE)
+        bench.poke(0x2000, 0)
+        bench.poke(chip.config, ERASE)
+        bench.poke(chip.nvmc + 0x508, 0x2000)
+        assert bench.peek(0x2000) == 0
+
+
+class Line(Bench):
+    """A UARTE by the names of its registers."""
+
+    def __init__(self, directory: Path, chip: Chip) -> None:
+        super().__init__(directory, chip.board)
+        self.base, self.line = chip.uarte, chip.line
+
+    def put(self, offset: int, value: int) -> None:
+        self.poke(self.base + offset, value)
+
+    def get(self, offset: int) -> int:
+        return self.peek(self.base + offset)
+
+    def buffer(self, register: int, address: int, size: int) -> None:
+        self.put(register, address)
+        self.put(register + 4, size)
+
+    def memory(self, size: int, address: int = BUFFER) -> bytes:
+        return self.machine.read(address, -(-size // 4) * 4)[:size]
+
+
+START_RX, STOP_RX, START_TX, RX_BUFFER, TX_BUFFER, AMOUNT = 0x0, 0x4, 0x8, 0x534, 0x544, 8
+END_RX, END_TX, ERROR, TIMEOUT, RX_STARTED = 0x110, 0x120, 0x124, 0x144, 0x14C
+
+
 @pytest.fixture
-def uart(bench: Bench) -> Bench:
-    bench.halt()
-    bench.poke(RAM, 0xE7FEE7FE)  # b .
-    bench.set_register(XPSR, 1 << 24)
-    bench.set_register(15, RAM)
-    bench.resume()
-    bench.poke(BAUD_RATE, MEGABAUD)
-    bench.poke(START_TX, 1)  # to no effect: it is not enabled
-    bench.poke(TXD, ord("x"))
-    bench.poke(ENABLE, 4)
-    bench.poke(START_TX, 1)
-    bench.poke(START_RX, 1)
-    return bench
+def uarte(chip: Chip, tmp_path: Path) -> Iterator[Line]:
+    with Line(tmp_path, chip) as line:
+        line.halt()
+        line.poke(RAM, 0xE7FEE7FE)  # b .
+        line.set_register(XPSR, 1 << 24)
+        line.set_register(15, RAM)
+        line.resume()
+        line.put(0x524, MEGABAUD)
+        line.machine.write(BUFFER, b"abc\0")
+        line.buffer(TX_BUFFER, BUFFER, 3)
+        line.put(START_TX, 1)  # to no effect: it is not enabled
+        line.put(0x500, 8)
+        yield line
 
 
-def test_a_byte_is_sent_and_its_end_interrupts_where_that_is_enabled(uart: Bench) -> None:
-    uart.poke(TXD, ord("a"))
-    uart.wait_until(lambda: uart.peek(TX_READY))
-    assert bytes(uart.output) == b"a"
-    assert not uart.peek(PENDING)
-    uart.poke(INTERRUPTS_ON, 1 << 7)
-    assert uart.peek(PENDING) & 1 << 2
+def test_a_buffer_is_sent_and_its_end_interrupts_where_that_is_enabled(uarte: Line) -> None:
+    assert not uarte.output
+    uarte.put(START_TX, 1)
+    uarte.wait_until(lambda: uarte.get(END_TX))
+    assert bytes(uarte.output) == b"abc"
+    assert uarte.get(TX_BUFFER + AMOUNT) == 3
+    assert not uarte.peek(PENDING)
+    uarte.put(0x304, 1 << 8)
+    assert uarte.peek(PENDING) & 1 << uarte.line
 
 
-def test_six_bytes_wait_and_a_seventh_is_lost(uart: Bench) -> None:
-    uart.machine.console_input(b"1234567")
-    uart.wait_until(lambda: uart.peek(ERROR))
-    assert uart.peek(ERROR_SOURCE) == 1
-    got = bytearray()
-    for _ in range(6):
-        assert uart.peek(RX_READY)
-        uart.poke(RX_READY, 0)
-        got.append(uart.peek(RXD))
-    assert got == b"123456"
-    assert not uart.peek(RX_READY)
-    uart.machine.console_input(b"8")
-    uart.wait_until(lambda: uart.peek(RX_READY))
-    assert uart.peek(RXD) == ord("8")
+def test_a_buffer_is_filled_and_what_comes_then_waits_for_the_next(uarte: Line) -> None:
+    uarte.buffer(RX_BUFFER, BUFFER, 2)
+    uarte.put(START_RX, 1)
+    uarte.machine.console_input(b"12345")
+    uarte.wait_until(lambda: uarte.get(END_RX))
+    assert (uarte.memory(2), uarte.get(RX_BUFFER + AMOUNT)) == (b"12", 2)
+    uarte.put(END_RX, 0)
+    uarte.put(RX_BUFFER, FULL)
+    uarte.put(START_RX, 1)
+    uarte.wait_until(lambda: uarte.get(END_RX))
+    assert uarte.memory(2, FULL) == b"34"
+    assert not uarte.get(ERROR)
+
+
+def test_five_bytes_wait_and_a_sixth_is_lost(uarte: Line) -> None:
+    uarte.buffer(RX_BUFFER, BUFFER, 1)
+    uarte.put(START_RX, 1)
+    uarte.machine.console_input(b"1234567")
+    uarte.wait_until(lambda: uarte.get(ERROR))
+    assert uarte.get(0x480) == 1  # OVERRUN
+    uarte.buffer(RX_BUFFER, FULL, 8)
+    uarte.put(START_RX, 1)
+    uarte.machine.console_input(b"8")
+    uarte.wait_until(lambda: uarte.memory(6, FULL) == b"234568")
+    uarte.put(STOP_RX, 1)
+    assert (uarte.get(TIMEOUT), uarte.get(END_RX), uarte.get(RX_BUFFER + AMOUNT)) == (1, 1, 6)
+
+
+def test_a_shortcut_starts_the_next_buffer_by_itself(uarte: Line) -> None:
+    uarte.buffer(RX_BUFFER, BUFFER, 2)
+    uarte.put(0x200, 1 << 5)  # ENDRX_STARTRX
+    uarte.put(START_RX, 1)
+    uarte.put(RX_STARTED, 0)
+    uarte.put(RX_BUFFER, FULL)
+    uarte.machine.console_input(b"1234")
+    uarte.wait_until(lambda: uarte.memory(2, FULL) == b"34")
+    assert uarte.memory(2) == b"12"
+    assert uarte.get(RX_STARTED)
+
+
+@pytest.mark.parametrize("task", [START_RX, START_TX])
+def test_a_buffer_in_flash_is_refused(uarte: Line, task: int) -> None:
+    uarte.buffer(RX_BUFFER, 0x1000, 1)
+    uarte.buffer(TX_BUFFER, 0x1000, 1)
+    with pytest.raises(BusError):
+        uarte.put(task, 1)

@@ -227,7 +227,8 @@ class Board(Record):
         assert part
         own = part.lacking if isinstance(part, Virtual) else part.lacks
         lacks = own | (probe.lacks if probe else frozenset())
-        return self.able(lacks, openocd=part is not self.virtual or self.virtual.model is not None)
+        able = self.able(lacks, openocd=part is not self.virtual or self.virtual.model is not None)
+        return able - {"OpenOCD"} if self.by_pyocd else able
 
     @property
     def _has_jtag_first(self) -> bool:
@@ -354,12 +355,12 @@ class Board(Record):
         if own.is_file() and self.port is None:
             return own
         name = self.port.name if self.port else "plain"
-        shared = None if own.is_file() else runtime.port(self.architecture, name)
+        shared = None if own.is_file() else runtime.shared(self.architecture, "ports", name)
         if shared is None:
             said = "the folder has a port.c too" if own.is_file() else f"there is no port {name!r}"
             raise ConfigError(
                 f"{self.directory / 'board.yaml'}: port: {said}",
-                f"ports of {self.architecture}: {', '.join(runtime.ports(self.architecture))}",
+                f"ports of {self.architecture}: {', '.join(runtime.shared_names(self.architecture, 'ports'))}",
             )
         given = self.port.numbers if self.port else {}
         for number, meaning in runtime.PORT_NEEDS.get(self.architecture, {}).items():
@@ -388,6 +389,8 @@ class Board(Record):
         model = self.virtual.model
         if model and not self.physical:
             raise ValueError("virtual.model stands in for a board that can be plugged in: physical is missing")
+        if model and self.by_openocd and not model.probe:
+            raise ValueError("virtual.model.probe: OpenOCD, which drives it, is to be told how to find it")
         if self.physical and self.start.by == "vectors" and self.region(self.layout.code).kind == "ram":
             raise ValueError(
                 "layout.code is ram: a core finds no start there by itself, so start.by must be entry"

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from utvm.boards.board import DRIVER, Board
+from utvm.boards.flash import algorithm_of
 from utvm.boards.places import PROJECT, folder_of, folders
 from utvm.choice import split_name
 from utvm.config import Record, checked, read_yaml
@@ -143,6 +144,7 @@ def _read(directory: Path, wanted: Mapping[str, str]) -> Board:
     row = board.cpu_row
     if board.memory:
         _ = board.port_source
+        _ = algorithm_of(board)
         if board.is_guarded and row.stack_guard == "none":
             raise ConfigError(
                 f"{file}: layout.stack: an overflow must leave memory, but something lies below "

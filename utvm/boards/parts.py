@@ -172,13 +172,21 @@ class PyOcdPart(Record):
     """What pyOCD is told of a board.
 
     ``target`` is the chip's name there. ``pack`` is the CMSIS pack that has it, a file in the board's folder;
-    without one it is built into pyOCD, or of a pack that pyOCD has installed. ``options`` are further ones of its
-    session.
+    without one it is built into pyOCD, or of a pack that pyOCD has installed. With ``algorithm`` pyOCD need not
+    know the chip: a pack is made of the board's own memory map and of that C file of the runtime, which programs
+    the flash. ``options`` are further ones of its session.
     """
 
     target: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*$")]
     pack: Annotated[str, Field(pattern=r"^[^/]+\.pack$")] | None = None
+    algorithm: Port | None = None
     options: dict[Annotated[str, Field(pattern=r"^[a-z0-9_.]+$")], str | int | float] = Field({})
+
+    @model_validator(mode="after")
+    def _a_pack_has_its_own_algorithm(self) -> "PyOcdPart":
+        if self.pack and self.algorithm:
+            raise ValueError("pack and algorithm: a pack has its own algorithms, so it is one or the other")
+        return self
 
 
 class Physical(Record):
@@ -217,14 +225,15 @@ class Physical(Record):
 class VirtualModel(Record):
     """A software model of ours, which the same OpenOCD drives: its CPU model and peripherals.
 
-    ``probe`` is the OpenOCD command that finds it; ``{port}`` is filled in. ``usb_probes`` are those that a
-    virtual machine may have it on its USB with. ``wait_states`` is a model of its flash, for who asks for one.
-    ``access_ports`` are those of its debug port beside that to memory, by number: registers and what they hold.
+    ``probe`` is the OpenOCD command that finds it, where OpenOCD drives the board; ``{port}`` is filled in.
+    ``usb_probes`` are those that a virtual machine may have it on its USB with. ``wait_states`` is a model of its
+    flash, for who asks for one. ``access_ports`` are those of its debug port beside that to memory, by number:
+    registers and what they hold.
     """
 
     cpu: CoreName
     serial: str
-    probe: str
+    probe: str = ""
     usb_probes: tuple[ProbeMatch, ...] = ()
     peripherals: tuple[Peripheral, ...]
     wait_states: WaitStates | None = None

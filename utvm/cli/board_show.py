@@ -197,7 +197,7 @@ def serve_virtual(
             raise ConfigError(f"{board.name} has JTAG pins and no probe of its own", "leave the options out")
         pins = start_jtag(board, logs_of("board.virtual"))
         with _kept(pins):
-            _tell_doors(board, pins, jtag.probe.format(pins=_doors(pins)["pins"]), jtag.openocd)
+            _tell_doors(board, pins, _openocd(board, jtag.probe, jtag.openocd, pins=_doors(pins)["pins"]))
         return
     if board.virtual.model is None:
         raise ConfigError(
@@ -219,7 +219,9 @@ def serve_virtual(
         board, logs, port=tcp_port, latency_us=latency_us, serial=serial, millivolts=millivolts, usb=probe
     )
     with _kept(machine):
-        _tell_doors(board, machine, board.model.probe.format(port=_doors(machine)["stlink"]))
+        port = _doors(machine)["stlink"]
+        served = f"TCP port {port} of 127.0.0.1, an ST-Link; pyOCD drives a probe on USB: --usb cmsis-dap"
+        _tell_doors(board, machine, _openocd(board, board.model.probe, port=port) if board.by_openocd else served)
         _tell_switches(machine, probe, serial or board.model.serial)
 
 
@@ -239,10 +241,14 @@ def _doors(machine: Service) -> re.Match[str]:
     return machine.health_match
 
 
-def _tell_doors(board: Board, machine: Service, command: str, script: str = "openocd.cfg") -> None:
+def _openocd(board: Board, probe: str, script: str = "openocd.cfg", **doors: str) -> str:
+    return f"openocd -f {board.directory / script} -c '{probe.format(**doors)}'"
+
+
+def _tell_doors(board: Board, machine: Service, way: str) -> None:
     """Print how to reach a virtual board."""
     OUT.print(f"VIRTUAL {board.name} is running; Ctrl-C ends it")
-    OUT.print(f"  debug port: openocd -f {board.directory / script} -c '{command}'")
+    OUT.print(f"  debug port: {way}")
     OUT.print(f"  console:    TCP port {_doors(machine)['console']} of 127.0.0.1")
 
 

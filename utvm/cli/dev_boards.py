@@ -22,6 +22,7 @@ from utvm.templates import templates_of
 
 MEASUREMENTS = ROOT / "benchmarks" / "boards.json"
 PAGE = ROOT / "docs" / "boards.md"
+_DRIVERS = {"openocd": "OpenOCD", "pyocd": "pyOCD"}
 
 
 class MeasuredModel(Record):
@@ -148,7 +149,8 @@ def _describe(board: Board, known: frozenset[str]) -> _Described:
     if board.physical:
         rows += [("physical", _probes(board.physical)), *_abilities(board, "physical", known)]
     if board.virtual != NOTHING_VIRTUAL:
-        rows += [("virtual", _virtual(board.virtual)), *_abilities(board, "virtual", known)]
+        driver = _DRIVERS[board.physical.driver if board.physical else "openocd"]
+        rows += [("virtual", _virtual(board.virtual, driver)), *_abilities(board, "virtual", known)]
     return _Described(board, tuple(rows), board.memory)
 
 
@@ -161,12 +163,12 @@ def _met(board: Board) -> list[tuple[str, str]]:
 
 def _probes(physical: Physical) -> str:
     probes = ", ".join(f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in physical.probes)
-    return f"driven by OpenOCD, through {probes}"
+    return f"driven by {_DRIVERS[physical.driver]}, through {probes}"
 
 
-def _virtual(virtual: Virtual) -> str:
+def _virtual(virtual: Virtual, driver: str) -> str:
     if virtual.model or not virtual.emulator:
-        return "[a software model of ours](virtual-boards.md) of the chip and its probe, driven by OpenOCD"
+        return f"[a software model of ours](virtual-boards.md) of the chip and its probe, driven by {driver}"
     machine = f"`{virtual.emulator.program} -M {virtual.emulator.machine}`"
     model = "[a software model of ours](virtual-boards.md) behind JTAG pins, driven by OpenOCD"
     if virtual.jtag and virtual.jtag.first:

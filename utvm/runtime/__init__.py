@@ -6,7 +6,7 @@ and ``standing_alone/`` are the executors: one is in an image. ``cortex_m/`` and
 architecture needs, and in a folder named after an executor what only that one needs of it; ``bare_metal/`` has in
 the same way what all architectures without an operating system share, and the C files beside this one are for
 every image. Below ``rpc/``, these have a folder for each pipe that RPC can go through, and in ``ports/`` the ports
-that boards share: ``plain`` is that of a board without one.
+that boards share: ``plain`` is that of a board without one; in ``flash/`` what a debugger runs to program flash.
 ``portable/`` has what becomes a part of libraries. This module only says where they are.
 """
 
@@ -126,12 +126,16 @@ def include(architecture: str, executor: Executor, pipe: Pipe | None = None) -> 
     return (INCLUDE, *_folders(architecture), DIRECTORY / executor, *pipes_too)
 
 
-def port(architecture: str, name: str = "plain") -> Path | None:
-    """Return the C file of a port that boards of an architecture share, if there is one of that name."""
-    files = (folder / "ports" / f"{name}.c" for folder in _folders(architecture))
+Shared = Literal["ports", "flash"]
+"""Folders of what boards share by name: ports, and algorithms by which a debugger programs flash."""
+
+
+def shared(architecture: str, folder: Shared, name: str) -> Path | None:
+    """Return the C file of what boards of an architecture share, if there is one of that name."""
+    files = (where / folder / f"{name}.c" for where in _folders(architecture))
     return next((file for file in files if file.is_file()), None)
 
 
-def ports(architecture: str) -> tuple[str, ...]:
-    """Return the names of the ports that boards of an architecture share, sorted."""
-    return tuple(sorted(file.stem for folder in _folders(architecture) for file in folder.glob("ports/*.c")))
+def shared_names(architecture: str, folder: Shared) -> tuple[str, ...]:
+    """Return the names of what boards of an architecture share, sorted."""
+    return tuple(sorted(file.stem for where in _folders(architecture) for file in where.glob(f"{folder}/*.c")))

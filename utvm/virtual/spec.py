@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from utvm.config import Record
 
-CoreName = Literal["cortex-m4", "cortex-m7", "cortex-m7-dp", "cortex-m33"]
+CoreName = Literal["cortex-m4", "cortex-m7", "cortex-m7-dp", "cortex-m33", "cortex-m33-secure"]
 """The cores of Cortex-M that can be modelled: :mod:`utvm.virtual.cortex_m.kinds` has a row for each."""
 NOMINAL_MILLIVOLTS = 3300
 """The supply of a board that has all that it needs."""

@@ -10,6 +10,7 @@ from utvm.boards.parts import PyOcdPart
 from utvm.probe.choice import find_probe, match_of, taken
 from utvm.probe.debug_port import PyOcdPort
 from utvm.probe.pyocd.client import PyOcdClient
+from utvm.probe.pyocd.pack import pack_for
 from utvm.probe.pyocd.server import PyOcd
 from utvm.probe.virtual import UsbProbe, start_virtual
 
@@ -80,7 +81,8 @@ def _serve(setup: Setup, board: Board, serial: str, usb_port: int | None = None)
     part = _part(board)
     assert part
     log = setup.logs / "pyocd.log"
-    server = PyOcd(part, board.directory, serial=serial, log=log, usb_port=usb_port, port=setup.gdb_port)
+    pack = pack_for(board, part, setup.logs)
+    server = PyOcd(part, pack, serial=serial, log=log, usb_port=usb_port, port=setup.gdb_port)
     setup.stack.enter_context(server)
     client = PyOcdClient(server.gdb_port, breakpoint_kind=board.cpu_row.breakpoint_kind)
     gdb = setup.stack.enter_context(client)

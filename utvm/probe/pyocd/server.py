@@ -52,7 +52,7 @@ class PyOcd(Service):
 
     Args:
         part: what the board's file says for it.
-        folder: the board's, which has its pack.
+        pack: what it is to know the chip from, where it is not built in.
         serial: of the probe.
         usb_port: the TCP port of a virtual board's probe; None for this computer's USB.
         port: of its GDB server; by default any free one.
@@ -64,13 +64,20 @@ class PyOcd(Service):
     """
 
     def __init__(
-        self, part: PyOcdPart, folder: Path, *, serial: str, log: Path, usb_port: int | None = None, port: int = 0
+        self,
+        part: PyOcdPart,
+        pack: Path | None,
+        *,
+        serial: str,
+        log: Path,
+        usb_port: int | None = None,
+        port: int = 0,
     ) -> None:
         options = {**_OPTIONS, **part.options}
         words: list[str | Path] = [*_installed().python, "-", *([f"usb={usb_port}"] if usb_port else [])]
         words += ["gdbserver", "--no-wait", "--no-config", "--persist", "--target", part.target, "--uid", serial]
         words += ["--port", str(port)]
-        words += ["--pack", folder / part.pack] if part.pack else []
+        words += ["--pack", pack] if pack else []
         for name, value in options.items():
             words += ["-O", f"{name}={value}"]
         super().__init__(

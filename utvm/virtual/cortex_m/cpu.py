@@ -17,7 +17,7 @@ from utvm.virtual.cortex_m.dwt import DataWatchpointTrace
 from utvm.virtual.cortex_m.exceptions import Exceptions
 from utvm.virtual.cortex_m.fpb import FlashPatchBreakpoint
 from utvm.virtual.cortex_m.handlers import Handlers, LockUp
-from utvm.virtual.cortex_m.identity import SCS, ConstantPage, component_id
+from utvm.virtual.cortex_m.identity import ConstantPage
 from utvm.virtual.cortex_m.kinds import CoreKind
 from utvm.virtual.cortex_m.nvic import SOFTWARE_TRIGGER, Nvic
 from utvm.virtual.cortex_m.scb import SystemControlBlock
@@ -26,6 +26,7 @@ from utvm.virtual.cortex_m.systick import SysTick
 from utvm.virtual.cortex_m.waits import Waits
 from utvm.virtual.spec import WaitStates
 
+_ITM = 0xE0000000  # a trace port that takes nothing
 _SCS = 0xE000E000
 _DWT = 0xE0001000
 _FPB = 0xE0002000
@@ -33,6 +34,9 @@ _WFI = 0xBF30
 _FAR = 1 << 20  # ticks: an event further off than that is worth a doze of this computer's
 _FLOAT_SELECTORS = range(0x40, 0x60)  # of DCRSR: S0 to S31
 _LOCK_UP_ADDRESS = 0xFFFFFFFE
+# Selectors of DCRSR that name a register of Secure state, which is the one that there is, by those that do not.
+_SECURE_SELECTORS = {0x1A: 17, 0x1B: 18, 0x22: 20}
+_SECURE_LIMITS = (0x1C, 0x1D)
 
 _VECTOR_CATCH = {
     faults.HARD_FAULT: debug.VC_HARDERR,
@@ -91,12 +95,13 @@ class CortexM:
             current_exception=lambda: self.core.read(registers.XPSR) & 0x1FF,
         )
         self._exc_return = kind.exc_return
+        self._secure = kind.secure
         self._handlers = Handlers(self.core, bus, self.exceptions, self.scb, kind.exc_return)
-        self.debug = DebugControl(self)
+        self.debug = DebugControl(self, kind.secure)
         self._waits = Waits(self.core, bus, wait_states) if wait_states else None
         self._systick = SysTick(self, lambda: self.exceptions.pend(faults.SYS_TICK))
         self.add_timer(self._systick)
-        self._dwt = DataWatchpointTrace(self._cycles, self._watch, kind.watches)
+        self._dwt = DataWatchpointTrace(self._cycles, self._watch, kind.watches, kind.components["dwt"])
         self._fpb = FlashPatchBreakpoint(kind, self._set_breakpoints)
         self._watched: list[tuple[int, int, int]] = []
         self._breakpoints: list[int] = []
@@ -122,12 +127,12 @@ class CortexM:
             (debug.DFSR, debug.DFSR + 4, self.debug),
             (debug.DHCSR, debug.DEMCR + 4, self.debug),
             (0x000, 0xFD0, self.scb),
-            (0xFD0, 0x1000, _ScsIdentity()),
+            (0xFD0, 0x1000, ConstantPage(kind.components["scs"])),
         ]
         self.add_device(_SCS, SystemControlSpace(parts))
         self.add_device(_DWT, self._dwt)
         self.add_device(_FPB, self._fpb)
-        for address, words in kind.pages.items():
+        for address, words in {_ITM: kind.components["itm"], **kind.pages}.items():
             self.add_device(address, ConstantPage(words))
 
     # Reset
@@ -408,17 +413,14 @@ class CortexM:
         self.interrupt()
 
     def read_debug_register(self, selector: int) -> int:
-        """Return the core register of a DCRSR selector (ARM DDI 0403E, C1.6.3)."""
-        return self.core.read_selected(selector)
+        """Return the core register of a DCRSR selector (ARM DDI 0403E, C1.6.3; DDI 0553B, D1.2, DCRSR)."""
+        if self._secure and selector in _SECURE_LIMITS:
+            return self.core.state.limits[selector & 1]
+        return self.core.read_selected(self._selector(selector))
 
     def write_debug_register(self, selector: int, value: int) -> None:
         """Set the core register of a DCRSR selector."""
-        self.core.write_selected(selector, value)
+        self.core.write_selected(self._selector(selector), value)
 
-
-class _ScsIdentity(Device):
-    def load(self, offset: int) -> int:
-        return component_id(offset, SCS)
-
-    def store(self, offset: int, value: int, lanes: int) -> None:
-        pass
+    def _selector(self, selector: int) -> int:
+        return _SECURE_SELECTORS.get(selector, selector) if self._secure else selector

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Halting debug: DHCSR, DCRSR, DCRDR, DEMCR and DFSR (ARM DDI 0403E, C1.6).
+"""Halting debug: DHCSR, DCRSR, DCRDR, DEMCR and DFSR (ARM DDI 0403E, C1.6; DDI 0553B, D1.2).
 
 :class:`DebugControl` holds the registers. What a debugger asks for by writing them it asks of a
 :class:`DebugTarget`, the core.
@@ -24,6 +24,7 @@ _S_REGRDY = 1 << 16
 _S_HALT = 1 << 17
 _S_SLEEP = 1 << 18
 _S_LOCKUP = 1 << 19
+_S_SDE = 1 << 20  # of the Security Extension: what is secure may be debugged
 _S_RETIRE_ST = 1 << 24
 _S_RESET_ST = 1 << 25
 
@@ -95,8 +96,9 @@ class DebugControl(Device):
         fault_status: DFSR.
     """
 
-    def __init__(self, target: DebugTarget) -> None:
+    def __init__(self, target: DebugTarget, secure: bool) -> None:
         self._target = target
+        self._always = _S_REGRDY | (_S_SDE if secure else 0)
         self.power_on()
 
     def power_on(self) -> None:
@@ -161,7 +163,7 @@ class DebugControl(Device):
 
     def _load_status(self) -> int:
         target = self._target
-        value = self._control & 0xF | _S_REGRDY
+        value = self._control & 0xF | self._always
         value |= target.halted and _S_HALT
         value |= target.sleeping and _S_SLEEP
         value |= target.locked_up and _S_LOCKUP

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from utvm.virtual.bus import Device
 from utvm.virtual.cortex_m.core import WATCH_READ, WATCH_WRITE
 from utvm.virtual.cortex_m.counter import WATCHPOINTS
-from utvm.virtual.cortex_m.identity import DWT, component_id
 
 _CONTROL = 0x000
 _CYCCNT = 0x004
@@ -25,7 +24,6 @@ _KEY = 0xC5ACCE55
 _LOCK_IMPLEMENTED = 1 << 0
 _LOCKED = 1 << 1
 _MATCHED = 1 << 24
-_ARCHITECTURE = 0xFBC  # DEVARCH
 
 
 @dataclass(frozen=True)
@@ -37,20 +35,18 @@ class Watches:
         kind: those bits.
         size: of FUNCTION, the binary logarithm of how many bytes are watched; else a register of its own has that.
         fixed: what FUNCTION reads as beside.
-        architecture: DEVARCH.
     """
 
     accesses: Mapping[int, int]
     kind: int
     size: int = 0
     fixed: int = 0
-    architecture: int = 0
 
 
 WATCHES_V7 = Watches({5: WATCH_READ, 6: WATCH_WRITE, 7: WATCH_READ | WATCH_WRITE}, 0xF)
 # With ACTION a debug event; a comparator is for data addresses.
 WATCHES_V8 = Watches(
-    {0x14: WATCH_READ | WATCH_WRITE, 0x15: WATCH_WRITE, 0x16: WATCH_READ}, 0x3F, 0xC00, 0x40000000, 0x47701A02
+    {0x14: WATCH_READ | WATCH_WRITE, 0x15: WATCH_WRITE, 0x16: WATCH_READ}, 0x3F, 0xC00, 0x40000000
 )
 
 
@@ -61,6 +57,7 @@ class DataWatchpointTrace(Device):
         count: returns the instructions executed so far.
         changed: told (first, last, access) of each comparator; access 0 watches nothing.
         watches: how they are told what to watch.
+        identity: the words by which it says what it is.
     """
 
     size = 0x1000
@@ -69,9 +66,11 @@ class DataWatchpointTrace(Device):
         self,
         count: Callable[[], int],
         changed: Callable[[list[tuple[int, int, int]]], None],
-        watches: Watches = WATCHES_V7,
+        watches: Watches,
+        identity: Mapping[int, int],
     ) -> None:
         self._watches = watches
+        self._identity = identity
         self._count = count
         self._changed = changed
         self._enabled = False
@@ -101,8 +100,7 @@ class DataWatchpointTrace(Device):
         index, register = divmod(offset - _COMPARATORS, 16)
         if not 0 <= index < WATCHPOINTS:
             lock = _LOCK_IMPLEMENTED | self._locked * _LOCKED
-            known = {_LOCK_STATUS: lock, _ARCHITECTURE: self._watches.architecture}
-            return known.get(offset, component_id(offset, DWT))
+            return lock if offset == _LOCK_STATUS else self._identity.get(offset, 0)
         if register == 8:
             value = self._function[index] | self._watches.fixed
             self._function[index] &= ~_MATCHED

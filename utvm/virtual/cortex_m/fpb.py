@@ -6,7 +6,6 @@ the halves of words below 0x20000000 (ARM DDI 0403E, C1.11). Patching is not mod
 from collections.abc import Callable
 
 from utvm.virtual.bus import Device
-from utvm.virtual.cortex_m.identity import FPB, component_id
 from utvm.virtual.cortex_m.kinds import CoreKind
 
 _CONTROL = 0x000
@@ -33,6 +32,7 @@ class FlashPatchBreakpoint(Device):
 
     def __init__(self, kind: CoreKind, changed: Callable[[list[int]], None]) -> None:
         self._changed = changed
+        self._identity = kind.components["fpb"]
         self._old = kind.breakpoint_version == 1
         self._control = kind.breakpoints << 4 | (_LITERALS if self._old else 1 << 28)
         self._enabled = 0
@@ -48,7 +48,9 @@ class FlashPatchBreakpoint(Device):
         if offset == _CONTROL:
             return self._control | self._enabled
         index = (offset - _COMPARATORS) // 4
-        return self._comparators[index] if 0 <= index < len(self._comparators) else component_id(offset, FPB)
+        if 0 <= index < len(self._comparators):
+            return self._comparators[index]
+        return self._identity.get(offset, 0)
 
     def store(self, offset: int, value: int, lanes: int) -> None:
         index = (offset - _COMPARATORS) // 4

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What differs between the cores that can be modelled, as data: a row a core.
 
-Sources: ARM DDI 0489 (Cortex-M7), ARM 100166 (Cortex-M4), ARM 100230 (Cortex-M33), and what debuggers print of the
-chips with them.
+Sources: ARM DDI 0489 (Cortex-M7), ARM 100166 (Cortex-M4), ARM 100230 (Cortex-M33), and what debuggers know and
+print of the chips with them.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,14 @@ from typing import Literal
 from unicorn import arm_const
 
 from utvm.virtual.cortex_m.dwt import WATCHES_V7, WATCHES_V8, Watches
-from utvm.virtual.cortex_m.identity import ITM, Pages, rom_table, trace_port
+from utvm.virtual.cortex_m.identity import (
+    COMPONENTS_M4,
+    COMPONENTS_M33,
+    COMPONENTS_V7,
+    Components,
+    Pages,
+    rom_table,
+)
 from utvm.virtual.dap import FurtherPort, PortIds
 from utvm.virtual.spec import CoreName
 
@@ -31,8 +38,10 @@ class CoreKind:
         breakpoint_version: 2 has breakpoints anywhere, 1 only in code below 0x20000000.
         port: what its debug port and access port say.
         pages: its ROM tables, and what else of 4 KiB is constant, by address.
+        components: what its own components say that they are.
         exc_return: EXC_RETURN for a handler, with floating-point registers in the frame.
         watches: how its watchpoints are set.
+        secure: whether it has the Security Extension: then it is in Secure state, for good.
     """
 
     unicorn_model: int
@@ -43,8 +52,10 @@ class CoreKind:
     breakpoint_version: Literal[1, 2]
     port: PortIds
     pages: Pages
+    components: Components
     exc_return: int = 0xFFFFFFE1
     watches: Watches = WATCHES_V7
+    secure: bool = False
 
 
 _CORTEX_M7 = CoreKind(
@@ -76,11 +87,11 @@ _CORTEX_M7 = CoreKind(
     port=PortIds(0x5BA02477, 0x74770001, 0xE00FD003),
     # RM0385, section 40: two tables above that of the private peripherals.
     pages={
-        0xE0000000: trace_port(ITM),
         0xE00FD000: rom_table([0x1000], {0xFE0: 0x49, 0xFE4: 0x04, 0xFE8: 0x0A}),
         0xE00FE000: rom_table([0x1000], part=0xC8),
         0xE00FF000: rom_table([0xFFF0F000, 0xFFF02000, 0xFFF03000, 0xFFF01000], part=0xC7),
     },
+    components=COMPONENTS_V7,
 )
 
 _CORTEX_M4 = CoreKind(
@@ -109,9 +120,9 @@ _CORTEX_M4 = CoreKind(
     port=PortIds(0x2BA01477, 0x24770011, 0xE00FF003, wrap=0x1000),
     # ARM 100166, 9.1.1: SCS, DWT, FPB, ITM
     pages={
-        0xE0000000: trace_port(ITM),
         0xE00FF000: rom_table([0xFFF0F000, 0xFFF02000, 0xFFF03000, 0xFFF01000], part=0xC4),
     },
+    components=COMPONENTS_M4,
 )
 
 # With double precision, 16 KiB of each cache and three access ports, as in the STM32H743 (RM0433, section 60)
@@ -153,7 +164,7 @@ _CORTEX_M33 = CoreKind(
         0xF44: 0x11000011,
         0xF48: 0x00000040,
         0xFB8: 0x0000000F,  # DAUTHSTATUS: all debugging of what is not secure, and nothing is (DDI 0553B, D1.2)
-        0xFBC: 0x47702A04,  # DDEVARCH
+        0xFBC: COMPONENTS_M33["scs"][0xFBC],
     },
     configuration=0x0007071B,
     breakpoints=8,
@@ -161,12 +172,31 @@ _CORTEX_M33 = CoreKind(
     port=PortIds(0x0BE12477, 0x14770015, 0xE00FE003),
     # RM0438, section 52.6: the chip's table above that of the core: SCS, DWT, FPB, ITM
     pages={
-        0xE0000000: trace_port(ITM),
         0xE00FE000: rom_table([0x1000], {0xFE0: 0x72, 0xFE4: 0x04, 0xFE8: 0x0A}),
         0xE00FF000: rom_table([0xFFF0F000, 0xFFF02000, 0xFFF03000, 0xFFF01000], part=0xC9),
     },
     exc_return=0xFFFFFFA0,
     watches=WATCHES_V8,
+    components=COMPONENTS_M33,
+)
+
+# With the extension, in the state in which it comes out of a reset, as in the nRF5340.
+_CORTEX_M33_SECURE = replace(
+    _CORTEX_M33,
+    features={
+        **_CORTEX_M33.features,
+        0xD44: 0x00000210,
+        0xE08: 0x00010000,  # DSCSR: CDS, in Secure state (DDI 0553B, D1.2)
+        0xFB8: 0x000000FF,  # DAUTHSTATUS: all debugging of both states
+    },
+    port=PortIds(0x6BA02477, 0x84770001, 0xE00FE003),
+    # The chip's own table, as Nordic's other ones have it; its part number there is in no source that was found.
+    pages={
+        **_CORTEX_M33.pages,
+        0xE00FE000: rom_table([0x1000], {0xFD0: 0x02, 0xFE4: 0x40, 0xFE8: 0x0C}),
+    },
+    exc_return=CoreKind.exc_return,
+    secure=True,
 )
 
 KINDS: Mapping[CoreName, CoreKind] = {
@@ -174,4 +204,5 @@ KINDS: Mapping[CoreName, CoreKind] = {
     "cortex-m7": _CORTEX_M7,
     "cortex-m7-dp": _CORTEX_M7_DP,
     "cortex-m33": _CORTEX_M33,
+    "cortex-m33-secure": _CORTEX_M33_SECURE,
 }

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peripherals of Nordic's nRF52 by name. Sections are those of the nRF52840 Product Specification 1.7."""
+"""Peripherals of Nordic's nRF52 and nRF53 by name, with their differences as settings.
+
+Sections are those of the nRF52840 Product Specification 1.7; the nRF5340's has the same registers in its chapters
+of the same names, but for what is said.
+"""
 
 from collections.abc import Callable, Mapping
 
 from utvm.virtual.bus import Device
 from utvm.virtual.nordic.nvmc import Nvmc
 from utvm.virtual.nordic.registers import HighClock, Registers
-from utvm.virtual.nordic.uart import Uart
+from utvm.virtual.nordic.uarte import Uarte
 from utvm.virtual.spec import Peripheral
 from utvm.virtual.surroundings import Surroundings
 
@@ -14,14 +18,15 @@ __all__ = ["MODELS"]
 
 
 def _nvmc(peripheral: Peripheral, around: Surroundings) -> Device:
-    controller = Nvmc(*around.flash(peripheral.model))
+    by_writing = bool(peripheral.settings.get("erase_by_writing"))
+    controller = Nvmc(*around.flash(peripheral.model), erases_by_writing=by_writing)
     around.bus.program = controller.program
     return controller
 
 
 MODELS: Mapping[str, Callable[[Peripheral, Surroundings], Device]] = {
-    "nrf52-nvmc": _nvmc,
-    "nrf52-uart": lambda peripheral, around: Uart(around.clock, around.send, around.set_line),
-    "nrf52-clock": lambda peripheral, around: HighClock(),
-    "nrf52-registers": lambda peripheral, around: Registers(),
+    "nrf-nvmc": _nvmc,
+    "nrf-uarte": lambda peripheral, around: Uarte(around.bus, around.clock, around.send, around.set_line),
+    "nrf-clock": lambda peripheral, around: HighClock(),
+    "nrf-registers": lambda peripheral, around: Registers(),
 }

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flash controller of the nRF52 (4.3): pages and words, one key of two bits.
+"""The flash controller of the nRF52 (4.3) and nRF53: pages and words, one key of two bits.
+
+The nRF52 has a register for the page to be erased. On the nRF53, whoever may erase writes ones to its first
+word (nRF5340 Product Specification 1.3, NVMC, "Erasing a page in flash").
 
 An operation is over at once, but READY is low for the first look after it, so that software that does not wait is
 found out. Partial erasing and the cache's counters are not modelled, and nothing is protected: the registers for
@@ -14,6 +17,7 @@ from utvm.virtual.bus import BusError, Device, MemoryBank
 _READY, _READY_NEXT, _CONFIG, _ERASE_PAGE, _ERASE_ALL, _CACHE = 0x400, 0x408, 0x504, 0x508, 0x50C, 0x540
 _WRITE, _ERASE = 1, 2
 _WORD = 4
+_ONES = 0xFFFFFFFF
 
 
 class Nvmc(Device):
@@ -22,13 +26,19 @@ class Nvmc(Device):
     Args:
         memory: the flash; its sectors are its pages.
         changed: told the first address and the address after a change of what the flash holds.
+        erases_by_writing: as the nRF53 does.
     """
 
     size = 0x1000
 
-    def __init__(self, memory: MemoryBank, changed: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, memory: MemoryBank, changed: Callable[[int, int], None], *, erases_by_writing: bool
+    ) -> None:
         self._memory = memory
         self._changed = changed
+        self._erases_by_writing = erases_by_writing
+        ends = list(accumulate(memory.region.sectors))
+        self._pages = dict(zip([0, *ends[:-1]], memory.region.sectors, strict=True))
         self.reset()
 
     def reset(self) -> None:
@@ -44,14 +54,10 @@ class Nvmc(Device):
     def store(self, offset: int, value: int, lanes: int) -> None:
         if offset == _CONFIG:
             self._enabled = value & 3
-        elif offset == _CACHE:
+        elif offset == _CACHE and not self._erases_by_writing:  # The nRF53's cache is a peripheral of its own.
             self._cache = value
-        elif self._enabled == _ERASE and offset == _ERASE_PAGE:
-            ends = list(accumulate(self._memory.region.sectors))
-            starts = [0, *ends[:-1]]
-            if value - self._memory.start in starts:
-                start = value - self._memory.start
-                self._replace(start, b"\xff" * (ends[starts.index(start)] - start))
+        elif self._enabled == _ERASE and offset == _ERASE_PAGE and not self._erases_by_writing:
+            self._erase_page(value - self._memory.start)
         elif self._enabled == _ERASE and offset == _ERASE_ALL and value & 1:
             self._replace(0, b"\xff" * self._memory.region.size)
 
@@ -62,10 +68,18 @@ class Nvmc(Device):
             BusError: writing is not enabled, or it is no word.
         """
         offset = address - self._memory.start
+        if self._erases_by_writing and self._enabled == _ERASE and size == _WORD and value == _ONES:
+            self._erase_page(offset)
+            return
         if self._enabled != _WRITE or size != _WORD or offset % _WORD:
             raise BusError(address)
         old = int.from_bytes(self._memory.bytes[offset : offset + _WORD], "little")
         self._replace(offset, (old & value).to_bytes(_WORD, "little"))
+
+    def _erase_page(self, start: int) -> None:
+        """Erase the page that begins there, if one does."""
+        if start in self._pages:
+            self._replace(start, b"\xff" * self._pages[start])
 
     def _replace(self, offset: int, data: bytes) -> None:
         self._memory.bytes[offset : offset + len(data)] = data

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pack that is made for pyOCD of a board's file, as its readers see it: the ELF file and the description.
+
+What they look for is in Open-CMSIS-Pack, "Flash programming" and "Package description (*.pdsc)".
+"""
+
+import io
+import struct
+import zipfile
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from utvm import boards, runtime
+from utvm.boards import Board
+from utvm.boards.flash import algorithm_of
+from utvm.boards.parts import PyOcdPart
+from utvm.errors import ConfigError, ToolchainError
+from utvm.probe.pyocd.pack import pack_for
+
+_DEVICE = struct.Struct("<H128sHIIIIB3xII")
+_PART = PyOcdPart.model_validate(
+    {"target": "mine", "algorithm": {"name": "nrf53_nvmc", "numbers": {"nvmc": 0x50039000}}}
+)
+
+
+def _with_algorithm(board: Board) -> Board:
+    assert board.physical
+    return board.model_copy(update={"physical": board.physical.model_copy(update={"pyocd": _PART})})
+
+
+def _made(board: Board, folder: Path) -> tuple[ElementTree.Element, ELFFile]:
+    path = pack_for(board, _PART, folder)
+    assert path
+    with zipfile.ZipFile(path) as pack:
+        description = ElementTree.fromstring(pack.read(f"utvm.{board.name}.pdsc"))
+        algorithm = description.find(".//algorithm")
+        assert algorithm is not None
+        return description, ELFFile(io.BytesIO(pack.read(algorithm.attrib["name"])))
+
+
+def test_the_sectors_are_those_of_the_board(tmp_path: Path) -> None:
+    description, elf = _made(_with_algorithm(boards.load("stm32f746")), tmp_path)
+    data = elf.get_section_by_name("DevDscr").data()
+    values = _DEVICE.unpack_from(data)
+    assert values[3:5] == (0x08000000, 0x100000)
+    sectors = list(struct.iter_unpack("<II", data[_DEVICE.size :]))
+    # RM0385, table 4: four of 32 KiB, one of 128, three of 256
+    assert sectors == [(0x8000, 0), (0x20000, 0x20000), (0x40000, 0x40000), (0xFFFFFFFF, 0xFFFFFFFF)]
+    rights = {each.attrib["name"]: each.attrib["access"] for each in description.iter("memory")}
+    assert rights["flash"] == "rx"
+    assert rights["sram1"] == "rwx"
+
+
+def test_its_code_is_at_0_and_has_the_functions_and_no_variables(tmp_path: Path) -> None:
+    _, elf = _made(boards.load("nrf5340dk"), tmp_path)
+    code = elf.get_section_by_name("PrgCode")
+    assert code["sh_addr"] == 0
+    assert elf.get_section_by_name("PrgData") is None
+    names = {symbol.name for symbol in elf.get_section_by_name(".symtab").iter_symbols()}
+    assert {"Init", "UnInit", "EraseSector", "ProgramPage", "FlashDevice"} <= names
+
+
+def test_an_algorithm_with_variables_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = boards.load("nrf5340dk")
+    found = algorithm_of(board)
+    assert found
+    source = found.source
+    spoilt = tmp_path / "nrf53_nvmc.c"
+    spoilt.write_text(source.read_text().replace("  allow(", "  static int erased;\n  erased++;\n  allow(", 1))
+    (tmp_path / "common").symlink_to(source.parent / "common")
+    monkeypatch.setattr(runtime, "shared", lambda *names: spoilt)
+    with pytest.raises(ToolchainError, match="a flash algorithm has no variables"):
+        _made(board, tmp_path)
+
+
+def test_a_board_with_two_flashes_is_refused() -> None:
+    board = boards.load("stm32f746")
+    flash = board.region("flash")
+    second = flash.model_copy(update={"name": "second", "address": 0x90000000})
+    with pytest.raises(ConfigError, match="one region of kind flash") as caught:
+        algorithm_of(_with_algorithm(board).model_copy(update={"memory": (*board.memory, second)}))
+    assert "there are 2" in caught.value.message
