@@ -87,6 +87,16 @@ def test_a_board_of_one_s_own_is_found_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_an_application_that_says_nothing_over_rtt_is_one_message(tmp_path: Path) -> None:
+    _create(tmp_path, "bare", "microbit")
+    (tmp_path / "app/app/main.c").write_text("void utvm_main(void) {}\nvoid utvm_fault_report(void) {}\n")
+    done = inv("project.run", tmp_path / "app")
+    assert done.returncode != 0
+    assert "no utvm_rtt" in done.stdout + done.stderr
+    assert "KeyError" not in done.stdout + done.stderr
+
+
+@pytest.mark.slow
 def test_a_wrong_output_fails_and_a_changed_library_is_refused(tmp_path: Path) -> None:
     _create(tmp_path, "bare", "mps2-an385")
     app = tmp_path / "app"

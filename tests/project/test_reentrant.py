@@ -10,24 +10,68 @@ import numpy as np
 import pytest
 
 from models.tflite_reference import tflite_micro
+from models.tflite_writer import Builder
 from tests.cli.running import inv
 from utvm.bench import Asked, choose
 from utvm.paths import ROOT
 from utvm.project import Project, open_transport
 
-MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
+DIGITS = ROOT / "models" / "digits"
+
+
+def _depthwise() -> bytes:
+    """Return an int8 depthwise convolution and one of 1x1: their kernels take several channels at once."""
+    random, builder = np.random.default_rng(17), Builder()
+    builder.tensor("x", (1, 8, 8, 8), "int8", scale=0.05, zero_point=-3)
+    builder.tensor("w", (1, 3, 3, 8), "int8", random.integers(-127, 128, (1, 3, 3, 8)), scale=0.01)
+    builder.tensor("b", (8,), "int32", random.integers(-900, 900, 8), scale=0.05 * 0.01)
+    builder.tensor("h", (1, 8, 8, 8), "int8", scale=0.08, zero_point=5)
+    builder.operator("DEPTHWISE_CONV_2D", ["x", "w", "b"], ["h"], padding="SAME")
+    builder.tensor("v", (16, 1, 1, 8), "int8", random.integers(-127, 128, (16, 1, 1, 8)), scale=0.01)
+    builder.tensor("y", (1, 8, 8, 16), "int8", scale=0.1, zero_point=-8)
+    builder.operator("CONV_2D", ["h", "v", None], ["y"], padding="SAME")
+    return builder.finish(["x"], ["y"])
+
+
+def _model(name: str, folder: Path) -> Path:
+    if name != "depthwise.tflite":
+        return DIGITS / name
+    (folder / name).write_bytes(_depthwise())
+    return folder / name
+
+
+_OFTEN = [("mps2-an385", "digits_int8.tflite"), ("mps2-an500", "digits.onnx")]
+_CORES = ("microbit", "mps2-an385", "netduinoplus2", "mps2-an500", "mps2-an505", "mps3-an547")
+_ALL = [(core, model) for core in _CORES for model in ("digits_int8.tflite", "digits.onnx", "depthwise.tflite")]
+_ALL.remove(("microbit", "digits.onnx"))  # Two of it have no room in its 16 KiB.
 
 
 @pytest.mark.slow
-def test_two_threads_run_one_library_at_once(tmp_path: Path) -> None:
-    words = ("--model", MODEL, "--board", "mps2-an385", "--platform", "bare", "--output", tmp_path / "app")
-    assert inv("project.create", *words).returncode == 0
-    app = tmp_path / "app"
+@pytest.mark.parametrize(
+    ("board", "model"),
+    [*_OFTEN, *(pytest.param(*each, marks=pytest.mark.nightly) for each in _ALL if each not in _OFTEN)],
+)
+def test_two_threads_run_one_library_at_once(board: str, model: str, tmp_path: Path) -> None:
+    path, app = _model(model, tmp_path), tmp_path / "app"
+    done = inv("project.create", "--model", path, "--board", board, "--platform", "bare", "--output", app)
+    assert done.returncode == 0, done.stderr
+    with np.load(app / "expected.npz") as known:
+        output = known["arr_0"]
+    name, elements = path.stem, 512 if path.stem == "depthwise" else 64
+    macros = {
+        "RUN": f"{name}_run",
+        "ARENA_BYTES": f"{name.upper()}_ARENA_BYTES",
+        "ELEMENT": "float" if output.dtype == np.float32 else "int8_t",
+        "ELEMENTS": f"{elements}u",
+        "OUTPUT_BYTES": f"{output.nbytes}u",
+    }
+    lines = [f'#include "{name}.h"', *(f"#define {macro} {value}" for macro, value in macros.items())]
+    (app / "app" / "model.h").write_text("\n".join(lines) + "\n")
     shutil.copyfile(Path(__file__).with_name("two_threads.c"), app / "app" / "main.c")
     config = app / "app" / "config.h"
     config.write_text(f"{config.read_text()}#define UTVM_PENDSV test_switch\n#define UTVM_SYSTICK test_tick\n")
     image = Project(app).build()
-    said, until = b"", time.monotonic() + 60
+    said, until = b"", time.monotonic() + 120
     with (
         choose(image.board, Asked("auto", "")).opened(tmp_path, print) as bench,
         open_transport(bench, image) as wire,
@@ -36,11 +80,14 @@ def test_two_threads_run_one_library_at_once(tmp_path: Path) -> None:
             said += wire.read(1.0)
     found = re.search(rb"switches (\w+) wrong (\w+) output (\w+) output (\w+)", said)
     assert found, said
-    switches, wrong, *outputs = (int(number, 16) for number in found.groups())
-    assert switches > 100
-    assert wrong == 0
-    inputs = [
-        [(np.arange(64) * (37 + 18 * index) + index).astype(np.uint8).view(np.int8).reshape(1, 8, 8, 1)]
-        for index in range(2)
-    ]
-    assert outputs == [int(output.ravel()[0]) & 0xFF for (output,) in tflite_micro(MODEL.read_bytes(), inputs)]
+    assert int(found[1], 16) > 100
+    assert int(found[2], 16) == 0
+    outputs = [bytes.fromhex(each.decode()) for each in found.groups()[2:]]
+    if path.suffix == ".tflite":
+        shape = (1, 8, 8, elements // 64)
+        inputs = [
+            [(np.arange(elements) * (37 + 18 * index) + index).astype(np.uint8).view(np.int8).reshape(shape)]
+            for index in range(2)
+        ]
+        assert outputs == [each.tobytes() for (each,) in tflite_micro(path.read_bytes(), inputs)]
+    assert outputs[0] != outputs[1]

@@ -1,20 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A test's application: one model in two threads of a Cortex-M3, each with inputs and memory of its own, switched
- * after random counts by SysTick and PendSV. Each run is compared with the one that nothing interrupted.
+ * A test's application: one model in two threads of a Cortex-M, each with inputs and memory of its own, switched after
+ * random counts by SysTick and PendSV. Each run is compared with the one that nothing interrupted. model.h, which the test
+ * writes, says which model it is.
  */
 #include <string.h>
 
-#include "digits_int8.h"
+#include "model.h"
 #include "utvm.h"
+
+#ifdef UTVM_REPORT_THROUGH_PIPE
+#include "pipe.h"
+#define SAY(text, size) utvm_pipe_write((const uint8_t *)(text), (size))
+#else
+#define SAY(text, size) utvm_port_write((text), (size))
+#endif
 
 #define RUNS 20u
 #define WORDS 512u
-#define ELEMENTS 64u
-#define CLASSES 10u
 #define SYST ((volatile uint32_t *)0xE000E010u)
 #define ICSR (*(volatile uint32_t *)0xE000ED04u)
 #define PENDSVSET 0x10000000u
+#define TO_THREAD_ON_PSP 0xFFFFFFFDu
 
 void test_tick(void);
 void test_switch(void);
@@ -24,14 +31,15 @@ static uint32_t stacks[2][WORDS] __attribute__((aligned(8)));
 static uint32_t *saved[2];
 static volatile uint32_t now, switches, wrong, ended;
 static uint32_t random_state = 1u;
-static uint8_t arenas[2][DIGITS_INT8_ARENA_BYTES] UTVM_ALIGNED;
-static int8_t inputs[2][ELEMENTS] UTVM_ALIGNED;
-static int8_t expected[2][CLASSES];
+static uint8_t arenas[2][(ARENA_BYTES + 15u) & ~15u] UTVM_ALIGNED;
+static ELEMENT inputs[2][ELEMENTS] UTVM_ALIGNED;
+static uint8_t outputs[2][(OUTPUT_BYTES + 15u) & ~15u] UTVM_ALIGNED;
+static uint8_t expected[2][OUTPUT_BYTES];
 
 static void run_model(uint32_t thread) {
   const void *const in[] = {inputs[thread], 0};
-  void *const out[] = {&arenas[thread][DIGITS_INT8_OUTPUT_0_OFFSET], 0};
-  (void)digits_int8_run(in, out, arenas[thread]);
+  void *const out[] = {outputs[thread], 0};
+  (void)RUN(in, out, arenas[thread]);
 }
 
 void test_tick(void) {
@@ -48,16 +56,31 @@ uint32_t *test_next(uint32_t *stack) {
   return saved[now];
 }
 
+/* What the exception has not put on the thread's stack goes there, the way back with it. */
 __attribute__((naked)) void test_switch(void) {
+#if __ARM_ARCH_ISA_THUMB == 1
   __asm__ volatile(
-      "mrs r0, psp\n stmdb r0!, {r4-r11}\n push {r4, lr}\n bl test_next\n pop {r4, lr}\n"
-      "ldmia r0!, {r4-r11}\n msr psp, r0\n bx lr");
+      "mrs r0, psp\n subs r0, #36\n mov r1, r0\n stmia r1!, {r4-r7}\n"
+      "mov r4, r8\n mov r5, r9\n mov r6, r10\n mov r7, r11\n stmia r1!, {r4-r7}\n mov r4, lr\n stmia r1!, {r4}\n"
+      "bl test_next\n mov r1, r0\n adds r1, #16\n ldmia r1!, {r4-r7}\n"
+      "mov r8, r4\n mov r9, r5\n mov r10, r6\n mov r11, r7\n ldmia r1!, {r2}\n msr psp, r1\n"
+      "ldmia r0!, {r4-r7}\n bx r2");
+#elif defined(__ARM_FP)
+  __asm__ volatile(
+      "mrs r0, psp\n tst lr, #16\n it eq\n vstmdbeq r0!, {s16-s31}\n stmdb r0!, {r4-r11, lr}\n bl test_next\n"
+      "ldmia r0!, {r4-r11, lr}\n tst lr, #16\n it eq\n vldmiaeq r0!, {s16-s31}\n msr psp, r0\n bx lr");
+#else
+  __asm__ volatile(
+      "mrs r0, psp\n stmdb r0!, {r4-r11, lr}\n bl test_next\n"
+      "ldmia r0!, {r4-r11, lr}\n msr psp, r0\n bx lr");
+#endif
 }
 
 static void thread(uint32_t number) {
   for (uint32_t run = 0u; run < RUNS; run++) {
+    (void)memset(outputs[number], 0, OUTPUT_BYTES);
     run_model(number);
-    if (memcmp(&arenas[number][DIGITS_INT8_OUTPUT_0_OFFSET], expected[number], CLASSES) != 0) {
+    if (memcmp(outputs[number], expected[number], OUTPUT_BYTES) != 0) {
       wrong++;
     }
   }
@@ -71,14 +94,13 @@ static void second(void) {
 }
 
 static void say(const char *text) {
-  utvm_port_write(text, (uint32_t)strlen(text));
+  SAY(text, (uint32_t)strlen(text));
 }
 
-static void say_number(const char *before, uint32_t number) {
+static void say_hex(uint32_t number, uint32_t digits) {
   static const char hexadecimal[] = "0123456789abcdef";
-  say(before);
-  for (uint32_t shift = 32u; shift > 0u; shift -= 4u) {
-    utvm_port_write(&hexadecimal[(number >> (shift - 4u)) & 15u], 1u);
+  for (uint32_t left = digits; left > 0u; left--) {
+    SAY(&hexadecimal[(number >> (4u * (left - 1u))) & 15u], 1u);
   }
 }
 
@@ -90,10 +112,15 @@ static void both(void) {
   while (ended < 2u) {
   }
   SYST[0] = 0u;
-  say_number("switches ", switches);
-  say_number(" wrong ", wrong);
+  say("switches ");
+  say_hex(switches, 8u);
+  say(" wrong ");
+  say_hex(wrong, 8u);
   for (uint32_t index = 0u; index < 2u; index++) {
-    say_number(" output ", (uint32_t)(uint8_t)expected[index][0]);
+    say(" output ");
+    for (uint32_t byte = 0u; byte < OUTPUT_BYTES; byte++) {
+      say_hex(expected[index][byte], 2u);
+    }
   }
   say(" end\r\n");
   for (;;) {
@@ -104,14 +131,15 @@ void utvm_main(void) {
   utvm_port_init();
   for (uint32_t index = 0u; index < 2u; index++) {
     for (uint32_t element = 0u; element < ELEMENTS; element++) {
-      inputs[index][element] = (int8_t)(uint8_t)((element * (37u + (index * 18u))) + index);
+      inputs[index][element] = (ELEMENT)(int8_t)(uint8_t)((element * (37u + (index * 18u))) + index);
     }
     run_model(index);
-    (void)memcpy(expected[index], &arenas[index][DIGITS_INT8_OUTPUT_0_OFFSET], CLASSES);
+    (void)memcpy(expected[index], outputs[index], OUTPUT_BYTES);
   }
-  uint32_t *frame = &stacks[1][WORDS - 16u];
-  frame[14] = (uint32_t)second & ~1u; /* the frame of an exception, behind eight registers */
-  frame[15] = 0x01000000u;
+  uint32_t *frame = &stacks[1][WORDS - 18u];
+  frame[8] = TO_THREAD_ON_PSP;
+  frame[15] = (uint32_t)second & ~1u; /* the frame of an exception, behind nine registers */
+  frame[16] = 0x01000000u;
   saved[1] = frame;
   __asm__ volatile("msr psp, %0\n movs r0, #2\n msr control, r0\n isb\n bx %1" ::"r"(&stacks[0][WORDS]), "r"(both)
                    : "r0", "memory");

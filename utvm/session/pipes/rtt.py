@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from utvm.bench import Bench
-from utvm.errors import BoardError, ProbeError
+from utvm.errors import BoardError, ConfigError, ProbeError
 from utvm.firmware import Firmware
 from utvm.session.pipes.wire import Wire
 from utvm.session.tcp import TcpConnection
@@ -36,10 +36,16 @@ def opened(bench: Bench, firmware: Firmware) -> Iterator[Wire]:
     """Start OpenOCD's RTT server, and stop it in the end; without OpenOCD, do what it does.
 
     Raises:
+        ConfigError: the image has no RTT in it.
         ProbeError: this OpenOCD answers otherwise than those that are known.
     """
     monitor = bench.gdb.monitor
-    block = firmware.symbols["utvm_rtt"]
+    block = firmware.symbols.get("utvm_rtt")
+    if block is None:
+        raise ConfigError(
+            f"{firmware.elf.name} says nothing over RTT: it has no utvm_rtt",
+            "an application of one's own writes with utvm_pipe_write(), as the project's app/main.c did",
+        )
     if not _has_server(bench):
         with firmware.elf.open("rb") as file:
             buffers = Buffers(bench, block, _RING[file.read(5)[4]])
