@@ -95,6 +95,7 @@ def test_a_fault_names_the_operator_that_was_running(remote: RpcSession) -> None
     _works_again(remote)
 
 
+@pytest.mark.needs("counter")
 def test_the_watchdog_says_where_a_run_hangs(remote: RpcSession) -> None:
     remote.limit_runs(200)
     fault = _fault_of(remote, "endless")

@@ -16,7 +16,7 @@ from utvm.cli.choices import CompiledChoice, JsonChoice
 from utvm.cli.compiling import compile_for
 from utvm.cli.model_library import check_named, load_named
 from utvm.cli.model_run import say
-from utvm.cli.opening import find
+from utvm.cli.opening import check_counts, find
 from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.errors import ConfigError
 from utvm.files import check_places, write_whole
@@ -71,6 +71,8 @@ def run_task(
         raise ConfigError("--samples is from 0, and --iterations from 1", "leave them out: 5 windows of 10 runs")
     check_json(json)
     found = find(where)
+    if mode == "performance":
+        check_counts(found)
     image = _image(found.board, found.capabilities, asked, task)
     kind = TASKS[task]
     size = kind.window_bytes(image.libraries[0])

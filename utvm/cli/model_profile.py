@@ -15,7 +15,7 @@ from utvm.choice import BoardChoice
 from utvm.cli.choices import InputChoice, JsonChoice
 from utvm.cli.model_inputs import read_inputs
 from utvm.cli.model_profile_estimate import check_counts_instructions, estimate_of, print_estimate
-from utvm.cli.opening import find, opened
+from utvm.cli.opening import check_counts, find, opened
 from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.compiler import Library
 from utvm.errors import ConfigError
@@ -66,8 +66,10 @@ def profile_model(
     """
     check_folder(output or "build")
     check_json(wanted)
+    found = find(where)
+    check_counts(found)
     if estimate:
-        check_pipeline(find(where).board.cpu_row)
+        check_pipeline(found.board.cpu_row)
     with opened(where, asked, logs_of("model.profile"), _log) as ready:
         if estimate:
             check_counts_instructions(ready.board.unit)

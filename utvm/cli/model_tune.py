@@ -17,7 +17,7 @@ from utvm.cli.compiling import compile_for
 from utvm.cli.model_inputs import random_inputs
 from utvm.cli.model_library import load_named
 from utvm.cli.model_tune_page import render
-from utvm.cli.opening import asked_of
+from utvm.cli.opening import asked_of, check_counts, find
 from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.compiler import Library, Model
 from utvm.errors import BoardError, ConfigError
@@ -41,6 +41,8 @@ def tune_model(asked: TuneChoice, where: BoardChoice, wanted: JsonChoice) -> Non
     if asked.count != 1:
         raise ConfigError(f"--count {asked.count} is for boards of a farm", "use it with --in farm")
     board = boards.load(where.board)
+    if not asked.tracker:
+        check_counts(find(where))
     origin = origin_of(board)
     model = load_named(asked)
     log = Path(asked.log or f"{model.name}-{board.name}.jsonl")

@@ -53,6 +53,19 @@ def find_debugged(where: BoardChoice) -> Found:
     return found
 
 
+def check_counts(found: Found) -> None:
+    """Refuse a board on which nobody counts, for a command that is about counts.
+
+    Raises:
+        ConfigError: it has no counter.
+    """
+    if found.board.cycle_counter == "none" or {"debug port"} == found.capabilities & {"debug port", "counter"}:
+        raise ConfigError(
+            f"{found.board.name} has no counter, and this command is about what it counts",
+            "model.run and model.eval take it; cycle_counter: systick counts on a Cortex-M that has SysTick",
+        )
+
+
 def image_for(
     found: Found,
     libraries: list[Library],

@@ -293,7 +293,7 @@ def _counter_of(board: Board) -> tuple[str, ...]:
         return ("UTVM_PORT_COUNTS=1", *scale)
     if board.cycle_counter == "systick":
         return ("UTVM_SYSTICK_COUNTS=1", *((f"UTVM_COUNT_SCALE={round(ratio * 2**32)}u",) if ratio != 1 else ()))
-    return ()
+    return ("UTVM_NOBODY_COUNTS=1",) if board.cycle_counter == "none" else ()
 
 
 def _defines(board: Board) -> tuple[str, ...]:

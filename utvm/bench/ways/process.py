@@ -11,7 +11,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
         return None
 
     # A model of its accelerator is linked into its programs.
-    able = frozenset(f"accelerator {name}" for name in board.accelerator)
+    able = frozenset({"counter", *(f"accelerator {name}" for name in board.accelerator)})
 
     def start(setup: Setup) -> Bench:
         return Bench(board, "process", board.title, able, setup.logs)

@@ -187,6 +187,13 @@ void utvm_fault_report(void);
 /** The host's second breakpoint: the core is here, for good, once utvm_fault is complete. */
 void utvm_fault_stop(void);
 
+/** Whether there is one; where nobody counts, all that follows is 0. */
+#ifdef UTVM_NOBODY_COUNTS
+#define UTVM_HAS_COUNTER false
+#else
+#define UTVM_HAS_COUNTER true
+#endif
+
 /** Start the 64-bit cycle counter. */
 void utvm_cycles_start(void);
 

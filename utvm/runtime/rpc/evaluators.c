@@ -45,6 +45,8 @@ bool utvm_make_evaluator(const utvm_call_t *call) {
     (void)utvm_refuse(call, "time_evaluator: number is at least 1, repeat from 1 to ");
     utvm_text_add_number(call->error, (int64_t)MOST_REPEATS);
     utvm_text_add(call->error, ", together at most 1000000");
+  } else if (!UTVM_HAS_COUNTER) {
+    good = utvm_refuse(call, "time_evaluator: the board has no counter");
   } else if (values[11].length != 0u) {
     good = utvm_refuse(call, "time_evaluator: boards have no functions to prepare a run (f_preproc)");
   } else if (free_one == NULL) {

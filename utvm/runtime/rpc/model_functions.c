@@ -243,10 +243,14 @@ bool utvm_tell_step_cycles(const utvm_call_t *call) {
 }
 
 bool utvm_limit_time(const utvm_call_t *call) {
-  const bool good = (call->count == 1u) && utvm_is_number(&call->values[0]) && (call->values[0].number <= UINT32_MAX);
-  if (good) {
+  bool good = (call->count == 1u) && utvm_is_number(&call->values[0]) && (call->values[0].number <= UINT32_MAX);
+  if (!good) {
+    (void)utvm_refuse(call, "the argument is a number of milliseconds, 0 for no limit");
+  } else if (!UTVM_HAS_COUNTER) {
+    good = utvm_refuse(call, "a run cannot be limited: the board has no counter");
+  } else {
     utvm_limit_runs(call->values[0].number * UTVM_CYCLES_PER_MILLISECOND);
     utvm_write_result(call->reply, UTVM_TYPE_NONE, 0u);
   }
-  return good || utvm_refuse(call, "the argument is a number of milliseconds, 0 for no limit");
+  return good;
 }
