@@ -12,11 +12,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from tests.cli.running import inv
 from utvm import boards, firmware
 from utvm.bench import serving
 from utvm.boards import described
+from utvm.boards.described.chip import ChipMemory
 from utvm.boards.described.write import families
 from utvm.compiler import Library
 from utvm.errors import ConfigError
@@ -237,8 +239,30 @@ def test_a_folder_that_cannot_be_made_is_refused(pdsc: Path, tmp_path: Path) -> 
             described.write(chip, folder, probe)
 
 
+def test_what_a_family_wants_behind_its_vectors_is_in_the_image(
+    targets: Path, tmp_path: Path, doubler: Library
+) -> None:
+    """Sixteen bytes at 0x400 lock a Kinetis, unless FSEC at 0x40C is 0xFE (K64P144M120SF5RM, 29.3.1)."""
+    flash = ChipMemory("flash", 0, 0x40000, "flash")
+    ram = ChipMemory("ram", 0x1FFFF000, 0x8000, "ram")
+    chip = dataclasses.replace(described.find(targets, "nrf51822_XXAA"), name="MKL46Z256", memory=(flash, ram))
+    described.write(chip, tmp_path / "kl", "cmsis-dap")
+    image = firmware.build(boards.load(str(tmp_path / "kl")), [doubler])
+    with image.elf.open("rb") as stream:
+        elf = ELFFile(stream)
+        vectors, text = elf.get_section_by_name(".vectors"), elf.get_section_by_name(".text")
+        assert vectors.data()[0x400:] == b"\xff" * 12 + b"\xfe\xff\xff\xff"
+        assert (vectors["sh_addr"], text["sh_addr"]) == (0, 0x410)
+
+
+def test_the_most_alike_of_the_chips_that_are_there_is_named_first(targets: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        described.find(targets, "xnRF51822_xxAAx")
+    assert str(caught.value.hint).startswith("it describes nRF51822_xxAA, ")
+
+
 def test_the_real_openocd_reads_the_script_of_each_family() -> None:
-    for script in sorted({family.script for family in families()}):
+    for script in sorted({family.script for family in families()} - {""}):
         _parses(f"target/{script}", "source [find interface/cmsis-dap.cfg]", "transport select swd")
 
 

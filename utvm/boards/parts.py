@@ -73,12 +73,16 @@ class MemoryRegion(Record):
 
 
 class Layout(Record):
-    """Which region holds what, and the size of the stack in bytes."""
+    """Which region holds what, and the size of the stack in bytes.
+
+    ``fixed`` are words that the chip wants at a fixed distance from the beginning of the code, behind the vectors.
+    """
 
     code: str
     data: str
     stack: str
     stack_size: Bytes
+    fixed: dict[Address, tuple[Address, ...]] = Field({}, max_length=1)
 
     @property
     def regions(self) -> tuple[str, str, str]:

@@ -6,6 +6,7 @@ pyOCD; :func:`refine` adds what its registers (``.svd``) say; :func:`write` make
 description says is in the folder with a remark, ``# check``.
 """
 
+import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -48,12 +49,17 @@ def find(source: Path, chip: str) -> Chip:
     for name, make in described.items():
         if name.lower() == chip.lower():
             return make()
-    near = [name for name in described if name.lower().startswith(chip.lower()[:7])] or list(described)
+    near = sorted(described, key=lambda name: -_alike(name.lower(), chip.lower()))
     more = f" and {len(near) - _MOST_SAID} more" if len(near) > _MOST_SAID else ""
     raise ConfigError(
         f"{source}: describes no chip {chip!r}" if chip else "--chip is missing",
-        f"it describes: {', '.join(near[:_MOST_SAID])}{more}",
+        f"it describes {', '.join(near[:_MOST_SAID])}{more}",
     )
+
+
+def _alike(name: str, other: str) -> int:
+    """Return how many letters on end two names have in common."""
+    return difflib.SequenceMatcher(None, name, other, autojunk=False).find_longest_match().size
 
 
 def read(source: Path) -> Mapping[str, Callable[[], Chip]]:

@@ -58,12 +58,14 @@ PROBES: Mapping[str, ProbeKind] = {
 
 
 class Family(Record):
-    """A row of the table: which chips, and what is so for all of them."""
+    """A row of the table: which chips, and what is so for all of them; without a script, OpenOCD has none."""
 
     chips: str
-    script: str = Field(pattern=r"^[\w-]+\.cfg$")
+    script: str = Field("", pattern=r"^([\w-]+\.cfg)?$")
     cpu: str | None = None
     reset_hz: int | None = Field(None, gt=0)
+    fixed: dict[int, tuple[int, ...]] = Field({})
+    beware: str = ""
 
 
 class _Families(Record):
@@ -89,7 +91,7 @@ def write(chip: Chip, folder: Path, probe: str) -> Board:
     check_words(chip.name, chip.source)
     _check_place(folder, probe)
     family = next((row for row in families() if re.match(row.chips, chip.name, re.IGNORECASE)), None)
-    if family is None and not chip.target:
+    if not (family and family.script) and not chip.target:
         raise ConfigError(
             f"{chip.name}: which of OpenOCD's target scripts drives it is not known",
             "a row of utvm/boards/described/families.yaml says so for a family; or name a pack, or pyocd",
@@ -125,6 +127,7 @@ def _check_place(folder: Path, probe: str) -> None:
 def _contents(chip: Chip, name: str, probe: str, family: Family | None) -> dict[str, bytes]:
     """Return the files of the folder, by name."""
     pack = chip.pack() if chip.pack else b""
+    script = family.script if family else ""
     memory, layout = _laid_out(chip)
     core = chip.cpu.partition("-fpv")[0].removesuffix("-dsp").removesuffix("-mve")
     environment = templates_of("utvm.boards.described")
@@ -137,6 +140,7 @@ def _contents(chip: Chip, name: str, probe: str, family: Family | None) -> dict[
         memory=memory,
         layout=layout,
         family=family,
+        script=script,
         clock_hz=(family and family.reset_hz) or _USUAL_HZ,
         interrupts=chip.interrupts or _MOST_LINES[chip.cpu in _SMALL],
         probe=probe,
@@ -145,9 +149,9 @@ def _contents(chip: Chip, name: str, probe: str, family: Family | None) -> dict[
         pack=_PACK if pack else "",
     )
     files = {"board.yaml": text.encode(), **({_PACK: pack} if pack else {})}
-    if family:
-        script = environment.get_template("openocd.cfg.j2").render(chip=chip, probe=PROBES[probe], family=family)
-        files["openocd.cfg"] = script.encode()
+    if script:
+        config = environment.get_template("openocd.cfg.j2").render(chip=chip, probe=PROBES[probe], script=script)
+        files["openocd.cfg"] = config.encode()
     return files
 
 
