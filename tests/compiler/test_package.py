@@ -204,6 +204,12 @@ def test_arduino_sketch_is_cpp(package: Path, tmp_path: Path) -> None:
     assert "U digits_run" in call(["arm-none-eabi-nm", made]), "the sketch calls a C++ function"
 
 
+def test_a_board_whose_int_has_16_bits_is_refused(package: Path) -> None:
+    words = ["-fsyntax-only", "-U__INT_MAX__", "-D__INT_MAX__=32767", package / "src" / "digits.c"]
+    done = subprocess.run(["arm-none-eabi-gcc", *words], capture_output=True, text=True, check=False)
+    assert "needs an int of 32 bits" in done.stderr
+
+
 def test_zephyr_finds_what_it_wants(package: Path, tmp_path: Path) -> None:
     module = yaml.safe_load((package / "zephyr" / "module.yml").read_text())
     assert module["name"] == "digits"

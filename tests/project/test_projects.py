@@ -4,6 +4,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -94,6 +95,23 @@ def test_an_application_that_says_nothing_over_rtt_is_one_message(tmp_path: Path
     assert done.returncode != 0
     assert "no utvm_rtt" in done.stdout + done.stderr
     assert "KeyError" not in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["microbit", "mps2-an385"])
+def test_what_it_says_is_printed_over_rtt_as_over_a_serial_line(tmp_path: Path, board: str) -> None:
+    _create(tmp_path, "bare", board)
+    done = inv("project.flash", tmp_path / "app", "--monitor=8")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert f"utvm: {board} is up" in lines
+    assert any(re.fullmatch("utvm: end [0-9a-f]{8}", line) for line in lines)
+
+
+def test_the_platforms_are_listed() -> None:
+    listed = json.loads(inv("project.platforms", "--json").stdout)["platforms"]
+    assert sorted(listed) == ["arduino", "bare", "cmake", "freertos", "zephyr"]
+    assert list(listed["zephyr"]["options"]) == ["board"]
 
 
 @pytest.mark.slow

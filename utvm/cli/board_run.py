@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from utvm.bench import Bench
@@ -18,16 +19,20 @@ from utvm.cli.output import OUT, logs_of
 from utvm.errors import BoardError, ConfigError
 from utvm.log import kept_in
 from utvm.names import printable_lines
+from utvm.runtime import Pipe
 from utvm.session.application import Application, read_elf
+from utvm.session.pipes import open_pipe
+from utvm.session.transport import Transport
 
 _LOOK = 0.2  # Seconds between two looks at whether the board is still there.
 
 
-def flash(where: BoardChoice, elf: str, seconds: float) -> None:
+def flash(where: BoardChoice, elf: str, seconds: float, pipe: Pipe | None = None) -> None:
     """Program an image of somebody's own, start it, and print what its console says.
 
     Args:
         seconds: how long; 0 for not at all.
+        pipe: what it speaks through, where that is not the console.
 
     Raises:
         UtvmError: the image is not for this board's memory, or the board refuses.
@@ -38,6 +43,10 @@ def flash(where: BoardChoice, elf: str, seconds: float) -> None:
         program = Application(bench, image)
         print_use(found.board, image)
         OUT.print("programmed and compared; it runs")
+        if seconds and pipe is not None:
+            with open_pipe(bench, replace(image, pipe=pipe)) as wire:
+                listen(bench, wire.restart, seconds, wire.transport)
+            return
         if seconds:
             _need_console(bench)
         listen(bench, program.run, seconds)
@@ -100,17 +109,23 @@ def _need_console(bench: Bench) -> None:
         raise BoardError(f"{bench.board.spoken} has no console here", "is its serial line plugged in?")
 
 
-def listen(bench: Bench, start: Callable[[], object], seconds: float) -> None:
-    """Let a program run, and print what it says for a while; where there is no console, only wait."""
+def listen(bench: Bench, start: Callable[[], object], seconds: float, speaking: Transport | None = None) -> None:
+    """Let a program run, and print what it says for a while; where there is no console, only wait.
+
+    Args:
+        speaking: where it is heard; by default on the console.
+    """
+    heard = speaking or bench.console
     if seconds == math.inf:
         OUT.print("Ctrl-C ends it")
     with contextlib.suppress(KeyboardInterrupt):
         start()
         end = time.monotonic() + seconds
         while (left := min(end - time.monotonic(), _LOOK)) > 0:
-            if bench.console is None:
+            if heard is None:
                 time.sleep(left)
             else:
-                sys.stdout.write(printable_lines(bench.console.read(left).decode("utf-8", "replace")))
+                said = heard.read(left).decode("utf-8", "replace").replace("\r", "")
+                sys.stdout.write(printable_lines(said))
                 sys.stdout.flush()
             bench.check()

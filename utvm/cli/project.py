@@ -20,13 +20,30 @@ _PAGE = "docs/projects.md"
 _DIRECTORY = "the project's folder"
 
 
+@task(example="project.platforms", page=_PAGE)
+def platforms(_: Context, json: JsonChoice) -> None:
+    """List what project.create can write a project for, what it must be told, and what a build needs."""
+    from rich.table import Table
+
+    from utvm import project
+
+    check_json(json)
+    known = {name: project.load_platform(name)[1] for name in project.platforms()}
+    if write_json(json, {"platforms": {name: each.model_dump(mode="json") for name, each in known.items()}}):
+        return
+    table = Table("platform", "what it is", "--option", "a build needs", box=None)
+    for name, each in known.items():
+        table.add_row(name, each.says, ", ".join(each.options), ", ".join(each.needs))
+    OUT.print(table)
+
+
 @task(
     example="project.create --model my.tflite --board stm32f746 --platform cmake --output app",
     page=_PAGE,
     help={
         "board": BOARD,
         "input": "input to store in the application, as for model.run; without it, seeded random values",
-        "platform": "cmake, bare, zephyr, arduino or freertos; or the path of a folder with a platform.yaml",
+        "platform": "one of project.platforms, or the path of a folder with a platform.yaml",
         "option": "what the platform must be told: NAME=VALUE, with ; between several",
         "output": "the folder to write; it is empty or does not exist",
     },
@@ -98,7 +115,7 @@ def flash(_: Context, directory: str, where: BoardChoice, listen: ListenChoice) 
 
     made = project.Project(directory)
     where = _its_own(made, where)
-    board_run.flash(where, str(made.build().elf), listen.monitor)
+    board_run.flash(where, str(made.build().elf), listen.monitor, made.facts.pipe)
 
 
 @task(
