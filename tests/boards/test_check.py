@@ -14,7 +14,7 @@ from tests.cli.running import inv
 from utvm import boards
 from utvm.choice import BoardChoice, ReportChoice
 from utvm.cli import board_check
-from utvm.errors import ExitCode, ProvisionError
+from utvm.errors import ExitCode, ProbeError, ProvisionError
 
 _SAMPLE = Path(__file__).parents[1] / "hil" / "samples" / "report-4-virtual.json"
 
@@ -41,7 +41,7 @@ def test_a_wrong_number_ends_it_where_it_matters(tmp_path: Path) -> None:
         "probe: not right: the board at probe VIRTUAL-STM32F746-0001 is not stm32f746: DBGMCU_IDCODE says 0x449"
         in said
     )
-    assert "look at: `openocd.cfg`, the mask or value of `identity`" in said
+    assert "look at: `openocd.cfg` or `pyocd`, the mask or value of `identity`" in said
     assert "not run, for they would fail for the same reason: memory, flash" in said
     assert "part 2" not in said
     assert "right on a VIRTUAL board: none. No chip was met" in said
@@ -59,12 +59,15 @@ def _runs(root: Path, kinds: Mapping[str, str], asked: list[BoardChoice]) -> obj
         content = json.loads(_SAMPLE.read_text())
         number = len(asked)
         outcome = kinds.get(str(number), "passed")
+        if outcome == "gone":
+            raise ProbeError("there is no probe")
         content["board"] |= {"kind": "physical", "serial": "0671FF"}
         content |= {"run_id": _run_id(number), "started": "2027-01-05T10:15:00Z", "trouble": ""}
         content |= {"models": [], "statistics": []}
         content["tests"] = [{**content["tests"][0], "outcome": outcome, "message": "says so"}]
-        code = {"passed": 0, "failed": 1, "skipped": 2}[outcome]
-        content |= {"verdict": ("passed", "failed", "error")[code], "exit_code": code}
+        code = {"passed": 0, "failed": 1, "skipped": 2, "not run": 3}[outcome]
+        verdict = ("passed", "failed", "error", "interrupted")[code]
+        content |= {"verdict": verdict, "exit_code": code, "trouble": verdict if code == 3 else ""}
         (root / _run_id(number)).mkdir(parents=True)
         (root / _run_id(number) / "report.json").write_text(json.dumps(content))
         (root / "latest").unlink(missing_ok=True)
@@ -95,6 +98,28 @@ def test_what_a_chip_has_shown_is_printed_for_its_file(
     ]
     # What has answered at first is what all others are about.
     assert [(one.kind, one.serial) for one in asked] == [("auto", ""), *[("physical", "0671FF")] * 4]
+
+
+def test_what_is_interrupted_is_not_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(board_check, "run_suites", _runs(tmp_path, {"2": "not run"}, []))
+    code = board_check.check_board(BoardChoice("stm32f746"), ReportChoice(str(tmp_path)))
+    assert code is ExitCode.INFRASTRUCTURE
+    said = capsys.readouterr().out
+    assert "memory: interrupted; ./inv board.check begins with part 1 again" in said
+    assert "not right" not in said
+    assert "  probe: " in said
+
+
+def test_a_probe_that_is_gone_loses_nothing_of_what_was_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(board_check, "run_suites", _runs(tmp_path, {"3": "gone"}, []))
+    with pytest.raises(ProbeError):
+        board_check.check_board(BoardChoice("stm32f746"), ReportChoice(str(tmp_path)))
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in said[-3:]] == ["silicon", "  probe", "  memory"]
 
 
 def test_a_run_without_a_report_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,11 @@ def load(name: str) -> Board:
         return _read(Path(name).resolve(), wanted)
     folder = folder_of(name)
     if folder is None:
-        raise ConfigError(f"there is no board {name!r}", f"boards: {', '.join(folders())}")
+        known = f"boards: {', '.join(folders())}"
+        here = (Path(name) / "board.yaml").is_file()
+        raise ConfigError(
+            f"there is no board {name!r}", f"a folder is named with a slash: ./{name}" if here else known
+        )
     return _read(folder, wanted)
 
 

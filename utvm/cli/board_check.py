@@ -11,7 +11,7 @@ from utvm.choice import BoardChoice, PlaceChoice, ReportChoice, SuiteChoice, Wis
 from utvm.cli.board_new import guesses_in
 from utvm.cli.output import OUT
 from utvm.cli.root_hil import run_suites
-from utvm.errors import ExitCode, ProvisionError
+from utvm.errors import ExitCode, ProvisionError, UtvmError
 from utvm.hil.plugin import report_root
 from utvm.hil.reading import first_trouble, read
 
@@ -27,7 +27,7 @@ class PartStep:
 
 # A test holds the table in docs/bring-up.md against this.
 STEPS = (
-    PartStep("probe", "health", "`openocd.cfg`, the mask or value of `identity`, the reset lines"),
+    PartStep("probe", "health", "`openocd.cfg` or `pyocd`, the mask or value of `identity`, the reset lines"),
     PartStep("memory", "memory,ram", "an address or a size in `memory`; a cache between probe and core"),
     PartStep("flash", "flash", "`sectors`; OpenOCD's flash bank"),
     PartStep("debugging", "debug", "a unit that the chip has fewer of"),
@@ -61,7 +61,13 @@ def check_board(where: BoardChoice, reports: ReportChoice) -> ExitCode:
     code, kind = ExitCode.PASSED, "virtual"
     for number, step in enumerate(STEPS, 1):
         OUT.print(f"\npart {number} of {len(STEPS)}, {step.part}: {step.suites}")
-        code, content = _run(where, step, reports)
+        try:
+            code, content = _run(where, step, reports)
+        except UtvmError:
+            # A probe that is gone between two parts, for instance: what was right until then is not lost.
+            if right:
+                _tell_right(board.title, kind, right)
+            raise
         if {test["outcome"] for test in content["tests"]} == {"skipped"}:
             OUT.print(f"{step.part}: nothing of it is on this board")
             code = ExitCode.PASSED
@@ -94,6 +100,9 @@ def _run(where: BoardChoice, step: PartStep, reports: ReportChoice) -> tuple[Exi
 
 def _tell_failure(number: int, code: ExitCode, content: Mapping[str, Any]) -> None:
     step = STEPS[number - 1]
+    if content["verdict"] == "interrupted":
+        OUT.print(f"\n{step.part}: {content['trouble']}; ./inv board.check begins with part 1 again")
+        return
     OUT.print(f"\n{step.part}: not right: {content['trouble'] or first_trouble(content)}")
     if code is ExitCode.FAILED or number == 1:
         OUT.print(f"  look at: {step.look_at}")
