@@ -23,6 +23,7 @@ from utvm.bench import attach
 from utvm.boards import Board, pyocd
 from utvm.compiler import Library
 from utvm.errors import ConfigError, ProbeError, ToolchainError
+from utvm.probe.pyocd.server import uid_of
 from utvm.session import HostDriven
 
 _HERE = Path(__file__).parent
@@ -200,6 +201,14 @@ def test_what_is_wrong_in_the_file_is_named(part: dict[str, Any], said: str, tmp
 
     with pytest.raises(ConfigError, match=said):
         boards.load(str(_variant(boards.load("nrf52840dk"), tmp_path, change)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "serial", "uid"),
+    [("jlink", "000683123456", "683123456"), ("st-link", "0671FF48", "0671FF48"), ("cmsis-dap", "0240", "0240")],
+)
+def test_a_j_link_is_called_as_pyocd_calls_it(kind: str, serial: str, uid: str) -> None:
+    assert uid_of(kind, serial) == uid
 
 
 def test_a_board_without_its_target_cannot_be_driven_by_it() -> None:

@@ -261,9 +261,23 @@ def test_the_most_alike_of_the_chips_that_are_there_is_named_first(targets: Path
     assert str(caught.value.hint).startswith("it describes nRF51822_xxAA, ")
 
 
-def test_the_real_openocd_reads_the_script_of_each_family() -> None:
-    for script in sorted({family.script for family in families()} - {""}):
-        _parses(f"target/{script}", "source [find interface/cmsis-dap.cfg]", "transport select swd")
+def test_the_real_openocd_reads_the_script_of_each_family_with_every_probe_that_it_takes() -> None:
+    taken = {(row.script, probe) for row in families() if row.script for probe in row.probes}
+    assert len({probe for _, probe in taken}) == len(described.PROBES)
+    for script, name in sorted(taken):
+        probe = described.PROBES[name]
+        interface = f"source [find interface/{probe.interface}]"
+        _parses(f"target/{script}", interface, f"transport select {probe.transport}")
+
+
+def test_a_script_that_selects_swd_itself_takes_no_probe_that_is_asked_in_another_way(
+    targets: Path, tmp_path: Path
+) -> None:
+    chip = dataclasses.replace(described.find(targets, "nRF51822_xxAA"), name="ATSAML11E16A")
+    with pytest.raises(ConfigError, match=r"atsaml1x\.cfg takes no st-link") as caught:
+        described.write(chip, tmp_path / "l11", "st-link")
+    assert "--probe cmsis-dap or jlink" in caught.value.hint
+    _parses(described.write(chip, tmp_path / "l11", "jlink").openocd_config)
 
 
 def test_one_broken_folder_hides_no_other(pdsc: Path, tmp_path: Path) -> None:

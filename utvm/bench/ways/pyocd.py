@@ -11,7 +11,7 @@ from utvm.probe.choice import find_probe, match_of, taken
 from utvm.probe.debug_port import PyOcdPort
 from utvm.probe.pyocd.client import PyOcdClient
 from utvm.probe.pyocd.pack import pack_for
-from utvm.probe.pyocd.server import PyOcd
+from utvm.probe.pyocd.server import PyOcd, uid_of
 from utvm.probe.virtual import UsbProbe, start_virtual
 
 _WORTH_MOVING = 64 * 1024
@@ -34,7 +34,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
                 now,
                 setup,
                 able,
-                lambda ready: _serve(setup, board, ready.serial),
+                lambda ready: _serve(setup, board, uid_of(ready.kind, ready.serial)),
                 worth_moving=_WORTH_MOVING,
             )
 

@@ -66,6 +66,7 @@ class Family(Record):
     reset_hz: int | None = Field(None, gt=0)
     fixed: dict[int, tuple[int, ...]] = Field({})
     beware: str = ""
+    probes: tuple[str, ...] = tuple(PROBES)
 
 
 class _Families(Record):
@@ -98,6 +99,11 @@ def write(chip: Chip, folder: Path, probe: str) -> Board:
         )
     if family and family.cpu and not chip.sure:
         chip = replace(chip, cpu=family.cpu, sure=True)
+    if family and probe not in family.probes:
+        raise ConfigError(
+            f"{chip.name}: OpenOCD's {family.script} takes no {probe}",
+            f"name another: --probe {' or '.join(family.probes)}",
+        )
     files = _contents(chip, folder.name, probe, family)
     check_folder(folder)
     folder.mkdir(parents=True)

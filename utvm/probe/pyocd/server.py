@@ -37,7 +37,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"No available debug probes|No probe selected|not found",
-        "no probe is plugged in that pyOCD can drive: pyocd list shows those",
+        "no probe is plugged in that pyOCD can drive: pyocd list shows those; a J-Link takes SEGGER's software",
     ),
     (
         r"No ACK|Unable to connect|Memory transfer fault|cannot communicate|no cores were discovered|not powered",
@@ -107,6 +107,11 @@ class PyOcd(Service):
 
     def _said(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")
+
+
+def uid_of(kind: str, serial: str) -> str:
+    """Return what pyOCD calls a probe: a J-Link by its serial number without the zeros before it."""
+    return serial.lstrip("0") if kind == "jlink" else serial
 
 
 def version() -> str:
