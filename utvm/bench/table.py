@@ -42,7 +42,7 @@ def serving(board: Board) -> tuple[Way, ...]:
                 f"{board.directory / 'board.yaml'}: ways.{name}: there is no such way to a board",
                 f"there are: {', '.join(known)}; is the package that brings it installed?",
             )
-    able = tuple(sorted((way for way in table() if way.serves(board)), key=lambda way: way.yields(board)))
+    able = tuple(way for way in table() if way.serves(board))
     driver = board.settings.get(DRIVER)
     wanted = tuple(way for way in able if driver in (None, way.name))
     if able and not wanted:

@@ -124,7 +124,6 @@ class Way:
         tell: a heading and what to say under it, for ``board.show``; nothing where there is nothing to say.
         refusal: what the board is, and what it is therefore not, where no way has what is wished for.
         slows: whether its probe can be told to be slow.
-        yields: whether it goes behind all others for a board.
     """
 
     name: str
@@ -134,7 +133,6 @@ class Way:
     tell: Callable[[Board], tuple[str, str] | None]
     refusal: str
     slows: bool = False
-    yields: Callable[[Board], bool] = lambda board: False
 
 
 def block_of(board: Board, name: str, record: type[_BlockT]) -> _BlockT:

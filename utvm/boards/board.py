@@ -223,16 +223,12 @@ class Board(Record):
         """Return what suites may need and the physical or the virtual board has, with one of its probes on USB."""
         if kind not in self.kinds:
             return frozenset()
-        part = self.physical if kind == "physical" else self.virtual.jtag if self._has_jtag_first else self.virtual
+        part = self.physical if kind == "physical" else self.virtual.jtag or self.virtual
         assert part
         own = part.lacking if isinstance(part, Virtual) else part.lacks
         lacks = own | (probe.lacks if probe else frozenset())
         able = self.able(lacks, openocd=part is not self.virtual or self.virtual.model is not None)
         return able - {"OpenOCD"} if self.by_pyocd else able
-
-    @property
-    def _has_jtag_first(self) -> bool:
-        return bool(self.virtual.jtag and self.virtual.jtag.first)
 
     @property
     def capabilities(self) -> frozenset[str]:

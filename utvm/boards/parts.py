@@ -301,14 +301,14 @@ class JtagModel(Record):
     ``openocd`` is another file of the board's folder, where that one names an adapter. ``idcode`` is that of its
     core's TAP, ``taps`` are others between that and TDO. ``probe`` are the OpenOCD commands that find it, in place
     of those of an adapter; ``{pins}``, the socket of its pins, is filled in. ``lacks`` is as that of the virtual
-    board, in place of it. ``first`` says whether it goes before the emulator, where nobody chose.
+    board, in place of it. ``load`` are commands that program its logic, in place of the board's.
     """
 
     idcode: Annotated[int, Field(ge=0, lt=2**32)]
     taps: tuple[TapSpec, ...] = ()
     probe: str
     openocd: Annotated[str, Field(pattern=r"^[^/]+\.cfg$")] = "openocd.cfg"
-    first: bool = True
+    load: str = ""
     peripherals: tuple[Peripheral, ...]
     lacks: frozenset[Lack] = frozenset()
 
@@ -321,7 +321,7 @@ class JtagModel(Record):
 class Virtual(Record):
     """What the virtual board is: a software model of ours, or an emulator of others.
 
-    A ``simulator`` goes before the emulator where it is installed, a model behind ``jtag`` pins where it says so.
+    A ``simulator`` goes before the emulator where it is installed, a model behind ``jtag`` pins always.
     """
 
     model: VirtualModel | None = None

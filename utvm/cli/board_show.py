@@ -14,6 +14,7 @@ from rich.text import Text
 
 from utvm import boards, firmware
 from utvm.bench import serving
+from utvm.bench.logic import held
 from utvm.boards import Board
 from utvm.boards.accelerators import fitted
 from utvm.cli.choices import CompiledChoice, JsonChoice
@@ -195,7 +196,7 @@ def serve_virtual(
     if jtag := board.virtual.jtag:
         if port or latency_us or millivolts != NOMINAL_MILLIVOLTS or usb or listen or serial:
             raise ConfigError(f"{board.name} has JTAG pins and no probe of its own", "leave the options out")
-        pins = start_jtag(board, logs_of("board.virtual"))
+        pins = start_jtag(board, logs_of("board.virtual"), held(board))
         with _kept(pins):
             _tell_doors(board, pins, _openocd(board, jtag.probe, jtag.openocd, pins=_doors(pins)["pins"]))
         return

@@ -170,11 +170,10 @@ def _virtual(virtual: Virtual, driver: str) -> str:
     if virtual.model or not virtual.emulator:
         return f"[a software model of ours](virtual-boards.md) of the chip and its probe, driven by {driver}"
     machine = f"`{virtual.emulator.program} -M {virtual.emulator.machine}`"
-    model = "[a software model of ours](virtual-boards.md) behind JTAG pins, driven by OpenOCD"
-    if virtual.jtag and virtual.jtag.first:
+    if virtual.jtag:
+        model = "[a software model of ours](virtual-boards.md) behind JTAG pins, driven by OpenOCD"
         return f"{model}; with `driver=qemu` emulated by QEMU ({machine}), without OpenOCD"
-    also = f"; with `driver=jtag` {model}" if virtual.jtag else ""
-    return f"emulated by QEMU ({machine}), driven by its GDB stub without OpenOCD{also}"
+    return f"emulated by QEMU ({machine}), driven by its GDB stub without OpenOCD"
 
 
 def _abilities(board: Board, kind: Kind, known: frozenset[str]) -> list[tuple[str, str]]:

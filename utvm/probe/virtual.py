@@ -73,20 +73,30 @@ def start_virtual(
 
 
 def _spec_of(board: Board, waits: bool) -> MachineSpec:
-    spec, beside = board.machine_spec(waits=waits), on_bus(board)
-    return spec if beside is None else spec.model_copy(update={"peripherals": (*spec.peripherals, beside)})
+    spec = board.machine_spec(waits=waits)
+    return spec.model_copy(update={"peripherals": _with_accelerator(board, spec.peripherals)})
 
 
-def start_jtag(board: Board, log_directory: Path) -> Service:
+def _with_accelerator(board: Board, peripherals: tuple[Peripheral, ...]) -> tuple[Peripheral, ...]:
+    beside = on_bus(board)
+    return peripherals if beside is None else (*peripherals, beside)
+
+
+def start_jtag(board: Board, log_directory: Path, logic: str = "") -> Service:
     """Return the process of a virtual board behind JTAG pins, to be entered with ``with``.
 
     Its ``health_match`` has the groups ``pins``, the path of a socket, and ``console``, a TCP port.
+
+    Args:
+        logic: what its programmable logic holds from before.
     """
+    spec = board.jtag_spec()
+    spec = spec.model_copy(update={"logic": logic, "peripherals": _with_accelerator(board, spec.peripherals)})
     return Service(
         f"virtual {board.name}",
         [sys.executable, "-m", "utvm.virtual.jtag"],
         log=log_directory / "virtual.log",
         health=r"ready: console tcp (?P<console>\d+), jtag pins (?P<pins>.+)",
         error=ProbeError,
-        stdin=board.jtag_spec().model_dump_json(),
+        stdin=spec.model_dump_json(),
     )

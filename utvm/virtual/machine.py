@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole virtual board, as its debug port and its reset pin see it."""
 
-import pkgutil
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
 
 from utvm.errors import ConfigError
 from utvm.virtual import nordic, stm32
@@ -16,7 +14,7 @@ from utvm.virtual.cortex_m.debug import DFSR_HALTED
 from utvm.virtual.cortex_m.kinds import KINDS
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
 from utvm.virtual.stage import Stage
-from utvm.virtual.surroundings import Surroundings
+from utvm.virtual.surroundings import Surroundings, maker_of
 
 __all__ = ["BoardModel", "BusError"]
 
@@ -150,7 +148,9 @@ class BoardModel(Stage):
             return
         lines = tuple(self._line(irq) for irq in peripheral.irqs)
         around = Surroundings(self._bus, self._cpu, self._line(peripheral.irq), lines, self._print)
-        device = self._maker(peripheral.model)(peripheral, around)
+        model = peripheral.model
+        make = MODELS[model] if model in MODELS else maker_of(self.spec.name, model, [*MODELS, CONSTANTS])
+        device = make(peripheral, around)
         if peripheral.address % PAGE:
             raise ConfigError(
                 f"{self.spec.name}: {peripheral.model} at {peripheral.address:#x}: no multiple of {PAGE}"
@@ -165,22 +165,6 @@ class BoardModel(Stage):
         self._cpu.add_device(peripheral.address, device)
         if isinstance(device, Timer):
             self._cpu.add_timer(device)
-
-    def _maker(self, model: str) -> Callable[[Peripheral, Surroundings], Device]:
-        """Return what makes a peripheral: one of ours, or what ``MODULE:NAME`` says."""
-        if model in MODELS:
-            return MODELS[model]
-        try:
-            if ":" in model:
-                return cast(Callable[[Peripheral, Surroundings], Device], pkgutil.resolve_name(model))
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ConfigError(
-                f"{self.spec.name}: no model named {model!r}: {error}", "is the package that brings it installed?"
-            ) from error
-        known = ", ".join(sorted([*MODELS, CONSTANTS]))
-        raise ConfigError(
-            f"{self.spec.name}: no model named {model!r}", f"there are: {known}; MODULE:NAME is a further one"
-        )
 
     def _line(self, irq: int | None) -> Callable[[bool], None]:
         """Return what drives an interrupt line."""

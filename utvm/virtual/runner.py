@@ -56,6 +56,10 @@ class CoreRunner(ABC):
         """Have the run loop look again before the next instruction."""
         self.core.state.stop = 1
 
+    def timers_changed(self) -> None:
+        """As :class:`utvm.virtual.cortex_m.clock.Clock` has it."""
+        self.interrupt()
+
     def close(self) -> None:  # noqa: B027
         """Free nothing: nothing is held."""
 

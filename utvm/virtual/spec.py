@@ -119,7 +119,8 @@ class JtagSpec(Record):
         idcode: of its core's TAP.
         taps: others, between that and TDO, the one at TDO first.
         start: where it begins after a reset.
-        peripherals: ``model`` is one that the architecture has.
+        peripherals: ``model`` is one that the architecture has, or ``MODULE:NAME``.
+        logic: what its programmable logic holds from before.
     """
 
     name: str
@@ -129,3 +130,4 @@ class JtagSpec(Record):
     start: int
     regions: tuple[RegionSpec, ...]
     peripherals: tuple[Peripheral, ...]
+    logic: str = ""

@@ -4,25 +4,25 @@
 from pathlib import Path
 
 from utvm.bench.bench import Bench
+from utvm.bench.logic import held
 from utvm.bench.openocd import WORTH_MOVING_BY_BITBANG, open_console, start_openocd
 from utvm.bench.way import Asked, Found, Setup, Way
 from utvm.boards import Board, JtagModel
-from utvm.errors import ConfigError
 from utvm.probe.debug_port import OpenOcdPort
-from utvm.probe.virtual import start_jtag
+from utvm.probe.gdb import GdbClient
+from utvm.probe.virtual import on_bus, start_jtag
 
 
 class _Port(OpenOcdPort):
-    """OpenOCD, with a TAP of programmable logic behind which there is none."""
+    """OpenOCD in front of a model, whose logic may be programmed otherwise than a chip's."""
+
+    def __init__(self, gdb: GdbClient, *, live: bool, load: str) -> None:
+        super().__init__(gdb, live=live)
+        self._load = load
 
     def program_logic(self, file: Path, commands: str) -> None:
-        """Refuse.
-
-        Raises:
-            ConfigError: always.
-        """
-        del file, commands
-        raise ConfigError("the model behind JTAG pins has no programmable logic", "leave out driver=jtag")
+        """Program the model of the logic."""
+        super().program_logic(file, self._load or commands)
 
 
 def _model(board: Board) -> JtagModel:
@@ -34,22 +34,22 @@ def _find(board: Board, asked: Asked) -> Found | None:
     if asked.wish == "physical" or asked.serial:
         return None
     model = _model(board)
-    # Nobody stands in for an accelerator here.
-    able = board.able(model.lacks, openocd=True) - {f"accelerator {name}" for name in board.accelerator}
+    able = board.able(model.lacks, openocd=True)
 
     def start(setup: Setup) -> Bench:
-        machine = setup.stack.enter_context(start_jtag(board, setup.logs))
+        machine = setup.stack.enter_context(start_jtag(board, setup.logs, held(board)))
         assert machine.health_match
         select = model.probe.format(pins=machine.health_match["pins"])
         openocd, gdb = start_openocd(setup, board, [select], model.openocd)
         return Bench(
             board,
             "virtual",
-            "VIRTUAL board, a software model",
+            "VIRTUAL board, a software model"
+            + (f", with a model of {', '.join(board.accelerator)} on its bus" if on_bus(board) else ""),
             able,
             setup.logs,
             probe="JTAG by remote_bitbang",
-            port=_Port(gdb, live="memory while running" in able),
+            port=_Port(gdb, live="memory while running" in able, load=model.load),
             console=open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
             services=(machine, openocd),
             emulated=True,
@@ -66,5 +66,4 @@ WAY = Way(
     find=_find,
     tell=lambda _: ("modelled", "by us, through OpenOCD and remote_bitbang"),
     refusal="is a software model: there is no physical one here",
-    yields=lambda board: not _model(board).first,
 )

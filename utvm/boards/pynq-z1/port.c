@@ -78,7 +78,7 @@ const uint32_t utvm_port_peripherals_count =
 
 /* QEMU has no such chip: the register of its identity is empty there. */
 static bool is_emulated(void) {
-  return PSS_IDCODE == 0u;
+  return (PSS_IDCODE << 4) == 0u;
 }
 
 /* What runs the core may be what the board was booted with, and the right one already. */
@@ -123,11 +123,11 @@ void utvm_port_init(void) {
 #ifdef UTVM_ACCELERATOR
 /*
  * Programmable logic is at M_AXI_GP0. QEMU has none: the first MiB of DDR, which images leave alone, is there instead,
- * and a model behind it, which knows itself whether it was programmed. On the chip, a core that reads where nothing
- * answers never goes on.
+ * and a model behind it. Models know themselves whether they were programmed. On the chip, a core that reads where
+ * nothing answers never goes on.
  */
 uint32_t utvm_port_accelerator(uint32_t address) {
-  return is_emulated() ? 0u : (address & 0xFFF00000u);
+  return (PSS_IDCODE == 0u) ? 0u : (address & 0xFFF00000u);
 }
 
 bool utvm_port_start_accelerator(void) {

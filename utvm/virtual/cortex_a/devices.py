@@ -201,7 +201,8 @@ _STABLE_AND_LOCKED = 0x3F
 class SystemControl(Device):
     """SLCR of the Zynq (UG585, B.28): registers that remember, where they are not locked. A PLL is locked at once.
 
-    PSS_IDCODE is 0: that is how a port knows that its timer counts instructions.
+    PSS_IDCODE names no part, in a revision that there is not: that is how a port knows that its timer counts
+    instructions. In QEMU, all of it is 0.
     """
 
     size = 0x1000
@@ -211,7 +212,7 @@ class SystemControl(Device):
 
     def reset(self) -> None:
         """All is locked; the on-chip memory is mapped as for the boot ROM."""
-        self._words = {_LOCKED: 1, _OCM: 0x18, _PLL_STATUS: _STABLE_AND_LOCKED}
+        self._words = {_LOCKED: 1, _OCM: 0x18, _PLL_STATUS: _STABLE_AND_LOCKED, _IDENTITY: 15 << 28}
 
     def load(self, offset: int) -> int:
         """Return a word."""

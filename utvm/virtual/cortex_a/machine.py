@@ -2,11 +2,13 @@
 """A board with a Zynq, as its JTAG pins and its console see it: two cores, of which one runs."""
 
 import functools
+from dataclasses import replace
 
 from utvm.virtual.bus import Bus, BusError, Device
 from utvm.virtual.cortex_a.cpu import CortexA9
 from utvm.virtual.cortex_a.debug import DebugUnit
 from utvm.virtual.cortex_a.devices import CadenceUart, PrivatePeripherals, SystemControl
+from utvm.virtual.cortex_a.logic import ProgrammableLogic
 from utvm.virtual.dap import (
     JTAG_ABORT,
     JTAG_APACC,
@@ -51,7 +53,7 @@ class CoreSight:
 
 
 class ZynqBoard(JtagBoard):
-    """A board. Its second core waits in the boot ROM for good, whatever a debugger makes of its registers.
+    """A board. Its further TAP is its logic's. Its second core waits in the boot ROM for good.
 
     Raises:
         ConfigError: the specification names an unknown model.
@@ -68,7 +70,8 @@ class ZynqBoard(JtagBoard):
             "cadence_uart": self._make_uart,
             "slcr": lambda _: SystemControl(),
         }
-        super().__init__(spec, self._cpu, bus, models)
+        self._logic = ProgrammableLogic(spec.logic)
+        super().__init__(spec, self._cpu, bus, models, lambda: self._logic.holds)
         units = (DebugUnit(self._cpu, bus), DebugUnit(self._second, bus))
         self._port = JtagDebugPort(
             {
@@ -76,7 +79,8 @@ class ZynqBoard(JtagBoard):
                 1: MemoryAccessPort(CoreSight(units), identification=_APB_AP, base=_TABLE),
             }
         )
-        self.taps += (
+        self.taps = (
+            *(replace(tap, registers=self._logic.registers, update=self._logic.update) for tap in self.taps),
             Tap(
                 instruction_bits=_INSTRUCTION_BITS,
                 idcode=spec.idcode,

@@ -4,12 +4,12 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from utvm.errors import ConfigError
 from utvm.virtual.bus import Bus, Device
 from utvm.virtual.jtag.chain import Tap
 from utvm.virtual.runner import CoreRunner
 from utvm.virtual.spec import JtagSpec, Peripheral
 from utvm.virtual.stage import Stage
+from utvm.virtual.surroundings import Surroundings, maker_of
 
 _PAUSE = 8000  # instructions between two fillings of a FIFO: a program takes the bytes out and looks at them
 
@@ -63,6 +63,7 @@ class JtagBoard(Stage):
     Args:
         runner: its core.
         models: what makes a device of a peripheral, by the name of its model.
+        logic: what programmable logic holds.
 
     Attributes:
         on_console_output: receives what the board prints. Called from the core's thread: it must not block.
@@ -73,7 +74,12 @@ class JtagBoard(Stage):
     """
 
     def __init__(
-        self, spec: JtagSpec, runner: CoreRunner, bus: Bus, models: Mapping[str, Callable[[Peripheral], Device]]
+        self,
+        spec: JtagSpec,
+        runner: CoreRunner,
+        bus: Bus,
+        models: Mapping[str, Callable[[Peripheral], Device]],
+        logic: Callable[[], str] = lambda: "",
     ) -> None:
         self.on_console_output: Callable[[bytes], None] = lambda data: None
         self.taps: tuple[Tap, ...] = tuple(
@@ -85,12 +91,13 @@ class JtagBoard(Stage):
         self._devices: list[Device] = []
         self._inputs: list[SerialInput] = []
         super().__init__(spec.name, runner)
+        # What others bring has no interrupt line here.
+        around = Surroundings(bus, runner, lambda _: None, (), self._print, logic)
         for peripheral in spec.peripherals:
-            if peripheral.model not in models:
-                raise ConfigError(
-                    f"{spec.name}: no model named {peripheral.model!r}", f"there are: {', '.join(models)}"
-                )
-            device = models[peripheral.model](peripheral)
+            make = models.get(peripheral.model)
+            device = (
+                make(peripheral) if make else maker_of(spec.name, peripheral.model, models)(peripheral, around)
+            )
             bus.add(peripheral.address, device)
             runner.core.map_device(peripheral.address, device)
             self._devices.append(device)

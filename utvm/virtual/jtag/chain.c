@@ -14,6 +14,8 @@
 #include <sys/socket.h>
 
 enum { TAPS = 4, INSTRUCTIONS = 64, CHUNK = 4096 };
+/* In place of a length: what is shifted in is handed on 64 bits at a time; and the instruction itself is. */
+enum { STREAM = 255, TOLD = 254 };
 enum state {
   TEST_LOGIC_RESET, RUN_TEST_IDLE,
   SELECT_DR, CAPTURE_DR, SHIFT_DR, EXIT1_DR, PAUSE_DR, EXIT2_DR, UPDATE_DR,
@@ -42,7 +44,7 @@ static const uint8_t next_state[16][2] = {
 
 typedef struct {
   uint32_t instruction_bits, idcode, idcode_instruction;
-  uint32_t instruction, bits;
+  uint32_t instruction, bits, streamed;
   uint64_t shifted;
   uint8_t lengths[INSTRUCTIONS]; /* bits of the register behind each instruction, at most 64; 0: a bypass */
 } tap_t;
@@ -57,6 +59,10 @@ typedef struct {
   uint32_t state, clock, tdo, left;
 } chain_t;
 
+static uint32_t length_of(const tap_t *tap) {
+  return tap->instruction < INSTRUCTIONS ? tap->lengths[tap->instruction] : 0;
+}
+
 static void enter(chain_t *chain, uint32_t number) {
   tap_t *const tap = &chain->tap[number];
   switch (chain->state) {
@@ -69,6 +75,7 @@ static void enter(chain_t *chain, uint32_t number) {
       break;
     case UPDATE_IR:
       tap->instruction = (uint32_t)tap->shifted;
+      if (length_of(tap) == TOLD) chain->update(number, tap->instruction, 0);
       break;
     case CAPTURE_DR:
       if (tap->instruction == tap->idcode_instruction) {
@@ -76,12 +83,17 @@ static void enter(chain_t *chain, uint32_t number) {
         tap->bits = 32;
         break;
       }
-      tap->bits = tap->instruction < INSTRUCTIONS ? tap->lengths[tap->instruction] : 0;
-      tap->shifted = tap->bits ? chain->capture(number, tap->instruction) : 0;
-      if (!tap->bits) tap->bits = 1;
+      tap->bits = length_of(tap);
+      tap->streamed = 0;
+      if (tap->bits == STREAM || tap->bits == TOLD || !tap->bits) {
+        tap->bits = tap->bits == STREAM ? 64 : 1;
+        tap->shifted = 0;
+      } else {
+        tap->shifted = chain->capture(number, tap->instruction);
+      }
       break;
     case UPDATE_DR:
-      if (tap->bits > 1 && tap->instruction != tap->idcode_instruction)
+      if (tap->bits > 1 && length_of(tap) != STREAM && tap->instruction != tap->idcode_instruction)
         chain->update(number, tap->instruction, tap->shifted);
       break;
     default:
@@ -101,6 +113,8 @@ static void rise(chain_t *chain, uint32_t tms, uint64_t bit) {
       const uint64_t out = tap->shifted & 1u;
       tap->shifted = tap->shifted >> 1 | bit << (tap->bits - 1);
       bit = out;
+      if (++tap->streamed % 64 == 0 && chain->state == SHIFT_DR && length_of(tap) == STREAM)
+        chain->update(i, tap->instruction, tap->shifted);
     }
   }
   go(chain, next_state[chain->state][tms]);

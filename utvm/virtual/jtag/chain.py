@@ -16,6 +16,8 @@ from utvm.virtual.compiled import load_compiled
 _log = logging.getLogger(__name__)
 _TAPS = 4
 _INSTRUCTIONS = 64
+STREAM, TOLD = 255, 254
+"""In place of a length: what is shifted in is handed on 64 bits at a time; and the instruction itself is."""
 _CAPTURE = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
 _UPDATE = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64)
 _RESET = ctypes.CFUNCTYPE(None)
@@ -28,7 +30,7 @@ class Tap:
     Attributes:
         instruction_bits: width of its instruction register.
         idcode_instruction: the instruction that stands after a reset, with IDCODE behind it.
-        registers: bits of the further data registers, by instruction; any other instruction is BYPASS.
+        registers: bits of the further data registers, by instruction, or STREAM or TOLD; any other is BYPASS.
         capture: returns what a data register shows.
         update: takes what was shifted into one.
     """
@@ -48,6 +50,7 @@ class _TapState(ctypes.Structure):
         ("idcode_instruction", ctypes.c_uint32),
         ("instruction", ctypes.c_uint32),
         ("bits", ctypes.c_uint32),
+        ("streamed", ctypes.c_uint32),
         ("shifted", ctypes.c_uint64),
         ("lengths", ctypes.c_uint8 * _INSTRUCTIONS),
     )

@@ -9,7 +9,6 @@ from utvm.virtual.surroundings import Surroundings
 from utvm.virtual.vta.neighbour import REGISTER_BYTES, STARTS_LAST, VtaNeighbour
 
 _WHERE = "it is where its driver says: was that started by the library for this board?"
-_ALWAYS = "on the bus"  # No logic is programmed with it.
 
 
 def on_bus(configuration: Configuration, address: int) -> Peripheral:
@@ -21,7 +20,7 @@ def on_bus(configuration: Configuration, address: int) -> Peripheral:
 def made(peripheral: Peripheral, around: Surroundings) -> Device:
     """Make the device that a peripheral is."""
     file = ConfigurationFile.model_validate({"TARGET": "sim", "HW_VER": "", **peripheral.settings})
-    return _Vta(Configuration(file), peripheral.address, around.bus)
+    return _Vta(Configuration(file), peripheral.address, around)
 
 
 class _Vta(Device):
@@ -29,11 +28,11 @@ class _Vta(Device):
 
     size = REGISTER_BYTES
 
-    def __init__(self, configuration: Configuration, address: int, bus: Bus) -> None:
-        memory = [(each.start, each.region.size) for each in bus.memories]
+    def __init__(self, configuration: Configuration, address: int, around: Surroundings) -> None:
+        memory = [(each.start, each.region.size) for each in around.bus.memories]
         self._model = VtaNeighbour(configuration, address, memory)
-        self._model.program(_ALWAYS)
-        self._reach = _Reach(bus)
+        self._logic = around.logic
+        self._reach = _Reach(around.bus)
         self.reset()
 
     def reset(self) -> None:
@@ -45,6 +44,7 @@ class _Vta(Device):
     def store(self, offset: int, value: int, lanes: int) -> None:
         self._words[offset // 4] = self._words[offset // 4] & ~lanes | value
         if offset == STARTS_LAST and value:
+            self._model.program(self._logic())
             self._model.attend(self._reach)
 
 
