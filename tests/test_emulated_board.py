@@ -178,7 +178,7 @@ def test_memory_can_be_reached_while_the_core_runs_and_it_runs_on(tmp_path: Path
             bench.power_cycle()
 
 
-@pytest.mark.parametrize("name", [_NAME, "netduinoplus2", "pynq-z1", "microbit", "mps3-an547"])
+@pytest.mark.parametrize("name", [_NAME, "netduinoplus2", "pynq-z1:driver=qemu", "microbit", "mps3-an547"])
 def test_every_instruction_is_counted(name: str, tmp_path: Path) -> None:
     """A round is two instructions, whatever else a run takes (ARM DDI 0403E, A7.7: SUBS and B).
 

@@ -13,13 +13,11 @@ import pytest
 import yaml
 
 from hil_tests.programs import handwritten
-from models.digits import quantize
-from models.digits.data import held_out
 from tests.cli.running import inv
 from utvm import boards, firmware
 from utvm.bench import Asked, attach, choose
 from utvm.boards import Board
-from utvm.compiler import Library, compile_model, load
+from utvm.compiler import Library
 from utvm.errors import ConfigError, ProbeError
 from utvm.probe.virtual import start_jtag
 from utvm.session import HostDriven
@@ -83,23 +81,6 @@ def test_every_instruction_is_counted_by_our_hart_as_by_qemu(name: str, tmp_path
     assert counts["jtag"] == counts["qemu"]
     (count, *_) = counts["jtag"].values()
     assert counts["jtag"] == {rounds: count + 2 * (rounds - 1) for rounds in counts["jtag"]}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", _CORES)
-def test_a_network_gives_what_it_gives_in_qemu_with_as_many_instructions(name: str, tmp_path: Path) -> None:
-    found = []
-    for driver in _DRIVERS:
-        board = boards.load(f"{name},driver={driver}")
-        library = compile_model(load(quantize.MODEL), target=board.target)
-        pictures = quantize.quantized_images(held_out()[0])[:10]
-        with (
-            attach(board, "virtual", log_directory=tmp_path) as bench,
-            HostDriven(bench, firmware.build(board, [library])) as session,
-        ):
-            runs = [session.run(library.name, [picture[np.newaxis]]) for picture in pictures]
-        found.append([(run.outputs[0].tobytes(), run.count) for run in runs])
-    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("name", _CORES)

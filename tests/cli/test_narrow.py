@@ -42,7 +42,7 @@ _TABLES = {
     ],
     "model_profile": [
         ("model.profile", "LONG", "--board", "host", "--output", "OUT"),
-        ("model.profile", _INT8, *_EMULATED, "pynq-z1", "--accelerator", "all", "--output", "OUT"),
+        ("model.profile", _INT8, *_EMULATED, "pynq-z1:driver=qemu", "--accelerator", "all", "--output", "OUT"),
     ],
     "model_profile_estimate": [
         ("model.profile", _INT8, *_EMULATED, "netduinoplus2", "--estimate", "--output", "OUT")

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from hil_tests import bitstreams
 from hil_tests.programs import handwritten
 from tests.cli.running import inv
 from utvm import boards, firmware
@@ -308,15 +307,6 @@ def test_every_instruction_is_counted_by_our_core_as_by_qemu(tmp_path: Path) -> 
             }
     assert counts["jtag"] == counts["qemu"]
     assert counts["jtag"]["loop", 300_007] == counts["jtag"]["loop", 1] + 2 * 300_006
-
-
-@pytest.mark.slow
-def test_a_bitstream_is_refused_before_it_is_shifted_into_nothing(tmp_path: Path) -> None:
-    bitstream = tmp_path / "logic.bit"
-    bitstream.write_bytes(bitstreams.made())
-    done = inv("board.program-fpga", "--board", _NAME, "--virtual", "--bitstream", bitstream)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "has no programmable logic" in done.stderr
 
 
 @pytest.mark.slow

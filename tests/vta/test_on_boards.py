@@ -29,6 +29,7 @@ from utvm.session.opening import open_session
 from utvm.virtual.vta.neighbour import VtaNeighbour
 
 _RESNET8 = Path(os.environ.get("UTVM_MODEL_CACHE", "")) / "pretrainedResnet_quant.tflite"
+_EMULATED = "pynq-z1:memory=ddr,driver=qemu"
 _REGISTERS = 0x43C00000  # Where Vivado puts the first block on M_AXI_GP0, and VTA's bitstreams have it.
 
 
@@ -41,7 +42,7 @@ def _board(folder: Path, **accelerator: Any) -> boards.Board:
     (target / "board.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     for file in CONFIGURATIONS.values():
         shutil.copy(file, target)
-    return boards.load(f"{target}:memory=ddr")
+    return boards.load(f"{target}:memory=ddr,driver=qemu")
 
 
 def _compiled(board: boards.Board, count: int) -> dict[str, Library]:
@@ -104,7 +105,7 @@ def _logic(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("_logic")
 def test_layers_and_faults_over_rpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    board = boards.load("pynq-z1:memory=ddr")
+    board = boards.load(_EMULATED)
     compiled = _compiled(board, 2)
     wrong = [faulty(name, body, fitted(board).identity) for name, (body, _) in FAULTS.items()]
     image = firmware.build(board, [*compiled.values(), *wrong], "rpc")
@@ -128,6 +129,25 @@ def test_layers_and_faults_over_rpc(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_logic")
+def test_on_the_bus_and_beside_qemu_it_gives_the_same_in_as_many_instructions(tmp_path: Path) -> None:
+    """Behind OpenOCD, once the TAP of the logic has been told."""
+    counts = {}
+    for driver in ("jtag", "qemu"):
+        board = boards.load(f"pynq-z1:memory=ocm,driver={driver}")
+        compiled = _compiled(board, 2)
+        image, sample = firmware.build(board, list(compiled.values())), VTA_CASES[0].runs()[0]
+        with attach(board, "virtual", log_directory=tmp_path) as bench, HostDriven(bench, image) as session:
+            with pytest.raises(DeviceFault, match=r"the logic is empty: board\.program-fpga"):
+                _check(session, compiled)
+            assert bench.program_logic(_bitstream(tmp_path)).design
+            session.reset()
+            _check(session, compiled)
+            counts[driver] = session.run(compiled[VTA_CASES[0].name].name, sample).count
+    assert counts["jtag"] == counts["qemu"]
+
+
+@pytest.mark.slow
 def test_elements_that_are_wider_than_buffers_are_aligned(tmp_path: Path) -> None:
     """A row of two batches has 32 bytes, and tensors begin at multiples of 16."""
     board = _board(tmp_path, config="batch.json", queue=256)
@@ -137,7 +157,7 @@ def test_elements_that_are_wider_than_buffers_are_aligned(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_the_debugger_stops_where_the_model_works_and_it_works_once(tmp_path: Path) -> None:
-    board = boards.load("pynq-z1:memory=ddr")
+    board = boards.load(_EMULATED)
     compiled = _compiled(board, 1)
     (name,) = compiled
     with _driven(board, compiled, tmp_path) as (bench, session):
@@ -162,7 +182,7 @@ def test_the_debugger_stops_where_the_model_works_and_it_works_once(tmp_path: Pa
 @pytest.mark.nightly
 @pytest.mark.skipif(not _RESNET8.is_file(), reason="UTVM_MODEL_CACHE names no folder with the MLPerf Tiny models")
 def test_resnet8_on_the_emulated_board_equals_the_reference_kernels(tmp_path: Path) -> None:
-    board = boards.load("pynq-z1:memory=ddr")
+    board = boards.load(_EMULATED)
     library = compile_for(board, load(_RESNET8), accelerator="all")
     kinds = [call.kind for call in library.calls]
     assert kinds.count("conv2d_int8_on_vta") == len(library.decisions) == 10 and "conv2d_int8" not in kinds

@@ -44,7 +44,7 @@ def test_operators_run_on_a_served_board(
     (tmp_path / "vta.bit").write_bytes(made())
     monkeypatch.setenv("UTVM_VTA_CONFIG", str(on_pynq("vta_config", tmp_path)))
     env, small = vta.get_env(), vta.get_env(str(on_pynq("small", tmp_path)))
-    with served(tmp_path, "--board", "pynq-z1") as board:
+    with served(tmp_path, "--board", "pynq-z1:driver=qemu") as board:
         monkeypatch.setenv("VTA_RPC_HOST", board.address)
         monkeypatch.setenv("VTA_RPC_PORT", str(board.port))
         remote = vta.connect(env)

@@ -100,13 +100,15 @@ class BitbangServer:
             state.bits = 1
             for instruction, bits in tap.registers.items():
                 state.lengths[instruction] = bits
-        self._folder = tempfile.TemporaryDirectory(prefix="utvm-")
-        self.path: str = f"{self._folder.name}/pins"
-        self._listener = socket.socket(socket.AF_UNIX)
         try:
+            self._folder = tempfile.TemporaryDirectory(prefix="utvm-")
+            self.path: str = f"{self._folder.name}/pins"
+            self._listener = socket.socket(socket.AF_UNIX)
             self._listener.bind(self.path)
         except OSError as error:
-            raise ConfigError(f"{self.path}: {error}", "set TMPDIR to a short path of your own") from error
+            raise ConfigError(
+                f"no socket can be made for the pins: {error}", "set TMPDIR to a short path on a disk with room"
+            ) from error
         self._listener.listen()
 
     def serve(self) -> None:

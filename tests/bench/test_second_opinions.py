@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our models behind the real OpenOCD, and QEMU: one image gives the same bits in as many instructions."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models.digits import quantize
+from models.digits.data import held_out
+from utvm import boards, firmware
+from utvm.bench import attach
+from utvm.compiler import compile_model, load
+from utvm.session import HostDriven
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("pynq-z1:memory=ocm", marks=pytest.mark.slow),
+        pytest.param("pynq-z1:memory=ddr", marks=pytest.mark.nightly),
+        pytest.param("riscv-spike:core=rv32", marks=pytest.mark.nightly),
+        pytest.param("riscv-spike:core=rv64", marks=pytest.mark.nightly),
+    ],
+)
+def test_a_network_gives_what_it_gives_in_qemu_with_as_many_instructions(name: str, tmp_path: Path) -> None:
+    found = {}
+    for driver in ("jtag", "qemu"):
+        board = boards.load(f"{name},driver={driver}")
+        library = compile_model(load(quantize.MODEL), target=board.target)
+        pictures = quantize.quantized_images(held_out()[0])[:10]
+        image = firmware.build(board, [library])
+        with attach(board, "virtual", log_directory=tmp_path) as bench, HostDriven(bench, image) as session:
+            assert ("OpenOCD" in bench.capabilities) == (driver == "jtag")
+            runs = [session.run(library.name, [picture[np.newaxis]]) for picture in pictures]
+        found[driver] = (image.elf.read_bytes(), [(run.outputs[0].tobytes(), run.count) for run in runs])
+    assert found["jtag"] == found["qemu"]
