@@ -214,6 +214,66 @@ def test_what_is_written_for_a_kernel_compiles_against_stubs_of_it(tmp_path: Pat
     _compiled(app, stubs, files, folders)
 
 
+# A stand-in for Zephyr: of its functions those that are called, as cmake/modules/extensions.cmake has
+# them, and of its modules what zephyr/module.yml says by default. prj.conf is taken by its word.
+_ZEPHYR = """
+enable_language(C)
+set(CMAKE_C_STANDARD 99)
+add_library(zephyr_interface INTERFACE)
+target_include_directories(zephyr_interface INTERFACE "$ENV{ZEPHYR_BASE}/include")
+add_library(app STATIC)
+target_link_libraries(app PUBLIC zephyr_interface)
+function(zephyr_include_directories)
+  foreach(folder ${ARGN})
+    target_include_directories(zephyr_interface INTERFACE ${CMAKE_CURRENT_SOURCE_DIR}/${folder})
+  endforeach()
+endfunction()
+macro(zephyr_library_named name)
+  set(ZEPHYR_CURRENT_LIBRARY ${name})
+  add_library(${name} STATIC)
+  target_link_libraries(${name} PUBLIC zephyr_interface)
+  target_link_libraries(app PUBLIC ${name})
+endmacro()
+function(zephyr_library_sources)
+  target_sources(${ZEPHYR_CURRENT_LIBRARY} PRIVATE ${ARGN})
+endfunction()
+function(zephyr_library_compile_options)
+  target_compile_options(${ZEPHYR_CURRENT_LIBRARY} PRIVATE ${ARGN})
+endfunction()
+file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/prj.conf settings REGEX "^CONFIG_")
+foreach(setting ${settings})
+  string(REGEX MATCH "^([^=]*)=(.*)$" found ${setting})
+  set(${CMAKE_MATCH_1} ${CMAKE_MATCH_2})
+endforeach()
+foreach(module ${ZEPHYR_EXTRA_MODULES})
+  add_subdirectory(${module}/zephyr modules/${module})
+endforeach()
+"""
+
+
+def test_zephyr_s_build_of_a_project_goes_through_a_stand_in_of_its_package(tmp_path: Path) -> None:
+    base = tmp_path / "stand in"
+    config = base / "share" / "zephyr-package" / "cmake" / "ZephyrConfig.cmake"
+    for name, text in _STUBS.items():
+        (base / "include" / name).parent.mkdir(parents=True, exist_ok=True)
+        (base / "include" / name).write_text(text)
+    config.parent.mkdir(parents=True)
+    config.write_text(_ZEPHYR)
+    _create(tmp_path / "a folder", "zephyr", "stm32f746", "--option", "board=nucleo_f746zg")
+    for words in (["-S", tmp_path / "a folder" / "app", "-B", tmp_path / "out"], ["--build", tmp_path / "out"]):
+        done = subprocess.run(
+            ["cmake", *words],
+            env={**os.environ, "ZEPHYR_BASE": str(base), "CC": "gcc"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    made = {path.name for path in (tmp_path / "out").rglob("*.o")}
+    assert {"digits_int8.c.o", "digits_int8_operators.c.o", "main.c.o", "port.c.o", "programs.c.o"} <= made
+    assert "CONFIG_FPU=y" in (tmp_path / "a folder" / "app" / "prj.conf").read_text()
+
+
 @pytest.mark.nightly
 def test_a_zephyr_project_runs_where_zephyr_is(tmp_path: Path) -> None:
     if not os.environ.get("ZEPHYR_BASE") or not shutil.which("west"):
