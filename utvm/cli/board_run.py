@@ -20,7 +20,7 @@ from utvm.errors import BoardError, ConfigError
 from utvm.log import kept_in
 from utvm.names import printable_lines
 from utvm.runtime import Pipe
-from utvm.session.application import Application, read_elf
+from utvm.session.application import SILENT, Application, read_elf
 from utvm.session.pipes import open_pipe
 from utvm.session.transport import Transport
 
@@ -106,7 +106,7 @@ def _opened(where: BoardChoice, command: str) -> Iterator[Bench]:
 
 def _need_console(bench: Bench) -> None:
     if bench.console is None:
-        raise BoardError(f"{bench.board.spoken} has no console here", "is its serial line plugged in?")
+        raise BoardError(f"{bench.board.spoken} has no console here", SILENT)
 
 
 def listen(bench: Bench, start: Callable[[], object], seconds: float, speaking: Transport | None = None) -> None:

@@ -28,7 +28,7 @@ from utvm.paths import work
 from utvm.process import run
 from utvm.runtime import Pipe
 from utvm.session import RunResult, StandingAlone
-from utvm.session.application import read_elf
+from utvm.session.application import SILENT, read_elf
 from utvm.session.opening import open_session
 from utvm.session.pipes import open_pipe
 from utvm.session.transport import Transport
@@ -142,7 +142,7 @@ def open_transport(bench: Bench, image: Firmware) -> Iterator[Transport]:
             wire.restart()
             yield wire.transport
     elif bench.console is None:
-        raise BoardError(f"{bench.board.spoken} has no console here", "is its serial line plugged in?")
+        raise BoardError(f"{bench.board.spoken} has no console here", SILENT)
     else:
         bench.console.clear()
         bench.reset(halt=False)

@@ -13,6 +13,9 @@ from utvm.errors import BoardError, ConfigError
 from utvm.files import check_readable
 from utvm.firmware import Firmware
 
+SILENT = "is its serial line plugged in? Of a board without one, model.run and project.run read over RTT"
+"""What to do where a board has no console."""
+
 _MAX_BYTES = 256 << 20
 _LOCKED_UP = 0xFFFFFFFE  # The program counter of an M-profile core that has (Armv7-M ARM, B1.5.15).
 
@@ -183,7 +186,7 @@ class Application:
             BoardError: it did not say that in time, or the board has no console here.
         """
         if self.bench.console is None:
-            raise BoardError(f"{self.image.board.spoken} has no console here", "is its serial line plugged in?")
+            raise BoardError(f"{self.image.board.spoken} has no console here", SILENT)
         return self.bench.console.read_until(text.encode(), timeout).decode(errors="replace")
 
     def _size(self, name: str) -> int:
