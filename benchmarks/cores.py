@@ -59,7 +59,7 @@ CORES = [
     Core("Cortex-M23", "mps2-an505", {}, cpu="cortex-m23"),
     Core("RV32IMAFC", "riscv-spike:driver=qemu", {"resnet8": 63_200_000, "vww": 48_700_000}),
     Core("RV64IMAFDC", "riscv-spike:core=rv64,driver=qemu", {}),
-    Core("Cortex-A9", "pynq-z1:memory=ddr", {}),
+    Core("Cortex-A9", "pynq-z1:memory=ddr,driver=qemu", {}),
 ]
 
 

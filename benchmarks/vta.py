@@ -33,7 +33,7 @@ from utvm.virtual.vta.simulator import STAGES
 
 _BY = Requantise(8)
 _SAMPLES = 20
-_CPU = "pynq-z1:memory=ddr"
+_CPU = "pynq-z1:memory=ddr,driver=qemu"
 _MOST_OVER_BOUND = 1.3
 _LEAST_SPEED = 50e6
 # Channels, height and width, outputs, kernel, stride: what ResNet-8 for CIFAR-10 has, and how often.

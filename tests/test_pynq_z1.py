@@ -208,6 +208,17 @@ def test_the_scripts_set_what_the_board_needs() -> None:
 
 
 @pytest.mark.slow
+def test_the_second_core_is_halted_and_stays_so_while_the_first_runs(doubler: Library, tmp_path: Path) -> None:
+    """Whatever it was booted with would go on in the memory that the image is in."""
+    board = boards.load(f"{_NAME}:memory=ddr")
+    with attach(board, "virtual", log_directory=tmp_path) as bench:
+        bench.program(firmware.build(board, [doubler]))
+        bench.gdb.resume()
+        states = [line.split()[-1] for line in bench.gdb.monitor("targets").splitlines() if "zynq.cpu" in line]
+    assert states == ["running", "halted"]
+
+
+@pytest.mark.slow
 def test_a_probe_of_another_board_is_refused(
     board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
