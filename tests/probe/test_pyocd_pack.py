@@ -70,10 +70,32 @@ def test_an_algorithm_with_variables_is_refused(tmp_path: Path, monkeypatch: pyt
     source = found.source
     spoilt = tmp_path / "nrf53_nvmc.c"
     spoilt.write_text(source.read_text().replace("  allow(", "  static int erased;\n  erased++;\n  allow(", 1))
-    (tmp_path / "common").symlink_to(source.parent / "common")
     monkeypatch.setattr(runtime, "shared", lambda *names: spoilt)
     with pytest.raises(ToolchainError, match="a flash algorithm has no variables"):
         _made(board, tmp_path)
+
+
+def test_a_board_s_own_folder_may_have_it(tmp_path: Path) -> None:
+    known = boards.load("nrf5340dk")
+    found = algorithm_of(known)
+    assert found
+    folder = tmp_path / "nrf5340dk"
+    folder.mkdir()
+    text = (known.directory / "board.yaml").read_text().replace("name: nrf53_nvmc", "name: mine")
+    (folder / "board.yaml").write_text(text)
+    with pytest.raises(ConfigError, match="there is none named 'mine'"):
+        boards.load(str(folder))
+    more = "\nint BlankCheck(uint32_t address, uint32_t size, uint8_t value);\n"
+    more += "int BlankCheck(uint32_t address, uint32_t size, uint8_t value) { return address + size == value; }\n"
+    (folder / "mine.c").write_text(found.source.read_text() + more)
+    board = boards.load(str(folder))
+    assert board.physical
+    assert board.physical.pyocd
+    made = pack_for(board, board.physical.pyocd, tmp_path)
+    assert made
+    with zipfile.ZipFile(made) as pack:
+        elf = ELFFile(io.BytesIO(pack.read("algorithm.FLM")))
+    assert "BlankCheck" in {symbol.name for symbol in elf.get_section_by_name(".symtab").iter_symbols()}
 
 
 def test_a_board_with_two_flashes_is_refused() -> None:

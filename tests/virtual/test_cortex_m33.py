@@ -41,6 +41,15 @@ def bench(tmp_path: Path) -> Iterator[L5Bench]:
     [
         (0xE000ED00, 0x410FD214),  # CPUID: Cortex-M33 r0p4 (ARM 100230, B1.3; RM0438, 52)
         (0xE000EF40, 0x10110021),  # MVFR0: single precision
+        # As QEMU's Cortex-M33 says, too (hw/arm: cortex_m33_initfn): ID_MMFR0, ID_ISAR1 and 3, CTR
+        (0xE000ED50, 0x00101F40),
+        (0xE000ED64, 0x02212000),
+        (0xE000ED6C, 0x01111131),
+        (0xE000ED7C, 0x8000C000),
+        # Parts and architectures of DWT, breakpoint unit and trace port, by which pyOCD knows a Cortex-M33's
+        (0xE0001FE0, 0x21),
+        (0xE0002FBC, 0x47701A03),
+        (0xE0000FCC, 0x43),
         (0xE000EE08, 0),  # DSCSR: no Security Extension, as with TZEN at 0
         (0xE000EFB8, 0xF),  # DAUTHSTATUS: nothing secure
         (0xE0044000, 0x20016472),  # DBGMCU_IDCODE, at another place than other STM32s' (RM0438, 52.11)

@@ -15,7 +15,7 @@ class Algorithm:
     """How the flash is programmed.
 
     Attributes:
-        source: its C file, of the runtime.
+        source: its C file, of the board's folder or the runtime.
         numbers: what becomes macros in it.
         region: what it programs.
     """
@@ -35,12 +35,13 @@ def algorithm_of(board: Board) -> Algorithm | None:
     if part is None or part.algorithm is None:
         return None
     file, architecture = board.directory / "board.yaml", board.architecture
-    source = runtime.shared(architecture, "flash", part.algorithm.name)
+    own = board.directory / f"{part.algorithm.name}.c"
+    source = own if own.is_file() else runtime.shared(architecture, "flash", part.algorithm.name)
     if source is None:
         known = ", ".join(runtime.shared_names(architecture, "flash"))
         raise ConfigError(
             f"{file}: physical.pyocd.algorithm: there is none named {part.algorithm.name!r}",
-            f"flash algorithms of {architecture}: {known or 'none'}",
+            f"it is a C file in the board's folder, or one of {architecture}'s: {known or 'none'}",
         )
     regions = [each for each in board.memory if each.kind == "flash" and each.sectors and not each.alias_of]
     if len(regions) != 1:

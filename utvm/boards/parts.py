@@ -177,8 +177,8 @@ class PyOcdPart(Record):
 
     ``target`` is the chip's name there. ``pack`` is the CMSIS pack that has it, a file in the board's folder;
     without one it is built into pyOCD, or of a pack that pyOCD has installed. With ``algorithm`` pyOCD need not
-    know the chip: a pack is made of the board's own memory map and of that C file of the runtime, which programs
-    the flash. ``options`` are further ones of its session.
+    know the chip: a pack is made of the board's own memory map and of that C file, which programs the flash: it
+    lies in the board's folder, or is one of the runtime's. ``options`` are further ones of its session.
     """
 
     target: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*$")]

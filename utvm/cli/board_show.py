@@ -221,7 +221,7 @@ def serve_virtual(
     )
     with _kept(machine):
         port = _doors(machine)["stlink"]
-        served = f"TCP port {port} of 127.0.0.1, an ST-Link; pyOCD drives a probe on USB: --usb cmsis-dap"
+        served = f"TCP port {port} of 127.0.0.1, an ST-Link's; on USB: --usb cmsis-dap --listen 0"
         _tell_doors(board, machine, _openocd(board, board.model.probe, port=port) if board.by_openocd else served)
         _tell_switches(machine, probe, serial or board.model.serial)
 

@@ -50,13 +50,13 @@ def pack_for(board: Board, part: PyOcdPart, folder: Path) -> Path | None:
 
 
 def _compile(board: Board, algorithm: Algorithm, output: Path) -> None:
-    source, flash, common = algorithm.source, algorithm.region, algorithm.source.parent / "common"
+    flash, common = algorithm.region, runtime.DIRECTORY / board.architecture / "flash" / "common"
     kinds = [(size, len(list(same))) for size, same in itertools.groupby(flash.sectors)]
     starts = itertools.accumulate((size * count for size, count in kinds), initial=0)
     sectors = [f"{{{size}u, {start}u}}" for (size, _), start in zip(kinds, starts, strict=False)]
     Toolchain(board.toolchain).link(
         output,
-        (source, common / "descriptor.c"),
+        (algorithm.source, common / "descriptor.c"),
         cpu=board.cpu,
         linker_script=common / "algorithm.ld",
         include=(common, *runtime.include(board.architecture, "host_driven")),

@@ -159,6 +159,7 @@ _CORTEX_M33 = CoreKind(
         0xD68: 0x20232232,
         0xD6C: 0x01111131,
         0xD70: 0x01310132,
+        0xD7C: 0x8000C000,  # CTR: no caches
         # MVFR
         0xF40: 0x10110021,
         0xF44: 0x11000011,
