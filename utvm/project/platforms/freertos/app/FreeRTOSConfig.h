@@ -18,6 +18,7 @@ void utvm_assertion_failed(const char *file, int line, const char *expression);
 #define configUSE_IDLE_HOOK 0
 #define INCLUDE_vTaskSuspend 1
 #define INCLUDE_vTaskDelay 1
+#define INCLUDE_xTaskGetCurrentTaskHandle 1 /* its stream_buffer.c wants it */
 #define configASSERT(condition) ((condition) ? (void)0 : utvm_assertion_failed(__FILE__, __LINE__, #condition))
 
 /* SysTick's clock. The lowest priority is the kernel's, and above the second number are interrupts that may not call it. */
