@@ -255,6 +255,23 @@ def test_what_a_family_wants_behind_its_vectors_is_in_the_image(
         assert (vectors["sh_addr"], text["sh_addr"]) == (0, 0x410)
 
 
+def test_what_its_boot_rom_would_not_start_runs_from_ram(targets: Path, tmp_path: Path, doubler: Library) -> None:
+    flash = ChipMemory("xip", 0x10000000, 0x200000, "flash")
+    ram = ChipMemory("ram", 0x20000000, 0x40000, "ram")
+    chip = dataclasses.replace(described.find(targets, "nrf51822_XXAA"), name="RP2040", memory=(flash, ram))
+    described.write(chip, tmp_path / "pico", "cmsis-dap")
+    board = boards.load(str(tmp_path / "pico"))
+    assert board.start.by == "entry"
+    use = firmware.build(board, [doubler]).region_use()
+    assert use["ram-code"] > 1000
+    assert "xip" not in use
+    assert [(one.address, one.size) for one in board.memory if one.kind == "ram"] == [
+        (0x20000000, 0x2000),
+        (0x20002000, 0x1F000),
+        (0x20021000, 0x1F000),
+    ]
+
+
 def test_the_most_alike_of_the_chips_that_are_there_is_named_first(targets: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         described.find(targets, "xnRF51822_xxAAx")

@@ -65,7 +65,7 @@ class Family(Record):
     cpu: str | None = None
     reset_hz: int | None = Field(None, gt=0)
     fixed: dict[int, tuple[int, ...]] = Field({})
-    beware: str = ""
+    in_ram: bool = False
     probes: tuple[str, ...] = tuple(PROBES)
 
 
@@ -134,7 +134,7 @@ def _contents(chip: Chip, name: str, probe: str, family: Family | None) -> dict[
     """Return the files of the folder, by name."""
     pack = chip.pack() if chip.pack else b""
     script = family.script if family else ""
-    memory, layout = _laid_out(chip)
+    memory, layout = _laid_out(chip, in_ram=bool(family and family.in_ram))
     core = chip.cpu.partition("-fpv")[0].removesuffix("-dsp").removesuffix("-mve")
     environment = templates_of("utvm.boards.described")
     environment.filters["hex"] = lambda value: f"{value:#010x}"
@@ -161,8 +161,8 @@ def _contents(chip: Chip, name: str, probe: str, family: Family | None) -> dict[
     return files
 
 
-def _laid_out(chip: Chip) -> tuple[list[ChipMemory], dict[str, str | int]]:
-    """Give the stack the beginning of a RAM, and return all memory and the layout."""
+def _laid_out(chip: Chip, *, in_ram: bool) -> tuple[list[ChipMemory], dict[str, str | int]]:
+    """Give the stack the beginning of a RAM, and code half of its rest if it is to lie there; return both."""
     flash = [piece for piece in chip.memory if piece.kind == "flash" and piece.size >= _LEAST_FLASH]
     ram = sorted((piece for piece in chip.memory if piece.kind == "ram"), key=lambda piece: piece.size)
     if not flash or not ram or ram[-1].size < 4 * _STACKS[-1]:
@@ -178,7 +178,13 @@ def _laid_out(chip: Chip) -> tuple[list[ChipMemory], dict[str, str | int]]:
     room = stack_size + (_GUARD if below else 0)
     stack = ChipMemory(f"{largest.name}-stack", largest.address, room, "ram")
     rest = ChipMemory(largest.name, largest.address + room, largest.size - room, "ram")
-    memory = [piece for piece in chip.memory if piece is not largest] + [stack, rest]
+    memory = [piece for piece in chip.memory if piece is not largest] + [stack]
+    if in_ram:
+        half = rest.size // 2 & -_GUARD
+        code = ChipMemory(f"{largest.name}-code", rest.address, half, "ram")
+        rest = ChipMemory(largest.name, code.end, rest.size - half, "ram")
+        memory.append(code)
+    memory.append(rest)
     layout: dict[str, str | int] = {
         "code": code.name,
         "data": rest.name,
