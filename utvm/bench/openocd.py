@@ -11,7 +11,7 @@ from utvm.probe.gdb import GdbClient
 from utvm.probe.openocd import OpenOcd
 
 WORTH_MOVING_BY_BITBANG = 256 * 1024
-"""Of :class:`utvm.bench.Bench`: OpenOCD asks for each bit by itself, 20 to 47 KiB/s whatever answers."""
+"""Of :class:`utvm.bench.Bench`: OpenOCD asks for each bit by itself: some tens of KiB/s whatever answers."""
 
 
 def start_openocd(
