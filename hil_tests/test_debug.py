@@ -152,10 +152,13 @@ def test_a_register_holds_what_it_is_given(board: Bench, facts: Facts) -> None:
 def test_reset_halt_stops_before_the_first_instruction(board: Bench, doubler: Firmware, facts: Facts) -> None:
     board.program(doubler)
     expected = facts.after_reset(board, doubler)
+    places = set()
     for _ in range(2):
         board.gdb.write_register(facts.registers[4], 0x12345678)
         board.reset(halt=True)
         assert {name: board.gdb.read_register(name) for name in expected} == expected
+        places.add(board.gdb.read_register("pc"))
+    assert len(places) == 1
 
 
 @pytest.mark.needs("console")

@@ -1,14 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """RISC-V (Instruction Set Manual, Volume I, 2 and 8; Volume II, Privileged Architecture, table 3.6: causes)."""
 
+from collections.abc import Mapping
+
 from hil_tests.architectures.facts import Facts, FaultCase, JumpCase, at_entry
 from hil_tests.programs import handwritten
+from utvm.bench import Bench
+from utvm.firmware import Firmware
 
 _UNDEFINED = '__asm__ volatile("unimp");'
 
 
 def _unaligned(place: int, _x: int) -> int:
     return place + 1
+
+
+def _after_reset(bench: Bench, firmware: Firmware) -> Mapping[str, int]:
+    """Where the debugger does not begin it, a core begins in code of its maker's (Volume II, 3.4)."""
+    return at_entry(bench, firmware) if bench.board.start.by == "entry" else {}
 
 
 RISCV = Facts(
@@ -65,5 +74,5 @@ RISCV = Facts(
     # No memory is there.
     jumps=(JumpCase("not executable", lambda _code: 0xF0000000, "instruction access fault"),),
     overflow=("store access fault",),
-    after_reset=at_entry,
+    after_reset=_after_reset,
 )
