@@ -63,8 +63,36 @@ def _parsed(text: str) -> Any:
     if yaml.__with_libyaml__ and depth < _DEEPEST:
         # What is wrong is said in the words of the other one.
         with contextlib.suppress(yaml.YAMLError):
-            return yaml.load(text, yaml.CSafeLoader)
-    return yaml.safe_load(text)
+            return _constructed(yaml.CSafeLoader(text))
+    return _constructed(yaml.SafeLoader(text))
+
+
+def _constructed(loader: "yaml.SafeLoader | yaml.CSafeLoader") -> Any:
+    """Return what a loader's one document holds, in which no key is twice: PyYAML would take the last one."""
+    try:
+        node = loader.get_single_node()
+        _check_keys(node)
+        return None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _check_keys(node: yaml.Node | None) -> None:
+    seen, pending = set(), [node]
+    while pending:
+        at = pending.pop()
+        if not isinstance(at, yaml.CollectionNode) or id(at) in seen:
+            continue
+        seen.add(id(at))
+        if not isinstance(at, yaml.MappingNode):
+            pending += at.value
+            continue
+        keys = set()
+        for key, value in at.value:
+            if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in keys:
+                raise ValueError(f"line {key.start_mark.line + 1}: {key.value!r} is there twice")
+            keys.add((key.tag, str(key.value)))
+            pending.append(value)
 
 
 def checked(record: type[RecordT], content: object, where: str, hint: str = "", text: str = "") -> RecordT:

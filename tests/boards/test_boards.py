@@ -152,6 +152,14 @@ def test_ram_that_continues_other_ram_begins_where_that_ends_and_is_alike(
         ({"port": {"name": "no_such"}}, "", r"port: the folder has a port\.c too"),
         ({"hole": -1}, "", "hole: .*greater than or equal to 0"),
         ({"counter_hz": 0}, "", "counter_hz: .*greater than 0"),
+        ({"clock_hz": 2**32}, "", "clock_hz: .*less than 4294967296"),
+        ({"interrupts": 100_000}, "", "interrupts: .*less than or equal to 1024"),
+        ({"title": "red \x1b[31m"}, "", "title: .*match pattern"),
+        (
+            {"memory": [{"name": "sram1", "address": 2**32 - 4096, "size": "8K", "kind": "ram"}]},
+            "",
+            "memory.0: sram1 ends behind the last address, 0xffffffff",
+        ),
     ],
 )
 def test_a_broken_board_file_is_named_with_key_and_expectation(

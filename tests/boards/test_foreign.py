@@ -12,6 +12,7 @@ import yaml
 from tests.cli.running import inv
 from utvm import boards
 from utvm.errors import ConfigError
+from utvm.paths import ROOT
 
 _FOLDERS = Path(__file__).parent / "foreign"
 _ROW = {"architecture": "riscv", "core": "e31", "flags": ["-march=rv32imac"]}
@@ -69,6 +70,44 @@ def test_wrong_rows_are_named_with_their_file(tmp_path: Path, rows: dict[str, An
     (folder / "toolchain.yaml").write_text(yaml.safe_dump({"cpus": rows}))
     with pytest.raises(ConfigError, match=said):
         boards.load(str(folder))
+
+
+def test_what_no_board_file_is_is_said_at_once(tmp_path: Path) -> None:
+    folder = _copy(tmp_path, "sifive-u")
+    file = folder / "board.yaml"
+    text = file.read_text()
+    for content, said in (
+        (f"{text}cpu: rv64imac\n", r"is not valid YAML: line \d+: 'cpu' is there twice"),
+        (f"{text}# {'x' * (1 << 20)}\n", "has more than 1 MiB"),
+    ):
+        file.write_text(content)
+        with pytest.raises(ConfigError, match=said):
+            boards.load(str(folder))
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(ConfigError, match="is missing"):
+        boards.load(str(loop))
+
+
+def test_a_row_of_an_architecture_that_there_is_not_is_named(tmp_path: Path) -> None:
+    folder = _copy(tmp_path, "sifive-u")
+    (folder / "toolchain.yaml").write_text(
+        yaml.safe_dump({"cpus": {"rv32imac": _ROW | {"architecture": "sparc"}}})
+    )
+    with pytest.raises(
+        ConfigError, match=r"board\.yaml: cpu: row 'rv32imac' .*'sparc', which there is not"
+    ) as caught:
+        boards.load(str(folder))
+    assert caught.value.hint == "there are cortex_a, cortex_m, host, riscv"
+
+
+@pytest.mark.slow
+def test_a_number_that_a_port_lacks_is_named(tmp_path: Path) -> None:
+    port = {"name": "pl011", "numbers": {"ticks": 16, "cycles": 5}}
+    wrong = _copy(tmp_path, "vexpress-a9", port=port)
+    done = inv("firmware.size", "--model", ROOT / "models" / "digits" / "digits.onnx", "--board", wrong)
+    assert done.returncode == 2
+    assert f"{wrong / 'board.yaml'}: port: numbers has no uart" in done.stderr
 
 
 @pytest.mark.parametrize(

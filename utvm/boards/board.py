@@ -76,17 +76,17 @@ class Board(Record):
 
     kind: Literal["chip", "process"] = "chip"
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
-    title: str
+    title: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
     toolchain: str
     cpu: str
-    clock_hz: Annotated[int, Field(gt=0)]
+    clock_hz: Annotated[int, Field(gt=0, lt=2**32)]
     timeouts: Timeouts = Timeouts()
-    interrupts: Annotated[int, Field(ge=0)] = 0
+    interrupts: Annotated[int, Field(ge=0, le=1024)] = 0
     memory: tuple[MemoryRegion, ...] = ()
     roles: Layout | None = Field(None, alias="layout")
     line: ConsolePart | None = Field(None, alias="console")
     cycle_counter: Literal["architecture", "systick", "port", "none"] = "architecture"
-    counter_hz: Annotated[int, Field(gt=0)] | None = None
+    counter_hz: Annotated[int, Field(gt=0, lt=2**32)] | None = None
     port: Port | None = None
     hole: Address = 0xF000_0000
     start: Start = Start()

@@ -2,12 +2,14 @@
 """Finds and reads board folders."""
 
 import contextlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
+from utvm import runtime
 from utvm.boards.board import DRIVER, Board
 from utvm.boards.flash import algorithm_of
 from utvm.boards.places import PROJECT, folder_of, folders
@@ -18,6 +20,7 @@ from utvm.errors import ConfigError
 _COMPLETE = (
     "a board folder has board.yaml, openocd.cfg if OpenOCD drives it, and port.c if it has a port of its own"
 )
+_LARGEST = 1 << 20  # bytes of a board.yaml
 _KEYS = "docs/porting.md says what the keys of a board are, in the order in which one finds them out"
 
 
@@ -100,7 +103,7 @@ def load(name: str) -> Board:
     if not name:
         raise ConfigError("no board is named", f"give one; boards: {', '.join(names())}")
     if "/" in name:
-        return _read(Path(name).resolve(), wanted)
+        return _read(Path(os.path.realpath(name)), wanted)
     folder = folder_of(name)
     if folder is None:
         known = f"boards: {', '.join(folders())}"
@@ -126,8 +129,14 @@ def _settings(name: str, text: str) -> dict[str, str]:
 
 def _read(directory: Path, wanted: Mapping[str, str]) -> Board:
     file = directory / "board.yaml"
-    if not file.is_file():
+    try:
+        size = file.stat().st_size if file.is_file() else -1
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}", _COMPLETE) from error
+    if size < 0:
         raise ConfigError(f"{file}: is missing", _COMPLETE)
+    if size > _LARGEST:
+        raise ConfigError(f"{file}: has more than {_LARGEST >> 20} MiB, and is no board's", _KEYS)
     content, text = read_yaml(file, _KEYS)
     kind = checked(_Kind, content, str(file), _KEYS, text) if "settings" in content else _Kind()
     driver = {DRIVER: wanted[DRIVER]} if DRIVER in wanted else {}
@@ -145,7 +154,13 @@ def _read(directory: Path, wanted: Mapping[str, str]) -> Board:
         raise ConfigError(
             f"{file}: name is {board.name!r}, the folder {directory.name!r}", "the two must be the same"
         )
-    row = board.cpu_row
+    try:
+        row = board.cpu_row
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error.message}", error.hint) from error
+    if row.architecture not in runtime.architectures():
+        said = f"{file}: cpu: row {board.cpu!r} has the architecture {row.architecture!r}, which there is not"
+        raise ConfigError(said, f"there are {', '.join(runtime.architectures())}")
     if board.memory:
         _ = board.port_source
         _ = algorithm_of(board)

@@ -67,6 +67,8 @@ class MemoryRegion(Record):
 
     @model_validator(mode="after")
     def _sectors_fill_the_region(self) -> "MemoryRegion":
+        if self.end > 2**32:
+            raise ValueError(f"{self.name} ends behind the last address, 0xffffffff")
         if self.sectors and sum(self.sectors) != self.size:
             raise ValueError(f"sectors of {self.name} add up to {sum(self.sectors)} bytes, not {self.size}")
         return self

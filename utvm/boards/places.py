@@ -53,19 +53,29 @@ def folder_of(name: str) -> Path | None:
         ConfigError: as :func:`folders`.
     """
     places = dict.fromkeys((PROJECT, *_others(os.environ.get(PATH_VARIABLE, ""))))
-    found = [place / name for place in places if (place / name / "board.yaml").is_file()]
+    found = [place / name for place in places if _is_board(place / name)]
     return found[0] if len(found) == 1 else folders().get(name)
 
 
+def _is_board(folder: Path) -> bool:
+    """Whether a folder is a board's; where nobody may look, whoever reads it says so."""
+    try:
+        return (folder / "board.yaml").is_file()
+    except OSError:
+        return True
+
+
 def _others(path: str) -> list[Path]:
-    places = [Path(part).resolve() for part in path.split(":") if part]
+    places = [Path(os.path.realpath(part)) for part in path.split(":") if part]
     for place in places:
         if not place.is_dir():
             raise ConfigError(
                 f"{place}: is no folder, and boards are looked for in it",
                 f"--board-path and {PATH_VARIABLE} take folders that hold board folders, with colons between them",
             )
-        if (place / "board.yaml").is_file():
+        if not os.access(place, os.R_OK | os.X_OK):
+            raise ConfigError(f"{place}: cannot be read, and boards are looked for in it", "let yourself read it")
+        if _is_board(place):
             raise ConfigError(
                 f"{place}: is a board's own folder, and boards are looked for in it",
                 f"name the folder that it is in, {place.parent}; or give --board {place}",

@@ -77,9 +77,15 @@ def build(
         elf = _link_module(board, toolchain, image, module.folder)
         functions = module.module.functions
         return Firmware(board, elf, tuple(libraries), image.pipe, in_ram, functions, image.accelerator)
-    entry = Cache("firmware").fetch(
-        _key(toolchain, board.cpu, image), lambda work: _link(board, toolchain, image, work)
-    )
+    try:
+        entry = Cache("firmware").fetch(
+            _key(toolchain, board.cpu, image), lambda work: _link(board, toolchain, image, work)
+        )
+    except ToolchainError as error:
+        if board.port and (number := re.search(r"\bUTVM_PORT_(\w+)\W* undeclared", error.message)):
+            said = f"{board.directory / 'board.yaml'}: port: numbers has no {number[1].lower()}"
+            raise ConfigError(said, f"{board.port_source} says what its numbers are") from error
+        raise
     made = (board, entry / image.name, tuple(libraries), image.pipe, in_ram)
     return Firmware(*made, accelerator=image.accelerator)
 

@@ -87,6 +87,11 @@ def _folders(architecture: str) -> tuple[Path, ...]:
     return (own,) if architecture in _HOSTED else (_BARE_METAL, own)
 
 
+def architectures() -> tuple[str, ...]:
+    """Return the architectures that there are, sorted."""
+    return tuple(sorted({"host", *(core.parent.name for core in DIRECTORY.glob("*/core.h"))}))
+
+
 def pipes(architecture: str) -> tuple[Pipe, ...]:
     """Return the pipes that an architecture has code for, sorted."""
     folders = _folders(architecture)
