@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A library under a preemptive switch: the same bits, wherever another run of it comes in between."""
 
+import json
 import re
 import shutil
 import time
@@ -78,11 +79,14 @@ def test_two_threads_run_one_library_at_once(board: str, model: str, tmp_path: P
     ):
         while not said.endswith(b" end\r\n") and time.monotonic() < until:
             said += wire.read(1.0)
-    found = re.search(rb"switches (\w+) wrong (\w+) output (\w+) output (\w+)", said)
+    found = re.search(rb"switches (\w+) wrong (\w+) output (\w+) output (\w+) stack (\w+)", said)
     assert found, said
     assert int(found[1], 16) > 100
     assert int(found[2], 16) == 0
-    outputs = [bytes.fromhex(each.decode()) for each in found.groups()[2:]]
+    outputs = [bytes.fromhex(each.decode()) for each in found.groups()[2:4]]
+    # What the library says of the stack is enough, and not much more: a frame's lowest words may stay as they are.
+    needed = json.loads((app / "model" / "metadata.json").read_text())["utvm"]["stack"]["bytes"]
+    assert int(found[5], 16) <= needed <= int(found[5], 16) + 64
     if path.suffix == ".tflite":
         shape = (1, 8, 8, elements // 64)
         inputs = [

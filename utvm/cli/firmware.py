@@ -103,6 +103,7 @@ def size(_: Context, asked: CompiledChoice, json: JsonChoice, board: str = "", i
     from utvm.cli.compiling import compile_for
     from utvm.cli.model_library import load_named
     from utvm.cli.model_run import print_use
+    from utvm.firmware.stack import UnknownNeedError, stack_need
 
     check_json(json)
     chip = boards.load_chip(board)
@@ -115,8 +116,14 @@ def size(_: Context, asked: CompiledChoice, json: JsonChoice, board: str = "", i
         in_ram=in_ram,
     )
     image = firmware.build(chip, [library], in_ram=in_ram)
+    need, unknown = None, ""
+    try:
+        need = stack_need(image, f"{library.name}_run")
+    except UnknownNeedError as error:
+        unknown = str(error)
     content = {
         "board": chip.name,
+        "stack_of_a_run": dataclasses.asdict(need) if need else None,
         "flash_bytes": image.flash_bytes,
         "ram_bytes": image.ram_bytes,
         "regions": {
@@ -144,3 +151,8 @@ def size(_: Context, asked: CompiledChoice, json: JsonChoice, board: str = "", i
         )
     OUT.print(table)
     print_use(chip, image)
+    OUT.print(
+        f"stack of a run: at most {need.bytes:,} bytes, in {need.way[-1]}, without interrupts"
+        if need
+        else f"stack of a run: not known, since {unknown}"
+    )

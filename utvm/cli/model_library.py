@@ -23,6 +23,7 @@ from utvm.compiler.package.misra import library_counts, reasons, runtime_counts,
 from utvm.compiler.report.page import RuleCount, write_report
 from utvm.errors import ConfigError
 from utvm.files import check_folder, check_places
+from utvm.firmware.stack import run_stack
 from utvm.names import printable
 from utvm.tuning.log import tuned_for
 
@@ -170,6 +171,7 @@ def package(asked: CompileChoice, json: JsonChoice, output: str) -> None:
             target=wanted.target,
             executor=wanted.executor,
             memory=wanted.memory,
+            stack=run_stack(boards.load(asked.board), wanted.library()) if asked.board else None,
         )
     OUT.print(f"wrote {path}, {path.stat().st_size:,} bytes; its README.md says how it is used")
     write_json(json, {"archive": str(path), "bytes": path.stat().st_size, "sha256": file_digest(path)})

@@ -20,6 +20,7 @@ from utvm.errors import ConfigError
 from utvm.files import check_folder
 from utvm.firmware import Ingredients, compile_for, ingredients
 from utvm.firmware.sources import generate
+from utvm.firmware.stack import run_stack
 from utvm.project.platform import COMMON, Platform, filled, load_platform, rendered
 from utvm.project.project import FACTS, VERSION, Project
 
@@ -71,7 +72,8 @@ def create(
         "options": dict(options),
         "cpu_word": said.cpus.get(board.cpu, ""),
     }
-    files = {f"model/{path}": data for path, data in package_files(library, model=model).items()}
+    stack = run_stack(board, library)
+    files = {f"model/{path}": data for path, data in package_files(library, model=model, stack=stack).items()}
     texts = {**kept, **headers, **{f"app/{name}": text for name, text in _own(made, library).items()}}
     texts |= rendered(COMMON, values)
     if said.flat:

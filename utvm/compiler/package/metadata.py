@@ -9,7 +9,7 @@ import datetime
 import hashlib
 import importlib.metadata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import utvm
 from utvm.compiler.library import Library, Placement, Tensor
@@ -20,19 +20,42 @@ from utvm.compiler.package.terms import Terms
 VERSION = 7
 """Of Model Library Format."""
 
+
+@dataclass(frozen=True)
+class RunStack:
+    """How much stack a run takes at most, without interrupts, where this compiler makes it for this core.
+
+    Attributes:
+        bytes: of stack.
+        cpu: row of the toolchain's file.
+        compiler: name and version.
+    """
+
+    bytes: int
+    cpu: str
+    compiler: str
+
+
 _OWN_VERSION = 2  # Of the keys under "utvm".
 _CPU = 1  # DLPack's kDLCPU: the only device type of a microcontroller.
 _TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy")
 
 
 def metadata(
-    library: Library, model: Model, terms: Terms, *, time: int, misra: Mapping[str, int] | None
+    library: Library,
+    model: Model,
+    terms: Terms,
+    *,
+    time: int,
+    misra: Mapping[str, int] | None,
+    stack: RunStack | None,
 ) -> dict[str, object]:
     """Return what ``metadata.json`` holds.
 
     Args:
         time: of export, in seconds since 1970.
         misra: findings for each MISRA rule in the library, or None if nobody counted.
+        stack: what a run takes of it, or None if nobody knows.
     """
     moment = datetime.datetime.fromtimestamp(time, datetime.timezone.utc)
     return {
@@ -49,7 +72,9 @@ def metadata(
                 "external_dependencies": [],
             }
         },
-        "utvm": _own(library, model, terms, misra),
+        "utvm": _own(library, model, terms)
+        | ({} if misra is None else {"misra": dict(misra)})
+        | ({} if stack is None else {"stack": asdict(stack)}),
     }
 
 
@@ -100,8 +125,8 @@ def _storage(library: Library) -> list[dict[str, object]]:
     ]
 
 
-def _own(library: Library, model: Model, terms: Terms, misra: Mapping[str, int] | None) -> dict[str, object]:
-    own: dict[str, object] = {
+def _own(library: Library, model: Model, terms: Terms) -> dict[str, object]:
+    return {
         "version": _OWN_VERSION,
         "generator": {
             "utvm": utvm.__version__,
@@ -128,9 +153,6 @@ def _own(library: Library, model: Model, terms: Terms, misra: Mapping[str, int] 
         "float_leftovers": [asdict(leftover) for leftover in library.leftovers],
         "licenses": {"code": terms.code_license, "weights": terms.weights_license},
     }
-    if misra is not None:
-        own["misra"] = dict(misra)
-    return own
 
 
 def _placed(tensors: Sequence[Tensor], places: Sequence[Placement]) -> list[dict[str, object]]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from utvm.compiler.library import Library, Placement, Tensor
 from utvm.compiler.literals import C_TYPES, literal
 from utvm.compiler.package.layout import ALIGNMENT, ARDUINO, HEADERS, SOURCES, c_files, public_headers
+from utvm.compiler.package.metadata import RunStack
 from utvm.compiler.package.terms import Terms
 from utvm.errors import ConfigError
 from utvm.names import comment
@@ -47,11 +48,14 @@ class _Port:
     rows: str
 
 
-def texts(library: Library, terms: Terms, example: Sequence[npt.NDArray[Any]] | None) -> dict[str, str]:
+def texts(
+    library: Library, terms: Terms, example: Sequence[npt.NDArray[Any]] | None, stack: RunStack | None
+) -> dict[str, str]:
     """Return all text files of a package but the sources and ``metadata.json``: path to text.
 
     Args:
         example: inputs that the examples run on, in the library's order; zeros if there are none.
+        stack: what a run takes of it, or None if nobody knows.
 
     Raises:
         ConfigError: an example does not fit its input.
@@ -75,6 +79,7 @@ def texts(library: Library, terms: Terms, example: Sequence[npt.NDArray[Any]] | 
         "arduino_name": library.name[:_ARDUINO_NAME],
         "library": library,
         "terms": terms,
+        "stack": stack,
         "alignment": ALIGNMENT,
         "sources": SOURCES,
         "headers": HEADERS,

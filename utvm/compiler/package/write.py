@@ -16,7 +16,7 @@ from utvm.compiler.bounded import bounded
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.package.archive import write_archive
 from utvm.compiler.package.layout import placed_sources
-from utvm.compiler.package.metadata import metadata
+from utvm.compiler.package.metadata import RunStack, metadata
 from utvm.compiler.package.terms import Terms
 from utvm.compiler.package.texts import texts
 from utvm.compiler.target import ANY
@@ -36,6 +36,7 @@ def write_package(
     example: Sequence[npt.NDArray[Any]] | None = None,
     relax: str | None = None,
     misra: Mapping[str, int] | None = None,
+    stack: RunStack | None = None,
 ) -> Path:
     """Write a library as one archive, the same bytes for the same arguments.
 
@@ -48,6 +49,7 @@ def write_package(
         example: inputs that the examples run on, in the library's order; zeros if there are none.
         relax: the model as Relax text.
         misra: findings for each MISRA rule, from :func:`utvm.compiler.package.misra.misra_counts`.
+        stack: what a run takes of it, where a compiler for a core is known.
 
     Returns:
         ``path``.
@@ -56,7 +58,9 @@ def write_package(
         ConfigError: the file cannot be written, ``SOURCE_DATE_EPOCH`` is not a number, or an example does not fit
             its input.
     """
-    content = package_files(library, model=model, terms=terms, example=example, relax=relax, misra=misra)
+    content = package_files(
+        library, model=model, terms=terms, example=example, relax=relax, misra=misra, stack=stack
+    )
     write_archive(path, content, _time())
     return path
 
@@ -69,12 +73,13 @@ def package_files(
     example: Sequence[npt.NDArray[Any]] | None = None,
     relax: str | None = None,
     misra: Mapping[str, int] | None = None,
+    stack: RunStack | None = None,
 ) -> dict[str, bytes]:
     """Return what a package holds: path to content. Arguments and errors as :func:`write_package`."""
     terms = terms or Terms()
     time = _time()
-    facts = metadata(library, model, terms, time=time, misra=misra)
-    files = dict(placed_sources(library)) | texts(library, terms, example)
+    facts = metadata(library, model, terms, time=time, misra=misra, stack=stack)
+    files = dict(placed_sources(library)) | texts(library, terms, example, stack)
     files["metadata.json"] = json.dumps(facts, indent=2, sort_keys=True) + "\n"
     if relax is not None:
         files[f"src/{library.name}.relax"] = relax
@@ -95,6 +100,7 @@ def package_model(
     memory: Memory | None = None,
     terms: Terms | None = None,
     example: Sequence[npt.NDArray[Any]] | None = None,
+    stack: RunStack | None = None,
 ) -> Path:
     """Compile a model file and write the library as one archive.
 
@@ -118,7 +124,7 @@ def package_model(
         return str(import_model(model).module.script(show_meta=False))
 
     text = bounded(model.origin, "print the model", script)
-    return write_package(library, path, model=model, terms=terms, example=example, relax=text + "\n")
+    return write_package(library, path, model=model, terms=terms, example=example, relax=text + "\n", stack=stack)
 
 
 def _time() -> int:
