@@ -56,6 +56,13 @@ def test_so_have_those_whose_kernels_are_chosen_for_a_dsp(number: int, tmp_path:
     assert not surprises(list(_WITH_DSP), number, tmp_path, DSP)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [13, 15, 21])
+def test_a_state_of_8_bits_runs_over_where_the_kernel_s_does(number: int, tmp_path: Path) -> None:
+    """Seen to end at the largest number, where the kernel adds the zero point to what it has clamped."""
+    assert not surprises(["SVDF/int8"], number, tmp_path)
+
+
 def _each_number(operator: str, tensors: list[tuple[Spec, Spec]], directory: Path) -> set[str]:
     """Return the verdicts on an operator that is given each number of its type, between these tensors."""
     limits = np.iinfo(tensors[0][0].dtype)

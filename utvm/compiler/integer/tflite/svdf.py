@@ -154,8 +154,12 @@ def _newest(use: Use, total: Any) -> Any:
     scales = [scale_of(use.input(place)) for place in (0, 1, 4)]
     state = use.input(4)
     info = np.iinfo(state.dtype)
-    value = rescaled(total, float(np.float64(scales[0] * scales[1] / scales[2]))) + number(zero_of(state))
-    return clamped(value, (int(info.min), int(info.max)), state.dtype)
+    value = rescaled(total, float(np.float64(scales[0] * scales[1] / scales[2])))
+    value, zero = clamped(value, (int(info.min), int(info.max)), "int32"), zero_of(state)
+    if zero:
+        # The kernel adds it to what it has clamped, and keeps the lowest bits of the sum.
+        value = ((value + number(zero - int(info.min))) & number(int(info.max) - int(info.min))) + number(info.min)
+    return value.astype(state.dtype)
 
 
 def _integer_ending(use: Use) -> Any:
