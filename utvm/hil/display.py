@@ -128,10 +128,11 @@ class Display:
             self.line(report.trouble, "yellow")
         if directory is not None:
             self.line(f"report: {outside(directory / 'index.html')}")
-        if self._console.is_terminal:
-            # A terminal shows what was typed as well: ^C.
-            self._console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
-        self.line(last_line(report), VERDICTS[report.verdict][1])
+        # All at once: a terminal shows what was typed as well, ^C, wherever two writes let it.
+        with self._console:
+            if self._console.is_terminal:
+                self._console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
+            self.line(last_line(report), VERDICTS[report.verdict][1])
 
 
 def last_line(report: RunReport) -> str:
