@@ -207,3 +207,8 @@ def test_a_name_that_would_be_more_than_one_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(_VARIANT.format(name='"STM32F4: #x"', ram="ram", size="1"))
     assert _made(tmp_path / "a.yaml", tmp_path, "STM32F4: #x").title.startswith("STM32F4: #x, described by a.yaml")
     assert boards.load(str(tmp_path / "made")).name == "made"
+
+
+def test_a_file_may_be_called_anything_that_can_be_printed(tmp_path: Path) -> None:
+    source = _pdsc(tmp_path, _FLASH + _RAM).rename(tmp_path / 'it\'s: "odd" #1.pdsc')
+    assert _made(source, tmp_path).title == 'STM32F4XX, described by it\'s: "odd" #1.pdsc'

@@ -6,16 +6,19 @@ That it is what a run takes on a board is shown by ``tests/project/test_reentran
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hil_tests.programs import handwritten
 from tests.cli.running import inv
 from utvm import boards, firmware
+from utvm.bench import attach
 from utvm.compiler import load
 from utvm.errors import ToolchainError
 from utvm.firmware.stack import UnknownNeedError, stack_need
 from utvm.paths import ROOT
 from utvm.process import run
+from utvm.session import HostDriven
 
 DIGITS = ROOT / "models" / "digits"
 
@@ -62,6 +65,42 @@ def test_what_no_reader_can_know_is_said(body: str, said: str) -> None:
         stack_need(image, "odd_run")
     with pytest.raises(ToolchainError, match="no function even_run"):
         stack_need(image, "even_run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["digits.onnx", "digits_int8.tflite"])
+def test_what_the_graph_executor_takes_more_is_what_the_board_sees_more(model: str, tmp_path: Path) -> None:
+    """It calls operators by a table. All else that the board counts, of its runtime, is the same for both."""
+    board, network = boards.load_chip("stm32f746"), load(DIGITS / model)
+    needs, seen = [], []
+    with attach(board, "virtual", log_directory=tmp_path) as bench:
+        for executor in ("aot", "graph"):
+            library = firmware.compile_for(board, network, executor=executor)
+            image = firmware.build(board, [library])
+            needs.append(stack_need(image, f"{library.name}_run", library.name))
+            with HostDriven(bench, image) as session:
+                port = library.inputs[0]
+                seen.append(session.run(library.name, [np.zeros(port.shape, port.dtype)]).stack_used)
+    assert "digits" in needs[1].way[1] and needs[1].way[1].endswith("_graph_run")
+    assert needs[1].bytes - needs[0].bytes == seen[1] - seen[0] > 0
+    assert 0 < needs[0].bytes < seen[0]
+
+
+def test_functions_of_one_name_in_two_files_are_two() -> None:
+    shallow = handwritten(
+        "shallow",
+        "  return inner(x[0]);",
+        "static __attribute__((noinline)) int32_t inner(int32_t n) { return n; }\n",
+    )
+    deep = handwritten(
+        "deep",
+        "  return inner(x[0]);",
+        "static __attribute__((noinline)) int32_t inner(int32_t n) {\n"
+        "  volatile int32_t room[100];\n  room[n & 63] = n;\n  return room[0];\n}\n",
+    )
+    image = firmware.build(boards.load_chip("stm32f746"), [shallow, deep])
+    assert stack_need(image, "shallow_run").bytes < 100
+    assert stack_need(image, "deep_run").bytes >= 400
 
 
 def test_the_command_prints_it() -> None:

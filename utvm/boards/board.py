@@ -197,12 +197,12 @@ class Board(Record):
         }
         return tuple(kind for kind, there in parts.items() if there)
 
-    def able(self, lacks: frozenset[Lack], *, openocd: bool) -> frozenset[str]:
+    def able(self, lacks: frozenset[Lack], program: Literal["OpenOCD", "pyOCD"] | None) -> frozenset[str]:
         """Return what suites may need and a board with a debug port has.
 
         Args:
             lacks: what it has not, reached in that way.
-            openocd: whether OpenOCD drives it, which programs flash, and reads and writes in every width.
+            program: what drives its probe, which programs flash, and reads and writes in every width.
         """
         found = {"debug port", *get_args(Lack)} - lacks
         if self.line is None:
@@ -213,8 +213,10 @@ class Board(Record):
             found.discard("counter")
         found |= {f"trap: {mistake}" for mistake in self.cpu_row.traps}
         found |= {f"accelerator {name}" for name in self.accelerator}
-        if openocd:
-            found |= {"OpenOCD", "access widths", "write errors"}
+        if program == "OpenOCD":
+            found.add(program)
+        if program:
+            found |= {"access widths", "write errors"}
             if any(region.kind == "flash" for region in self.memory):
                 found.add("flash")
         return frozenset(found)
@@ -227,8 +229,9 @@ class Board(Record):
         assert part
         own = part.lacking if isinstance(part, Virtual) else part.lacks
         lacks = own | (probe.lacks if probe else frozenset())
-        able = self.able(lacks, openocd=part is not self.virtual or self.virtual.model is not None)
-        return able - {"OpenOCD"} if self.by_pyocd else able
+        if part is self.virtual and self.virtual.model is None:
+            return self.able(lacks, None)
+        return self.able(lacks, "pyOCD" if self.by_pyocd else "OpenOCD")
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -360,7 +363,7 @@ class Board(Record):
             )
         given = self.port.numbers if self.port else {}
         for number, meaning in runtime.PORT_NEEDS.get(self.architecture, {}).items():
-            if number not in given:
+            if not given.get(number):
                 raise ConfigError(
                     f"{self.directory / 'board.yaml'}: port: numbers has no {number}: {meaning}",
                     f"for instance port: {{name: {name}, numbers: {{{number}: ...}}}}; docs/porting.md, step 4",

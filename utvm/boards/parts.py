@@ -149,6 +149,13 @@ class Port(Record):
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     numbers: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], Address] = Field({})
 
+    @model_validator(mode="after")
+    def _clocks_run(self) -> "Port":
+        for name, number in self.numbers.items():
+            if name.endswith("_hz") and not number:
+                raise ValueError(f"numbers.{name} is a clock's, and cannot be 0")
+        return self
+
     @property
     def defines(self) -> tuple[str, ...]:
         """The C macros, ``NAME=value``."""

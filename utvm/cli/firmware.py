@@ -118,7 +118,7 @@ def size(_: Context, asked: CompiledChoice, json: JsonChoice, board: str = "", i
     image = firmware.build(chip, [library], in_ram=in_ram)
     need, unknown = None, ""
     try:
-        need = stack_need(image, f"{library.name}_run")
+        need = stack_need(image, f"{library.name}_run", library.name)
     except UnknownNeedError as error:
         unknown = str(error)
     content = {

@@ -3,13 +3,13 @@
 
 What a function takes itself is in the compiler's call frame information (DWARF 4, section 6.4), and, for what is
 in assembly and not in that, in the instructions that push and pop. Whom it calls is in its branches; through a
-pointer, any function of its source file whose address is somewhere in the image. The longest way through the calls
-is the answer, be it ever taken or not. Interrupts come on top.
+pointer, any function of its source file whose address is somewhere in the image, or else of its library's files.
+The longest way through the calls is the answer, be it ever taken or not. Interrupts come on top.
 """
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,10 +31,12 @@ _FUNCTION = re.compile(r"([0-9a-f]+) <([^>]+)>:")
 _INSTRUCTION = re.compile(r"\s*([0-9a-f]+):\t(\S+)\s*(.*)")
 _BRANCH = re.compile(r"(?:b|bl|blx|j|jal|jr|jalr|cbn?z|b[a-z]{2,3})(?:\.[nw])?")
 _CALL = re.compile(r"bl|blx|jal|jalr")
-_TARGET = re.compile(r"[0-9a-f]+ <([^>+]+)(\+0x[0-9a-f]+)?>")
+_TARGET = re.compile(r"\b([0-9a-f]+) <[^>+]+(?:\+0x([0-9a-f]+))?>")
 # Not the way back. A switch loads or adds to the program counter, or has a table behind it.
 _THROUGH_REGISTER = re.compile(r"(?:blx|bx|jalr|jr)\s+(?!lr\b|ra\b|0\(ra\))\w")
-_THROUGH_MEMORY = re.compile(r"ldr\S*\s+pc, \[pc, #-?\d+\]")
+# To a function that is far, or in the other instruction set; where, is the word behind it.
+_VENEER = re.compile(r"ldr\S*\s+pc, \[pc, #-?\d+\]")
+_WORD = re.compile(r"\.word\s+0x([0-9a-f]+)")
 _HALF = re.compile(r"(mov[wt])\s+\w+, #(\d+)")
 _PUSHED = re.compile(r"(?:push|vpush|stmdb|stmfd|vstmdb)\S*\s+(?:sp!, )?\{(.+)\}")
 _STORED = re.compile(r"str\S*\s.*\[sp, #-(\d+)\]!")
@@ -56,8 +58,11 @@ class UnknownNeedError(ToolchainError):
     """Code calls, or takes, what no reader of it can know."""
 
 
-def stack_need(image: Firmware, function: str) -> StackNeed:
+def stack_need(image: Firmware, function: str, library: str = "") -> StackNeed:
     """Return what a function and all it calls take of the stack at most, without interrupts.
+
+    Args:
+        library: whose operators it may call by a table.
 
     Raises:
         UnknownNeedError: a function on the way calls through a pointer from elsewhere, calls itself, or takes
@@ -65,10 +70,11 @@ def stack_need(image: Firmware, function: str) -> StackNeed:
         ToolchainError: the board's toolchain is not there, or no such function is in the image.
     """
     command: list[str | Path] = [image.board.compiler.tool("objdump"), "-d", "--no-show-raw-insn", image.elf]
-    code = _Code.read(process.run(command, error=ToolchainError), image.elf)
-    if function not in code.instructions:
+    functions = _functions(process.run(command, error=ToolchainError), image.elf)
+    start = next((at for at, each in functions.items() if each.name == function), None)
+    if start is None:
         raise ToolchainError(f"no function {function} is in the image", "nm lists those of an ELF file")
-    return code.need(function, ())
+    return _Reader(functions, library).need(start)
 
 
 def run_stack(board: Board, library: Library) -> RunStack | None:
@@ -76,93 +82,124 @@ def run_stack(board: Board, library: Library) -> RunStack | None:
     if not board.memory:
         return None
     try:
-        need = stack_need(build(board, [library]), f"{library.name}_run")
+        need = stack_need(build(board, [library]), f"{library.name}_run", library.name)
         return RunStack(need.bytes, board.cpu, board.compiler.version)
     except (ToolchainError, DoesNotFitError):
         return None
 
 
 @dataclass(frozen=True)
-class _Code:
-    """An image's functions.
+class _Function:
+    """A function of an image. Names are for people: files may have the same ones.
 
     Attributes:
-        instructions: of each, as objdump prints them.
-        frames: what each takes itself; None where it takes what it computes.
-        files: the source file of each that only that file knows.
-        pointed_at: those whose address is in the image.
+        lines: its instructions, as objdump prints them.
+        frame: what it takes itself; None where it takes what it computes.
+        file: its source file, where only that knows it.
+        pointed_at: whether its address is in the image.
     """
 
-    instructions: Mapping[str, list[str]]
-    frames: Mapping[str, int | None]
-    files: Mapping[str, str]
-    pointed_at: frozenset[str]
+    name: str
+    lines: tuple[str, ...]
+    frame: int | None
+    file: str
+    pointed_at: bool
 
-    @classmethod
-    def read(cls, listing: str, path: Path) -> "_Code":
-        instructions: dict[str, list[str]] = {}
-        current: list[str] = []
-        addresses: dict[str, int] = {}
-        places: dict[str, list[int]] = {}
-        for line in listing.splitlines():
-            if match := _FUNCTION.fullmatch(line):
-                current = instructions.setdefault(match[2], [])
-                addresses[match[2]] = int(match[1], 16)
-                at = places.setdefault(match[2], [])
-            elif match := _INSTRUCTION.fullmatch(line):
-                current.append(f"{match[2]} {match[3]}")
-                at.append(int(match[1], 16))
-        with path.open("rb") as stream:
-            elf = ELFFile(stream)
-            said, files = _said(elf), _files(elf)
-            words = _words(elf)
-        frames = {
-            name: _frame(lines, places[name], said.get(addresses[name], []))
-            for name, lines in instructions.items()
-        }
-        halves: dict[str, set[int]] = {"movw": set(), "movt": set()}
-        named = set()
-        for line in itertools.chain.from_iterable(instructions.values()):
-            if match := _HALF.match(line):
-                halves[match[1]].add(int(match[2]))
-            elif (match := _TARGET.search(line)) and not match[2] and not _BRANCH.fullmatch(line.split()[0]):
-                named.add(match[1])
-        pointed_at = {
-            name
-            for name, address in addresses.items()
-            if name in named
-            or not words.isdisjoint((address, address | 1))
-            or ({address & 0xFFFF, address & 0xFFFF | 1} & halves["movw"] and address >> 16 in halves["movt"])
-        }
-        return cls(instructions, frames, files, frozenset(pointed_at))
 
-    def need(self, function: str, above: tuple[str, ...]) -> StackNeed:
-        """Return what a function takes that these have called."""
-        if function in above:
-            raise UnknownNeedError(f"{function} calls itself: how often, its code does not say")
-        own = self.frames[function]
-        if own is None:
-            raise UnknownNeedError(f"{function} takes as much stack as it computes")
-        below = (self.need(name, (*above, function)) for name in sorted(self._called(function)))
+def _functions(listing: str, path: Path) -> dict[int, _Function]:
+    """Return an image's functions, by their addresses."""
+    names: dict[int, str] = {}
+    lines: dict[int, list[str]] = {}
+    places: dict[int, list[int]] = {}
+    start = 0
+    for line in listing.splitlines():
+        if match := _FUNCTION.fullmatch(line):
+            start = int(match[1], 16)
+            names[start], lines[start], places[start] = match[2], [], []
+        elif match := _INSTRUCTION.fullmatch(line):
+            lines[start].append(f"{match[2]} {match[3]}")
+            places[start].append(int(match[1], 16))
+    with path.open("rb") as stream:
+        elf = ELFFile(stream)
+        rules, files = _said(elf), _files(elf)
+        pointed_at = _pointed_at(itertools.chain.from_iterable(lines.values()), _words(elf))
+    return {
+        start: _Function(
+            name,
+            tuple(lines[start]),
+            _frame(lines[start], places[start], rules.get(start, [])),
+            files.get(start, ""),
+            pointed_at(start),
+        )
+        for start, name in names.items()
+    }
+
+
+def _pointed_at(lines: Iterable[str], words: set[int]) -> Callable[[int], bool]:
+    """Return whether an address is somewhere in the image: in data, or made by instructions."""
+    halves: dict[str, set[int]] = {"movw": set(), "movt": set()}
+    for line in lines:
+        if match := _HALF.match(line):
+            halves[match[1]].add(int(match[2]))
+        elif not _BRANCH.fullmatch(line.split()[0]):
+            words.update(int(match[1], 16) for match in _TARGET.finditer(line))
+
+    def found(address: int) -> bool:
+        low, high = {address & 0xFFFF, address & 0xFFFF | 1}, address >> 16
+        made = not low.isdisjoint(halves["movw"]) and high in halves["movt"]
+        return made or not words.isdisjoint((address, address | 1))
+
+    return found
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Follows calls.
+
+    Attributes:
+        functions: by their addresses.
+        library: with what the names of its source files begin.
+    """
+
+    functions: Mapping[int, _Function]
+    library: str
+
+    def need(self, start: int, above: tuple[int, ...] = ()) -> StackNeed:
+        """Return what the function at an address takes that those above have called."""
+        function = self.functions[start]
+        if start in above:
+            raise UnknownNeedError(f"{function.name} calls itself: how often, its code does not say")
+        if function.frame is None:
+            raise UnknownNeedError(f"{function.name} takes as much stack as it computes")
+        below = [self.need(each, (*above, start)) for each in sorted(self._called(start, function))]
         deepest = max(below, key=lambda need: need.bytes, default=StackNeed(0, ()))
-        return StackNeed(own + deepest.bytes, (function, *deepest.way))
+        return StackNeed(function.frame + deepest.bytes, (function.name, *deepest.way))
 
-    def _called(self, function: str) -> set[str]:
+    def _called(self, start: int, function: _Function) -> set[int]:
         called = set()
-        for line in self.instructions[function]:
-            target = _TARGET.search(line)
-            mnemonic = line.split()[0]
-            # To its own beginning, a branch is a loop.
-            again = _CALL.fullmatch(mnemonic) and target and not target[2]
-            if target and _BRANCH.fullmatch(mnemonic) and (target[1] != function or again):
-                called.add(target[1])
-            elif (not target and _THROUGH_REGISTER.match(line)) or _THROUGH_MEMORY.match(line):
-                file = self.files.get(function)
-                some = {name for name in self.pointed_at if file and self.files.get(name) == file} - {function}
-                if not some:
-                    raise UnknownNeedError(f"{function} calls through a pointer from elsewhere: {line}")
-                called |= some
-        return called & self.instructions.keys()
+        for line in function.lines:
+            mnemonic, target = line.split()[0], _TARGET.search(line)
+            if target and _BRANCH.fullmatch(mnemonic):
+                other = int(target[1], 16) - int(target[2] or "0", 16)
+                # Within itself a branch is a loop, and to its beginning as well, if it is no call.
+                if other != start or (_CALL.fullmatch(mnemonic) and not target[2]):
+                    called.add(other)
+            elif _VENEER.match(line):
+                words = (_WORD.match(each) for each in function.lines)
+                called.update(int(word[1], 16) & ~1 for word in words if word)
+            elif not target and _THROUGH_REGISTER.match(line):
+                called |= self._pointed_at_by(start, function)
+        if not called <= self.functions.keys():
+            raise UnknownNeedError(f"{function.name} calls what is no function of the image")
+        return called
+
+    def _pointed_at_by(self, start: int, function: _Function) -> set[int]:
+        """Return what a function may call through a pointer: what its own file has, else what its library has."""
+        for file in filter(None, (function.file, self.library)):
+            some = {at for at, each in self.functions.items() if each.pointed_at and each.file.startswith(file)}
+            if some - {start}:
+                return some - {start}
+        raise UnknownNeedError(f"{function.name} calls through a pointer from elsewhere")
 
 
 # From which address on the stack pointer is how far below where it was: None where that is computed.
@@ -197,14 +234,15 @@ def _frame(lines: Sequence[str], places: Sequence[int], rules: _Rules) -> int | 
     return deepest
 
 
-def _files(elf: ELFFile) -> dict[str, str]:
-    """Return the file of each name: a symbol table has local names behind their file's (gABI, chapter 4)."""
+def _files(elf: ELFFile) -> dict[int, str]:
+    """Return the files of local functions: a symbol table has their names behind the file's (gABI, chapter 4)."""
     files, file = {}, ""
     for symbol in elf.get_section_by_name(".symtab").iter_symbols():
-        if symbol["st_info"]["type"] == "STT_FILE":
+        kind, reach = symbol["st_info"]["type"], symbol["st_info"]["bind"]
+        if kind == "STT_FILE":
             file = symbol.name
-        elif symbol["st_info"]["type"] == "STT_FUNC":
-            files[symbol.name] = file if symbol["st_info"]["bind"] == "STB_LOCAL" else ""
+        elif kind == "STT_FUNC" and reach == "STB_LOCAL":
+            files[symbol["st_value"] & ~1] = file
     return files
 
 

@@ -34,7 +34,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
     if asked.wish == "physical" or asked.serial:
         return None
     model = _model(board)
-    able = board.able(model.lacks, openocd=True)
+    able = board.able(model.lacks, "OpenOCD")
 
     def start(setup: Setup) -> Bench:
         machine = setup.stack.enter_context(start_jtag(board, setup.logs, held(board)))

@@ -5,7 +5,7 @@ from utvm.bench.bench import Bench
 from utvm.bench.openocd import check_identity, open_console
 from utvm.bench.way import Asked, Found, Setup, Way
 from utvm.bench.ways.usb import kind_of, on_usb
-from utvm.boards import Board, Kind, ProbeMatch
+from utvm.boards import Board
 from utvm.boards.parts import PyOcdPart
 from utvm.probe.choice import find_probe, match_of, taken
 from utvm.probe.debug_port import PyOcdPort
@@ -25,7 +25,7 @@ def _part(board: Board) -> PyOcdPart | None:
 def _find(board: Board, asked: Asked) -> Found | None:
     probe = find_probe(board, asked.wish, asked.serial)
     if probe is not None:
-        able = _capabilities(board, kind_of(probe), match_of(board, probe))
+        able = board.capabilities_of(kind_of(probe), match_of(board, probe))
 
         def start_physical(setup: Setup) -> Bench:
             now = setup.stack.enter_context(taken(board, probe, asked.wait, setup.say))
@@ -41,16 +41,12 @@ def _find(board: Board, asked: Asked) -> Found | None:
         return Found(board, kind_of(probe), able, "pyocd", start_physical, probe, probe.serial)
     if board.virtual.model is None or asked.wish == "physical":
         return None
-    able = _capabilities(board, "virtual")
+    able = board.capabilities_of("virtual")
 
     def start_model(setup: Setup) -> Bench:
         return _on_model(board, setup, able, asked.latency_us)
 
     return Found(board, "virtual", able, "pyocd", start_model, serial=board.model.serial)
-
-
-def _capabilities(board: Board, kind: Kind, match: ProbeMatch | None = None) -> frozenset[str]:
-    return board.capabilities_of(kind, match) - {"OpenOCD"}
 
 
 def _on_model(board: Board, setup: Setup, able: frozenset[str], latency_us: int) -> Bench:

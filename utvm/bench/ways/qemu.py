@@ -34,7 +34,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
     if asked.wish == "physical" or asked.serial:
         return None
     emulator = _emulator(board)
-    able = board.able(board.virtual.lacking, openocd=False)
+    able = board.able(board.virtual.lacking, None)
 
     def start(setup: Setup) -> Bench:
         neighbour = _neighbour_of(board)

@@ -9,9 +9,8 @@ from typing import Literal
 from utvm.errors import ConfigError
 
 _MOST_SECTORS = 1 << 16
-_MOST_BYTES = (
-    1 << 29
-)  # An eighth of all addresses is what the architecture keeps for a kind of memory, and no memory.
+# An eighth of all addresses is what the architecture keeps for a kind of memory, and no memory.
+_MOST_BYTES = 1 << 29
 # In YAML these are no names.
 _WORDS = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
 

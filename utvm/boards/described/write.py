@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A board's folder, made of what is known of its chip; ``# check`` stands where that was a guess."""
 
+import json
 import re
 import shutil
 from collections.abc import Mapping
@@ -138,7 +139,7 @@ def _contents(chip: Chip, name: str, probe: str, family: Family | None) -> dict[
     core = chip.cpu.partition("-fpv")[0].removesuffix("-dsp").removesuffix("-mve")
     environment = templates_of("utvm.boards.described")
     environment.filters["hex"] = lambda value: f"{value:#010x}"
-    environment.filters["quoted"] = lambda words: repr(words) if re.search(r": | #|^\W", words) else words
+    environment.filters["quoted"] = lambda words: json.dumps(words) if re.search(r": | #|^\W", words) else words
     environment.filters["units"] = lambda sizes: sizes[0] if len(set(sizes)) == 1 else list(sizes)
     text = environment.get_template("board.yaml.j2").render(
         chip=chip,

@@ -76,7 +76,7 @@ const utvm_peripherals_t utvm_port_peripherals[] = {
 const uint32_t utvm_port_peripherals_count =
     (uint32_t)sizeof utvm_port_peripherals / (uint32_t)sizeof utvm_port_peripherals[0];
 
-/* QEMU has no such chip: the register of its identity is empty there. */
+/* No emulator has the chip: its identity is empty in QEMU, and names no part but a revision in our model. */
 static bool is_emulated(void) {
   return (PSS_IDCODE << 4) == 0u;
 }

@@ -13,7 +13,6 @@ from utvm.boards import Board
 from utvm.boards.flash import Algorithm, algorithm_of
 from utvm.boards.parts import PyOcdPart
 from utvm.templates import templates_of
-from utvm.toolchain import Toolchain
 
 _ALGORITHM = "algorithm.FLM"
 _PAGE = 4096  # bytes: as much as is programmed in one call
@@ -54,7 +53,7 @@ def _compile(board: Board, algorithm: Algorithm, output: Path) -> None:
     kinds = [(size, len(list(same))) for size, same in itertools.groupby(flash.sectors)]
     starts = itertools.accumulate((size * count for size, count in kinds), initial=0)
     sectors = [f"{{{size}u, {start}u}}" for (size, _), start in zip(kinds, starts, strict=False)]
-    Toolchain(board.toolchain).link(
+    board.compiler.link(
         output,
         (algorithm.source, common / "descriptor.c"),
         cpu=board.cpu,
