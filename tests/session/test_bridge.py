@@ -77,6 +77,26 @@ def test_the_stock_client_calls_functions(client: StockClient, bridge: Bridge, b
     assert bench.restarts == 0
 
 
+def test_a_client_s_thread_that_never_ends_does_not_keep_the_server(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen where Ctrl-C came while a lock was just being taken: one more was needed."""
+    monkeypatch.setattr("utvm.session.bridge._LEAVING", 0.2)
+    stuck, go = threading.Event(), threading.Event()
+
+    def say(line: str) -> None:
+        if "connected" in line:
+            stuck.set()
+            go.wait(60)
+
+    with serving(make_bridge(bench, log=say)) as bridge:
+        RawClient(bridge.port, KEY).greet()
+        assert stuck.wait(30)
+        bridge.stop()
+        assert eventually(lambda: not any(each.name == "bridge clients" for each in threading.enumerate()))
+    go.set()
+
+
 def test_the_boards_exceptions_reach_the_client(client: StockClient, bridge: Bridge, bench: Bench) -> None:
     client.connect(bridge, KEY)
     with pytest.raises(ClientError, match="the model refuses: café"):

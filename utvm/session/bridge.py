@@ -34,6 +34,7 @@ _LOG = logging.getLogger("utvm.session.serve")
 _HANDSHAKE_TIMEOUT = 5.0  # Seconds.
 _FIRST_PACKET = 10.0  # Seconds from a client's handshake to its first packet: it holds the board meanwhile.
 _GRACE = 3.0  # Seconds that a client waits for the one before it to be gone, until it is told that it is not.
+_LEAVING = 20.0  # Seconds in which a thread is to end that was told to.
 _MOST_CONNECTIONS = 64
 
 
@@ -118,9 +119,9 @@ class Bridge:
             TransportError: what listens at the tracker's address is not a tracker.
             UtvmError: something that the board needs has died.
         """
-        helpers = [threading.Thread(target=self._accept_clients, name="bridge clients")]
+        helpers = [threading.Thread(target=self._accept_clients, name="bridge clients", daemon=True)]
         if self._tracker:
-            helpers.append(threading.Thread(target=self._register, name="bridge tracker"))
+            helpers.append(threading.Thread(target=self._register, name="bridge tracker", daemon=True))
         try:
             for thread in helpers:
                 thread.start()
@@ -152,9 +153,10 @@ class Bridge:
             self._say(line)
 
     def _join(self, threads: Iterable[threading.Thread]) -> None:
+        """Wait for threads to end, but not for ever: an interrupt may have hit where a lock was being taken."""
         for thread in threads:
             with contextlib.suppress(RuntimeError):  # An interrupt came before it was started.
-                thread.join()
+                thread.join(_LEAVING)
 
     def _register(self) -> None:
         assert self._tracker
@@ -179,7 +181,9 @@ class Bridge:
                 packet_limit=self._packet_limit,
                 stall_timeout=self._stall_timeout,
             )
-            thread = threading.Thread(target=self._meet, args=(connection,), name=f"bridge {connection.name}")
+            thread = threading.Thread(
+                target=self._meet, args=(connection,), name=f"bridge {connection.name}", daemon=True
+            )
             with self._lock:
                 crowded = len(self._clients) >= _MOST_CONNECTIONS
                 if not crowded:
