@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from tests.environment.farms import LONG, Farm, holders, process, two_hosts, until, wait_for
@@ -100,6 +101,24 @@ def test_labgrid_s_own_client_and_we_have_one_board_one_after_the_other(farm: Fa
         run.wait(LONG)
     with farm.client() as client:
         wait_for(lambda: not any(holders(client).values()))
+
+
+def test_a_keeper_that_dies_in_line_is_followed_by_another_once(farm: Farm) -> None:
+    """Seen at night as a board without a verdict, which nobody had taken."""
+    with farm.client() as client:
+        client.ask("lease", filters={"name": "desk-stm32f746-1"}, wait=None)
+        with farm.begun("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:
+            for _ in range(2):
+                until(run, "place 1 in line")
+                (keeper,) = [
+                    each
+                    for each in psutil.Process(run.pid).children(recursive=True)
+                    if "helper.py" in " ".join(each.cmdline())
+                ]
+                keeper.kill()
+            said, _ = run.communicate(timeout=LONG)
+    assert run.returncode == 3
+    assert said.count("labgrid's client has ended") == 1
 
 
 def test_a_lease_past_its_deadline_is_ended_and_another_s_is_not(farm: Farm) -> None:

@@ -49,6 +49,13 @@ def coordinator_of(address: str) -> str:
     return text
 
 
+class _EndedError(ProvisionError):
+    """The helper is no more."""
+
+
+_ERRORS = {"usage": ConfigError, "ended": _EndedError}
+
+
 class FarmClient:
     """The helper, for the length of a ``with`` block: one session with a coordinator.
 
@@ -136,7 +143,7 @@ class FarmClient:
         except queue.Empty:
             raise ProvisionError(f"the farm at {self._address} gives no answer") from None
         if "error" in answer:
-            error = ConfigError if answer["kind"] == "usage" else ProvisionError
+            error = _ERRORS.get(answer["kind"], ProvisionError)
             raise error(answer["error"], "./inv farm.list shows what there is")
         return answer
 
@@ -155,7 +162,7 @@ class FarmClient:
                 self._answers.put(content)
         self.on_loss("its keeper has ended")
         ended = f"labgrid's client has ended; its log {self._log} ends with:\n{last_lines(self._log)}"
-        self._answers.put({"error": ended, "kind": "infrastructure"})
+        self._answers.put({"error": ended, "kind": "ended"})
 
     def end(self) -> None:
         """End the helper, which ends its lease."""
@@ -197,11 +204,16 @@ class Leasing:
         self._request = {"filters": dict(filters), "wait": wait, "but": sorted(but)}
         self.lease: Lease | None = None
         self._lost = ""
+        self._anew = False
 
     def __enter__(self) -> "Leasing":
+        self._begin()
+        return self
+
+    def _begin(self) -> None:
+        self._lost = ""
         self._farm.on_loss = self._lose
         self._farm.begin()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
@@ -233,7 +245,16 @@ class Leasing:
         return self.lease
 
     def _hear(self) -> None:
-        answer = self._farm.answer(None)
+        try:
+            answer = self._farm.answer(None)
+        except _EndedError:
+            if self._anew:
+                raise
+            # Whoever kills it while it stands in line has taken nobody's board: another one does, once.
+            self._anew = True
+            self._farm.end()
+            self._begin()
+            return
         if "ready" in answer:
             self._farm.send("lease", **self._request)
         elif "place" in answer:
