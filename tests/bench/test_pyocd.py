@@ -146,7 +146,8 @@ def test_what_dies_is_named_with_a_hint(who: str, tmp_path: Path) -> None:
             os.kill(server.pid, signal.SIGKILL)
         else:
             os.kill(machine.pid, signal.SIGUSR2)
-        with pytest.raises(ProbeError, match=r"GDB server|No such device"):
+        # pyOCD's own words depend on whether a packet was under way; bench.check() says what it was.
+        with pytest.raises(ProbeError, match=r"GDB server|No such device|Timeout reading from probe"):
             for _ in range(3):
                 bench.reset(halt=True)
         if who == "pyocd":
