@@ -85,16 +85,19 @@ def test_a_client_s_thread_that_never_ends_does_not_keep_the_server(
     stuck, go = threading.Event(), threading.Event()
 
     def say(line: str) -> None:
-        if "connected" in line:
+        if line.endswith(": ended"):
             stuck.set()
-            go.wait(60)
+            assert go.wait(90)
 
     with serving(make_bridge(bench, log=say)) as bridge:
-        RawClient(bridge.port, KEY).greet()
+        with RawClient(bridge.port, KEY) as client:
+            client.greet()
         assert stuck.wait(30)
-        bridge.stop()
-        assert eventually(lambda: not any(each.name == "bridge clients" for each in threading.enumerate()))
+    threads = [each for each in threading.enumerate() if each.name.startswith("bridge ")]
+    assert len(threads) == 1
     go.set()
+    threads[0].join(30)
+    assert not threads[0].is_alive()
 
 
 def test_the_boards_exceptions_reach_the_client(client: StockClient, bridge: Bridge, bench: Bench) -> None:
