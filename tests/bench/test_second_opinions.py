@@ -14,14 +14,10 @@ from utvm.compiler import compile_model, load
 from utvm.session import HostDriven
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param("pynq-z1:memory=ocm", marks=pytest.mark.slow),
-        pytest.param("pynq-z1:memory=ddr", marks=pytest.mark.nightly),
-        pytest.param("riscv-spike:core=rv32", marks=pytest.mark.nightly),
-        pytest.param("riscv-spike:core=rv64", marks=pytest.mark.nightly),
-    ],
+    ["pynq-z1:memory=ocm", "pynq-z1:memory=ddr", "riscv-spike:core=rv32", "riscv-spike:core=rv64"],
 )
 def test_a_network_gives_what_it_gives_in_qemu_with_as_many_instructions(name: str, tmp_path: Path) -> None:
     found = {}
