@@ -107,6 +107,19 @@ def process(*words: str) -> psutil.Process:
     return found[0]
 
 
+def keepers(pid: int) -> list[psutil.Process]:
+    """Return the helpers that keep the leases of a run, once there are some."""
+    found: list[psutil.Process] = []
+
+    def there() -> bool:
+        children = psutil.Process(pid).children(recursive=True)
+        found[:] = [each for each in children if "helper.py" in " ".join(each.cmdline())]
+        return bool(found)
+
+    wait_for(there)
+    return found
+
+
 def _has(each: psutil.Process, words: tuple[str, ...]) -> bool:
     line = " ".join(each.info["cmdline"] or ())
     return all(word in line for word in words)

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
-from tests.environment.farms import LONG, Farm, holders, process, two_hosts, until, wait_for
+from tests.environment.farms import LONG, Farm, holders, keepers, process, two_hosts, until, wait_for
 from tests.environment.reports import read_report
 from utvm.environment.farm.client import labgrid
 from utvm.paths import ROOT
@@ -110,11 +109,7 @@ def test_a_keeper_that_dies_in_line_is_followed_by_another_once(farm: Farm) -> N
         with farm.begun("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:
             for _ in range(2):
                 until(run, "place 1 in line")
-                (keeper,) = [
-                    each
-                    for each in psutil.Process(run.pid).children(recursive=True)
-                    if "helper.py" in " ".join(each.cmdline())
-                ]
+                (keeper,) = keepers(run.pid)
                 keeper.kill()
             said, _ = run.communicate(timeout=LONG)
     assert run.returncode == 3
