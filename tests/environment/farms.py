@@ -16,6 +16,8 @@ from typing import IO, Any
 import psutil
 
 from tests.cli.running import inv
+from tests.processes import below
+from utvm.environment.farm import client
 from utvm.environment.farm.client import FarmClient, labgrid
 from utvm.kept import cache_root
 from utvm.paths import ROOT
@@ -27,6 +29,7 @@ while :; do case $1 in -o | -l) shift 2 ;; -*) shift ;; *) break ;; esac; done
 shift
 sh -c "$*"
 """
+_HELPER = Path(client.__file__).with_name("helper.py")
 LONG = 300.0  # Seconds; nothing takes as long, but a machine may be busy.
 
 
@@ -107,17 +110,18 @@ def process(*words: str) -> psutil.Process:
     return found[0]
 
 
-def keepers(pid: int) -> list[psutil.Process]:
-    """Return the helpers that keep the leases of a run, once there are some."""
-    found: list[psutil.Process] = []
+def kill_a_keeper(pid: int) -> None:
+    """Kill a helper that keeps a lease of a run, once there is one."""
 
-    def there() -> bool:
-        children = psutil.Process(pid).children(recursive=True)
-        found[:] = [each for each in children if "helper.py" in " ".join(each.cmdline())]
-        return bool(found)
+    def killed() -> bool:
+        for each in below(pid, str(_HELPER)):
+            # It may end of itself meanwhile, and then it is another's turn.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+                return True
+        return False
 
-    wait_for(there)
-    return found
+    wait_for(killed)
 
 
 def _has(each: psutil.Process, words: tuple[str, ...]) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.environment.farms import LONG, Farm, holders, keepers, process, two_hosts, until, wait_for
+from tests.environment.farms import LONG, Farm, holders, kill_a_keeper, process, two_hosts, until, wait_for
 from tests.environment.reports import read_report
 from utvm.environment.farm.client import labgrid
 from utvm.paths import ROOT
@@ -108,12 +108,30 @@ def test_a_keeper_that_dies_in_line_is_followed_by_another_once(farm: Farm) -> N
         client.ask("lease", filters={"name": "desk-stm32f746-1"}, wait=None)
         with farm.begun("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:
             for _ in range(2):
-                until(run, "place 1 in line")
-                (keeper,) = keepers(run.pid)
-                keeper.kill()
+                until(run, " in line; held:")
+                kill_a_keeper(run.pid)
             said, _ = run.communicate(timeout=LONG)
     assert run.returncode == 3
     assert said.count("labgrid's client has ended") == 1
+
+
+def test_a_host_that_has_just_gone_is_waited_for(farm: Farm) -> None:
+    """Seen at night as five boards without a verdict, all in the seconds that an exporter took to start again."""
+    words = ("hil", "--board", "host", "--in", "farm", "--tags", "host=shelf", "--suite", "health")
+    exporting = process("utvm farm.export", "shelf")
+    exporting.suspend()  # It starts no other one.
+    try:
+        process("labgrid.remote.exporter", farm.address, "shelf").kill()
+        refused = farm.inv(*words, "--wait", "1")
+        assert refused.returncode == 3
+        assert "the hosts of all boards with board=host, host=shelf are away" in refused.stderr
+        with farm.begun(*words, **farm.with_ssh) as run:
+            until(run, "waiting for a host")
+            exporting.resume()
+            said, _ = run.communicate(timeout=LONG)
+    finally:
+        exporting.resume()
+    assert run.returncode == 0, said
 
 
 def test_a_lease_past_its_deadline_is_ended_and_another_s_is_not(farm: Farm) -> None:
@@ -186,7 +204,7 @@ def test_a_coordinator_that_dies_is_infrastructure(farm: Farm) -> None:
     with farm.client() as client:
         client.ask("lease", filters={"name": "desk-stm32f746-1"}, wait=None)
         with farm.begun("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:
-            until(run, "place 1 in line")
+            until(run, " in line; held:")
             process("labgrid.remote.coordinator", farm.address).kill()
             said, _ = run.communicate(timeout=LONG)
             assert run.returncode == 3, said

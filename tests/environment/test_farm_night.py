@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.cli.running import inv
-from tests.environment.farms import LONG, Farm, holders, keepers, process, two_hosts, until, wait_for
+from tests.environment.farms import LONG, Farm, holders, kill_a_keeper, process, two_hosts, until, wait_for
 from tests.faults.in_farm import in_farm
 from tests.faults.place import environment_of
 from utvm.hil.reading import read
@@ -67,7 +67,7 @@ def test_each_turn_has_one_lease_and_another_board_after_trouble(farm: Farm, tmp
 def test_a_keeper_that_dies_in_a_turn_is_another_board(farm: Farm, tmp_path: Path) -> None:
     with farm.begun(*_night(tmp_path, {"board": "host", "tags": "host=shelf"}), **farm.with_ssh) as run:
         until(run, "leased shelf-host-")
-        keepers(run.pid)[0].kill()
+        kill_a_keeper(run.pid)
         said, _ = run.communicate(timeout=LONG)
     (board,) = _boards(tmp_path)
     assert (run.returncode, board["verdict"]) == (0, "passed"), said
@@ -103,7 +103,7 @@ def test_a_night_of_twenty_boards_with_faults_has_the_right_verdicts_page_and_hi
         with farm.begun(*words, folder=tmp_path, **farm.with_ssh) as run:
             until(run, "leased ")
             exporter = process("labgrid.remote.exporter", farm.address, "shelf")
-            for strike in (farm.break_ssh, exporter.kill, lambda: chance.choice(keepers(run.pid)).kill()):
+            for strike in (farm.break_ssh, exporter.kill, lambda: kill_a_keeper(run.pid)):
                 time.sleep(chance.uniform(0, 15))
                 strike()
             said, _ = run.communicate(timeout=4 * LONG)  # Thirty-two runs

@@ -261,6 +261,8 @@ class Leasing:
             self.lease = Lease(**answer)
             if self._lost:
                 self.lease.lose(self._lost)
+        elif "away" in answer:
+            self._say(f"waiting for a host: {answer['away']}")
         elif answer["busy"]:
             held = ", ".join(f"{place} by {holder}" for place, holder in answer["busy"].items())
             self._say(f"waiting for a board, place {answer['position']} in line; held: {held}")

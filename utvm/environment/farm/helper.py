@@ -26,7 +26,7 @@ _BEATS = 4  # So many of them a lease outlives the last one.
 _LOOK = 0.2
 _ASK = (2.0, 20.0)  # Seconds between questions of who waits; a reservation that nobody asks after ends in 60.
 _ASKED_FOR = 0.05  # Seconds more of that for each who waits: all ask the one coordinator.
-_AWAY = 60.0  # Seconds that the coordinator may be gone.
+_AWAY = 60.0  # Seconds that the coordinator may be gone, or the hosts of all boards that would do.
 _CONNECTING = 15.0
 _UNTIL, _HOLDER, _TROUBLE, _HEALTH = "utvm_until", "utvm_holder", "utvm_trouble", "health"
 _BAD_AFTER, _WELL_AFTER = "utvm_bad_after", "utvm_well_after"
@@ -38,6 +38,14 @@ class NotToBeHad(Exception):
     def __init__(self, message: str, kind: str = "infrastructure") -> None:
         super().__init__(message)
         self.kind = kind
+
+
+def _wish(filters: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in filters.items() if key != _HEALTH}
+
+
+def _spoken(filters: dict[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in _wish(filters).items())
 
 
 def say(**content: Any) -> None:
@@ -172,10 +180,11 @@ class LabgridClient:
         """
         begun = time.monotonic()
         try:
+            deadline = None if wait is None else begun + wait
             while True:
-                fitting = await self._fitting(filters, but)
+                fitting = await self._at_hand(filters, but, deadline)
                 wish = filters | await self._one_of(fitting) if but else filters
-                await self._allocated(wish, fitting, None if wait is None else begun + wait)
+                await self._allocated(wish, fitting, deadline)
                 resources = self._resources(self._place)
                 if "UtvmBoard" in resources:
                     break
@@ -203,15 +212,35 @@ class LabgridClient:
         places = await self._places()
         return {"name": min(fitting, key=lambda name: (bool(places[name].acquired), name))}
 
-    async def _fitting(self, filters: dict[str, str], but: Sequence[str]) -> set[str]:
-        """Return the places that a wish may get.
+    async def _at_hand(self, filters: dict[str, str], but: Sequence[str], deadline: float | None) -> set[str]:
+        """Return the places that a wish may get; where all their hosts are away, wait: one may be starting again.
 
         Raises:
-            NotToBeHad: there is none, or none that is well.
+            NotToBeHad: there is none, none that is well, or no host came back.
+        """
+        last = time.monotonic() + _AWAY
+        told = ""
+        while True:
+            fitting = await self._fitting(filters, but)
+            present = {name for name in fitting if "UtvmBoard" in self._resources(name)}
+            if present:
+                return present
+            away = f"the hosts of all boards with {_spoken(filters)} are away: {', '.join(fitting)}"
+            if time.monotonic() > min(last, deadline or last):
+                raise NotToBeHad(away)
+            if away != told:
+                told = away
+                say(away=away)
+            await asyncio.sleep(_ASK[0])
+
+    async def _fitting(self, filters: dict[str, str], but: Sequence[str]) -> Sequence[str]:
+        """Return the places that are meant and well.
+
+        Raises:
+            NotToBeHad: there is none.
         """
         await self._synced()
-        wish = {key: value for key, value in filters.items() if key != _HEALTH}
-        spoken = ", ".join(f"{key}={value}" for key, value in wish.items())
+        wish, spoken = _wish(filters), _spoken(filters)
         places = await self._places()
         fitting = [
             place for place in places.values() if wish.items() <= {"name": place.name, **dict(place.tags)}.items()
@@ -226,10 +255,7 @@ class LabgridClient:
         if not well:
             why = "; ".join(f"{place.name}: {place.comment or 'no reason given'}" for place in fitting)
             raise NotToBeHad(f"all boards with {spoken} are in quarantine: {why}")
-        present = {place.name for place in well if "UtvmBoard" in self._resources(place.name)}
-        if not present:
-            raise NotToBeHad(f"the hosts of all boards with {spoken} are away: {', '.join(p.name for p in well)}")
-        return present
+        return [place.name for place in well]
 
     async def _allocated(self, filters: dict[str, str], fitting: set[str], deadline: float | None) -> None:
         """Reserve, and wait until a place is ours to take."""
