@@ -10,6 +10,7 @@ that boards share: ``plain`` is that of a board without one; in ``flash/`` what 
 ``portable/`` has what becomes a part of libraries. This module only says where they are.
 """
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
@@ -87,6 +88,7 @@ def _folders(architecture: str) -> tuple[Path, ...]:
     return (own,) if architecture in _HOSTED else (_BARE_METAL, own)
 
 
+@functools.cache
 def architectures() -> tuple[str, ...]:
     """Return the architectures that there are, sorted."""
     return tuple(sorted({"host", *(core.parent.name for core in DIRECTORY.glob("*/core.h"))}))
