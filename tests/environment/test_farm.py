@@ -116,7 +116,7 @@ def test_a_keeper_that_dies_in_line_is_followed_by_another_once(farm: Farm) -> N
 
 
 def test_a_host_that_has_just_gone_is_waited_for(farm: Farm) -> None:
-    """Seen at night as five boards without a verdict, all in the seconds that an exporter took to start again."""
+    """Else a night loses all turns that are left in the seconds that an exporter takes to start again."""
     words = ("hil", "--board", "host", "--in", "farm", "--tags", "host=shelf", "--suite", "health")
     exporting = process("utvm farm.export", "shelf")
     exporting.suspend()  # It starts no other one.

@@ -10,6 +10,7 @@ gone, so a lease has a deadline too, in the place's tags: this process moves it 
 import asyncio
 import contextlib
 import json
+import math
 import signal
 import sys
 import time
@@ -40,12 +41,8 @@ class NotToBeHad(Exception):
         self.kind = kind
 
 
-def _wish(filters: dict[str, str]) -> dict[str, str]:
-    return {key: value for key, value in filters.items() if key != _HEALTH}
-
-
-def _spoken(filters: dict[str, str]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in _wish(filters).items())
+class HostsAway(NotToBeHad):
+    """The hosts of all boards that would do are away; one may be starting again."""
 
 
 def say(**content: Any) -> None:
@@ -180,7 +177,7 @@ class LabgridClient:
         """
         begun = time.monotonic()
         try:
-            deadline = None if wait is None else begun + wait
+            deadline = math.inf if wait is None else begun + wait
             while True:
                 fitting = await self._at_hand(filters, but, deadline)
                 wish = filters | await self._one_of(fitting) if but else filters
@@ -212,35 +209,30 @@ class LabgridClient:
         places = await self._places()
         return {"name": min(fitting, key=lambda name: (bool(places[name].acquired), name))}
 
-    async def _at_hand(self, filters: dict[str, str], but: Sequence[str], deadline: float | None) -> set[str]:
-        """Return the places that a wish may get; where all their hosts are away, wait: one may be starting again.
-
-        Raises:
-            NotToBeHad: there is none, none that is well, or no host came back.
-        """
-        last = time.monotonic() + _AWAY
+    async def _at_hand(self, filters: dict[str, str], but: Sequence[str], deadline: float) -> set[str]:
+        """Return the places that a wish may get, as :meth:`_fitting`; where their hosts are away, wait for one."""
+        last = min(time.monotonic() + _AWAY, deadline)
         told = ""
         while True:
-            fitting = await self._fitting(filters, but)
-            present = {name for name in fitting if "UtvmBoard" in self._resources(name)}
-            if present:
-                return present
-            away = f"the hosts of all boards with {_spoken(filters)} are away: {', '.join(fitting)}"
-            if time.monotonic() > min(last, deadline or last):
-                raise NotToBeHad(away)
-            if away != told:
-                told = away
-                say(away=away)
+            try:
+                return await self._fitting(filters, but)
+            except HostsAway as away:
+                if time.monotonic() > last:
+                    raise
+                if str(away) != told:
+                    told = str(away)
+                    say(away=told)
             await asyncio.sleep(_ASK[0])
 
-    async def _fitting(self, filters: dict[str, str], but: Sequence[str]) -> Sequence[str]:
-        """Return the places that are meant and well.
+    async def _fitting(self, filters: dict[str, str], but: Sequence[str]) -> set[str]:
+        """Return the places that a wish may get.
 
         Raises:
-            NotToBeHad: there is none.
+            NotToBeHad: there is none, none that is well, or none whose host is there.
         """
         await self._synced()
-        wish, spoken = _wish(filters), _spoken(filters)
+        wish = {key: value for key, value in filters.items() if key != _HEALTH}
+        spoken = ", ".join(f"{key}={value}" for key, value in wish.items())
         places = await self._places()
         fitting = [
             place for place in places.values() if wish.items() <= {"name": place.name, **dict(place.tags)}.items()
@@ -255,9 +247,12 @@ class LabgridClient:
         if not well:
             why = "; ".join(f"{place.name}: {place.comment or 'no reason given'}" for place in fitting)
             raise NotToBeHad(f"all boards with {spoken} are in quarantine: {why}")
-        return [place.name for place in well]
+        present = {place.name for place in well if "UtvmBoard" in self._resources(place.name)}
+        if not present:
+            raise HostsAway(f"the hosts of all boards with {spoken} are away: {', '.join(p.name for p in well)}")
+        return present
 
-    async def _allocated(self, filters: dict[str, str], fitting: set[str], deadline: float | None) -> None:
+    async def _allocated(self, filters: dict[str, str], fitting: set[str], deadline: float) -> None:
         """Reserve, and wait until a place is ours to take."""
         answer = await self._call("CreateReservation", prio=0.0, filters={"main": {"filter": filters}})
         self._token = answer.reservation.token
@@ -269,7 +264,7 @@ class LabgridClient:
                 return
             if reservation.state != 0:
                 raise NotToBeHad("the reservation is no longer valid")
-            if deadline is not None and time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 raise NotToBeHad("no board was free in time")
             tokens = [each.token for each in await self._waiting()]
             # Who has which place is told to everybody; the coordinator is not asked again.
