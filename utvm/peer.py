@@ -71,6 +71,17 @@ class OwnerOnlySocket(socket.socket):
             refuse(connection)
 
 
+def listen(port: int, *, anyone: bool) -> socket.socket:
+    """Listen on a TCP port of the loopback interface, 0 for any free one, for this user alone or for anyone.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    return (
+        socket.create_server(("127.0.0.1", port)) if anyone else OwnerOnlySocket.listen_on("127.0.0.1", port)
+    )
+
+
 def is_own(connection: socket.socket) -> bool:
     """True if the other end belongs to this process's user."""
     with contextlib.suppress(OSError):  # The peer has gone already.

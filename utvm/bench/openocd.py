@@ -24,12 +24,8 @@ def start_openocd(
         config: the script's name, where it is not the usual one.
     """
     script = board.directory / config if config else board.openocd_config
-    openocd = setup.stack.enter_context(
-        OpenOcd(script, commands=commands, log=setup.logs / "openocd.log", port=setup.gdb_port)
-    )
-    gdb = setup.stack.enter_context(
-        GdbClient("127.0.0.1", openocd.gdb_port, breakpoint_kind=board.cpu_row.breakpoint_kind)
-    )
+    openocd = setup.stack.enter_context(OpenOcd(script, commands=commands, log=setup.logs / "openocd.log"))
+    gdb = setup.stack.enter_context(GdbClient(openocd.gdb, breakpoint_kind=board.cpu_row.breakpoint_kind))
     return openocd, gdb
 
 

@@ -3,12 +3,15 @@
 
 import contextlib
 import logging
+import os
+import pwd
 import socket
 import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from utvm.peer import listen, peer_uid, refuse
 from utvm.virtual.usb.device import UsbDevice
 from utvm.virtual.usb.host import UsbHost
 from utvm.virtual.usb.usbredir import ProtocolError
@@ -24,17 +27,20 @@ class UsbServer:
     Args:
         device: what is plugged into the guest.
         where: ``unix:PATH``, or a TCP port of the loopback interface, 0 for any free one.
+        user: user of this computer that may connect to the TCP port besides this process's.
+        anyone: every user may.
 
     Raises:
         OSError: nothing can listen there, or somebody does.
         ValueError: this is no place.
     """
 
-    def __init__(self, device: UsbDevice, where: str) -> None:
+    def __init__(self, device: UsbDevice, where: str, *, user: str = "", anyone: bool = False) -> None:
         self._device = device
         self._path = Path(where.removeprefix(_UNIX)) if where.startswith(_UNIX) else None
-        self._listener = _listen_on(self._path) if self._path else socket.create_server(("127.0.0.1", int(where)))
+        self._listener = _listen_on(self._path) if self._path else listen(int(where), anyone=anyone or bool(user))
         self.address = where if self._path else str(self._listener.getsockname()[1])
+        self._users = {os.geteuid(), pwd.getpwnam(user).pw_uid} if user and not anyone else None
         self._changed = threading.Condition()  # guards the guest
         self._guest: socket.socket | None = None
 
@@ -45,6 +51,9 @@ class UsbServer:
                 guest, _peer = self._listener.accept()
             except OSError:
                 return
+            if self._users and not self._path and peer_uid(guest) not in self._users:
+                refuse(guest)
+                continue
             threading.Thread(target=self._admit, args=(guest,), daemon=True).start()
 
     def unplug(self) -> None:
