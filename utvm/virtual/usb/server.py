@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from utvm.peer import listen, peer_uid, refuse
+from utvm.peer import listen
 from utvm.virtual.usb.device import UsbDevice
 from utvm.virtual.usb.host import UsbHost
 from utvm.virtual.usb.usbredir import ProtocolError
@@ -38,9 +38,12 @@ class UsbServer:
     def __init__(self, device: UsbDevice, where: str, *, user: str = "", anyone: bool = False) -> None:
         self._device = device
         self._path = Path(where.removeprefix(_UNIX)) if where.startswith(_UNIX) else None
-        self._listener = _listen_on(self._path) if self._path else listen(int(where), anyone=anyone or bool(user))
+        if self._path:
+            self._listener = _listen_on(self._path, anyone)
+        else:
+            users = {entry.pw_uid for entry in pwd.getpwall() if entry.pw_name == user}
+            self._listener = listen(int(where), anyone=anyone, also=frozenset(users))
         self.address = where if self._path else str(self._listener.getsockname()[1])
-        self._users = {os.geteuid(), pwd.getpwnam(user).pw_uid} if user and not anyone else None
         self._changed = threading.Condition()  # guards the guest
         self._guest: socket.socket | None = None
 
@@ -51,9 +54,6 @@ class UsbServer:
                 guest, _peer = self._listener.accept()
             except OSError:
                 return
-            if self._users and not self._path and peer_uid(guest) not in self._users:
-                refuse(guest)
-                continue
             threading.Thread(target=self._admit, args=(guest,), daemon=True).start()
 
     def unplug(self) -> None:
@@ -106,7 +106,7 @@ class UsbServer:
             _log.info("unplugged: %s", error)
 
 
-def _listen_on(path: Path) -> socket.socket:
+def _listen_on(path: Path, anyone: bool) -> socket.socket:
     """Listen on a path, in the place of a socket that nobody listens on any more."""
     if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
         with socket.socket(socket.AF_UNIX) as knock, contextlib.suppress(ConnectionRefusedError):
@@ -114,10 +114,13 @@ def _listen_on(path: Path) -> socket.socket:
             raise OSError(f"{path}: somebody listens there already")
         path.unlink()
     listener = socket.socket(socket.AF_UNIX)
+    mask = os.umask(0o111 if anyone else 0o177)
     try:
         listener.bind(str(path))
         listener.listen()
     except OSError as error:
         listener.close()
         raise OSError(f"{path}: {error.strerror or error}") from error
+    finally:
+        os.umask(mask)
     return listener
