@@ -219,6 +219,12 @@ def stop_if_interrupted() -> None:
         raise Interrupted
 
 
+def _descriptor_of(stdin: str | socket.socket | None) -> int:
+    if isinstance(stdin, socket.socket):
+        return stdin.fileno()
+    return subprocess.DEVNULL if stdin is None else subprocess.PIPE
+
+
 class _Owned:
     """A process that is ours: its output goes to a log, and it is certainly gone when its ``with`` block ends."""
 
@@ -274,7 +280,7 @@ class _Owned:
 
     def _start(
         self,
-        stdin: int | socket.socket,
+        stdin: str | socket.socket | None = None,
         stdout: socket.socket | None = None,
         inherited: Sequence[socket.socket] = (),
     ) -> None:
@@ -284,8 +290,8 @@ class _Owned:
                 self._process = subprocess.Popen(
                     self._command,
                     cwd=self._cwd,
-                    stdin=stdin,
-                    stdout=stdout or log,
+                    stdin=_descriptor_of(stdin),
+                    stdout=stdout.fileno() if stdout else log,
                     stderr=log,
                     pass_fds=[end.fileno() for end in inherited],
                     # A session of its own: Ctrl-C in the terminal reaches us first, and we end it in order.
@@ -326,7 +332,7 @@ class Job(_Owned):
         super().__init__(name, command, log, error, stop_timeout, cwd)
 
     def __enter__(self) -> "Job":
-        self._start(subprocess.DEVNULL)
+        self._start()
         return self
 
     @property
@@ -406,8 +412,7 @@ class Service(_Owned):
             for end in (self._stdin, self._stdout, *self._inherited):
                 if isinstance(end, socket.socket):
                     handed_over.enter_context(end)
-            stdin = subprocess.PIPE if isinstance(self._stdin, str) else self._stdin or subprocess.DEVNULL
-            self._start(stdin, self._stdout, self._inherited)
+            self._start(self._stdin, self._stdout, self._inherited)
         assert self._process
         try:
             self._hand_over_stdin()

@@ -43,7 +43,9 @@ class FakeGdbServer:
 
     def connect(self) -> socket.socket:
         """Return a client's end of a new connection."""
-        return socket.create_connection(self._listener.getsockname())
+        client = socket.create_connection(self._listener.getsockname())
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return client
 
     def _serve(self) -> None:
         while True:
