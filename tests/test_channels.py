@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another user of this computer connects to whatever a run listens on: nobody answers, and the verdict is right."""
+"""Another user of this computer connects to whatever a run listens on: none answers, the verdict is right."""
 
 import itertools
 import json

@@ -46,6 +46,7 @@ class Console(Closing):
 
     def __init__(self, line: str | socket.socket, baud: int, flow_control: FlowControl = "none") -> None:
         self.received = b""
+        self._line: serial.SerialBase
         if isinstance(line, socket.socket):
             self.url, self._line = "socket:", _SocketLine(line)
             return

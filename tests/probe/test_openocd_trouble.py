@@ -110,7 +110,7 @@ def test_what_only_a_real_probe_makes_openocd_say(
 ) -> None:
     # Stands in for an OpenOCD on a real probe: the words are OpenOCD 0.12's.
     script = tmp_path / "openocd"
-    script.write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\nexit 1\n")
+    script.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit 1\n")
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     error = trouble(start(tmp_path, []))

@@ -81,6 +81,8 @@ class GdbLink:
         try:
             self._socket.settimeout(timeout)
             self._socket.sendall(data)
+        except BrokenPipeError as error:
+            raise ProbeError("the GDB server closed the connection", self._advice) from error
         except OSError as error:
             raise ProbeError(f"the GDB server takes no more: {error}", self._advice) from error
 
@@ -91,9 +93,7 @@ class GdbLink:
         except TimeoutError:
             return
         except OSError as error:
-            raise ProbeError(
-                f"the connection to the GDB server broke: {error}", self._advice
-            ) from error
+            raise ProbeError(f"the connection to the GDB server broke: {error}", self._advice) from error
         if not data:
             raise ProbeError("the GDB server closed the connection", self._advice)
         self._reader.feed(data)

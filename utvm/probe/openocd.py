@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpenOCD under supervision: its complaints translated, ended for certain, and in nobody's reach but ours.
 
-Its GDB port is a socket pair, its standard input and output. It listens nowhere: whoever reaches a port of OpenOCD's
-runs commands as its user.
+Its GDB port is a socket pair, its standard input and output. It listens nowhere: whoever reaches a port of
+OpenOCD's runs commands as its user.
 """
 
 import contextlib

@@ -43,8 +43,8 @@ def logic_command(bitstream: str) -> str:
 class _Relay:
     """Passes packets on in a thread, for the length of a ``with`` block.
 
-    The server is spoken to without acknowledgements, as we have agreed with it. The client's packets are acknowledged
-    here, whether it has agreed or not: one that has passes over that.
+    The server is spoken to without acknowledgements, as we have agreed with it. The client's packets are
+    acknowledged here, whether it has agreed or not: one that has passes over that.
 
     Args:
         link: connection to the server.
@@ -167,8 +167,8 @@ class DoorRelay(_Relay):
 class NeighbourRelay(_Relay):
     """Passes everything on as it comes, but for stops in one function.
 
-    The model reads and writes memory there, and the core goes on. So a client sees a board with that device, whatever
-    it does with it.
+    The model reads and writes memory there, and the core goes on. So a client sees a board with that device,
+    whatever it does with it.
 
     Args:
         server: connection to the server, ready for use.

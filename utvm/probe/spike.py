@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spike under supervision: the RISC-V ISA simulator, whose JTAG pins OpenOCD drives over TCP (remote_bitbang).
 
-Spike listens on all interfaces, and serves whoever is first. So it has a network of its own, which nothing else is in
-but its OpenOCD (user_namespaces(7), network_namespaces(7)).
+Spike listens on all interfaces, and serves whoever is first. So it has a network of its own, which nothing else
+is in but its OpenOCD (user_namespaces(7), network_namespaces(7)).
 
 Its command line and what it prints: spike_main/spike.cc and riscv/remote_bitbang.cc of riscv-isa-sim.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two FIFOs as a transport: a connection to a service of OpenOCD's whose name is a path, in place of a TCP port."""
+"""Two FIFOs as a transport: OpenOCD serves them in place of a TCP port where a service's name is a path."""
 
 import os
 import select
@@ -74,7 +74,9 @@ class Fifos(Closing):
         deadline = time.monotonic() + _TIMEOUT
         while rest:
             if not self._wait(self._output, select.POLLOUT, deadline - time.monotonic()):
-                raise TransportError(f"OpenOCD did not take {len(rest)} of {len(data)} bytes within {_TIMEOUT:g} s")
+                raise TransportError(
+                    f"OpenOCD did not take {len(rest)} of {len(data)} bytes within {_TIMEOUT:g} s"
+                )
             try:
                 rest = rest[os.write(self._output, rest) :]
             except BlockingIOError:

@@ -29,7 +29,9 @@ def _find(board: Board, asked: Asked) -> Found | None:
     def start(setup: Setup) -> Bench:
         private = can_be_private()
         if not private:
-            setup.say("other users of this computer can reach Spike's port: it can have no network of its own here")
+            setup.say(
+                "other users of this computer can reach Spike's port: it can have no network of its own here"
+            )
         spike = setup.stack.enter_context(
             start_spike(simulator, board.memory, setup.logs / "spike.log", private=private)
         )
