@@ -150,10 +150,12 @@ class DoorRelay(_Relay):
         self._listener = listener
 
     def _serve(self) -> None:
+        self._listener.setblocking(False)
         while self._theirs not in select.select((self._listener, self._theirs), (), ())[0]:
-            client, _ = self._listener.accept()
-            self._halt()
-            self._pass_on(client)
+            with contextlib.suppress(BlockingIOError):  # It was somebody whom the listener refuses.
+                client, _ = self._listener.accept()
+                self._halt()
+                self._pass_on(client)
 
     def _halt(self) -> None:
         """Halt a core that the client before has left running: a debugger expects that of a new connection."""
