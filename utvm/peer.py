@@ -7,6 +7,7 @@ better channel; this is for programs that speak TCP only.
 
 import contextlib
 import os
+import pwd
 import socket
 import struct
 from pathlib import Path
@@ -69,6 +70,29 @@ class OwnerOnlySocket(socket.socket):
             if is_own(connection):
                 return connection, address
             refuse(connection)
+
+
+def listen(host: str, port: int, *, anyone: bool) -> socket.socket:
+    """Bind to an address and listen, for this process's user only or for anyone.
+
+    Raises:
+        OSError: the address is taken or is not one of this computer.
+    """
+    if not anyone:
+        return OwnerOnlySocket.listen_on(host, port)
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    return socket.create_server((host, port), family=family)
+
+
+def access(*, anyone: bool) -> str:
+    """Say who may connect to a server of ours."""
+    if anyone:
+        return "ANYONE who reaches it may connect"
+    try:
+        user = f"user {pwd.getpwuid(os.geteuid()).pw_name}"
+    except KeyError:
+        user = f"uid {os.geteuid()}"
+    return f"only {user} of this computer may connect"
 
 
 def is_own(connection: socket.socket) -> bool:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _PREFIX = ".draft-"
-_LONGEST_SOCKET_PATH = 107  # Bytes: sun_path of the kernel, without its NUL.
-_LONGEST_FOLDER = _LONGEST_SOCKET_PATH - len("/") - 32
+LONGEST_SOCKET_PATH = 107  # Bytes: sun_path of the kernel, without its NUL.
+_LONGEST_FOLDER = LONGEST_SOCKET_PATH - len("/") - 32
 
 
 def remove_tree(folder: Path) -> None:

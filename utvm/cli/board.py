@@ -198,11 +198,12 @@ def virtual(
     page="docs/rpc.md",
     help={
         "board": f"{BOARD}; host is a process on this computer",
-        "listen": "address to listen on (default: 127.0.0.1, this computer only; the protocol has no passwords)",
+        "listen": "address to listen on (default: 127.0.0.1; any other needs --anyone)",
         "port": "TCP port (default: 9090; 0 takes any free one)",
         "tracker": "HOST:PORT of a TVM RPC tracker to register with",
         "announce": "the port that the tracker tells clients, where another one leads here, as by ssh",
         "key": "RPC key that a client must give (default: any client is welcome; at a tracker, the board's name)",
+        "anyone": "accept clients of other users and computers, too: the protocol has no passwords",
         "transport": "console (default), rtt or semihosting; for host: stdio (default) or tcp",
     },
 )
@@ -215,10 +216,11 @@ def serve(
     tracker: str = "",
     announce: int = 0,
     key: str = "",
+    anyone: bool = False,
     transport: str = "",
     where: BoardChoice,
 ) -> None:
     """Put a model on a board and serve the board to TVM's RPC clients, until Ctrl-C."""
     from utvm.cli.board_serve import serve_board
 
-    serve_board(where, model, transport, listen, (port, announce), tracker, key)
+    serve_board(where, model, transport, listen, (port, announce), tracker, key, anyone)

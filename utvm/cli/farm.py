@@ -7,7 +7,7 @@ from utvm.cli import task
 from utvm.cli.choices import JsonChoice
 from utvm.errors import ExitCode
 
-_FARM = "HOST:PORT of the farm's coordinator (default: LG_COORDINATOR, else 127.0.0.1:20408)"
+_FARM = "the farm's coordinator: unix:/PATH or HOST:PORT (default: LG_COORDINATOR, else your own farm.up's)"
 _VIRTUAL = "virtual boards to offer, comma-separated; one that is named twice is two"
 _EXPORT = {
     "virtual": _VIRTUAL,
@@ -23,19 +23,29 @@ _PAGE = "docs/farm.md"
     page=_PAGE,
     in_checkout=True,
     knows_boards=True,
-    help={**_EXPORT, "port": "at which the coordinator listens, on this computer alone"},
+    help={
+        **_EXPORT,
+        "listen": "the coordinator's address: unix:/PATH (default: your own), or HOST:PORT with --anyone",
+        "anyone": "let all who reach HOST:PORT (default: 127.0.0.1:20408) take boards: labgrid has no passwords",
+    },
 )
 def up(
-    _: Context, virtual: str = "", name: str = "", address: str = "", ssh_port: int = 22, port: int = 20408
+    _: Context,
+    virtual: str = "",
+    name: str = "",
+    address: str = "",
+    ssh_port: int = 22,
+    listen: str = "",
+    anyone: bool = False,
 ) -> None:
     """Run a farm's coordinator on this computer and offer its boards, until Ctrl-C."""
     from utvm.cli.farm_hosting import run_farm
 
-    run_farm(port, virtual, name, address, ssh_port)
+    run_farm(listen, virtual, name, address, ssh_port, anyone=anyone)
 
 
 @task(
-    example="farm.export --farm 127.0.0.1:20408 --virtual stm32f746",
+    example="farm.export --farm lab:20408 --virtual stm32f746",
     page=_PAGE,
     in_checkout=True,
     knows_boards=True,
@@ -59,7 +69,7 @@ def export(
     help={
         **_EXPORT,
         "first": "where farm.up runs, as ssh calls it",
-        "port": "at which the coordinator listens there",
+        "listen": "the coordinator's address there (default: that of farm.up of the user who is logged in as)",
     },
 )
 def join(
@@ -69,12 +79,12 @@ def join(
     name: str = "",
     address: str = "",
     ssh_port: int = 22,
-    port: int = 20408,
+    listen: str = "",
 ) -> None:
     """Offer this computer's boards to the farm of another one, by way of ssh, until Ctrl-C."""
     from utvm.cli.farm_hosting import join_farm
 
-    join_farm(first, port, virtual, name, address, ssh_port)
+    join_farm(first, listen, virtual, name, address, ssh_port)
 
 
 @task(name="list", example="farm.list", page=_PAGE, in_checkout=True, help={"farm": _FARM})

@@ -8,32 +8,43 @@ from collections import Counter
 from utvm import boards
 from utvm.bench import Asked, choose
 from utvm.cli.output import OUT, logs_of
-from utvm.environment.farm.client import coordinator_of
+from utvm.environment.farm.client import check_address, coordinator_of, own_address
 from utvm.environment.farm.hosted import Host, OfferedBoard, coordinator, export, way_to
 from utvm.errors import ConfigError
 from utvm.hil.project import quarantine
 from utvm.names import printable
 from utvm.paths import work
+from utvm.peer import access
 from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import detect
 
 _LAST_PORT = 65535
+_PORT_FOR_ANYONE = "127.0.0.1:20408"
 
 
-def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int) -> None:
+def run_farm(listen: str, virtual: str, name: str, address: str, ssh_port: int, *, anyone: bool) -> None:
     """Run a coordinator, and offer this computer's boards to it until somebody interrupts it.
+
+    Args:
+        listen: the coordinator's address; empty for the usual one.
+        anyone: whether that is a TCP port, which others reach.
 
     Raises:
         ConfigError: a board or a number is wrong.
         ProvisionError: one of labgrid's programs does not run.
     """
-    if not 0 < port <= _LAST_PORT:
-        raise ConfigError(f"--port goes from 1 to {_LAST_PORT}")
+    listen = check_address("--listen", listen or (_PORT_FOR_ANYONE if anyone else own_address()))
+    if anyone == listen.startswith("unix:"):
+        raise ConfigError(
+            f"--listen {listen}: only this user reaches a unix:/PATH, and anyone a HOST:PORT",
+            "give unix:/PATH without --anyone, or HOST:PORT with it",
+        )
     host = _host(name, address, ssh_port)
     offers = offered(host.name, virtual)
-    logs, listen = logs_of("farm.up"), f"127.0.0.1:{port}"
-    with coordinator(listen, work() / "farm" / str(port), logs / "coordinator.log", _say) as service:
-        _say(f"coordinator: {listen}")
+    logs = logs_of("farm.up")
+    state = work() / "farm" / ("20408" if listen in (own_address(), _PORT_FOR_ANYONE) else _named(listen))
+    with coordinator(listen, state, logs / "coordinator.log", _say) as service:
+        _say(f"coordinator: {listen}; {access(anyone=anyone)}")
         export(listen, host, offers, logs, _say, service.check)
 
 
@@ -48,12 +59,12 @@ def export_boards(farm: str, virtual: str, name: str, address: str, ssh_port: in
     export(coordinator_of(farm), host, offered(host.name, virtual), logs_of("farm.export"), _say)
 
 
-def join_farm(first: str, port: int, virtual: str, name: str, address: str, ssh_port: int) -> None:
+def join_farm(first: str, listen: str, virtual: str, name: str, address: str, ssh_port: int) -> None:
     """Offer this computer's boards to a coordinator that another one reaches, until somebody interrupts it.
 
     Args:
         first: that other one, as ssh calls it.
-        port: at which the coordinator listens there.
+        listen: the coordinator's address there; empty for the usual one.
 
     Raises:
         ConfigError: a board, a number or a name is wrong.
@@ -63,7 +74,7 @@ def join_farm(first: str, port: int, virtual: str, name: str, address: str, ssh_
         raise ConfigError(f"{first!r} is no computer that ssh knows", "give HOST or USER@HOST")
     host = _host(name, address, ssh_port)
     offers, logs = offered(host.name, virtual), logs_of("farm.join")
-    with way_to(first, port, logs / "ssh.log") as (near, way):
+    with way_to(first, listen and check_address("--listen", listen), logs / "ssh.log") as (near, way):
         export(near, host, offers, logs, _say, way.check)
 
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from utvm.errors import ConfigError, TransportError
+from utvm.peer import listen
 from utvm.session.minrpc import (
     ClientConnection,
     ClientGone,
@@ -54,6 +55,7 @@ class Bridge:
         packet_limit: bytes of the longest packet that the board takes, without its length field.
         host: name or address of the interface to listen on.
         port: TCP port, 0 for any free one.
+        anyone: whether clients of other users, and other computers, are accepted too.
         tracker: host and TCP port of a TVM RPC tracker to register with.
         announced: the port that it is told, where another one leads here; 0 for the port itself.
         call_timeout: seconds that a request to the board may take.
@@ -79,6 +81,7 @@ class Bridge:
         packet_limit: int,
         host: str = "127.0.0.1",
         port: int = 0,
+        anyone: bool = False,
         tracker: tuple[str, int] | None = None,
         announced: int = 0,
         call_timeout: float = 60.0,
@@ -95,8 +98,7 @@ class Bridge:
         self._packet_limit = packet_limit
         self._stall_timeout = stall_timeout
         try:
-            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            self._listener = socket.create_server((host, port), family=family)
+            self._listener = listen(host, port, anyone=anyone)
         except OSError as error:
             raise TransportError(
                 f"cannot listen on {host}:{port}: {error}", "is another server running there?"

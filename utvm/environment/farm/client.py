@@ -15,16 +15,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import platformdirs
+
 from utvm.environment.farm.lease import Lease
 from utvm.environment.own_python import own_python
 from utvm.environment.recipe import PROVISION
 from utvm.errors import ConfigError, ProvisionError
 from utvm.process import last_lines
+from utvm.scratch import LONGEST_SOCKET_PATH
 
 LOCK = PROVISION / "farm.lock"
-DEFAULT_PORT = 20408
+SOCKET = "20408/coordinator"
+"""Where the coordinator's socket is below a folder: labgrid's tools change paths that begin otherwise."""
+
+_NOT_THROUGH_A_PROXY = ("127.0.0.1", "::1", "localhost")
 _ENDING = 20.0  # Seconds in which the helper gives a lease back.
 _ANSWER = 90.0
+_LAST_PORT = 65535
 
 
 def labgrid(say: Callable[[str], None]) -> Path:
@@ -36,17 +43,48 @@ def labgrid(say: Callable[[str], None]) -> Path:
     return own_python(LOCK, "labgrid", say) / "bin" / "python"
 
 
+def own_address() -> str:
+    """Return the address of this user's coordinator on this computer."""
+    return f"unix:{Path(platformdirs.user_state_dir('utvm')) / SOCKET}"
+
+
 def coordinator_of(address: str) -> str:
-    """Return the HOST:PORT that is meant; an empty one is that of labgrid's own variable, else this computer's.
+    """Return a coordinator's address; for an empty one, that in labgrid's own variable, else this user's.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is neither unix:/PATH nor HOST:PORT.
     """
-    text = address or os.environ.get("LG_COORDINATOR", "") or f"127.0.0.1:{DEFAULT_PORT}"
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit():
-        raise ConfigError(f"--farm {text!r} is no HOST:PORT", f"for instance 127.0.0.1:{DEFAULT_PORT}")
-    return text
+    return check_address("--farm", address or os.environ.get("LG_COORDINATOR", "") or own_address())
+
+
+def check_address(option: str, address: str) -> str:
+    """Return an address of a coordinator.
+
+    Args:
+        option: where it comes from.
+
+    Raises:
+        ConfigError: it is neither unix:/PATH nor HOST:PORT.
+    """
+    host, _, port = address.rpartition(":")
+    if address.startswith("unix:"):
+        path = address.removeprefix("unix:")
+        if not path.startswith("/"):
+            raise ConfigError(f"{option} {address!r} is no absolute path", f"for instance {own_address()}")
+        if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+            raise ConfigError(
+                f"{option} {address!r} is longer than a socket's path may be", "for instance unix:/run/farm/socket"
+            )
+    elif not host or not port.isdigit() or not 0 < int(port) <= _LAST_PORT:
+        raise ConfigError(f"{option} {address!r} is no unix:/PATH or HOST:PORT", f"for instance {own_address()}")
+    return address
+
+
+def proxyless() -> dict[str, str]:
+    """Return the environment variable that keeps gRPC from asking a proxy for addresses of this computer."""
+    variable = "no_grpc_proxy"
+    given = os.environ.get(variable) or os.environ.get("no_proxy", "")
+    return {variable: ",".join(filter(None, (given, *_NOT_THROUGH_A_PROXY)))}
 
 
 class _EndedError(ProvisionError):
@@ -54,13 +92,14 @@ class _EndedError(ProvisionError):
 
 
 _ERRORS = {"usage": ConfigError, "ended": _EndedError}
+_HINTS = {"unreachable": "./inv farm.up runs one; --farm or LG_COORDINATOR name another one"}
 
 
 class FarmClient:
     """The helper, for the length of a ``with`` block: one session with a coordinator.
 
     Args:
-        address: of the coordinator, HOST:PORT.
+        address: of the coordinator, unix:/PATH or HOST:PORT.
         log: where labgrid's own words go.
         say: is told what is being done.
 
@@ -98,7 +137,7 @@ class FarmClient:
                 stderr=log,
                 text=True,
                 start_new_session=True,
-                env={**os.environ, "LG_HOSTNAME": platform.node(), "LG_USERNAME": holder},
+                env={**os.environ, **proxyless(), "LG_HOSTNAME": platform.node(), "LG_USERNAME": holder},
             )
         self._reader = threading.Thread(target=self._read, name="farm", daemon=True)
         self._reader.start()
@@ -144,7 +183,7 @@ class FarmClient:
             raise ProvisionError(f"the farm at {self._address} gives no answer") from None
         if "error" in answer:
             error = _ERRORS.get(answer["kind"], ProvisionError)
-            raise error(answer["error"], "./inv farm.list shows what there is")
+            raise error(answer["error"], _HINTS.get(answer["kind"], "./inv farm.list shows what there is"))
         return answer
 
     @property
