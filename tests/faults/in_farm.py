@@ -19,6 +19,7 @@ from tests.faults.rival import BOARDS, Rival, given_to_two
 from utvm.environment.farm.client import FarmClient
 from utvm.errors import ProvisionError
 from utvm.kept import cache_root
+from utvm.process import free_port
 
 _HOUR = 3600.0
 _FARM_BOARDS = 3
@@ -103,12 +104,12 @@ class _InFarm(Place):
 @contextlib.contextmanager
 def in_farm(folder: Path) -> Iterator[Place]:
     """Have a farm of the campaign's own, in which no board goes into quarantine."""
-    farm = Farm(folder / "farm")
+    farm = Farm(folder / "farm", free_port())
     (folder / "cache" / "utvm").mkdir(parents=True, exist_ok=True)
     (folder / "cache" / "utvm" / "farm").symlink_to(cache_root() / "farm")
     (folder / "farm" / "utvm.yaml").write_text("boards: [{board: host}]\nfarm: {bad_after: 1000000}\n")
     port = farm.address.rpartition(":")[2]
-    desk = ("farm.up", "--port", port, "--name", "desk", "--address", "localhost", "--virtual", "mps2-an500")
+    desk = ("farm.up", "--anyone", "--listen", farm.address, "--name", "desk", "--address", "localhost", "--virtual", "mps2-an500")
     shelf = ("farm.export", "--name", "shelf", "--address", "shelf.invalid", "--virtual", "host,host")
     with contextlib.ExitStack() as stack:
         for words in (desk, shelf):

@@ -200,7 +200,7 @@ def virtual(
         "board": f"{BOARD}; host is a process on this computer",
         "listen": "address to listen on (default: 127.0.0.1; any other needs --anyone)",
         "port": "TCP port (default: 9090; 0 takes any free one)",
-        "tracker": "HOST:PORT of a TVM RPC tracker to register with",
+        "tracker": "HOST:PORT or unix:PATH of a TVM RPC tracker to register with",
         "announce": "the port that the tracker tells clients, where another one leads here, as by ssh",
         "key": "RPC key that a client must give (default: any client is welcome; at a tracker, the board's name)",
         "anyone": "accept clients of other users and computers, too: the protocol has no passwords",

@@ -3,6 +3,7 @@
 
 import contextlib
 import ipaddress
+from pathlib import Path
 
 from utvm.choice import BoardChoice
 from utvm.cli.choices import ExecutorChoice
@@ -34,7 +35,7 @@ def serve_board(
         transport: what RPC goes through, or an empty string for the usual one.
         listen: address of the interface to listen on.
         ports: TCP port, 0 for any free one; and the one that the tracker is told, 0 for the same.
-        tracker: ``HOST:PORT`` of a TVM RPC tracker, or an empty string.
+        tracker: ``HOST:PORT`` or ``unix:PATH`` of a TVM RPC tracker, or an empty string.
         key: the board's RPC key; empty for none, and at a tracker for its name.
         anyone: whether clients of other users, and other computers, are accepted too.
 
@@ -48,7 +49,9 @@ def serve_board(
             f"--listen {listen} can be reached from other computers",
             "--anyone allows that: the protocol has no passwords, and whoever connects owns the board",
         )
-    where = address_of(tracker) if tracker else None
+    where = Path(tracker.removeprefix("unix:")) if tracker.startswith("unix:") else None
+    if tracker and not where:
+        where = address_of(tracker)
     with contextlib.ExitStack() as stack:
         ready = stack.enter_context(
             served(choice, asked, logs_of("board.serve"), _log, transport, only_own=not anyone)

@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from utvm.errors import ConfigError, TransportError
 from utvm.peer import listen
@@ -56,7 +57,7 @@ class Bridge:
         host: name or address of the interface to listen on.
         port: TCP port, 0 for any free one.
         anyone: whether clients of other users, and other computers, are accepted too.
-        tracker: host and TCP port of a TVM RPC tracker to register with.
+        tracker: host and TCP port of a TVM RPC tracker to register with, or the path of its socket.
         announced: the port that it is told, where another one leads here; 0 for the port itself.
         call_timeout: seconds that a request to the board may take.
         tracker_period: seconds between two looks at the tracker.
@@ -82,7 +83,7 @@ class Bridge:
         host: str = "127.0.0.1",
         port: int = 0,
         anyone: bool = False,
-        tracker: tuple[str, int] | None = None,
+        tracker: tuple[str, int] | Path | None = None,
         announced: int = 0,
         call_timeout: float = 60.0,
         tracker_period: float = 2.0,
