@@ -109,7 +109,8 @@ def in_farm(folder: Path) -> Iterator[Place]:
     (folder / "cache" / "utvm" / "farm").symlink_to(cache_root() / "farm")
     (folder / "farm" / "utvm.yaml").write_text("boards: [{board: host}]\nfarm: {bad_after: 1000000}\n")
     port = farm.address.rpartition(":")[2]
-    desk = ("farm.up", "--anyone", "--listen", farm.address, "--name", "desk", "--address", "localhost", "--virtual", "mps2-an500")
+    desk = ("farm.up", "--anyone", "--listen", farm.address, "--name", "desk", "--address", "localhost")
+    desk = (*desk, "--virtual", "mps2-an500")
     shelf = ("farm.export", "--name", "shelf", "--address", "shelf.invalid", "--virtual", "host,host")
     with contextlib.ExitStack() as stack:
         for words in (desk, shelf):

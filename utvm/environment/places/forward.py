@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A port of this computer that leads to one of another computer by ssh, and is for this process's user only.
 
-ssh's own ``-L`` serves every user of this computer, all of whom reach the other one as the user who is logged in there.
+ssh's own ``-L`` serves every user of this computer, and the other one takes them for the user who is logged in.
 """
 
 import contextlib
