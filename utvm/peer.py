@@ -72,7 +72,21 @@ class OwnerOnlySocket(socket.socket):
             refuse(connection)
 
 
-def listen(host: str, port: int, *, anyone: bool) -> socket.socket:
+def is_own(connection: socket.socket) -> bool:
+    """True if the other end belongs to this process's user."""
+    with contextlib.suppress(OSError):  # The peer has gone already.
+        return peer_uid(connection) == os.geteuid()
+    return False
+
+
+def refuse(connection: socket.socket) -> None:
+    """Reset a connection."""
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def listen_at(host: str, port: int, *, anyone: bool) -> socket.socket:
     """Bind to an address and listen, for this process's user only or for anyone.
 
     Raises:
@@ -93,20 +107,6 @@ def access(*, anyone: bool) -> str:
     except KeyError:
         user = f"uid {os.geteuid()}"
     return f"only {user} of this computer may connect"
-
-
-def is_own(connection: socket.socket) -> bool:
-    """True if the other end belongs to this process's user."""
-    with contextlib.suppress(OSError):  # The peer has gone already.
-        return peer_uid(connection) == os.geteuid()
-    return False
-
-
-def refuse(connection: socket.socket) -> None:
-    """Reset a connection."""
-    with contextlib.suppress(OSError):
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.close()
 
 
 def _ask_kernel(family: int, peer: tuple[str, int], own: tuple[str, int]) -> int | None:
