@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A board's console: the bytes it prints on its serial line.
 
-A physical board's line is a serial device; a virtual board's is a TCP port. pyserial opens both by URL.
+A physical board's line is a serial device; a software model's is a TCP port, which pyserial opens by URL, too. An
+emulator's is a socket that is connected already.
 """
 
 import select
+import socket
 import time
 from typing import Literal
 
 import serial
+from serial.urlhandler import protocol_socket
 
 from utvm.closing import Closing
 from utvm.errors import BoardError, TransportError
@@ -19,11 +22,21 @@ _QUIET = 0.05  # Seconds without a byte after which a line counts as quiet.
 FlowControl = Literal["none", "rts-cts"]
 
 
+class _SocketLine(protocol_socket.Serial):
+    """A connected socket as pyserial's line."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(timeout=0, write_timeout=_WRITE_TIMEOUT)
+        connection.setblocking(False)
+        self._socket = connection
+        self.is_open = True
+
+
 class Console(Closing):
     """Our end of a board's serial line; a :class:`utvm.session.transport.Transport` too.
 
     Args:
-        url: a serial device or ``socket://host:port``.
+        line: a serial device, ``socket://host:port``, or a connected socket, which :meth:`close` closes.
         baud: bits per second; without meaning for a socket, as is the flow control.
         flow_control: ``rts-cts`` where both ends stop each other through these two wires.
 
@@ -31,16 +44,19 @@ class Console(Closing):
         TransportError: it cannot be opened, or breaks.
     """
 
-    def __init__(self, url: str, baud: int, flow_control: FlowControl = "none") -> None:
-        self.url = url
+    def __init__(self, line: str | socket.socket, baud: int, flow_control: FlowControl = "none") -> None:
         self.received = b""
+        if isinstance(line, socket.socket):
+            self.url, self._line = "socket:", _SocketLine(line)
+            return
+        self.url = line
         try:
             self._line = serial.serial_for_url(
-                url, baudrate=baud, rtscts=flow_control == "rts-cts", timeout=0, write_timeout=_WRITE_TIMEOUT
+                line, baudrate=baud, rtscts=flow_control == "rts-cts", timeout=0, write_timeout=_WRITE_TIMEOUT
             )
         except (serial.SerialException, ValueError, OSError) as error:
             raise TransportError(
-                f"the console {url} cannot be opened: {error}",
+                f"the console {line} cannot be opened: {error}",
                 "is another program using it, and may you read it (group dialout)?",
             ) from error
 

@@ -40,7 +40,12 @@ class OwnerOnlySocket(socket.socket):
     """A listening TCP socket whose ``accept`` returns connections of this process's own user only.
 
     Others are reset before a byte of theirs is read.
+
+    Attributes:
+        also: further users whose connections it returns.
     """
+
+    also: frozenset[int] = frozenset()
 
     @classmethod
     def listen_on(cls, host: str, port: int, backlog: int = 64) -> "OwnerOnlySocket":
@@ -67,15 +72,32 @@ class OwnerOnlySocket(socket.socket):
         """Return the next connection of this user, and its address."""
         while True:
             connection, address = super().accept()
-            if is_own(connection):
+            if is_own(connection, self.also):
                 return connection, address
             refuse(connection)
 
 
-def is_own(connection: socket.socket) -> bool:
-    """True if the other end belongs to this process's user."""
+def listen(port: int, *, anyone: bool = False, also: frozenset[int] = frozenset()) -> socket.socket:
+    """Listen on a TCP port of the loopback interface, 0 for any free one.
+
+    Args:
+        anyone: every user of this computer may connect, not only this process's.
+        also: further users that may.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    if anyone:
+        return socket.create_server(("127.0.0.1", port))
+    listener = OwnerOnlySocket.listen_on("127.0.0.1", port)
+    listener.also = also
+    return listener
+
+
+def is_own(connection: socket.socket, also: frozenset[int] = frozenset()) -> bool:
+    """True if the other end belongs to this process's user, or to one of further ones."""
     with contextlib.suppress(OSError):  # The peer has gone already.
-        return peer_uid(connection) == os.geteuid()
+        return peer_uid(connection) in {os.geteuid(), *also}
     return False
 
 

@@ -272,7 +272,7 @@ class _Owned:
             how = "had ended" if by_itself else "was ended"
             _LOG.info("%s, process %d, %s: %d", self.name, self.pid, how, self._process.returncode)
 
-    def _start(self, stdin: int) -> None:
+    def _start(self, stdin: int, *, stdout: int | None = None, inherited: Sequence[int] = ()) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with self.log.open("wb") as log:
@@ -280,8 +280,9 @@ class _Owned:
                     self._command,
                     cwd=self._cwd,
                     stdin=stdin,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
+                    stdout=log if stdout is None else stdout,
+                    stderr=log,
+                    pass_fds=inherited,
                     # A session of its own: Ctrl-C in the terminal reaches us first, and we end it in order.
                     start_new_session=True,
                     preexec_fn=dying_with_us(),  # noqa: PLW1509  two system calls, no locks
@@ -346,12 +347,14 @@ class Service(_Owned):
     Args:
         name: what it is called in messages.
         command: its command line.
-        log: file that receives its standard output and standard error.
+        log: file that receives its standard output, unless that is a channel, and standard error.
         health: regular expression; the service is ready once a line of the log matches it.
         error: the error raised when it does not become ready, or has ended early.
         start_timeout: seconds until the health line must have appeared.
         stop_timeout: seconds between SIGTERM and SIGKILL.
         stdin: text handed to it on standard input.
+        channel: socket that becomes its standard input and output; closed here once it runs.
+        inherited: sockets that it has under their numbers; closed here once it runs.
         says: the branch of our log that gets its lines as well, whenever it is looked after; by default none.
         restless: it never rests, so that it hangs where it uses no processor time.
         disturbed: it rests, but reads its standard input: an empty line each second shows whether it hangs.
@@ -373,6 +376,8 @@ class Service(_Owned):
         start_timeout: float = 60.0,
         stop_timeout: float = 2.0,
         stdin: str | None = None,
+        channel: socket.socket | None = None,
+        inherited: Sequence[socket.socket] = (),
         says: str = "",
         restless: bool = False,
         disturbed: bool = False,
@@ -387,10 +392,19 @@ class Service(_Owned):
         self._hint = hint
         self._start_timeout = start_timeout
         self._stdin = stdin
+        self._channel = channel
+        self._inherited = inherited
         self.health_match: re.Match[str] | None = None
 
     def __enter__(self) -> "Service":
-        self._start(subprocess.PIPE if self._stdin is not None else subprocess.DEVNULL)
+        with contextlib.ExitStack() as handed_over:
+            inherited = [handed_over.enter_context(end).fileno() for end in self._inherited]
+            if self._channel is not None:
+                channel = handed_over.enter_context(self._channel).fileno()
+                self._start(channel, stdout=channel, inherited=inherited)
+            else:
+                stdin = subprocess.PIPE if self._stdin is not None else subprocess.DEVNULL
+                self._start(stdin, inherited=inherited)
         assert self._process
         try:
             self._hand_over_stdin()

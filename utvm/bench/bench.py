@@ -14,6 +14,7 @@ from utvm.console import Console
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.debug_port import DebugPort
 from utvm.probe.gdb import GdbClient
+from utvm.probe.link import GdbLink
 from utvm.process import Service
 
 if TYPE_CHECKING:
@@ -312,8 +313,8 @@ class Bench:
         with self._port.access():
             self.gdb.clear_breakpoints()
 
-    def hand_over(self) -> int:
-        """Leave the debug port to somebody's debugger; return the TCP port of this computer where it is served.
+    def hand_over(self) -> GdbLink:
+        """Leave the debug port to somebody's debugger; return the connection to its server.
 
         Its memory and its core are out of our reach from then on.
 

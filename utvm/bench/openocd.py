@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the ways through OpenOCD share."""
 
+import socket
 from collections.abc import Sequence
 
 from utvm.bench.way import Setup
@@ -24,20 +25,16 @@ def start_openocd(
         config: the script's name, where it is not the usual one.
     """
     script = board.directory / config if config else board.openocd_config
-    openocd = setup.stack.enter_context(
-        OpenOcd(script, commands=commands, log=setup.logs / "openocd.log", port=setup.gdb_port)
-    )
-    gdb = setup.stack.enter_context(
-        GdbClient("127.0.0.1", openocd.gdb_port, breakpoint_kind=board.cpu_row.breakpoint_kind)
-    )
+    openocd = setup.stack.enter_context(OpenOcd(script, commands=commands, log=setup.logs / "openocd.log"))
+    gdb = setup.stack.enter_context(GdbClient(openocd.gdb, breakpoint_kind=board.cpu_row.breakpoint_kind))
     return openocd, gdb
 
 
-def open_console(setup: Setup, board: Board, url: str) -> Console | None:
-    """Open a board's serial line, if it has one."""
+def open_console(setup: Setup, board: Board, line: str | socket.socket) -> Console | None:
+    """Open a board's serial line, if it has one: its URL, or the socket that it is."""
     if board.line is None:
         return None
-    return setup.stack.enter_context(Console(url, board.console.baud, board.console.flow_control))
+    return setup.stack.enter_context(Console(line, board.console.baud, board.console.flow_control))
 
 
 def check_identity(board: str, expected: Identity, gdb: GdbClient, serial: str) -> None:

@@ -46,13 +46,11 @@ class Setup:
         stack: ends it.
         logs: folder for what it says.
         say: receives a line where there is something to wait for.
-        gdb_port: the TCP port where its debug port is to be served; 0 for any.
     """
 
     stack: contextlib.ExitStack
     logs: Path
     say: Say
-    gdb_port: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,19 +95,18 @@ class Found:
         return BoardIdentity(self.board.spoken, self.kind, self.probe.kind if self.probe else "", self.serial)
 
     @contextlib.contextmanager
-    def opened(self, log_directory: Path, say: Say = lambda _: None, gdb_port: int = 0) -> Iterator[Bench]:
+    def opened(self, log_directory: Path, say: Say = lambda _: None) -> Iterator[Bench]:
         """Put it on the bench for the length of a ``with`` block.
 
         Args:
             log_directory: where what is started for it keeps its logs.
-            gdb_port: the TCP port where its debug port is to be served; 0 for any.
 
         Raises:
             ProbeError: the probe is gone, or OpenOCD cannot use it; an emulator is not installed, or cannot start.
             BoardError: another process uses the board, or the chip is not this board's.
         """
         with contextlib.ExitStack() as stack:
-            yield self.start(Setup(stack, log_directory, say, gdb_port))
+            yield self.start(Setup(stack, log_directory, say))
 
 
 @dataclass(frozen=True)

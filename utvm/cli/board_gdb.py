@@ -7,6 +7,7 @@ import json
 import math
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from utvm import boards, firmware, runtime
+from utvm import boards, firmware, peer, runtime
 from utvm.bench import Bench
 from utvm.boards import Board
 from utvm.choice import BoardChoice
@@ -26,7 +27,7 @@ from utvm.cli.model_library import load_named
 from utvm.cli.model_run import say
 from utvm.cli.opening import find_debugged
 from utvm.cli.output import OUT, logs_of
-from utvm.errors import ConfigError, ToolchainError, TransportError
+from utvm.errors import ConfigError, ProbeError, ToolchainError, TransportError
 from utvm.files import check_places, write_whole
 from utvm.firmware import Firmware
 from utvm.firmware.build import source_folders
@@ -34,6 +35,8 @@ from utvm.log import kept_in
 from utvm.options import words as spelled
 from utvm.parent import dying_with_us
 from utvm.paths import INSTALLED, ROOT
+from utvm.probe.relay import DoorRelay
+from utvm.scratch import socket_folder
 from utvm.session.application import Application, read_elf
 
 DEBUGGER = "gdb-multiarch"
@@ -65,20 +68,44 @@ def debug(where: BoardChoice, what: DebugChoice, commands: Sequence[str], port: 
         _write_launch(where, what, image, port or _PORT)
         return
     logs = logs_of("board.gdb")
-    with kept_in(logs), found.opened(logs, say, port) as bench:
+    with kept_in(logs), _door(port) as (door, address), found.opened(logs, say) as bench:
         OUT.print(bench.describe())
         Application(bench, image)
         OUT.print("programmed and compared; it stands before its first instruction")
-        served = bench.hand_over()
+        with DoorRelay(bench.hand_over(), door):
+            if port:
+                OUT.print(f"{READY} {address}")
+                listen(bench, lambda: None, math.inf)
+                return
+            with _kept_console(bench, logs / "console.log"):
+                script = logs / "commands.gdb"
+                words = [*_finding(image), f"target extended-remote {address}", *commands]
+                script.write_text("".join(f"{each}\n" for each in words), encoding="utf-8")
+                _run(image.elf, script, by_hand=not commands)
+
+
+@contextlib.contextmanager
+def _door(port: int) -> Iterator[tuple[socket.socket, str]]:
+    """Listen for debuggers: of this user at a TCP port, or at a socket that nobody else reaches.
+
+    Yields:
+        the listener, and its address as GDB takes it.
+    """
+    with contextlib.ExitStack() as stack:
         if port:
-            OUT.print(f"{READY} 127.0.0.1:{served}")
-            listen(bench, lambda: None, math.inf)
+            try:
+                door = stack.enter_context(peer.listen(port))
+            except OSError as error:
+                raise ProbeError(
+                    f"TCP port {port} cannot be served: {error.strerror}", "choose another one"
+                ) from error
+            yield door, f"127.0.0.1:{port}"
             return
-        with _kept_console(bench, logs / "console.log"):
-            script = logs / "commands.gdb"
-            words = [*_finding(image), f"target extended-remote 127.0.0.1:{served}", *commands]
-            script.write_text("".join(f"{each}\n" for each in words), encoding="utf-8")
-            _run(image.elf, script, by_hand=not commands)
+        folder = stack.enter_context(socket_folder())
+        door = stack.enter_context(socket.socket(socket.AF_UNIX))
+        door.bind(f"{folder}/gdb")
+        door.listen()
+        yield door, f"{folder}/gdb"
 
 
 def _image_of(what: DebugChoice, board: Board, able: frozenset[str]) -> Firmware:

@@ -20,7 +20,7 @@ class DebugPort(ABC):
     Args:
         gdb: the way to the other end.
         live: whether memory can be reached while the core runs.
-        attended: the function in which a :class:`utvm.probe.relay.Relay` has a model work, if one is between.
+        attended: the function in which a :class:`utvm.probe.relay.NeighbourRelay` has a model work, if one is between.
     """
 
     def __init__(self, gdb: GdbClient, *, live: bool, attended: str = "") -> None:

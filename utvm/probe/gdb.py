@@ -6,6 +6,7 @@ or to any other stub. Addresses are byte addresses; registers are unsigned integ
 """
 
 import re
+import socket
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -46,11 +47,10 @@ _CONSOLE_OUTPUT = re.compile(rb"O([0-9a-fA-F]{2})*")
 
 
 class GdbClient:
-    """A connection to a target's GDB server. Entering it connects, which halts the target.
+    """A connection to a target's GDB server. Entering it begins the session; servers halt the target then.
 
     Args:
-        host: where the server is.
-        port: its TCP port.
+        channel: connection to the server; leaving closes it.
         timeout: seconds a reply may take; flash and monitor commands have their own, longer ones.
         advice: what the user can do when the server does not answer.
         breakpoint_kind: what the target calls a breakpoint in its code (GDB manual, "ARM Breakpoint Kinds").
@@ -65,15 +65,13 @@ class GdbClient:
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        channel: socket.socket,
         *,
         timeout: float = 10.0,
         advice: str = _OPENOCD_ADVICE,
         breakpoint_kind: int = 2,
     ) -> None:
-        self._host = host
-        self._port = port
+        self._channel = channel
         self._timeout = timeout
         self._advice = advice
         self._breakpoint_kind = breakpoint_kind
@@ -87,7 +85,7 @@ class GdbClient:
         self._stopped: Stop | None = None
 
     def __enter__(self) -> "GdbClient":
-        self._link = GdbLink(self._host, self._port, self._timeout, self._advice)
+        self._link = GdbLink(self._channel, self._advice)
         try:
             self._negotiate()
             self._registers = self._describe_registers()
@@ -104,13 +102,11 @@ class GdbClient:
             self._link.close()
             self._link = None
 
-    def hand_over(self) -> int:
-        """Close the connection, and return the server's TCP port: it is another client's from now on."""
+    def hand_over(self) -> GdbLink:
+        """Give the connection away: the server is another client's from now on."""
         if self._must_poll:
             self._command("poll on", self._timeout)
-        self._wire.close()
-        self._link = None
-        return self._port
+        return self._wire
 
     # Memory
 
@@ -491,9 +487,6 @@ class GdbClient:
             if packet is None:
                 # An answer that comes late would be taken for the next one's; and nobody waits for each in turn.
                 self._wire.close()
-                raise ProbeError(
-                    f"the GDB server at {self._host}:{self._port} did not answer within {timeout:g} s",
-                    self._advice,
-                )
+                raise ProbeError(f"the GDB server did not answer within {timeout:g} s", self._advice)
             if not self._notice_stop(packet):
                 return packet

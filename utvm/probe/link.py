@@ -17,27 +17,19 @@ class GdbLink:
     """The wire under :class:`utvm.probe.gdb.GdbClient`.
 
     Args:
-        host: where the server is.
-        port: its TCP port.
-        timeout: seconds until the connection must stand.
+        channel: connection to the server; :meth:`close` closes it.
         advice: what the user can do when the server does not do its part.
 
     Raises:
-        ProbeError: nobody answers there. Every method raises it when the connection breaks, when no reply
-            comes in time, or when what comes is not the protocol.
+        ProbeError: the connection breaks, no reply comes in time, or what comes is not the protocol. Every method
+            may raise it.
     """
 
-    def __init__(self, host: str, port: int, timeout: float, advice: str) -> None:
+    def __init__(self, channel: socket.socket, advice: str) -> None:
         self._advice = advice
-        self._peer = f"{host}:{port}"
         self._reader = PacketReader()
         self._acknowledging = True
-        try:
-            self._socket = socket.create_connection((host, port), timeout)
-        except OSError as error:
-            raise ProbeError(f"no GDB server at {self._peer}: {error}", self._advice) from error
-        _LOG.info("connected to %s", self._peer)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = channel
 
     def fileno(self) -> int:
         """Return the socket's number, to wait for it beside others."""
@@ -65,7 +57,7 @@ class GdbLink:
             try:
                 payload = self._reader.next_packet()
             except PacketError as error:
-                raise ProbeError(f"the GDB server at {self._peer} sent garbage: {error}", self._advice) from error
+                raise ProbeError(f"the GDB server sent garbage: {error}", self._advice) from error
             if payload is not None:
                 if _LOG.isEnabledFor(logging.DEBUG):
                     _LOG.debug("<- %s", Shown(payload))
@@ -90,7 +82,7 @@ class GdbLink:
             self._socket.settimeout(timeout)
             self._socket.sendall(data)
         except OSError as error:
-            raise ProbeError(f"the GDB server at {self._peer} takes no more: {error}", self._advice) from error
+            raise ProbeError(f"the GDB server takes no more: {error}", self._advice) from error
 
     def _receive_some(self, timeout: float) -> None:
         try:
@@ -100,8 +92,8 @@ class GdbLink:
             return
         except OSError as error:
             raise ProbeError(
-                f"the connection to the GDB server at {self._peer} broke: {error}", self._advice
+                f"the connection to the GDB server broke: {error}", self._advice
             ) from error
         if not data:
-            raise ProbeError(f"the GDB server at {self._peer} closed the connection", self._advice)
+            raise ProbeError("the GDB server closed the connection", self._advice)
         self._reader.feed(data)

@@ -1,19 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenOCD under supervision: started with free ports, watched, its complaints translated, ended for certain."""
+"""OpenOCD under supervision: its complaints translated, ended for certain, and in nobody's reach but ours.
+
+Its GDB port is a socket pair, its standard input and output. It listens nowhere: whoever reaches a port of OpenOCD's
+runs commands as its user.
+"""
 
 import contextlib
 import re
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from utvm.errors import ProbeError
 from utvm.probe.udev import ACCESS_HINT
-from utvm.process import Service, free_port
+from utvm.process import Service
 
 _READY = "utvm: OpenOCD is ready"
 _NO_TARGET = "utvm: the target does not answer"
-_PORT_TRIES = 5
+
+# Standard output is GDB's. The others give a session no more than it has: a second line of defence.
+_TCL = (
+    "foreach command {exec open socket os.fork load interp package popen aio.pipe4 pipe kill} "
+    "{ catch { rename $command {} } }; rename puts {}; proc puts {args} { echo [lindex $args end] }"
+)
 
 # What OpenOCD 0.12 says, and what its user can do about it. The first match counts: causes before consequences.
 _HINTS: tuple[tuple[str, str], ...] = (
@@ -43,14 +53,16 @@ _HINTS: tuple[tuple[str, str], ...] = (
 
 
 class OpenOcd:
-    """An OpenOCD process with one GDB port, for the length of a ``with`` block.
+    """An OpenOCD process for the length of a ``with`` block.
 
     Args:
         config: the board's configuration file.
         commands: OpenOCD commands run after it and before ``init``: which probe, for example.
         log: file that receives what OpenOCD prints.
         start_timeout: seconds until the target must have been examined.
-        port: of its GDB server; by default any free one.
+
+    Attributes:
+        gdb: our end of its GDB port, which takes one client, once.
 
     Raises:
         ProbeError: on entering, when OpenOCD cannot use the probe or the target; with its own last lines, and a
@@ -58,42 +70,34 @@ class OpenOcd:
     """
 
     def __init__(
-        self, config: Path, *, commands: Sequence[str] = (), log: Path, start_timeout: float = 60.0, port: int = 0
+        self, config: Path, *, commands: Sequence[str] = (), log: Path, start_timeout: float = 60.0
     ) -> None:
         self._config = config
         self._commands = tuple(commands)
         self._log = log
         self._start_timeout = start_timeout
         self._service: Service | None = None
-        self._wanted = port
-        self.gdb_port = 0
+        self.gdb: socket.socket
 
     def __enter__(self) -> "OpenOcd":
-        for _ in range(_PORT_TRIES):
-            port = self._wanted or free_port()
-            service = self._prepare(port)
-            try:
-                service.__enter__()
-            except ProbeError as error:
+        self.gdb, theirs = socket.socketpair()
+        # To an end of file before the first byte, OpenOCD pays no attention.
+        self.gdb.sendall(b"+")
+        service = self._prepare(theirs)
+        try:
+            service.__enter__()
+        except BaseException as error:
+            self.gdb.close()
+            if isinstance(error, ProbeError):
                 raise ProbeError(error.message, _hint_for(self._read_log()) or error.hint) from error
-            if f"Listening on port {port} for gdb connections" in self._read_log():
-                self._service = service
-                self.gdb_port = port
-                return self
-            # Between our finding a free port and OpenOCD's use of it another process took it. OpenOCD goes on
-            # without a GDB port then.
-            service.stop()
-            if self._wanted:
-                raise ProbeError(f"TCP port {port} is taken", "choose another one, or end the program that has it")
-        raise ProbeError(
-            f"OpenOCD found its GDB port taken {_PORT_TRIES} times in a row; its log {self._log} ends with:\n"
-            + service.log_tail(),
-            "which program takes every TCP port of this machine?",
-        )
+            raise
+        self._service = service
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.gdb.close()
         if self._service is not None:
             self._service.stop()
 
@@ -126,9 +130,10 @@ class OpenOcd:
         except ProbeError as error:
             raise ProbeError(error.message, _hint_for(self._read_log()) or error.hint) from error
 
-    def _prepare(self, port: int) -> Service:
+    def _prepare(self, channel: socket.socket) -> Service:
         before_config = (
-            f"gdb_port {port}",
+            _TCL,
+            "gdb_port pipe",
             "telnet_port disabled",
             "tcl_port disabled",
             # Without these two, OpenOCD answers a failed access with zeros.
@@ -156,6 +161,7 @@ class OpenOcd:
             health=re.escape(_READY),
             error=ProbeError,
             start_timeout=self._start_timeout,
+            channel=channel,
             says="utvm.probe.openocd",
             # It looks at its target, and when it does not, whether it should.
             restless=True,

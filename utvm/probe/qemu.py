@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """QEMU under supervision: a board that is emulated, with a GDB stub in place of a probe. OpenOCD takes no part."""
 
+import contextlib
+import socket
 from pathlib import Path
 from types import TracebackType
 
@@ -9,11 +11,13 @@ from utvm.errors import ProbeError
 from utvm.probe.gdb import GdbClient
 from utvm.process import Service
 
-# QEMU's control channel (QMP) is its standard input: it says that it is up, and which ports it has taken.
+# QEMU's control channel (QMP) is its standard input: it says that it is up.
 _QUESTIONS = """{"execute": "qmp_capabilities"}
 {"execute": "query-chardev"}
 """
-_LISTENING = r'(?=.*:(?P<{0}>\d+),server=on", "label": "{0}"\}})'
+_UP = '"label": "gdb"'
+# What the stub's client asks of the monitor starts no program, though nobody else reaches it.
+_SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
 
 class QemuClient(GdbClient):
@@ -29,69 +33,65 @@ class QemuClient(GdbClient):
 class Qemu:
     """A QEMU process for the length of a ``with`` block: a board that stands before its first instruction.
 
-    Its GDB stub and the board's serial line are TCP ports of the loopback interface, which QEMU picks itself: no
-    other process can take them in between, unless one is named.
+    Its GDB stub and the board's serial line are socket pairs that it inherits: it listens nowhere.
 
     Args:
         log: file that receives what QEMU prints.
-        port: TCP port of the GDB stub; by default any free one.
+
+    Attributes:
+        gdb: our end of the GDB stub.
+        console: our end of the serial line.
 
     Raises:
         ProbeError: on entering, when QEMU is not installed, knows no such machine or cannot start.
     """
 
-    def __init__(self, emulator: Emulator, *, log: Path, port: int = 0) -> None:
+    def __init__(self, emulator: Emulator, *, log: Path) -> None:
         words = [emulator.program, "-M", emulator.machine, "-icount", f"shift={emulator.icount_shift}"]
         if emulator.memory is not None:
             words += ["-m", f"size={emulator.memory // 1024}K"]
         words += emulator.options
         words += ["-S", "-nodefaults", "-display", "none", "-qmp", "stdio"]
-        for label, at in (("console", 0), ("gdb", port)):
-            words += ["-chardev", f"socket,id={label},host=127.0.0.1,port={at},server=on,wait=off,nodelay=on"]
-        words += ["-serial", "chardev:console", "-gdb", "chardev:gdb"]
+        words += ["-sandbox", _SANDBOX, "-serial", "chardev:console", "-gdb", "chardev:gdb"]
+        self._words = words
+        self._log = log
         self.advice = f"QEMU has ended or hangs: see its log {log}"
-        self._service = Service(
-            "QEMU",
-            words,
-            log=log,
-            health="".join(map(_LISTENING.format, ("console", "gdb"))),
-            error=ProbeError,
-            hint=self.advice,
-            stdin=_QUESTIONS,
-            # Its processor may be halted; and to an empty line between questions it says nothing.
-            disturbed=True,
-        )
+        self._running = contextlib.ExitStack()
 
     def __enter__(self) -> "Qemu":
-        self._service.__enter__()
+        with contextlib.ExitStack() as stack:
+            self.gdb, stub = map(stack.enter_context, socket.socketpair())
+            self.console, line = map(stack.enter_context, socket.socketpair())
+            words = list(self._words)
+            for label, end in (("console", line), ("gdb", stub)):
+                words += ["-chardev", f"socket,id={label},fd={end.fileno()}"]
+            self._service = stack.enter_context(
+                Service(
+                    "QEMU",
+                    words,
+                    log=self._log,
+                    health=_UP,
+                    error=ProbeError,
+                    hint=self.advice,
+                    stdin=_QUESTIONS,
+                    inherited=(stub, line),
+                    # Its processor may be halted; and to an empty line between questions it says nothing.
+                    disturbed=True,
+                )
+            )
+            self._running = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._service.stop()
+        self._running.close()
 
     @property
     def pid(self) -> int:
         """Process id."""
         return self._service.pid
 
-    @property
-    def gdb_port(self) -> int:
-        """TCP port of the GDB stub."""
-        return self._port("gdb")
-
-    @property
-    def console_port(self) -> int:
-        """TCP port of the board's serial line."""
-        return self._port("console")
-
     def check(self) -> None:
         """Raise ProbeError if QEMU has ended, with its last lines."""
         self._service.check()
-
-    def _port(self, label: str) -> int:
-        found = self._service.health_match
-        if found is None:
-            raise RuntimeError("QEMU has not been started")
-        return int(found[label])

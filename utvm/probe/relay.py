@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GDB server that stands before another one, and has a model work where the board's driver starts its device.
+"""What stands between a GDB server and its client: a door for somebody's debugger, or a model of a device.
 
-Everything is passed on as it comes, but for stops in one function: the model reads and writes memory there, and
-the core goes on. So a client sees a board with that device, whatever it does with it.
+A server of ours has one connection, which we hold. :class:`DoorRelay` lets others have the session after us;
+:class:`NeighbourRelay` has a model work where the board's driver starts its device.
 """
 
 import contextlib
@@ -10,17 +10,21 @@ import logging
 import select
 import socket
 import threading
-from collections.abc import Iterator
 from types import TracebackType
 
-from utvm.errors import ProbeError, UtvmError
+from utvm.errors import UtvmError
 from utvm.probe.gdb import GdbClient
+from utvm.probe.link import GdbLink
 from utvm.probe.packets import encode, escape
 from utvm.virtual.neighbour import Neighbour
 
 _LOG = logging.getLogger("utvm.probe.relay")
 _BREAK = 0x03
 _PART = 0.01  # Seconds that the rest of a packet is waited for, before others are looked at.
+_PATIENCE = 10.0  # Seconds that the server takes for a packet at most.
+_HALT_TIMEOUT = 2.0  # Seconds.
+_STOPS = (b"T", b"S", b"W", b"X")
+_GO = (b"c", b"s", b"C", b"S", b"D", b"vCont;")  # What lets the core run.
 _STOPPED = b"T05thread:01;"
 _PLACE = b"neighbour "  # A monitor command: what follows is the function's address.
 _LOGIC = b"logic "  # Another one: a bitstream's name follows.
@@ -36,63 +40,30 @@ def logic_command(bitstream: str) -> str:
     return f"{_LOGIC.decode()}{bitstream}"
 
 
-class _Server(GdbClient):
-    """The server behind: what it is asked by us, and what is passed on."""
+class _Relay:
+    """Passes packets on in a thread, for the length of a ``with`` block.
 
-    def fileno(self) -> int:
-        return self._wire.fileno()
-
-    def pass_on(self, packet: bytes) -> None:
-        self._wire.send(packet, self._timeout)
-
-    def come(self) -> Iterator[bytes]:
-        """Give what is here: the rest of a packet is waited for, but not for long."""
-        packet = self._wire.receive(_PART)
-        while packet is not None:
-            yield packet
-            packet = self._wire.receive(0.0)
-
-
-class Relay:
-    """A server for the length of a ``with`` block; clients come one after the other.
+    The server is spoken to without acknowledgements, as we have agreed with it. The client's packets are acknowledged
+    here, whether it has agreed or not: one that has passes over that.
 
     Args:
-        port: of the server behind, on this computer.
-        neighbour: who works when the core stands in its function.
-        advice: as that of :class:`GdbClient`.
-        at: TCP port that clients connect to; by default any free one.
-
-    Raises:
-        ProbeError: on entering, when the server behind does not answer, or the port is taken.
+        link: connection to the server.
     """
 
-    def __init__(self, port: int, neighbour: Neighbour, *, advice: str, breakpoint_kind: int, at: int = 0) -> None:
-        self._server = _Server("127.0.0.1", port, advice=advice, breakpoint_kind=breakpoint_kind)
-        self._neighbour = neighbour
-        self._at = at
-        self._place: int | None = None
-        self._running = False
-        self._wanted = False  # The client has asked for a stop.
+    def __init__(self, link: GdbLink) -> None:
+        self._link = link
+        self._client: socket.socket
         self._from_client = bytearray()
+        self._running = False  # The core, as far as the packets tell.
+        self._ours, self._theirs = socket.socketpair()
         self._own = contextlib.ExitStack()
 
-    def __enter__(self) -> "Relay":
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(self._server)
-            try:
-                self._listening = stack.enter_context(socket.create_server(("127.0.0.1", self._at)))
-            except OSError as error:
-                raise ProbeError(
-                    f"TCP port {self._at} cannot be served: {error.strerror}", "choose another one"
-                ) from error
-            ours, self._theirs = socket.socketpair()
-            stack.enter_context(ours)
-            stack.enter_context(self._theirs)
-            thread = threading.Thread(target=self._serve, name="relay", daemon=True)
-            thread.start()
-            stack.callback(thread.join)
-            stack.callback(ours.close)
-            self._own = stack.pop_all()
+    def __enter__(self) -> "_Relay":
+        thread = threading.Thread(target=self._work, name="relay", daemon=True)
+        self._own.enter_context(self._theirs)
+        thread.start()
+        self._own.callback(thread.join)
+        self._own.callback(self._ours.close)
         return self
 
     def __exit__(
@@ -100,48 +71,46 @@ class Relay:
     ) -> None:
         self._own.close()
 
-    @property
-    def port(self) -> int:
-        """TCP port that a client connects to."""
-        return int(self._listening.getsockname()[1])
-
-    def _serve(self) -> None:
-        """Pass on until the server behind has gone, or the ``with`` block ends."""
+    def _work(self) -> None:
+        """Serve until the server has gone, or the ``with`` block ends."""
         try:
-            while self._theirs not in select.select((self._listening, self._theirs), (), ())[0]:
-                self._client, _ = self._listening.accept()
-                with self._client:
-                    self._client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    self._from_client.clear()
-                    self._pass_on()
+            self._serve()
         except (UtvmError, OSError) as error:
             # The client sees a connection that breaks, and says what to do.
             _LOG.warning("%s", error)
 
-    def _pass_on(self) -> None:
-        while True:
-            ends = (self._client.fileno(), self._server.fileno(), self._theirs.fileno())
-            ready, _, _ = select.select(ends, (), ())
-            if self._theirs.fileno() in ready:
-                return
-            if self._client.fileno() in ready:
-                data = self._client.recv(1 << 16)
-                if not data:
+    def _serve(self) -> None:
+        raise NotImplementedError
+
+    def _pass_on(self, client: socket.socket) -> None:
+        """Pass on what a client and the server say, until one of them has gone; the client is closed then."""
+        self._client = client
+        self._from_client.clear()
+        with client:
+            while True:
+                ends = (client.fileno(), self._link.fileno(), self._theirs.fileno())
+                ready, _, _ = select.select(ends, (), ())
+                if self._theirs.fileno() in ready:
                     return
-                self._from_client += data
-                for packet in iter(self._next_packet, None):
-                    self._ask(packet)
-            if self._server.fileno() in ready:
-                for answer in self._server.come():
-                    self._answer(answer)
+                if client.fileno() in ready:
+                    data = client.recv(1 << 16)
+                    if not data:
+                        return
+                    self._from_client += data
+                    while (packet := self._next_packet()) is not None:
+                        self._ask(packet)
+                if self._link.fileno() in ready:
+                    answer = self._link.receive(_PART)
+                    while answer is not None:
+                        self._answer(answer)
+                        answer = self._link.receive(0.0)
 
     def _next_packet(self) -> bytes | None:
         """Return the next packet's payload, escaped as it came; a break is done at once."""
         pending = self._from_client
         while pending and pending[:1] != b"$":
             if pending.pop(0) == _BREAK and self._running:
-                self._wanted = True
-                self._server.interrupt()
+                self._interrupt()
         end = pending.find(b"#")
         if end < 0 or len(pending) < end + 3:
             return None
@@ -150,8 +119,77 @@ class Relay:
         self._client.sendall(b"+")
         return payload
 
+    def _interrupt(self) -> None:
+        self._link.send_break()
+
     def _reply(self, payload: bytes) -> None:
         self._client.sendall(encode(escape(payload)))
+
+    def _ask(self, packet: bytes) -> None:
+        """Pass a client's packet on."""
+        self._running = self._running or packet.startswith(_GO)
+        self._link.send(packet, _PATIENCE)
+
+    def _answer(self, packet: bytes) -> None:
+        """Pass a packet of the server's on."""
+        if self._running and packet.startswith(_STOPS):
+            self._running = False
+        self._reply(packet)
+
+
+class DoorRelay(_Relay):
+    """Lets clients have a server whose one connection is ours, one after the other.
+
+    Args:
+        link: connection to the server, whose core stands still.
+        listener: where clients connect.
+    """
+
+    def __init__(self, link: GdbLink, listener: socket.socket) -> None:
+        super().__init__(link)
+        self._listener = listener
+
+    def _serve(self) -> None:
+        while self._theirs not in select.select((self._listener, self._theirs), (), ())[0]:
+            client, _ = self._listener.accept()
+            self._halt()
+            self._pass_on(client)
+
+    def _halt(self) -> None:
+        """Halt a core that the client before has left running: a debugger expects that of a new connection."""
+        if self._running:
+            self._link.send_break()
+            while (packet := self._link.receive(_HALT_TIMEOUT)) is not None and not packet.startswith(_STOPS):
+                pass
+            self._running = False
+
+
+class NeighbourRelay(_Relay):
+    """Passes everything on as it comes, but for stops in one function.
+
+    The model reads and writes memory there, and the core goes on. So a client sees a board with that device, whatever
+    it does with it.
+
+    Args:
+        server: connection to the server, ready for use.
+        client: our end of the client's connection.
+        neighbour: who works when the core stands in its function.
+    """
+
+    def __init__(self, server: GdbClient, client: socket.socket, neighbour: Neighbour) -> None:
+        super().__init__(server.hand_over())
+        self._server = server
+        self._connection = client
+        self._neighbour = neighbour
+        self._place: int | None = None
+        self._wanted = False  # The client has asked for a stop.
+
+    def _serve(self) -> None:
+        self._pass_on(self._connection)
+
+    def _interrupt(self) -> None:
+        self._wanted = True
+        super()._interrupt()
 
     def _ask(self, packet: bytes) -> None:
         """Pass a client's packet on; what lets the core run begins behind the function where that is due."""
@@ -174,20 +212,17 @@ class Relay:
             if due and packet[:1] == b"s":
                 self._reply(_STOPPED)
                 return
-            self._running = True
-        self._server.pass_on(packet)
+        super()._ask(packet)
 
     def _answer(self, packet: bytes) -> None:
         """Pass an answer on, but for a stop that is the neighbour's."""
-        if self._running and packet[:1] in (b"T", b"S", b"W", b"X"):
-            self._running = False
+        if self._running and packet.startswith(_STOPS):
             if packet[:1] in (b"T", b"S") and not self._wanted and self._is_due():
                 self._attend()
-                self._running = True
-                self._server.pass_on(b"c")
+                self._link.send(b"c", _PATIENCE)
                 return
             self._wanted = False
-        self._reply(packet)
+        super()._answer(packet)
 
     def _watch(self, place: int) -> None:
         self._server.clear_breakpoints()

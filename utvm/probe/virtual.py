@@ -21,10 +21,12 @@ class UsbProbe:
     Attributes:
         kind: which one.
         listen: the socket that is its plug: ``unix:PATH``, or a TCP port of the loopback interface.
+        user: user of this computer that may connect to that port besides ours.
     """
 
     kind: UsbKind
     listen: str
+    user: str = ""
 
 
 def on_bus(board: Board) -> Peripheral | None:
@@ -46,11 +48,15 @@ def start_virtual(
     millivolts: int = NOMINAL_MILLIVOLTS,
     usb: UsbProbe | None = None,
     waits: bool = False,
+    anyone: bool = False,
 ) -> Service:
     """Return the process of a virtual board that is a software model, to be entered with ``with``.
 
     Its ``health_match`` has the groups ``stlink`` and ``console``: TCP ports on the loopback interface; and
     ``usb``: what the probe on USB listens on, where there is one.
+
+    Args:
+        anyone: other users of this computer may connect to these ports; otherwise they are refused.
     """
     return Service(
         f"virtual {board.name}",
@@ -63,7 +69,8 @@ def start_virtual(
             f"--latency-us={latency_us}",
             f"--millivolts={millivolts}",
             f"--serial={serial or board.model.serial}",
-            *([f"--usb={usb.kind}", f"--usb-listen={usb.listen}"] if usb else []),
+            *(["--anyone"] if anyone else []),
+            *([f"--usb={usb.kind}", f"--usb-listen={usb.listen}", f"--usb-user={usb.user}"] if usb else []),
         ],
         log=log_directory / "virtual.log",
         health=r"ready: st-link tcp (?P<stlink>\d+), console tcp (?P<console>\d+)(, \S+ usb (?P<usb>.+))?",

@@ -8,6 +8,8 @@ import socket
 import threading
 from collections.abc import Callable
 
+from utvm.peer import listen
+
 BACKLOG_BYTES = 1 << 20
 
 
@@ -49,15 +51,16 @@ class ConsoleServer:
     Args:
         type_in: receives what clients send.
         port: TCP port, 0 for any free one.
+        anyone: other users of this computer may connect, too.
 
     Raises:
         OSError: the port is taken.
     """
 
-    def __init__(self, type_in: Callable[[bytes], None], port: int = 0) -> None:
+    def __init__(self, type_in: Callable[[bytes], None], port: int = 0, *, anyone: bool = False) -> None:
         self.backlog = Backlog()
         self._type_in = type_in
-        self._listener = socket.create_server(("127.0.0.1", port))
+        self._listener = listen(port, anyone=anyone)
         self.port: int = self._listener.getsockname()[1]
 
     def serve(self) -> None:

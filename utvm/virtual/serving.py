@@ -58,9 +58,13 @@ def main(arguments: Sequence[str]) -> int:
         return refusal.exit_code
     try:
         probe = StLinkServer(
-            machine, serial=options.serial, port=options.stlink_port, latency=options.latency_us / 1e6
+            machine,
+            serial=options.serial,
+            port=options.stlink_port,
+            latency=options.latency_us / 1e6,
+            anyone=options.anyone,
         )
-        console = ConsoleServer(machine.console_input, port=options.console_port)
+        console = ConsoleServer(machine.console_input, port=options.console_port, anyone=options.anyone)
         usb = _usb_server(options, machine, console) if options.usb else None
     except (OSError, ValueError, OverflowError) as error:
         problem = ConfigError(f"cannot listen: {error}", "choose another port, or 0 for a free one")
@@ -105,7 +109,7 @@ def _usb_server(options: argparse.Namespace, machine: BoardModel, console: Conso
         )
     else:
         device = CmsisDapProbe(machine, serial=options.serial, latency=latency)
-    return UsbServer(device, options.usb_listen)
+    return UsbServer(device, options.usb_listen, user=options.usb_user, anyone=options.anyone)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -121,6 +125,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--usb-listen", default="0", help="its socket: unix:PATH, or a TCP port, 0 for any free one"
     )
+    parser.add_argument("--usb-user", default="", help="a user who may connect to that TCP port besides one's own")
+    parser.add_argument("--anyone", action="store_true", help="other users of this computer may connect, too")
     return parser.parse_args(arguments)
 
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from utvm.peer import listen
 from utvm.virtual.pacing import wait_until
 from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, StLink, TargetBoard
 
@@ -62,19 +63,22 @@ class StLinkServer:
         serial: the probe's serial number, at most 32 characters.
         port: TCP port, 0 for any free one.
         latency: seconds each probe command takes; a real ST-Link takes about 2 ms.
+        anyone: other users of this computer may connect, too.
 
     Raises:
         OSError: the port is taken.
     """
 
-    def __init__(self, board: TargetBoard, *, serial: str, port: int = 0, latency: float = 0.0) -> None:
+    def __init__(
+        self, board: TargetBoard, *, serial: str, port: int = 0, latency: float = 0.0, anyone: bool = False
+    ) -> None:
         self._probe = StLink(board)
         self._serial = serial.encode("ascii")
         self._latency = latency
         self._lock = threading.Lock()  # of the owner
         self._wires = threading.Lock()  # between probe and board
         self._owner: object | None = None
-        self._listener = socket.create_server(("127.0.0.1", port))
+        self._listener = listen(port, anyone=anyone)
         self.port: int = self._listener.getsockname()[1]
 
     def serve(self) -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """pyOCD in place of OpenOCD: in front of a probe on this computer's USB, or of our model's own CMSIS-DAP probe."""
 
+from pathlib import Path
+
 from utvm.bench.bench import Bench
 from utvm.bench.openocd import check_identity, open_console
 from utvm.bench.way import Asked, Found, Setup, Way
@@ -13,6 +15,7 @@ from utvm.probe.pyocd.client import PyOcdClient
 from utvm.probe.pyocd.pack import pack_for
 from utvm.probe.pyocd.server import PyOcd, uid_of
 from utvm.probe.virtual import UsbProbe, start_virtual
+from utvm.scratch import socket_folder
 
 _WORTH_MOVING = 64 * 1024
 """Of :class:`utvm.bench.Bench`: its server's packets carry a kilobyte."""
@@ -51,11 +54,12 @@ def _find(board: Board, asked: Asked) -> Found | None:
 
 def _on_model(board: Board, setup: Setup, able: frozenset[str], latency_us: int) -> Bench:
     """Start our model with its probe plugged into a socket, and pyOCD with that socket for its USB."""
+    plug = Path(setup.stack.enter_context(socket_folder()), "usb")
     machine = setup.stack.enter_context(
-        start_virtual(board, setup.logs, latency_us=latency_us, usb=UsbProbe("cmsis-dap", "0"))
+        start_virtual(board, setup.logs, latency_us=latency_us, usb=UsbProbe("cmsis-dap", f"unix:{plug}"))
     )
     assert machine.health_match and board.physical
-    server, port = _serve(setup, board, board.model.serial, int(machine.health_match["usb"]))
+    server, port = _serve(setup, board, board.model.serial, plug)
     check_identity(board.name, board.physical.identity, port.gdb, board.model.serial)
     return Bench(
         board,
@@ -73,14 +77,14 @@ def _on_model(board: Board, setup: Setup, able: frozenset[str], latency_us: int)
     )
 
 
-def _serve(setup: Setup, board: Board, serial: str, usb_port: int | None = None) -> tuple[PyOcd, PyOcdPort]:
+def _serve(setup: Setup, board: Board, serial: str, usb: Path | None = None) -> tuple[PyOcd, PyOcdPort]:
     part = _part(board)
     assert part
     log = setup.logs / "pyocd.log"
     pack = pack_for(board, part, setup.logs)
-    server = PyOcd(part, pack, serial=serial, log=log, usb_port=usb_port, port=setup.gdb_port)
+    server = PyOcd(part, pack, serial=serial, log=log, usb=usb)
     setup.stack.enter_context(server)
-    client = PyOcdClient(server.gdb_port, breakpoint_kind=board.cpu_row.breakpoint_kind)
+    client = PyOcdClient(server.gdb, breakpoint_kind=board.cpu_row.breakpoint_kind)
     gdb = setup.stack.enter_context(client)
     return server, PyOcdPort(gdb, live="memory while running" in board.capabilities)
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """QEMU, which is board and debug port in one."""
 
+import socket
+
 from utvm.bench.bench import Bench
 from utvm.bench.logic import held
 from utvm.bench.openocd import open_console
@@ -9,7 +11,7 @@ from utvm.boards import Board, Emulator
 from utvm.probe.debug_port import QemuPort
 from utvm.probe.gdb import GdbClient
 from utvm.probe.qemu import Qemu, QemuClient
-from utvm.probe.relay import Relay
+from utvm.probe.relay import NeighbourRelay
 from utvm.virtual.neighbour import Neighbour
 
 
@@ -38,16 +40,18 @@ def _find(board: Board, asked: Asked) -> Found | None:
 
     def start(setup: Setup) -> Bench:
         neighbour = _neighbour_of(board)
-        at = 0 if neighbour else setup.gdb_port
-        qemu = setup.stack.enter_context(Qemu(emulator, log=setup.logs / "qemu.log", port=at))
+        qemu = setup.stack.enter_context(Qemu(emulator, log=setup.logs / "qemu.log"))
         kind = board.cpu_row.breakpoint_kind
-        port = qemu.gdb_port
+        client: type[GdbClient] = QemuClient
+        channel = qemu.gdb
         if neighbour:
             neighbour.program(held(board))
-            relay = Relay(port, neighbour, advice=qemu.advice, breakpoint_kind=kind, at=setup.gdb_port)
-            port = setup.stack.enter_context(relay).port
-        client = GdbClient if neighbour else QemuClient
-        gdb = setup.stack.enter_context(client("127.0.0.1", port, advice=qemu.advice, breakpoint_kind=kind))
+            behind = setup.stack.enter_context(GdbClient(channel, advice=qemu.advice, breakpoint_kind=kind))
+            channel, theirs = socket.socketpair()
+            setup.stack.enter_context(channel)
+            setup.stack.enter_context(NeighbourRelay(behind, theirs, neighbour))
+            client = GdbClient
+        gdb = setup.stack.enter_context(client(channel, advice=qemu.advice, breakpoint_kind=kind))
         return Bench(
             board,
             "virtual",
@@ -61,7 +65,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
                 live=False,
                 attended=neighbour.symbol if neighbour else "",
             ),
-            console=open_console(setup, board, f"socket://127.0.0.1:{qemu.console_port}"),
+            console=open_console(setup, board, qemu.console),
             services=(qemu,),
             emulated=True,
         )

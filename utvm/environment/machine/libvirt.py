@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+import pwd
 import re
 import shutil
 import tempfile
@@ -29,6 +30,12 @@ _POOL = "default"
 _BOX_VOLUME = re.compile(r"utvm-VAGRANTSLASH-.*_vagrant_box_image_.*\.img")
 _PATIENCE = 120.0
 _NETWORKS = tuple(IPv4Network(f"192.168.{third}.0/24") for third in (187, 203, 219, 235, 171, 155))
+
+
+def qemu_user() -> str:
+    """User as whom libvirt runs QEMU: Debian's, or Fedora's; an empty string where there is neither."""
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    return next((name for name in ("libvirt-qemu", "qemu") if name in known), "")
 
 
 class State(Enum):

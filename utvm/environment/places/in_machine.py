@@ -123,7 +123,7 @@ class InMachine:
         if plug is None:
             raise ConfigError("something is in every USB plug of the machine", "./inv vm.status names them")
         with tempfile.TemporaryDirectory(prefix="utvm-plug-") as logs:
-            usb = UsbProbe(wanted.usb, str(plug.port))
+            usb = UsbProbe(wanted.usb, str(plug.port), libvirt.qemu_user())
             with start_virtual(board, Path(logs), serial=wanted.serial, usb=usb):
                 yield
 

@@ -8,11 +8,13 @@ the core's debug registers do (ARM DDI 0403E, C1.6.1 and C1.8).
 """
 
 import re
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.gdb import GdbClient
+from utvm.probe.link import GdbLink
 from utvm.probe.replies import from_hex
 from utvm.probe.stop import Access, Stop
 from utvm.probe.target_xml import Register
@@ -31,8 +33,8 @@ class PyOcdClient(GdbClient):
 
     hello = b"qSupported:vContSupported+"  # with nothing behind it, it takes that for an error
 
-    def __init__(self, port: int, *, breakpoint_kind: int) -> None:
-        super().__init__("127.0.0.1", port, advice=_ADVICE, breakpoint_kind=breakpoint_kind)
+    def __init__(self, channel: socket.socket, *, breakpoint_kind: int) -> None:
+        super().__init__(channel, advice=_ADVICE, breakpoint_kind=breakpoint_kind)
         self._watched: dict[int, Access] = {}
         self._unanswered = False  # a stop was told, and the server still is in the other mode
 
@@ -40,6 +42,11 @@ class PyOcdClient(GdbClient):
         super().__enter__()
         self._wire.hear_notifications()
         return self
+
+    def hand_over(self) -> GdbLink:
+        """Give the connection away, in the usual mode."""
+        self.set_mode("QNonStop:0")
+        return super().hand_over()
 
     def monitor(self, command: str, timeout: float = 60.0) -> str:
         """Run a command of pyOCD and return what it printed; raises ProbeError where it complains."""

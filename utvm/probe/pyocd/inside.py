@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run by the Python that has pyOCD: pyOCD's own command line, with a socket in place of USB where one is named.
+"""Run by the Python that has pyOCD: pyOCD's own command line, with sockets of ours.
 
-A first word ``usb=PORT`` names the TCP port of the loopback device where a virtual board's probe is plugged in
+A first word ``gdb=NUMBER`` names the descriptor of the one connection that its GDB server has, in place of a port
+that anyone could connect to. A next word ``usb=PATH`` names the socket where a virtual board's probe is plugged in
 (:mod:`utvm.virtual.usb`). Then pyusb has a backend that speaks usbredir with it in place of libusb. What is above
 that, drivers of probes, debug port, flash and GDB server, is pyOCD's, and none of it is changed; its server has
 three commands more (:func:`_add_commands`).
@@ -17,6 +18,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,10 +42,9 @@ _PATIENCE = 10.0  # Seconds that the other end may take for what it answers at o
 class UsbRedirection:
     """The end of a usbredir connection that has no device: requests, and what is answered."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), _PATIENCE)
-        self._socket.settimeout(None)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(path)
         self._lock = threading.Lock()
         self._answers: dict[int, queue.Queue[tuple[int, bytes]]] = {}
         self._number = 0
@@ -135,8 +136,8 @@ class UsbRedirection:
 class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is not typed
     """One bus with one device, in pyusb's words (``usb.backend.IBackend``)."""
 
-    def __init__(self, port: int) -> None:
-        self._wire = UsbRedirection(port)
+    def __init__(self, path: str) -> None:
+        self._wire = UsbRedirection(path)
         self._device = self._descriptor(1, 18)
         total = struct.unpack_from("<H", self._descriptor(2, 9), 2)[0]
         self._configuration = self._descriptor(2, total)
@@ -241,6 +242,31 @@ def _named(names: str, layout: str, data: bytes) -> Any:
     return SimpleNamespace(**dict(zip(names.split(), values, strict=True)), extra_descriptors=[])
 
 
+def _serve_on(connection: socket.socket) -> None:
+    """Give pyOCD's server one connection in place of a port to listen on."""
+    from pyocd.gdbserver import gdbserver
+    from pyocd.utility.sockets import ConnectedSocket
+
+    class Connected:
+        def __init__(self, _port: int, packet_size: int) -> None:
+            self.port = 0
+            self._waiting = [ConnectedSocket(connection, packet_size)]
+
+        def init(self) -> None:
+            """It is there."""
+
+        def accept(self, timeout: float = 0.5) -> Any:
+            if self._waiting:
+                return self._waiting.pop()
+            time.sleep(timeout)
+            return None
+
+        def close(self) -> None:
+            """Its client closes it."""
+
+    gdbserver.ListenerSocket = Connected
+
+
 def _add_commands() -> None:
     """Give pyOCD's server what OpenOCD has: accesses of one width, and a way back to a chip that lost power."""
     from pyocd.commands.base import CommandBase
@@ -301,10 +327,11 @@ def main() -> None:
     """Be pyOCD."""
     # It ends in good order when it is interrupted, and only then.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _serve_on(socket.socket(fileno=int(sys.argv.pop(1).removeprefix("gdb="))))
     if sys.argv[1:] and sys.argv[1].startswith("usb="):
         import libusb_package
 
-        backend = Backend(int(sys.argv.pop(1)[4:]))
+        backend = Backend(sys.argv.pop(1)[4:])
         setattr(libusb_package, "get_libusb1_backend", lambda: backend)  # noqa: B010  its type is another
     _add_commands()
     from pyocd.__main__ import main as pyocd

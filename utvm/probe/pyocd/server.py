@@ -2,6 +2,7 @@
 """pyOCD's GDB server under supervision: watched, its complaints translated, ended for certain."""
 
 import re
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -43,19 +44,20 @@ _HINTS: tuple[tuple[str, str], ...] = (
         r"No ACK|Unable to connect|Memory transfer fault|cannot communicate|no cores were discovered|not powered",
         "the probe works but the board does not answer: is it powered, is the debug cable in place?",
     ),
-    (r"Address already in use", "choose another port, or end the program that has it"),
 )
 
 
 class PyOcd(Service):
-    """A pyOCD process with one GDB port, for the length of a ``with`` block.
+    """A pyOCD process for the length of a ``with`` block.
 
     Args:
         part: what the board's file says for it.
         pack: what it is to know the chip from, where it is not built in.
         serial: of the probe.
-        usb_port: the TCP port of a virtual board's probe; None for this computer's USB.
-        port: of its GDB server; by default any free one.
+        usb: path of the socket that is a virtual board's probe; None for this computer's USB.
+
+    Attributes:
+        gdb: our end of its GDB server, which takes one client, once.
 
     Raises:
         ToolchainError: pyOCD is not installed.
@@ -70,13 +72,13 @@ class PyOcd(Service):
         *,
         serial: str,
         log: Path,
-        usb_port: int | None = None,
-        port: int = 0,
+        usb: Path | None = None,
     ) -> None:
         options = {**_OPTIONS, **part.options}
-        words: list[str | Path] = [*_installed().python, "-", *([f"usb={usb_port}"] if usb_port else [])]
+        self.gdb, theirs = socket.socketpair()
+        words: list[str | Path] = [*_installed().python, "-", f"gdb={theirs.fileno()}"]
+        words += [f"usb={usb}"] if usb else []
         words += ["gdbserver", "--no-wait", "--no-config", "--persist", "--target", part.target, "--uid", serial]
-        words += ["--port", str(port)]
         words += ["--pack", pack] if pack else []
         for name, value in options.items():
             words += ["-O", f"{name}={value}"]
@@ -84,17 +86,17 @@ class PyOcd(Service):
             "pyOCD",
             words,
             log=log,
-            health=r"GDB server listening on port (?P<port>\d+)",
+            health="GDB server listening",
             error=ProbeError,
             stdin=_INSIDE.read_text(encoding="utf-8"),
+            inherited=(theirs,),
             says="utvm.probe.pyocd",
         )
 
-    @property
-    def gdb_port(self) -> int:
-        """The TCP port of its GDB server."""
-        assert self.health_match
-        return int(self.health_match["port"])
+    def stop(self) -> None:
+        """End it. Safe to call again."""
+        self.gdb.close()
+        super().stop()
 
     def check(self) -> None:
         """Raise ProbeError if it has ended, with its last lines and a hint, or has lost its probe."""

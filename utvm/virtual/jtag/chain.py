@@ -5,12 +5,12 @@ import ctypes
 import logging
 import os
 import socket
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from utvm.errors import ConfigError
+from utvm.scratch import socket_folder
 from utvm.virtual.compiled import load_compiled
 
 _log = logging.getLogger(__name__)
@@ -101,13 +101,13 @@ class BitbangServer:
             for instruction, bits in tap.registers.items():
                 state.lengths[instruction] = bits
         try:
-            self._folder = tempfile.TemporaryDirectory(prefix="utvm-")
+            self._folder = socket_folder()
             self.path: str = f"{self._folder.name}/pins"
             self._listener = socket.socket(socket.AF_UNIX)
             self._listener.bind(self.path)
         except OSError as error:
             raise ConfigError(
-                f"no socket can be made for the pins: {error}", "set TMPDIR to a short path on a disk with room"
+                f"no socket can be made for the pins: {error}", "set TMPDIR to a folder on a disk with room"
             ) from error
         self._listener.listen()
 

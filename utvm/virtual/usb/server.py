@@ -3,12 +3,15 @@
 
 import contextlib
 import logging
+import os
+import pwd
 import socket
 import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from utvm.peer import listen
 from utvm.virtual.usb.device import UsbDevice
 from utvm.virtual.usb.host import UsbHost
 from utvm.virtual.usb.usbredir import ProtocolError
@@ -24,16 +27,22 @@ class UsbServer:
     Args:
         device: what is plugged into the guest.
         where: ``unix:PATH``, or a TCP port of the loopback interface, 0 for any free one.
+        user: user of this computer that may connect to the TCP port besides this process's.
+        anyone: every user may.
 
     Raises:
         OSError: nothing can listen there, or somebody does.
         ValueError: this is no place.
     """
 
-    def __init__(self, device: UsbDevice, where: str) -> None:
+    def __init__(self, device: UsbDevice, where: str, *, user: str = "", anyone: bool = False) -> None:
         self._device = device
         self._path = Path(where.removeprefix(_UNIX)) if where.startswith(_UNIX) else None
-        self._listener = _listen_on(self._path) if self._path else socket.create_server(("127.0.0.1", int(where)))
+        if self._path:
+            self._listener = _listen_on(self._path, anyone)
+        else:
+            users = {entry.pw_uid for entry in pwd.getpwall() if entry.pw_name == user}
+            self._listener = listen(int(where), anyone=anyone, also=frozenset(users))
         self.address = where if self._path else str(self._listener.getsockname()[1])
         self._changed = threading.Condition()  # guards the guest
         self._guest: socket.socket | None = None
@@ -97,7 +106,7 @@ class UsbServer:
             _log.info("unplugged: %s", error)
 
 
-def _listen_on(path: Path) -> socket.socket:
+def _listen_on(path: Path, anyone: bool) -> socket.socket:
     """Listen on a path, in the place of a socket that nobody listens on any more."""
     if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
         with socket.socket(socket.AF_UNIX) as knock, contextlib.suppress(ConnectionRefusedError):
@@ -105,10 +114,13 @@ def _listen_on(path: Path) -> socket.socket:
             raise OSError(f"{path}: somebody listens there already")
         path.unlink()
     listener = socket.socket(socket.AF_UNIX)
+    mask = os.umask(0o111 if anyone else 0o177)
     try:
         listener.bind(str(path))
         listener.listen()
     except OSError as error:
         listener.close()
         raise OSError(f"{path}: {error.strerror or error}") from error
+    finally:
+        os.umask(mask)
     return listener
