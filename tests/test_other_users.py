@@ -139,3 +139,15 @@ def test_a_search_on_leased_boards(tmp_path: Path) -> None:
         assert run.returncode == 0, said
         assert tries >= 200
         assert "outputs are equal bit for bit" in said
+
+
+@pytest.mark.parametrize("anyone", [False, True])
+def test_a_virtual_board(tmp_path: Path, anyone: bool) -> None:
+    words = ("board.virtual", "--board", "stm32f746", "--port", "0", "--usb", "cmsis-dap", "--listen", "0")
+    with _begun(tmp_path, *words, *(["--anyone"] if anyone else []), ready="power off") as (said, process):
+        assert (_ANYONE if anyone else _OWN) in said
+        addresses = listening(process.pid)
+        assert len(addresses) == 3
+        answered = knock(addresses, 200)
+        assert bool(answered) == anyone
+        assert knock(addresses, 20, uid=0) == ({*addresses} if not anyone else answered)

@@ -175,6 +175,7 @@ def program_fpga(_: Context, where: BoardChoice, bitstream: str = "") -> None:
         "listen": "where it is plugged in: unix:PATH, or a TCP port of 127.0.0.1",
         "serial": "its serial number",
         "millivolts": "the board's supply (default: 3300; below 1700 the board has no power)",
+        "anyone": "let other users of this computer connect, too (default: only the one who runs it)",
     },
 )
 def virtual(
@@ -186,11 +187,12 @@ def virtual(
     listen: str = "",
     serial: str = "",
     millivolts: int = 3300,
+    anyone: bool = False,
 ) -> None:
     """Keep a virtual board running for your own OpenOCD or debugger, until Ctrl-C."""
     from utvm.cli.board_show import serve_virtual
 
-    serve_virtual(board, port, latency, millivolts, usb=usb, listen=listen, serial=serial)
+    serve_virtual(board, port, latency, millivolts, usb=usb, listen=listen, serial=serial, anyone=anyone)
 
 
 @task(
