@@ -32,7 +32,8 @@ answered = []
 for number in range(tries):
     address = addresses[number % len(addresses)]
     path, host, port = address
-    with socket.socket(socket.AF_UNIX if path else socket.AF_INET6 if ":" in host else socket.AF_INET) as connection:
+    family = socket.AF_UNIX if path else socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as connection:
         connection.settimeout(0.5)
         try:
             connection.connect(path or (host, port))

@@ -119,7 +119,7 @@ class FarmChoice:
 
     in_: str = option("", "farm: run where a board of a farm is (see farm.list); default: here")
     farm: str = option(
-        "", "with --in farm: its coordinator, unix:/PATH or HOST:PORT (default: LG_COORDINATOR, else your own)"
+        "", "with --in farm: HOST:PORT of its coordinator (default: LG_COORDINATOR, else 127.0.0.1:20408)"
     )
     place: str = option("", "with --in farm: this board, by the name that farm.list shows")
     tags: str = option("", "with --in farm: a board with these tags: NAME=VALUE, comma-separated")

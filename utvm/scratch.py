@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _PREFIX = ".draft-"
-LONGEST_SOCKET_PATH = 107  # Bytes: sun_path of the kernel, without its NUL.
-_LONGEST_FOLDER = LONGEST_SOCKET_PATH - len("/") - 32
+_LONGEST_SOCKET_PATH = 107  # Bytes: sun_path of the kernel, without its NUL.
+_LONGEST_FOLDER = _LONGEST_SOCKET_PATH - len("/") - 32
 _LONGEST_PARENT = 80  # Bytes. A socket's whole path has at most 107: unix(7).
 
 

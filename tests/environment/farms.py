@@ -8,7 +8,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,9 +18,10 @@ import psutil
 from tests.cli.running import inv
 from tests.processes import below
 from utvm.environment.farm import client
-from utvm.environment.farm.client import SOCKET, FarmClient, labgrid
+from utvm.environment.farm.client import FarmClient, labgrid
 from utvm.kept import cache_root
 from utvm.paths import ROOT
+from utvm.process import free_port
 
 _STAND_IN = """#!/bin/sh
 rm "$(dirname "$0")/broken" 2>/dev/null && exit 255
@@ -38,14 +38,10 @@ class Farm:
 
     Args:
         folder: its own.
-        port: TCP port of its coordinator; by default that has a Unix socket.
     """
 
-    def __init__(self, folder: Path, port: int = 0) -> None:
-        # The paths of sockets are short.
-        self._private = tempfile.TemporaryDirectory(prefix="utvm-farm-")
-        self.path = f"{self._private.name}/{SOCKET}"
-        self.address = f"127.0.0.1:{port}" if port else f"unix:{self.path}"
+    def __init__(self, folder: Path) -> None:
+        self.address = f"127.0.0.1:{free_port()}"
         ssh = folder / "bin" / "ssh"
         ssh.parent.mkdir(parents=True)
         ssh.write_text(_STAND_IN)
@@ -155,8 +151,9 @@ def two_hosts(folder: Path, desk: str, shelf: str) -> Iterator[Farm]:
     """
     labgrid(lambda _: None)
     farm = Farm(folder)
+    port = farm.address.rpartition(":")[2]
     here = ("--name", "desk", "--address", "localhost", "--virtual", desk)
-    with farm.begun("farm.up", "--listen", farm.address, *here) as up:
+    with farm.begun("farm.up", "--port", port, *here) as up:
         until(up, "boards are offered")
         there = ("--name", "shelf", "--address", "shelf.invalid", "--virtual", shelf)
         project = folder / "shelf"

@@ -14,7 +14,7 @@ import pytest
 
 from tests.environment.farms import LONG, Farm, holders, kill_a_keeper, process, two_hosts, until, wait_for
 from tests.environment.reports import read_report
-from utvm.environment.farm.client import SOCKET, labgrid
+from utvm.environment.farm.client import labgrid
 from utvm.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -76,13 +76,10 @@ def test_a_host_that_breaks_off_is_tried_no_more_and_another_board_is(farm: Farm
 
 def test_labgrid_s_own_client_and_we_have_one_board_one_after_the_other(farm: Farm, tmp_path: Path) -> None:
     program = labgrid(lambda _: None).with_name("labgrid-client")
-    env = {**os.environ, "LG_COORDINATOR": f"unix:{SOCKET}", "LG_HOSTNAME": "there", "LG_USERNAME": "somebody"}
+    env = {**os.environ, "LG_COORDINATOR": farm.address, "LG_HOSTNAME": "there", "LG_USERNAME": "somebody"}
 
     def stock(*words: str) -> str:
-        folder = Path(farm.path).parents[1]
-        done = subprocess.run(
-            [program, *words], env=env, cwd=folder, capture_output=True, text=True, check=True, timeout=LONG
-        )
+        done = subprocess.run([program, *words], env=env, capture_output=True, text=True, check=True, timeout=LONG)
         return done.stdout
 
     assert stock("places").split() == ["desk-stm32f746-1", "shelf-host-1", "shelf-host-2"]
@@ -124,7 +121,7 @@ def test_a_host_that_has_just_gone_is_waited_for(farm: Farm) -> None:
     exporting = process("utvm farm.export", "shelf")
     exporting.suspend()  # It starts no other one.
     try:
-        process("labgrid.remote.exporter", farm.path, "shelf").kill()
+        process("labgrid.remote.exporter", farm.address, "shelf").kill()
         refused = farm.inv(*words, "--wait", "1")
         assert refused.returncode == 3
         assert "the hosts of all boards with board=host, host=shelf are away" in refused.stderr
@@ -192,7 +189,7 @@ def test_runs_in_a_row_without_a_verdict_are_quarantine_until_it_is_healed(farm:
     ("words", "complaint"),
     [
         (("--in", "farm", "--tags", "shelf"), "--tags 'shelf' is no tag"),
-        (("--in", "farm", "--farm", "nowhere"), "--farm 'nowhere' is no unix:/PATH or HOST:PORT"),
+        (("--in", "farm", "--farm", "nowhere"), "--farm 'nowhere' is no HOST:PORT"),
         (("--in", "farm", "--tags", "host=attic"), "no place of the farm has board=host, host=attic"),
         (("--place", "shelf-host-1"), "use them with --in farm"),
     ],
@@ -208,7 +205,7 @@ def test_a_coordinator_that_dies_is_infrastructure(farm: Farm) -> None:
         client.ask("lease", filters={"name": "desk-stm32f746-1"}, wait=None)
         with farm.begun("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:
             until(run, " in line; held:")
-            process("labgrid.remote.coordinator", farm.address).kill()
+            process("labgrid.remote.coordinator", farm.address.rpartition(":")[2]).kill()
             said, _ = run.communicate(timeout=LONG)
             assert run.returncode == 3, said
     done = farm.inv("farm.list")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.environment.farms import LONG, Farm, holders, two_hosts
-from utvm.environment.farm.client import SOCKET, labgrid
+from utvm.environment.farm.client import labgrid
 from utvm.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -22,10 +22,9 @@ def _page(heading: str) -> str:
 
 def _run(farm: Farm, *words: object) -> subprocess.CompletedProcess[str]:
     programs = labgrid(lambda _: None).parent
-    env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "LG_COORDINATOR": f"unix:{SOCKET}"}
+    env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "LG_COORDINATOR": farm.address}
     command = [programs / str(words[0]), *map(str, words[1:])]
-    folder = Path(farm.path).parents[1]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=LONG)
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=LONG)
 
 
 def test_the_page_s_example_runs_on_a_board_that_labgrid_has(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_a_night_of_twenty_boards_with_faults_has_the_right_verdicts_page_and_hi
     with two_hosts(tmp_path / "farm", f"{boards},stm32f746", f"{boards},stm32f746") as farm:
         with farm.begun(*words, folder=tmp_path, **farm.with_ssh) as run:
             until(run, "leased ")
-            exporter = process("labgrid.remote.exporter", farm.path, "shelf")
+            exporter = process("labgrid.remote.exporter", farm.address, "shelf")
             for strike in (farm.break_ssh, exporter.kill, lambda: kill_a_keeper(run.pid)):
                 time.sleep(chance.uniform(0, 15))
                 strike()

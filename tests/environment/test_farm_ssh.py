@@ -70,17 +70,18 @@ def _port_in(folder: Path) -> str:
 def test_a_second_host_joins_and_a_third_one_uses_both(tmp_path: Path) -> None:
     labgrid(lambda _: None)
     farm = Farm(tmp_path / "farm")
+    port = farm.address.rpartition(":")[2]
     (tmp_path / "ssh").mkdir()
     with contextlib.ExitStack() as stack:
         programs = stack.enter_context(_ssh(tmp_path / "ssh"))
         with_ssh = {"PATH": f"{programs}:{os.environ['PATH']}"}
         up = stack.enter_context(
-            farm.begun("farm.up", "--listen", farm.address, "--name", "first", "--virtual", "stm32f746")
+            farm.begun("farm.up", "--port", port, "--name", "first", "--virtual", "stm32f746")
         )
         until(up, "boards are offered")
         words = (
-            "--listen",
-            farm.address,
+            "--port",
+            port,
             "--name",
             "second",
             "--address",

@@ -19,7 +19,6 @@ from tests.faults.rival import BOARDS, Rival, given_to_two
 from utvm.environment.farm.client import FarmClient
 from utvm.errors import ProvisionError
 from utvm.kept import cache_root
-from utvm.process import free_port
 
 _HOUR = 3600.0
 _FARM_BOARDS = 3
@@ -87,7 +86,7 @@ class _InFarm(Place):
         found = [
             one
             for one in psutil.process_iter(["cmdline"])
-            if {f"labgrid.remote.{what}", self.farm.address} <= set(one.info["cmdline"] or ())
+            if _is_of(self.farm, f"labgrid.remote.{what}", one.info["cmdline"] or ())
         ]
         self._send(found, signal.SIGKILL if do == "kill" else signal.SIGSTOP)
         if do == "stop":
@@ -101,16 +100,20 @@ class _InFarm(Place):
                 one.send_signal(number)
 
 
+def _is_of(farm: Farm, module: str, command: Sequence[str]) -> bool:
+    """True if that is the command of an exporter, which has the farm's address, or of its coordinator."""
+    return module in command and any(word.endswith(farm.address.rpartition(":")[2]) for word in command)
+
+
 @contextlib.contextmanager
 def in_farm(folder: Path) -> Iterator[Place]:
     """Have a farm of the campaign's own, in which no board goes into quarantine."""
-    farm = Farm(folder / "farm", free_port())
+    farm = Farm(folder / "farm")
     (folder / "cache" / "utvm").mkdir(parents=True, exist_ok=True)
     (folder / "cache" / "utvm" / "farm").symlink_to(cache_root() / "farm")
     (folder / "farm" / "utvm.yaml").write_text("boards: [{board: host}]\nfarm: {bad_after: 1000000}\n")
     port = farm.address.rpartition(":")[2]
-    desk = ("farm.up", "--anyone", "--listen", farm.address, "--name", "desk", "--address", "localhost")
-    desk = (*desk, "--virtual", "mps2-an500")
+    desk = ("farm.up", "--port", port, "--name", "desk", "--address", "localhost", "--virtual", "mps2-an500")
     shelf = ("farm.export", "--name", "shelf", "--address", "shelf.invalid", "--virtual", "host,host")
     with contextlib.ExitStack() as stack:
         for words in (desk, shelf):

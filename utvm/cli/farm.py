@@ -7,7 +7,7 @@ from utvm.cli import task
 from utvm.cli.choices import JsonChoice
 from utvm.errors import ExitCode
 
-_FARM = "the farm's coordinator: unix:/PATH or HOST:PORT (default: LG_COORDINATOR, else your own farm.up's)"
+_FARM = "HOST:PORT of the farm's coordinator (default: LG_COORDINATOR, else 127.0.0.1:20408)"
 _VIRTUAL = "virtual boards to offer, comma-separated; one that is named twice is two"
 _EXPORT = {
     "virtual": _VIRTUAL,
@@ -25,8 +25,8 @@ _PAGE = "docs/farm.md"
     knows_boards=True,
     help={
         **_EXPORT,
-        "listen": "the coordinator's address: unix:/PATH (default: your own), or HOST:PORT with --anyone",
-        "anyone": "let all who reach HOST:PORT (default: 127.0.0.1:20408) take boards: labgrid has no passwords",
+        "port": "TCP port of 127.0.0.1 at which the coordinator listens",
+        "anyone": "let all users of this computer take boards: labgrid has no passwords (default: only your own)",
     },
 )
 def up(
@@ -35,17 +35,17 @@ def up(
     name: str = "",
     address: str = "",
     ssh_port: int = 22,
-    listen: str = "",
+    port: int = 20408,
     anyone: bool = False,
 ) -> None:
     """Run a farm's coordinator on this computer and offer its boards, until Ctrl-C."""
     from utvm.cli.farm_hosting import run_farm
 
-    run_farm(listen, virtual, name, address, ssh_port, anyone=anyone)
+    run_farm(port, virtual, name, address, ssh_port, anyone=anyone)
 
 
 @task(
-    example="farm.export --farm lab:20408 --virtual stm32f746",
+    example="farm.export --farm 127.0.0.1:20408 --virtual stm32f746",
     page=_PAGE,
     in_checkout=True,
     knows_boards=True,
@@ -69,7 +69,7 @@ def export(
     help={
         **_EXPORT,
         "first": "where farm.up runs, as ssh calls it",
-        "listen": "the coordinator's address there (default: that of farm.up of the user who is logged in as)",
+        "port": "at which the coordinator listens there",
     },
 )
 def join(
@@ -79,12 +79,12 @@ def join(
     name: str = "",
     address: str = "",
     ssh_port: int = 22,
-    listen: str = "",
+    port: int = 20408,
 ) -> None:
     """Offer this computer's boards to the farm of another one, by way of ssh, until Ctrl-C."""
     from utvm.cli.farm_hosting import join_farm
 
-    join_farm(first, listen, virtual, name, address, ssh_port)
+    join_farm(first, port, virtual, name, address, ssh_port)
 
 
 @task(name="list", example="farm.list", page=_PAGE, in_checkout=True, help={"farm": _FARM})

@@ -8,7 +8,7 @@ from collections import Counter
 from utvm import boards
 from utvm.bench import Asked, choose
 from utvm.cli.output import OUT, logs_of
-from utvm.environment.farm.client import check_address, coordinator_of, own_address
+from utvm.environment.farm.client import coordinator_of
 from utvm.environment.farm.hosted import Host, OfferedBoard, coordinator, export, way_to
 from utvm.errors import ConfigError
 from utvm.hil.project import quarantine
@@ -19,31 +19,25 @@ from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import detect
 
 _LAST_PORT = 65535
-_PORT_FOR_ANYONE = "127.0.0.1:20408"
 
 
-def run_farm(listen: str, virtual: str, name: str, address: str, ssh_port: int, *, anyone: bool) -> None:
+def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int, *, anyone: bool) -> None:
     """Run a coordinator, and offer this computer's boards to it until somebody interrupts it.
 
     Args:
-        listen: the coordinator's address; empty for the usual one.
-        anyone: whether that is a TCP port, which others reach.
+        port: TCP port of 127.0.0.1 at which it answers.
+        anyone: whether it answers other users of this computer.
 
     Raises:
         ConfigError: a board or a number is wrong.
         ProvisionError: one of labgrid's programs does not run.
     """
-    listen = check_address("--listen", listen or (_PORT_FOR_ANYONE if anyone else own_address()))
-    if anyone == listen.startswith("unix:"):
-        raise ConfigError(
-            f"--listen {listen}: only this user reaches a unix:/PATH, and anyone a HOST:PORT",
-            "give unix:/PATH without --anyone, or HOST:PORT with it",
-        )
+    if not 0 < port <= _LAST_PORT:
+        raise ConfigError(f"--port goes from 1 to {_LAST_PORT}")
     host = _host(name, address, ssh_port)
     offers = offered(host.name, virtual)
-    logs = logs_of("farm.up")
-    state = work() / "farm" / ("20408" if listen in (own_address(), _PORT_FOR_ANYONE) else _named(listen))
-    with coordinator(listen, state, logs / "coordinator.log", _say) as service:
+    logs, listen, state = logs_of("farm.up"), f"127.0.0.1:{port}", work() / "farm" / str(port)
+    with coordinator(port, state, logs / "coordinator.log", _say, anyone=anyone) as service:
         _say(f"coordinator: {listen}; {access(anyone=anyone)}")
         export(listen, host, offers, logs, _say, service.check)
 
@@ -59,12 +53,12 @@ def export_boards(farm: str, virtual: str, name: str, address: str, ssh_port: in
     export(coordinator_of(farm), host, offered(host.name, virtual), logs_of("farm.export"), _say)
 
 
-def join_farm(first: str, listen: str, virtual: str, name: str, address: str, ssh_port: int) -> None:
+def join_farm(first: str, port: int, virtual: str, name: str, address: str, ssh_port: int) -> None:
     """Offer this computer's boards to a coordinator that another one reaches, until somebody interrupts it.
 
     Args:
         first: that other one, as ssh calls it.
-        listen: the coordinator's address there; empty for the usual one.
+        port: at which the coordinator listens there.
 
     Raises:
         ConfigError: a board, a number or a name is wrong.
@@ -74,8 +68,8 @@ def join_farm(first: str, listen: str, virtual: str, name: str, address: str, ss
         raise ConfigError(f"{first!r} is no computer that ssh knows", "give HOST or USER@HOST")
     host = _host(name, address, ssh_port)
     offers, logs = offered(host.name, virtual), logs_of("farm.join")
-    with way_to(first, listen and check_address("--listen", listen), logs / "ssh.log") as (near, way):
-        export(near, host, offers, logs, _say, way.check)
+    with way_to(first, port) as near:
+        export(near, host, offers, logs, _say)
 
 
 def offered(host: str, virtual: str) -> tuple[OfferedBoard, ...]:

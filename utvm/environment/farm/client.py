@@ -8,6 +8,7 @@ import os
 import platform
 import queue
 import secrets
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -15,23 +16,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import platformdirs
-
 from utvm.environment.farm.lease import Lease
 from utvm.environment.own_python import own_python
 from utvm.environment.recipe import PROVISION
 from utvm.errors import ConfigError, ProvisionError
+from utvm.peer import is_own
 from utvm.process import last_lines
-from utvm.scratch import LONGEST_SOCKET_PATH
 
 LOCK = PROVISION / "farm.lock"
-SOCKET = "20408/coordinator"
-"""Where the coordinator's socket is below a folder: labgrid's tools change paths that begin otherwise."""
-
-_NOT_THROUGH_A_PROXY = ("127.0.0.1", "::1", "localhost")
+DEFAULT_PORT = 20408
 _ENDING = 20.0  # Seconds in which the helper gives a lease back.
 _ANSWER = 90.0
-_LAST_PORT = 65535
 
 
 def labgrid(say: Callable[[str], None]) -> Path:
@@ -43,48 +38,37 @@ def labgrid(say: Callable[[str], None]) -> Path:
     return own_python(LOCK, "labgrid", say) / "bin" / "python"
 
 
-def own_address() -> str:
-    """Return the address of this user's coordinator on this computer."""
-    return f"unix:{Path(platformdirs.user_state_dir('utvm')) / SOCKET}"
-
-
 def coordinator_of(address: str) -> str:
-    """Return a coordinator's address; for an empty one, that in labgrid's own variable, else this user's.
+    """Return the HOST:PORT that is meant; an empty one is that of labgrid's own variable, else this user's own.
 
     Raises:
-        ConfigError: it is neither unix:/PATH nor HOST:PORT.
+        ConfigError: it is none.
+        ProvisionError: another user's program has the usual port.
     """
-    return check_address("--farm", address or os.environ.get("LG_COORDINATOR", "") or own_address())
+    text = address or os.environ.get("LG_COORDINATOR", "") or _own_coordinator()
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(f"--farm {text!r} is no HOST:PORT", f"for instance 127.0.0.1:{DEFAULT_PORT}")
+    return text
 
 
-def check_address(option: str, address: str) -> str:
-    """Return an address of a coordinator.
-
-    Args:
-        option: where it comes from.
-
-    Raises:
-        ConfigError: it is neither unix:/PATH nor HOST:PORT.
-    """
-    host, _, port = address.rpartition(":")
-    if address.startswith("unix:"):
-        path = address.removeprefix("unix:")
-        if not path.startswith("/"):
-            raise ConfigError(f"{option} {address!r} is no absolute path", f"for instance {own_address()}")
-        if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
-            raise ConfigError(
-                f"{option} {address!r} is longer than a socket's path may be", "for instance unix:/run/farm/socket"
+def _own_coordinator() -> str:
+    """Return the usual address: who is there decides to which hosts jobs go, so that must be this user."""
+    address = ("127.0.0.1", DEFAULT_PORT)
+    with contextlib.suppress(OSError), socket.create_connection(address, 1.0) as connection:
+        if not is_own(connection):
+            raise ProvisionError(
+                f"what listens at 127.0.0.1:{DEFAULT_PORT} belongs to another user",
+                "--farm or LG_COORDINATOR name it where it is meant all the same",
             )
-    elif not host or not port.isdigit() or not 0 < int(port) <= _LAST_PORT:
-        raise ConfigError(f"{option} {address!r} is no unix:/PATH or HOST:PORT", f"for instance {own_address()}")
-    return address
+    return f"127.0.0.1:{DEFAULT_PORT}"
 
 
 def proxyless() -> dict[str, str]:
     """Return the environment variable that keeps gRPC from asking a proxy for addresses of this computer."""
     variable = "no_grpc_proxy"
     given = os.environ.get(variable) or os.environ.get("no_proxy", "")
-    return {variable: ",".join(filter(None, (given, *_NOT_THROUGH_A_PROXY)))}
+    return {variable: ",".join(filter(None, (given, "127.0.0.1", "::1", "localhost")))}
 
 
 class _EndedError(ProvisionError):
@@ -99,7 +83,7 @@ class FarmClient:
     """The helper, for the length of a ``with`` block: one session with a coordinator.
 
     Args:
-        address: of the coordinator, unix:/PATH or HOST:PORT.
+        address: of the coordinator, HOST:PORT.
         log: where labgrid's own words go.
         say: is told what is being done.
 

@@ -54,7 +54,7 @@ class LabgridClient:
     """One session with a coordinator, and at most one lease.
 
     Args:
-        address: of the coordinator, unix:/PATH or HOST:PORT.
+        address: of the coordinator, HOST:PORT.
     """
 
     def __init__(self, address: str) -> None:

@@ -3,9 +3,6 @@
 
 import contextlib
 import getpass
-import os
-import shlex
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,15 +11,17 @@ from typing import NoReturn
 
 import yaml
 
-from utvm.environment.farm.client import SOCKET, FarmClient, labgrid, proxyless
-from utvm.errors import ConfigError, ProvisionError
+from utvm.environment.farm.client import FarmClient, labgrid, proxyless
+from utvm.environment.farm.door import Door
+from utvm.environment.forward import Forward
+from utvm.errors import ProvisionError
 from utvm.kept import cache_root
 from utvm.paths import ROOT
+from utvm.peer import listen_at
 from utvm.process import Service, run
 from utvm.scratch import private_folder
 
 _LOOK = 0.5
-_PRINT_STATE_FOLDER = 'printf %s "${XDG_STATE_HOME:-$HOME/.local/state}"'
 _AGAIN = 2.0  # Seconds until an exporter that has ended is started again.
 
 
@@ -64,74 +63,56 @@ class Host:
 
 
 @contextlib.contextmanager
-def coordinator(listen: str, state: Path, log: Path, say: Callable[[str], None]) -> Iterator[Service]:
+def coordinator(
+    port: int, state: Path, log: Path, say: Callable[[str], None], *, anyone: bool
+) -> Iterator[Service]:
     """Run labgrid's coordinator, for the length of a ``with`` block.
 
     Args:
-        listen: unix:/PATH, which only this user can connect to; or HOST:PORT. Whoever reaches it may take every
-            board: labgrid has no access control.
+        port: TCP port of 127.0.0.1 at which it answers.
         state: a folder for what it remembers.
+        anyone: whether other users are answered. Whoever is may take every board: labgrid has no access control.
 
     Raises:
-        ConfigError: others may put a socket of theirs into the folder of that path.
-        ProvisionError: it does not start, or there is one already.
+        ProvisionError: it does not start, or the port is taken.
     """
     state.mkdir(parents=True, exist_ok=True)
-    if listen.startswith("unix:"):
-        _prepare(Path(listen.removeprefix("unix:")))
-    # The mode of a new socket is the umask's.
-    command = ["sh", "-c", 'umask 077; cd "$0" && exec "$@"', str(state), str(labgrid(say))]
-    command += ["-m", "labgrid.remote.coordinator", "--listen", listen]
-    with Service("the coordinator", command, log=log, health=r"^listening on ", error=ProvisionError) as service:
+    python = labgrid(say)
+    with contextlib.ExitStack() as stack:
+        try:
+            listener = stack.enter_context(listen_at("127.0.0.1", port, anyone=anyone))
+            socket_path = stack.enter_context(private_folder()) / f"coordinator-{port}"
+        except OSError as error:
+            raise ProvisionError(
+                f"cannot listen on 127.0.0.1:{port}: {error}", "--port names another one"
+            ) from error
+        # The mode of the socket is the umask's; the folder that it is in is this user's, too.
+        command = ["sh", "-c", 'umask 077; cd "$0" && exec "$@"', str(state), str(python)]
+        command += ["-m", "labgrid.remote.coordinator", "--listen", f"unix:{socket_path}"]
+        service = Service("the coordinator", command, log=log, health=r"^listening on ", error=ProvisionError)
+        stack.enter_context(service)
+        stack.enter_context(Door(listener, socket_path))
         yield service
 
 
-def _prepare(path: Path) -> None:
-    """Make the folder of a socket; refuse a socket that a server listens on, which gRPC would take from it."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = path.parent.stat()
-    except OSError as error:
-        raise ConfigError(f"{path.parent}: {error.strerror or error}", "--listen names another") from error
-    if folder.st_uid != os.geteuid() or folder.st_mode & 0o022:
-        raise ConfigError(
-            f"{path.parent}: other users may write into it, and put a socket of theirs there",
-            "give a path in a folder of your own",
-        )
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as other:
-        other.connect(str(path))
-        raise ProvisionError(f"a coordinator listens on unix:{path} already", "--listen names another address")
-
-
 @contextlib.contextmanager
-def way_to(first: str, listen: str, log: Path) -> Iterator[tuple[str, Service]]:
+def way_to(first: str, port: int) -> Iterator[str]:
     """Have a way to a coordinator that listens on another computer alone, for the length of a ``with`` block.
 
     Args:
         first: that computer, as ssh calls it.
-        listen: the coordinator's address there; empty for the usual one of the user whom ssh logs in as.
+        port: at which it listens there.
 
     Returns:
-        The address at this end, which only this user can connect to, and the process that keeps it open.
+        HOST:PORT at this end, for this user only.
 
     Raises:
         ProvisionError: ssh does not get there.
     """
-    hint = f"ssh {first} must work without a password"
-    there = listen.removeprefix("unix:")
-    if not there:
-        ask = ["ssh", "-o", "BatchMode=yes", first, f"sh -c {shlex.quote(_PRINT_STATE_FOLDER)}"]
-        there = f"{run(ask, error=ProvisionError, hint=hint).strip()}/utvm/{SOCKET}"
-    with private_folder() as folder:
-        near = folder / "coordinator"
-        command = ["ssh", "-v", "-N", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes"]
-        command += ["-o", "ServerAliveInterval=15", "-L", f"{near}:{there}", first]
-        # Said by -v alone: that it is logged in, and the way open.
-        health = "Entering interactive session"
-        with Service(
-            f"the way to {first}", command, log=log, health=health, error=ProvisionError, hint=hint
-        ) as way:
-            yield f"unix:{near}", way
+    login = ["ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", first]
+    run([*login, "true"], error=ProvisionError, hint=f"ssh {first} must work without a password")
+    with Forward(login, port) as forward:
+        yield f"127.0.0.1:{forward.port}"
 
 
 def export(
@@ -145,7 +126,7 @@ def export(
     """Offer boards until somebody interrupts it; an exporter that has ended is started again.
 
     Args:
-        address: of the coordinator, unix:/PATH or HOST:PORT.
+        address: of the coordinator, HOST:PORT.
         say: is told what is done.
         check: raises where something else has ended.
 
@@ -155,13 +136,9 @@ def export(
     logs.mkdir(parents=True, exist_ok=True)
     config = logs / "exporter.yaml"
     config.write_text(yaml.safe_dump({offer.place: _resources(host, offer) for offer in offers}), encoding="utf-8")
-    # labgrid's exporter wants a port behind the first colon: 20408 is a link to the root folder.
-    link = logs / "20408"
-    link.unlink(missing_ok=True)
-    link.symlink_to("/")
-    command = ["env", f"--chdir={logs}", *(f"{name}={value}" for name, value in proxyless().items())]
+    command = ["env", *(f"{name}={value}" for name, value in proxyless().items())]
     command += [str(labgrid(say)), "-m", "labgrid.remote.exporter"]
-    command += ["--coordinator", address.replace("unix:/", "unix:20408/"), "--name", host.name, str(config)]
+    command += ["--coordinator", address, "--name", host.name, str(config)]
     known = False
     while True:
         try:

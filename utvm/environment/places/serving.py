@@ -10,8 +10,8 @@ from types import TracebackType
 from utvm.choice import FarmChoice
 from utvm.environment.farm.client import Leasing, coordinator_of
 from utvm.environment.farm.lease import Lease
+from utvm.environment.forward import Forward
 from utvm.environment.places.errand import Errand
-from utvm.environment.places.forward import Forward
 from utvm.environment.places.in_farm import InFarm, login_to, wish_of
 from utvm.environment.remote import run_owned
 from utvm.errors import ConfigError, ExitCode, ProvisionError, UtvmError
