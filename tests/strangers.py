@@ -23,7 +23,7 @@ os.setuid(uid)
 greetings = [
     b"GET / HTTP/1.0\\r\\n\\r\\n",
     b"PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]),
-    struct.pack("<ii", 0xFF271, 6) + b"client",
+    struct.pack("<ii", 0xFF271, 8) + b"client:x",
     struct.pack("<i", 0x2F271),
     bytes([0]) * 16,
     b"",

@@ -125,7 +125,7 @@ def test_a_search_on_leased_boards(tmp_path: Path) -> None:
         words = ("model.tune", str(_DIGITS / "digits.onnx"), "--board", "host", "--log", str(tmp_path / "log"))
         words = (*words, "--in", "farm", "--count", "1", "--tags", "host=desk", "--trials", "6")
         with farm.begun(*words) as run:
-            until(run, "boards with the key")
+            until(run, "leased ")
             tries = 0
             while run.poll() is None and tries < 2000:
                 addresses = listening(run.pid)
@@ -138,6 +138,7 @@ def test_a_search_on_leased_boards(tmp_path: Path) -> None:
         assert "outputs are equal bit for bit" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anyone", [False, True])
 def test_a_virtual_board(tmp_path: Path, anyone: bool) -> None:
     words = ("board.virtual", "--board", "stm32f746", "--port", "0", "--usb", "cmsis-dap", "--listen", "0")
@@ -148,3 +149,17 @@ def test_a_virtual_board(tmp_path: Path, anyone: bool) -> None:
         answered = knock(addresses, 200)
         assert bool(answered) == anyone
         assert len(knock(addresses, 60, uid=0)) >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("anyone", [False, True])
+def test_tvm_s_rpc_server_with_a_vta(anyone: bool) -> None:
+    """It needs that TVM's server makes its socket after its callback, by a name of its own module."""
+    start = f"server = vta.serve(vta.get_env(), anyone={anyone}); print(server.port, flush=True)"
+    command = [sys.executable, "-c", f"from utvm import vta; {start}; input(); server.terminate()"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        server = Address("", "127.0.0.1", int(process.stdout.readline()))
+        assert knock([server], 20) == ({server} if anyone else set())
+        assert anyone or knock([server], 20, uid=0) == {server}
+        process.communicate("\n", timeout=60)
