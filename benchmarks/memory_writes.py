@@ -131,7 +131,7 @@ def measure(latency_us: int) -> list[Result]:
             commands = [board.model.probe.format(port=stlink), f"tcl_port {tcl_port}"]
             with (
                 OpenOcd(board.openocd_config, commands=commands, log=logs / "openocd.log") as openocd,
-                GdbClient("127.0.0.1", openocd.gdb_port) as gdb,
+                GdbClient(openocd.gdb) as gdb,
             ):
                 gdb.monitor("reset halt")
                 return [limit, *_through_openocd(gdb, Tcl(tcl_port), data)]

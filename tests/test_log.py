@@ -34,7 +34,7 @@ def test_every_branch_is_used_and_every_logger_is_one() -> None:
 
 def test_packets_to_and_from_a_gdb_server(tmp_path: Path) -> None:
     with FakeGdbServer() as server, log.kept_in(tmp_path):
-        link = GdbLink("127.0.0.1", server.port, 5.0, "")
+        link = GdbLink(server.connect(), "")
         link.send(b"qSupported", 5.0)
         assert link.receive(5.0)
         link.send(b"X0,1000:" + bytes(4096), 5.0)
@@ -117,7 +117,7 @@ class _Untouchable(bytes):
 
 def test_where_nobody_listens_no_packet_is_worked_out(tmp_path: Path) -> None:
     with FakeGdbServer() as server:
-        link = GdbLink("127.0.0.1", server.port, 5.0, "")
+        link = GdbLink(server.connect(), "")
         link.send(_Untouchable(b"c"), 5.0)
         with log.kept_in(tmp_path), pytest.raises(AssertionError, match="worked out"):
             str(log.Shown(_Untouchable(b"c")))

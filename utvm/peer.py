@@ -94,6 +94,24 @@ def listen(port: int, *, anyone: bool = False, also: frozenset[int] = frozenset(
     return listener
 
 
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    """Make both ends of a TCP connection within this process, as socketpair() does of a Unix one.
+
+    Raises:
+        OSError: the computer has no port left.
+    """
+    with OwnerOnlySocket.listen_on("127.0.0.1", 0) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, address = listener.accept()
+        while address != ours.getsockname():  # another process of this user was faster
+            theirs.close()
+            theirs, address = listener.accept()
+    for end in (ours, theirs):
+        # Answers are short, and each is waited for.
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return ours, theirs
+
+
 def is_own(connection: socket.socket, also: frozenset[int] = frozenset()) -> bool:
     """True if the other end belongs to this process's user, or to one of further ones."""
     with contextlib.suppress(OSError):  # The peer has gone already.

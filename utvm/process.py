@@ -272,7 +272,12 @@ class _Owned:
             how = "had ended" if by_itself else "was ended"
             _LOG.info("%s, process %d, %s: %d", self.name, self.pid, how, self._process.returncode)
 
-    def _start(self, stdin: int, *, stdout: int | None = None, inherited: Sequence[int] = ()) -> None:
+    def _start(
+        self,
+        stdin: int | socket.socket,
+        stdout: socket.socket | None = None,
+        inherited: Sequence[socket.socket] = (),
+    ) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with self.log.open("wb") as log:
@@ -280,9 +285,9 @@ class _Owned:
                     self._command,
                     cwd=self._cwd,
                     stdin=stdin,
-                    stdout=log if stdout is None else stdout,
+                    stdout=stdout or log,
                     stderr=log,
-                    pass_fds=inherited,
+                    pass_fds=[end.fileno() for end in inherited],
                     # A session of its own: Ctrl-C in the terminal reaches us first, and we end it in order.
                     start_new_session=True,
                     preexec_fn=dying_with_us(),  # noqa: PLW1509  two system calls, no locks
@@ -347,14 +352,14 @@ class Service(_Owned):
     Args:
         name: what it is called in messages.
         command: its command line.
-        log: file that receives its standard output, unless that is a channel, and standard error.
-        health: regular expression; the service is ready once a line of the log matches it.
+        log: file that receives its standard output, unless that is a socket, and standard error.
+        health: regular expression; the service is ready once a line of the log matches it, without one at once.
         error: the error raised when it does not become ready, or has ended early.
         start_timeout: seconds until the health line must have appeared.
         stop_timeout: seconds between SIGTERM and SIGKILL.
-        stdin: text handed to it on standard input.
-        channel: socket that becomes its standard input and output; closed here once it runs.
-        inherited: sockets that it has under their numbers; closed here once it runs.
+        stdin: text handed to it on standard input, or a socket that becomes that.
+        stdout: socket that becomes its standard output.
+        inherited: sockets that it has under their numbers. All sockets are closed here once it runs.
         says: the branch of our log that gets its lines as well, whenever it is looked after; by default none.
         restless: it never rests, so that it hangs where it uses no processor time.
         disturbed: it rests, but reads its standard input: an empty line each second shows whether it hangs.
@@ -375,8 +380,8 @@ class Service(_Owned):
         hint: str = "",
         start_timeout: float = 60.0,
         stop_timeout: float = 2.0,
-        stdin: str | None = None,
-        channel: socket.socket | None = None,
+        stdin: str | socket.socket | None = None,
+        stdout: socket.socket | None = None,
         inherited: Sequence[socket.socket] = (),
         says: str = "",
         restless: bool = False,
@@ -392,19 +397,17 @@ class Service(_Owned):
         self._hint = hint
         self._start_timeout = start_timeout
         self._stdin = stdin
-        self._channel = channel
+        self._stdout = stdout
         self._inherited = inherited
         self.health_match: re.Match[str] | None = None
 
     def __enter__(self) -> "Service":
         with contextlib.ExitStack() as handed_over:
-            inherited = [handed_over.enter_context(end).fileno() for end in self._inherited]
-            if self._channel is not None:
-                channel = handed_over.enter_context(self._channel).fileno()
-                self._start(channel, stdout=channel, inherited=inherited)
-            else:
-                stdin = subprocess.PIPE if self._stdin is not None else subprocess.DEVNULL
-                self._start(stdin, inherited=inherited)
+            for end in (self._stdin, self._stdout, *self._inherited):
+                if isinstance(end, socket.socket):
+                    handed_over.enter_context(end)
+            stdin = subprocess.PIPE if isinstance(self._stdin, str) else self._stdin or subprocess.DEVNULL
+            self._start(stdin, self._stdout, self._inherited)
         assert self._process
         try:
             self._hand_over_stdin()
@@ -476,7 +479,7 @@ class Service(_Owned):
             self._lines_told = len(lines)
 
     def _hand_over_stdin(self) -> None:
-        if self._stdin is None or self._process is None or self._process.stdin is None:
+        if not isinstance(self._stdin, str) or self._process is None or self._process.stdin is None:
             return
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(self._stdin.encode())
@@ -491,6 +494,8 @@ class Service(_Owned):
             os.write(self._process.stdin.fileno(), b"\n")
 
     def _wait_until_healthy(self) -> None:
+        if not self._health.pattern:
+            return
         deadline = time.monotonic() + self._start_timeout
         while True:
             # Read the state before the log: a process that ends after its health line was still healthy.

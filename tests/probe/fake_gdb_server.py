@@ -28,7 +28,6 @@ class FakeGdbServer:
         self._answer = answer
         self.requests: list[bytes] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def __enter__(self) -> "FakeGdbServer":
@@ -41,6 +40,10 @@ class FakeGdbServer:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(5.0)
+
+    def connect(self) -> socket.socket:
+        """Return a client's end of a new connection."""
+        return socket.create_connection(self._listener.getsockname())
 
     def _serve(self) -> None:
         while True:

@@ -20,7 +20,7 @@ def test_a_core_that_was_halted_for_a_read_runs_on_when_the_read_is_refused() ->
             return _REFUSED
         return [] if request == b"c" else None
 
-    with FakeGdbServer(answer) as server, GdbClient("127.0.0.1", server.port, timeout=5.0) as gdb:
+    with FakeGdbServer(answer) as server, GdbClient(server.connect(), timeout=5.0) as gdb:
         port = OpenOcdPort(gdb, live=False)
         gdb.resume()
         with pytest.raises(BoardError), port.access():
@@ -39,7 +39,7 @@ def test_qemu_leaves_physical_memory_when_a_write_to_it_is_refused() -> None:
             return [encode(b"OK")]
         return _REFUSED if request[:1] in (b"X", b"M") else None
 
-    with FakeGdbServer(answer) as server, GdbClient("127.0.0.1", server.port, timeout=5.0) as gdb:
+    with FakeGdbServer(answer) as server, GdbClient(server.connect(), timeout=5.0) as gdb:
         with pytest.raises(BoardError):
             QemuPort(gdb, live=False).write_word(0xF800_0008, 0xDF0D)
         modes = [request for request in server.requests if request.startswith(b"Qqemu")]

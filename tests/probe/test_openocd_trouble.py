@@ -15,7 +15,6 @@ from virtual_rig import FLASH, SRAM, backend, config, rig_on, virtual_board
 
 from utvm import boards
 from utvm.errors import ProbeError, UtvmError
-from utvm.probe import openocd as openocd_module
 from utvm.probe.openocd import OpenOcd
 from utvm.probe.virtual import start_virtual
 from utvm.virtual.bus import BusError
@@ -153,23 +152,6 @@ def test_a_board_that_does_not_answer(tmp_path: Path) -> None:
     server.close()
     assert "the target does not answer" in error.message
     assert "is it powered" in error.hint
-
-
-def test_a_port_that_is_taken_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    free = openocd_module.free_port
-    with virtual_board(tmp_path) as board, socket.create_server(("127.0.0.1", 0)) as taken:
-        ports = iter([taken.getsockname()[1]])
-        monkeypatch.setattr(openocd_module, "free_port", lambda: next(ports, None) or free())
-        with start(tmp_path, backend(DAP, board)) as openocd:
-            assert openocd.running
-            assert openocd.gdb_port != taken.getsockname()[1]
-
-
-def test_ports_that_are_always_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with virtual_board(tmp_path) as board, socket.create_server(("127.0.0.1", 0)) as taken:
-        monkeypatch.setattr(openocd_module, "free_port", lambda: taken.getsockname()[1])
-        error = trouble(start(tmp_path, backend(DAP, board)))
-    assert "port taken" in error.message
 
 
 @pytest.mark.slow

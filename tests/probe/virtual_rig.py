@@ -75,7 +75,7 @@ def rig_on(
     openocd = stack.enter_context(
         OpenOcd(config(transport, directory), commands=backend(transport, board), log=directory / "openocd.log")
     )
-    gdb = stack.enter_context(GdbClient("127.0.0.1", openocd.gdb_port, timeout=gdb_timeout))
+    gdb = stack.enter_context(GdbClient(openocd.gdb, timeout=gdb_timeout))
     return Rig(transport, board, openocd, gdb)
 
 

@@ -16,16 +16,19 @@ WORTH_MOVING_BY_BITBANG = 256 * 1024
 
 
 def start_openocd(
-    setup: Setup, board: Board, commands: Sequence[str], config: str = ""
+    setup: Setup, board: Board, commands: Sequence[str], config: str = "", within: Sequence[str] = ()
 ) -> tuple[OpenOcd, GdbClient]:
     """Start OpenOCD, and connect to it.
 
     Args:
         commands: what it is told beyond its script.
         config: the script's name, where it is not the usual one.
+        within: command that runs it elsewhere, to stand before its own.
     """
     script = board.directory / config if config else board.openocd_config
-    openocd = setup.stack.enter_context(OpenOcd(script, commands=commands, log=setup.logs / "openocd.log"))
+    openocd = setup.stack.enter_context(
+        OpenOcd(script, commands=commands, log=setup.logs / "openocd.log", within=within)
+    )
     gdb = setup.stack.enter_context(GdbClient(openocd.gdb, breakpoint_kind=board.cpu_row.breakpoint_kind))
     return openocd, gdb
 

@@ -50,7 +50,7 @@ class GdbClient:
     """A connection to a target's GDB server. Entering it begins the session; servers halt the target then.
 
     Args:
-        channel: connection to the server; leaving closes it.
+        channel: connection to the server, which stays open.
         timeout: seconds a reply may take; flash and monitor commands have their own, longer ones.
         advice: what the user can do when the server does not answer.
         breakpoint_kind: what the target calls a breakpoint in its code (GDB manual, "ARM Breakpoint Kinds").

@@ -17,7 +17,7 @@ class GdbLink:
     """The wire under :class:`utvm.probe.gdb.GdbClient`.
 
     Args:
-        channel: connection to the server; :meth:`close` closes it.
+        channel: connection to the server, which stays its owner's: a server of ours ends where it is closed.
         advice: what the user can do when the server does not do its part.
 
     Raises:
@@ -29,7 +29,7 @@ class GdbLink:
         self._advice = advice
         self._reader = PacketReader()
         self._acknowledging = True
-        self._socket = channel
+        self._socket = channel.dup()
 
     def fileno(self) -> int:
         """Return the socket's number, to wait for it beside others."""

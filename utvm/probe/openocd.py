@@ -60,6 +60,7 @@ class OpenOcd:
         commands: OpenOCD commands run after it and before ``init``: which probe, for example.
         log: file that receives what OpenOCD prints.
         start_timeout: seconds until the target must have been examined.
+        within: command that runs it elsewhere, to stand before its own.
 
     Attributes:
         gdb: our end of its GDB port, which takes one client, once.
@@ -70,12 +71,19 @@ class OpenOcd:
     """
 
     def __init__(
-        self, config: Path, *, commands: Sequence[str] = (), log: Path, start_timeout: float = 60.0
+        self,
+        config: Path,
+        *,
+        commands: Sequence[str] = (),
+        log: Path,
+        start_timeout: float = 60.0,
+        within: Sequence[str] = (),
     ) -> None:
         self._config = config
         self._commands = tuple(commands)
         self._log = log
         self._start_timeout = start_timeout
+        self._within = within
         self._service: Service | None = None
         self.gdb: socket.socket
 
@@ -97,9 +105,9 @@ class OpenOcd:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.gdb.close()
         if self._service is not None:
             self._service.stop()
+        self.gdb.close()
 
     @property
     def running(self) -> bool:
@@ -148,7 +156,7 @@ class OpenOcd:
             f"if {{![[target current] was_examined]}} {{ echo {{{_NO_TARGET}}}; shutdown error }}",
             f"echo {{{_READY}}}",
         )
-        words: list[str | Path] = ["openocd"]
+        words: list[str | Path] = [*self._within, "openocd"]
         for command in before_config:
             words += ["-c", command]
         words += ["-f", self._config]
@@ -161,7 +169,8 @@ class OpenOcd:
             health=re.escape(_READY),
             error=ProbeError,
             start_timeout=self._start_timeout,
-            channel=channel,
+            stdin=channel,
+            stdout=channel,
             says="utvm.probe.openocd",
             # It looks at its target, and when it does not, whether it should.
             restless=True,

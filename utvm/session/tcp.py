@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP connection as a transport: a debug server's port, or a serial line behind a terminal server."""
+"""A TCP connection as a transport."""
 
 import contextlib
 import select
@@ -17,24 +17,17 @@ class TcpConnection(Closing):
     """A TCP connection; a :class:`utvm.session.transport.Transport`.
 
     Args:
-        host: where the server is.
-        port: its TCP port.
-        timeout: seconds until the connection must stand, and in which the server must take what is written.
+        connection: it, which :meth:`close` closes.
+        timeout: seconds in which the other end must take what is written.
 
     Raises:
-        TransportError: nobody answers there, the connection breaks, or the server does not read.
+        TransportError: the connection breaks, or the other end does not read.
     """
 
-    def __init__(self, host: str, port: int, *, timeout: float = 10.0) -> None:
-        self._peer = f"{host}:{port}"
+    def __init__(self, connection: socket.socket, *, timeout: float = 10.0) -> None:
+        self._peer = "{}:{}".format(*connection.getpeername())
         self._timeout = timeout
-        try:
-            self._socket = socket.create_connection((host, port), timeout)
-        except OSError as error:
-            raise TransportError(
-                f"{self._peer} cannot be connected to: {error}", "is the server running, and is it that port?"
-            ) from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connection
         self._socket.setblocking(False)
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from utvm.bench.openocd import WORTH_MOVING_BY_BITBANG, start_openocd
 from utvm.bench.way import Asked, Found, Setup, Way
 from utvm.boards import Board, SpikePart
 from utvm.probe.debug_port import OpenOcdPort
-from utvm.probe.spike import start_spike
+from utvm.probe.spike import beside, can_be_private, start_spike
 
 
 def _simulator(board: Board) -> SpikePart:
@@ -27,9 +27,15 @@ def _find(board: Board, asked: Asked) -> Found | None:
     able = board.able(simulator.lacks, "OpenOCD")
 
     def start(setup: Setup) -> Bench:
-        spike = setup.stack.enter_context(start_spike(simulator, board.memory, setup.logs / "spike.log"))
+        private = can_be_private()
+        if not private:
+            setup.say("other users of this computer can reach Spike's port: it can have no network of its own here")
+        spike = setup.stack.enter_context(
+            start_spike(simulator, board.memory, setup.logs / "spike.log", private=private)
+        )
         assert spike.health_match
-        openocd, gdb = start_openocd(setup, board, [simulator.probe.format(port=spike.health_match["port"])])
+        select = simulator.probe.format(port=spike.health_match["port"])
+        openocd, gdb = start_openocd(setup, board, [select], within=beside(spike) if private else ())
         # Its serial line is on its own terminal, which it has not here.
         return Bench(
             board,

@@ -95,8 +95,8 @@ class PyOcd(Service):
 
     def stop(self) -> None:
         """End it. Safe to call again."""
-        self.gdb.close()
         super().stop()
+        self.gdb.close()
 
     def check(self) -> None:
         """Raise ProbeError if it has ended, with its last lines and a hint, or has lost its probe."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The streams of a process that is a board, or a TCP port on which it listens."""
+"""The streams of a process that is a board, or a TCP connection that it has from its start."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from utvm.bench import Bench
 from utvm.errors import TransportError
 from utvm.firmware import Firmware
+from utvm.peer import tcp_pair
 from utvm.process import Service
 from utvm.session.pipes.wire import Wire
 from utvm.session.tcp import TcpConnection
@@ -58,11 +59,12 @@ class Program:
     def _started(self) -> Iterator[Transport]:
         name, program = self._firmware.board.name, self._firmware.elf
         if self._firmware.pipe == "tcp":
-            health = r"listening on (?P<port>\d+)"
-            with Service(name, [program], log=self._log, health=health, error=TransportError) as running:
-                assert running.health_match
-                with TcpConnection("127.0.0.1", int(running.health_match["port"])) as connection:
-                    yield connection
+            ours, theirs = tcp_pair()
+            with (
+                TcpConnection(ours) as connection,
+                Service(name, [program], log=self._log, health="", stdin=theirs, error=TransportError),
+            ):
+                yield connection
         else:
             with ChildProcess(name, [program], log=self._log) as child:
                 yield child

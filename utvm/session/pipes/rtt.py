@@ -7,17 +7,16 @@ for instance, we look into the buffers ourselves; a core that must stand still f
 we do where OpenOCD does not reach memory meanwhile: for such cores, OpenOCD 0.12 has no server.
 """
 
-import re
 import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from utvm.bench import Bench
-from utvm.errors import BoardError, ConfigError, ProbeError
+from utvm.errors import BoardError, ConfigError
 from utvm.firmware import Firmware
+from utvm.session.fifos import Fifos
 from utvm.session.pipes.wire import Wire
-from utvm.session.tcp import TcpConnection
 
 _ID = b"SEGGER RTT"
 _ID_BYTES = 16
@@ -28,7 +27,6 @@ _RINGS = 24  # Bytes of the control block before its rings,
 # and one, by the class in the ELF file's fifth byte: name and bytes, which are pointers, size, in, out, flags.
 _RING = {1: struct.Struct("<6I"), 2: struct.Struct("<2Q4I")}
 _IN, _OUT = -12, -8  # Where these two are in a ring, from its end.
-_LISTENING = re.compile(r"Listening on port (\d+) for rtt connections")
 
 
 @contextmanager
@@ -37,7 +35,7 @@ def opened(bench: Bench, firmware: Firmware) -> Iterator[Wire]:
 
     Raises:
         ConfigError: the image has no RTT in it.
-        ProbeError: this OpenOCD answers otherwise than those that are known.
+        TransportError: this OpenOCD serves no FIFOs.
     """
     monitor = bench.gdb.monitor
     block = firmware.symbols.get("utvm_rtt")
@@ -53,17 +51,14 @@ def opened(bench: Bench, firmware: Firmware) -> Iterator[Wire]:
         return
     monitor(f'rtt setup {block:#x} {_ID_BYTES} "{_ID.decode()}"')
     monitor(f"rtt polling_interval {_POLLING_INTERVAL}")
-    # Port 0: any free one, which OpenOCD then names.
-    said = monitor("rtt server start 0 0")
-    try:
-        listening = _LISTENING.search(said)
-        if listening is None:
-            raise ProbeError(f"OpenOCD does not say where its RTT server listens, but: {said!r}")
-        with TcpConnection("127.0.0.1", int(listening[1])) as connection:
+    with Fifos() as connection:
+        monitor(f"rtt server start {{{connection.path}}} 0")
+        try:
+            connection.connect()
             yield Wire(connection, lambda: _restart(bench, block))
-    finally:
-        monitor("rtt stop")
-        monitor("rtt server stop 0")
+        finally:
+            monitor("rtt stop")
+            monitor(f"rtt server stop {{{connection.path}}}")
 
 
 def _has_server(bench: Bench) -> bool:
