@@ -212,13 +212,7 @@ def serve_virtual(
     probe = _usb_probe(usb, listen)
     if serial and not SERIAL_NUMBER.fullmatch(serial):
         raise ConfigError(f"--serial {serial!r} is no serial number", "1 to 32 letters, digits and signs")
-    if port and not port.isdecimal():
-        raise ConfigError(f"--port {port!r} is no number", "port 0 takes any free one")
-    tcp_port = int(port) if port else 0 if probe else _DEFAULT_PORT
-    if tcp_port > _LAST_PORT or latency_us < 0:
-        raise ConfigError(f"--port goes from 0 to {_LAST_PORT}, --latency from 0", "port 0 takes any free one")
-    if not 0 <= millivolts <= _MOST_MILLIVOLTS:
-        raise ConfigError(f"--millivolts goes from 0 to {_MOST_MILLIVOLTS}", "a board that works has 3300")
+    tcp_port = _port_of(port or ("0" if probe else str(_DEFAULT_PORT)), latency_us, millivolts)
     logs = logs_of("board.virtual")
     machine = start_virtual(
         board,
@@ -236,6 +230,17 @@ def serve_virtual(
         way = _openocd(board, board.model.probe, port=port) if board.by_openocd else served
         _tell_doors(board, machine, way, anyone=anyone)
         _tell_switches(machine, probe, serial or board.model.serial)
+
+
+def _port_of(text: str, latency_us: int, millivolts: int) -> int:
+    """Read a TCP port, and check the other numbers."""
+    if not text.isdecimal():
+        raise ConfigError(f"--port {text!r} is no number", "port 0 takes any free one")
+    if int(text) > _LAST_PORT or latency_us < 0:
+        raise ConfigError(f"--port goes from 0 to {_LAST_PORT}, --latency from 0", "port 0 takes any free one")
+    if not 0 <= millivolts <= _MOST_MILLIVOLTS:
+        raise ConfigError(f"--millivolts goes from 0 to {_MOST_MILLIVOLTS}", "a board that works has 3300")
+    return int(text)
 
 
 @contextlib.contextmanager
