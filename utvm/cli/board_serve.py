@@ -49,9 +49,10 @@ def serve_board(
             f"--listen {listen} can be reached from other computers",
             "--anyone allows that: the protocol has no passwords, and whoever connects owns the board",
         )
-    where = Path(tracker.removeprefix("unix:")) if tracker.startswith("unix:") else None
-    if tracker and not where:
-        where = address_of(tracker)
+    where: Path | tuple[str, int] | None = None
+    if tracker:
+        path = tracker.removeprefix("unix:")
+        where = address_of(tracker) if path == tracker else Path(path)
     with contextlib.ExitStack() as stack:
         ready = stack.enter_context(
             served(choice, asked, logs_of("board.serve"), _log, transport, only_own=not anyone)

@@ -213,10 +213,9 @@ def serve_virtual(
     if serial and not SERIAL_NUMBER.fullmatch(serial):
         raise ConfigError(f"--serial {serial!r} is no serial number", "1 to 32 letters, digits and signs")
     tcp_port = _port_of(port or ("0" if probe else str(_DEFAULT_PORT)), latency_us, millivolts)
-    logs = logs_of("board.virtual")
     machine = start_virtual(
         board,
-        logs,
+        logs_of("board.virtual"),
         port=tcp_port,
         latency_us=latency_us,
         serial=serial,

@@ -55,8 +55,8 @@ class Forward:
                 with connection:
                     ssh = subprocess.Popen(
                         self._command,
-                        stdin=connection,
-                        stdout=connection,
+                        stdin=connection.fileno(),
+                        stdout=connection.fileno(),
                         stderr=subprocess.DEVNULL,
                         start_new_session=True,
                     )
