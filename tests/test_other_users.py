@@ -121,11 +121,11 @@ def _run(command: list[str], ready: str) -> Iterator["subprocess.Popen[str]"]:
 
 @pytest.mark.slow
 def test_a_search_on_leased_boards(tmp_path: Path) -> None:
-    with two_hosts(tmp_path / "farm", "host", "host") as farm:
+    with two_hosts(tmp_path / "farm", "host,host", "host") as farm:
         words = ("model.tune", str(_DIGITS / "digits.onnx"), "--board", "host", "--log", str(tmp_path / "log"))
-        words = (*words, "--in", "farm", "--count", "1", "--tags", "host=desk", "--trials", "6")
+        words = (*words, "--in", "farm", "--count", "2", "--tags", "host=desk", "--trials", "6")
         with farm.begun(*words) as run:
-            until(run, "leased ")
+            until(run, "boards with the key")
             tries = 0
             while run.poll() is None and tries < 2000:
                 addresses = listening(run.pid)
