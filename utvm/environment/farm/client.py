@@ -11,6 +11,7 @@ import secrets
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -20,13 +21,14 @@ from utvm.environment.farm.lease import Lease
 from utvm.environment.own_python import own_python
 from utvm.environment.recipe import PROVISION
 from utvm.errors import ConfigError, ProvisionError
-from utvm.peer import is_own
+from utvm.peer import peer_uid
 from utvm.process import last_lines
 
 LOCK = PROVISION / "farm.lock"
 DEFAULT_PORT = 20408
 _ENDING = 20.0  # Seconds in which the helper gives a lease back.
 _ANSWER = 90.0
+_ACCEPTING = 5.0  # Seconds in which a coordinator accepts a connection.
 
 
 def labgrid(say: Callable[[str], None]) -> Path:
@@ -56,7 +58,11 @@ def _own_coordinator() -> str:
     """Return the usual address: who is there decides to which hosts jobs go, so that must be this user."""
     address = ("127.0.0.1", DEFAULT_PORT)
     with contextlib.suppress(OSError), socket.create_connection(address, 1.0) as connection:
-        if not is_own(connection):
+        last = time.monotonic() + _ACCEPTING
+        # Until it is accepted, the other end belongs to nobody.
+        while (uid := peer_uid(connection)) is None and time.monotonic() < last:
+            time.sleep(0.02)
+        if uid != os.geteuid():
             raise ProvisionError(
                 f"what listens at 127.0.0.1:{DEFAULT_PORT} belongs to another user",
                 "--farm or LG_COORDINATOR name it where it is meant all the same",
