@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +21,11 @@ from tests.environment.farms import Farm, two_hosts, until
 from tests.history.reports import report_of, write
 from tests.session.served import served
 from tests.strangers import Address, knock, listening, needs_root
-from utvm.environment.farm.client import labgrid
+from utvm.environment.farm import client
+from utvm.environment.farm.client import coordinator_of, labgrid
+from utvm.errors import ProvisionError
 from utvm.paths import ROOT
+from utvm.peer import OwnerOnlySocket
 
 pytestmark = needs_root
 
@@ -98,6 +102,33 @@ def test_a_farm(tmp_path: Path, anyone: bool) -> None:
         proxy = "http://127.0.0.1:9"
         listed = farm.inv("farm.list", http_proxy=proxy, https_proxy=proxy, grpc_proxy=proxy)
         assert (listed.returncode, "host, process" in listed.stdout) == (0, True), listed.stderr
+
+
+_SQUAT = """
+import os, socket
+os.setuid(65534)
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+kept = [listener.accept() for _ in range(9)]
+"""
+
+
+def test_a_coordinator_of_another_user_is_taken_by_name_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [sys.executable, "-I", "-c", _SQUAT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as stranger:
+        try:
+            assert stranger.stdout
+            port = int(stranger.stdout.readline())
+            monkeypatch.delenv("LG_COORDINATOR", raising=False)
+            monkeypatch.setattr(client, "DEFAULT_PORT", port)
+            with pytest.raises(ProvisionError, match="belongs to another user"):
+                coordinator_of("")
+            assert coordinator_of(f"127.0.0.1:{port}") == f"127.0.0.1:{port}"
+        finally:
+            stranger.kill()
+    with OwnerOnlySocket.listen_on("127.0.0.1", port) as own:
+        threading.Thread(target=own.accept, daemon=True).start()
+        assert coordinator_of("") == f"127.0.0.1:{port}"
 
 
 @pytest.mark.slow
