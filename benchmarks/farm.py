@@ -37,9 +37,9 @@ def _quiet(_: str) -> None:
 @contextlib.contextmanager
 def _coordinator(folder: Path) -> Iterator[tuple[str, int]]:
     folder.mkdir()
-    listen = f"127.0.0.1:{free_port()}"
-    with coordinator(listen, folder, folder / "coordinator.log", _quiet) as service:
-        yield listen, service.pid
+    port = free_port()
+    with coordinator(port, folder, folder / "coordinator.log", _quiet, anyone=False) as service:
+        yield f"127.0.0.1:{port}", service.pid
 
 
 def _shared(folder: Path, boards: int) -> tuple[float, float]:

@@ -25,6 +25,12 @@ def test_the_walks_through_the_house_go_past_what_is_there() -> None:
     assert [place for place in sorted(places) if not (ROOT / place).exists()] == []
 
 
+def test_the_page_on_security_names_tests_that_there_are() -> None:
+    places = set(re.findall(r"`(tests/[\w./]+)`", (ROOT / "docs" / "security.md").read_text()))
+    assert len(places) > 15
+    assert [place for place in sorted(places) if not (ROOT / place).exists()] == []
+
+
 def test_no_two_classes_share_a_name() -> None:
     classes = Counter(
         node.name

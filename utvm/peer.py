@@ -7,6 +7,7 @@ better channel; this is for programs that speak TCP only.
 
 import contextlib
 import os
+import pwd
 import socket
 import struct
 from pathlib import Path
@@ -123,6 +124,29 @@ def refuse(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
+
+
+def listen_at(host: str, port: int, *, anyone: bool) -> socket.socket:
+    """Bind to an address and listen, for this process's user only or for anyone.
+
+    Raises:
+        OSError: the address is taken or is not one of this computer.
+    """
+    if not anyone:
+        return OwnerOnlySocket.listen_on(host, port)
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    return socket.create_server((host, port), family=family)
+
+
+def access(*, anyone: bool) -> str:
+    """Say who may connect to a server of ours."""
+    if anyone:
+        return "ANYONE who reaches it may connect"
+    try:
+        user = f"user {pwd.getpwuid(os.geteuid()).pw_name}"
+    except KeyError:
+        user = f"uid {os.geteuid()}"
+    return f"only {user} of this computer may connect"
 
 
 def _ask_kernel(family: int, peer: tuple[str, int], own: tuple[str, int]) -> int | None:

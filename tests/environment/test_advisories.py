@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Locked packages held against advisories, as OSV and Debian's security tracker publish them."""
 
+import dataclasses
 import datetime
 import json
 import os
@@ -12,9 +13,12 @@ import pytest
 
 from tests.cli.running import inv
 from tests.environment.lock_maker import deb
+from tests.pages.samples import a_night, run_that_passed
 from utvm.environment.advisories import accepted, osv, tracker
+from utvm.environment.advisories.audit import report_on
 from utvm.environment.debian import load_lock
 from utvm.errors import ConfigError
+from utvm.hil.nightly import report
 
 _NOW = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.123456Z")
 
@@ -279,3 +283,34 @@ def test_no_data_and_old_data_end_without_an_answer(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "debian.json: is of 2020-09-13, " in done.stderr
     assert inv("env.audit", "--advisories", stale, "--max-age", 99_999).returncode == 1
+
+
+def test_the_nightly_report_has_what_applies_and_why_nothing_could_be_looked_at(tmp_path: Path) -> None:
+    known = _advisory("idna", [{"introduced": "0"}], id="GHSA-<b>")
+    audited = report_on(_folder(tmp_path, known, bash={"status": "open"}))
+    night = dataclasses.replace(a_night((run_that_passed(), None)), advisories=audited)
+    folder = report.write(night, tmp_path / "reports")
+    content = json.loads((folder / "nightly.json").read_text())
+    findings = {finding["package"]: finding["advisory"] for finding in content["advisories"]["findings"]}
+    assert (findings["idna"], "bash" in findings) == ("GHSA-<b>", True)
+    page = (folder / "index.html").read_text()
+    assert "<h2>Advisories</h2>" in page and "<td>GHSA-&lt;b&gt;</td>" in page
+    # They are no verdict on a board.
+    assert content["exit_code"] == 0
+    missing = report_on(tmp_path / "nowhere")
+    assert "there is no such folder" in str(missing["problem"])
+    page = report.render_html(dataclasses.replace(night, advisories=missing), tmp_path)
+    assert "there is no such folder" in page
+    assert "Advisories" not in report.render_html(dataclasses.replace(night, advisories=None), tmp_path)
+
+
+@pytest.mark.slow
+def test_a_night_looks_at_the_advisories_that_it_is_given(tmp_path: Path) -> None:
+    boards = tmp_path / "boards.yaml"
+    boards.write_text("boards: [{board: host, suites: [health]}]\n")
+    folder = _folder(tmp_path, _QUIET, bash={"status": "open"})
+    words = ("--config", boards, "--report-dir", tmp_path / "reports", "--advisories", folder)
+    done = inv("nightly", *words)
+    assert (done.returncode, "advisories: 1 apply to locked packages" in done.stdout) == (0, True), done.stdout
+    content = json.loads((tmp_path / "reports" / "latest" / "nightly.json").read_text())
+    assert [finding["package"] for finding in content["advisories"]["findings"]] == ["bash"]

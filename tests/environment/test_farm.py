@@ -205,7 +205,7 @@ def test_a_coordinator_that_dies_is_infrastructure(farm: Farm) -> None:
         client.ask("lease", filters={"name": "desk-stm32f746-1"}, wait=None)
         with farm.begun("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:
             until(run, " in line; held:")
-            process("labgrid.remote.coordinator", farm.address).kill()
+            process("labgrid.remote.coordinator", farm.address.rpartition(":")[2]).kill()
             said, _ = run.communicate(timeout=LONG)
             assert run.returncode == 3, said
     done = farm.inv("farm.list")

@@ -13,9 +13,9 @@ from utvm.paths import ROOT
 pytestmark = pytest.mark.slow
 
 _DIGITS = ROOT / "models" / "digits" / "digits.onnx"
-# As farms.py's, and it leads ports there and back: -R and -L.
+# As farms.py's, and it leads there and back: -R and -W.
 _LEADING_SSH = """#!{python}
-import signal, subprocess, sys
+import signal, socket, subprocess, sys
 sys.path.insert(0, {root!r})
 from tests.faults.relay import Relay
 
@@ -24,9 +24,13 @@ while words[0].startswith("-"):
     word = words.pop(0)
     if word in ("-o", "-l"):
         words.pop(0)
-    if word[:2] in ("-R", "-L"):
-        _, at, _, to = word[2:].split(":")
-        Relay(int(to), int(at)).__enter__()
+    if word.startswith("-R"):
+        at, _, to = word[2:].split(":")
+        Relay(int(to), at).__enter__()
+    if word.startswith("-W"):
+        for way in Relay(int(word.partition(":")[2])).lead(socket.socket(fileno=0)):
+            way.join()
+        sys.exit()
 command = subprocess.Popen(["sh", "-c", " ".join(words[1:])])
 signal.signal(signal.SIGTERM, lambda *_: command.terminate())
 sys.exit(command.wait())

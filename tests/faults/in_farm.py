@@ -86,7 +86,7 @@ class _InFarm(Place):
         found = [
             one
             for one in psutil.process_iter(["cmdline"])
-            if {f"labgrid.remote.{what}", self.farm.address} <= set(one.info["cmdline"] or ())
+            if _is_of(self.farm, f"labgrid.remote.{what}", one.info["cmdline"] or ())
         ]
         self._send(found, signal.SIGKILL if do == "kill" else signal.SIGSTOP)
         if do == "stop":
@@ -98,6 +98,11 @@ class _InFarm(Place):
         for one in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.send_signal(number)
+
+
+def _is_of(farm: Farm, module: str, command: Sequence[str]) -> bool:
+    """True if that is the command of an exporter, which has the farm's address, or of its coordinator."""
+    return module in command and any(word.endswith(farm.address.rpartition(":")[2]) for word in command)
 
 
 @contextlib.contextmanager

@@ -16,15 +16,20 @@ class Relay:
 
     Args:
         port: where it leads to.
-        own: the port itself, 0 for any free one.
+        own: the port itself, 0 for any free one; or the path of a Unix socket.
     """
 
-    def __init__(self, port: int, own: int = 0) -> None:
+    def __init__(self, port: int, own: int | str = 0) -> None:
         self._port = port
         self._silent_until = 0.0
         self._open = 0
-        self._server = socket.create_server(("127.0.0.1", own))
-        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
+        if isinstance(own, str):
+            self._server = socket.socket(socket.AF_UNIX)
+            self._server.bind(own)
+            self._server.listen()
+        else:
+            self._server = socket.create_server(("127.0.0.1", own))
+            self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
 
     def __enter__(self) -> "Relay":
         threading.Thread(target=self._accept, daemon=True).start()
@@ -43,14 +48,21 @@ class Relay:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                near, _ = self._server.accept()
-                try:
-                    far = socket.create_connection(("127.0.0.1", self._port))
-                except OSError:
-                    near.close()
-                    continue
-                for one, other in ((near, far), (far, near)):
-                    threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
+                self.lead(self._server.accept()[0])
+
+    def lead(self, near: socket.socket) -> list[threading.Thread]:
+        """Pass on what comes by a connection, and back."""
+        try:
+            far = socket.create_connection(("127.0.0.1", self._port))
+        except OSError:
+            near.close()
+            return []
+        ways = [
+            threading.Thread(target=self._pass_on, args=ends, daemon=True) for ends in ((near, far), (far, near))
+        ]
+        for way in ways:
+            way.start()
+        return ways
 
     def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
         self._open += 1

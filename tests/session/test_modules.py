@@ -333,7 +333,10 @@ def _named(code: int, name: bytes) -> bytes:
 def test_a_process_runs_nobody_s_modules_but_this_computer_s(
     tmp_path: Path, modules: Callable[[str], Path]
 ) -> None:
-    with served(tmp_path, "--board", "host", "--listen", "0.0.0.0") as board, connected(board) as remote:
+    with (
+        served(tmp_path, "--board", "host", "--listen", "0.0.0.0", "--anyone") as board,
+        connected(board) as remote,
+    ):
         remote.upload(str(modules("c")))
         with pytest.raises(Exception, match="runs on this computer, and anybody may connect"):
             remote.load_module("c.tar")

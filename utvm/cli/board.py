@@ -175,6 +175,7 @@ def program_fpga(_: Context, where: BoardChoice, bitstream: str = "") -> None:
         "listen": "where it is plugged in: unix:PATH, or a TCP port of 127.0.0.1",
         "serial": "its serial number",
         "millivolts": "the board's supply (default: 3300; below 1700 the board has no power)",
+        "anyone": "let other users of this computer connect, too (default: only the one who runs it)",
     },
 )
 def virtual(
@@ -186,11 +187,12 @@ def virtual(
     listen: str = "",
     serial: str = "",
     millivolts: int = 3300,
+    anyone: bool = False,
 ) -> None:
     """Keep a virtual board running for your own OpenOCD or debugger, until Ctrl-C."""
     from utvm.cli.board_show import serve_virtual
 
-    serve_virtual(board, port, latency, millivolts, usb=usb, listen=listen, serial=serial)
+    serve_virtual(board, port, latency, millivolts, usb=usb, listen=listen, serial=serial, anyone=anyone)
 
 
 @task(
@@ -198,11 +200,12 @@ def virtual(
     page="docs/rpc.md",
     help={
         "board": f"{BOARD}; host is a process on this computer",
-        "listen": "address to listen on (default: 127.0.0.1, this computer only; the protocol has no passwords)",
+        "listen": "address to listen on (default: 127.0.0.1; any other needs --anyone)",
         "port": "TCP port (default: 9090; 0 takes any free one)",
-        "tracker": "HOST:PORT of a TVM RPC tracker to register with",
+        "tracker": "HOST:PORT or unix:PATH of a TVM RPC tracker to register with",
         "announce": "the port that the tracker tells clients, where another one leads here, as by ssh",
         "key": "RPC key that a client must give (default: any client is welcome; at a tracker, the board's name)",
+        "anyone": "accept clients of other users and computers, too: the protocol has no passwords",
         "transport": "console (default), rtt or semihosting; for host: stdio (default) or tcp",
     },
 )
@@ -215,10 +218,11 @@ def serve(
     tracker: str = "",
     announce: int = 0,
     key: str = "",
+    anyone: bool = False,
     transport: str = "",
     where: BoardChoice,
 ) -> None:
     """Put a model on a board and serve the board to TVM's RPC clients, until Ctrl-C."""
     from utvm.cli.board_serve import serve_board
 
-    serve_board(where, model, transport, listen, (port, announce), tracker, key)
+    serve_board(where, model, transport, listen, (port, announce), tracker, key, anyone)

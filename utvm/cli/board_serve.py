@@ -3,6 +3,7 @@
 
 import contextlib
 import ipaddress
+from pathlib import Path
 
 from utvm.choice import BoardChoice
 from utvm.cli.choices import ExecutorChoice
@@ -10,6 +11,7 @@ from utvm.cli.opening import served
 from utvm.cli.output import OUT, logs_of
 from utvm.errors import ConfigError
 from utvm.names import printable
+from utvm.peer import access
 from utvm.session.bridge import Bridge
 from utvm.session.files import UPLOAD_BYTES
 from utvm.tuning.remote import address_of
@@ -25,6 +27,7 @@ def serve_board(
     ports: tuple[int, int],
     tracker: str,
     key: str,
+    anyone: bool,
 ) -> None:
     """Compile a model, put it on a board and serve the board to TVM RPC clients until Ctrl-C.
 
@@ -32,18 +35,27 @@ def serve_board(
         transport: what RPC goes through, or an empty string for the usual one.
         listen: address of the interface to listen on.
         ports: TCP port, 0 for any free one; and the one that the tracker is told, 0 for the same.
-        tracker: ``HOST:PORT`` of a TVM RPC tracker, or an empty string.
+        tracker: ``HOST:PORT`` or ``unix:PATH`` of a TVM RPC tracker, or an empty string.
         key: the board's RPC key; empty for none, and at a tracker for its name.
+        anyone: whether clients of other users, and other computers, are accepted too.
 
     Raises:
         UtvmError: whatever went wrong on the way.
     """
     if not all(0 <= port <= _LAST_PORT for port in ports):
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")
-    where = address_of(tracker) if tracker else None
+    if not anyone and not _is_loopback(listen):
+        raise ConfigError(
+            f"--listen {listen} can be reached from other computers",
+            "--anyone allows that: the protocol has no passwords, and whoever connects owns the board",
+        )
+    where: Path | tuple[str, int] | None = None
+    if tracker:
+        path = tracker.removeprefix("unix:")
+        where = address_of(tracker) if path == tracker else Path(path)
     with contextlib.ExitStack() as stack:
         ready = stack.enter_context(
-            served(choice, asked, logs_of("board.serve"), _log, transport, only_here=_is_only_here(listen))
+            served(choice, asked, logs_of("board.serve"), _log, transport, only_own=not anyone)
         )
         bridge = Bridge(
             ready.connect,
@@ -52,6 +64,7 @@ def serve_board(
             packet_limit=UPLOAD_BYTES,
             host=listen,
             port=ports[0],
+            anyone=anyone,
             tracker=where,
             announced=ports[1],
             log=_log,
@@ -63,12 +76,12 @@ def serve_board(
         # From the line on that promises it, not only while it serves.
         with contextlib.suppress(KeyboardInterrupt):
             whom = f"key {bridge.key}" if bridge.key else "any client"
-            OUT.print(f"serving on {listen}:{bridge.port}, {whom}; Ctrl-C ends it")
+            OUT.print(f"serving on {listen}:{bridge.port}, {whom}; {access(anyone=anyone)}; Ctrl-C ends it")
             bridge.serve()
 
 
-def _is_only_here(listen: str) -> bool:
-    """Return whether only this computer's own programs reach an address."""
+def _is_loopback(listen: str) -> bool:
+    """True if only this computer's own programs reach an address."""
     try:
         return ipaddress.ip_address(listen).is_loopback
     except ValueError:

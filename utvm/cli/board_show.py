@@ -23,6 +23,7 @@ from utvm.cli.model_library import load_named
 from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.errors import ConfigError, DoesNotFitError
 from utvm.names import printable
+from utvm.peer import access
 from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import Probe, detect
 from utvm.probe.virtual import UsbProbe, start_jtag, start_virtual
@@ -178,6 +179,7 @@ def serve_virtual(
     usb: str = "",
     listen: str = "",
     serial: str = "",
+    anyone: bool = False,
 ) -> None:
     """Keep a virtual board running until Ctrl-C, and print how to reach it.
 
@@ -187,6 +189,7 @@ def serve_virtual(
         usb: the kind of its probe on USB, or nothing.
         listen: the socket of that probe.
         serial: of its probes; the board's own if empty.
+        anyone: whether other users of this computer may connect.
 
     Raises:
         ConfigError: there is no such board, or a number is out of its range.
@@ -194,11 +197,12 @@ def serve_virtual(
     """
     board = boards.load_chip(name)
     if jtag := board.virtual.jtag:
-        if port or latency_us or millivolts != NOMINAL_MILLIVOLTS or usb or listen or serial:
+        if port or latency_us or millivolts != NOMINAL_MILLIVOLTS or usb or listen or serial or anyone:
             raise ConfigError(f"{board.name} has JTAG pins and no probe of its own", "leave the options out")
         pins = start_jtag(board, logs_of("board.virtual"), held(board))
         with _kept(pins):
-            _tell_doors(board, pins, _openocd(board, jtag.probe, jtag.openocd, pins=_doors(pins)["pins"]))
+            way = _openocd(board, jtag.probe, jtag.openocd, pins=_doors(pins)["pins"])
+            _tell_doors(board, pins, way, anyone=False)
         return
     if board.virtual.model is None:
         raise ConfigError(
@@ -208,22 +212,34 @@ def serve_virtual(
     probe = _usb_probe(usb, listen)
     if serial and not SERIAL_NUMBER.fullmatch(serial):
         raise ConfigError(f"--serial {serial!r} is no serial number", "1 to 32 letters, digits and signs")
-    if port and not port.isdecimal():
-        raise ConfigError(f"--port {port!r} is no number", "port 0 takes any free one")
-    tcp_port = int(port) if port else 0 if probe else _DEFAULT_PORT
-    if tcp_port > _LAST_PORT or latency_us < 0:
-        raise ConfigError(f"--port goes from 0 to {_LAST_PORT}, --latency from 0", "port 0 takes any free one")
-    if not 0 <= millivolts <= _MOST_MILLIVOLTS:
-        raise ConfigError(f"--millivolts goes from 0 to {_MOST_MILLIVOLTS}", "a board that works has 3300")
-    logs = logs_of("board.virtual")
+    tcp_port = _port_of(port or ("0" if probe else str(_DEFAULT_PORT)), latency_us, millivolts)
     machine = start_virtual(
-        board, logs, port=tcp_port, latency_us=latency_us, serial=serial, millivolts=millivolts, usb=probe
+        board,
+        logs_of("board.virtual"),
+        port=tcp_port,
+        latency_us=latency_us,
+        serial=serial,
+        millivolts=millivolts,
+        usb=probe,
+        anyone=anyone,
     )
     with _kept(machine):
         port = _doors(machine)["stlink"]
         served = f"TCP port {port} of 127.0.0.1, an ST-Link's; on USB: --usb cmsis-dap --listen 0"
-        _tell_doors(board, machine, _openocd(board, board.model.probe, port=port) if board.by_openocd else served)
+        way = _openocd(board, board.model.probe, port=port) if board.by_openocd else served
+        _tell_doors(board, machine, way, anyone=anyone)
         _tell_switches(machine, probe, serial or board.model.serial)
+
+
+def _port_of(text: str, latency_us: int, millivolts: int) -> int:
+    """Read a TCP port, and check the other numbers."""
+    if not text.isdecimal():
+        raise ConfigError(f"--port {text!r} is no number", "port 0 takes any free one")
+    if int(text) > _LAST_PORT or latency_us < 0:
+        raise ConfigError(f"--port goes from 0 to {_LAST_PORT}, --latency from 0", "port 0 takes any free one")
+    if not 0 <= millivolts <= _MOST_MILLIVOLTS:
+        raise ConfigError(f"--millivolts goes from 0 to {_MOST_MILLIVOLTS}", "a board that works has 3300")
+    return int(text)
 
 
 @contextlib.contextmanager
@@ -246,9 +262,9 @@ def _openocd(board: Board, probe: str, script: str = "openocd.cfg", **doors: str
     return f"openocd -f {board.directory / script} -c '{probe.format(**doors)}'"
 
 
-def _tell_doors(board: Board, machine: Service, way: str) -> None:
-    """Print how to reach a virtual board."""
-    OUT.print(f"VIRTUAL {board.name} is running; Ctrl-C ends it")
+def _tell_doors(board: Board, machine: Service, way: str, *, anyone: bool) -> None:
+    """Print how to reach a virtual board, and who may."""
+    OUT.print(f"VIRTUAL {board.name} is running; {access(anyone=anyone)}; Ctrl-C ends it")
     OUT.print(f"  debug port: {way}")
     OUT.print(f"  console:    TCP port {_doors(machine)['console']} of 127.0.0.1")
 

@@ -18,7 +18,6 @@ from utvm.files import check_folder, write_whole
 from utvm.paths import ROOT
 
 if TYPE_CHECKING:
-    from utvm.environment.advisories.finding import Finding
     from utvm.environment.debian import DebianLock
     from utvm.environment.python_lock import Wheel
 
@@ -131,14 +130,7 @@ def audit(_: Context, advisories: str, json: JsonChoice, max_age: int = 7, accep
         audited = held_against(load_locked(), Path(advisories), max_age, acceptances)
     known = audited.known
     code = ExitCode.FAILED if known.findings else ExitCode.PASSED
-    content = {
-        "looked_at": list(audited.looked_at),
-        "findings": [_finding(each) for each in known.findings],
-        "accepted": [
-            _finding(each) | {"until": str(why.until), "reason": why.reason} for each, why in known.accepted
-        ],
-    }
-    if write_json(json, content):
+    if write_json(json, audited.as_json()):
         return code
     if known.findings:
         table = Table("", "package", "version", "advisory", "fixed in", box=None)
@@ -156,17 +148,6 @@ def audit(_: Context, advisories: str, json: JsonChoice, max_age: int = 7, accep
     others = f", {len(known.accepted)} accepted" if known.accepted else ""
     OUT.print(f"{len(known.findings)} known{others}" if known.findings else f"nothing known applies{others}")
     return code
-
-
-def _finding(each: "Finding") -> dict[str, str | None]:
-    """Return what the JSON has of an advisory that applies."""
-    return {
-        "kind": each.kind,
-        "package": each.package,
-        "version": each.version,
-        "advisory": each.advisory,
-        "fixed_in": each.fixed or None,
-    }
 
 
 @task(

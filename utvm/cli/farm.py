@@ -23,15 +23,25 @@ _PAGE = "docs/farm.md"
     page=_PAGE,
     in_checkout=True,
     knows_boards=True,
-    help={**_EXPORT, "port": "at which the coordinator listens, on this computer alone"},
+    help={
+        **_EXPORT,
+        "port": "TCP port of 127.0.0.1 at which the coordinator listens",
+        "anyone": "let all users of this computer take boards: labgrid has no passwords (default: only your own)",
+    },
 )
 def up(
-    _: Context, virtual: str = "", name: str = "", address: str = "", ssh_port: int = 22, port: int = 20408
+    _: Context,
+    virtual: str = "",
+    name: str = "",
+    address: str = "",
+    ssh_port: int = 22,
+    port: int = 20408,
+    anyone: bool = False,
 ) -> None:
     """Run a farm's coordinator on this computer and offer its boards, until Ctrl-C."""
     from utvm.cli.farm_hosting import run_farm
 
-    run_farm(port, virtual, name, address, ssh_port)
+    run_farm(port, virtual, name, address, ssh_port, anyone=anyone)
 
 
 @task(

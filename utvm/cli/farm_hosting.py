@@ -14,14 +14,19 @@ from utvm.errors import ConfigError
 from utvm.hil.project import quarantine
 from utvm.names import printable
 from utvm.paths import work
+from utvm.peer import access
 from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import detect
 
 _LAST_PORT = 65535
 
 
-def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int) -> None:
+def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int, *, anyone: bool) -> None:
     """Run a coordinator, and offer this computer's boards to it until somebody interrupts it.
+
+    Args:
+        port: TCP port of 127.0.0.1 at which it answers.
+        anyone: whether it answers other users of this computer.
 
     Raises:
         ConfigError: a board or a number is wrong.
@@ -31,9 +36,9 @@ def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int) ->
         raise ConfigError(f"--port goes from 1 to {_LAST_PORT}")
     host = _host(name, address, ssh_port)
     offers = offered(host.name, virtual)
-    logs, listen = logs_of("farm.up"), f"127.0.0.1:{port}"
-    with coordinator(listen, work() / "farm" / str(port), logs / "coordinator.log", _say) as service:
-        _say(f"coordinator: {listen}")
+    logs, listen, state = logs_of("farm.up"), f"127.0.0.1:{port}", work() / "farm" / str(port)
+    with coordinator(port, state, logs / "coordinator.log", _say, anyone=anyone) as service:
+        _say(f"coordinator: {listen}; {access(anyone=anyone)}")
         export(listen, host, offers, logs, _say, service.check)
 
 
@@ -63,8 +68,8 @@ def join_farm(first: str, port: int, virtual: str, name: str, address: str, ssh_
         raise ConfigError(f"{first!r} is no computer that ssh knows", "give HOST or USER@HOST")
     host = _host(name, address, ssh_port)
     offers, logs = offered(host.name, virtual), logs_of("farm.join")
-    with way_to(first, port, logs / "ssh.log") as (near, way):
-        export(near, host, offers, logs, _say, way.check)
+    with way_to(first, port) as near:
+        export(near, host, offers, logs, _say)
 
 
 def offered(host: str, virtual: str) -> tuple[OfferedBoard, ...]:

@@ -102,13 +102,16 @@ def page(_: Context, output: str = "") -> None:
 @task(
     example="history.serve --port 8000",
     page="docs/history.md",
-    help={"port": "at which it answers, to this computer alone (default: one that is free)"},
+    help={
+        "port": "TCP port of 127.0.0.1 (default: one that is free)",
+        "anyone": "answer all users of this computer (default: only the one who serves)",
+    },
 )
-def serve(_: Context, port: int = 0) -> None:
+def serve(_: Context, port: int = 0, anyone: bool = False) -> None:
     """Write the pages, and show them to a browser on this computer until Ctrl-C."""
     from utvm.cli.history_files import serve_folder
 
-    serve_folder(port)
+    serve_folder(port, anyone=anyone)
 
 
 @task(

@@ -5,6 +5,7 @@ import csv
 import functools
 import http.server
 import os
+import socket
 import sqlite3
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from utvm.history.pages import write_pages
 from utvm.history.schema import OUTCOMES
 from utvm.history.store import add, opened
 from utvm.paths import work
+from utvm.peer import access, is_own
 
 _BATCH = 50_000
 _RUN = (
@@ -131,8 +133,12 @@ def write_folder(output: str) -> Path:
     return folder
 
 
-def serve_folder(port: int) -> None:
+def serve_folder(port: int, *, anyone: bool) -> None:
     """Serve the pages, and the reports that they link to, until somebody interrupts it.
+
+    Args:
+        port: TCP port of 127.0.0.1, 0 for any free one.
+        anyone: whether other users of this computer are answered.
 
     Raises:
         ConfigError: as :func:`write_folder`, or somebody else has the port.
@@ -140,12 +146,18 @@ def serve_folder(port: int) -> None:
     folder = write_folder("")
     handler = functools.partial(_Quiet, directory=str(folder.parent))
     try:
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
+        server = (http.server.ThreadingHTTPServer if anyone else _OwnerOnlyServer)(("127.0.0.1", port), handler)
     except (OSError, OverflowError) as error:
         raise ConfigError(f"--port {port}: {error}", "give another; without it, a free one is taken") from error
     with server:
-        OUT.print(f"http://127.0.0.1:{server.server_port}/{folder.name}/ until Ctrl-C")
+        OUT.print(f"http://127.0.0.1:{server.server_port}/{folder.name}/ until Ctrl-C; {access(anyone=anyone)}")
         server.serve_forever()
+
+
+class _OwnerOnlyServer(http.server.ThreadingHTTPServer):
+    def verify_request(self, request: object, client_address: object) -> bool:
+        """Answer no other user."""
+        return isinstance(request, socket.socket) and is_own(request)
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):

@@ -22,6 +22,8 @@ from utvm.options import parts
 _SERVED = "models/digits/digits_int8.tflite"
 """What a board is served with is of no concern: candidates are uploaded."""
 
+_TRACKER_READY = r"^the tracker listens on port (\d+)"
+
 
 def tune_together(there: FarmChoice, asked: TuneChoice, where: CountingChoice, json: JsonChoice) -> None:
     """Lease boards, have each served at its host to a tracker of ours, tune on all of them, and give them back.
@@ -35,20 +37,21 @@ def tune_together(there: FarmChoice, asked: TuneChoice, where: CountingChoice, j
         raise ConfigError("--count has a tracker of its own, and boards count as they do", "leave the others out")
     board = boards.load(where.board)
     wanted = Wanted(board, where.kind, where.serial, wait=where.wait)
-    key, port = f"{board.name}-{secrets.token_hex(4)}", process.free_port()
+    key = f"{board.name}-{secrets.token_hex(4)}"
     plain = dataclasses.replace(where, kind="auto", serial="", wait=0.0, wait_states=False)
 
-    def errand(own: int, tracker: int, near: int) -> Errand:
+    def errand(own: int, tracker: str, near: int) -> Errand:
         words = [("board.serve",), (f"--model={_SERVED}",), *parts(plain), (f"--port={own}",)]
-        words += [(f"--tracker=127.0.0.1:{tracker}",), (f"--announce={near}",), (f"--key={key}",)]
+        words += [(f"--tracker={tracker}",), (f"--announce={near}",), (f"--key={key}",)]
         return Errand((*words, *parts(BoardFolders(os.environ.get(PATH_VARIABLE, "")))), wanted)
 
-    command = [sys.executable, "-m", "tvm.exec.rpc_tracker", "--host=127.0.0.1", f"--port={port}"]
-    command += [f"--port-end={port + 1}"]
+    command = [sys.executable, "-m", "utvm.tuning.tracker"]
     log = logs_of("model.tune") / "tracker.log"
     with contextlib.ExitStack() as stack:
-        tracker = process.Service("the tracker", command, log=log, health="bind to", error=ProvisionError)
+        tracker = process.Service("the tracker", command, log=log, health=_TRACKER_READY, error=ProvisionError)
         stack.enter_context(tracker)
+        assert tracker.health_match
+        port = int(tracker.health_match[1])
         say = lambda line: OUT.print(printable(line)) if line else None  # noqa: E731
         served = stack.enter_context(ServedBoards(there, errand, port, asked.count, say))
         # TVM takes seconds to import.

@@ -147,15 +147,15 @@ def served(
     log: Callable[[str], None],
     transport: str,
     *,
-    only_here: bool,
+    only_own: bool,
 ) -> Iterator[Served]:
     """As :func:`opened`, for clients who may upload modules.
 
     Args:
-        only_here: all of them are this computer's own programs. On a board that is a process, nobody else's run.
+        only_own: all of them are this user's own. On a board that is a process, nobody else's modules run.
     """
     with (
         _programmed(where, asked, logs, log, transport) as (bench, image),
-        Served(bench, image, log, modules=only_here or bench.kind != "process") as ready,
+        Served(bench, image, log, modules=only_own or bench.kind != "process") as ready,
     ):
         yield ready

@@ -42,15 +42,22 @@ def init(_: Context, directory: str) -> None:
         "jobs": "boards at once (default: one for each core, and each with 1 GiB of free memory)",
         "report_dir": "folder of all nightly reports (default: build/reports/nightly)",
         "notify": "write a message into this file if the verdict is not that of the night before",
+        "advisories": "report which advisories of this folder apply to locked packages (see env.audit)",
     },
 )
 def nightly(
-    _: Context, config: str = "", only: str = "", jobs: int = 0, report_dir: str = "", notify: str = ""
+    _: Context,
+    config: str = "",
+    only: str = "",
+    jobs: int = 0,
+    report_dir: str = "",
+    notify: str = "",
+    advisories: str = "",
 ) -> ExitCode:
     """Run the suites on every board of a list, several at once, and report on all of them in one place."""
     from utvm.cli.root_hil import run_nightly
 
-    return run_nightly(config, only, jobs, report_dir, notify)
+    return run_nightly(config, only, jobs, report_dir, notify, advisories)
 
 
 @task(

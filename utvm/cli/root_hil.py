@@ -157,7 +157,7 @@ def _errand(where: BoardChoice, wanted: Wanted, suites: SuiteChoice, reports: Re
     )
 
 
-def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str) -> ExitCode:
+def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str, advisories: str) -> ExitCode:
     """Run the suites on every board of a list.
 
     Args:
@@ -166,6 +166,7 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str)
         jobs: how many boards at once; 0 for as many as the machine carries.
         report_dir: directory of all nightly reports; empty for ``build/reports/nightly``.
         notify: the file of the message on another verdict than before; empty for none.
+        advisories: the folder of the advisories that locked packages are held against; empty for none.
 
     Raises:
         ConfigError: the list is wrong, or names what there is not; then nothing has been started.
@@ -176,7 +177,13 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str)
     turns = nightly.load(Path(config) if config else nightly.default_list())
     root = Path(report_dir).resolve() if report_dir else report_root(ReportChoice()) / "nightly"
     chosen = nightly.select(turns, _words(only))
-    return nightly.run(chosen, jobs=jobs or nightly.jobs_carried(), report_root=root, notify=notify)
+    known = None
+    if advisories:
+        from utvm.environment.advisories.audit import report_on
+
+        known = report_on(Path(advisories))
+    carried = jobs or nightly.jobs_carried()
+    return nightly.run(chosen, jobs=carried, report_root=root, notify=notify, advisories=known)
 
 
 def _words(text: str) -> Sequence[str]:

@@ -14,8 +14,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from utvm.errors import ConfigError, TransportError
+from utvm.peer import listen_at
 from utvm.session.minrpc import (
     ClientConnection,
     ClientGone,
@@ -54,7 +56,8 @@ class Bridge:
         packet_limit: bytes of the longest packet that the board takes, without its length field.
         host: name or address of the interface to listen on.
         port: TCP port, 0 for any free one.
-        tracker: host and TCP port of a TVM RPC tracker to register with.
+        anyone: whether clients of other users, and other computers, are accepted too.
+        tracker: host and TCP port of a TVM RPC tracker to register with, or the path of its socket.
         announced: the port that it is told, where another one leads here; 0 for the port itself.
         call_timeout: seconds that a request to the board may take.
         tracker_period: seconds between two looks at the tracker.
@@ -79,7 +82,8 @@ class Bridge:
         packet_limit: int,
         host: str = "127.0.0.1",
         port: int = 0,
-        tracker: tuple[str, int] | None = None,
+        anyone: bool = False,
+        tracker: tuple[str, int] | Path | None = None,
         announced: int = 0,
         call_timeout: float = 60.0,
         tracker_period: float = 2.0,
@@ -95,8 +99,7 @@ class Bridge:
         self._packet_limit = packet_limit
         self._stall_timeout = stall_timeout
         try:
-            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            self._listener = socket.create_server((host, port), family=family)
+            self._listener = listen_at(host, port, anyone=anyone)
         except OSError as error:
             raise TransportError(
                 f"cannot listen on {host}:{port}: {error}", "is another server running there?"

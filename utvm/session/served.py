@@ -110,7 +110,7 @@ class Served:
         if not self._modules:
             raise ConfigError(
                 f"{name}: a module for {self._base.board.name} runs on this computer, and anybody may connect",
-                "leave out --listen: from this computer alone, modules are taken",
+                "leave out --anyone: from the server's own user, modules are taken",
             )
         data, base = file.read_bytes(), self._base
         ready = Cache(READY).directory

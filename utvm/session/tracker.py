@@ -13,6 +13,7 @@ import struct
 import threading
 from collections.abc import Callable
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 from utvm.errors import TransportError
@@ -34,7 +35,7 @@ class Registration:
     """Keeps a server known to a tracker, with a match key whenever it is free.
 
     Args:
-        address: the tracker's host and TCP port.
+        address: the tracker's host and TCP port, or the path of its socket.
         key: what clients ask for.
         port: the server's own TCP port.
         period: seconds between two looks at the tracker.
@@ -42,10 +43,10 @@ class Registration:
     """
 
     def __init__(
-        self, address: tuple[str, int], key: str, port: int, *, period: float, log: Callable[[str], None]
+        self, address: tuple[str, int] | Path, key: str, port: int, *, period: float, log: Callable[[str], None]
     ) -> None:
         self._address = address
-        self._name = f"{address[0]}:{address[1]}"
+        self._name = f"unix:{address}" if isinstance(address, Path) else f"{address[0]}:{address[1]}"
         self._key = key
         self._port = port
         self._period = period
@@ -69,7 +70,7 @@ class Registration:
         trouble = ""
         while not self._stopping:
             try:
-                with socket.create_connection(self._address, _TIMEOUT) as self._socket:
+                with _connect(self._address) as self._socket:
                     self._introduce()
                     trouble = ""
                     self._stay()
@@ -178,3 +179,16 @@ class Registration:
                 raise ConnectionError("it closed the connection")
             data += part
         return data
+
+
+def _connect(address: tuple[str, int] | Path) -> socket.socket:
+    if not isinstance(address, Path):
+        return socket.create_connection(address, _TIMEOUT)
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(_TIMEOUT)
+        connection.connect(str(address))
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -7,17 +7,21 @@ computer's own: the driver lets VTA reach what an operator is called with, and n
 
 import functools
 import os
+import socket
+import types
 from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm import rpc
+from tvm.rpc import server
 
 from utvm import boards
 from utvm.boards.bitstream import read_bitstream
 from utvm.compiler.targets.vta.env import Env
 from utvm.compiler.targets.vta.lower import BEGIN, SYNCHRONIZE
 from utvm.errors import BoardError, ConfigError
+from utvm.peer import OwnerOnlySocket
 from utvm.virtual.vta.simulator import VtaSimulator
 from utvm.virtual.vta.simulator import simulator as model_of
 
@@ -69,13 +73,23 @@ def connect(env: Env) -> Any:
     return rpc.LocalSession()
 
 
-def serve(env: Env, host: str = "127.0.0.1") -> Any:
+def serve(env: Env, host: str = "127.0.0.1", *, anyone: bool = False) -> Any:
     """Start TVM's own RPC server in a process that has the model of a VTA.
+
+    Args:
+        anyone: whether clients of other users, and other computers, are accepted too. A client can run programs.
 
     Returns:
         The server: clients connect to its ``port``, and ``terminate`` ends it.
     """
-    return rpc.Server(host, server_init_callback=functools.partial(simulator, env))
+    return rpc.Server(host, server_init_callback=functools.partial(_begin_server, env, anyone=anyone))
+
+
+def _begin_server(env: Env, *, anyone: bool) -> None:
+    """Prepare the server's process, just before it makes its listening socket."""
+    simulator(env)
+    if not anyone:
+        server.socket = types.SimpleNamespace(**{**vars(socket), "socket": OwnerOnlySocket})
 
 
 def program_fpga(remote: Any, bitstream: str | Path | None = None) -> None:

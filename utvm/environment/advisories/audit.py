@@ -12,14 +12,17 @@ from packaging.utils import canonicalize_name
 
 from utvm.environment.advisories import accepted, osv, tracker
 from utvm.environment.advisories.finding import REFETCH, read
-from utvm.environment.locked import Locked
-from utvm.errors import ProvisionError
+from utvm.environment.locked import Locked, load_locked
+from utvm.environment.recipe import PROVISION
+from utvm.errors import ProvisionError, UtvmError
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
+MAX_AGE = 7
+"""Days after which advisories are too old to say that nothing is known."""
 OSV = "osv"
 """The folder of OSV's files in a folder of advisories."""
 TRACKER = "debian.json"
@@ -32,6 +35,30 @@ class Audit:
 
     known: accepted.Sorted
     looked_at: Sequence[str]
+
+    def as_json(self) -> dict[str, object]:
+        """Return what reports have of it."""
+        return {
+            "looked_at": list(self.looked_at),
+            "findings": [finding.as_json() for finding in self.known.findings],
+            "accepted": [
+                finding.as_json() | {"until": str(why.until), "reason": why.reason}
+                for finding, why in self.known.accepted
+            ],
+        }
+
+
+def report_on(folder: Path) -> dict[str, object]:
+    """Return what the nightly report has of the checkout's locks; ``problem`` says why there is no more.
+
+    Args:
+        folder: the advisories.
+    """
+    try:
+        acceptances = accepted.load(PROVISION / "accepted.yaml")
+        return {"problem": "", **audit(load_locked(), folder, MAX_AGE, acceptances).as_json()}
+    except UtvmError as error:
+        return {"problem": error.message, "looked_at": [], "findings": [], "accepted": []}
 
 
 def audit(locked: Locked, folder: Path, max_age: int, acceptances: Sequence[accepted.Acceptance] = ()) -> Audit:

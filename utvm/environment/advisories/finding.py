@@ -29,6 +29,16 @@ class Finding:
     advisory: str
     fixed: str
 
+    def as_json(self) -> dict[str, str | None]:
+        """Return its entry in reports."""
+        return {
+            "kind": self.kind,
+            "package": self.package,
+            "version": self.version,
+            "advisory": self.advisory,
+            "fixed_in": self.fixed or None,
+        }
+
 
 def parsed(data: bytes, where: str) -> dict[str, Any]:
     """Return what a file of advisories holds.

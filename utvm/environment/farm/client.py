@@ -8,8 +8,10 @@ import os
 import platform
 import queue
 import secrets
+import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -19,12 +21,14 @@ from utvm.environment.farm.lease import Lease
 from utvm.environment.own_python import own_python
 from utvm.environment.recipe import PROVISION
 from utvm.errors import ConfigError, ProvisionError
+from utvm.peer import peer_uid
 from utvm.process import last_lines
 
 LOCK = PROVISION / "farm.lock"
 DEFAULT_PORT = 20408
 _ENDING = 20.0  # Seconds in which the helper gives a lease back.
 _ANSWER = 90.0
+_ACCEPTING = 5.0  # Seconds in which a coordinator accepts a connection.
 
 
 def labgrid(say: Callable[[str], None]) -> Path:
@@ -37,16 +41,40 @@ def labgrid(say: Callable[[str], None]) -> Path:
 
 
 def coordinator_of(address: str) -> str:
-    """Return the HOST:PORT that is meant; an empty one is that of labgrid's own variable, else this computer's.
+    """Return the HOST:PORT that is meant; an empty one is that of labgrid's own variable, else this user's own.
 
     Raises:
         ConfigError: it is none.
+        ProvisionError: another user's program has the usual port.
     """
-    text = address or os.environ.get("LG_COORDINATOR", "") or f"127.0.0.1:{DEFAULT_PORT}"
+    text = address or os.environ.get("LG_COORDINATOR", "") or _own_coordinator()
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit():
         raise ConfigError(f"--farm {text!r} is no HOST:PORT", f"for instance 127.0.0.1:{DEFAULT_PORT}")
     return text
+
+
+def _own_coordinator() -> str:
+    """Return the usual address: who is there decides to which hosts jobs go, so that must be this user."""
+    address = ("127.0.0.1", DEFAULT_PORT)
+    with contextlib.suppress(OSError), socket.create_connection(address, 1.0) as connection:
+        last = time.monotonic() + _ACCEPTING
+        # Until it is accepted, the other end belongs to nobody.
+        while (uid := peer_uid(connection)) is None and time.monotonic() < last:
+            time.sleep(0.02)
+        if uid != os.geteuid():
+            raise ProvisionError(
+                f"what listens at 127.0.0.1:{DEFAULT_PORT} belongs to another user",
+                "--farm or LG_COORDINATOR name it where it is meant all the same",
+            )
+    return f"127.0.0.1:{DEFAULT_PORT}"
+
+
+def proxyless() -> dict[str, str]:
+    """Return the environment variable that keeps gRPC from asking a proxy for addresses of this computer."""
+    variable = "no_grpc_proxy"
+    given = os.environ.get(variable) or os.environ.get("no_proxy", "")
+    return {variable: ",".join(filter(None, (given, "127.0.0.1", "::1", "localhost")))}
 
 
 class _EndedError(ProvisionError):
@@ -54,6 +82,7 @@ class _EndedError(ProvisionError):
 
 
 _ERRORS = {"usage": ConfigError, "ended": _EndedError}
+_HINTS = {"unreachable": "./inv farm.up runs one; --farm or LG_COORDINATOR name another one"}
 
 
 class FarmClient:
@@ -98,7 +127,7 @@ class FarmClient:
                 stderr=log,
                 text=True,
                 start_new_session=True,
-                env={**os.environ, "LG_HOSTNAME": platform.node(), "LG_USERNAME": holder},
+                env={**os.environ, **proxyless(), "LG_HOSTNAME": platform.node(), "LG_USERNAME": holder},
             )
         self._reader = threading.Thread(target=self._read, name="farm", daemon=True)
         self._reader.start()
@@ -144,7 +173,7 @@ class FarmClient:
             raise ProvisionError(f"the farm at {self._address} gives no answer") from None
         if "error" in answer:
             error = _ERRORS.get(answer["kind"], ProvisionError)
-            raise error(answer["error"], "./inv farm.list shows what there is")
+            raise error(answer["error"], _HINTS.get(answer["kind"], "./inv farm.list shows what there is"))
         return answer
 
     @property

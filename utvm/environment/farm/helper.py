@@ -393,7 +393,7 @@ async def _serve(address: str) -> None:
         while line := await reader.readline():
             work = asyncio.create_task(_answer(client, json.loads(line)))
     except (ServerError, grpc.RpcError, asyncio.TimeoutError):
-        say(error=f"no coordinator answers at {address}", kind="infrastructure")
+        say(error=f"no coordinator answers at {address}", kind="unreachable")
     finally:
         if work:
             work.cancel()

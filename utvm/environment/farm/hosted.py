@@ -11,11 +11,15 @@ from typing import NoReturn
 
 import yaml
 
-from utvm.environment.farm.client import FarmClient, labgrid
+from utvm.environment.farm.client import FarmClient, labgrid, proxyless
+from utvm.environment.farm.door import Door
+from utvm.environment.forward import Forward
 from utvm.errors import ProvisionError
 from utvm.kept import cache_root
 from utvm.paths import ROOT
-from utvm.process import Service, free_port
+from utvm.peer import listen_at
+from utvm.process import Service, run
+from utvm.scratch import private_folder
 
 _LOOK = 0.5
 _AGAIN = 2.0  # Seconds until an exporter that has ended is started again.
@@ -59,32 +63,40 @@ class Host:
 
 
 @contextlib.contextmanager
-def coordinator(listen: str, state: Path, log: Path, say: Callable[[str], None]) -> Iterator[Service]:
+def coordinator(
+    port: int, state: Path, log: Path, say: Callable[[str], None], *, anyone: bool
+) -> Iterator[Service]:
     """Run labgrid's coordinator, for the length of a ``with`` block.
 
     Args:
-        listen: HOST:PORT. Whoever reaches it may take every board: labgrid has no access control.
+        port: TCP port of 127.0.0.1 at which it answers.
         state: a folder for what it remembers.
+        anyone: whether other users are answered. Whoever is may take every board: labgrid has no access control.
 
     Raises:
-        ProvisionError: it does not start.
+        ProvisionError: it does not start, or the port is taken.
     """
     state.mkdir(parents=True, exist_ok=True)
-    command = [
-        "env",
-        f"--chdir={state}",
-        str(labgrid(say)),
-        "-m",
-        "labgrid.remote.coordinator",
-        "--listen",
-        listen,
-    ]
-    with Service("the coordinator", command, log=log, health=r"^listening on ", error=ProvisionError) as service:
+    python = labgrid(say)
+    with contextlib.ExitStack() as stack:
+        try:
+            listener = stack.enter_context(listen_at("127.0.0.1", port, anyone=anyone))
+            socket_path = stack.enter_context(private_folder()) / f"coordinator-{port}"
+        except OSError as error:
+            raise ProvisionError(
+                f"cannot listen on 127.0.0.1:{port}: {error}", "--port names another one"
+            ) from error
+        # The mode of the socket is the umask's; the folder that it is in is this user's, too.
+        command = ["sh", "-c", 'umask 077; cd "$0" && exec "$@"', str(state), str(python)]
+        command += ["-m", "labgrid.remote.coordinator", "--listen", f"unix:{socket_path}"]
+        service = Service("the coordinator", command, log=log, health=r"^listening on ", error=ProvisionError)
+        stack.enter_context(service)
+        stack.enter_context(Door(listener, socket_path))
         yield service
 
 
 @contextlib.contextmanager
-def way_to(first: str, port: int, log: Path) -> Iterator[tuple[str, Service]]:
+def way_to(first: str, port: int) -> Iterator[str]:
     """Have a way to a coordinator that listens on another computer alone, for the length of a ``with`` block.
 
     Args:
@@ -92,18 +104,15 @@ def way_to(first: str, port: int, log: Path) -> Iterator[tuple[str, Service]]:
         port: at which it listens there.
 
     Returns:
-        HOST:PORT at this end, and what keeps it open.
+        HOST:PORT at this end, for this user only.
 
     Raises:
         ProvisionError: ssh does not get there.
     """
-    near = f"127.0.0.1:{free_port()}"
-    command = ["ssh", "-v", "-N", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes"]
-    command += ["-o", "ServerAliveInterval=15", "-L", f"{near}:127.0.0.1:{port}", first]
-    # Said by -v alone: that it is logged in, and the way open.
-    health, hint = "Entering interactive session", f"ssh {first} must work without a password"
-    with Service(f"the way to {first}", command, log=log, health=health, error=ProvisionError, hint=hint) as way:
-        yield near, way
+    login = ["ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", first]
+    run([*login, "true"], error=ProvisionError, hint=f"ssh {first} must work without a password")
+    with Forward(login, port) as forward:
+        yield f"127.0.0.1:{forward.port}"
 
 
 def export(
@@ -127,7 +136,8 @@ def export(
     logs.mkdir(parents=True, exist_ok=True)
     config = logs / "exporter.yaml"
     config.write_text(yaml.safe_dump({offer.place: _resources(host, offer) for offer in offers}), encoding="utf-8")
-    command = [str(labgrid(say)), "-m", "labgrid.remote.exporter"]
+    command = ["env", *(f"{name}={value}" for name, value in proxyless().items())]
+    command += [str(labgrid(say)), "-m", "labgrid.remote.exporter"]
     command += ["--coordinator", address, "--name", host.name, str(config)]
     known = False
     while True:

@@ -10,8 +10,10 @@ from types import TracebackType
 from utvm.choice import FarmChoice
 from utvm.environment.farm.client import Leasing, coordinator_of
 from utvm.environment.farm.lease import Lease
+from utvm.environment.forward import Forward
 from utvm.environment.places.errand import Errand
 from utvm.environment.places.in_farm import InFarm, login_to, wish_of
+from utvm.environment.remote import run_owned
 from utvm.errors import ConfigError, ExitCode, ProvisionError, UtvmError
 from utvm.logs import log_folder
 from utvm.paths import work
@@ -25,8 +27,8 @@ class ServedBoards:
 
     Args:
         choice: which farm, and which of its boards.
-        errand: returns the command that serves one, given its own port and the tracker's, as its host has them,
-            and the port here that leads to its own.
+        errand: returns the command that serves one, given its own port and the tracker's address, as its host has
+            them, and the port here that leads to its own.
         tracker: the port that the tracker has here.
         count: how many boards.
         say: is told what becomes of them.
@@ -35,7 +37,7 @@ class ServedBoards:
     def __init__(
         self,
         choice: FarmChoice,
-        errand: Callable[[int, int, int], Errand],
+        errand: Callable[[int, str, int], Errand],
         tracker: int,
         count: int,
         say: Callable[[str], None],
@@ -88,7 +90,7 @@ class ServedBoards:
 
     def _served(self, number: int, earlier: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
         """Serve a board; return why another one is to be tried, which is nothing where none is."""
-        wanted = self._errand(0, 0, 0).wanted
+        wanted = self._errand(0, "", 0).wanted
         wish, log = wish_of(wanted, self._choice), self._logs / f"labgrid-{number}.log"
         but = [each["place"] for each in earlier]
         with Leasing(coordinator_of(self._choice.farm), wish, wanted.wait or None, log, self._say, but) as leasing:
@@ -115,15 +117,19 @@ class ServedBoards:
 
     def _at_its_host(self, number: int, lease: Lease) -> str:
         """Serve a board until its server ends, and return what is to be said of that."""
-        port, tracker, near, ways = free_port(), self._tracker, 0, []
-        if login_to(lease):
-            # A port that is free here is mostly free there, too; ssh ends at once where it is not.
-            tracker, near = free_port(), free_port()
-            ways = [f"-R127.0.0.1:{tracker}:127.0.0.1:{self._tracker}", f"-L127.0.0.1:{near}:127.0.0.1:{port}"]
-            ways += ["-oExitOnForwardFailure=yes"]
-        path = self._logs / f"serve-{number}.log"
+        # A port that is free here is mostly free there, too.
+        port, login, path = free_port(), login_to(lease), self._logs / f"serve-{number}.log"
         with path.open("ab") as log:
-            code = self._place.at_its_host(self._errand(port, tracker, near), lease, ways, log)
+            if not login:
+                code = self._place.at_its_host(self._errand(port, f"127.0.0.1:{self._tracker}", 0), lease, (), log)
+            else:
+                # sshd makes sockets that only their owner can connect to (StreamLocalBindMask 0177).
+                there = f"/tmp/utvm-{secrets.token_hex(8)}"
+                ways = [f"-R{there}:127.0.0.1:{self._tracker}", "-oExitOnForwardFailure=yes"]
+                with Forward(login, port) as forward:
+                    errand = self._errand(port, f"unix:{there}", forward.port)
+                    code = self._place.at_its_host(errand, lease, ways, log)
+                run_owned([*login, f"rm -f {there}"])
         if code == ExitCode.USAGE:
             raise ConfigError(
                 f"{lease.place} cannot be served: {last_lines(path)}", "board.serve says so at its host"

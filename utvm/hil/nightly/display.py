@@ -78,6 +78,9 @@ class NightlyDisplay:
         self._console.print(_boards(report))
         if warning:
             self._line(f"warning: {warning}")
+        if report.advisories is not None:
+            count = f"{len(report.advisories['findings'])} apply to locked packages"
+            self._line(f"advisories: {report.advisories['problem'] or count}")
         self._line(f"report: {directory / 'index.html'}")
         self._line(last_line(report), VERDICTS[report.verdict][1])
 

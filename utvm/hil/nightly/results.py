@@ -101,7 +101,10 @@ class BoardResult:
 
 @dataclass(frozen=True)
 class NightlyReport:
-    """Everything that is reported about one nightly run. ``started`` is in UTC, ISO 8601."""
+    """Everything that is reported about one nightly run. ``started`` is in UTC, ISO 8601.
+
+    ``advisories`` are those that apply to locked packages; None where nobody looked. They change no verdict.
+    """
 
     run_id: str
     started: str
@@ -110,6 +113,7 @@ class NightlyReport:
     duration_s: float
     boards: tuple[BoardResult, ...]
     interrupted: bool
+    advisories: Mapping[str, Any] | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -138,6 +142,7 @@ class NightlyReport:
             "jobs": self.jobs,
             "duration_s": round(self.duration_s, 1),
             "boards": [result.as_json() for result in self.boards],
+            **({} if self.advisories is None else {"advisories": dict(self.advisories)}),
             "verdict": self.verdict.value,
             "exit_code": int(self.verdict.exit_code),
         }

@@ -6,8 +6,9 @@ import datetime
 import os
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -39,7 +40,14 @@ def jobs_carried() -> int:
     return max(1, min(cores, psutil.virtual_memory().available // _BYTES_A_BOARD))
 
 
-def run(turns: Sequence[Turn], *, jobs: int, report_root: Path, notify: str = "") -> ExitCode:
+def run(
+    turns: Sequence[Turn],
+    *,
+    jobs: int,
+    report_root: Path,
+    notify: str = "",
+    advisories: Mapping[str, Any] | None = None,
+) -> ExitCode:
     """Give each board its turn, print what comes of it, and write the report.
 
     Args:
@@ -48,6 +56,7 @@ def run(turns: Sequence[Turn], *, jobs: int, report_root: Path, notify: str = ""
         report_root: directory of all nightly reports; what the processes say goes into ``logs`` in it.
         notify: the file of a message, which is there afterwards if the verdict is not that of the night before;
             empty for none.
+        advisories: what the report has of those that apply to locked packages; None where nobody looked.
 
     Raises:
         ConfigError: the report cannot be written.
@@ -75,6 +84,7 @@ def run(turns: Sequence[Turn], *, jobs: int, report_root: Path, notify: str = ""
         duration_s=time.monotonic() - began,
         boards=tuple(results[turn.label] for turn in turns),
         interrupted=interrupted,
+        advisories=advisories,
     )
     before = verdict_before(report_root)
     directory = report.write(whole, report_root)

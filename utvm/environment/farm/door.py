@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stands between clients and labgrid's coordinator, which has no access control.
+
+gRPC accepts every connection, so the coordinator listens on a Unix socket that no other user reaches. It tells
+clients apart by their addresses, which Unix sockets only have where they are bound; so each connection to it is.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import socket
+import threading
+from pathlib import Path
+from types import TracebackType
+
+_CHUNK = 1 << 16
+
+
+class Door:
+    """Leads connections to a Unix socket, for the length of a ``with`` block.
+
+    Args:
+        listener: accepts them.
+        path: of the socket; what is in its folder is this user's only.
+    """
+
+    def __init__(self, listener: socket.socket, path: Path) -> None:
+        self._listener = listener
+        self._path = path
+        self._numbers = itertools.count(1)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="farm door", daemon=True)
+
+    def __enter__(self) -> "Door":
+        self._thread.start()
+        starting = asyncio.start_server(self._lead, sock=self._listener)
+        self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._end)
+        self._thread.join()
+        self._loop.close()
+
+    def _end(self) -> None:
+        self._server.close()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.call_soon(self._loop.stop)
+
+    async def _lead(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        name = self._path.with_name(f"client-{next(self._numbers)}")
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.bind(str(name))
+            connection.connect(str(self._path))
+            far, there = await asyncio.open_unix_connection(sock=connection)
+        except OSError:
+            connection.close()
+            back.close()
+            return
+        finally:
+            name.unlink(missing_ok=True)
+        try:
+            await asyncio.gather(_pass_on(near, there), _pass_on(far, back))
+        finally:
+            there.close()
+            back.close()
+
+
+async def _pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while piece := await source.read(_CHUNK):
+            target.write(piece)
+            await target.drain()
+    target.close()
