@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import os
 import secrets
-import sys
 
 from utvm import boards, process
 from utvm.boards import PATH_VARIABLE
@@ -16,6 +15,7 @@ from utvm.cli.output import OUT, logs_of
 from utvm.environment.places.errand import Errand, Wanted
 from utvm.environment.places.serving import ServedBoards
 from utvm.errors import ConfigError, ProvisionError
+from utvm.interpreter import python_command
 from utvm.names import printable
 from utvm.options import parts
 
@@ -43,8 +43,9 @@ def tune_together(there: FarmChoice, asked: TuneChoice, where: CountingChoice, j
         words += [(f"--tracker=127.0.0.1:{tracker}",), (f"--announce={near}",), (f"--key={key}",)]
         return Errand((*words, *parts(BoardFolders(os.environ.get(PATH_VARIABLE, "")))), wanted)
 
-    command = [sys.executable, "-m", "tvm.exec.rpc_tracker", "--host=127.0.0.1", f"--port={port}"]
-    command += [f"--port-end={port + 1}"]
+    limits = (f"--port={port}", f"--port-end={port + 1}")
+    # It starts another Python itself, which would look into the current folder.
+    command = ["env", "--chdir=/", *python_command("tvm.exec.rpc_tracker", "--host=127.0.0.1", *limits)]
     log = logs_of("model.tune") / "tracker.log"
     with contextlib.ExitStack() as stack:
         tracker = process.Service("the tracker", command, log=log, health="bind to", error=ProvisionError)

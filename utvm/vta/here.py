@@ -9,6 +9,7 @@ import functools
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import tvm
 from tvm import rpc
@@ -75,7 +76,9 @@ def serve(env: Env, host: str = "127.0.0.1") -> Any:
     Returns:
         The server: clients connect to its ``port``, and ``terminate`` ends it.
     """
-    return rpc.Server(host, server_init_callback=functools.partial(simulator, env))
+    # It starts Python by -m, which from 3.11 on can be kept from looking into the current folder.
+    with mock.patch.dict(os.environ, PYTHONSAFEPATH="1"):
+        return rpc.Server(host, server_init_callback=functools.partial(simulator, env))
 
 
 def program_fpga(remote: Any, bitstream: str | Path | None = None) -> None:

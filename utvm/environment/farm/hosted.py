@@ -13,6 +13,7 @@ import yaml
 
 from utvm.environment.farm.client import FarmClient, labgrid
 from utvm.errors import ProvisionError
+from utvm.interpreter import python_command
 from utvm.kept import cache_root
 from utvm.paths import ROOT
 from utvm.process import Service, free_port
@@ -70,15 +71,9 @@ def coordinator(listen: str, state: Path, log: Path, say: Callable[[str], None])
         ProvisionError: it does not start.
     """
     state.mkdir(parents=True, exist_ok=True)
-    command = [
-        "env",
-        f"--chdir={state}",
-        str(labgrid(say)),
-        "-m",
-        "labgrid.remote.coordinator",
-        "--listen",
-        listen,
-    ]
+    command = ["env", f"--chdir={state}"]
+    python = (str(labgrid(say)),)
+    command += python_command("labgrid.remote.coordinator", "--listen", listen, interpreter=python)
     with Service("the coordinator", command, log=log, health=r"^listening on ", error=ProvisionError) as service:
         yield service
 
@@ -127,8 +122,8 @@ def export(
     logs.mkdir(parents=True, exist_ok=True)
     config = logs / "exporter.yaml"
     config.write_text(yaml.safe_dump({offer.place: _resources(host, offer) for offer in offers}), encoding="utf-8")
-    command = [str(labgrid(say)), "-m", "labgrid.remote.exporter"]
-    command += ["--coordinator", address, "--name", host.name, str(config)]
+    options = ("--coordinator", address, "--name", host.name, str(config))
+    command = python_command("labgrid.remote.exporter", *options, interpreter=(str(labgrid(say)),))
     known = False
     while True:
         try:
