@@ -94,7 +94,7 @@ def test_a_failing_pip_is_quoted_and_tried_again_next_time(checkout: Path) -> No
 def test_a_system_without_dpkg_is_told_what_to_do(checkout: Path) -> None:
     folder = checkout / "bin"
     folder.mkdir()
-    for name in ("sh", "dirname", "mkdir", "cmp", "sed", "flock", "python3", "cat", "rm", "cp", "id"):
+    for name in ("sh", "dirname", "mkdir", "cmp", "sed", "flock", "python3", "cat", "rm", "cp", "id", "readlink"):
         (folder / name).symlink_to(sys.executable if name == "python3" else shutil.which(name) or "")
     done = _inv(checkout, {**os.environ, "PATH": str(folder)})
     assert done.returncode == 3
@@ -182,7 +182,7 @@ def test_a_command_that_only_prints_does_with_what_there_is(checkout: Path) -> N
     (checkout / ".venv" / "python.stamp").write_text("of other lists")
     done = _inv(checkout, env, ["vm.status"])
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.rstrip().endswith("main() vm.status")
+    assert done.stdout.rstrip().endswith(f"main() {checkout} vm.status")
 
 
 def test_what_only_prints_is_a_command() -> None:
@@ -223,8 +223,7 @@ def test_a_program_that_cannot_be_loaded_is_no_failed_test(tmp_path: Path) -> No
     (tmp_path / "utvm").mkdir()
     (tmp_path / "utvm" / "__init__.py").write_text("raise OSError(24, 'Too many open files')\n")
     done = subprocess.run(
-        [sys.executable, "-S", "-c", start_of_inv(), "doctor"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        [sys.executable, "-S", "-c", start_of_inv(), tmp_path, "doctor"],
         capture_output=True,
         text=True,
         check=False,
@@ -237,7 +236,7 @@ def test_where_no_file_can_be_opened_from_the_first_moment_on_no_test_has_failed
     """Python's own modules are files too; without them an uncaught exception would end with exit code 1."""
     scarce = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3)); del resource\n"
     done = subprocess.run(
-        [sys.executable, "-S", "-c", scarce + start_of_inv(), "doctor"],
+        [sys.executable, "-S", "-c", scarce + start_of_inv(), ROOT, "doctor"],
         capture_output=True,
         text=True,
         check=False,

@@ -16,8 +16,8 @@ def python_command(
 ) -> list[str]:
     """Return the command line that runs a Python program.
 
-    Absolute entries of ``PYTHONPATH`` remain on the search path; empty and relative ones do not. utvm's own modules
-    are taken from the root, whatever the search path says.
+    Absolute entries of ``PYTHONPATH`` remain on the search path; empty and relative ones do not. utvm's own
+    modules are taken from the root, whatever the search path says.
 
     Args:
         program: a module's name as ``python -m`` takes it, or the path of a file.

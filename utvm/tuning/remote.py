@@ -263,7 +263,7 @@ class _Worker:
         with theirs:
             pipe = theirs.fileno()
             words = python_command("utvm.tuning.worker", str(pipe), *map(str, self._place))
-            self._process = subprocess.Popen(words, pass_fds=[pipe])
+            self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=[pipe])
 
     def _heard(self, patience: float) -> object:
         pipe = self._pipe  # Another thread may have ended the worker.
