@@ -112,3 +112,40 @@ def test_the_table_of_contents_is_short_and_lists_the_commands_without_what_does
     assert len((ROOT / "tasks.py").read_text(encoding="utf-8").splitlines()) <= 60
     heavy = "{'docker', 'numpy', 'pydantic', 'pytest', 'tvm'}"
     _run(sys.executable, "-c", f"import sys, tasks; sys.exit(' '.join({heavy} & set(sys.modules)) or 0)")
+
+
+# What may start a Python, and whose it is there to say.
+_STARTS_PYTHON = {
+    "sys.executable": {"utvm/interpreter.py", "utvm/boards/pyocd.py"},
+    # Environments of their own: each is an argument of python_command.
+    "'bin' / 'python'": {"utvm/environment/own_python.py", "utvm/environment/farm/client.py"},
+    # TVM's own door, which starts Python itself.
+    "rpc.Server": {"utvm/vta/here.py"},
+}
+_STARTS_PYTHON_ELSEWHERE = re.compile(
+    r"multiprocessing\.(Process|Pool|get_context)|ProcessPoolExecutor|PopenWorker|runpy\.run_module"
+    r"|['\"](/usr/bin/)?python[\d.]*['\"], ['\"]-"
+)
+
+
+def _expressions(path: Path) -> set[str]:
+    """Return the code of a file, an expression each, without its documentation."""
+    return {
+        ast.unparse(node)
+        for node in ast.walk(_parsed(path))
+        if isinstance(node, ast.Attribute | ast.BinOp | ast.Call | ast.List | ast.Tuple | ast.JoinedStr)
+    }
+
+
+def test_there_is_one_way_to_start_python() -> None:
+    """All others have the current folder on the module search path."""
+    ours = [*PRODUCT, *(ROOT / "hil_tests").rglob("*.py"), ROOT / "tasks.py"]
+    code = {str(path.relative_to(ROOT)): _expressions(path) for path in ours}
+    for start, files in _STARTS_PYTHON.items():
+        assert {path for path, found in code.items() if any(start in each for each in found)} == files, start
+    elsewhere = {path for path, found in code.items() if any(map(_STARTS_PYTHON_ELSEWHERE.search, found))}
+    assert elsewhere == {"utvm/interpreter.py"}
+    # Where ./inv starts one, it is isolated, or begins with what takes the current folder off the path.
+    starts = re.findall(r"(?<![\w./-])(?:\S*/)?python3? +(-.*)", (ROOT / "inv").read_text(encoding="utf-8"))
+    assert starts
+    assert {each for each in starts if not each.startswith(("-I ", "--version"))} == set()

@@ -8,7 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -94,7 +94,7 @@ def test_a_failing_pip_is_quoted_and_tried_again_next_time(checkout: Path) -> No
 def test_a_system_without_dpkg_is_told_what_to_do(checkout: Path) -> None:
     folder = checkout / "bin"
     folder.mkdir()
-    for name in ("sh", "dirname", "mkdir", "cmp", "sed", "flock", "python3", "cat", "rm", "cp", "id"):
+    for name in ("sh", "dirname", "mkdir", "cmp", "sed", "flock", "python3", "cat", "rm", "cp", "id", "readlink"):
         (folder / name).symlink_to(sys.executable if name == "python3" else shutil.which(name) or "")
     done = _inv(checkout, {**os.environ, "PATH": str(folder)})
     assert done.returncode == 3
@@ -182,7 +182,7 @@ def test_a_command_that_only_prints_does_with_what_there_is(checkout: Path) -> N
     (checkout / ".venv" / "python.stamp").write_text("of other lists")
     done = _inv(checkout, env, ["vm.status"])
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.rstrip().endswith("main() vm.status")
+    assert done.stdout.rstrip().endswith(f"main() {checkout} vm.status")
 
 
 def test_what_only_prints_is_a_command() -> None:
@@ -223,8 +223,7 @@ def test_a_program_that_cannot_be_loaded_is_no_failed_test(tmp_path: Path) -> No
     (tmp_path / "utvm").mkdir()
     (tmp_path / "utvm" / "__init__.py").write_text("raise OSError(24, 'Too many open files')\n")
     done = subprocess.run(
-        [sys.executable, "-S", "-c", start_of_inv(), "doctor"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        [sys.executable, "-S", "-c", start_of_inv(), tmp_path, "doctor"],
         capture_output=True,
         text=True,
         check=False,
@@ -237,10 +236,109 @@ def test_where_no_file_can_be_opened_from_the_first_moment_on_no_test_has_failed
     """Python's own modules are files too; without them an uncaught exception would end with exit code 1."""
     scarce = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3)); del resource\n"
     done = subprocess.run(
-        [sys.executable, "-S", "-c", scarce + start_of_inv(), "doctor"],
+        [sys.executable, "-S", "-c", scarce + start_of_inv(), ROOT, "doctor"],
         capture_output=True,
         text=True,
         check=False,
     )
     assert (done.returncode, done.stdout) == (3, "")
     assert re.fullmatch(r"inv: error: the program cannot be loaded: \[Errno 24\] .*\n", done.stderr)
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """A whole small checkout, whose program prints the folder that its code is in."""
+    folder = tmp_path / "other"
+    (folder / "utvm").mkdir(parents=True)
+    (folder / "utvm" / "__init__.py").touch()
+    (folder / "utvm" / "__main__.py").write_text(
+        "import pathlib\ndef main():\n    print(pathlib.Path(__file__).parents[1])\n"
+    )
+    for name in ("inv", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder / name)
+    shutil.copytree(ROOT / "provision", folder / "provision", ignore=shutil.ignore_patterns("debian.lock"))
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / ".venv"], check=True)
+    shutil.copy(folder / "provision" / "pylock.toml", folder / ".venv" / "python.stamp")
+    _search_path_of(folder).write_text(f"{folder}\n")
+    script = folder / ".venv" / "bin" / "script"
+    script.write_text(f"#!{folder}/.venv/bin/python\nfrom utvm.__main__ import main\nmain()\n")
+    script.chmod(0o755)
+    return folder
+
+
+def _search_path_of(checkout: Path) -> Path:
+    (packages,) = (checkout / ".venv" / "lib").glob("python3*/site-packages")
+    return packages / "utvm.pth"
+
+
+def _copied(other: Path, copy: Path) -> None:
+    shutil.copytree(other, copy, symlinks=True)
+
+
+def _hard_linked(other: Path, copy: Path) -> None:
+    subprocess.run(["cp", "-al", other, copy], check=True)
+
+
+def _moved(other: Path, copy: Path) -> None:
+    _copied(other, copy)
+    other.rename(other.with_name("gone"))
+
+
+def _in_a_work_tree(other: Path, copy: Path) -> None:
+    git = ["git", "-C", other, "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    subprocess.run([*git, "add", "inv", "pyproject.toml", "provision", "utvm"], check=True)
+    subprocess.run([*git, "commit", "--quiet", "--message=all"], check=True)
+    subprocess.run([*git, "worktree", "add", "--quiet", copy], check=True)
+    _copied(other / ".venv", copy / ".venv")
+
+
+@pytest.mark.parametrize("make", [_copied, _hard_linked, _moved, _in_a_work_tree])
+def test_a_copy_of_a_checkout_runs_its_own_code(
+    other: Path, tmp_path: Path, make: Callable[[Path, Path], None]
+) -> None:
+    copy = tmp_path / "copy"
+    make(other, copy)
+    for folder in (copy, other):
+        if folder.exists():
+            done = _inv(folder, {**os.environ}, ["--list"])
+            assert (done.returncode, done.stdout, done.stderr) == (0, f"{folder}\n", "")
+            # Without ./inv as well.
+            assert _search_path_of(folder).read_text() == f"{folder}\n"
+            assert subprocess.check_output([folder / ".venv" / "bin" / "script"], text=True) == f"{folder}\n"
+
+
+def test_a_linked_environment_stays_the_other_checkout_s(other: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(other, copy, ignore=shutil.ignore_patterns(".venv"))
+    (copy / ".venv").symlink_to(other / ".venv")
+    before = {path: path.stat().st_mtime_ns for path in (other / ".venv").rglob("*") if path.is_file()}
+    assert _inv(copy, {**os.environ}, ["--list"]).stdout == f"{copy}\n"
+    # Of another lock, it is replaced: the link, and not where it leads to.
+    (copy / "provision" / "pylock.toml").write_text(pylock())
+    env = _pretend(copy, dpkg_query="echo installed", python3='[ "$2" = -c ] || exit 1')
+    assert _inv(copy, env).returncode == 3
+    assert not (copy / ".venv").exists()
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_by_a_link_a_checkout_is_still_itself(other: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(other)
+    (tmp_path / "inv").symlink_to("link/inv")
+    for start in (tmp_path / "link", tmp_path):
+        assert _inv(start, {**os.environ}, ["--list"]).stdout == f"{other}\n"
+    assert _search_path_of(other).read_text() == f"{other}\n"
+
+
+def test_an_environment_that_cannot_be_written_runs_our_code(other: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    _copied(other, copy)
+    (copy / ".venv" / "bin" / "script.new").mkdir()  # Whoever may write everything cannot write this.
+    done = _inv(copy, {**os.environ}, ["--list"])
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{copy}\n", "")
+
+
+def test_another_checkout_on_the_search_path_is_not_run(other: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    _copied(other, copy)
+    assert _inv(copy, {**os.environ, "PYTHONPATH": str(other)}, ["--list"]).stdout == f"{copy}\n"

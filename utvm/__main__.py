@@ -3,6 +3,7 @@
 
 import contextlib
 import gc
+import runpy
 import sys
 from pathlib import Path
 from typing import TextIO
@@ -20,10 +21,14 @@ _NAME = Path(COMMAND).name
 def _run() -> None:
     # Modules and records stay: to look through them at each 700 new ones is a tenth of a short command.
     gc.set_threshold(50_000)
-    sys.path.insert(0, str(DATA))
-    tasks = __import__("tasks")
-    del sys.path[0]
-    Inv(groups=tasks.GROUPS, name=_NAME, binary=_NAME, namespace=tasks.namespace, version=utvm.__version__).run()
+    tasks = runpy.run_path(str(DATA / "tasks.py"))
+    Inv(
+        groups=tasks["GROUPS"],
+        name=_NAME,
+        binary=_NAME,
+        namespace=tasks["namespace"],
+        version=utvm.__version__,
+    ).run()
 
 
 def main() -> None:

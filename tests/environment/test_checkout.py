@@ -42,6 +42,15 @@ def test_a_file_that_differs_or_is_new_makes_it_dirty(repository: Path, name: st
     assert look(repository).dirty is True
 
 
+def test_a_program_that_its_settings_name_is_not_run(repository: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    _git(repository, "config", "core.fsmonitor", f"touch {marker}; false")
+    assert look(repository).dirty is False
+    assert not marker.exists()
+    _git(repository, "status")
+    assert marker.exists()
+
+
 def test_a_work_tree_beside_it_has_its_own_commit(repository: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     _git(repository, "worktree", "add", "--quiet", str(other))

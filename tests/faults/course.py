@@ -107,7 +107,7 @@ class Course:
         self._started = time.monotonic()
         self._pieces: list[bytes] = []
         environment = {**os.environ, **environment, _MARK: self._name, "COLUMNS": "200"}
-        start, words = start_of_inv(), ("hil", *words, "--report-dir", str(reports))
+        start, words = start_of_inv(), (str(ROOT), "hil", *words, "--report-dir", str(reports))
         # A pipe, and drained: what is printed may neither fail for want of room nor wait for a reader.
         reading, writing = os.pipe()
         self.process: psutil.Popen | Copy

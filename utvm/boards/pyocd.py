@@ -23,5 +23,7 @@ def find() -> Installed | None:
     program = shutil.which("pyocd") or (str(beside) if beside.is_file() else None)
     if program is None:
         return None
+    if Path(program) == beside:  # Its first line names where it was installed, which may since have been moved.
+        return Installed(beside, (sys.executable,))
     first = Path(program).read_text(encoding="utf-8", errors="replace").partition("\n")[0]
     return Installed(Path(program), tuple(first.removeprefix("#!").split()))

@@ -3,7 +3,6 @@
 
 import json
 import re
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -18,12 +17,12 @@ from utvm.history import bisect_step
 from utvm.history.changes import changes
 from utvm.history.questions import last_good
 from utvm.history.store import opened
+from utvm.interpreter import python_command
 from utvm.options import words
 from utvm.paths import ROOT, project
 
 _FIRST = re.compile(r"^([0-9a-f]{40,64}) is the first bad commit$", re.MULTILINE)
 _LOOK = 0.2  # Seconds.
-_START = "import sys; sys.path.insert(0, '.'); from utvm.__main__ import main; main()"
 
 
 @dataclass(frozen=True)
@@ -113,15 +112,16 @@ def _bisected(question: Question, where: FarmChoice) -> str:
         _git(root, "worktree", "add", "--detach", str(tree), question.bad)
         try:
             _git(tree, "bisect", "start", question.bad, question.good)
-            step = [
-                sys.executable,
+            # A project's commits are tested with this utvm, our own with theirs.
+            sources = str(ROOT if project() else tree)
+            step = python_command(
                 bisect_step.__file__,
                 str(reports),
                 question.test or question.model,
                 question.figure,
                 question.value,
-            ]
-            hil = [sys.executable, "-c", _START, "hil", "--board", question.board, f"--report-dir={reports}"]
+            )
+            hil = python_command("utvm", "hil", "--board", question.board, f"--report-dir={reports}", root=sources)
             hil += words(where)
             if question.test:
                 suite, _, test = question.test.partition("::")

@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import os
 import secrets
-import sys
 
 from utvm import boards, process
 from utvm.boards import PATH_VARIABLE
@@ -16,6 +15,7 @@ from utvm.cli.output import OUT, logs_of
 from utvm.environment.places.errand import Errand, Wanted
 from utvm.environment.places.serving import ServedBoards
 from utvm.errors import ConfigError, ProvisionError
+from utvm.interpreter import python_command
 from utvm.names import printable
 from utvm.options import parts
 
@@ -45,7 +45,7 @@ def tune_together(there: FarmChoice, asked: TuneChoice, where: CountingChoice, j
         words += [(f"--tracker={tracker}",), (f"--announce={near}",), (f"--key={key}",)]
         return Errand((*words, *parts(BoardFolders(os.environ.get(PATH_VARIABLE, "")))), wanted)
 
-    command = [sys.executable, "-m", "utvm.tuning.tracker"]
+    command = python_command("utvm.tuning.tracker")
     log = logs_of("model.tune") / "tracker.log"
     with contextlib.ExitStack() as stack:
         tracker = process.Service("the tracker", command, log=log, health=_TRACKER_READY, error=ProvisionError)

@@ -39,11 +39,13 @@ def look(root: Path | None = None) -> Checkout:
     said = os.environ.get(_TOLD)
     if said:
         return Checkout(**json.loads(said))
-    # Named: it may belong to the user who called sudo, and a copy of it in somebody else's repository is none.
+    # Named: a copy of it in somebody else's repository is none. This checkout may belong to another user: its code
+    # runs anyway. Whether a project may, git decides. Git runs no program to watch files.
     git = [
         "git",
         "--no-optional-locks",
-        *("-c", f"safe.directory={root}"),
+        *("-c", "core.fsmonitor=false"),
+        *(("-c", f"safe.directory={root}") if root == ROOT else ()),
         *(f"--git-dir={root / '.git'}", f"--work-tree={root}"),
     ]
     try:

@@ -17,6 +17,7 @@ import docker
 from utvm.environment import engine
 from utvm.environment.owner import Owner
 from utvm.errors import UtvmError
+from utvm.interpreter import python_command
 
 _NOT_RUNNING = ("created", "exited", "dead")
 # Seconds that the engine may take to make a container that nobody waits for any more.
@@ -31,7 +32,7 @@ def guard_container(name: str) -> Iterator[Callable[[], None]]:
     """
     # A session of its own: Ctrl-C in the terminal is for us, and we end it in order.
     watcher = subprocess.Popen(
-        [sys.executable, "-m", "utvm.environment.guard", name],
+        python_command("utvm.environment.guard", name),
         stdin=subprocess.PIPE,
         start_new_session=True,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from utvm import process
 from utvm.cache import file_digest
 from utvm.errors import ProvisionError
+from utvm.interpreter import python_command
 from utvm.kept import cache_root, use
 from utvm.lock import hold
 
@@ -34,12 +35,13 @@ def own_python(lock: Path, what: str, say: Callable[[str], None]) -> Path:
         if not (folder / "whole").is_file():
             say(f"making the environment of {what}: some 20 MB to fetch")
             shutil.rmtree(folder, ignore_errors=True)
-            process.run([sys.executable, "-m", "venv", folder], error=ProvisionError, timeout=_PATIENCE)
+            process.run(python_command("venv", str(folder)), error=ProvisionError, timeout=_PATIENCE)
             process.run(
-                [
-                    *(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
-                    *("--require-hashes", "--no-deps", "--only-binary=:all:", "-r", lock),
-                ],
+                python_command(
+                    *("pip", "install", "--quiet", "--disable-pip-version-check"),
+                    *("--require-hashes", "--no-deps", "--only-binary=:all:", "-r", str(lock)),
+                    interpreter=(str(folder / "bin" / "python"),),
+                ),
                 error=ProvisionError,
                 hint="is the package index reachable?",
                 timeout=_PATIENCE,

@@ -2,7 +2,6 @@
 """utvm itself in a release: its wheel, its source archive, and notes that say what the release is made of."""
 
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from utvm import process
 from utvm.cache import file_digest
 from utvm.environment.checkout import look
 from utvm.errors import ConfigError, ProvisionError
+from utvm.interpreter import python_command
 from utvm.paths import ROOT
 
 NOTES = "NOTES.md"
@@ -53,7 +53,7 @@ def build_package(folder: Path) -> dict[str, str]:
         ProvisionError: they cannot be built.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    process.run([sys.executable, "-m", "hatchling", "build", "-d", folder], cwd=ROOT, error=ProvisionError)
+    process.run(python_command("hatchling", "build", "-d", str(folder)), cwd=ROOT, error=ProvisionError)
     return {path.name: f"sha256:{file_digest(path)}" for path in sorted(folder.iterdir())}
 
 

@@ -27,6 +27,7 @@ from utvm import process
 from utvm.config import Record
 from utvm.environment.recipe import PROVISION, PythonPart, Recipe
 from utvm.errors import ConfigError, ProvisionError
+from utvm.interpreter import python_command
 from utvm.paths import ROOT
 
 if sys.version_info >= (3, 11):
@@ -147,13 +148,13 @@ def resolve(folder: Path, python: PythonPart, update: str = "") -> None:
 
 def pip(command: str, python: PythonPart) -> list[str]:
     """Return pip's command line, up to the requirements, for wheels that suit the environment, and no others."""
-    return [
-        *(sys.executable, "-m", "pip", command),
+    return python_command(
+        *("pip", command),
         *("--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--only-binary=:all:"),
         *("--implementation=cp", f"--python-version={python.version}"),
         *(f"--abi={abi}" for abi in (f"cp{python.version.replace('.', '')}", "abi3", "none")),
         *(f"--platform={platform}" for platform in _platforms(python)),
-    ]
+    )
 
 
 def _requires_python() -> SpecifierSet:

@@ -149,6 +149,8 @@ class OpenOcd:
             "gdb_report_register_access_error enable",
             # Whatever a debugger asks for: flash takes no others, and on RISC-V they are traps of the program's.
             "gdb_breakpoint_override hard",
+            # It looks for scripts in the current folder first, which is anybody's; then in the board's, by -s.
+            "cd /",
         )
         after_config = (
             *self._commands,
@@ -159,7 +161,8 @@ class OpenOcd:
         words: list[str | Path] = [*self._within, "openocd"]
         for command in before_config:
             words += ["-c", command]
-        words += ["-f", self._config]
+        config = self._config.absolute()
+        words += ["-s", config.parent, "-f", config]
         for command in after_config:
             words += ["-c", command]
         return Service(

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A virtual board that is a software model, under supervision: its process, and the doors of its probes."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from utvm.boards import Board
 from utvm.errors import ProbeError
+from utvm.interpreter import python_command
 from utvm.process import Service
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
 
@@ -61,9 +61,7 @@ def start_virtual(
     return Service(
         f"virtual {board.name}",
         [
-            sys.executable,
-            "-m",
-            "utvm.virtual",
+            *python_command("utvm.virtual"),
             f"--stlink-port={port}",
             "--console-port=0",
             f"--latency-us={latency_us}",
@@ -101,7 +99,7 @@ def start_jtag(board: Board, log_directory: Path, logic: str = "") -> Service:
     spec = spec.model_copy(update={"logic": logic, "peripherals": _with_accelerator(board, spec.peripherals)})
     return Service(
         f"virtual {board.name}",
-        [sys.executable, "-m", "utvm.virtual.jtag"],
+        python_command("utvm.virtual.jtag"),
         log=log_directory / "virtual.log",
         health=r"ready: console tcp (?P<console>\d+), jtag pins (?P<pins>.+)",
         error=ProbeError,

@@ -5,6 +5,7 @@ import collections
 import contextlib
 import multiprocessing
 import socket
+import subprocess
 import tempfile
 import threading
 import time
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 
@@ -21,8 +21,9 @@ from utvm.boards import Board
 from utvm.compiler import Model
 from utvm.compiler.package.write import write_package
 from utvm.errors import BoardError, ConfigError, TransportError
+from utvm.interpreter import python_command
 from utvm.tuning.measure import REPEATS, Candidate, CandidateResult
-from utvm.tuning.worker import Answer, Failure, ServedBoard, ServedCandidate, work
+from utvm.tuning.worker import Answer, Failure, ServedBoard, ServedCandidate
 
 _TRIES = 3
 _CANDIDATE_SECONDS = 120.0  # Linking and loading counted.
@@ -213,14 +214,14 @@ class _Worker:
     def __init__(self, host: str, port: int, key: str) -> None:
         self._place = (host, port, key)
         self._ready: ServedBoard | None = None
-        self._process: Any = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self.busy = False
 
     def started(self, patience: float) -> ServedBoard | None:
         """Return what the worker has, if it has a board within so many seconds."""
         if self._ready is None:
-            if self._process is None or not self._process.is_alive():
+            if self._process is None or self._process.poll() is not None:
                 self._start()
             said = self._heard(patience)
             if isinstance(said, Failure):
@@ -250,7 +251,7 @@ class _Worker:
         self._ready = None
         if self._process is not None:
             self._process.kill()
-            self._process.join()
+            self._process.wait()
             self._process = None
         if self._pipe is not None:
             self._pipe.close()
@@ -258,11 +259,11 @@ class _Worker:
 
     def _start(self) -> None:
         self.end()
-        spawn = multiprocessing.get_context("spawn")
-        self._pipe, theirs = spawn.Pipe()
-        self._process = spawn.Process(target=work, args=(theirs, *self._place), daemon=True)
-        self._process.start()
-        theirs.close()
+        self._pipe, theirs = multiprocessing.Pipe()
+        with theirs:
+            pipe = theirs.fileno()
+            words = python_command("utvm.tuning.worker", str(pipe), *map(str, self._place))
+            self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=[pipe])
 
     def _heard(self, patience: float) -> object:
         pipe = self._pipe  # Another thread may have ended the worker.

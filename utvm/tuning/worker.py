@@ -3,6 +3,7 @@
 
 import json
 import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -101,3 +102,11 @@ def _measured(session: Any, job: ServedCandidate, unit: str) -> Answer:
     )
     session.remove(job.package.name)
     return Answer(tuple(counts), outputs)
+
+
+if __name__ == "__main__":
+    # Objects on the pipe are of this module, and it is not this module that runs as __main__.
+    from utvm.tuning.worker import work as _work
+
+    _pipe, _host, _port, _key = sys.argv[1:]
+    _work(Connection(int(_pipe)), _host, int(_port), _key)

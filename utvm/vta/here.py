@@ -11,6 +11,7 @@ import socket
 import types
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import tvm
 from tvm import rpc
@@ -82,7 +83,9 @@ def serve(env: Env, host: str = "127.0.0.1", *, anyone: bool = False) -> Any:
     Returns:
         The server: clients connect to its ``port``, and ``terminate`` ends it.
     """
-    return rpc.Server(host, server_init_callback=functools.partial(_begin_server, env, anyone=anyone))
+    # It starts Python by -m, which from 3.11 on can be kept from looking into the current folder.
+    with mock.patch.dict(os.environ, PYTHONSAFEPATH="1"):
+        return rpc.Server(host, server_init_callback=functools.partial(_begin_server, env, anyone=anyone))
 
 
 def _begin_server(env: Env, *, anyone: bool) -> None:

@@ -20,7 +20,7 @@ def main(names: list[str]) -> None:
 def _told(name: str) -> dict[str, Any]:
     # A target asks for a session with a probe as it is made; nothing is opened.
     probe = SimpleNamespace(unique_id="", associated_board_info=None, create_associated_board=lambda: True)
-    target = BUILTIN_TARGETS[name](Session(probe, auto_open=False, no_config=True))
+    target = BUILTIN_TARGETS[name](Session(probe, auto_open=False, no_config=True, project_dir="/"))
     registers = getattr(target, "_svd_location", None)
     file = registers and registers.filename
     text = Path(file).read_bytes() if isinstance(file, str) else file.read() if file else b""

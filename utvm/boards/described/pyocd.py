@@ -13,6 +13,7 @@ from utvm.boards import pyocd
 from utvm.boards.described.chip import Chip, ChipMemory, part_name, units, without_overlaps
 from utvm.boards.described.svd import read_xml, refined
 from utvm.errors import ConfigError
+from utvm.interpreter import python_command
 
 _ASK = Path(__file__).with_name("ask_pyocd.py")
 _SECONDS = 300
@@ -32,8 +33,8 @@ def _ask(*names: str) -> Any:
         raise ConfigError("pyOCD is not installed", f"{pyocd.INSTALL}; or name a file that describes the chip")
     try:
         done = subprocess.run(
-            [*installed.python, "-", *names],
-            input=_ASK.read_bytes(),  # as a file it would find what lies beside it
+            python_command(str(_ASK), *names, interpreter=installed.python),
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_SECONDS,
             check=True,

@@ -7,7 +7,6 @@ once in a process of its own, in bounded time and memory, before it does in this
 
 import json
 import runpy
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from utvm import process
 from utvm.compiler.model import Model
 from utvm.errors import CompileError, ConfigError
+from utvm.interpreter import python_command
 
 MAX_NODES = 1 << 20
 """A module of more nodes is refused: the largest network for a microcontroller has some ten thousand."""
@@ -23,17 +23,7 @@ PROBE_SECONDS = 300
 PROBE_BYTES = 8 << 30
 """Of addresses; LLVM reserves several gigabytes without using them."""
 
-_PROBE = f"""
-import resource, sys
-resource.setrlimit(resource.RLIMIT_AS, ({PROBE_BYTES}, {PROBE_BYTES}))
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-import tvm
-from tvm import relax
-module = tvm.ir.load_json(sys.stdin.read())
-assert isinstance(module, tvm.ir.IRModule) and isinstance(module["main"], relax.Function)
-relax.analysis.well_formed(module)
-relax.get_pipeline("zero")(relax.transform.DecomposeOpsForInference()(module))
-"""
+_PROBE = Path(__file__).with_name("relax_probe.py")
 
 
 def is_relax_json(content: bytes) -> bool:
@@ -139,7 +129,7 @@ def _probe(content: bytes, origin: str) -> None:
     """Let TVM read the module in a process of its own."""
     hint = "write it again with tvm.ir.save_json, with the version of TVM that is used here"
     try:
-        command = [sys.executable, "-c", _PROBE]
+        command = python_command(str(_PROBE), str(PROBE_BYTES))
         process.run(command, stdin=content.decode(), timeout=PROBE_SECONDS, error=CompileError)
     except CompileError as error:
         reason = error.message.splitlines()[-1].strip()[:300]

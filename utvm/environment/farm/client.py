@@ -21,6 +21,7 @@ from utvm.environment.farm.lease import Lease
 from utvm.environment.own_python import own_python
 from utvm.environment.recipe import PROVISION
 from utvm.errors import ConfigError, ProvisionError
+from utvm.interpreter import python_command
 from utvm.peer import peer_uid
 from utvm.process import last_lines
 
@@ -115,13 +116,14 @@ class FarmClient:
 
     def begin(self) -> None:
         """Start the helper: its first answer is that it is ready."""
-        python = labgrid(self._say)
+        helper = str(Path(__file__).with_name("helper.py"))
+        command = python_command(helper, self._address, interpreter=(str(labgrid(self._say)),))
         self._log.parent.mkdir(parents=True, exist_ok=True)
         holder = f"{getpass.getuser()}-utvm-{os.getpid()}-{secrets.token_hex(2)}"
         with self._log.open("ab") as log:
             # Not one that the kernel ends with us: it has a lease to give back when its standard input ends.
             self._helper = subprocess.Popen(
-                [python, Path(__file__).with_name("helper.py"), self._address],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -15,6 +15,7 @@ from utvm.environment.farm.client import FarmClient, labgrid, proxyless
 from utvm.environment.farm.door import Door
 from utvm.environment.forward import Forward
 from utvm.errors import ProvisionError
+from utvm.interpreter import python_command
 from utvm.kept import cache_root
 from utvm.paths import ROOT
 from utvm.peer import listen_at
@@ -87,8 +88,10 @@ def coordinator(
                 f"cannot listen on 127.0.0.1:{port}: {error}", "--port names another one"
             ) from error
         # The mode of the socket is the umask's; the folder that it is in is this user's, too.
-        command = ["sh", "-c", 'umask 077; cd "$0" && exec "$@"', str(state), str(python)]
-        command += ["-m", "labgrid.remote.coordinator", "--listen", f"unix:{socket_path}"]
+        command = ["sh", "-c", 'umask 077; cd "$0" && exec "$@"', str(state)]
+        command += python_command(
+            "labgrid.remote.coordinator", "--listen", f"unix:{socket_path}", interpreter=(str(python),)
+        )
         service = Service("the coordinator", command, log=log, health=r"^listening on ", error=ProvisionError)
         stack.enter_context(service)
         stack.enter_context(Door(listener, socket_path))
@@ -137,8 +140,8 @@ def export(
     config = logs / "exporter.yaml"
     config.write_text(yaml.safe_dump({offer.place: _resources(host, offer) for offer in offers}), encoding="utf-8")
     command = ["env", *(f"{name}={value}" for name, value in proxyless().items())]
-    command += [str(labgrid(say)), "-m", "labgrid.remote.exporter"]
-    command += ["--coordinator", address, "--name", host.name, str(config)]
+    options = ("--coordinator", address, "--name", host.name, str(config))
+    command += python_command("labgrid.remote.exporter", *options, interpreter=(str(labgrid(say)),))
     known = False
     while True:
         try:

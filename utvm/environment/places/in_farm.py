@@ -35,7 +35,7 @@ _HELD = 75  # What flock ends with where it has not.
 _PACKAGES = """
 own=$1; shift
 if cmp -s provision/pylock.toml "$own/.venv/python.stamp" && cmp -s provision/debian.txt "$own/.venv/debian.stamp"
-then export UTVM_VENV="$own/.venv" PYTHONPATH="$PWD"; fi
+then export UTVM_VENV="$own/.venv"; fi
 """
 
 

@@ -6,7 +6,6 @@ Both have one lease where the board is a farm's: this process keeps it, and hand
 
 import contextlib
 import dataclasses
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,13 +17,11 @@ from utvm.hil.nightly.leased import LeasedTurn
 from utvm.hil.nightly.plan import Turn
 from utvm.hil.nightly.results import BoardResult, BoardVerdict
 from utvm.hil.reading import first_trouble, read
+from utvm.interpreter import python_command
 from utvm.options import words
 from utvm.process import Job
 
 HEALTH = "health"
-
-# As python -m utvm, which would look for utvm in the current folder first.
-_START = "import sys; del sys.path[0]; from utvm.__main__ import main; main()"
 
 # How long a run may take to let go of its board and to write its report, once it has been told to end.
 PATIENCE = 30.0
@@ -138,7 +135,7 @@ class RunningTurn:
     def _start(self, step: str, choice: BoardChoice, suites: Sequence[str]) -> Job:
         folder = self._folder / (self._leased.folder if self._leased else "") / step
         command = [
-            *(sys.executable, "-c", _START, "hil"),
+            *python_command("utvm", "hil"),
             *words(choice),
             *words(PlaceChoice(self.turn.entry.place)),
         ]

@@ -9,6 +9,7 @@ from pathlib import Path
 from utvm.boards import pyocd
 from utvm.boards.parts import PyOcdPart
 from utvm.errors import ProbeError, ToolchainError
+from utvm.interpreter import python_command
 from utvm.probe.udev import ACCESS_HINT
 from utvm.process import Service, version_of
 
@@ -76,10 +77,12 @@ class PyOcd(Service):
     ) -> None:
         options = {**_OPTIONS, **part.options}
         self.gdb, theirs = socket.socketpair()
-        words: list[str | Path] = [*_installed().python, "-", f"gdb={theirs.fileno()}"]
-        words += [f"usb={usb}"] if usb else []
+        channels = [f"gdb={theirs.fileno()}", *([f"usb={usb}"] if usb else [])]
+        words: list[str | Path] = [*python_command(str(_INSIDE), *channels, interpreter=_installed().python)]
         words += ["gdbserver", "--no-wait", "--no-config", "--persist", "--target", part.target, "--uid", serial]
-        words += ["--pack", pack] if pack else []
+        # A script pyocd_user.py in its project folder, by default the current one, would be run.
+        words += ["--project", "/"]
+        words += ["--pack", pack.absolute()] if pack else []
         for name, value in options.items():
             words += ["-O", f"{name}={value}"]
         super().__init__(
@@ -88,7 +91,6 @@ class PyOcd(Service):
             log=log,
             health="GDB server listening",
             error=ProbeError,
-            stdin=_INSIDE.read_text(encoding="utf-8"),
             inherited=(theirs,),
             says="utvm.probe.pyocd",
         )
@@ -118,8 +120,8 @@ def uid_of(kind: str, serial: str) -> str:
 
 def version() -> str:
     """Return pyOCD's version; raises ToolchainError where it is not installed."""
-    program = _installed().program
-    return version_of([program, "--version"], timeout=60, error=ToolchainError, pattern=r"(\d\S*)")
+    command = python_command("pyocd", "--version", interpreter=_installed().python)
+    return version_of(command, timeout=60, error=ToolchainError, pattern=r"(\d\S*)")
 
 
 def _installed() -> pyocd.Installed:

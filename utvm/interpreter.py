@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts a Python that loads nothing from the current folder.
+
+``python -m``, ``-c`` and ``-`` put the current folder first on the module search path, and a script puts its own
+folder there; ``-P`` against that exists from Python 3.11 on. So :func:`python_command` runs this file, which takes
+such entries off the path before it imports anything, and then runs the program.
+"""
+
+import sys
+
+_ROOT = __file__.rpartition("/utvm/")[0]
+
+
+def python_command(
+    program: str, *arguments: str, interpreter: tuple[str, ...] = (sys.executable,), root: str = _ROOT
+) -> list[str]:
+    """Return the command line that runs a Python program.
+
+    Absolute entries of ``PYTHONPATH`` remain on the search path; empty and relative ones do not. utvm's own
+    modules are taken from the root, whatever the search path says.
+
+    Args:
+        program: a module's name as ``python -m`` takes it, or the path of a file.
+        interpreter: the words that start Python; by default the one that runs us.
+        root: the folder that has ``utvm``; by default the checkout or installation that this file belongs to.
+    """
+    return [*interpreter, "-S", __file__, root, program, *arguments]
+
+
+def _run(root: str, program: str) -> None:
+    if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+        del sys.path[0]  # The folder that this file is in.
+    sys.path[:] = [entry for entry in sys.path if entry.startswith("/")]
+    import runpy
+    import site
+
+    site.main()
+    if "/" in program:
+        runpy.run_path(program, run_name="__main__")
+        return
+    if program.startswith("utvm"):
+        sys.path.insert(0, root)
+        __import__("utvm")
+        sys.path.remove(root)
+        sys.path += {root}.difference(sys.path)
+    runpy.run_module(program, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    _, own_root, *sys.argv = sys.argv
+    _run(own_root, sys.argv[0])
