@@ -4,6 +4,8 @@
 import errno
 import fcntl
 import os
+import socket
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from utvm import scratch
-from utvm.scratch import scratch_folder
+from utvm.scratch import private_folder, scratch_folder
 
 
 def test_one_that_is_renamed_stays(tmp_path: Path) -> None:
@@ -28,7 +30,7 @@ def test_one_that_is_swept_at_birth_is_made_again(
 ) -> None:
     make, lock = tempfile.mkdtemp, fcntl.flock
     made: list[str] = []
-    swept = []
+    swept: list[bool] = []
 
     def another_sweeps() -> None:
         if not swept:
@@ -81,3 +83,30 @@ def test_another_user_s_is_left_alone(tmp_path: Path, monkeypatch: pytest.Monkey
         with scratch_folder(tmp_path) as folder:
             assert folder.is_dir()
     assert list(tmp_path.iterdir()) == [theirs]
+
+
+@pytest.mark.parametrize("tmpdir", ["short", "long", "a file", "missing", "relative", "read-only"])
+def test_a_socket_fits_into_a_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmpdir: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        places = {
+            "short": Path(short),
+            "long": tmp_path / ("x" * 180),
+            "a file": tmp_path / "file",
+            "missing": tmp_path / "missing",
+            "relative": Path("relative"),
+            "read-only": Path("/proc"),
+        }
+        places["long"].mkdir()
+        places["a file"].touch()
+        monkeypatch.setenv("TMPDIR", str(places[tmpdir]))
+        with private_folder() as folder, socket.socket(socket.AF_UNIX) as listener:
+            assert folder.parent == (places["short"] if tmpdir == "short" else Path("/tmp"))
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+            listener.bind(str(folder / ("s" * 32)))
+        assert not folder.exists()
+
+
+def test_another_user_s_fifo_does_not_hold_up_the_sweep(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / f"{scratch._PREFIX}fifo")
+    with scratch_folder(tmp_path) as folder:
+        assert folder.is_dir()

@@ -3,6 +3,8 @@
 
 Such a folder is locked by the kernel as long as its maker lives, so that what a dead one left can be told from the
 work of a living one.
+
+:func:`private_folder` is for sockets, whose paths the kernel limits.
 """
 
 import contextlib
@@ -14,6 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _PREFIX = ".draft-"
+_LONGEST_SOCKET_PATH = 107  # Bytes: sun_path of the kernel, without its NUL.
+_LONGEST_FOLDER = _LONGEST_SOCKET_PATH - len("/") - 32
 
 
 def remove_tree(folder: Path) -> None:
@@ -46,6 +50,37 @@ def scratch_folder(parent: Path, remove: Callable[[Path], None] = remove_tree) -
             os.close(handle)
 
 
+@contextlib.contextmanager
+def private_folder() -> Iterator[Path]:
+    """Make a temporary folder of mode 0700, and remove it in the end: for Unix sockets.
+
+    Its path is at most 74 bytes long, so that a socket in it may have a name of 32: where ``TMPDIR`` is too long,
+    or cannot be written, the folder is made elsewhere.
+
+    Raises:
+        OSError: no folder can be made anywhere.
+    """
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
+    parents = (os.environ.get("TMPDIR", ""), "/tmp", runtime, "/var/tmp", "/dev/shm")
+    failure: OSError = FileNotFoundError("no temporary folder has a path short enough for sockets")
+    for parent in map(Path, filter(os.path.isabs, parents)):
+        with contextlib.ExitStack() as stack:
+            try:
+                if not parent.is_dir() or not _short_enough(parent.resolve()):
+                    continue
+                folder = stack.enter_context(scratch_folder(parent))
+            except OSError as error:
+                failure = error
+                continue
+            yield folder
+            return
+    raise failure
+
+
+def _short_enough(parent: Path) -> bool:
+    return len(os.fsencode(parent)) + len(f"/{_PREFIX}") + 8 <= _LONGEST_FOLDER
+
+
 def _made(parent: Path) -> tuple[Path, int]:
     """Make one and lock it."""
     while True:
@@ -65,7 +100,8 @@ def _sweep(parent: Path, remove: Callable[[Path], None]) -> None:
     """Remove those whose makers were killed; leave alone what cannot be told to be one."""
     for folder in parent.glob(f"{_PREFIX}*"):
         try:
-            handle = os.open(folder, os.O_RDONLY)
+            # In a folder of everybody's the name may be another user's link or FIFO.
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
             continue
         try:
