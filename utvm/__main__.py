@@ -11,6 +11,7 @@ import utvm
 from utvm.cli import end_of
 from utvm.cli.program import Inv
 from utvm.errors import ExitCode
+from utvm.exits import foreign_exits_are_infrastructure
 from utvm.paths import COMMAND, DATA
 from utvm.process import end_in_order_on_signals, end_undisturbed
 
@@ -26,15 +27,19 @@ def _run() -> None:
     Inv(groups=tasks.GROUPS, name=_NAME, binary=_NAME, namespace=tasks.namespace, version=utvm.__version__).run()
 
 
-def main() -> None:
-    """Run a command; one whose words could not be written ends with 3, where Python itself would end with 120."""
-    try:
-        _run_to_an_exit_code()
-    finally:
+def main(handed_over: int = 0) -> None:
+    """Run a command, and end with its exit code: 3 where its output could not be written.
+
+    Args:
+        handed_over: added to the exit code, so that ``inv`` can tell it from the exit codes of libraries.
+    """
+    with foreign_exits_are_infrastructure():
+        code = _run_to_an_exit_code()
         # Where there is none, Python has None in its place.
         unwritten = [_left_unwritten(stream) for stream in (sys.stdout, sys.stderr) if stream]
         if any(unwritten):
-            sys.exit(int(ExitCode.INFRASTRUCTURE))
+            code = ExitCode.INFRASTRUCTURE
+    sys.exit(handed_over + code)
 
 
 def _left_unwritten(stream: TextIO) -> bool:
@@ -48,7 +53,7 @@ def _left_unwritten(stream: TextIO) -> bool:
     return False
 
 
-def _run_to_an_exit_code() -> None:
+def _run_to_an_exit_code() -> ExitCode:
     end_in_order_on_signals()
     try:
         try:
@@ -59,16 +64,17 @@ def _run_to_an_exit_code() -> None:
         # Invoke turns an interruption outside of a task into exit code 1, which here means that a test failed.
         if isinstance(end, KeyboardInterrupt) or isinstance(end.__context__, KeyboardInterrupt):
             print("interrupted", file=sys.stderr)
-            sys.exit(int(ExitCode.INFRASTRUCTURE))
-        raise
+            return ExitCode.INFRASTRUCTURE
+        return ExitCode(end.code or 0)
     except BrokenPipeError:
         # Whoever reads has read enough, as head has.
-        sys.exit(int(ExitCode.INFRASTRUCTURE))
+        return ExitCode.INFRASTRUCTURE
     except Exception as error:  # before a command has begun: too few files, too little memory
         how = end_of(error)
         with contextlib.suppress(OSError):  # where nothing can be said, the exit code says it
             print(how.message, file=sys.stderr)
-        sys.exit(how.code)
+        return ExitCode(how.code)
+    return ExitCode.PASSED
 
 
 if __name__ == "__main__":
