@@ -302,6 +302,8 @@ def test_a_shell_without_files_has_no_verdict(checkout: Path, files: int) -> Non
 _TAKES_SIGNALS = """
 import os, signal, sys
 def end(number, _):
+    for another in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(another, signal.SIG_IGN)
     print("took", signal.Signals(number).name, flush=True)
     os._exit(213)
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

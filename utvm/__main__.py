@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 import utvm
+from utvm.account import prepare_environment
 from utvm.cli import end_of
 from utvm.cli.program import Inv
 from utvm.errors import ExitCode
@@ -21,6 +22,7 @@ _NAME = Path(COMMAND).name
 def _run() -> None:
     # Modules and records stay: to look through them at each 700 new ones is a tenth of a short command.
     gc.set_threshold(50_000)
+    prepare_environment()
     sys.path.insert(0, str(DATA))
     tasks = __import__("tasks")
     del sys.path[0]

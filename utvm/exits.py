@@ -13,7 +13,6 @@ from utvm.errors import ExitCode
 
 _MESSAGE = b"error: a library ended the program\n  hint: is there enough memory (ulimit -v)?\n"
 _LIBC = ctypes.CDLL(None)
-_OURS = ctypes.create_string_buffer(1)  # Its address names our handler to the C library.
 _HANDLER_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)
 
 
@@ -30,10 +29,11 @@ def foreign_exits_are_infrastructure() -> Iterator[None]:
             os._exit(int(ExitCode.INFRASTRUCTURE))
 
     handler = _HANDLER_TYPE(end)
-    _LIBC.__cxa_atexit(handler, None, _OURS)
+    name = ctypes.create_string_buffer(1)  # Its address names the handler to the C library.
+    _LIBC.__cxa_atexit(handler, None, name)
     try:
         yield
     finally:
         guarding = False
         # Calls the handler once more, and forgets it: Python's own end must not find it.
-        _LIBC.__cxa_finalize(_OURS)
+        _LIBC.__cxa_finalize(name)

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes up for what an account lacks, or has too much of, for this process and all that it starts."""
+
+import os
+import pwd
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def prepare_environment() -> None:
+    """Give a user that passwd does not know a name, and send no connection to this computer through a proxy."""
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        # What getpass.getuser() looks at first, in labgrid too.
+        os.environ.setdefault("LOGNAME", f"uid-{os.getuid()}")
+    # gRPC looks at the first alone where there is one; it and others know the lower case only, Go's both.
+    for name in ("no_grpc_proxy", "no_proxy", "NO_PROXY"):
+        hosts = os.environ.get(name, "")
+        if name != "no_grpc_proxy" or hosts:
+            added = [host for host in _LOOPBACK if host not in hosts.split(",")]
+            os.environ[name] = ",".join([hosts, *added] if hosts else added)
