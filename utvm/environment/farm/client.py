@@ -144,7 +144,7 @@ class FarmClient:
             raise ProvisionError(f"the farm at {self._address} gives no answer") from None
         if "error" in answer:
             error = _ERRORS.get(answer["kind"], ProvisionError)
-            raise error(answer["error"], "./inv farm.list shows what there is")
+            raise error(answer["error"], answer.get("hint", "./inv farm.list shows what there is"))
         return answer
 
     @property
