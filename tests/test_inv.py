@@ -293,7 +293,7 @@ def test_a_shell_without_files_has_no_verdict(checkout: Path, files: int) -> Non
         capture_output=True,
         text=True,
         check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)),  # noqa: PLW1509
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)),
     )
     assert done.returncode == 3
     assert "files may be open" in done.stderr or "ulimit -n" in done.stderr

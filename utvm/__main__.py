@@ -67,7 +67,8 @@ def _run_to_an_exit_code() -> ExitCode:
         if isinstance(end, KeyboardInterrupt) or isinstance(end.__context__, KeyboardInterrupt):
             print("interrupted", file=sys.stderr)
             return ExitCode.INFRASTRUCTURE
-        return ExitCode(end.code or 0)
+        code = end.code or 0
+        return ExitCode(code) if isinstance(code, int) and code in list(ExitCode) else ExitCode.INFRASTRUCTURE
     except BrokenPipeError:
         # Whoever reads has read enough, as head has.
         return ExitCode.INFRASTRUCTURE

@@ -11,7 +11,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-
 from utvm.errors import ProvisionError
 from utvm.paths import ROOT, user_folder
 
