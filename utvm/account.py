@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes up for what an account lacks, or has too much of, for this process and all that it starts."""
+"""Makes up for what an account, or a process that starts us, lacks or has too much of."""
 
 import os
 import pwd
+import sys
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def prepare_environment() -> None:
-    """Give a user that passwd does not know a name, and send no connection to this computer through a proxy."""
+    """Open closed standard streams, give a user that passwd does not know a name,
+    and send no connection to this computer through a proxy.
+    """
+    # A closed stream's number would be the next file's.
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+            os.dup2(getattr(sys, name).fileno(), number)
     try:
         pwd.getpwuid(os.getuid())
     except KeyError:

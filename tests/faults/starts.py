@@ -123,7 +123,7 @@ def _lack(deed: str, amount: float) -> None:
             os.close(number)
             if state == "full":
                 # The lowest that is free.
-                os.open("/dev/full", os.O_RDWR)
+                os.set_inheritable(os.open("/dev/full", os.O_RDWR), True)
 
 
 def _ending(exit_code: int | None, output: str, truth: int, command: str, reports: Path) -> str:

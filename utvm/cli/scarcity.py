@@ -70,11 +70,8 @@ def _is_nowhere() -> bool:
 
 
 def _is_of_loading(error: BaseException) -> bool:
-    """Whether an installed package, which loads everywhere else, has failed while it was loaded."""
-    return any(
-        frame.name == "<module>" and "site-packages" in frame.filename
-        for frame in traceback.extract_tb(error.__traceback__)
-    )
+    """Whether a module has failed while it was loaded: without memory, Python may raise anything."""
+    return any(frame.name == "<module>" for frame in traceback.extract_tb(error.__traceback__))
 
 
 def _behind(error: BaseException) -> Iterator[BaseException]:
