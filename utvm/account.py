@@ -4,6 +4,7 @@
 import os
 import pwd
 import sys
+from pathlib import Path
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -15,7 +16,7 @@ def prepare_environment() -> None:
     # A closed stream's number would be the next file's.
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
             os.dup2(getattr(sys, name).fileno(), number)
     try:
         pwd.getpwuid(os.getuid())

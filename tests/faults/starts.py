@@ -83,7 +83,7 @@ def _run(words: Sequence[str], environment: Mapping[str, str], deed: str, amount
         stdout=theirs if terminal else subprocess.PIPE,
         stderr=theirs if terminal else subprocess.STDOUT,
         start_new_session=True,
-        preexec_fn=lambda: _lack(deed, amount),
+        preexec_fn=lambda: _lack(deed, amount),  # noqa: PLW1509
     ) as process:
         os.close(theirs)
         if terminal:
