@@ -42,7 +42,7 @@ class _Account:
 _ACCOUNTS = {
     "no HOME": _Account(starter=_STRANGER, without=("HOME",), works=("doctor",)),
     "HOME is /": _Account({"HOME": "/"}, starter=_STRANGER, works=("cache.size", "doctor")),
-    "HOME is a file": _Account({"HOME": "{folder}/file"}, works=("cache.size", "doctor")),
+    "HOME is a file": _Account({"HOME": "{folder}/file"}, works=()),
     "unknown user, another's checkout": _Account({"HOME": "{folder}/home"}, starter=_STRANGER),
     "proxy": _Account(dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")),
     "LANG=C": _Account({"LANG": "C", "LC_ALL": "C"}),
