@@ -2,12 +2,17 @@
 """``./inv`` itself: what a machine that lacks something is told, and that a second start is a short one."""
 
 import contextlib
+import fcntl
 import os
 import re
+import resource
+import shlex
 import shutil
+import signal
 import stat
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -173,7 +178,7 @@ def test_a_command_that_only_prints_does_with_what_there_is(checkout: Path) -> N
     """With a .venv that is of other lists: it is neither made anew, nor are packages looked for."""
     python = checkout / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
-    python.write_text('#!/bin/sh\necho "it was started: $*"\n')
+    python.write_text('#!/bin/sh\necho "it was started: $*"; exit 210\n')
     python.chmod(0o755)
     env = _pretend(checkout, dpkg_query="exit 1", apt_get=_APT)
     half_made = _inv(checkout, env, ["vm.status"])
@@ -182,7 +187,7 @@ def test_a_command_that_only_prints_does_with_what_there_is(checkout: Path) -> N
     (checkout / ".venv" / "python.stamp").write_text("of other lists")
     done = _inv(checkout, env, ["vm.status"])
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.rstrip().endswith(f"main() {checkout} vm.status")
+    assert done.stdout.rstrip().endswith(f"main(handed_over) {checkout} vm.status")
 
 
 def test_what_only_prints_is_a_command() -> None:
@@ -252,8 +257,10 @@ def other(tmp_path: Path) -> Path:
     (folder / "utvm").mkdir(parents=True)
     (folder / "utvm" / "__init__.py").touch()
     (folder / "utvm" / "__main__.py").write_text(
-        "import pathlib\ndef main():\n    print(pathlib.Path(__file__).parents[1])\n"
+        "import pathlib, sys\ndef main(handed_over=0):\n    print(pathlib.Path(__file__).parents[1])\n"
+        "    sys.exit(handed_over)\n"
     )
+    shutil.copy(ROOT / "utvm" / "parent.py", folder / "utvm")
     for name in ("inv", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
     shutil.copytree(ROOT / "provision", folder / "provision", ignore=shutil.ignore_patterns("debian.lock"))
@@ -342,3 +349,123 @@ def test_another_checkout_on_the_search_path_is_not_run(other: Path, tmp_path: P
     copy = tmp_path / "copy"
     _copied(other, copy)
     assert _inv(copy, {**os.environ, "PYTHONPATH": str(other)}, ["--list"]).stdout == f"{copy}\n"
+
+
+def _with_program(checkout: Path, script: str) -> dict[str, str]:
+    """Return the environment of a checkout whose program is a shell script."""
+    program = checkout / ".venv" / "bin" / "python"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    (checkout / ".venv" / "python.stamp").touch()
+    return dict(os.environ)
+
+
+@pytest.mark.parametrize(
+    ("ending", "exit_code", "message"),
+    [
+        ("exit 210", 0, ""),
+        ("exit 211", 1, ""),
+        ("exit 212", 2, ""),
+        ("exit 213", 3, ""),
+        ("exit 3", 3, ""),
+        ("exit 0", 3, "exit code 0 before"),
+        ("exit 1", 3, "exit code 1 before"),
+        ("exit 2", 3, "exit code 2 before"),
+        ("kill -KILL $$", 3, "exit code 137 before"),
+        ("kill -SEGV $$", 3, "exit code 139 before"),
+    ],
+)
+def test_only_a_command_s_own_end_is_an_exit_code(
+    checkout: Path, ending: str, exit_code: int, message: str
+) -> None:
+    done = _inv(checkout, _with_program(checkout, ending), ["doctor"])
+    assert done.returncode == exit_code
+    assert (message in done.stderr) if message else done.stderr == ""
+
+
+@pytest.mark.parametrize("files", [4, 8, 11, 12, 14])
+def test_a_shell_without_files_has_no_verdict(checkout: Path, files: int) -> None:
+    done = subprocess.run(
+        [checkout / "inv", "doctor"],
+        env=_with_program(checkout, "exit 210"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)),
+    )
+    assert done.returncode == 3
+    assert "files may be open" in done.stderr or "ulimit -n" in done.stderr
+
+
+_TAKES_SIGNALS = """
+import os, signal, sys
+def end(number, _):
+    for another in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(another, signal.SIG_IGN)
+    print("took", signal.Signals(number).name, flush=True)
+    os._exit(213)
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, end)
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("way", ["Ctrl-C", "INT", "TERM", "HUP"])
+def test_a_signal_to_inv_is_the_program_s(checkout: Path, way: str) -> None:
+    """It ends in order, and inv after it, as if there were one process."""
+    env = _with_program(checkout, f"exec python3 -c {shlex.quote(_TAKES_SIGNALS)}")
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        [checkout / "inv", "doctor"],
+        env=env,
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        if way == "Ctrl-C":
+            os.write(ours, b"\x03")
+        else:
+            process.send_signal(signal.Signals[f"SIG{way}"])
+        assert process.stdout.read() == f"took SIG{'INT' if way == 'Ctrl-C' else way}\n".encode()
+    os.close(ours)
+    os.close(theirs)
+    assert process.returncode == 3
+
+
+def test_what_inv_has_on_its_standard_input_the_program_has(checkout: Path) -> None:
+    env = _with_program(checkout, "cat; exit 210")
+    done = subprocess.run([checkout / "inv", "doctor"], env=env, input=b"words", capture_output=True, check=True)
+    assert done.stdout == b"words"
+
+
+def test_the_program_dies_with_inv(checkout: Path) -> None:
+    program = (
+        f"exec {sys.executable} -c 'from utvm.parent import dies_with_inv; import time;"
+        " print(dies_with_inv(), flush=True); time.sleep(60)'"
+    )
+    env = _with_program(checkout, program) | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([checkout / "inv", "doctor"], env=env, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"True\n"
+        process.kill()
+        # Ends when the program's end of the pipe is closed.
+        assert process.stdout.read() == b""
+
+
+@pytest.mark.parametrize(("when", "exit_code"), [("within", 3), ("behind", 1)])
+def test_a_library_that_calls_exit_is_no_failed_test(when: str, exit_code: int) -> None:
+    """As OpenBLAS does where memory lacks, in a process that inv has not started."""
+    call = "ctypes.CDLL(None).exit(1)"
+    program = (
+        "import ctypes\nfrom utvm.exits import foreign_exits_are_infrastructure\n"
+        f"with foreign_exits_are_infrastructure():\n    {call if when == 'within' else 'pass'}\n{call}"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == exit_code
+    assert ("a library ended the program" in done.stderr) == (when == "within")

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TextIO
 
 import utvm
+from utvm.account import prepare_environment
 from utvm.cli import end_of
 from utvm.cli.program import Inv
 from utvm.errors import ExitCode
+from utvm.exits import foreign_exits_are_infrastructure
 from utvm.paths import COMMAND, DATA
 from utvm.process import end_in_order_on_signals, end_undisturbed
 
@@ -21,6 +23,7 @@ _NAME = Path(COMMAND).name
 def _run() -> None:
     # Modules and records stay: to look through them at each 700 new ones is a tenth of a short command.
     gc.set_threshold(50_000)
+    prepare_environment()
     tasks = runpy.run_path(str(DATA / "tasks.py"))
     Inv(
         groups=tasks["GROUPS"],
@@ -31,15 +34,19 @@ def _run() -> None:
     ).run()
 
 
-def main() -> None:
-    """Run a command; one whose words could not be written ends with 3, where Python itself would end with 120."""
-    try:
-        _run_to_an_exit_code()
-    finally:
+def main(handed_over: int = 0) -> None:
+    """Run a command, and end with its exit code: 3 where its output could not be written.
+
+    Args:
+        handed_over: added to the exit code, so that ``inv`` can tell it from the exit codes of libraries.
+    """
+    with foreign_exits_are_infrastructure():
+        code = _run_to_an_exit_code()
         # Where there is none, Python has None in its place.
         unwritten = [_left_unwritten(stream) for stream in (sys.stdout, sys.stderr) if stream]
         if any(unwritten):
-            sys.exit(int(ExitCode.INFRASTRUCTURE))
+            code = ExitCode.INFRASTRUCTURE
+    sys.exit(handed_over + code)
 
 
 def _left_unwritten(stream: TextIO) -> bool:
@@ -53,7 +60,7 @@ def _left_unwritten(stream: TextIO) -> bool:
     return False
 
 
-def _run_to_an_exit_code() -> None:
+def _run_to_an_exit_code() -> ExitCode:
     end_in_order_on_signals()
     try:
         try:
@@ -64,16 +71,18 @@ def _run_to_an_exit_code() -> None:
         # Invoke turns an interruption outside of a task into exit code 1, which here means that a test failed.
         if isinstance(end, KeyboardInterrupt) or isinstance(end.__context__, KeyboardInterrupt):
             print("interrupted", file=sys.stderr)
-            sys.exit(int(ExitCode.INFRASTRUCTURE))
-        raise
+            return ExitCode.INFRASTRUCTURE
+        code = end.code or 0
+        return ExitCode(code) if isinstance(code, int) and code in list(ExitCode) else ExitCode.INFRASTRUCTURE
     except BrokenPipeError:
         # Whoever reads has read enough, as head has.
-        sys.exit(int(ExitCode.INFRASTRUCTURE))
+        return ExitCode.INFRASTRUCTURE
     except Exception as error:  # before a command has begun: too few files, too little memory
         how = end_of(error)
         with contextlib.suppress(OSError):  # where nothing can be said, the exit code says it
             print(how.message, file=sys.stderr)
-        sys.exit(how.code)
+        return ExitCode(how.code)
+    return ExitCode.PASSED
 
 
 if __name__ == "__main__":

@@ -87,7 +87,8 @@ def _try_out(folder: Path, path: str | Path) -> None:
             pass
     except OSError as error:
         raise ConfigError(
-            f"{path}: cannot be written: {error.strerror}", f"nothing can be made in {folder}"
+            f"{path}: cannot be written: {error.strerror}",
+            f"choose another folder: nothing can be made in {folder}",
         ) from error
 
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import platformdirs
-
+from utvm.paths import user_folder
 from utvm.scratch import scratch_folder
 
 # Packages are files, in folders by the first letters of their names.
@@ -26,7 +25,7 @@ _handles: dict[Path, IO[bytes]] = {}
 
 def cache_root() -> Path:
     """Return the user's cache directory: a folder in it for each kind of entry."""
-    return Path(platformdirs.user_cache_dir("utvm"))
+    return user_folder("cache")
 
 
 def use(entry: Path) -> None:

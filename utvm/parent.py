@@ -13,10 +13,10 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 def dying_with_us() -> Callable[[], None]:
     """Return a ``preexec_fn`` for processes that are to end when the thread that starts them ends."""
-    return partial(_die_with, os.getpid())
+    return partial(die_with, os.getpid())
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Have the kernel end the calling process when the thread that started it ends; it has if that has ended.
 
     Args:
@@ -26,3 +26,11 @@ def _die_with(parent: int) -> None:
     # One that was killed before it could be asked for: nothing would tell of that any more.
     if os.getppid() != parent:
         os._exit(1)
+
+
+def dies_with_inv() -> bool:
+    """Whether ``inv`` has started this process and waits for it: then it ends when that ends."""
+    starter = os.environ.pop("UTVM_STARTED_BY", "")
+    if starter:
+        die_with(int(starter))
+    return bool(starter)

@@ -4,7 +4,9 @@
 In a checkout what comes with utvm is the checkout; installed from a wheel, it is a folder beside the package.
 """
 
+import os
 from pathlib import Path
+from typing import Literal
 
 import platformdirs
 
@@ -35,11 +37,34 @@ def project() -> Path | None:
 def work() -> Path:
     """Return the folder for what is made: reports, logs, builds.
 
-    It is ``build`` in the project, else in the checkout; without either, the user's own folder for such things.
+    It is ``build`` in the project, else in the checkout; without either, and where the checkout cannot be written,
+    the user's own folder for such things.
     """
     if found := project():
         return found / "build"
-    return platformdirs.user_state_path("utvm") if INSTALLED else ROOT / "build"
+    build = ROOT / "build"
+    if INSTALLED or not os.access(build if build.exists() else ROOT, os.W_OK):
+        return user_folder("state")
+    return build
+
+
+def user_folder(kind: Literal["cache", "data", "state"]) -> Path:
+    """The user's folder for files of that kind, such as ``~/.cache/utvm``.
+
+    Raises:
+        ConfigError: the account has no home directory.
+    """
+    find = {
+        "cache": platformdirs.user_cache_path,
+        "data": platformdirs.user_data_path,
+        "state": platformdirs.user_state_path,
+    }[kind]
+    try:
+        return find("utvm")
+    except RuntimeError as error:
+        raise ConfigError(
+            "this account has no home directory", f"set HOME, or XDG_{kind.upper()}_HOME, to a folder of yours"
+        ) from error
 
 
 def need_checkout(what: str) -> None:

@@ -18,23 +18,11 @@ from pathlib import Path
 _PREFIX = ".draft-"
 _LONGEST_SOCKET_PATH = 107  # Bytes: sun_path of the kernel, without its NUL.
 _LONGEST_FOLDER = _LONGEST_SOCKET_PATH - len("/") - 32
-_LONGEST_PARENT = 80  # Bytes. A socket's whole path has at most 107: unix(7).
 
 
 def remove_tree(folder: Path) -> None:
     """Remove a folder and what is in it, as far as that goes."""
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def socket_folder() -> "tempfile.TemporaryDirectory[str]":
-    """Make a folder for Unix sockets that this user alone can reach, with a path short enough for them.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    parents = [tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", "")]
-    short = (parent for parent in parents if parent and len(os.fsencode(parent)) <= _LONGEST_PARENT)
-    return tempfile.TemporaryDirectory(prefix="utvm-", dir=next(short, "/tmp"))
 
 
 @contextlib.contextmanager

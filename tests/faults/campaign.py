@@ -19,6 +19,7 @@ from tests.faults.course import ROLES, Course, Left
 from tests.faults.deeds import Strike, folder_for
 from tests.faults.judge import ending_of
 from tests.faults.prepared import Prepared
+from tests.faults.starts import started
 from tests.faults.surroundings import Surroundings
 from tests.faults.table import Row, board_weights, rows
 from utvm.environment import checkout
@@ -106,7 +107,31 @@ class Campaign:
         for number in numbers:
             yield self._injected(drawn(self._seed, number, self._table))
 
+    def _started(self, todo: Injection) -> Result:
+        """Start a command that lacks something from its first moment on."""
+        load = round(os.getloadavg()[0], 1)
+        start = started(todo.number, self._seed, todo.deed, todo.moment, self._around)
+        result = Result(
+            **{key: getattr(todo, key) for key in ("number", "board", "deed", "moment")},
+            kind=todo.row.name,
+            suite=start.command,
+            place=todo.row.place,
+            whole=True,
+            load=load,
+            landed=True,
+            ending=start.ending,
+            right=start.ending in todo.row.may,
+            orphans=start.orphans,
+            stale_locks=_held(self._around.locks()),
+            next_run="",
+            seconds=round(start.seconds, 2),
+            output="",
+        )
+        return replace(result, output=start.output[-4000:]) if result.red else result
+
     def _injected(self, todo: Injection) -> Result:
+        if todo.row.what == "start":
+            return self._started(todo)
         around = self._around
         cache = around.folder / f"cold-{todo.number}" / "cache" if todo.row.cold else around.cache
         cache = folder_for(todo.deed, cache, around.small)

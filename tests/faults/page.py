@@ -25,6 +25,7 @@ line nor report, of no test. Nothing may be left: no process, no container, no l
     .venv/bin/python -m tests.faults run --count 1000 --out build/faults.jsonl
     .venv/bin/python -m tests.faults run --count 100 --places docker --out build/docker.jsonl
     .venv/bin/python -m tests.faults run --count 220 --places farm --out build/farm.jsonl
+    .venv/bin/python -m tests.faults run --count 2000 --places start --out build/start.jsonl
     .venv/bin/python -m tests.faults page build/farm.jsonl
 
 runs campaigns and writes this page of them: what was found in other places before stays. That takes root, for a
@@ -46,6 +47,13 @@ that is struck ends in one of these ways:
 Which of them are right stands in one table, `tests/faults/table.yaml`:
 
 {table}
+
+An exit code is a command's own: `inv` takes 0, 1 and 2 only from a program that says how its command has ended,
+and ends with 3 and a sentence where that ends in any other way, as where OpenBLAS, which lacks memory, calls
+`exit(1)`. The installed `utvm`, `python -m utvm` and pytest with `--board` have a handler in the C library's list,
+which makes 3 of a library's `exit()`. In the place `start` a command, one that only prints, one that is wrong, or
+a suite on `host`, has from its first moment on an address space of 2 to 600 MB, 3 to 64 files, files of at most
+1 MB, streams that are closed or full, a terminal that goes away or the umask 077.
 
 The clock that jumps is a library that is loaded before the C library, and adds an hour to what the wall clock
 says. The probe on USB is on a bus that is a folder; OpenOCD drives our model of the board. A connection is cut

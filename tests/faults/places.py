@@ -115,6 +115,7 @@ def _in_machine(folder: Path) -> Iterator[Place]:
 
 PLACES: Mapping[str, Callable[[Path], contextlib.AbstractContextManager[Place]]] = {
     "host": _here,
+    "start": _here,
     "docker": _in_containers,
     "vm": _in_machine,
     "farm": in_farm,

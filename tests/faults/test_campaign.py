@@ -66,7 +66,7 @@ def test_the_table_names_endings_that_there_are_and_every_kind_is_drawn() -> Non
     assert {ending for row in table for ending in row.may} == set(endings())
     assert {drawn(1, number, table).row.name for number in range(3000)} == {row.name for row in table}
     # The answer is known, whatever is struck: nothing but one's own death keeps a run from saying 3 or the truth.
-    assert all(row.what == "command" for row in table if "killed" in row.may)
+    assert all(row.what == "command" or row.deeds == ("hang up",) for row in table if "killed" in row.may)
 
 
 def test_a_campaign_can_be_repeated() -> None:
@@ -97,6 +97,13 @@ def test_a_sample_has_no_red_row_and_can_be_gone_on_with(tmp_path: Path) -> None
     assert [result["number"] for result in results] == list(range(8))
     assert results[:2] == first
     assert sum(result["landed"] for result in results) >= 4
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not may_make_mounts(), reason="needs the right to make mounts, for a disk that fills")
+def test_two_thousand_that_lack_something_from_the_start_have_no_red_row(tmp_path: Path) -> None:
+    results = _campaign(tmp_path / "results.jsonl", "--count", "2000", "--places", "start")
+    assert len(results) == 2000
 
 
 @pytest.mark.nightly

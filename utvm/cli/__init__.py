@@ -179,7 +179,7 @@ def _called(function: Callable[..., object]) -> tuple[str, ...]:
 def end_of(error: BaseException) -> Exit:
     """Return how a command ends that ended with an error: what is printed, and the exit code."""
     infrastructure = int(ExitCode.INFRASTRUCTURE)
-    if not isinstance(error, UtvmError):
+    if not isinstance(error, UtvmError) and not interrupted():
         error = explained(error) or error
     if isinstance(error, UtvmError):
         if "--debug" in sys.argv or "-d" in sys.argv:

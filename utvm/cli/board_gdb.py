@@ -36,7 +36,7 @@ from utvm.options import words as spelled
 from utvm.parent import dying_with_us
 from utvm.paths import INSTALLED, ROOT
 from utvm.probe.relay import DoorRelay
-from utvm.scratch import socket_folder
+from utvm.scratch import private_folder
 from utvm.session.application import Application, read_elf
 
 DEBUGGER = "gdb-multiarch"
@@ -101,7 +101,7 @@ def _door(port: int) -> Iterator[tuple[socket.socket, str]]:
                 ) from error
             yield door, f"127.0.0.1:{port}"
             return
-        folder = stack.enter_context(socket_folder())
+        folder = stack.enter_context(private_folder())
         door = stack.enter_context(socket.socket(socket.AF_UNIX))
         door.bind(f"{folder}/gdb")
         door.listen()

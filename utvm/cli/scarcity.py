@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a computer does to any program: no room, no rights, no memory. Said in a line, with a hint."""
 
+import contextlib
 import errno
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from utvm.errors import UtvmError
+from utvm.errors import ConfigError, UtvmError
 from utvm.kept import cache_root
 
 _ROOM = "free some room, or set XDG_CACHE_HOME to a disk that has some"
@@ -21,6 +22,7 @@ _HINTS = {
     errno.EROFS: _RIGHTS,
     errno.EACCES: _RIGHTS,
     errno.EPERM: _RIGHTS,
+    errno.ENOTDIR: "a file is where a folder should be: HOME and XDG_CACHE_HOME name folders",
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
     errno.ENFILE: "too many files are open on this computer: end a program that has them",
     errno.ENOMEM: _MEMORY,
@@ -53,7 +55,9 @@ def explained(error: BaseException) -> UtvmError | None:
 
 
 def _is_in_the_cache(path: object) -> bool:
-    return isinstance(path, str | Path) and Path(path).is_relative_to(cache_root())
+    with contextlib.suppress(ConfigError):  # without a home directory
+        return isinstance(path, str | Path) and Path(path).is_relative_to(cache_root())
+    return False
 
 
 def _is_nowhere() -> bool:
@@ -66,11 +70,8 @@ def _is_nowhere() -> bool:
 
 
 def _is_of_loading(error: BaseException) -> bool:
-    """Whether an installed package, which loads everywhere else, has failed while it was loaded."""
-    return any(
-        frame.name == "<module>" and "site-packages" in frame.filename
-        for frame in traceback.extract_tb(error.__traceback__)
-    )
+    """Whether a module has failed while it was loaded: without memory, Python may raise anything."""
+    return any(frame.name == "<module>" for frame in traceback.extract_tb(error.__traceback__))
 
 
 def _behind(error: BaseException) -> Iterator[BaseException]:

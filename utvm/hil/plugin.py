@@ -6,13 +6,16 @@ Where utvm is installed pytest finds it by itself; elsewhere it is called with `
 which takes long to import.
 """
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from utvm import options
+from utvm.account import prepare_environment
 from utvm.choice import BoardChoice, BoardFolders, ReportChoice
+from utvm.exits import foreign_exits_are_infrastructure
 from utvm.paths import work
 
 if TYPE_CHECKING:
@@ -41,6 +44,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Bring the rest where a board is asked for."""
     if config.option.board:
+        prepare_environment()
+        guard = contextlib.ExitStack()
+        guard.enter_context(foreign_exits_are_infrastructure())
+        config.add_cleanup(guard.close)
         config.pluginmanager.import_plugin(FIXTURES)
 
 

@@ -96,17 +96,23 @@ def run(
     return ExitCode.USAGE
 
 
+def _unexpanded(variable: str, path: Path) -> str:
+    """Spell a path for pytest, which expands variables: a ``$`` in the value of one stays as it is."""
+    os.environ[variable] = str(path)
+    return f"${variable}"
+
+
 def _for_pytest(choice: BoardChoice, suites: SuiteChoice) -> list[str]:
     """Return pytest's own arguments: which files, and what of its settings is set aside."""
     chosen = found.select(suites.names)
     settings = [] if chosen.own else [f"--config-file={DATA / 'pyproject.toml'}"]
     remembered = work() / "last-failed" / Path(split_name(choice.board)[0]).resolve().name
     return [
-        f"--rootdir={chosen.root}",
+        f"--rootdir={_unexpanded('UTVM_ROOTDIR', chosen.root)}",
         *settings,
         # What is set there is for the project's own tests.
         "--override-ini=addopts=",
-        f"--override-ini=cache_dir={remembered}",
+        f"--override-ini=cache_dir={_unexpanded('UTVM_LAST_FAILED', remembered)}",
         *suites.expressions,
         f"-p{plugin.__name__}",
         # It would keep every packet for a report that we do not show; the run has a log of its own.

@@ -38,5 +38,9 @@ def answer(code: int, report: Path, name: str, figure: str, good: str) -> int:
 
 if __name__ == "__main__":
     _reports, _name, _figure, _good, *_command = sys.argv[1:]
+    _latest = Path(_reports) / "latest"
+    _before = _latest.resolve()
     _ended = subprocess.run(_command, check=False).returncode
-    sys.exit(answer(_ended, Path(_reports) / "latest" / "report.json", _name, _figure, _good))
+    if _latest.resolve() == _before:
+        sys.exit(125)  # Whatever its exit code: it has written no report.
+    sys.exit(answer(_ended, _latest / "report.json", _name, _figure, _good))

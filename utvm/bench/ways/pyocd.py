@@ -15,7 +15,7 @@ from utvm.probe.pyocd.client import PyOcdClient
 from utvm.probe.pyocd.pack import pack_for
 from utvm.probe.pyocd.server import PyOcd, uid_of
 from utvm.probe.virtual import UsbProbe, start_virtual
-from utvm.scratch import socket_folder
+from utvm.scratch import private_folder
 
 _WORTH_MOVING = 64 * 1024
 """Of :class:`utvm.bench.Bench`: its server's packets carry a kilobyte."""
@@ -54,7 +54,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
 
 def _on_model(board: Board, setup: Setup, able: frozenset[str], latency_us: int) -> Bench:
     """Start our model with its probe plugged into a socket, and pyOCD with that socket for its USB."""
-    plug = Path(setup.stack.enter_context(socket_folder()), "usb")
+    plug = setup.stack.enter_context(private_folder()) / "usb"
     machine = setup.stack.enter_context(
         start_virtual(board, setup.logs, latency_us=latency_us, usb=UsbProbe("cmsis-dap", f"unix:{plug}"))
     )

@@ -83,7 +83,6 @@ class _EndedError(ProvisionError):
 
 
 _ERRORS = {"usage": ConfigError, "ended": _EndedError}
-_HINTS = {"unreachable": "./inv farm.up runs one; --farm or LG_COORDINATOR name another one"}
 
 
 class FarmClient:
@@ -175,7 +174,7 @@ class FarmClient:
             raise ProvisionError(f"the farm at {self._address} gives no answer") from None
         if "error" in answer:
             error = _ERRORS.get(answer["kind"], ProvisionError)
-            raise error(answer["error"], _HINTS.get(answer["kind"], "./inv farm.list shows what there is"))
+            raise error(answer["error"], answer.get("hint", "./inv farm.list shows what there is"))
         return answer
 
     @property

@@ -393,7 +393,8 @@ async def _serve(address: str) -> None:
         while line := await reader.readline():
             work = asyncio.create_task(_answer(client, json.loads(line)))
     except (ServerError, grpc.RpcError, asyncio.TimeoutError):
-        say(error=f"no coordinator answers at {address}", kind="unreachable")
+        hint = "./inv farm.up runs one; --farm HOST:PORT or LG_COORDINATOR names another"
+        say(error=f"no coordinator answers at {address}", kind="infrastructure", hint=hint)
     finally:
         if work:
             work.cancel()

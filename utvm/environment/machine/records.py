@@ -11,10 +11,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
 from utvm.errors import ProvisionError
-from utvm.paths import ROOT
+from utvm.paths import ROOT, user_folder
 
 PREFIX = "utvm-"
 """All machines of ours are called so, and then a hash."""
@@ -133,4 +131,4 @@ def records_of_test() -> Records:
 
 
 def _state() -> Path:
-    return platformdirs.user_state_path("utvm")
+    return user_folder("state")

@@ -11,13 +11,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import platformdirs
 import vagrant
 
 from utvm import process
 from utvm.environment.machine.records import Records
 from utvm.errors import ProvisionError
-from utvm.paths import ROOT
+from utvm.paths import ROOT, user_folder
 
 PROVIDER = "libvirt"
 _INSTALL = "sudo apt-get install vagrant vagrant-libvirt"
@@ -27,7 +26,7 @@ _STOP_TIMEOUT = 10.0
 
 def vagrant_home() -> Path:
     """Return the folder that Vagrant keeps boxes in, for us."""
-    return platformdirs.user_data_path("utvm") / "vagrant"
+    return user_folder("data") / "vagrant"
 
 
 class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type information

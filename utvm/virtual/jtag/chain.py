@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A chain of test access ports, and its pins on a socket. See ``chain.c``."""
 
+import contextlib
 import ctypes
 import logging
 import os
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm.errors import ConfigError
-from utvm.scratch import socket_folder
+from utvm.scratch import private_folder
 from utvm.virtual.compiled import load_compiled
 
 _log = logging.getLogger(__name__)
@@ -101,8 +102,8 @@ class BitbangServer:
             for instruction, bits in tap.registers.items():
                 state.lengths[instruction] = bits
         try:
-            self._folder = socket_folder()
-            self.path: str = f"{self._folder.name}/pins"
+            self._resources = contextlib.ExitStack()
+            self.path: str = f"{self._resources.enter_context(private_folder())}/pins"
             self._listener = socket.socket(socket.AF_UNIX)
             self._listener.bind(self.path)
         except OSError as error:
@@ -127,4 +128,4 @@ class BitbangServer:
         """Stop accepting clients."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._folder.cleanup()
+        self._resources.close()

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands under accounts as CI has them: each works, or says in one sentence what to set."""
+
+import http.server
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from utvm.paths import ROOT
+
+_COMMANDS = (
+    ("cache.size",),
+    ("doctor",),
+    ("farm.list",),
+    ("model.run", "models/digits/digits.onnx", "--board", "host"),
+    ("hil", "--board", "host", "--suite", "digits"),
+)
+# A user that passwd does not know: it may read everything, and write nothing of ours.
+_STRANGER = (
+    *("setpriv", "--reuid=23456", "--regid=23456", "--clear-groups"),
+    *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),
+)
+
+
+@dataclass(frozen=True)
+class _Account:
+    """An account: what a command is started by, the variables that it has, and which commands work there."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    starter: Sequence[str] = ()
+    without: Sequence[str] = ()
+    works: Sequence[str] = ("cache.size", "doctor", "model.run", "hil")
+
+
+_ACCOUNTS = {
+    "no HOME": _Account(starter=_STRANGER, without=("HOME",), works=("doctor",)),
+    "HOME is /": _Account({"HOME": "/"}, starter=_STRANGER, works=("cache.size", "doctor")),
+    "HOME is a file": _Account({"HOME": "{folder}/file"}, works=()),
+    "unknown user, another's checkout": _Account({"HOME": "{folder}/home"}, starter=_STRANGER),
+    "proxy": _Account(dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")),
+    "LANG=C": _Account({"LANG": "C", "LC_ALL": "C"}),
+    "long TMPDIR": _Account({"TMPDIR": "{folder}/" + "t" * 180}),
+}
+
+
+def _run(root: Path, account: _Account, folder: Path, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name not in account.without}
+    for name, value in account.variables.items():
+        environment[name] = value.replace("{folder}", str(folder))
+    return subprocess.run(
+        [*account.starter, root / "inv", *words],
+        cwd=root,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _check(root: Path, account: _Account, folder: Path) -> None:
+    for words in _COMMANDS:
+        done = _run(root, account, folder, words)
+        said = f"{words[0]}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+        assert "Traceback" not in said
+        if words[0] in account.works:
+            assert done.returncode == 0, said
+        else:
+            assert done.returncode in (2, 3), said
+            assert (said.count("error: "), said.count("hint: ")) == (1, 1), said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _ACCOUNTS)
+def test_every_account_is_served_or_told_what_to_set(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    account = _ACCOUNTS[name]
+    if account.starter and os.getuid() != 0:
+        pytest.skip("needs root, to be another user")
+    folder = tmp_path_factory.mktemp("account")
+    (folder / "file").touch()
+    (folder / ("t" * 180)).mkdir()
+    (folder / "home").mkdir()
+    (folder / "home").chmod(0o777)
+    for parent in (folder, folder.parent, folder.parent.parent):
+        parent.chmod(parent.stat().st_mode | 0o011)
+    _check(ROOT, account, folder)
+
+
+@pytest.mark.slow
+def test_a_checkout_s_path_may_have_anything_in_it(tmp_path: Path) -> None:
+    root = tmp_path / "a '$HOME' \"b\" é" / "utvm"
+    left_out = shutil.ignore_patterns(".git", ".venv", "build", "__pycache__", "*_cache")
+    shutil.copytree(ROOT, root, ignore=left_out, symlinks=True)
+    _check(root, _Account({"UTVM_VENV": str(ROOT / ".venv"), "PYTHONPATH": str(root)}), tmp_path)
+
+
+@pytest.mark.parametrize("no_proxy", ["", "example.com"])
+def test_loopback_is_never_reached_through_a_proxy(no_proxy: str) -> None:
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        program = (
+            "import urllib.request\nfrom utvm.account import prepare_environment\nprepare_environment()\n"
+            f"urllib.request.urlopen('http://127.0.0.1:{server.server_port}/')"
+        )
+        proxies = {"http_proxy": "http://127.0.0.1:9", "no_proxy": no_proxy, "no_grpc_proxy": no_proxy}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=os.environ | proxies, capture_output=True, text=True, check=False
+        )
+        server.shutdown()
+    assert done.returncode == 0, done.stderr
