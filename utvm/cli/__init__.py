@@ -30,9 +30,9 @@ from utvm.cli.scarcity import explained
 from utvm.errors import ExitCode, UtvmError
 from utvm.log import FILE
 from utvm.logs import log_folder
-from utvm.names import printable_lines
 from utvm.paths import COMMAND, need_checkout, work
 from utvm.process import interrupted
+from utvm.quoting import printable_lines
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., int | None])
 

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 import shlex
 import signal
 import subprocess
@@ -34,6 +35,7 @@ from utvm.log import kept_in
 from utvm.options import words as spelled
 from utvm.parent import dying_with_us
 from utvm.paths import INSTALLED, ROOT
+from utvm.quoting import gdb
 from utvm.session.application import Application, read_elf
 
 DEBUGGER = "gdb-multiarch"
@@ -77,7 +79,7 @@ def debug(where: BoardChoice, what: DebugChoice, commands: Sequence[str], port: 
         with _kept_console(bench, logs / "console.log"):
             script = logs / "commands.gdb"
             words = [*_finding(image), f"target extended-remote 127.0.0.1:{served}", *commands]
-            script.write_text("".join(f"{each}\n" for each in words), encoding="utf-8")
+            script.write_bytes(os.fsencode("".join(f"{command}\n" for command in words)))
             _run(image.elf, script, by_hand=not commands)
 
 
@@ -105,8 +107,8 @@ def _finding(image: Firmware) -> list[str]:
     # Of an assembler's source it knows no folder.
     assembled = {each.parent for each in runtime.sources(image.board.architecture, "standing_alone", None)}
     return [
-        *(f'set substitute-path {called} "{folder}"' for folder, called in known),
-        f"directory $cdir:$cwd:{':'.join(map(str, sorted(assembled)))}",
+        *(f"set substitute-path {gdb(called)} {gdb(str(folder))}" for folder, called in known),
+        f"directory {gdb(':'.join(['$cdir', '$cwd', *map(str, sorted(assembled))]))}",
     ]
 
 

@@ -17,7 +17,7 @@ from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.files import check_places, write_whole
 from utvm.hil.nightly.running import HEALTH
 from utvm.history.doors import gauge
-from utvm.names import printable
+from utvm.quoting import printable
 
 _ALL = "all"
 _STATES = ("free", "held", "away", "quarantine")

@@ -18,7 +18,7 @@ from utvm.cli.output import OUT, check_json, write_json
 from utvm.compiler.named_model import NamedModel
 from utvm.errors import ConfigError, DoesNotFitError
 from utvm.files import check_places, write_whole
-from utvm.names import printable
+from utvm.quoting import printable
 from utvm.session.judged import confusion
 from utvm.templates import templates_of
 

@@ -21,8 +21,8 @@ from utvm.compiler import Library
 from utvm.errors import ConfigError
 from utvm.files import check_folder, write_whole
 from utvm.firmware.estimate import check_pipeline
-from utvm.names import printable
 from utvm.pages import label_in, pages_of
+from utvm.quoting import printable
 from utvm.session.profile import MeasuredStep, Profile, profile_of
 from utvm.session.rpc import RpcSession
 

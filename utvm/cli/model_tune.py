@@ -23,7 +23,7 @@ from utvm.compiler import Library, Model
 from utvm.errors import BoardError, ConfigError
 from utvm.files import check_places, write_whole
 from utvm.log import kept_in
-from utvm.names import printable
+from utvm.quoting import printable
 from utvm.session.keeper import Keeper
 from utvm.tuning.log import origin_of, read_log
 from utvm.tuning.measure import Candidate, CandidateResult, Measurer, OnBench

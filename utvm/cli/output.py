@@ -11,8 +11,8 @@ from rich.text import Text
 from utvm.cli.choices import JsonChoice
 from utvm.files import check_places, write_whole
 from utvm.logs import log_folder
-from utvm.names import printable
 from utvm.paths import work
+from utvm.quoting import printable
 from utvm.terminal import Terminal
 
 OUT = Terminal(markup=False, soft_wrap=True)

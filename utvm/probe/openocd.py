@@ -10,6 +10,7 @@ from types import TracebackType
 from utvm.errors import ProbeError
 from utvm.probe.udev import ACCESS_HINT
 from utvm.process import Service, free_port
+from utvm.quoting import tcl
 
 _READY = "utvm: OpenOCD is ready"
 _NO_TARGET = "utvm: the target does not answer"
@@ -146,7 +147,8 @@ class OpenOcd:
         words: list[str | Path] = ["openocd"]
         for command in before_config:
             words += ["-c", command]
-        words += ["-f", self._config]
+        # Of -f, OpenOCD itself makes a command, with the path in braces.
+        words += ["-c", f"script {tcl(str(self._config))}"]
         for command in after_config:
             words += ["-c", command]
         return Service(

@@ -7,6 +7,7 @@ the core goes on. So a client sees a board with that device, whatever it does wi
 
 import contextlib
 import logging
+import os
 import select
 import socket
 import threading
@@ -164,7 +165,7 @@ class Relay:
             self._reply(b"")  # GDB then says c and s
             return
         if asked.startswith(_LOGIC):
-            self._neighbour.program(asked[len(_LOGIC) :].decode())
+            self._neighbour.program(os.fsdecode(asked[len(_LOGIC) :]))
             self._reply(b"OK")
             return
         if packet[:1] in (b"c", b"s"):

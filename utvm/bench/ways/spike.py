@@ -9,6 +9,7 @@ from utvm.bench.way import Asked, Found, Setup, Way
 from utvm.boards import Board, SpikePart
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.probe.spike import start_spike
+from utvm.quoting import tcl
 
 
 def _simulator(board: Board) -> SpikePart:
@@ -29,7 +30,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
     def start(setup: Setup) -> Bench:
         spike = setup.stack.enter_context(start_spike(simulator, board.memory, setup.logs / "spike.log"))
         assert spike.health_match
-        openocd, gdb = start_openocd(setup, board, [simulator.probe.format(port=spike.health_match["port"])])
+        openocd, gdb = start_openocd(setup, board, [simulator.probe.format(port=tcl(spike.health_match["port"]))])
         # Its serial line is on its own terminal, which it has not here.
         return Bench(
             board,

@@ -75,7 +75,7 @@ class PyOcd(Service):
     ) -> None:
         options = {**_OPTIONS, **part.options}
         words: list[str | Path] = [*_installed().python, "-", *([f"usb={usb_port}"] if usb_port else [])]
-        words += ["gdbserver", "--no-wait", "--no-config", "--persist", "--target", part.target, "--uid", serial]
+        words += ["gdbserver", "--no-wait", "--no-config", "--persist", "--target", part.target, f"--uid={serial}"]
         words += ["--port", str(port)]
         words += ["--pack", pack] if pack else []
         for name, value in options.items():

@@ -19,7 +19,7 @@ from utvm.choice import BoardChoice
 from utvm.cli import model_library, model_run, output
 from utvm.cli.choices import CompileChoice, JsonChoice, RunChoice
 from utvm.compiler import compile_model, from_onnx
-from utvm.names import comment, member, printable
+from utvm.quoting import comment, member, printable
 from utvm.terminal import Terminal
 
 HOSTILE = ["a[/b]", "[red]a[/red]", "\x1b]0;title\x07\x1b[2J", "../../x", "file", "*/ int x; /*", "??/\n#error",
