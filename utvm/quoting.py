@@ -70,13 +70,13 @@ def encodable_tree(content: Any) -> Any:
 
 
 def tcl(text: str) -> str:
-    """Return a word of Tcl, as it stands or between double quotes, that has this value.
+    """Return a word of Tcl that has this value; between double quotes, too, unless it is empty.
 
     Raises:
         ConfigError: it is no text that a command line can hold.
     """
     _refuse("Tcl", text, "\0")
-    return "".join(
+    letters = (
         letter
         if letter.isalnum() or letter in "_-./:,+=@%" or ord(letter) > 0x9F
         else f"\\u{ord(letter):04x}"
@@ -84,6 +84,7 @@ def tcl(text: str) -> str:
         else f"\\{letter}"
         for letter in text
     )
+    return "".join(letters) or "{}"
 
 
 def gdb(text: str) -> str:
@@ -102,15 +103,15 @@ def ssh_config(text: str) -> str:
     Raises:
         ConfigError: no such line can hold it.
     """
-    _refuse("ssh_config", text, '\0\n\r"')
-    return f'"{text.replace("%", "%%")}"'
+    _refuse("ssh_config", text, "\0\n\r")
+    return '"' + re.sub(r'(["\\])', r"\\\1", text.replace("%", "%%")) + '"'
 
 
 def _refuse(language: str, text: str, letters: str) -> None:
     bad = next((letter for letter in text if letter in letters or "\ud800" <= letter < "\udc80"), "")
     if bad:
         raise ConfigError(
-            f"{printable(text)!r} cannot be given to {language}: it has {printable(bad)} in it",
+            f"'{printable(text)}' cannot be given to {language}: it has {printable(bad)} in it",
             "name it otherwise",
         )
 
@@ -140,7 +141,9 @@ def legal_xml(text: str) -> str:
 def markdown_cell(text: str) -> str:
     """Return text that a cell of a Markdown table shows as it is."""
     plain = escape(printable(" ".join(text.split())), quote=False)
-    return re.sub(r"[\\`*_\[\]|#{}~]", lambda found: f"&#{ord(found[0])};", plain)
+    # Within a word, an underscore is none of Markdown's.
+    signs = r"[\\`*\[\]|#{}~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"
+    return re.sub(signs, lambda found: f"&#{ord(found[0])};", plain)
 
 
 def yaml_string(text: str) -> str:
