@@ -169,7 +169,7 @@ def prometheus_label(text: str) -> str:
 
 def workflow_message(text: str) -> str:
     """Return the message of one of GitHub's workflow commands."""
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable_lines(text).replace("%", "%25").replace("\n", "%0A")
 
 
 def workflow_property(text: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from utvm.choice import BoardChoice, ReportChoice, SuiteChoice, split_name
-from utvm.errors import ExitCode, ProvisionError
+from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import found, plugin
 from utvm.options import words
 from utvm.paths import DATA, work
@@ -102,14 +102,33 @@ def _for_pytest(choice: BoardChoice, suites: SuiteChoice) -> list[str]:
     settings = [] if chosen.own else [f"--config-file={DATA / 'pyproject.toml'}"]
     remembered = work() / "last-failed" / Path(split_name(choice.board)[0]).resolve().name
     return [
-        f"--rootdir={chosen.root}",
+        f"--rootdir={_for_pytest_from(chosen.root, Path.cwd())}",
         *settings,
         # What is set there is for the project's own tests.
         "--override-ini=addopts=",
-        f"--override-ini=cache_dir={remembered}",
+        f"--override-ini=cache_dir={_for_pytest_from(remembered, chosen.root)}",
         *suites.expressions,
         f"-p{plugin.__name__}",
         # It would keep every packet for a report that we do not show; the run has a log of its own.
         "-pno:logging",
-        *(str(chosen.root / path) for path in chosen.paths),
+        *map(_argument, (str(chosen.root / path) for path in chosen.paths)),
     ]
+
+
+def _for_pytest_from(path: Path, folder: Path) -> str:
+    """Return a path for pytest, which fills in variables: relative, where that spares their sign."""
+    return os.path.relpath(path, folder) if "$" in str(path) else str(path)
+
+
+def _argument(suite: str) -> str:
+    """Return a suite's file for pytest, which takes what follows a bracket for a test's parameters.
+
+    Raises:
+        ConfigError: its path has a bracket, and from here, too.
+    """
+    file, colons, test = suite.partition("::")
+    if "[" in file:
+        file = os.path.relpath(file)
+    if "[" in file:
+        raise ConfigError(f"{file}: pytest takes no [ in the path of a suite", "rename it, or start in it")
+    return file + colons + test

@@ -57,6 +57,8 @@ def opened(path: Path, create: bool = False) -> Iterator[sqlite3.Connection]:
         _bring_up_to_date(connection, path)
         yield connection
     except (sqlite3.OperationalError, OSError) as error:
+        if "decode" in str(error):  # Python's name for text that is not UTF-8
+            raise ConfigError(f"{path}: is damaged, or no history: {error}", _REBUILD) from error
         hint = "may it be written, is there room, and does nobody hold it?"
         raise ProvisionError(f"{path}: the history cannot be used: {error}", hint) from error
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
