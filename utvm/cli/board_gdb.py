@@ -190,7 +190,7 @@ def _write_launch(where: BoardChoice, what: DebugChoice, image: Firmware, port: 
     content["configurations"] = [*others, configuration]
     _LAUNCH.parent.mkdir(exist_ok=True)
     check_places(str(_LAUNCH))
-    write_whole(_LAUNCH, (json.dumps(content, indent=4) + "\n").encode())
+    write_whole(_LAUNCH, json.dumps(content, indent=4) + "\n")
     OUT.print(f"wrote {_LAUNCH}: {name!r} (extension ms-vscode.cpptools)")
     OUT.print(f"by hand: {shlex.join([str(program), *served])}")
 

@@ -78,7 +78,7 @@ def write_man(folder: Path) -> int:
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be made: {error.strerror}", "choose another folder") from error
     for name, text in texts.items():
-        write_whole(folder / "man1" / f"{name}.1", text.encode())
+        write_whole(folder / "man1" / f"{name}.1", text)
     return len(texts)
 
 

@@ -72,7 +72,7 @@ def compare_models(
         find(BoardChoice(name))  # a wrong name is refused before the first board works for nothing
     rows = [_row(catalogue, asked, model, name) for model in models for name in names]
     _print(rows)
-    write_whole(Path(picture), draw(rows).encode())
+    write_whole(Path(picture), draw(rows))
     OUT.print(f"picture: {picture}")
     write_json(wanted, [dataclasses.asdict(row) for row in rows])
 

@@ -46,7 +46,7 @@ def write_json(asked: JsonChoice, content: object) -> bool:
     if asked.json == _PRINTED:
         sys.stdout.write(text)
         return True
-    write_whole(Path(asked.json), text.encode())
+    write_whole(Path(asked.json), text)
     return False
 
 
