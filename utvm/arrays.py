@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from utvm.errors import ConfigError
 from utvm.files import check_readable, write_whole
-from utvm.names import member, printable
+from utvm.quoting import member, printable
 
 MAX_BYTES = 1 << 30
 """All arrays of a file together, unpacked."""
@@ -80,7 +80,7 @@ def _read_csv(path: str) -> _Array:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, _Array]) -> None:
-    """Write arrays as .npz, under any names; see :func:`utvm.names.member` for what they become.
+    """Write arrays as .npz, under any names; see :func:`utvm.quoting.member` for what they become.
 
     Raises:
         ConfigError: it cannot be written.

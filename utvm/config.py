@@ -2,17 +2,23 @@
 """YAML at the door: read once, checked against a typed record, refused with a message that names the place."""
 
 import contextlib
+import datetime
 import functools
+import re
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 from utvm.errors import ConfigError
 from utvm.files import read_text
+from utvm.quoting import printable
 
 _DEEPEST = 1000
+# What no path, file or command line can hold.
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
 class Record(BaseModel):
@@ -71,16 +77,18 @@ def _constructed(loader: "yaml.SafeLoader | yaml.CSafeLoader") -> Any:
     """Return what a loader's one document holds, in which no key is twice: PyYAML would take the last one."""
     try:
         node = loader.get_single_node()
-        _check_keys(node)
+        _check_nodes(node)
         return None if node is None else loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def _check_keys(node: yaml.Node | None) -> None:
+def _check_nodes(node: yaml.Node | None) -> None:
     seen, pending = set(), [node]
     while pending:
         at = pending.pop()
+        if isinstance(at, yaml.ScalarNode) and (bad := _NO_TEXT.search(at.value)):
+            raise ValueError(f"line {at.start_mark.line + 1}: text cannot have {printable(bad[0])} in it")
         if not isinstance(at, yaml.CollectionNode) or id(at) in seen:
             continue
         seen.add(id(at))
@@ -92,7 +100,7 @@ def _check_keys(node: yaml.Node | None) -> None:
             if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in keys:
                 raise ValueError(f"line {key.start_mark.line + 1}: {key.value!r} is there twice")
             keys.add((key.tag, str(key.value)))
-            pending.append(value)
+            pending += key, value
 
 
 def checked(record: type[RecordT], content: object, where: str, hint: str = "", text: str = "") -> RecordT:
@@ -109,15 +117,18 @@ def checked(record: type[RecordT], content: object, where: str, hint: str = "", 
         return record.model_validate(content)
     except ValidationError as error:
         problems = [
-            ": ".join(
-                part
-                for part in (".".join(map(str, problem["loc"])), problem["msg"].removeprefix("Value error, "))
-                if part
-            )
+            ": ".join(part for part in (".".join(map(str, problem["loc"])), _wrong(problem)) if part)
             + (f" (line {_line(text, problem['loc'])})" if text and problem["loc"] else "")
             for problem in error.errors()
         ]
         raise ConfigError(f"{where}: " + "; ".join(problems), hint) from error
+
+
+def _wrong(problem: ErrorDetails) -> str:
+    value = problem["input"]
+    if problem["type"] == "string_type" and isinstance(value, int | float | datetime.date):
+        return f"{value} is no text to YAML: put it in quotes, as it is to be read"
+    return problem["msg"].removeprefix("Value error, ")
 
 
 def _line(text: str, keys: tuple[int | str, ...]) -> int:

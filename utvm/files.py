@@ -10,6 +10,7 @@ import zlib
 from pathlib import Path
 
 from utvm.errors import ConfigError
+from utvm.quoting import encodable
 
 UNREADABLE_ZIP = (zipfile.BadZipFile, zlib.error, OSError, NotImplementedError, RuntimeError, EOFError)
 """What :mod:`zipfile` raises of an archive that is none, or a damaged one, or one that is locked."""
@@ -92,15 +93,15 @@ def _try_out(folder: Path, path: str | Path) -> None:
         ) from error
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all.
+def write_whole(path: Path, data: bytes | str) -> None:
+    """Write a file whole or not at all; text in UTF-8, where a lone surrogate becomes ``\\udc80``.
 
     Raises:
         ConfigError: it cannot be written.
     """
     draft = path.with_name(f".{path.name}-{os.getpid()}")
     try:
-        draft.write_bytes(data)
+        draft.write_bytes(data if isinstance(data, bytes) else encodable(data).encode())
         draft.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal, TextIO
 
 from utvm.errors import ConfigError
-from utvm.names import printable
+from utvm.quoting import printable
 
 BRANCHES: Mapping[str, str] = {
     "utvm.cache": "what was made before and what was not, and why",

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from utvm.errors import ExitCode
-from utvm.names import printable_lines
+from utvm.quoting import printable_lines
 
 
 class Terminal(Console):

@@ -4,6 +4,7 @@
 A physical board keeps its own until its power goes. ``cache.prune`` takes an emulated one's away.
 """
 
+import os
 from pathlib import Path
 
 from utvm.boards import Board
@@ -15,7 +16,7 @@ from utvm.kept import cache_root
 def held(board: Board) -> str:
     """Return its name; nothing where there is none."""
     try:
-        return _place(board).read_text(encoding="utf-8")
+        return os.fsdecode(_place(board).read_bytes())
     except OSError:
         return ""
 
@@ -29,7 +30,7 @@ def hold(board: Board, name: str) -> None:
     place = _place(board)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(place, name.encode())
+        write_whole(place, os.fsencode(name))
     except OSError as error:
         raise ConfigError(f"{place}: cannot be written: {error.strerror}", "is the disk full?") from error
 

@@ -176,7 +176,7 @@ class Timeouts(Record):
 def _can_be_filled_in(command: str, **values: str | int) -> str:
     try:
         command.format(**values)
-    except (KeyError, IndexError, ValueError) as error:
+    except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
         raise ValueError(f"only {{{', '.join(values)}}} is filled in, not {error}") from error
     return command
 

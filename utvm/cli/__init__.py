@@ -30,9 +30,9 @@ from utvm.cli.scarcity import explained
 from utvm.errors import ExitCode, UtvmError
 from utvm.log import FILE
 from utvm.logs import log_folder
-from utvm.names import printable_lines
 from utvm.paths import COMMAND, need_checkout, work
 from utvm.process import interrupted
+from utvm.quoting import encodable, printable_lines
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., int | None])
 
@@ -201,7 +201,7 @@ def _logged(error: BaseException) -> str:
     try:
         log = log_folder(work() / "logs" / f"internal-error-{os.getpid()}") / FILE
         told = "".join(traceback.format_exception(error))
-        log.write_text(f"utvm {__version__}: {shlex.join(sys.argv)}\n{told}", encoding="utf-8")
+        log.write_text(encodable(f"utvm {__version__}: {shlex.join(sys.argv)}\n{told}"), encoding="utf-8")
     except (OSError, UtvmError):
         return ""
     return f" with its log, {log}"

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 import shlex
 import signal
 import socket
@@ -36,6 +37,7 @@ from utvm.options import words as spelled
 from utvm.parent import dying_with_us
 from utvm.paths import INSTALLED, ROOT
 from utvm.probe.relay import DoorRelay
+from utvm.quoting import gdb
 from utvm.scratch import private_folder
 from utvm.session.application import Application, read_elf
 
@@ -80,7 +82,7 @@ def debug(where: BoardChoice, what: DebugChoice, commands: Sequence[str], port: 
             with _kept_console(bench, logs / "console.log"):
                 script = logs / "commands.gdb"
                 words = [*_finding(image), f"target extended-remote {address}", *commands]
-                script.write_text("".join(f"{each}\n" for each in words), encoding="utf-8")
+                script.write_bytes(os.fsencode("".join(f"{command}\n" for command in words)))
                 _run(image.elf, script, by_hand=not commands)
 
 
@@ -132,8 +134,8 @@ def _finding(image: Firmware) -> list[str]:
     # Of an assembler's source it knows no folder.
     assembled = {each.parent for each in runtime.sources(image.board.architecture, "standing_alone", None)}
     return [
-        *(f'set substitute-path {called} "{folder}"' for folder, called in known),
-        f"directory $cdir:$cwd:{':'.join(map(str, sorted(assembled)))}",
+        *(f"set substitute-path {gdb(called)} {gdb(str(folder))}" for folder, called in known),
+        f"directory {gdb(':'.join(['$cdir', '$cwd', *map(str, sorted(assembled))]))}",
     ]
 
 
@@ -215,7 +217,7 @@ def _write_launch(where: BoardChoice, what: DebugChoice, image: Firmware, port: 
     content["configurations"] = [*others, configuration]
     _LAUNCH.parent.mkdir(exist_ok=True)
     check_places(str(_LAUNCH))
-    write_whole(_LAUNCH, (json.dumps(content, indent=4) + "\n").encode())
+    write_whole(_LAUNCH, json.dumps(content, indent=4) + "\n")
     OUT.print(f"wrote {_LAUNCH}: {name!r} (extension ms-vscode.cpptools)")
     OUT.print(f"by hand: {shlex.join([str(program), *served])}")
 

@@ -18,7 +18,7 @@ from utvm.cli.opening import find_debugged
 from utvm.cli.output import OUT, logs_of
 from utvm.errors import BoardError, ConfigError
 from utvm.log import kept_in
-from utvm.names import printable_lines
+from utvm.quoting import printable_lines
 from utvm.runtime import Pipe
 from utvm.session.application import SILENT, Application, read_elf
 from utvm.session.pipes import open_pipe

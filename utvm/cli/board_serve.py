@@ -10,8 +10,8 @@ from utvm.cli.choices import ExecutorChoice
 from utvm.cli.opening import served
 from utvm.cli.output import OUT, logs_of
 from utvm.errors import ConfigError
-from utvm.names import printable
 from utvm.peer import access
+from utvm.quoting import printable
 from utvm.session.bridge import Bridge
 from utvm.session.files import UPLOAD_BYTES
 from utvm.tuning.remote import address_of

@@ -22,13 +22,13 @@ from utvm.cli.compiling import compiling
 from utvm.cli.model_library import load_named
 from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.errors import ConfigError, DoesNotFitError
-from utvm.names import printable
 from utvm.peer import access
 from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import Probe, detect
 from utvm.probe.virtual import UsbProbe, start_jtag, start_virtual
 from utvm.probe.vitals import examine
 from utvm.process import Service
+from utvm.quoting import printable
 from utvm.session.opening import executor_for
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, SERIAL_NUMBER
 

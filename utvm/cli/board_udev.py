@@ -47,7 +47,7 @@ def install_udev(output: str, dry_run: bool) -> None:
         return
     if output:
         path = Path(output) / udev.NAME
-        write_whole(path, text.encode())
+        write_whole(path, text)
         OUT.print(f"{path}: written; nothing else was changed")
         return
     udev.install(text)

@@ -15,7 +15,7 @@ from utvm.compiler.accelerator import Wish
 from utvm.compiler.compile import NOTES
 from utvm.compiler.memory.regions import Memory
 from utvm.log import gathered
-from utvm.names import printable
+from utvm.quoting import printable
 from utvm.tuning.log import tuned_for
 
 

@@ -10,6 +10,7 @@ from invoke.parser.context import ParserContext
 from utvm import boards
 from utvm.environment.places.here import Kind
 from utvm.errors import ConfigError
+from utvm.quoting import fish
 from utvm.templates import templates_of
 
 SHELLS = ("bash", "zsh", "fish")
@@ -74,6 +75,7 @@ def script(shell: str, commands: Iterable[tuple[ParserContext, str]], core: Pars
             ],
             core=_Command("", "", "", _flags(core, {})),
             values=values,
+            fish=fish,
         )
     )
 

@@ -82,7 +82,7 @@ def write_page(path: Path = PAGE) -> None:
     Raises:
         ConfigError: a board's folder or the data file is not what it should be, or the page cannot be written.
     """
-    write_whole(path, page(MEASUREMENTS).encode())
+    write_whole(path, page(MEASUREMENTS))
     OUT.print(f"{path.relative_to(ROOT)}: {len(boards.project_names())} boards")
 
 

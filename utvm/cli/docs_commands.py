@@ -13,6 +13,7 @@ from utvm.cli import Command
 from utvm.errors import ConfigError
 from utvm.files import write_whole
 from utvm.paths import DATA
+from utvm.quoting import roff
 from utvm.templates import templates_of
 
 
@@ -70,14 +71,14 @@ def write_man(folder: Path) -> int:
     """
     known = manuals()
     template = templates_of("utvm.cli").get_template("manual.1.j2")
-    texts = {"utvm": templates_of("utvm.cli").get_template("utvm.1.j2").render(manuals=known, roff=_roff)}
-    texts |= {f"utvm-{each.name.replace('.', '-')}": template.render(manual=each, roff=_roff) for each in known}
+    texts = {"utvm": templates_of("utvm.cli").get_template("utvm.1.j2").render(manuals=known, roff=roff)}
+    texts |= {f"utvm-{each.name.replace('.', '-')}": template.render(manual=each, roff=roff) for each in known}
     try:
         (folder / "man1").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be made: {error.strerror}", "choose another folder") from error
     for name, text in texts.items():
-        write_whole(folder / "man1" / f"{name}.1", text.encode())
+        write_whole(folder / "man1" / f"{name}.1", text)
     return len(texts)
 
 
@@ -96,9 +97,3 @@ def _manual(known: Collection, context: ParserContext) -> Manual:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
-
-
-def _roff(text: str) -> str:
-    """Return a text as roff takes it literally."""
-    plain = text.replace("\\", "\\e").replace("-", "\\-")
-    return "\n".join(f"\\&{line}" if line.startswith((".", "'")) else line for line in plain.splitlines())

@@ -15,6 +15,7 @@ from pathlib import Path
 from utvm import errors
 from utvm.errors import UtvmError
 from utvm.paths import PACKAGE
+from utvm.quoting import markdown_cell
 from utvm.templates import templates_of
 
 _GAP = "…"
@@ -55,7 +56,7 @@ def page() -> str:
     rooms: dict[str, list[ErrorText]] = {}
     for entry in entries():
         rooms.setdefault(entry.room, []).append(entry)
-    return templates_of("utvm.cli").get_template("errors.md.j2").render(rooms=rooms, cell=_cell)
+    return templates_of("utvm.cli").get_template("errors.md.j2").render(rooms=rooms, cell=markdown_cell)
 
 
 def _exit_codes(modules: Iterable[ast.Module]) -> Mapping[str, int]:
@@ -141,11 +142,3 @@ def _cause(raises: str, name: str) -> str:
     pattern = named.format(name) + "(.*?)(?=" + named.format(r"\w+") + r"|\n\n|\Z)"
     entry = re.search(pattern, raises, re.MULTILINE | re.DOTALL)
     return " ".join(entry[1].split()) if entry else ""
-
-
-def _cell(text: str) -> str:
-    """Return a text for a cell of a Markdown table."""
-    plain = " ".join(text.split())
-    for sign in "\\`*_[]|<>#{}":
-        plain = plain.replace(sign, f"&#{ord(sign)};")
-    return plain

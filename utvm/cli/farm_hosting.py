@@ -12,11 +12,11 @@ from utvm.environment.farm.client import coordinator_of
 from utvm.environment.farm.hosted import Host, OfferedBoard, coordinator, export, way_to
 from utvm.errors import ConfigError
 from utvm.hil.project import quarantine
-from utvm.names import printable
 from utvm.paths import work
 from utvm.peer import access
 from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import detect
+from utvm.quoting import printable
 
 _LAST_PORT = 65535
 

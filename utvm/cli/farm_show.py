@@ -17,7 +17,7 @@ from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.files import check_places, write_whole
 from utvm.hil.nightly.running import HEALTH
 from utvm.history.doors import gauge
-from utvm.names import printable
+from utvm.quoting import printable
 
 _ALL = "all"
 _STATES = ("free", "held", "away", "quarantine")
@@ -71,7 +71,7 @@ def show_status(wanted: JsonChoice, farm: str, metrics: str) -> None:
         states = [({"state": state}, counts.get(state, 0)) for state in _STATES]
         text = gauge("utvm_farm_boards", "Boards of the farm by state.", states)
         text += gauge("utvm_farm_waiting", "Runs that wait for a board.", [({}, len(found["waiting"]))])
-        write_whole(Path(metrics), text.encode())
+        write_whole(Path(metrics), text)
     if write_json(wanted, {"boards": counts, "waiting": found["waiting"]}):
         return
     OUT.print(f"{len(found['places'])} boards: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}")

@@ -177,6 +177,6 @@ def write_door(what: str, output: str) -> None:
     with opened(history_file()) as history:
         text = DOORS[what](history)
     if output:
-        write_whole(Path(output), text.encode())
+        write_whole(Path(output), text)
     else:
         sys.stdout.write(text)

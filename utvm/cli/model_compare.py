@@ -18,7 +18,7 @@ from utvm.cli.output import OUT, check_json, write_json
 from utvm.compiler.named_model import NamedModel
 from utvm.errors import ConfigError, DoesNotFitError
 from utvm.files import check_places, write_whole
-from utvm.names import printable
+from utvm.quoting import printable
 from utvm.session.judged import confusion
 from utvm.templates import templates_of
 
@@ -72,7 +72,7 @@ def compare_models(
         find(BoardChoice(name))  # a wrong name is refused before the first board works for nothing
     rows = [_row(catalogue, asked, model, name) for model in models for name in names]
     _print(rows)
-    write_whole(Path(picture), draw(rows).encode())
+    write_whole(Path(picture), draw(rows))
     OUT.print(f"picture: {picture}")
     write_json(wanted, [dataclasses.asdict(row) for row in rows])
 

@@ -33,7 +33,7 @@ from utvm.firmware.picture_inputs import are_pictures, read_pictures, read_pixel
 from utvm.hil import provenance
 from utvm.hil.figures import summarise
 from utvm.hil.remember import remember_model
-from utvm.names import printable
+from utvm.quoting import printable
 from utvm.session import RunResult
 from utvm.session.evaluation import Mismatch, as_samples, compare, prediction
 from utvm.session.judged import confusion, distance

@@ -16,7 +16,7 @@ from utvm.cli.output import OUT
 from utvm.compiler import Tensor
 from utvm.compiler.named_model import Sample
 from utvm.errors import ConfigError
-from utvm.names import printable
+from utvm.quoting import printable
 from utvm.session.judged import Confusion, Distance
 
 _MOST_CLASSES = 20  # Of which a matrix can be read.

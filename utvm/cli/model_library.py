@@ -24,7 +24,7 @@ from utvm.compiler.report.page import RuleCount, write_report
 from utvm.errors import ConfigError
 from utvm.files import check_folder, check_places
 from utvm.firmware.stack import run_stack
-from utvm.names import printable
+from utvm.quoting import printable
 from utvm.tuning.log import tuned_for
 
 Executor = Literal["aot", "graph"]

@@ -21,8 +21,8 @@ from utvm.compiler import Library
 from utvm.errors import ConfigError
 from utvm.files import check_folder, write_whole
 from utvm.firmware.estimate import check_pipeline
-from utvm.names import printable
 from utvm.pages import label_in, pages_of
+from utvm.quoting import printable
 from utvm.session.profile import MeasuredStep, Profile, profile_of
 from utvm.session.rpc import RpcSession
 
@@ -95,12 +95,12 @@ def profile_model(
         ) from error
     texts = {"json": profile.as_json(), "folded": profile.folded(), "html": render(profile)}
     for suffix, text in texts.items():
-        write_whole(folder / f"profile.{suffix}", text.encode())
+        write_whole(folder / f"profile.{suffix}", text)
     if counted:
-        write_whole(folder / "accelerator.json", (json.dumps(counted, indent=2) + "\n").encode())
+        write_whole(folder / "accelerator.json", json.dumps(counted, indent=2) + "\n")
     estimated = {"estimate": asdict(cycles)} if cycles else {}
     if cycles:
-        write_whole(folder / "estimate.json", (json.dumps(asdict(cycles), indent=2) + "\n").encode())
+        write_whole(folder / "estimate.json", json.dumps(asdict(cycles), indent=2) + "\n")
     write_json(wanted, json.loads(texts["json"]) | estimated)
     OUT.print(f"profile: {folder / 'profile.html'}; profile.json, profile.folded beside it")
 

@@ -10,7 +10,7 @@ from utvm.cli.choices import JsonChoice
 from utvm.cli.output import OUT, check_json, write_json
 from utvm.errors import ConfigError
 from utvm.files import check_readable, read_text
-from utvm.names import printable
+from utvm.quoting import printable
 from utvm.session.profile import MeasuredStep, Profile
 
 _HINT = "give two files profile.json, or what model.profile --json wrote"

@@ -22,9 +22,9 @@ from utvm.compiler.named_model import Sample
 from utvm.errors import ConfigError
 from utvm.files import check_places, write_whole
 from utvm.firmware.picture_inputs import are_pictures, read_pictures
-from utvm.names import printable
 from utvm.quantize import Cost, answers, costs, quantize
 from utvm.quantize.write import Activations
+from utvm.quoting import printable
 from utvm.session.evaluation import as_samples
 from utvm.session.judged import confusion, distance
 

@@ -27,7 +27,7 @@ from utvm.firmware.inputs import as_bytes, as_reals
 from utvm.firmware.picture_inputs import are_pictures
 from utvm.hil import provenance
 from utvm.log import kept_in
-from utvm.names import printable
+from utvm.quoting import printable
 from utvm.session import RunResult, StandingAlone
 from utvm.session.opening import open_session
 

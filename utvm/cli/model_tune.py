@@ -23,7 +23,7 @@ from utvm.compiler import Library, Model
 from utvm.errors import BoardError, ConfigError
 from utvm.files import check_places, write_whole
 from utvm.log import kept_in
-from utvm.names import printable
+from utvm.quoting import printable
 from utvm.session.keeper import Keeper
 from utvm.tuning.log import origin_of, read_log
 from utvm.tuning.measure import Candidate, CandidateResult, Measurer, OnBench
@@ -65,7 +65,7 @@ def tune_model(asked: TuneChoice, where: BoardChoice, wanted: JsonChoice) -> Non
         seconds = time.monotonic() - begun
         _print_layers(tuner)
         page = log.with_name(f"{log.name}.html")
-        write_whole(page, render(tuner, model.name, board.spoken).encode())
+        write_whole(page, render(tuner, model.name, board.spoken))
         OUT.print(f"log: {log}; it is used by --tuned {log}; picture of the search: {page}")
         figures = _whole(board, model, before, log, measurer, asked.seed) if ended else {}
     content = {

@@ -16,8 +16,8 @@ from utvm.environment.places.errand import Errand, Wanted
 from utvm.environment.places.serving import ServedBoards
 from utvm.errors import ConfigError, ProvisionError
 from utvm.interpreter import python_command
-from utvm.names import printable
 from utvm.options import parts
+from utvm.quoting import printable
 
 _SERVED = "models/digits/digits_int8.tflite"
 """What a board is served with is of no concern: candidates are uploaded."""

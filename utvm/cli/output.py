@@ -11,8 +11,8 @@ from rich.text import Text
 from utvm.cli.choices import JsonChoice
 from utvm.files import check_places, write_whole
 from utvm.logs import log_folder
-from utvm.names import printable
 from utvm.paths import work
+from utvm.quoting import printable
 from utvm.terminal import Terminal
 
 OUT = Terminal(markup=False, soft_wrap=True)
@@ -46,7 +46,7 @@ def write_json(asked: JsonChoice, content: object) -> bool:
     if asked.json == _PRINTED:
         sys.stdout.write(text)
         return True
-    write_whole(Path(asked.json), text.encode())
+    write_whole(Path(asked.json), text)
     return False
 
 

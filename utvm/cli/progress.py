@@ -203,4 +203,4 @@ def _remember(work: str, taken: dict[str, float]) -> None:
     content[work] = {step: max(round(took, 1), before.get(step, 0.0)) for step, took in taken.items()}
     with contextlib.suppress(OSError, ConfigError):
         _file().parent.mkdir(parents=True, exist_ok=True)
-        write_whole(_file(), json.dumps(content).encode())
+        write_whole(_file(), json.dumps(content))

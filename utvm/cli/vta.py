@@ -71,5 +71,5 @@ def _translate(source: str, output: str, one: Callable[[str], str]) -> None:
                 made.append(one(line.strip()))
             except ConfigError as error:
                 raise ConfigError(f"{source}:{number}: {error.message}", error.hint) from error
-    write_whole(Path(output), "".join(f"{line}\n" for line in made).encode())
+    write_whole(Path(output), "".join(f"{line}\n" for line in made))
     OUT.print(f"wrote {output}, {len(made)} lines")

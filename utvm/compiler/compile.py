@@ -19,7 +19,7 @@ from utvm.compiler.notes import collected
 from utvm.compiler.storage import Storage
 from utvm.compiler.target import ANY, Target
 from utvm.errors import ConfigError
-from utvm.names import printable
+from utvm.quoting import printable
 
 _NOTES = logging.getLogger("utvm.compiler.notes")
 NOTES = _NOTES.name

@@ -24,6 +24,7 @@ from utvm.firmware.module import NOTHING, Module, Upload, foreign_flags, link_er
 from utvm.firmware.script import by_address, by_region
 from utvm.firmware.sources import contents, generate
 from utvm.paths import ROOT
+from utvm.quoting import c_string
 from utvm.runtime import Executor, Pipe
 from utvm.toolchain import Toolchain
 
@@ -303,7 +304,7 @@ def _counter_of(board: Board) -> tuple[str, ...]:
 
 
 def _defines(board: Board) -> tuple[str, ...]:
-    return (f'UTVM_BOARD_NAME="{board.name}"', f"UTVM_CLOCK_HZ={board.clock_hz}u", "UTVM_STEPS=1")
+    return (f"UTVM_BOARD_NAME={c_string(board.name)}", f"UTVM_CLOCK_HZ={board.clock_hz}u", "UTVM_STEPS=1")
 
 
 def _key(toolchain: Toolchain, cpu: str, image: Ingredients) -> str:

@@ -17,7 +17,7 @@ from utvm.compiler import Tensor
 from utvm.errors import ConfigError
 from utvm.files import check_readable
 from utvm.firmware.inputs import as_reals
-from utvm.names import printable
+from utvm.quoting import printable
 
 _Array = npt.NDArray[Any]
 _FORMATS = ("PNG", "JPEG")

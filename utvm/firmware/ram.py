@@ -5,6 +5,7 @@ The first link says which constants are large: each becomes a section of its own
 need not lie in one piece. The second says how large every section is. Then they get their addresses.
 """
 
+import re
 from pathlib import Path
 
 from elftools.elf.constants import SH_FLAGS
@@ -149,7 +150,10 @@ def _large_constants(image: Path) -> tuple[str, ...]:
                 {
                     f".rodata.{symbol.name}"
                     for symbol in elf.get_section_by_name(".symtab").iter_symbols()
-                    if symbol["st_shndx"] == constants and symbol["st_size"] >= _LARGE
+                    if symbol["st_shndx"] == constants
+                    and symbol["st_size"] >= _LARGE
+                    # Another name is a stranger's: it stays in .rodata, and out of the script.
+                    and re.fullmatch(r"[\w.$]+", symbol.name, re.ASCII)
                 }
             )
         )

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 
 from utvm.boards import Board
 from utvm.firmware.sources import render
+from utvm.quoting import linker_name
 
 # What start-up code forbids below a stack: a region of the core's memory protection, as large as its alignment.
 _GUARD_BYTES = 256
@@ -38,5 +39,6 @@ def _script(board: Board, **values: object) -> str:
         board=board,
         fault_stack_size=board.cpu_row.handler_stack,
         guard_size=_GUARD_BYTES if board.guards_stack else 0,
+        linker_name=linker_name,
         **values,
     )

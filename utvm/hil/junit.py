@@ -2,14 +2,11 @@
 """JUnit XML, as CI servers read it: a failed test is a ``failure``, one without an answer an ``error``."""
 
 import json
-import re
 import xml.etree.ElementTree as ET
 
 from utvm.hil.figures import shown
 from utvm.hil.results import CaseResult, Outcome, RunReport
-
-# XML 1.0, section 2.2: what a document may not hold, even escaped.
-_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+from utvm.quoting import legal_xml
 
 _ELEMENTS = {
     Outcome.FAILED: "failure",
@@ -34,7 +31,7 @@ def render(report: RunReport) -> str:
         skipped=str(report.count(Outcome.SKIPPED) + report.count(Outcome.NOT_RUN)),
         time=f"{sum(case.duration_s for case in report.cases):.3f}",
         timestamp=report.started,
-        hostname=legal(report.environment.place.hostname),
+        hostname=report.environment.place.hostname,
     )
     properties = ET.SubElement(suite, "properties")
     for name, value in {
@@ -59,14 +56,17 @@ def render(report: RunReport) -> str:
             for figure in shown([model.figures])
         },
     }.items():
-        ET.SubElement(properties, "property", name=name, value=legal(value))
+        ET.SubElement(properties, "property", name=name, value=value)
     for case in report.cases:
         _add(suite, case)
     return document(root)
 
 
 def document(root: ET.Element) -> str:
-    """Return an element as the text of a whole file."""
+    """Return an element as the text of a whole file, without the characters that XML cannot hold."""
+    for element in root.iter():
+        element.attrib = {name: legal_xml(value) for name, value in element.attrib.items()}
+        element.text = legal_xml(element.text) if element.text else None
     ET.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
@@ -75,18 +75,13 @@ def _add(suite: ET.Element, case: CaseResult) -> None:
     element = ET.SubElement(
         suite,
         "testcase",
-        classname=legal(case.suite.removesuffix(".py")),
-        name=legal(case.name),
+        classname=case.suite.removesuffix(".py"),
+        name=case.name,
         time=f"{case.duration_s:.3f}",
     )
     kind = _ELEMENTS.get(case.outcome)
     if kind:
-        child = ET.SubElement(element, kind, message=legal(case.message))
-        child.text = legal(case.details)
+        child = ET.SubElement(element, kind, message=case.message)
+        child.text = case.details
     elif case.message:
-        ET.SubElement(element, "system-out").text = legal(case.message)
-
-
-def legal(text: str) -> str:
-    """Return a text without what a document may not hold."""
-    return _ILLEGAL.sub("\N{REPLACEMENT CHARACTER}", text)
+        ET.SubElement(element, "system-out").text = case.message

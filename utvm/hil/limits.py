@@ -115,5 +115,5 @@ def accept() -> Path:
                 board = BoardIdentity(row["name"], row["kind"], "", "").spoken
                 figures.setdefault(board, {}).setdefault(row["model"], {})[name] = row["value"]
     text = "# What the limits of utvm.yaml are relative to. history.changes --accept writes it; review it.\n"
-    write_whole(path, (text + yaml.safe_dump({"baseline": figures})).encode())
+    write_whole(path, text + yaml.safe_dump({"baseline": figures}))
     return path

@@ -3,6 +3,7 @@
 
 import importlib.metadata
 import platform
+import shlex
 import shutil
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def _openocd_version() -> str:
     if program is None:
         raise ProvisionError("openocd is not installed", "sudo apt-get install openocd")
     # OpenOCD prints its version on standard error.
-    command = ["sh", "-c", f"'{program}' --version 2>&1"]
+    command = ["sh", "-c", f"{shlex.quote(program)} --version 2>&1"]
     return process.version_of(command, timeout=10, error=ProvisionError, pattern=r"Open On-Chip Debugger (\S+)")
 
 

@@ -10,6 +10,7 @@ from utvm.bench import BoardIdentity
 from utvm.environment.checkout import Checkout
 from utvm.errors import ExitCode
 from utvm.firmware import Firmware
+from utvm.quoting import encodable_tree
 
 SCHEMA_VERSION = 4
 
@@ -199,7 +200,7 @@ class RunReport:
     def as_json(self) -> dict[str, object]:
         """Return what ``report.json`` holds: see docs/report.schema.json."""
         place = self.environment.place
-        return {
+        content = {
             "schema_version": SCHEMA_VERSION,
             "run_id": self.run_id,
             "started": self.started,
@@ -249,6 +250,8 @@ class RunReport:
             "trouble": self.trouble,
             "exit_code": int(self.verdict.exit_code),
         }
+        # Failure texts and names are whatever a test made them of; files and the history hold UTF-8.
+        return dict(encodable_tree(content))
 
 
 def id_of_test(node: str) -> str:

@@ -70,7 +70,7 @@ def write_schemas() -> None:
         ConfigError: one cannot be written.
     """
     for path in (REPORT, NIGHTLY):
-        write_whole(path, text(path).encode())
+        write_whole(path, text(path))
 
 
 def _definitions() -> dict[str, object]:

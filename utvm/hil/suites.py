@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from utvm.choice import BoardChoice, ReportChoice, SuiteChoice, split_name
-from utvm.errors import ExitCode, ProvisionError
+from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import found, plugin
 from utvm.options import words
 from utvm.paths import DATA, work
@@ -117,5 +117,19 @@ def _for_pytest(choice: BoardChoice, suites: SuiteChoice) -> list[str]:
         f"-p{plugin.__name__}",
         # It would keep every packet for a report that we do not show; the run has a log of its own.
         "-pno:logging",
-        *(str(chosen.root / path) for path in chosen.paths),
+        *map(_argument, (str(chosen.root / path) for path in chosen.paths)),
     ]
+
+
+def _argument(suite: str) -> str:
+    """Return a suite's file for pytest, which takes what follows a bracket for a test's parameters.
+
+    Raises:
+        ConfigError: its path has a bracket, and from here, too.
+    """
+    file, colons, test = suite.partition("::")
+    if "[" in file:
+        file = os.path.relpath(file)
+    if "[" in file:
+        raise ConfigError(f"{file}: pytest takes no [ in the path of a suite", "rename it, or start in it")
+    return file + colons + test

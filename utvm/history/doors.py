@@ -6,11 +6,11 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from xml.sax.saxutils import escape
 
 from utvm.history.changes import changes, newest_night, spoken_board
 from utvm.history.schema import DECISIVE
 from utvm.history.store import moment
+from utvm.quoting import markdown_cell, prometheus_label, workflow_message, workflow_property
 
 _MONTH = 30 * 86_400
 _WORST = ("infrastructure", "bad", "interrupted", "not run", "error", "failed", "passed")
@@ -63,13 +63,9 @@ def gauge(name: str, means: str, values: Sequence[tuple[Mapping[str, str], float
     """Return a figure as Prometheus reads it: each value with its labels."""
     lines = [f"# HELP {name} {means}", f"# TYPE {name} gauge"]
     for labels, value in values:
-        spoken = ",".join(f'{key}="{_quoted(text)}"' for key, text in labels.items())
+        spoken = ",".join(f'{key}="{prometheus_label(text)}"' for key, text in labels.items())
         lines.append(f"{name}{{{spoken}}} {value:.10g}" if spoken else f"{name} {value:.10g}")
     return "".join(f"{line}\n" for line in lines)
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def _failed(history: sqlite3.Connection) -> Iterator[sqlite3.Row]:
@@ -102,7 +98,7 @@ def _summary(history: sqlite3.Connection) -> str:
 
 
 def _row(*cells: str) -> str:
-    return f"| {' | '.join(escape(cell).replace('|', '&#124;') for cell in cells)} |"
+    return f"| {' | '.join(markdown_cell(cell) for cell in cells)} |"
 
 
 def _annotations(history: sqlite3.Connection) -> str:
@@ -110,10 +106,8 @@ def _annotations(history: sqlite3.Connection) -> str:
     lines = []
     for each in _failed(history):
         title = f"{each['id']} on {spoken_board(each)}"
-        for mark, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A"), (":", "%3A"), (",", "%2C")):
-            title = title.replace(mark, code)
-        message = (each["message"] or "failed").replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-        lines.append(f"::error title={title}::{message}\n")
+        message = workflow_message(each["message"] or "failed")
+        lines.append(f"::error title={workflow_property(title)}::{message}\n")
     return "".join(lines)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from utvm.errors import ConfigError, ProvisionError, UtvmError
 from utvm.history.schema import APPLICATION, DECISIVE, MIGRATIONS, OUTCOMES
+from utvm.quoting import encodable_tree
 
 _PATIENCE = 20.0  # Seconds, for other writers.
 _MOST = 500  # Characters of a message; the report has all of it.
@@ -56,9 +57,11 @@ def opened(path: Path, create: bool = False) -> Iterator[sqlite3.Connection]:
         _bring_up_to_date(connection, path)
         yield connection
     except (sqlite3.OperationalError, OSError) as error:
+        if "decode" in str(error):  # Python's name for text that is not UTF-8
+            raise ConfigError(f"{path}: is damaged, or no history: {error}", _REBUILD) from error
         hint = "may it be written, is there room, and does nobody hold it?"
         raise ProvisionError(f"{path}: the history cannot be used: {error}", hint) from error
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: is damaged, or no history: {error}", _REBUILD) from error
     finally:
         if connection is not None:
@@ -140,6 +143,7 @@ def add(history: sqlite3.Connection, report: Mapping[str, Any]) -> bool:
     A turn of a nightly run has the key ``night``, too: where its report is in that of the night. It may change a
     run's verdict, as that of a health check.
     """
+    report = encodable_tree(report)
     with _transaction(history):
         board, source = report["board"], report["source"]
         number = _key(history, "board", name=board["id"], kind=board["kind"], serial=board["serial"] or "")

@@ -9,6 +9,7 @@ from pathlib import Path
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.gdb import GdbClient
 from utvm.probe.relay import logic_command, place_command
+from utvm.quoting import tcl
 
 _HALT_TIMEOUT = 5.0  # Seconds.
 _LOGIC_TIMEOUT = 300.0  # Seconds: 4 MB through a probe that takes its time.
@@ -79,7 +80,7 @@ class OpenOcdPort(DebugPort):
 
     def program_logic(self, file: Path, commands: str) -> None:
         """Have OpenOCD shift a bitstream in."""
-        self.gdb.monitor(commands.format(file=f"{{{file.resolve()}}}"), _LOGIC_TIMEOUT)
+        self.gdb.monitor(commands.format(file=tcl(str(file.resolve()))), _LOGIC_TIMEOUT)
 
     def program(self, segments: Sequence[tuple[int, bytes]]) -> None:
         """Program flash."""

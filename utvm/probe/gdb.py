@@ -5,6 +5,7 @@ Speaks GDB's remote serial protocol (GDB manual, appendix "GDB Remote Serial Pro
 or to any other stub. Addresses are byte addresses; registers are unsigned integers of their own width.
 """
 
+import os
 import re
 import socket
 import time
@@ -357,7 +358,7 @@ class GdbClient:
         return output
 
     def _command(self, command: str, timeout: float) -> str:
-        self._send(b"qRcmd," + command.encode().hex().encode())
+        self._send(b"qRcmd," + os.fsencode(command).hex().encode())
         output = bytearray()
         deadline = time.monotonic() + timeout
         while True:

@@ -15,6 +15,7 @@ from types import TracebackType
 from utvm.errors import ProbeError
 from utvm.probe.udev import ACCESS_HINT
 from utvm.process import Service
+from utvm.quoting import tcl
 
 _READY = "utvm: OpenOCD is ready"
 _NO_TARGET = "utvm: the target does not answer"
@@ -162,7 +163,8 @@ class OpenOcd:
         for command in before_config:
             words += ["-c", command]
         config = self._config.absolute()
-        words += ["-s", config.parent, "-f", config]
+        # Of -f, OpenOCD itself makes a command, with the path in braces.
+        words += ["-s", config.parent, "-c", f"script {tcl(str(config))}"]
         for command in after_config:
             words += ["-c", command]
         return Service(

@@ -7,6 +7,7 @@ A server of ours has one connection, which we hold. :class:`DoorRelay` lets othe
 
 import contextlib
 import logging
+import os
 import select
 import socket
 import threading
@@ -204,7 +205,7 @@ class NeighbourRelay(_Relay):
             self._reply(b"")  # GDB then says c and s
             return
         if asked.startswith(_LOGIC):
-            self._neighbour.program(asked[len(_LOGIC) :].decode())
+            self._neighbour.program(os.fsdecode(asked[len(_LOGIC) :]))
             self._reply(b"OK")
             return
         if packet[:1] in (b"c", b"s"):

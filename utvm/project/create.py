@@ -23,6 +23,7 @@ from utvm.firmware.sources import generate
 from utvm.firmware.stack import run_stack
 from utvm.project.platform import COMMON, Platform, filled, load_platform, rendered
 from utvm.project.project import FACTS, VERSION, Project
+from utvm.quoting import c_string
 
 # In a project, a compiler of another version may warn of more.
 _STRICT = frozenset({"-Werror", "-Wl,--fatal-warnings"})
@@ -117,7 +118,7 @@ def _ingredients(
         generate([library], "standing_alone", inputs, linked_by_script=False),
         runtime.portable_sources("standing_alone"),
         (runtime.INCLUDE, _APPLICATION),
-        (f'UTVM_BOARD_NAME="{board.name}"',),
+        (f"UTVM_BOARD_NAME={c_string(board.name)}",),
     )
 
 

@@ -11,6 +11,7 @@ from utvm.boards import Board, JtagModel
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.probe.gdb import GdbClient
 from utvm.probe.virtual import on_bus, start_jtag
+from utvm.quoting import tcl
 
 
 class _Port(OpenOcdPort):
@@ -39,7 +40,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
     def start(setup: Setup) -> Bench:
         machine = setup.stack.enter_context(start_jtag(board, setup.logs, held(board)))
         assert machine.health_match
-        select = model.probe.format(pins=machine.health_match["pins"])
+        select = model.probe.format(pins=tcl(machine.health_match["pins"]))
         openocd, gdb = start_openocd(setup, board, [select], model.openocd)
         return Bench(
             board,

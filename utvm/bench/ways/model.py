@@ -7,6 +7,7 @@ from utvm.bench.way import Asked, Found, Setup, Way
 from utvm.boards import Board
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.probe.virtual import on_bus, start_virtual
+from utvm.quoting import tcl
 
 
 def _find(board: Board, asked: Asked) -> Found | None:
@@ -19,7 +20,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
             start_virtual(board, setup.logs, latency_us=asked.latency_us, waits=asked.waits)
         )
         assert machine.health_match and board.physical
-        commands = [board.model.probe.format(port=machine.health_match["stlink"])]
+        commands = [board.model.probe.format(port=tcl(machine.health_match["stlink"]))]
         openocd, gdb = start_openocd(setup, board, commands)
         check_identity(board.name, board.physical.identity, gdb, board.model.serial)
         return Bench(

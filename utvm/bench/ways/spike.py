@@ -9,6 +9,7 @@ from utvm.bench.way import Asked, Found, Setup, Way
 from utvm.boards import Board, SpikePart
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.probe.spike import beside, can_be_private, start_spike
+from utvm.quoting import tcl
 
 
 def _simulator(board: Board) -> SpikePart:
@@ -36,7 +37,7 @@ def _find(board: Board, asked: Asked) -> Found | None:
             start_spike(simulator, board.memory, setup.logs / "spike.log", private=private)
         )
         assert spike.health_match
-        select = simulator.probe.format(port=spike.health_match["port"])
+        select = simulator.probe.format(port=tcl(spike.health_match["port"]))
         openocd, gdb = start_openocd(setup, board, [select], within=beside(spike) if private else ())
         # Its serial line is on its own terminal, which it has not here.
         return Bench(

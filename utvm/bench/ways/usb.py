@@ -13,6 +13,7 @@ from utvm.probe.choice import find_probe, match_of, taken
 from utvm.probe.debug_port import DebugPort, OpenOcdPort
 from utvm.probe.usb import Probe, serial_ports
 from utvm.probe.vitals import Readiness, make_ready
+from utvm.quoting import tcl
 
 
 def _find(board: Board, asked: Asked) -> Found | None:
@@ -37,7 +38,7 @@ def kind_of(probe: Probe) -> Literal["virtual", "physical"]:
 def _serve(setup: Setup, board: Board, probe: Probe, able: frozenset[str]) -> tuple[Checkable, DebugPort]:
     match = match_of(board, probe)
     assert board.physical and match
-    commands = [board.physical.select_serial.format(serial=probe.serial)]
+    commands = [board.physical.select_serial.format(serial=tcl(probe.serial))]
     openocd, gdb = start_openocd(setup, board, commands, match.openocd)
     return openocd, OpenOcdPort(gdb, live="memory while running" in able)
 

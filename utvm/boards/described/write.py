@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A board's folder, made of what is known of its chip; ``# check`` stands where that was a guess."""
 
-import json
 import re
 import shutil
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from utvm.boards.loader import load
 from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError
 from utvm.files import check_folder, write_whole
+from utvm.quoting import yaml_string
 from utvm.templates import templates_of
 
 _FAMILIES = Path(__file__).parent / "families.yaml"
@@ -90,7 +90,7 @@ def write(chip: Chip, folder: Path, probe: str) -> Board:
             made; the chip has too little memory, or neither an OpenOCD script nor pyOCD's name is known for it;
             what is said of it makes no board. Then nothing is left of the folder.
     """
-    check_words(chip.name, chip.source)
+    check_words(chip.name, chip.source, chip.target)
     _check_place(folder, probe)
     family = next((row for row in families() if re.match(row.chips, chip.name, re.IGNORECASE)), None)
     if not (family and family.script) and not chip.target:
@@ -139,7 +139,7 @@ def _contents(chip: Chip, name: str, probe: str, family: Family | None) -> dict[
     core = chip.cpu.partition("-fpv")[0].removesuffix("-dsp").removesuffix("-mve")
     environment = templates_of("utvm.boards.described")
     environment.filters["hex"] = lambda value: f"{value:#010x}"
-    environment.filters["quoted"] = lambda words: json.dumps(words) if re.search(r": | #|^\W", words) else words
+    environment.filters["quoted"] = yaml_string
     environment.filters["units"] = lambda sizes: sizes[0] if len(set(sizes)) == 1 else list(sizes)
     text = environment.get_template("board.yaml.j2").render(
         chip=chip,

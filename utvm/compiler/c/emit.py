@@ -22,7 +22,7 @@ from utvm.compiler.literals import C_TYPES, literal
 from utvm.compiler.literals import rows as rows_of
 from utvm.compiler.memory.plan import WORKSPACE_ALIGNMENT, Plan
 from utvm.compiler.memory.steps import Graph, Location, Step
-from utvm.names import comment
+from utvm.quoting import comment
 from utvm.templates import templates_of
 
 _LINE = 110  # Characters in a line of C.

@@ -14,7 +14,7 @@ from utvm.compiler.package.layout import ALIGNMENT, ARDUINO, HEADERS, SOURCES, c
 from utvm.compiler.package.metadata import RunStack
 from utvm.compiler.package.terms import Terms
 from utvm.errors import ConfigError
-from utvm.names import comment
+from utvm.quoting import comment
 from utvm.templates import templates_of
 
 # Names that CMake keeps for itself (policy CMP0037), and libraries that every program is linked with.

@@ -52,8 +52,8 @@ def write_report(library: Library, directory: Path, misra: Sequence[RuleCount] |
             "choose a directory that can be written",
         ) from error
     content = json.dumps(as_json(library, misra), indent=2, ensure_ascii=False) + "\n"
-    write_whole(json_path, content.encode())
-    write_whole(html_path, render(library, misra).encode())
+    write_whole(json_path, content)
+    write_whole(html_path, render(library, misra))
     return json_path, html_path
 
 

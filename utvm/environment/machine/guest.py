@@ -17,6 +17,7 @@ from utvm.environment.python_layer import CHECKOUT
 from utvm.environment.remote import LOST, owned, rsync, run_owned
 from utvm.errors import ProvisionError
 from utvm.parent import dying_with_us
+from utvm.quoting import ssh_config
 
 _USER = "vagrant"
 _REPLACED = f"/home/{_USER}/replaced"
@@ -165,12 +166,12 @@ class Guest:
         lines = {
             "HostName": given,
             "User": _USER,
-            "IdentityFile": f'"{self._records.key}"',
+            "IdentityFile": ssh_config(str(self._records.key)),
             "IdentitiesOnly": "yes",
             "IdentityAgent": "none",
             # The guest's key is learnt at the first connection and insisted on afterwards.
             "HostKeyAlias": self._records.name,
-            "UserKnownHostsFile": f'"{self._records.known_hosts}"',
+            "UserKnownHostsFile": ssh_config(str(self._records.known_hosts)),
             "GlobalKnownHostsFile": "/dev/null",
             "StrictHostKeyChecking": "accept-new",
             "PasswordAuthentication": "no",

@@ -43,4 +43,4 @@ def write_message(path: Path, report: NightlyReport, before: str) -> None:
         for result in report.boards
         if result.verdict.exit_code
     ]
-    write_whole(path, "".join(f"{line}\n" for line in lines).encode())
+    write_whole(path, "".join(f"{line}\n" for line in lines))

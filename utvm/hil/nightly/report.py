@@ -13,7 +13,7 @@ from pathlib import Path
 from utvm.errors import ExitCode
 from utvm.hil.figures import shown
 from utvm.hil.html import HEADLINES, facts_of_run, page_templates, unfolded
-from utvm.hil.junit import document, legal
+from utvm.hil.junit import document
 from utvm.hil.logs import End, ends, href_from
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
 from utvm.hil.nightly.tests import TestOfNight, tests_of
@@ -135,7 +135,7 @@ def _suite(result: BoardResult) -> ET.Element:
     if result.verdict is not BoardVerdict.PASSED and not shown:
         kind = "failure" if result.verdict.exit_code is ExitCode.FAILED else "error"
         case = ET.SubElement(suite, "testcase", classname="nightly", name=result.verdict.value, time="0.000")
-        ET.SubElement(case, kind, message=legal(result.reason))
+        ET.SubElement(case, kind, message=result.reason)
         for counter in ("tests", f"{kind}s"):
             suite.set(counter, str(int(suite.get(counter, "0")) + 1))
     return suite

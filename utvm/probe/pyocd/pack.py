@@ -12,6 +12,7 @@ from utvm import runtime
 from utvm.boards import Board
 from utvm.boards.flash import Algorithm, algorithm_of
 from utvm.boards.parts import PyOcdPart
+from utvm.quoting import c_string
 from utvm.templates import templates_of
 
 _ALGORITHM = "algorithm.FLM"
@@ -33,7 +34,7 @@ def pack_for(board: Board, part: PyOcdPart, folder: Path) -> Path | None:
         return board.directory / part.pack if part.pack else None
     made = folder / f"{board.name}.pack"
     _compile(board, algorithm, folder / _ALGORITHM)
-    description = templates_of(__package__).get_template("chip.pdsc.j2")
+    description = templates_of(__package__, html=True).get_template("chip.pdsc.j2")
     text = description.render(
         board=board,
         core=board.cpu_row.core.title(),
@@ -61,7 +62,7 @@ def _compile(board: Board, algorithm: Algorithm, output: Path) -> None:
         include=(common, *runtime.include(board.architecture, "host_driven")),
         defines=(
             *algorithm.numbers.defines,
-            f'UTVM_FLASH_NAME="{board.name}"',
+            f"UTVM_FLASH_NAME={c_string(board.name)}",
             f"UTVM_FLASH_START={flash.address:#x}u",
             f"UTVM_FLASH_BYTES={flash.size:#x}u",
             f"UTVM_FLASH_PAGE={_PAGE}u",

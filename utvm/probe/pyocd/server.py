@@ -79,7 +79,7 @@ class PyOcd(Service):
         self.gdb, theirs = socket.socketpair()
         channels = [f"gdb={theirs.fileno()}", *([f"usb={usb}"] if usb else [])]
         words: list[str | Path] = [*python_command(str(_INSIDE), *channels, interpreter=_installed().python)]
-        words += ["gdbserver", "--no-wait", "--no-config", "--persist", "--target", part.target, "--uid", serial]
+        words += ["gdbserver", "--no-wait", "--no-config", "--persist", "--target", part.target, f"--uid={serial}"]
         # A script pyocd_user.py in its project folder, by default the current one, would be run.
         words += ["--project", "/"]
         words += ["--pack", pack.absolute()] if pack else []

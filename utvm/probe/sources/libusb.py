@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 import usb.backend.libusb1
+import usb.control
 import usb.core
 import usb.util
 
@@ -97,4 +98,7 @@ def _read(device: Any, number: int) -> str:
         return ""
     # pyusb's own way hides why the languages could not be read.
     languages = usb.util.get_langids(device)
-    return str(usb.util.get_string(device, number, languages[0] if languages else _ENGLISH)).strip("\0 \n")
+    language = languages[0] if languages else _ENGLISH
+    data = usb.control.get_descriptor(device, 254, usb.util.DESC_TYPE_STRING, number, language).tobytes()
+    # pyusb's own decoder raises at half a surrogate pair. A string ends at a NUL for Linux and for OpenOCD.
+    return data[2 : data[0] & 0xFE].decode("utf-16-le", "replace").partition("\0")[0].strip()

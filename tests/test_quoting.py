@@ -1,25 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names from strangers: whatever a tensor is called, it is shown, does nothing, and stays where it belongs."""
+"""Text from strangers: each language's own reader takes it for what it was, and nothing of it is done.
 
+The readers are the programs themselves: OpenOCD, GDB, sh, fish, ssh, gcc and the linker, and for the rest a parser
+that is not ours.
+"""
+
+import html
 import io
+import os
 import re
+import shlex
 import tarfile
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 from onnx import TensorProto, helper
 from rich.markup import escape
 from rich.table import Table
 
+from tests import quoting as readers
+from tests.quoting import check, strings
+from utvm import quoting
 from utvm.choice import BoardChoice
 from utvm.cli import model_library, model_run, output
 from utvm.cli.choices import CompileChoice, JsonChoice, RunChoice
 from utvm.compiler import compile_model, from_onnx
-from utvm.names import comment, member, printable
+from utvm.errors import ConfigError
+from utvm.hil import junit
+from utvm.quoting import comment, member, printable
+from utvm.templates import templates_of
 from utvm.terminal import Terminal
 
 HOSTILE = ["a[/b]", "[red]a[/red]", "\x1b]0;title\x07\x1b[2J", "../../x", "file", "*/ int x; /*", "??/\n#error",
@@ -138,3 +155,83 @@ def test_a_library_is_plain_c_whatever_its_tensors_are_called(name: str) -> None
     library = compile_model(from_onnx(proto.SerializeToString(), "m"))
     assert all(text.isascii() and is_harmless(text) for file, text in library.sources.items() if file[-1] in "hc")
     assert all(Path(file).name == file for file in library.sources)
+
+
+MANY = pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])
+# What no program can be given: a text of bytes has no others.
+_NO_BYTES = "\ud800-\udc7f\udd00-\udfff"
+
+
+@MANY
+def test_openocd_reads_each_text_as_one_word(count: int, tmp_path: Path) -> None:
+    texts = strings(count, f"\0\1\2\3{_NO_BYTES}")
+    values = readers.openocd([quoting.tcl(text) for text in texts], tmp_path)
+    check(values[::2], texts, os.fsencode)
+    check([value for value in values[1::2] if value != b"{}"], [text for text in texts if text], os.fsencode)
+
+
+@MANY
+def test_gdb_reads_each_text_as_one_argument(count: int, tmp_path: Path) -> None:
+    texts = [f"x{text}x" for text in strings(count, f"\0\n\r{_NO_BYTES}")]
+    check(readers.gdb([quoting.gdb(text) for text in texts], tmp_path), texts, os.fsencode)
+
+
+@MANY
+@pytest.mark.parametrize(("reader", "quote"), [(readers.shell, shlex.quote), (readers.fish, quoting.fish)])
+def test_shells_read_each_text_as_one_word(
+    reader: Callable[..., list[bytes]], quote: Callable[[str], str], count: int, tmp_path: Path
+) -> None:
+    texts = strings(count, f"\0{_NO_BYTES}")
+    check(reader([quote(text) for text in texts], tmp_path), texts, os.fsencode)
+
+
+@MANY
+def test_ssh_reads_each_text_as_one_path(count: int, tmp_path: Path) -> None:
+    texts = [f"{number}{text}x" for number, text in enumerate(strings(count, f"\0\n\r{_NO_BYTES}"))]
+    paths = readers.ssh([quoting.ssh_config(text) for text in texts], tmp_path)
+    # It prints them before it fills in what a percent sign stands for.
+    check([path.replace(b"%%", b"%") for path in paths], texts, os.fsencode)
+
+
+@MANY
+def test_a_compiler_reads_each_text_as_one_string(count: int, tmp_path: Path) -> None:
+    texts = strings(count)
+    values = readers.gcc([quoting.c_string(text) for text in texts], [comment(text) for text in texts], tmp_path)
+    check(values, texts, lambda text: text.encode("utf-8", "backslashreplace"))
+
+
+@MANY
+def test_a_linker_reads_each_text_as_one_name(count: int, tmp_path: Path) -> None:
+    names = [quoting.linker_name(f"{number}{text}") for number, text in enumerate(strings(count))]
+    check(readers.linker(names, tmp_path), [name.strip('"').rstrip() for name in names], str.encode)
+
+
+@MANY
+def test_parsers_read_each_text_as_it_was(count: int) -> None:
+    page = templates_of("utvm.hil", html=True).from_string("<p title='{{ text }}'>{{ text }}</p>")
+    for text in strings(count):
+        plain = quoting.encodable(text)
+        assert yaml.safe_load(quoting.yaml_string(text)) == plain
+        assert yaml.load(quoting.yaml_string(text), yaml.CSafeLoader) == plain
+        element = ET.Element("a", {"b": f"x{text}"})
+        element.text = f"x{text}"
+        read = ET.fromstring(junit.document(element))
+        assert read.tag == "a" and not len(read) and list(read.attrib) == ["b"]
+        assert (read.text or "").splitlines() == quoting.legal_xml(f"x{text}").replace("\r", "\n").splitlines()
+        tags = _Tags()
+        tags.feed(page.render(text=text))
+        assert tags.found == {"p"}
+        table = MarkdownIt().enable("table").render(f"| a |\n|---|\n| {quoting.markdown_cell(text)} |\n")
+        cells = re.findall(r"<t[dh]>(.*?)</t[dh]>", table)
+        assert [html.unescape(cell) for cell in cells] == ["a", printable(" ".join(text.split()))]
+
+
+def test_what_a_language_cannot_hold_is_said() -> None:
+    for quote, text in (
+        *((quoting.tcl, text) for text in ("a\0b", "\ud800")),
+        *((quoting.gdb, text) for text in ("a\nshell touch x", "\0")),
+        *((quoting.ssh_config, text) for text in ("a\nProxyCommand x", "\ud800")),
+    ):
+        with pytest.raises(ConfigError, match="cannot be given to") as said:
+            quote(text)
+        assert said.value.message.isprintable()

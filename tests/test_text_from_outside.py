@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text from outside, through the doors it comes in by: nothing runs, no traceback, the usual exit code."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import inv
+from tests.history.reports import report_of
+from tests.probe import fake_usb
+from tests.probe.fake_libusb import Bus, Port
+from tests.quoting import strings
+from tests.virtual.fake_board import FakeBoard
+from utvm import boards
+from utvm.bench import attach
+from utvm.errors import ConfigError, ProbeError
+from utvm.history.questions import last_good
+from utvm.history.store import opened, record
+from utvm.probe.sources import libusb
+from utvm.virtual.console import Backlog
+from utvm.virtual.usb.descriptors import DeviceDescriptors
+from utvm.virtual.usb.st_link import StLinkProbe
+
+HOSTILE = ["[exec touch pwned]", "$(touch pwned)", "} ; exec touch pwned; {", '"; shell touch pwned',
+           "log-\udc80.txt", "\x1b[2J\u202e", "a\nb"]  # fmt: skip
+_ST_LINK = boards.load("stm32f746").directory
+
+
+@pytest.mark.parametrize("serial", ["[exec touch pwned]", '"$[exec touch pwned]{', "} ; exec touch pwned; {"])
+def test_a_serial_number_and_a_folder_are_no_commands(
+    serial: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "} ; exec touch pwned; {" / "stm32f746"
+    shutil.copytree(_ST_LINK, folder)
+    monkeypatch.chdir(tmp_path)
+    fake_usb.use(tmp_path / "bus", monkeypatch.setattr)
+    fake_usb.plug_in(tmp_path / "bus", "2.1", serial)
+    probe = StLinkProbe(FakeBoard(3.3), serial=serial, backlog=Backlog(), type_in=lambda data: None)
+    bus = Bus(Port(probe, address=5, ports=(2, 1)))
+    monkeypatch.setattr(libusb, "_backend", lambda: bus)
+    with (
+        pytest.raises(ProbeError, match="OpenOCD"),
+        attach(boards.load(str(folder)), "physical", log_directory=tmp_path / "logs"),
+    ):
+        pass
+    log = (tmp_path / "logs" / "openocd.log").read_text()
+    assert "open failed" in log and "Can't find" not in log, log
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_half_a_surrogate_pair_in_a_device_s_string_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    string = DeviceDescriptors._string
+
+    def spoilt(self: DeviceDescriptors, index: int) -> bytes | None:
+        made = string(self, index)
+        return made[:2] + b"\x00\xd8" + made[4:] if made and index else made
+
+    monkeypatch.setattr(DeviceDescriptors, "_string", spoilt)
+    probe = StLinkProbe(FakeBoard(3.3), serial="066B", backlog=Backlog(), type_in=lambda data: None)
+    bus = Bus(Port(probe, address=5, ports=(2, 1)))
+    monkeypatch.setattr(libusb, "_backend", lambda: bus)
+    (device,) = libusb.devices({(0x0483, 0x374B), (0x0483, 0x3748)})
+    assert device.serial == "\ufffd66B" and not device.problem
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])
+def test_a_history_takes_any_names_and_failure_texts(count: int, tmp_path: Path) -> None:
+    reports = []
+    for number, text in enumerate(strings(count)):
+        report = report_of(1) | {"run_id": f"20261101T010000.{number:03}Z-0000", "trouble": text}
+        report["board"] = report["board"] | {"serial": text}
+        test = {"id": f"it::{number}{text}", "outcome": "failed", "message": text}
+        report["tests"] = [report["tests"][0] | test]
+        reports.append(report)
+    assert record(tmp_path / "h.sqlite", *reports) == ""
+    with opened(tmp_path / "h.sqlite") as history:
+        (found,) = history.execute("select count(*) from outcome").fetchone()
+    assert found == count
+
+
+def test_text_of_a_history_that_is_no_utf8_is_damage(tmp_path: Path) -> None:
+    assert record(tmp_path / "h.sqlite", report_of(1)) == ""
+    with opened(tmp_path / "h.sqlite") as history:
+        history.execute("update board set serial = cast(x'ff80' as text)")
+    with (
+        pytest.raises(ConfigError, match="is damaged, or no history") as said,
+        opened(tmp_path / "h.sqlite") as damaged,
+    ):
+        last_good(damaged, "it::test_a")
+    assert said.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("66", "66 is no text to YAML: put it in quotes"),
+        ("683534322", "put it in quotes"),
+        (r'"a\0b"', r"text cannot have \x00 in it"),
+        (r'"a\ud800b"', r"text cannot have \ud800 in it"),
+    ],
+)
+def test_yaml_that_is_no_text_is_refused_in_a_sentence(value: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "n.yaml").write_text(f"boards:\n  - {{board: stm32f746, kind: physical, serial: {value}}}\n")
+    done = inv("nightly", "--config", tmp_path / "n.yaml")
+    assert (done.returncode, said in done.stderr, "line 2" in done.stderr) == (2, True, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "board.show @",
+        pytest.param("hil --board=@", marks=pytest.mark.slow),
+        pytest.param("hil --board=stm32f746 --virtual --suite=@", marks=pytest.mark.slow),
+        pytest.param("hil --board=stm32f746 --serial=@", marks=pytest.mark.slow),
+        pytest.param("hil --board=stm32f746:@", marks=pytest.mark.slow),
+        pytest.param("model.run @", marks=pytest.mark.slow),
+        pytest.param("model.run digits --board=host --input=@", marks=pytest.mark.slow),
+        pytest.param("firmware.flash @ --board=stm32f746", marks=pytest.mark.slow),
+        pytest.param("board.gdb --elf=@ --board=stm32f746", marks=pytest.mark.slow),
+        pytest.param("nightly --config=@", marks=pytest.mark.slow),
+        pytest.param("history.import @", marks=pytest.mark.slow),
+        pytest.param("history.last-good @", marks=pytest.mark.slow),
+        pytest.param("farm.list --farm=@", marks=pytest.mark.slow),
+    ],
+)
+def test_a_command_line_is_refused_in_a_sentence(command: str, tmp_path: Path) -> None:
+    for text in HOSTILE:
+        done = inv(*(word.replace("@", text) for word in command.split()), cwd=tmp_path)
+        said = done.stdout + done.stderr
+        assert done.returncode in (2, 3) and "Traceback" not in said and "internal error" not in said, said
+        assert all(letter.isprintable() for letter in said if letter not in "\n\t"), ascii(said)
+        assert not list(tmp_path.rglob("pwned"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["p [x]", 'p $HOME {"; touch pwned'])
+def test_a_failed_test_of_any_text_is_a_failed_test(name: str, tmp_path: Path) -> None:
+    project = tmp_path / name
+    (project / "hil").mkdir(parents=True)
+    (project / "utvm.yaml").write_text("boards: [{board: stm32f746}]\n")
+    (project / "hil" / "test_it.py").write_text(
+        "def test_a(board):\n"
+        '    print("\\udc80\\x00\\x1b[2J")\n'
+        '    assert "log-\\udc80.txt" == "\\ud800\\x00\\x1b[31m \\u202e ]]> | `"\n'
+    )
+    done = inv("hil", "--board", "stm32f746", "--virtual", cwd=project)
+    assert done.returncode == 1 and "internal error" not in done.stdout + done.stderr, done.stdout + done.stderr
+    assert "history was not written" not in done.stdout + done.stderr
+    for what in ("summary", "annotations", "quality", "metrics"):
+        assert inv("history.write", what, cwd=project).returncode == 0
+    assert "log-\\udc80.txt" in inv("history.write", "summary", cwd=project).stdout.replace("&#92;", "\\")
+    assert not list(tmp_path.rglob("pwned"))
