@@ -2,7 +2,7 @@
 """Files of a user: read only where they have an end; refused at once if they cannot be written, and else whole."""
 
 import contextlib
-import os
+import secrets
 import stat
 import tempfile
 import zipfile
@@ -10,6 +10,7 @@ import zlib
 from pathlib import Path
 
 from utvm.errors import ConfigError
+from utvm.private import open_regular
 
 UNREADABLE_ZIP = (zipfile.BadZipFile, zlib.error, OSError, NotImplementedError, RuntimeError, EOFError)
 """What :mod:`zipfile` raises of an archive that is none, or a damaged one, or one that is locked."""
@@ -97,9 +98,10 @@ def write_whole(path: Path, data: bytes) -> None:
     Raises:
         ConfigError: it cannot be written.
     """
-    draft = path.with_name(f".{path.name}-{os.getpid()}")
+    draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     try:
-        draft.write_bytes(data)
+        with open(draft, "xb", opener=open_regular) as file:
+            file.write(data)
         draft.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):

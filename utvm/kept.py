@@ -17,16 +17,35 @@ from typing import IO
 
 import platformdirs
 
+from utvm.errors import ConfigError
+from utvm.private import UnsafeFileError, check_own_folder, open_regular, own_folder
 from utvm.scratch import scratch_folder
 
 # Packages are files, in folders by the first letters of their names.
 _DEEPER = {"packages": "sha256/*/*"}
 _handles: dict[Path, IO[bytes]] = {}
+_checked: set[Path] = set()
 
 
 def cache_root() -> Path:
-    """Return the user's cache directory: a folder in it for each kind of entry."""
-    return Path(platformdirs.user_cache_dir("utvm"))
+    """Return the user's cache directory: a folder in it for each kind of entry.
+
+    Raises:
+        ConfigError: it belongs to another user, or others may write into it: what is in it runs with our rights.
+    """
+    root = Path(platformdirs.user_cache_dir("utvm"))
+    if root not in _checked:
+        try:
+            check_own_folder(root)
+        except UnsafeFileError as error:
+            raise ConfigError(
+                f"{root}: is not used as the cache: {error.strerror}",
+                "set XDG_CACHE_HOME to a folder that only you can write into",
+            ) from error
+        except OSError:  # It is not there yet, or cannot be: said by whoever writes into it.
+            return root
+        _checked.add(root)
+    return root
 
 
 def use(entry: Path) -> None:
@@ -89,9 +108,9 @@ def prune(older_than: float, dry_run: bool = False) -> Iterator[KeptEntry]:
 
 def _locks(root: Path) -> IO[bytes]:
     if root not in _handles:
-        root.mkdir(parents=True, exist_ok=True)
+        own_folder(root, 0o700)
         # Such locks are a process's own: closed anywhere, the file would lose them all. So it stays open.
-        _handles[root] = (root / "in-use").open("a+b")
+        _handles[root] = open(root / "in-use", "a+b", opener=open_regular)  # noqa: SIM115
     return _handles[root]
 
 

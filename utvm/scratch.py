@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _PREFIX = ".draft-"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(folder: Path) -> None:
@@ -51,7 +52,7 @@ def _made(parent: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         with contextlib.suppress(FileNotFoundError):
-            handle = os.open(folder, os.O_RDONLY)
+            handle = os.open(folder, _FOLDER)
             # A file system that has no such locks has no sweeping either.
             with contextlib.suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_EX)
@@ -65,7 +66,7 @@ def _sweep(parent: Path, remove: Callable[[Path], None]) -> None:
     """Remove those whose makers were killed; leave alone what cannot be told to be one."""
     for folder in parent.glob(f"{_PREFIX}*"):
         try:
-            handle = os.open(folder, os.O_RDONLY)
+            handle = os.open(folder, _FOLDER)
         except OSError:
             continue
         try:

@@ -10,12 +10,14 @@ from utvm.boards import Board
 from utvm.errors import ConfigError
 from utvm.files import write_whole
 from utvm.kept import cache_root
+from utvm.private import open_regular
 
 
 def held(board: Board) -> str:
     """Return its name; nothing where there is none."""
     try:
-        return _place(board).read_text(encoding="utf-8")
+        with open(_place(board), encoding="utf-8", opener=open_regular) as file:
+            return file.read()
     except OSError:
         return ""
 

@@ -19,6 +19,7 @@ from utvm.environment.farm.lease import Lease
 from utvm.environment.own_python import own_python
 from utvm.environment.recipe import PROVISION
 from utvm.errors import ConfigError, ProvisionError
+from utvm.private import open_regular
 from utvm.process import last_lines
 
 LOCK = PROVISION / "farm.lock"
@@ -89,7 +90,7 @@ class FarmClient:
         python = labgrid(self._say)
         self._log.parent.mkdir(parents=True, exist_ok=True)
         holder = f"{getpass.getuser()}-utvm-{os.getpid()}-{secrets.token_hex(2)}"
-        with self._log.open("ab") as log:
+        with open(self._log, "ab", opener=open_regular) as log:
             # Not one that the kernel ends with us: it has a lease to give back when its standard input ends.
             self._helper = subprocess.Popen(
                 [python, Path(__file__).with_name("helper.py"), self._address],

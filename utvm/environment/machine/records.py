@@ -15,6 +15,7 @@ import platformdirs
 
 from utvm.errors import ProvisionError
 from utvm.paths import ROOT
+from utvm.private import own_folder
 
 PREFIX = "utvm-"
 """All machines of ours are called so, and then a hash."""
@@ -83,7 +84,7 @@ class Records:
             ProvisionError: it cannot be made.
         """
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            own_folder(self.folder)
         except OSError as error:
             raise ProvisionError(
                 f"{self.folder}: cannot be made: {error.strerror}", "set XDG_STATE_HOME"

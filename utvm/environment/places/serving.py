@@ -15,6 +15,7 @@ from utvm.environment.places.in_farm import InFarm, login_to, wish_of
 from utvm.errors import ConfigError, ExitCode, ProvisionError, UtvmError
 from utvm.logs import log_folder
 from utvm.paths import work
+from utvm.private import open_regular
 from utvm.process import free_port, last_lines
 
 _LOOK = 0.2
@@ -122,7 +123,7 @@ class ServedBoards:
             ways = [f"-R127.0.0.1:{tracker}:127.0.0.1:{self._tracker}", f"-L127.0.0.1:{near}:127.0.0.1:{port}"]
             ways += ["-oExitOnForwardFailure=yes"]
         path = self._logs / f"serve-{number}.log"
-        with path.open("ab") as log:
+        with open(path, "ab", opener=open_regular) as log:
             code = self._place.at_its_host(self._errand(port, tracker, near), lease, ways, log)
         if code == ExitCode.USAGE:
             raise ConfigError(
