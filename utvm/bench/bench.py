@@ -323,6 +323,14 @@ class Bench:
         self.clear_breakpoints()
         return self.gdb.hand_over()
 
+    def has_stopped(self) -> bool:
+        """Whether a core that was let run has halted by itself."""
+        return self.gdb.running and self.gdb.wait_for_stop(0.0) is not None
+
+    def halt(self) -> None:
+        """Halt the core where it is."""
+        self._port.stop()
+
     def run_until_stop(self, timeout: float) -> int:
         """Let the core run until it stops by itself, or stop it after a while; return the program counter.
 

@@ -76,7 +76,9 @@ def debug(where: BoardChoice, what: DebugChoice, commands: Sequence[str], port: 
             return
         with _kept_console(bench, logs / "console.log"):
             script = logs / "commands.gdb"
-            words = [*_finding(image), f"target extended-remote 127.0.0.1:{served}", *commands]
+            # GDB takes a function that is not there for one of a shared library that may come.
+            refusing = ["set breakpoint pending off"] if commands else []
+            words = [*_finding(image), *refusing, f"target extended-remote 127.0.0.1:{served}", *commands]
             script.write_text("".join(f"{each}\n" for each in words), encoding="utf-8")
             _run(image.elf, script, by_hand=not commands)
 
