@@ -26,6 +26,8 @@ Unit = Literal["instructions", "modelled cycles", "cycles", "ns"]
 _UNITS: Mapping[Kind, Unit] = {"virtual": "instructions", "physical": "cycles", "process": "ns"}
 
 
+_LOOK = 0.1  # Seconds in which a debugger notices that a core has halted.
+
 WORTH_MOVING = 16 * 1024 * 1024
 """Of :class:`Bench`, where nothing slow is in between."""
 
@@ -325,7 +327,7 @@ class Bench:
 
     def has_stopped(self) -> bool:
         """Whether a core that was let run has halted by itself."""
-        return self.gdb.running and self.gdb.wait_for_stop(0.0) is not None
+        return self.gdb.running and self.gdb.wait_for_stop(_LOOK) is not None
 
     def halt(self) -> None:
         """Halt the core where it is."""

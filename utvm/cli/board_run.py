@@ -16,7 +16,7 @@ from utvm.choice import BoardChoice
 from utvm.cli.model_run import print_use, say
 from utvm.cli.opening import find_debugged
 from utvm.cli.output import OUT, logs_of
-from utvm.errors import BoardError, ConfigError
+from utvm.errors import BoardError, ConfigError, TransportError
 from utvm.log import kept_in
 from utvm.names import printable_lines
 from utvm.runtime import Pipe
@@ -128,7 +128,12 @@ def listen(bench: Bench, start: Callable[[], object], seconds: float, speaking: 
             if heard is None:
                 time.sleep(left)
             else:
-                said = heard.read(left).decode("utf-8", "replace").replace("\r", "")
+                try:
+                    said = heard.read(left).decode("utf-8", "replace").replace("\r", "")
+                except TransportError:
+                    time.sleep(_LOOK)  # An emulator that ends has closed its console before.
+                    bench.check()
+                    raise
                 sys.stdout.write(printable_lines(said))
                 sys.stdout.flush()
             bench.check()

@@ -27,9 +27,9 @@ def read_elf(board: Board, path: str | Path) -> Firmware:
     """Return an image of somebody's own for a board.
 
     Raises:
-        ConfigError: it is no ELF file with symbols, it is damaged, it is for another core, it is too large, the board
-            has no memory map, or the image was linked for other memory than the board's: the message names the
-            section and its address.
+        ConfigError: it is no ELF file with symbols, it is damaged, for another core or too large, the board has no
+            memory map, or the image was linked for other memory than the board's: the message names the section
+            and its address.
     """
     elf = Path(path).resolve()
     if not board.memory:
@@ -70,13 +70,15 @@ def read_elf(board: Board, path: str | Path) -> Firmware:
 def _overflow(image: Firmware, parts: Sequence[tuple[str, int, int]]) -> str:
     """Return which memory region an image is too large for, and by how many bytes; empty where that is not it."""
     for region in image.board.memory:
-        end = 0
+        limit, end = region.end, 0
+        for behind in sorted(image.board.memory, key=lambda other: other.address):
+            limit = behind.end if behind.address == limit else limit
         for _, start, size in sorted(parts, key=lambda part: part[1]):
             # What does not begin in the region may be behind what ends behind it.
             if region.address <= start < max(region.end, end + _ALIGNMENT if end else 0):
                 end = max(end, start + size)
-        if end > region.end and sum(image.parts(region.address, end - region.address).values()) < end - region.address:
-            return f"is {end - region.end:,} bytes too large for {region.name} of {image.board.spoken}"
+        if end > limit:
+            return f"is {end - limit:,} bytes too large for {region.name} of {image.board.spoken}"
     return ""
 
 

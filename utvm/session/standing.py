@@ -68,7 +68,8 @@ def look_at(bench: Bench, image: Firmware) -> str:
 def place(image: Firmware, address: int) -> str:
     """Return an address with its source line, or with the symbol before it, as far as the image has that."""
     with contextlib.suppress(ToolchainError):
-        if line := image.source_line(address):
+        line = image.source_line(address)
+        if line and not line.endswith(":?"):  # without debug information it has the name of an object file
             return f"{address:#010x} ({line})"
     code = sorted((at, name) for name, at in image.symbols.items() if not name.startswith("$"))
     index = bisect.bisect_right(code, (address, "\U0010ffff")) - 1

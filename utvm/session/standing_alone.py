@@ -19,7 +19,7 @@ from utvm.session.standing import check_core, look_at
 from utvm.session.transport import Transport
 
 _PATIENCE = 0.5  # Seconds of silence after which we look whether the board is still there.
-_SILENCES = 8  # of them, after which we look at the core, and after twice as many again
+_LOOKS = (8, 40)  # of these silences, after which we look at the core, too
 _TAIL = 200  # Bytes of what the console said that are quoted.
 
 
@@ -92,10 +92,11 @@ class StandingAlone:
         return judge(report, self.firmware, self.bench.count_unit)
 
     def _check(self) -> None:
-        """See that the board is there and, now and then, that the program has not faulted; a pipe has the debug port."""
+        """See that the board is there and, now and then, that the program has not faulted."""
         self.bench.check()
         self._silences += 1
-        if self.firmware.pipe is None and self._silences & (self._silences - 1) == 0 and self._silences >= _SILENCES:
+        # A pipe has the debug port.
+        if self.firmware.pipe is None and self._silences in _LOOKS:
             with contextlib.suppress(ProbeError):
                 check_core(self.bench, self.firmware)
 
