@@ -163,8 +163,8 @@ class _File(logging.FileHandler):
 
     def _open(self) -> TextIOWrapper:
         # Users name a file as they like, a pipe too; the name in a run's folder is ours.
-        opener = open_regular if self.mode == "a" else None
-        return open(self.baseFilename, self.mode, encoding=self.encoding, errors=self.errors, opener=opener)
+        raw = open(self.baseFilename, f"{self.mode}b", opener=open_regular if self.mode == "a" else None)
+        return TextIOWrapper(raw, encoding=self.encoding, errors=self.errors)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  logging's name
         if self not in _handlers:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An image for another core is refused, and a core that does not run is not said to run: images of some bytes."""
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +10,11 @@ import pytest
 
 from tests.cli.running import inv
 from utvm import boards
-from utvm.errors import ConfigError
+from utvm.bench import Asked, choose
+from utvm.errors import BoardError, ConfigError
+from utvm.session import StandingAlone
 from utvm.session.application import read_elf
+from utvm.session.fault import ARCHITECTURES
 
 # A vector table, and what is behind it: where an M-profile core begins, and where it comes to in a HardFault.
 _SOURCE = """\
@@ -96,7 +100,7 @@ def test_big_endian_image_is_refused(build: _Build) -> None:
 
 
 def test_image_for_another_address_is_refused(build: _Build) -> None:
-    with pytest.raises(ConfigError, match="at 0x10000000, is not in the memory of stm32f746: it was linked for another board"):
+    with pytest.raises(ConfigError, match="at 0x10000000, is not in the memory of stm32f746: it was linked"):
         read_elf(boards.load("stm32f746"), build(board="lpc"))
 
 
@@ -169,5 +173,62 @@ def test_core_that_halts_is_said_to(build: _Build, case: str) -> None:
 def test_core_that_locks_up_in_qemu_ends_it(build: _Build) -> None:
     done = inv("firmware.flash", build("udf #0", "udf #1", "mps2-an500"), "--board", "mps2-an500")
     assert done.returncode == 3
-    assert "Lockup" in done.stderr, done.stderr
+    assert re.search(r"locked up at 0x000000[0-9a-f]{2}: can't escalate 3 to HardFault", done.stderr), done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["stm32f746", "mps2-an500"])
+def test_program_that_makes_no_report_is_looked_at(build: _Build, tmp_path: Path, board: str) -> None:
+    chip = boards.load(board)
+    with choose(chip, Asked("virtual", "")).opened(tmp_path / "logs", lambda _: None) as bench:
+        image = read_elf(chip, build(board=board))
+        with pytest.raises(BoardError, match=r"no report within 1 s; the core runs, at 0x\w+ \(start\)") as idle:
+            StandingAlone(bench, image, timeout=1.0).reset()
+        assert "speed" not in str(idle.value)
+        image = read_elf(chip, build("udf #0", board=board))
+        with pytest.raises(BoardError, match=r"took a HardFault at 0x\w+ \(start\): UNDEFINSTR"):
+            StandingAlone(bench, image, timeout=60.0).reset()
+
+
+class _Registers:
+    """A halted core of some registers, whose memory reads as 0."""
+
+    def __init__(self, **values: int) -> None:
+        self._values = values
+
+    def register(self, name: str) -> int:
+        return self._values.get(name, 0)
+
+    def word(self, _: int) -> int:
+        return 0
+
+
+# Privileged Architecture, 3.1.6: MPP, bits 12 and 11, has the mode before a trap until mret; MIE is bit 3.
+_IN_TRAP, _AFTER_MRET, _INTERRUPTS_ON = 0x1800, 0x80, 0x1808
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"mcause": 2, "mepc": 0x80000000, "mstatus": _IN_TRAP}, "illegal instruction"),
+        ({"mcause": 1, "mepc": 0, "mstatus": _IN_TRAP}, "instruction access fault"),
+        ({"mcause": 2, "mepc": 0x80000000, "mstatus": _AFTER_MRET}, None),
+        ({"mcause": 2, "mepc": 0x80000000, "mstatus": _INTERRUPTS_ON}, None),
+        ({"mcause": 11, "mepc": 0x80000000, "mstatus": _IN_TRAP}, None),
+        ({"mcause": 0x80000007, "mepc": 0x80000000, "mstatus": _IN_TRAP}, None),
+        ({"mstatus": _IN_TRAP}, None),
+    ],
+)
+def test_trap_of_riscv_is_told_from_a_running_program(values: dict[str, int], name: str | None) -> None:
+    standing = ARCHITECTURES["riscv"].standing(_Registers(**values))
+    assert (standing and standing[0].name) == name
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"), [(0x13, None), (0x17, "prefetch or data abort"), (0x1B, "undefined instruction")]
+)
+def test_modes_of_cortex_a(mode: int, name: str | None) -> None:
+    """ARM DDI 0406C, table B1-1."""
+    standing = ARCHITECTURES["cortex_a"].standing(_Registers(cpsr=0x60000000 | mode))
+    assert (standing and standing[0].name) == name

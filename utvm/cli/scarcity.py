@@ -33,9 +33,9 @@ _HINTS = {
 def explained(error: BaseException) -> UtvmError | None:
     """Return an error that says what is scarce, if that is what an exception comes from; None where it is not."""
     for each in _behind(error):
-        if isinstance(each, OSError) and (each.errno in _HINTS or isinstance(each, UnsafeFileError)):
+        hint = each.hint if isinstance(each, UnsafeFileError) else _HINTS.get(getattr(each, "errno", None) or 0)
+        if isinstance(each, OSError) and hint:
             where = f"{each.filename}: " if each.filename else ""
-            hint = each.hint if isinstance(each, UnsafeFileError) else _HINTS[each.errno]
             return UtvmError(f"{where}{each.strerror}", hint)
         if isinstance(each, OSError) and _is_in_the_cache(each.filename):
             # It was whole when it was looked up.

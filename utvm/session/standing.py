@@ -22,7 +22,10 @@ class HaltedCore:
 
     def register(self, name: str) -> int:
         """Value of a register; 0 where there is none."""
-        return self._bench.gdb.read_register(name) if name in self._names else 0
+        if name in self._names:
+            with contextlib.suppress(BoardError):
+                return self._bench.gdb.read_register(name)
+        return 0
 
     def word(self, address: int) -> int:
         """32 bits of memory; 0 where there is none."""

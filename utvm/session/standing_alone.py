@@ -83,6 +83,7 @@ class StandingAlone:
         return self._heard(self._console)
 
     def _heard(self, transport: Transport) -> RunResult:
+        self._silences = 0
         try:
             report = hear(transport, self.firmware.board.name, self._timeout, self._check, self._look)
         finally:
