@@ -2,7 +2,7 @@
 """Files of a user: read only where they have an end; refused at once if they cannot be written, and else whole."""
 
 import contextlib
-import os
+import secrets
 import stat
 import tempfile
 import zipfile
@@ -10,6 +10,7 @@ import zlib
 from pathlib import Path
 
 from utvm.errors import ConfigError
+from utvm.private import open_regular
 from utvm.quoting import encodable
 
 UNREADABLE_ZIP = (zipfile.BadZipFile, zlib.error, OSError, NotImplementedError, RuntimeError, EOFError)
@@ -99,9 +100,10 @@ def write_whole(path: Path, data: bytes | str) -> None:
     Raises:
         ConfigError: it cannot be written.
     """
-    draft = path.with_name(f".{path.name}-{os.getpid()}")
+    draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     try:
-        draft.write_bytes(data if isinstance(data, bytes) else encodable(data).encode())
+        with open(draft, "xb", opener=open_regular) as file:
+            file.write(data if isinstance(data, bytes) else encodable(data).encode())
         draft.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):

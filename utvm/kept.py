@@ -15,17 +15,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from utvm.errors import ConfigError
 from utvm.paths import user_folder
+from utvm.private import UnsafeFileError, check_own_folder, open_regular, own_folder
 from utvm.scratch import scratch_folder
 
 # Packages are files, in folders by the first letters of their names.
 _DEEPER = {"packages": "sha256/*/*"}
 _handles: dict[Path, IO[bytes]] = {}
+_checked: set[Path] = set()
 
 
 def cache_root() -> Path:
-    """Return the user's cache directory: a folder in it for each kind of entry."""
-    return user_folder("cache")
+    """Return the user's cache directory: a folder in it for each kind of entry.
+
+    Raises:
+        ConfigError: it belongs to another user, or others may write into it: what is in it runs with our rights.
+    """
+    root = user_folder("cache")
+    if root not in _checked:
+        try:
+            check_own_folder(root)
+        except UnsafeFileError as error:
+            raise ConfigError(
+                f"{root}: is not used as the cache: {error.strerror}",
+                "set XDG_CACHE_HOME to a folder that only you can write into",
+            ) from error
+        except OSError:  # It is not there yet, or cannot be: said by whoever writes into it.
+            return root
+        _checked.add(root)
+    return root
 
 
 def use(entry: Path) -> None:
@@ -88,9 +107,9 @@ def prune(older_than: float, dry_run: bool = False) -> Iterator[KeptEntry]:
 
 def _locks(root: Path) -> IO[bytes]:
     if root not in _handles:
-        root.mkdir(parents=True, exist_ok=True)
+        own_folder(root, 0o700)
         # Such locks are a process's own: closed anywhere, the file would lose them all. So it stays open.
-        _handles[root] = (root / "in-use").open("a+b")
+        _handles[root] = open(root / "in-use", "a+b", opener=open_regular)  # noqa: SIM115
     return _handles[root]
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from utvm.errors import BoardError
+from utvm.private import open_regular
 
 _SYSTEM_DIRECTORY = Path("/run/lock")
 _LONGEST = 500  # Letters of a command that are kept.
@@ -96,14 +97,16 @@ def _taken(handle: int) -> bool:
 
 def _open(path: Path) -> int:
     try:
-        try:
-            # In a directory with the sticky bit the kernel may refuse O_CREAT for a file of another user's.
-            return os.open(path, os.O_RDWR)
-        except FileNotFoundError:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-            # Past the umask: the next holder may be another user.
-            os.fchmod(handle, 0o666)
-            return handle
+        while True:
+            try:
+                # In a directory with the sticky bit the kernel may refuse O_CREAT for a file of another user's.
+                return open_regular(path, os.O_RDWR, shared=True)
+            except FileNotFoundError:
+                with contextlib.suppress(FileExistsError):
+                    handle = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+                    # Past the umask: the next holder may be another user.
+                    os.fchmod(handle, 0o666)
+                    return handle
     except OSError as error:
         raise BoardError(
             f"{path}: the lock file cannot be opened: {error.strerror}", "remove it, or make it writable"

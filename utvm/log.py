@@ -16,10 +16,12 @@ import shlex
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Literal, TextIO
 
 from utvm.errors import ConfigError
+from utvm.private import open_regular
 from utvm.quoting import printable
 
 BRANCHES: Mapping[str, str] = {
@@ -158,6 +160,11 @@ class _Gatherer(logging.Handler):
 
 class _File(logging.FileHandler):
     """A log that cannot be written any more is said once; it is no reason to end a run."""
+
+    def _open(self) -> TextIOWrapper:
+        # Users name a file as they like, a pipe too; the name in a run's folder is ours.
+        raw = open(self.baseFilename, f"{self.mode}b", opener=open_regular if self.mode == "a" else None)
+        return TextIOWrapper(raw, encoding=self.encoding, errors=self.errors)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  logging's name
         if self not in _handlers:

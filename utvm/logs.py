@@ -8,9 +8,11 @@ import shutil
 from pathlib import Path
 
 from utvm.errors import ConfigError
+from utvm.private import own_folder
 
 VARIABLE = "UTVM_KEEP_LOGS"
 _KEPT = 50
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def log_folder(folder: Path) -> Path:
@@ -23,9 +25,9 @@ def log_folder(folder: Path) -> Path:
     """
     kept = _wanted()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        own_folder(folder)
         # Left open: the kernel takes the lock back when this process has ended, however it ends.
-        fcntl.flock(os.open(folder, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)
+        fcntl.flock(os.open(folder, _FOLDER), fcntl.LOCK_SH)
     except OSError as error:
         raise ConfigError(
             f"{folder}: logs cannot be written there: {error.strerror or error}",
@@ -54,7 +56,7 @@ def _age(folder: Path) -> float:
 
 def _remove_unused(folder: Path) -> None:
     with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.open(folder, _FOLDER)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)

@@ -22,6 +22,7 @@ from types import FrameType, MappingProxyType, TracebackType
 
 from utvm.errors import UtvmError
 from utvm.parent import dying_with_us
+from utvm.private import UnsafeFileError, open_regular
 from utvm.watch import Watch
 
 _LOG = logging.getLogger("utvm.process")
@@ -286,7 +287,7 @@ class _Owned:
     ) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with self.log.open("wb") as log:
+            with open(self.log, "wb", opener=open_regular) as log:
                 self._process = subprocess.Popen(
                     self._command,
                     cwd=self._cwd,
@@ -302,6 +303,8 @@ class _Owned:
             raise self._error(
                 f"{self._command[0]} is not installed", "run ./inv doctor to see what is missing"
             ) from cause
+        except UnsafeFileError as cause:
+            raise self._error(f"{self.log}: {cause.strerror}", cause.hint) from cause
         except OSError as cause:
             raise self._error(f"{self.name} cannot be started: {cause.strerror or cause}") from cause
         _LOG.info("%s is process %d: %s", self.name, self.pid, _Spoken(self._command))

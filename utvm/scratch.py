@@ -18,6 +18,7 @@ from pathlib import Path
 _PREFIX = ".draft-"
 _LONGEST_SOCKET_PATH = 107  # Bytes: sun_path of the kernel, without its NUL.
 _LONGEST_FOLDER = _LONGEST_SOCKET_PATH - len("/") - 32
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(folder: Path) -> None:
@@ -86,7 +87,7 @@ def _made(parent: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         with contextlib.suppress(FileNotFoundError):
-            handle = os.open(folder, os.O_RDONLY)
+            handle = os.open(folder, _FOLDER)
             # A file system that has no such locks has no sweeping either.
             with contextlib.suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_EX)
@@ -100,8 +101,7 @@ def _sweep(parent: Path, remove: Callable[[Path], None]) -> None:
     """Remove those whose makers were killed; leave alone what cannot be told to be one."""
     for folder in parent.glob(f"{_PREFIX}*"):
         try:
-            # In a folder of everybody's the name may be another user's link or FIFO.
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            handle = os.open(folder, _FOLDER)
         except OSError:
             continue
         try:

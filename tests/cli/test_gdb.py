@@ -94,6 +94,14 @@ def test_what_the_debugger_refuses_ends_it_with_the_exit_code_for_wrong_usage() 
     assert "too-far" not in done.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["break", "tbreak", "hbreak"])
+def test_function_that_is_not_there_ends_it(command: str) -> None:
+    done = inv("board.gdb", *MODEL, *EMULATED, *_commands(f"{command} nosuchfn", "continue"))
+    assert done.returncode == 2
+    assert 'Function "nosuchfn" not defined.' in done.stderr
+
+
 @pytest.mark.parametrize("words", [(), (*MODEL, "--elf", "x.elf")])
 def test_something_is_debugged_and_one_thing(words: tuple[object, ...]) -> None:
     done = inv("board.gdb", *words, *EMULATED)

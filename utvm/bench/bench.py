@@ -27,6 +27,8 @@ Unit = Literal["instructions", "modelled cycles", "cycles", "ns"]
 _UNITS: Mapping[Kind, Unit] = {"virtual": "instructions", "physical": "cycles", "process": "ns"}
 
 
+_LOOK = 0.1  # Seconds in which a debugger notices that a core has halted.
+
 WORTH_MOVING = 16 * 1024 * 1024
 """Of :class:`Bench`, where nothing slow is in between."""
 
@@ -323,6 +325,14 @@ class Bench:
         """
         self.clear_breakpoints()
         return self.gdb.hand_over()
+
+    def has_stopped(self) -> bool:
+        """Whether a core that was let run has halted by itself."""
+        return self.gdb.running and self.gdb.wait_for_stop(_LOOK) is not None
+
+    def halt(self) -> None:
+        """Halt the core where it is."""
+        self._port.stop()
 
     def run_until_stop(self, timeout: float) -> int:
         """Let the core run until it stops by itself, or stop it after a while; return the program counter.

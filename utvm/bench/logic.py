@@ -11,12 +11,14 @@ from utvm.boards import Board
 from utvm.errors import ConfigError
 from utvm.files import write_whole
 from utvm.kept import cache_root
+from utvm.private import open_regular
 
 
 def held(board: Board) -> str:
     """Return its name; nothing where there is none."""
     try:
-        return os.fsdecode(_place(board).read_bytes())
+        with open(_place(board), "rb", opener=open_regular) as file:
+            return os.fsdecode(file.read())
     except OSError:
         return ""
 

@@ -81,7 +81,9 @@ def debug(where: BoardChoice, what: DebugChoice, commands: Sequence[str], port: 
                 return
             with _kept_console(bench, logs / "console.log"):
                 script = logs / "commands.gdb"
-                words = [*_finding(image), f"target extended-remote {address}", *commands]
+                # GDB takes a function that is not there for one of a shared library that may come.
+                refusing = ["set breakpoint pending off"] if commands else []
+                words = [*_finding(image), *refusing, f"target extended-remote {address}", *commands]
                 script.write_bytes(os.fsencode("".join(f"{command}\n" for command in words)))
                 _run(image.elf, script, by_hand=not commands)
 

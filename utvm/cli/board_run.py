@@ -16,14 +16,16 @@ from utvm.choice import BoardChoice
 from utvm.cli.model_run import print_use, say
 from utvm.cli.opening import find_debugged
 from utvm.cli.output import OUT, logs_of
-from utvm.errors import BoardError, ConfigError
+from utvm.errors import BoardError, ConfigError, TransportError
 from utvm.log import kept_in
 from utvm.quoting import printable_lines
 from utvm.runtime import Pipe
 from utvm.session.application import SILENT, Application, read_elf
 from utvm.session.pipes import open_pipe
+from utvm.session.standing import check_core
 from utvm.session.transport import Transport
 
+_MOMENT = 0.3  # Seconds in which a program that faults at its start has done so.
 _LOOK = 0.2  # Seconds between two looks at whether the board is still there.
 
 
@@ -35,21 +37,22 @@ def flash(where: BoardChoice, elf: str, seconds: float, pipe: Pipe | None = None
         pipe: what it speaks through, where that is not the console.
 
     Raises:
-        UtvmError: the image is not for this board's memory, or the board refuses.
+        UtvmError: the image is not for this board, the board refuses, or the core does not run in the end.
     """
     found = find_debugged(where)
     image = read_elf(found.board, elf)
     with _opened(where, "firmware.flash") as bench:
         program = Application(bench, image)
         print_use(found.board, image)
-        OUT.print("programmed and compared; it runs")
+        OUT.print("programmed and compared; it starts")
         if seconds and pipe is not None:
             with open_pipe(bench, replace(image, pipe=pipe)) as wire:
                 listen(bench, wire.restart, seconds, wire.transport)
-            return
-        if seconds:
-            _need_console(bench)
-        listen(bench, program.run, seconds)
+        else:
+            if seconds:
+                _need_console(bench)
+            listen(bench, program.run, seconds or _MOMENT)
+        OUT.print(f"it runs, at {check_core(bench, image)}")
 
 
 def monitor(where: BoardChoice, seconds: float) -> None:
@@ -125,7 +128,12 @@ def listen(bench: Bench, start: Callable[[], object], seconds: float, speaking: 
             if heard is None:
                 time.sleep(left)
             else:
-                said = heard.read(left).decode("utf-8", "replace").replace("\r", "")
+                try:
+                    said = heard.read(left).decode("utf-8", "replace").replace("\r", "")
+                except TransportError:
+                    time.sleep(_LOOK)  # An emulator that ends has closed its console before.
+                    bench.check()
+                    raise
                 sys.stdout.write(printable_lines(said))
                 sys.stdout.flush()
             bench.check()

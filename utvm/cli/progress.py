@@ -20,6 +20,7 @@ from utvm.cli.output import tell
 from utvm.errors import ConfigError
 from utvm.files import write_whole
 from utvm.kept import cache_root
+from utvm.private import open_regular
 from utvm.terminal import Terminal
 
 _LOOK = 1.0  # Seconds between looks at the clock.
@@ -187,10 +188,9 @@ def _file() -> Path:
 
 
 def _remembered() -> dict[str, dict[str, float]]:
-    if not _file().is_file():  # nor a device, which has no end
-        return {}
     try:
-        content = json.loads(_file().read_text(encoding="utf-8"))
+        with open(_file(), encoding="utf-8", opener=open_regular) as file:
+            content = json.load(file)
         return {work: {step: float(took) for step, took in steps.items()} for work, steps in content.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}  # it is there to be forgotten

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from utvm.errors import ConfigError, UtvmError
 from utvm.kept import cache_root
+from utvm.private import UnsafeFileError
 
 _ROOM = "free some room, or set XDG_CACHE_HOME to a disk that has some"
 _RIGHTS = "may you write there? XDG_CACHE_HOME chooses another place for the cache"
@@ -34,9 +35,10 @@ _HINTS = {
 def explained(error: BaseException) -> UtvmError | None:
     """Return an error that says what is scarce, if that is what an exception comes from; None where it is not."""
     for each in _behind(error):
-        if isinstance(each, OSError) and each.errno in _HINTS:
+        hint = each.hint if isinstance(each, UnsafeFileError) else _HINTS.get(getattr(each, "errno", None) or 0)
+        if isinstance(each, OSError) and hint:
             where = f"{each.filename}: " if each.filename else ""
-            return UtvmError(f"{where}{each.strerror}", _HINTS[each.errno])
+            return UtvmError(f"{where}{each.strerror}", hint)
         if isinstance(each, OSError) and _is_in_the_cache(each.filename):
             # It was whole when it was looked up.
             return UtvmError(

@@ -23,6 +23,7 @@ from utvm.environment.layer import Layer, compose, members_of_tar, members_of_tr
 from utvm.environment.recipe import DebianPart, dpkg_filters
 from utvm.environment.store import Store
 from utvm.errors import ProvisionError
+from utvm.private import own_folder
 
 _PATIENCE = 3600.0  # Seconds. Two cores take two minutes; a busy machine takes its time.
 
@@ -104,6 +105,7 @@ def _workshop(folder: Path) -> Iterator[Path]:
                 f"{parent}: other users may not enter it, but mmdebstrap works there as some",
                 "set TMPDIR to a folder that all may enter, as /tmp",
             )
+    own_folder(place)
     with draft(place) as work:
         for open_to_all in (place, work):
             open_to_all.chmod(0o755)

@@ -5,10 +5,8 @@ The directory appears by one rename, and ``latest`` is switched by one rename, s
 report.
 """
 
-import contextlib
 import datetime
 import json
-import os
 import secrets
 import shutil
 import tempfile
@@ -19,6 +17,7 @@ from utvm.errors import ConfigError
 from utvm.hil import html, junit
 from utvm.hil.results import RunReport
 from utvm.hil.schemas import REPORT, check
+from utvm.private import open_regular
 
 FILES = ("report.json", "junit.xml", "index.html")
 
@@ -58,7 +57,9 @@ def write(report: RunReport, root: Path) -> Path:
 def write_texts(directory: Path, texts: Mapping[str, str]) -> None:
     """Write files into a directory; what is no Unicode in them becomes a question mark."""
     for file, text in texts.items():
-        (directory / file).write_text(text, encoding="utf-8", errors="replace")
+        # The folder around may be another user's, who can rename ours.
+        with open(directory / file, "x", encoding="utf-8", errors="replace", opener=open_regular) as output:
+            output.write(text)
 
 
 def publish(root: Path, run_id: str, fill: Callable[[Path], None]) -> Path:
@@ -88,11 +89,9 @@ def publish(root: Path, run_id: str, fill: Callable[[Path], None]) -> Path:
 
 
 def _switch_latest(root: Path, run_id: str) -> None:
-    latest, draft = root / "latest", root / f".latest-{os.getpid()}"
+    latest, draft = root / "latest", root / f".latest-{secrets.token_hex(4)}"
     if latest.is_dir() and not latest.is_symlink():
         # Unpacked from an archive that follows links, for example.
         shutil.rmtree(latest)
-    with contextlib.suppress(FileNotFoundError):
-        draft.unlink()
     draft.symlink_to(run_id)
     draft.replace(latest)

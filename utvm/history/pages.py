@@ -15,6 +15,7 @@ from urllib.parse import quote
 import jinja2
 
 from utvm.errors import ConfigError
+from utvm.files import write_whole
 from utvm.history.changes import changes, newest_night, spoken_board
 from utvm.history.courses import NUMBER, ModelPage, chart_script, models, points_of
 from utvm.history.doors import verdict_of_night
@@ -106,9 +107,7 @@ def _write(folder: Path, name: str, content: bytes) -> None:
     with contextlib.suppress(FileNotFoundError):
         if (folder / name).read_bytes() == content:
             return
-    draft = folder / f".{name}"
-    draft.write_bytes(content)
-    draft.replace(folder / name)
+    write_whole(folder / name, content)
 
 
 @functools.cache

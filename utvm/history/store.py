@@ -15,9 +15,11 @@ from typing import Any
 
 from utvm.errors import ConfigError, ProvisionError, UtvmError
 from utvm.history.schema import APPLICATION, DECISIVE, MIGRATIONS, OUTCOMES
+from utvm.private import check_regular
 from utvm.quoting import encodable_tree
 
 _PATIENCE = 20.0  # Seconds, for other writers.
+_FILES = ("", "-journal", "-wal", "-shm")  # What SQLite opens: sqlite.org/tempfiles.html.
 _MOST = 500  # Characters of a message; the report has all of it.
 _REBUILD = "move it away; history.import makes a new one from the reports"
 _FORMAT = "%Y-%m-%dT%H:%M:%SZ"
@@ -52,6 +54,8 @@ def opened(path: Path, create: bool = False) -> Iterator[sqlite3.Connection]:
     try:
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
+        for suffix in _FILES:
+            check_regular(f"{path}{suffix}", shared=True)
         connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
         connection.row_factory = sqlite3.Row
         _bring_up_to_date(connection, path)
@@ -60,7 +64,8 @@ def opened(path: Path, create: bool = False) -> Iterator[sqlite3.Connection]:
         if "decode" in str(error):  # Python's name for text that is not UTF-8
             raise ConfigError(f"{path}: is damaged, or no history: {error}", _REBUILD) from error
         hint = "may it be written, is there room, and does nobody hold it?"
-        raise ProvisionError(f"{path}: the history cannot be used: {error}", hint) from error
+        why = getattr(error, "strerror", error)
+        raise ProvisionError(f"{path}: the history cannot be used: {why}", hint) from error
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: is damaged, or no history: {error}", _REBUILD) from error
     finally:

@@ -70,6 +70,10 @@ class DebugPort(ABC):
                 raise ProbeError("the core does not stop", "check the board's power; is this computer overloaded?")
         return running
 
+    def stop(self) -> None:
+        """Stop the core, however it was started."""
+        self.halt()
+
     @abstractmethod
     def program_logic(self, file: Path, commands: str) -> None:
         """Program programmable logic, by OpenOCD's commands where it is there."""
@@ -77,6 +81,11 @@ class DebugPort(ABC):
 
 class OpenOcdPort(DebugPort):
     """OpenOCD, which has the algorithms for flash."""
+
+    def stop(self) -> None:
+        """Stop the core, also one that runs since a reset: GDB's protocol does not know of that."""
+        if not self.halt():
+            self.gdb.monitor("halt")
 
     def program_logic(self, file: Path, commands: str) -> None:
         """Have OpenOCD shift a bitstream in."""

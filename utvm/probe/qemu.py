@@ -2,14 +2,15 @@
 """QEMU under supervision: a board that is emulated, with a GDB stub in place of a probe. OpenOCD takes no part."""
 
 import contextlib
+import re
 import socket
 from pathlib import Path
 from types import TracebackType
 
 from utvm.boards import Emulator
-from utvm.errors import ProbeError
+from utvm.errors import BoardError, ProbeError
 from utvm.probe.gdb import GdbClient
-from utvm.process import Service
+from utvm.process import Service, last_lines
 
 # QEMU's control channel (QMP) is its standard input: it says that it is up.
 _QUESTIONS = """{"execute": "qmp_capabilities"}
@@ -18,6 +19,8 @@ _QUESTIONS = """{"execute": "qmp_capabilities"}
 _UP = '"label": "gdb"'
 # What the stub's client asks of the monitor starts no program, though nobody else reaches it.
 _SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+_LOCKUP = re.compile(r"^qemu: fatal: Lockup: (.*)$[^~]*\bR15=([0-9a-f]{8})", re.MULTILINE)
+_LOG_LINES = 100  # With all registers behind it.
 
 
 class QemuClient(GdbClient):
@@ -93,5 +96,10 @@ class Qemu:
         return self._service.pid
 
     def check(self) -> None:
-        """Raise ProbeError if QEMU has ended, with its last lines."""
+        """Raise ProbeError if QEMU has ended, with its last lines; BoardError if a lockup has ended it."""
+        if not self._service.running and (lockup := _LOCKUP.search(last_lines(self._service.log, _LOG_LINES))):
+            raise BoardError(
+                f"the program does not run: the core has locked up at 0x{lockup[2]}: {lockup[1]}",
+                "QEMU ends then; ./inv board.gdb --elf FILE stops it before",
+            )
         self._service.check()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program that somebody else's build has linked, on the board: started, watched, and looked into by names."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from elftools.common.exceptions import ELFError
@@ -12,11 +13,13 @@ from utvm.boards import Board
 from utvm.errors import BoardError, ConfigError
 from utvm.files import check_readable
 from utvm.firmware import Firmware
+from utvm.session.fault import ARCHITECTURES
 
 SILENT = "is its serial line plugged in? Of a board without one, model.run and project.run read over RTT"
 """What to do where a board has no console."""
 
 _MAX_BYTES = 256 << 20
+_ALIGNMENT = 4096  # Bytes that may be between two sections of one region.
 _LOCKED_UP = 0xFFFFFFFE  # The program counter of an M-profile core that has (Armv7-M ARM, B1.5.15).
 
 
@@ -24,8 +27,9 @@ def read_elf(board: Board, path: str | Path) -> Firmware:
     """Return an image of somebody's own for a board.
 
     Raises:
-        ConfigError: it is no ELF file with symbols, it is damaged, the board has no memory map, or the image was
-            linked for other memory than the board's: the message names the section and its address.
+        ConfigError: it is no ELF file with symbols, it is damaged, for another core or too large, the board has no
+            memory map, or the image was linked for other memory than the board's: the message names the section
+            and its address.
     """
     elf = Path(path).resolve()
     if not board.memory:
@@ -35,7 +39,7 @@ def read_elf(board: Board, path: str | Path) -> Firmware:
         )
     image = Firmware(board, elf, ())
     try:
-        _check_extents(elf)
+        _check_extents(elf, board)
         parts = [
             (section.name, address, section.size)
             for section in image.sections
@@ -50,6 +54,8 @@ def read_elf(board: Board, path: str | Path) -> Firmware:
     except (OSError, ELFError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # What the library that reads it says of one with wrong numbers in it is of many kinds.
         raise ConfigError(f"{elf}: is no ELF file: {error}", "has your build made it, to its end?") from error
+    if overflow := _overflow(image, parts):
+        raise ConfigError(f"{elf}: {overflow}", "make it smaller, or take a board with more memory")
     for name, address, size in parts:
         if sum(image.parts(address, size).values()) != size:
             regions = ", ".join(f"{each.name} {each.address:#010x} to {each.end:#010x}" for each in board.memory)
@@ -61,11 +67,39 @@ def read_elf(board: Board, path: str | Path) -> Firmware:
     return Firmware(board, elf, (), in_ram=in_ram)
 
 
-def _check_extents(path: Path) -> None:
+def _overflow(image: Firmware, parts: Sequence[tuple[str, int, int]]) -> str:
+    """Return which memory region an image is too large for, and by how many bytes; empty where that is not it."""
+    for region in image.board.memory:
+        limit, end = region.end, 0
+        for behind in sorted(image.board.memory, key=lambda other: other.address):
+            limit = behind.end if behind.address == limit else limit
+        for _, start, size in sorted(parts, key=lambda part: part[1]):
+            # What does not begin in the region may be behind what ends behind it.
+            if region.address <= start < max(region.end, end + _ALIGNMENT if end else 0):
+                end = max(end, start + size)
+        if end > limit:
+            return f"is {end - limit:,} bytes too large for {region.name} of {image.board.spoken}"
+    return ""
+
+
+def _misfit(elf: ELFFile, board: Board) -> str:
+    """Return which core an image is for, where that is not the board's."""
+    cpu = board.cpu_row
+    wide = any(flag.startswith("-march=rv64") for flag in cpu.flags)
+    wanted = (ARCHITECTURES[board.architecture].machine, 64 if wide else 32, True)
+    header = (str(elf["e_machine"]), int(elf.elfclass), bool(elf.little_endian))
+    return "" if header == wanted else f"is for {_spoken(*header)}, and {board.spoken} has {_spoken(*wanted)}"
+
+
+def _spoken(machine: str, bits: int, little: bool) -> str:
+    return f"{machine.removeprefix('EM_')} with {bits} bits, {'little' if little else 'big'}-endian"
+
+
+def _check_extents(path: Path, board: Board) -> None:
     """Refuse a file that says of itself that it is larger than it is, before anything as large is read.
 
     Raises:
-        ConfigError: it does, it has no symbols, or nothing in it is to be loaded.
+        ConfigError: it does, is for another core, has no symbols, or nothing in it is to be loaded.
         ELFError: it is no ELF file.
     """
     check_readable(path, "has your build made it, to its end?")
@@ -80,6 +114,8 @@ def _check_extents(path: Path) -> None:
         ends += [
             each["sh_offset"] + each["sh_size"] for each in elf.iter_sections() if each["sh_type"] != "SHT_NOBITS"
         ]
+        if misfit := _misfit(elf, board):
+            raise ConfigError(f"{path}: {misfit}", "build it for this board, or name the board that it is for")
         if max(ends, default=0) > size:
             raise ConfigError(f"{path}: ends after {size} bytes of {max(ends)}", "copy or build it again")
         if not isinstance(elf.get_section_by_name(".symtab"), SymbolTableSection):

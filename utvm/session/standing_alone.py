@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Firmware that stands alone: the host programs and starts it, and then only listens."""
 
+import contextlib
 import time
 from collections.abc import Callable
 
 import numpy as np
 
 from utvm.bench import Bench
-from utvm.errors import BoardError
+from utvm.errors import BoardError, ProbeError
 from utvm.firmware import Firmware
 from utvm.session.explain import explain
 from utvm.session.fault import RECORD_SIZE, FaultRecord
 from utvm.session.pipes import open_pipe
 from utvm.session.reports import FaultReport, Report, ReportReader, ResultReport
 from utvm.session.running import RunResult, refusal
+from utvm.session.standing import check_core, look_at
 from utvm.session.transport import Transport
 
 _PATIENCE = 0.5  # Seconds of silence after which we look whether the board is still there.
+_LOOKS = (8, 40)  # of these silences, after which we look at the core, too
 _TAIL = 200  # Bytes of what the console said that are quoted.
 
 
@@ -45,6 +48,7 @@ class StandingAlone:
         self.reset_cause = ""
         self._console = bench.console
         self._timeout = timeout
+        self._silences = 0
         bench.program(firmware)
 
     @property
@@ -79,22 +83,38 @@ class StandingAlone:
         return self._heard(self._console)
 
     def _heard(self, transport: Transport) -> RunResult:
+        self._silences = 0
         try:
-            report = hear(transport, self.firmware.board.name, self._timeout, self.bench.check)
+            report = hear(transport, self.firmware.board.name, self._timeout, self._check, self._look)
         finally:
             # A power cycle has cut the debug port off: whoever uses it next finds it working.
             self.bench.reset(halt=True)
         self.reset_cause = report.reset_cause if isinstance(report, ResultReport) else ""
         return judge(report, self.firmware, self.bench.count_unit)
 
+    def _check(self) -> None:
+        """See that the board is there and, now and then, that the program has not faulted."""
+        self.bench.check()
+        self._silences += 1
+        # A pipe has the debug port.
+        if self.firmware.pipe is None and self._silences in _LOOKS:
+            with contextlib.suppress(ProbeError):
+                check_core(self.bench, self.firmware)
 
-def hear(console: Transport, board: str, timeout: float, check: Callable[[], None]) -> Report:
+    def _look(self) -> str:
+        return look_at(self.bench, self.firmware)
+
+
+def hear(
+    console: Transport, board: str, timeout: float, check: Callable[[], None], look: Callable[[], str] = lambda: ""
+) -> Report:
     """Listen until a board has made a report, and return it.
 
     Args:
         board: what it is called in messages.
         timeout: seconds.
         check: called when nothing comes, to raise an error where the board has gone.
+        look: says in the end where the core is.
 
     Raises:
         BoardError: no whole and undamaged report came in time.
@@ -110,10 +130,12 @@ def hear(console: Transport, board: str, timeout: float, check: Callable[[], Non
             return reports[0]
         if not data:
             check()
+    if where := look():
+        where = f"; {where}"
     damaged = f", but {reader.damaged} damaged ones" if reader.damaged else ""
     raise BoardError(
-        f"{board} made no report within {timeout:g} s{damaged}; its console ends with {said!r}",
-        "is the console's speed the one in board.yaml, and does nothing else read it?",
+        f"{board} made no report within {timeout:g} s{damaged}{where}; its console ends with {said!r}",
+        "" if where else "is the console's speed the one in board.yaml, and does nothing else read it?",
     )
 
 

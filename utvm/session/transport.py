@@ -18,6 +18,7 @@ from typing import Protocol
 
 from utvm.errors import TransportError
 from utvm.parent import dying_with_us
+from utvm.private import UnsafeFileError, open_regular
 from utvm.process import end, last_lines
 from utvm.watch import Watch
 
@@ -93,7 +94,7 @@ class ChildProcess:
         """
         self.log.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with self.log.open("wb") as log:
+            with open(self.log, "wb", opener=open_regular) as log:
                 self._process = subprocess.Popen(
                     self._command,
                     stdin=subprocess.PIPE,
@@ -104,6 +105,8 @@ class ChildProcess:
                     start_new_session=True,
                     preexec_fn=dying_with_us(),  # noqa: PLW1509  two system calls, no locks
                 )
+        except UnsafeFileError as error:
+            raise TransportError(f"{self.log}: {error.strerror}", error.hint) from error
         except OSError as error:
             raise TransportError(f"{self.name}: {self._command[0]} cannot be started: {error.strerror}") from error
         assert self._process.stdin and self._process.stdout

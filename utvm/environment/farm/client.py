@@ -23,6 +23,7 @@ from utvm.environment.recipe import PROVISION
 from utvm.errors import ConfigError, ProvisionError
 from utvm.interpreter import python_command
 from utvm.peer import peer_uid
+from utvm.private import open_regular
 from utvm.process import last_lines
 
 LOCK = PROVISION / "farm.lock"
@@ -119,7 +120,7 @@ class FarmClient:
         command = python_command(helper, self._address, interpreter=(str(labgrid(self._say)),))
         self._log.parent.mkdir(parents=True, exist_ok=True)
         holder = f"{getpass.getuser()}-utvm-{os.getpid()}-{secrets.token_hex(2)}"
-        with self._log.open("ab") as log:
+        with open(self._log, "ab", opener=open_regular) as log:
             # Not one that the kernel ends with us: it has a lease to give back when its standard input ends.
             self._helper = subprocess.Popen(
                 command,

@@ -19,6 +19,7 @@ import psutil
 from utvm import process
 from utvm.environment.machine import libvirt
 from utvm.errors import ProvisionError
+from utvm.private import open_regular, own_folder
 
 FOLDER = Path("/run/utvm")
 """Their process ids and logs, and who uses them."""
@@ -49,8 +50,8 @@ def answering(say: Callable[[str], None]) -> Iterator[None]:
         _ensure(say)
         yield
         return
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with (FOLDER / "users").open("w") as users:
+    own_folder(FOLDER)
+    with open(FOLDER / "users", "w", opener=open_regular) as users:
         # As long as one command holds it, none takes the daemons away. The kernel knows when a command is gone.
         fcntl.flock(users, fcntl.LOCK_SH)
         started = _ensure(say)
@@ -88,7 +89,7 @@ def _ensure(say: Callable[[str], None]) -> bool:
     if os.geteuid() != 0:
         raise ProvisionError(problem.message, "start it as root: sudo virtlogd --daemon && sudo libvirtd --daemon")
     _check_limits()
-    with (FOLDER / "starter").open("w") as starter:
+    with open(FOLDER / "starter", "w", opener=open_regular) as starter:
         # Of two commands that find none, one starts them.
         fcntl.flock(starter, fcntl.LOCK_EX)
         started: list[str] = []

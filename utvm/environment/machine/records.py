@@ -13,6 +13,7 @@ from pathlib import Path
 
 from utvm.errors import ProvisionError
 from utvm.paths import ROOT, user_folder
+from utvm.private import own_folder
 
 PREFIX = "utvm-"
 """All machines of ours are called so, and then a hash."""
@@ -81,7 +82,7 @@ class Records:
             ProvisionError: it cannot be made.
         """
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            own_folder(self.folder)
         except OSError as error:
             raise ProvisionError(
                 f"{self.folder}: cannot be made: {error.strerror}", "set XDG_STATE_HOME"

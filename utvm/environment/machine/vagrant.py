@@ -17,6 +17,7 @@ from utvm import process
 from utvm.environment.machine.records import Records
 from utvm.errors import ProvisionError
 from utvm.paths import ROOT, user_folder
+from utvm.private import own_folder
 
 PROVIDER = "libvirt"
 _INSTALL = "sudo apt-get install vagrant vagrant-libvirt"
@@ -66,7 +67,7 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
             **({"VAGRANT_VAGRANTFILE": "none"} if words[0] == "box" else {}),
             "LC_ALL": "C.UTF-8",
         }
-        vagrant_home().mkdir(parents=True, exist_ok=True)
+        own_folder(vagrant_home())
         for_programs = "--machine-readable" in words
         command = ["env", *(f"{name}={value}" for name, value in environment.items()), "vagrant", *words]
         if not for_programs:

@@ -17,6 +17,7 @@ from utvm.environment.remote import run_owned
 from utvm.errors import ConfigError, ExitCode, ProvisionError, UtvmError
 from utvm.logs import log_folder
 from utvm.paths import work
+from utvm.private import open_regular
 from utvm.process import free_port, last_lines
 
 _LOOK = 0.2
@@ -119,7 +120,7 @@ class ServedBoards:
         """Serve a board until its server ends, and return what is to be said of that."""
         # A port that is free here is mostly free there, too.
         port, login, path = free_port(), login_to(lease), self._logs / f"serve-{number}.log"
-        with path.open("ab") as log:
+        with open(path, "ab", opener=open_regular) as log:
             if not login:
                 code = self._place.at_its_host(self._errand(port, f"127.0.0.1:{self._tracker}", 0), lease, (), log)
             else:

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from utvm.session.fault.meaning import Architecture, Meaning
+from utvm.session.fault.meaning import Architecture, Core, Meaning
 
 _UNDEFINED, _PREFETCH_ABORT, _DATA_ABORT = 1, 3, 4
 _FIRST_INTERRUPT = 16
@@ -38,6 +38,7 @@ _CAUSES = {
 }
 _ASYNCHRONOUS = 0b10110
 _WRITE = 1 << 11
+_FAULT_MODES = {0x17: "prefetch or data abort", 0x1B: "undefined instruction"}  # B1.3.1
 
 
 def _cause(status: int) -> int:
@@ -65,4 +66,17 @@ def _meaning(exception: int, status: Sequence[int]) -> Meaning:
     )
 
 
-CORTEX_A = Architecture((*(f"r{number}" for number in range(13)), "sp", "lr", "pc", "cpsr"), "sp", "pc", _meaning)
+def _standing(core: Core) -> tuple[Meaning, int | None] | None:
+    # A debugger has no way to the status registers that all of them offer.
+    name = _FAULT_MODES.get(core.register("cpsr") & 0x1F)
+    return (Meaning(name), None) if name else None
+
+
+CORTEX_A = Architecture(
+    (*(f"r{number}" for number in range(13)), "sp", "lr", "pc", "cpsr"),
+    "sp",
+    "pc",
+    _meaning,
+    "EM_ARM",
+    _standing,
+)

@@ -2,8 +2,9 @@
 """The faults of Armv7-M (ARM DDI 0403E, B1.5.2 and B3.2.15 to B3.2.18), with what Armv8-M has more (DDI 0553B)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from utvm.session.fault.meaning import Architecture, Meaning
+from utvm.session.fault.meaning import Architecture, Core, Meaning
 
 _EXCEPTIONS = {
     2: "NMI",
@@ -38,6 +39,12 @@ _CFSR_FLAGS = {
     25: "DIVBYZERO: division by zero",
 }
 
+_FAULTS = range(3, 7)  # HardFault, MemManage, BusFault, UsageFault
+_LOCKED_UP = 0xFFFFFFFE  # The program counter of a core that has (B1.5.15).
+_CFSR = 0xE000ED28  # and behind it HFSR, DFSR, MMFAR, BFAR
+_EXC_RETURN = 0xFFFFFF00
+_ON_PROCESS_STACK = 1 << 2
+_STACKED_PC = 24  # In the frame of an exception (B1.5.6).
 _MMARVALID, _BFARVALID = 1 << 7, 1 << 15
 _HFSR_FLAGS = {
     1: "VECTTBL: vector table could not be read",
@@ -59,4 +66,27 @@ def _meaning(exception: int, status: Sequence[int]) -> Meaning:
     )
 
 
-CORTEX_M = Architecture((*(f"r{number}" for number in range(13)), "sp", "lr", "pc", "xpsr"), "sp", "pc", _meaning)
+def _standing(core: Core) -> tuple[Meaning, int | None] | None:
+    exception = core.register("xpsr") & 0x1FF
+    locked_up = core.register("pc") & ~1 == _LOCKED_UP
+    if exception not in _FAULTS and not locked_up:
+        return None
+    cfsr, hfsr, _, mmfar, bfar = (core.word(_CFSR + 4 * number) for number in range(5))
+    lr, sp = core.register("lr"), core.register("sp")
+    in_handler = lr >= _EXC_RETURN  # It has called nothing, and mostly has nothing on the stack.
+    if in_handler and lr & _ON_PROCESS_STACK:
+        sp = core.register("psp")
+    fault = _meaning(exception, (cfsr, hfsr, mmfar, bfar, lr, 0))
+    if locked_up:
+        fault = replace(fault, name=f"{fault.name}, and another fault in its handler: it has locked up")
+    return fault, core.word(sp + _STACKED_PC) if in_handler else None
+
+
+CORTEX_M = Architecture(
+    (*(f"r{number}" for number in range(13)), "sp", "lr", "pc", "xpsr"),
+    "sp",
+    "pc",
+    _meaning,
+    "EM_ARM",
+    _standing,
+)

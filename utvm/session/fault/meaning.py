@@ -3,6 +3,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
+
+
+class Core(Protocol):
+    """A halted core."""
+
+    def register(self, name: str) -> int:
+        """Value of a register, by the name that its debugger has for it; 0 where there is none."""
+
+    def word(self, address: int) -> int:
+        """32 bits of memory; 0 where there is none."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +42,13 @@ class Architecture:
         stack_pointer: the name of one of them.
         program_counter: the name of one of them.
         meaning: reads an exception's number and the six status words.
+        machine: ELF machine, such as ``EM_ARM``; empty where images are no firmware.
+        standing: the fault that a halted core is in, and the address of the instruction that caused it, if known.
     """
 
     registers: tuple[str, ...]
     stack_pointer: str
     program_counter: str
     meaning: Callable[[int, Sequence[int]], Meaning]
+    machine: str = ""
+    standing: Callable[[Core], "tuple[Meaning, int | None] | None"] = lambda _: None

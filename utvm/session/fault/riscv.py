@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from utvm.session.fault.meaning import Architecture, Meaning
+from utvm.session.fault.meaning import Architecture, Core, Meaning
 
 _INTERRUPT = 1 << 31
 _EXCEPTIONS = {
@@ -28,6 +28,8 @@ _INTERRUPTS = {
     11: "machine external interrupt",
 }
 # Where mtval is the address of what was to be read or written.
+_FAULTS = frozenset({0, 1, 2, 4, 5, 6, 7, 12, 13, 15})
+_MIE, _MPP = 1 << 3, 3 << 11  # of mstatus (3.1.6)
 _WITH_ADDRESS = frozenset({4, 5, 6, 7, 13, 15})
 
 
@@ -44,6 +46,16 @@ def _meaning(exception: int, status: Sequence[int]) -> Meaning:
     )
 
 
+def _standing(core: Core) -> tuple[Meaning, int | None] | None:
+    cause, status, place = (core.register(name) for name in ("mcause", "mstatus", "mepc"))
+    # In a trap from machine mode interrupts are off, and the mode before it is kept until mret.
+    trapped = not status & _MIE and status & _MPP == _MPP
+    if cause not in _FAULTS or not trapped or not (cause or place):
+        return None
+    value = core.register("mtval")
+    return _meaning(cause, (value & 0xFFFFFFFF, value >> 32, status & 0xFFFFFFFF)), place
+
+
 _NAMES = ("zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "fp", "s1")
 RISCV = Architecture(
     (
@@ -56,4 +68,6 @@ RISCV = Architecture(
     "sp",
     "pc",
     _meaning,
+    "EM_RISCV",
+    _standing,
 )

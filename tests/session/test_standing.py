@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An image for another core is refused, and a core that does not run is not said to run: images of some bytes."""
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import inv
+from utvm import boards
+from utvm.bench import Asked, choose
+from utvm.errors import BoardError, ConfigError
+from utvm.session import StandingAlone
+from utvm.session.application import read_elf
+from utvm.session.fault import ARCHITECTURES
+
+# A vector table, and what is behind it: where an M-profile core begins, and where it comes to in a HardFault.
+_SOURCE = """\
+.syntax unified
+.thumb
+.section .isr_vector,"a"
+.word {stack}, start, 0, hard
+.text
+.global start
+.type start,%function
+.thumb_func
+start: {start}
+.type hard,%function
+.thumb_func
+hard: {hard}
+.bss
+.space {reserved}
+"""
+_SCRIPT = """\
+ENTRY(start) SECTIONS {{
+  . = {rom}; .isr_vector : {{ KEEP(*(.isr_vector)) }} .text : {{ *(.text) }}
+  . = {ram}; .bss : {{ *(.bss) }} }}
+"""
+_MEMORY = {
+    "stm32f746": ("0x08000000", "0x20010000"),
+    "mps2-an500": ("0x00000000", "0x20000000"),
+    "lpc": ("0x1a000000", "0x10000000"),
+}
+_Build = Callable[..., Path]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> _Build:
+    """Assemble and link an image."""
+
+    def built(
+        start: str = "b start",
+        hard: str = "b hard",
+        board: str = "stm32f746",
+        options: tuple[str, ...] = (),
+        reserved: int = 4,
+    ) -> Path:
+        rom, ram = _MEMORY[board]
+        source = _SOURCE.format(stack=int(ram, 16) + 0x4000, start=start, hard=hard, reserved=reserved)
+        (tmp_path / "app.s").write_text(source)
+        (tmp_path / "app.ld").write_text(_SCRIPT.format(rom=rom, ram=ram))
+        words = ("-mcpu=cortex-m7", "-mthumb", "-nostdlib", "-Tapp.ld", "-oapp.elf", *options, "app.s")
+        subprocess.run(["arm-none-eabi-gcc", *words], cwd=tmp_path, check=True)
+        return tmp_path / "app.elf"
+
+    return built
+
+
+def _riscv(folder: Path, bits: int, address: int) -> Path:
+    abi = {32: "ilp32", 64: "lp64"}[bits]
+    (folder / "app.s").write_text(".globl _start\n_start: j _start\n")
+    words = (f"-march=rv{bits}imac", f"-mabi={abi}", "-nostdlib", "-nostartfiles", f"-Wl,-Ttext={address:#x}")
+    subprocess.run(["riscv64-unknown-elf-gcc", *words, "-oapp.elf", "app.s"], cwd=folder, check=True)
+    return folder / "app.elf"
+
+
+def test_image_for_riscv_is_refused_by_a_cortex_m7(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_elf(boards.load("stm32f746"), _riscv(tmp_path, 32, 0x08000000))
+    assert "is for RISCV with 32 bits, little-endian, and stm32f746 has ARM with 32 bits" in caught.value.message
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(("bits", "fits"), [(32, True), (64, False)])
+def test_class_is_compared(tmp_path: Path, bits: int, fits: bool) -> None:
+    board = boards.load("riscv-spike")
+    elf = _riscv(tmp_path, bits, next(each.address for each in board.memory))
+    if fits:
+        read_elf(board, elf)
+        return
+    with pytest.raises(ConfigError, match=r"is for RISCV with 64 bits, little-endian, and .* has RISCV"):
+        read_elf(board, elf)
+
+
+def test_big_endian_image_is_refused(build: _Build) -> None:
+    with pytest.raises(ConfigError, match="is for ARM with 32 bits, big-endian"):
+        read_elf(boards.load("stm32f746"), build(options=("-mbig-endian",)))
+
+
+def test_image_for_another_address_is_refused(build: _Build) -> None:
+    with pytest.raises(ConfigError, match="at 0x10000000, is not in the memory of stm32f746: it was linked"):
+        read_elf(boards.load("stm32f746"), build(board="lpc"))
+
+
+def test_image_too_large_for_flash_is_said_to_be(build: _Build) -> None:
+    elf = build(f"nop\n.space {(1 << 20) + 1000}")
+    with pytest.raises(ConfigError, match=r"is 1,020 bytes too large for flash of stm32f746"):
+        read_elf(boards.load("stm32f746"), elf)
+
+
+def test_image_too_large_for_ram_is_said_to_be(build: _Build) -> None:
+    # RM0385, 2.2.2: SRAM1 and SRAM2, side by side, end at 0x2004FFFF.
+    elf = build(reserved=0x20050000 - 0x20010000 + 8)
+    with pytest.raises(ConfigError, match=r"is 8 bytes too large for \w+ of stm32f746"):
+        read_elf(boards.load("stm32f746"), elf)
+
+
+def test_process_takes_no_image(build: _Build) -> None:
+    done = inv("firmware.flash", build(), "--board", "host")
+    assert done.returncode == 2
+    assert "host has no debug port" in done.stderr
+
+
+_RUNNING = ("b start", "wfi; b start")
+_STANDING = {
+    "udf": ("udf #0", "b hard", ("took a HardFault at ", "(start): UNDEFINSTR", "stands at ", "(hard)")),
+    "bad address": (
+        "ldr r0, =0xfffffff0; ldr r0, [r0]",
+        "b hard",
+        ("took a HardFault at ", "(start+", "stands at ", "(hard)"),
+    ),
+}
+_HALTED = {
+    "lockup": ("udf #0", "udf #1", ("it has locked up at ", "(start): UNDEFINSTR", "stands at 0xfffffffe")),
+    "breakpoint": ("bkpt #1", "b hard", ("the core has halted at ", "(start)")),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", _RUNNING)
+@pytest.mark.parametrize("board", ["stm32f746", "mps2-an500"])
+def test_core_that_runs_is_said_to(build: _Build, board: str, start: str) -> None:
+    done = inv("firmware.flash", build(start, board=board), "--board", board, "--virtual")
+    assert done.returncode == 0, done.stderr
+    assert "it runs, at 0x" in done.stdout
+    assert "(start" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("monitor", [(), ("--monitor", "1")])
+@pytest.mark.parametrize("board", ["stm32f746", "mps2-an500"])
+@pytest.mark.parametrize("case", _STANDING)
+def test_core_in_a_fault_is_said_to_be(build: _Build, board: str, case: str, monitor: tuple[str, ...]) -> None:
+    start, hard, words = _STANDING[case]
+    done = inv("firmware.flash", build(start, hard, board), "--board", board, "--virtual", *monitor)
+    assert done.returncode == 3, done.stderr
+    assert all(each in done.stderr for each in words), done.stderr
+    assert "it runs" not in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", _HALTED)
+def test_core_that_halts_is_said_to(build: _Build, case: str) -> None:
+    start, hard, words = _HALTED[case]
+    done = inv("firmware.flash", build(start, hard), "--board", "stm32f746", "--virtual", "--monitor", "1")
+    assert done.returncode == 3, done.stderr
+    assert all(each in done.stderr for each in words), done.stderr
+
+
+@pytest.mark.slow
+def test_core_that_locks_up_in_qemu_ends_it(build: _Build) -> None:
+    done = inv("firmware.flash", build("udf #0", "udf #1", "mps2-an500"), "--board", "mps2-an500")
+    assert done.returncode == 3
+    assert re.search(r"locked up at 0x000000[0-9a-f]{2}: can't escalate 3 to HardFault", done.stderr), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["stm32f746", "mps2-an500"])
+def test_program_that_makes_no_report_is_looked_at(build: _Build, tmp_path: Path, board: str) -> None:
+    chip = boards.load(board)
+    with choose(chip, Asked("virtual", "")).opened(tmp_path / "logs", lambda _: None) as bench:
+        image = read_elf(chip, build(board=board))
+        with pytest.raises(BoardError, match=r"no report within 1 s; the core runs, at 0x\w+ \(start\)") as idle:
+            StandingAlone(bench, image, timeout=1.0).reset()
+        assert "speed" not in str(idle.value)
+        image = read_elf(chip, build("udf #0", board=board))
+        with pytest.raises(BoardError, match=r"took a HardFault at 0x\w+ \(start\): UNDEFINSTR"):
+            StandingAlone(bench, image, timeout=60.0).reset()
+
+
+class _Registers:
+    """A halted core of some registers, whose memory reads as 0."""
+
+    def __init__(self, **values: int) -> None:
+        self._values = values
+
+    def register(self, name: str) -> int:
+        return self._values.get(name, 0)
+
+    def word(self, _: int) -> int:
+        return 0
+
+
+# Privileged Architecture, 3.1.6: MPP, bits 12 and 11, has the mode before a trap until mret; MIE is bit 3.
+_IN_TRAP, _AFTER_MRET, _INTERRUPTS_ON = 0x1800, 0x80, 0x1808
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"mcause": 2, "mepc": 0x80000000, "mstatus": _IN_TRAP}, "illegal instruction"),
+        ({"mcause": 1, "mepc": 0, "mstatus": _IN_TRAP}, "instruction access fault"),
+        ({"mcause": 2, "mepc": 0x80000000, "mstatus": _AFTER_MRET}, None),
+        ({"mcause": 2, "mepc": 0x80000000, "mstatus": _INTERRUPTS_ON}, None),
+        ({"mcause": 11, "mepc": 0x80000000, "mstatus": _IN_TRAP}, None),
+        ({"mcause": 0x80000007, "mepc": 0x80000000, "mstatus": _IN_TRAP}, None),
+        ({"mstatus": _IN_TRAP}, None),
+    ],
+)
+def test_trap_of_riscv_is_told_from_a_running_program(values: dict[str, int], name: str | None) -> None:
+    standing = ARCHITECTURES["riscv"].standing(_Registers(**values))
+    assert (standing and standing[0].name) == name
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"), [(0x13, None), (0x17, "prefetch or data abort"), (0x1B, "undefined instruction")]
+)
+def test_modes_of_cortex_a(mode: int, name: str | None) -> None:
+    """ARM DDI 0406C, table B1-1."""
+    standing = ARCHITECTURES["cortex_a"].standing(_Registers(cpsr=0x60000000 | mode))
+    assert (standing and standing[0].name) == name

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names that another user can guess: whatever lies there is refused in one sentence, and left as it was."""
+
+import errno
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import inv
+from utvm import kept, lock
+from utvm.bench import logic
+from utvm.boards import Board
+from utvm.cache import Cache
+from utvm.errors import BoardError, ConfigError, ExitCode, ProvisionError, UtvmError
+from utvm.files import write_whole
+from utvm.history.store import opened
+from utvm.log import kept_in
+from utvm.logs import log_folder
+from utvm.private import UnsafeFileError, check_own_folder, open_regular, own_folder
+from utvm.process import Service
+from utvm.scratch import scratch_folder
+from utvm.session.transport import ChildProcess
+
+_CONTENT = b"a file of somebody's\n"
+_STRANGER = 65534  # nobody
+
+
+def _socket(name: Path, _: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(name))
+
+
+_KINDS: dict[str, Callable[[Path, Path], object]] = {
+    "link": lambda name, victim: name.symlink_to(victim),
+    "dangling link": lambda name, victim: name.symlink_to(victim.with_name("new")),
+    "hard link": lambda name, victim: name.hardlink_to(victim),
+    "folder": lambda name, _: name.mkdir(),
+    "FIFO": lambda name, _: os.mkfifo(name),
+    "socket": _socket,
+}
+
+
+def _hold(folder: Path) -> None:
+    with lock.hold("board", directory=folder):
+        pass
+
+
+def _log_of_run(folder: Path) -> None:
+    with kept_in(folder):
+        pass
+
+
+def _serve(folder: Path) -> None:
+    with Service("tool", ["true"], log=folder / "tool.log", health="x", error=ProvisionError):
+        pass
+
+
+def _talk(folder: Path) -> None:
+    with ChildProcess("tool", ["true"], log=folder / "tool.log"):
+        pass
+
+
+def _remember(folder: Path) -> None:
+    with opened(folder / "history.sqlite", create=True):
+        pass
+
+
+def _prune(folder: Path) -> None:
+    (folder / "utvm" / "libraries" / "entry").mkdir(parents=True)
+    list(kept.prune(-1))
+
+
+_NAMES: dict[str, tuple[str, Callable[[Path], object], type[Exception]]] = {
+    "lock": ("utvm-board.lock", _hold, BoardError),
+    "log of a run": ("utvm.log", _log_of_run, ConfigError),
+    "log of a service": ("tool.log", _serve, ProvisionError),
+    "log of a child": ("tool.log", _talk, UtvmError),
+    "history": ("history.sqlite", _remember, ProvisionError),
+    "write-ahead log": ("history.sqlite-wal", _remember, ProvisionError),
+    "journal": ("history.sqlite-journal", _remember, ProvisionError),
+    "shared memory": ("history.sqlite-shm", _remember, ProvisionError),
+    "cache in use": ("utvm/in-use", _prune, UnsafeFileError),
+}
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("name", _NAMES)
+def test_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    victim = tmp_path / "victim"
+    victim.write_bytes(_CONTENT)
+    victim.chmod(0o640)
+    place, use, error = _NAMES[name]
+    path = tmp_path / place
+    path.parent.mkdir(exist_ok=True)
+    monkeypatch.chdir(path.parent)
+    _KINDS[kind](path, victim)
+    with pytest.raises(error) as caught:
+        use(tmp_path)
+    words = getattr(caught.value, "message", str(caught.value))
+    assert str(path) in words or str(path).removesuffix(path.suffix) in words
+    assert f"it is a {kind.replace('dangling ', '')}".replace("a link", "a symbolic link") in words
+    assert victim.read_bytes() == _CONTENT
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o640
+    assert not victim.with_name("new").exists()
+
+
+_FOLDERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "log folder": ("logs", lambda folder: log_folder(folder / "logs")),
+    "cache": ("utvm", lambda _: Cache("libraries").fetch("key", lambda _: None)),
+}
+
+
+@pytest.mark.parametrize("kind", ["dangling link", "link", "hard link", "FIFO", "socket"])
+@pytest.mark.parametrize("name", _FOLDERS)
+def test_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    victim = tmp_path / "victim"
+    victim.write_bytes(_CONTENT)
+    place, use = _FOLDERS[name]
+    _KINDS[kind](tmp_path / place, victim)
+    with pytest.raises(ConfigError) as caught:
+        use(tmp_path)
+    assert str(tmp_path / place) in caught.value.message
+    assert victim.read_bytes() == _CONTENT
+    assert not victim.with_name("new").exists()
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+
+
+@needs_root
+@pytest.mark.parametrize("kind", ["another user's", "another user's link", "open to all", "open to a group"])
+@pytest.mark.parametrize("name", _FOLDERS)
+def test_folder_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    place, use = _FOLDERS[name]
+    path = tmp_path / place
+    if kind == "another user's link":
+        (tmp_path / "own").mkdir(0o700)
+        path.symlink_to(tmp_path / "own")
+        os.chown(path, _STRANGER, _STRANGER, follow_symlinks=False)
+    else:
+        path.mkdir()
+        os.chown(path, _STRANGER if kind == "another user's" else 0, _STRANGER)
+        path.chmod({"open to all": 0o777, "open to a group": 0o770}.get(kind, 0o755))
+    with pytest.raises(ConfigError, match=r"belongs to user nobody|other users may write into it") as caught:
+        use(tmp_path)
+    assert str(path) in caught.value.message
+    assert caught.value.hint
+    assert list(path.iterdir()) == []
+
+
+def test_own_link_to_an_own_folder_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "utvm").symlink_to(tmp_path / "disk")
+    Cache("libraries").fetch("key", lambda _: None)
+    assert (tmp_path / "disk" / "libraries" / "key").is_dir()
+
+
+def test_group_of_this_user_alone_may_write(tmp_path: Path) -> None:
+    own_folder(tmp_path / "own")
+    (tmp_path / "own").chmod(0o775)
+    check_own_folder(tmp_path / "own")
+
+
+@needs_root
+def test_lock_of_another_user_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "utvm-board.lock"
+    path.touch()
+    os.chown(path, _STRANGER, _STRANGER)
+    with lock.hold("board", directory=tmp_path):
+        assert f"(pid {os.getpid()}, since" in path.read_text()
+
+
+@needs_root
+def test_own_log_is_never_another_user_s_file(tmp_path: Path) -> None:
+    path = tmp_path / "tool.log"
+    path.write_bytes(_CONTENT)
+    os.chown(path, _STRANGER, _STRANGER)
+    with pytest.raises(UnsafeFileError, match="belongs to user nobody"):
+        open_regular(path, os.O_WRONLY | os.O_TRUNC)
+    assert path.read_bytes() == _CONTENT
+
+
+def test_lock_that_is_linked_while_it_is_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other user comes between the look whether it is there and the making."""
+    victim, path = tmp_path / "victim", tmp_path / "utvm-board.lock"
+    victim.write_bytes(_CONTENT)
+    victim.chmod(0o600)
+    real = os.open
+
+    def overtaken(name: str | Path, flags: int, mode: int = 0o777) -> int:
+        if str(name) == str(path) and flags & os.O_CREAT and not path.exists():
+            path.hardlink_to(victim)
+        return real(name, flags, mode)
+
+    monkeypatch.setattr(os, "open", overtaken)
+    with pytest.raises(BoardError, match="hard link"):
+        _hold(tmp_path)
+    assert (victim.read_bytes(), stat.S_IMODE(victim.stat().st_mode)) == (_CONTENT, 0o600)
+
+
+@pytest.mark.parametrize("kind", ["link", "FIFO", "socket"])
+def test_what_looks_like_a_dead_one_s_temporary_folder_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    victim = tmp_path / "somebody's"
+    victim.mkdir()
+    (victim / "file").write_bytes(_CONTENT)
+    _KINDS[kind](tmp_path / ".draft-x", victim)
+    with scratch_folder(tmp_path):
+        pass
+    assert (victim / "file").read_bytes() == _CONTENT
+    assert os.path.lexists(tmp_path / ".draft-x")
+
+
+@pytest.mark.parametrize("kind", ["link", "FIFO", "folder", "hard link", "socket"])
+def test_bitstream_of_an_emulated_board_is_not_read_from_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, board: Board, kind: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    victim = tmp_path / "victim"
+    victim.write_bytes(_CONTENT)
+    place = tmp_path / "utvm" / "logic" / board.name
+    place.parent.mkdir(parents=True)
+    monkeypatch.chdir(place.parent)
+    _KINDS[kind](place, victim)
+    assert logic.held(board) == ""
+
+
+def test_no_name_of_a_file_that_is_written_whole_can_be_guessed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = []
+    real = os.open
+
+    def noted(name: str | Path, flags: int, mode: int = 0o777) -> int:
+        names.append(str(name))
+        assert flags & (os.O_EXCL | os.O_NOFOLLOW) == os.O_EXCL | os.O_NOFOLLOW
+        return real(name, flags, mode)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", noted)
+        for _ in range(2):
+            write_whole(tmp_path / "file", _CONTENT)
+    assert len(set(names)) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+_COMMANDS = {
+    "cache": (("cache.size",), "utvm", ExitCode.USAGE),
+    "durations": (("cache.size",), "utvm/durations.json", ExitCode.PASSED),
+}
+
+
+@pytest.mark.parametrize("kind", ["link", "FIFO", "hard link"])
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_command_ends_with_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+) -> None:
+    words, place, code = _COMMANDS[name]
+    victim = tmp_path / "victim"
+    victim.write_bytes(_CONTENT)
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    _KINDS[kind](tmp_path / place, victim)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    done = inv(*words)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    if code:
+        assert f"error: {tmp_path / place}: is not used as the cache: it is a" in done.stderr
+    assert victim.read_bytes() == _CONTENT
+
+
+@needs_root
+def test_program_of_another_user_does_not_reach_a_lock_that_is_held_through_a_link(tmp_path: Path) -> None:
+    """As a second user would do it, in a folder with the sticky bit."""
+    tmp_path.chmod(0o1777)
+    for folder in tmp_path.parents[:3]:
+        folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
+    victim = tmp_path / "victim"
+    victim.write_bytes(_CONTENT)
+    plant = "import os, sys; os.setgid(65534); os.setuid(65534); os.symlink(sys.argv[1], sys.argv[2])"
+    subprocess.run([sys.executable, "-c", plant, victim, tmp_path / "utvm-board.lock"], check=True)
+    with pytest.raises(BoardError) as caught:
+        _hold(tmp_path)
+    assert caught.value.exit_code is ExitCode.INFRASTRUCTURE
+    assert caught.value.__cause__.errno == errno.EINVAL  # type: ignore[union-attr]
+    assert victim.read_bytes() == _CONTENT
