@@ -27,7 +27,7 @@ def _raised(statement: str, files: Sequence[Path]) -> BaseException:
         known = {"call": call, "np": np, "pytest": pytest}
         # A function, so that the frame that calls stays in the traceback.
         source = f"def start():\n    {call if isinstance(call, str) else 'call()'}\n"
-        exec(compile(source, str(file), "exec"), known)  # noqa: S102
+        exec(compile(source, str(file), "exec"), known)
         call = known["start"]
     try:
         call()  # type: ignore[operator]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.mutants [FIRST] [END]``: try the drawn mutants of these numbers, and print what noticed each."""
+"""``python -m tests.mutants [FIRST] [END]``: try the drawn mutants of these numbers, and print how each ended."""
 
 import sys
 import tempfile

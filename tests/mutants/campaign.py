@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the tests of a file against mutants of it, in a copy of the checkout."""
 
+import contextlib
+import json
 import os
 import shutil
-import signal
 import subprocess
 import sysconfig
 import venv
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
+import pytest
 import yaml
 
 from tests.mutants.mutate import Mutant, mutants
@@ -19,7 +21,6 @@ from utvm.paths import ROOT
 
 _FOLDER = Path(__file__).parent
 _PHASES = {"quick": "not slow and not nightly", "slow": "slow and not nightly"}
-_NO_TESTS = 5  # pytest's exit code where no test has these marks.
 _TIMEOUT_S = {"quick": 240, "slow": 900}
 
 
@@ -63,30 +64,31 @@ def copy_checkout(folder: Path) -> Path:
     return folder
 
 
-def passes(copy: Path, tests: list[str], phase: str) -> bool:
-    """Whether the tests of a phase pass in the copy."""
-    command = [copy / ".venv/bin/python", "-m", "pytest", "-x", "-q", "-p", "no:xdist", "-m", _PHASES[phase], *tests]
-    environment = {
-        **os.environ,
-        "XDG_CACHE_HOME": str(copy / "build" / "cache"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+@contextlib.contextmanager
+def tester(copy: Path) -> Iterator[Callable[[list[str], str], bool]]:
+    """Yield a function that says whether test files of the copy pass in a phase, and in its time."""
     with subprocess.Popen(
-        command,
+        [copy / ".venv/bin/python", "-B", "-m", "tests.mutants.tester"],
         cwd=copy,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as tester:
-        try:
-            return tester.wait(_TIMEOUT_S[phase]) in (0, _NO_TESTS)
-        except subprocess.TimeoutExpired:
-            return False
-        finally:
-            # A mutant may leave commands running.
-            with suppress(ProcessLookupError):
-                os.killpg(tester.pid, signal.SIGKILL)
+        env={**os.environ, "XDG_CACHE_HOME": str(copy / "build" / "cache"), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        requests, answers = process.stdin, process.stdout
+        assert requests and answers
+
+        def passes(tests: list[str], phase: str) -> bool:
+            # One by one: what the first of them notices spares loading the others.
+            return all(_passes(requests, answers, phase, test) for test in tests)
+
+        yield passes
+
+
+def _passes(requests: IO[str], answers: IO[str], phase: str, test: str) -> bool:
+    request = [_TIMEOUT_S[phase], "-x", "-q", "-p", "no:xdist", "-m", _PHASES[phase], test]
+    print(json.dumps(request), file=requests, flush=True)
+    return int(answers.readline()) in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 def run(copy: Path, drawn: list[Mutant]) -> Iterator[Result]:
@@ -96,20 +98,19 @@ def run(copy: Path, drawn: list[Mutant]) -> Iterator[Result]:
         RuntimeError: the tests fail without any mutant.
     """
     tests = held()
-    for phase in _PHASES:
-        used = sorted({test for mutant in drawn for test in tests[mutant.file]})
-        if not passes(copy, used, phase):
-            raise RuntimeError(f"the {phase} tests fail in the copy without a mutant: {' '.join(used)}")
-    # Caches that are filled, of which each mutant has its own: it may spoil them.
-    filled = (copy / "build").rename(copy / "filled")
-    for mutant in drawn:
-        place = copy / mutant.file
-        source = place.read_bytes()
-        shutil.copytree(filled, copy / "build", symlinks=True)
-        place.write_bytes(mutant.apply(source))
-        try:
-            killer = next((phase for phase in _PHASES if not passes(copy, tests[mutant.file], phase)), "none")
-        finally:
+    with tester(copy) as passes:
+        for phase in _PHASES:
+            used = sorted({test for mutant in drawn for test in tests[mutant.file]})
+            if not passes(used, phase):
+                raise RuntimeError(f"the {phase} tests fail in the copy without a mutant: {' '.join(used)}")
+        # Caches that are filled, of which each mutant has its own: it may spoil them.
+        filled = (copy / "build").rename(copy / "filled")
+        for mutant in drawn:
+            place = copy / mutant.file
+            source = place.read_bytes()
+            shutil.copytree(filled, copy / "build", symlinks=True)
+            place.write_bytes(mutant.apply(source))
+            killer = next((phase for phase in _PHASES if not passes(tests[mutant.file], phase)), "none")
             place.write_bytes(source)
-            shutil.rmtree(copy / "build", ignore_errors=True)
-        yield Result(mutant, killer)
+            shutil.rmtree(copy / "build")
+            yield Result(mutant, killer)

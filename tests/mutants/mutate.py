@@ -102,7 +102,7 @@ def _changes(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.expr | ast.st
 
 
 def _children(node: ast.AST) -> Iterator[ast.AST]:
-    """Return the parts of a node that decide something: no annotations, decorators, docstrings or parts of f-strings."""
+    """Return the parts of a node that decide something: no annotations, no decorators, no parts of f-strings."""
     if isinstance(node, ast.JoinedStr):
         return
     skipped: list[object] = list(getattr(node, "decorator_list", []))
@@ -148,7 +148,9 @@ def _drop_condition(generators: list[ast.comprehension], index: int) -> None:
 
 def _statements(node: ast.stmt) -> Iterator[str]:
     match node:
-        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
+        case ast.Return(value=ast.Constant(value=None)):
+            return
+        case ast.Return(value=ast.expr()):
             yield "return None"
         case ast.Expr(value=ast.Call()):
             yield "pass"

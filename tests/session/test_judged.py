@@ -2,15 +2,19 @@
 """How good answers are: confusion, its figures, and the distance to another library's answers."""
 
 import math
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from utvm.errors import ConfigError
 from utvm.session.judged import confusion, distance
 
+_Answers = list[list[npt.NDArray[Any]]]
 
-def _scores(*kinds: int, classes: int = 3) -> list[list[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]]:
+
+def _scores(*kinds: int, classes: int = 3) -> _Answers:
     return [[np.eye(classes, dtype=np.float32)[kind]] for kind in kinds]
 
 
@@ -32,7 +36,7 @@ def test_a_row_is_the_class_and_a_column_what_it_was_taken_for() -> None:
         (_scores(1, 1), [0, -1], "label -1 is no class"),
     ],
 )
-def test_what_is_no_classifier_s_is_refused(answers: list[list[np.ndarray]], labels: list[int], message: str) -> None:  # type: ignore[type-arg]
+def test_what_is_no_classifier_s_is_refused(answers: _Answers, labels: list[int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         confusion(answers, labels)
 
