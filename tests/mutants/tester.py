@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs pytest many times, each in a copy of a process that has loaded libraries, and none of the code under test.
 
-A request is a line of JSON: a time limit in seconds, then pytest's arguments. The answer is a line: the exit code or
-a signal's number below zero.
+A request is a line of JSON: a time limit in seconds, then pytest's arguments. The answer is a line, too: the exit
+code, or a signal's number below zero.
 """
 
 import importlib
