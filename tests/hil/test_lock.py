@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -65,10 +66,10 @@ def test_who_waits_is_told_once_and_has_the_board_when_it_is_free(tmp_path: Path
 
     def waiting(text: str) -> None:
         told.append(text)
-        holder.kill()
-        holder.wait()
+        threading.Timer(0.1, holder.kill).start()
 
     with lock.hold("board", directory=tmp_path, patience=600, waiting=waiting):
+        holder.wait()
         assert len(told) == 1
         assert told[0].startswith("held by ")
         assert f"(pid {holder.pid}, since" in told[0]

@@ -3,6 +3,8 @@
 
 import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,13 @@ import pytest
 
 from tests.history.reports import BAD, GOOD, WORSE, report_of
 from utvm.errors import ConfigError, ProvisionError
-from utvm.history import record
+from utvm.history import bisect_step, record
 from utvm.history.bisect_step import answer
 from utvm.history.changes import Change, changes
 from utvm.history.courses import models
 from utvm.history.doors import DOORS
 from utvm.history.pages import write_pages
-from utvm.history.questions import last_good, trend
+from utvm.history.questions import crossed, last_good, trend
 from utvm.history.store import moment, opened, seconds
 
 _NEWEST = seconds("2026-11-25T12:00:00Z")
@@ -94,6 +96,7 @@ def test_pages_draw_each_step_and_say_what_a_month_had(history: sqlite3.Connecti
     board = next((tmp_path / "pages").glob("board-*.html")).read_text()
     assert re.findall(r'class="course" d="([^"]+)"', board) == ["M0 27.0H110.0V3.0H220.0V15.0H220", "M0 15.0H220"]
     assert re.findall(r'aria-label="(\w+) of [^:]+: (\d+) steps', board) == [("ram_bytes", "2"), ("samples", "0")]
+    assert re.findall(r'data-label="now">(\d+)<', board) == ["6", "3"]
     index = (tmp_path / "pages" / "index.html").read_text()
     assert "test_new" in index
     assert "test_old" not in index
@@ -152,19 +155,22 @@ def test_a_difference_is_in_numbers_and_in_percent(was: float | str, now: float 
     assert Change("f", "m", "b", was, now, None, None, "").difference == said
 
 
-def _cycles(at: int, value: int, commit: str = GOOD) -> dict[str, Any]:
-    return _run(at, commit, kind="physical", models={"m": {"cycles": value}})
+def _cycles(at: int, value: int, commit: str = GOOD, **more: Any) -> dict[str, Any]:
+    return _run(at, commit, kind="physical", models={"m": {"cycles": value}}, **more)
 
 
 def test_a_measured_change_takes_five_runs_before_and_five_since(history: sqlite3.Connection) -> None:
     for turn in range(5):
         _add(history, _cycles(_NEWEST + turn, 1000 + turn))
         _add(history, _cycles(_NEWEST + 100 + turn, 2000 + turn, BAD if turn else WORSE))
+        # What has not changed is not told of, and neither is what chance explains.
+        _add(history, *(_cycles(_NEWEST + at + turn, 7, board="steady") for at in (0, 100)))
     (change,) = changes(history, _NEWEST + 100)
     assert (change.was, change.now, change.last, change.first) == (1002, 2002, GOOD, WORSE)
     assert change.sure == pytest.approx(1 - 2 / 252, abs=1e-5)
     assert change.at == moment(_NEWEST + 100)
-    # Nothing has run since, or too little before.
+    # One run since is compared together with four before; none is no change, and neither are four before.
+    assert [later.now for later in changes(history, _NEWEST + 104)] == [2002]
     assert changes(history, _NEWEST + 105) == []
     assert changes(history, _NEWEST + 4) == []
 
@@ -199,8 +205,11 @@ def test_a_test_that_turned_is_told_of_with_its_last_turn(history: sqlite3.Conne
 def test_a_failure_is_remembered_for_thirty_days(history: sqlite3.Connection) -> None:
     failed, passed = {"test_a": "failed"}, {"test_a": "passed"}
     _add(history, _run(_NEWEST - 30 * _DAY, tests=failed), _run(_NEWEST, BAD, tests=passed))
-    assert [change.now for change in changes(history, _NEWEST)] == ["passed"]
-    assert changes(history, _NEWEST + 1) == []
+    _add(history, _run(_NEWEST - 30 * _DAY - 1, board="older", tests=failed))
+    _add(history, _run(_NEWEST, BAD, board="older", tests=passed))
+    assert [(change.now, change.board) for change in changes(history, _NEWEST)] == [
+        ("passed", "VIRTUAL stm32f746")
+    ]
 
 
 def test_a_test_is_asked_for_by_the_end_of_its_name_where_that_is_one(history: sqlite3.Connection) -> None:
@@ -267,6 +276,25 @@ def test_what_fails_while_a_run_is_added_leaves_nothing_of_it(history: sqlite3.C
         record(path, broken)
     assert history.execute("select count(*) from run").fetchone()[0] == 0
     assert history.execute("pragma journal_mode").fetchone()[0] == "wal"
+
+
+def test_the_commit_that_crossed_a_limit_is_known_where_one_has_kept_it(history: sqlite3.Connection) -> None:
+    _add(
+        history, *(_run(_NEWEST + at, (GOOD, BAD, WORSE)[at], models={"m": {"ram_bytes": at}}) for at in range(3))
+    )
+    limits = {most: crossed(history, "stm32f746", "virtual", "m", "ram_bytes", most) for most in (-1, 0, 1, 2)}
+    assert limits == {-1: (None, GOOD), 0: (GOOD, BAD), 1: (BAD, WORSE), 2: (WORSE, None)}
+    assert crossed(history, "stm32f746", "virtual", "x", "ram_bytes", 9) == (None, None)
+
+
+def test_a_step_of_a_bisection_ends_as_the_test_asked_about_whatever_else_failed(tmp_path: Path) -> None:
+    (tmp_path / "latest").mkdir()
+    tests = '{"models": [], "tests": [{"id": "t", "outcome": "passed"}, {"id": "u", "outcome": "failed"}]}'
+    (tmp_path / "latest" / "report.json").write_text(tests)
+    command = [sys.executable, bisect_step.__file__, tmp_path]
+    for name, code in (("t", 0), ("u", 1), ("v", 125)):
+        ended = subprocess.run([*command, name, "", "null", "sh", "-c", "exit 1"], check=False)
+        assert ended.returncode == code
 
 
 def test_a_figure_may_be_zero_and_a_step_says_so(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the tests of a file against mutants of it, in a copy of the checkout."""
 
+import compileall
 import contextlib
 import json
 import os
@@ -61,6 +62,8 @@ def copy_checkout(folder: Path) -> Path:
         shutil.copy2(stamp, folder / ".venv")
     packages = next((folder / ".venv" / "lib").glob("python3*")) / "site-packages"
     (packages / "mutants.pth").write_text(f"{folder}\n{sysconfig.get_path('purelib')}\n", encoding="utf-8")
+    # Once, and no more: a mutant that is compiled would outlive itself.
+    compileall.compile_dir(folder / "utvm", quiet=2)
     return folder
 
 
