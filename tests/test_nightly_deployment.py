@@ -82,6 +82,19 @@ def test_the_workflow_gives_each_board_its_runner_and_never_two_runs() -> None:
     assert upload["with"]["path"] in run
 
 
+def test_a_newcomer_s_commands_run_on_each_system_that_the_readme_names() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = re.search(r"^On Debian (\d+) or (\d+) with `python3`", readme, re.M)
+    assert named
+    job = yaml.safe_load(_WORKFLOW.read_text())["jobs"]["newcomer"]
+    assert job["strategy"]["matrix"]["debian"] == list(named.groups())
+    assert job["steps"][-1]["run"].endswith('"debian:$DEBIAN" .ci/newcomer')
+    script = (ROOT / ".ci" / "newcomer").read_text(encoding="utf-8")
+    commands = [line for line in script.splitlines() if line.startswith("./inv ")]
+    assert commands == ["./inv hil --board stm32f746", "./inv test --quick"]
+    assert "./inv hil --board stm32f746 " in readme and re.search(r"^\./inv test .*--quick", readme, re.M)
+
+
 def _analyze(*words: str | Path) -> subprocess.CompletedProcess[str]:
     program = shutil.which("systemd-analyze")
     if program is None:

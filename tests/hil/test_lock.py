@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A board's lock: one holder at a time, named to others, free again however the holder ends."""
 
+import fcntl
 import os
 import pwd
 import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,63 @@ def test_the_lock_is_free_when_its_holder_was_killed(tmp_path: Path, number: sig
     holder.wait()
     with lock.hold("board", directory=tmp_path):
         pass
+
+
+def test_who_waits_is_told_once_and_has_the_board_when_it_is_free(tmp_path: Path) -> None:
+    holder = _start_holder("board", tmp_path)
+    told = []
+
+    def waiting(text: str) -> None:
+        told.append(text)
+        threading.Timer(0.1, holder.kill).start()
+
+    with lock.hold("board", directory=tmp_path, patience=600, waiting=waiting):
+        holder.wait()
+        assert len(told) == 1
+        assert told[0].startswith("held by ")
+        assert f"(pid {holder.pid}, since" in told[0]
+
+
+@pytest.mark.parametrize(("patience", "times"), [(0.0, 0), (0.01, 1)])
+def test_patience_ends_and_nobody_waits_without_it(tmp_path: Path, patience: float, times: int) -> None:
+    told: list[str] = []
+    with (
+        lock.hold("board", directory=tmp_path),
+        pytest.raises(BoardError, match=r"board is busy, held by .*pid"),
+        lock.hold("board", directory=tmp_path, patience=patience, waiting=told.append),
+    ):
+        pass
+    assert len(told) == times
+
+
+def test_the_file_names_nobody_but_its_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "utvm-board.lock"
+    path.write_text("an earlier holder that was killed " * 200)
+    monkeypatch.setattr(sys, "argv", ["inv", "a" * 600])
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_123_456)
+    with lock.hold("board", directory=tmp_path):
+        text = path.read_text()
+        assert re.fullmatch(rf"user 4000123456: a{{500}} \(pid {os.getpid()}, since \S+ \S+\)\n", text)
+        with pytest.raises(BoardError) as caught, lock.hold("board", directory=tmp_path):
+            pass
+        assert caught.value.message == f"board is busy, held by {text.strip()}"
+    assert path.read_text() == ""
+
+
+def test_a_holder_without_words_is_named_by_its_program_and_one_that_is_silent_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "utvm-board.lock"
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/inv"])
+    with lock.hold("board", directory=tmp_path):
+        assert ": inv (pid" in path.read_text()
+    with path.open() as silent:
+        fcntl.flock(silent, fcntl.LOCK_EX)
+        with (
+            pytest.raises(BoardError, match="held by another process\n"),
+            lock.hold("board", directory=tmp_path),
+        ):
+            pass
 
 
 def test_two_boards_do_not_wait_for_each_other(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from utvm.errors import ExitCode
-from utvm.hil.results import CaseResult, Outcome, Verdict, decide, in_brief
+from utvm.hil.results import CaseResult, Outcome, Verdict, Whereabouts, board_entry, decide, in_brief
 
 # What had not run has no say.
 _ENDED = [outcome for outcome in Outcome if outcome is not Outcome.NOT_RUN]
@@ -78,3 +78,47 @@ def test_nothing_that_ran_is_said_to_be_the_reason() -> None:
 )
 def test_a_log_that_follows_is_left_out_where_there_is_one_line(text: str, brief: str) -> None:
     assert in_brief(text) == brief
+
+
+def test_the_reason_is_the_first_test_that_gave_none_whatever_else_went_wrong() -> None:
+    cases = [
+        CaseResult("a/test_x.py::test_1", Outcome.ERROR, 0.0, "a mistake\nmore"),
+        CaseResult("a/test_x.py::test_2", Outcome.INFRASTRUCTURE, 0.0, "unplugged\nmore"),
+        CaseResult("a/test_x.py::test_3", Outcome.INFRASTRUCTURE, 0.0, "unplugged still"),
+    ]
+    lost = (Verdict.INFRASTRUCTURE, "infrastructure trouble in a/test_x.py::test_2: unplugged")
+    assert decide(cases, trouble="", interrupted=False) == lost
+    assert decide(cases, trouble="OpenOCD died", interrupted=False) == lost
+    assert decide(cases[:1], trouble="OpenOCD died", interrupted=False)[1] == "OpenOCD died"
+    assert decide(cases[:1], trouble="", interrupted=False) == (Verdict.ERROR, "a/test_x.py::test_1: a mistake")
+    assert decide(cases, trouble="", interrupted=True) == (Verdict.INTERRUPTED, "interrupted before the end")
+
+
+def test_a_case_is_named_by_its_suite_and_itself() -> None:
+    case = CaseResult("a/b/test_x.py::TestY::test_z[1]", Outcome.PASSED, 0.0)
+    assert (case.id, case.suite, case.name) == ("x::TestY::test_z[1]", "test_x.py", "TestY::test_z[1]")
+    whole = CaseResult("a/test_x.py", Outcome.ERROR, 0.0)
+    assert (whole.id, whole.suite, whole.name) == ("x", "test_x.py", "test_x.py")
+    troubled = {Outcome.FAILED, Outcome.ERROR, Outcome.INFRASTRUCTURE}
+    assert {outcome for outcome in Outcome if outcome.troubled} == troubled
+
+
+def test_a_board_is_taken_apart_into_its_name_and_settings() -> None:
+    assert board_entry("pynq-z1:driver=qemu,memory=a=b") == {
+        "id": "pynq-z1:driver=qemu,memory=a=b",
+        "name": "pynq-z1",
+        "settings": {"driver": "qemu", "memory": "a=b"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "environment", "spoken"),
+    [
+        ("host", "", ""),
+        ("docker", "", "in docker, with other tools than the lock's"),
+        ("vm", "0123456789abcdef", "in vm, environment 0123456789ab"),
+    ],
+)
+def test_a_place_is_spoken_of_where_it_is_no_usual_one(kind: str, environment: str, spoken: str) -> None:
+    place = Whereabouts(kind, environment, "", "here", {})
+    assert (place.spoken, place.frozen) == (spoken, bool(environment))

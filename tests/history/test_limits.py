@@ -4,13 +4,19 @@
 import json
 import subprocess
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+import yaml
 
 from tests.cli.running import inv
-from tests.history.reports import project
+from tests.history.reports import BAD, GOOD, WORSE, Asked, asked, project, report_of
+from utvm.bench import BoardIdentity
+from utvm.firmware import Firmware
+from utvm.hil.limits import judged
+from utvm.hil.results import ModelResult
 
-__all__ = ["project"]
+__all__ = ["asked", "project"]
 
 _SUITE = """
 def test_it(record_model, compile_for_board, firmware, session, project_model):
@@ -75,6 +81,80 @@ def test_a_limit_that_is_crossed_fails_the_run_and_names_figure_limit_and_commit
     done = inv("hil", "--board", "host")
     assert done.returncode == 2
     assert _cases(tmp_path)["utvm.yaml::limits"][0] == "error"
+
+
+_PROJECT = """
+boards: [{board: host}]
+models:
+  m: {file: m.onnx, samples: s.npz, flash: "+10 %", ram: "+50 %"}
+  n: {file: n.onnx, samples: s.npz, flash: 4000}
+"""
+_BOARD = BoardIdentity("stm32f746", "virtual", "", "")
+
+
+def _ran(name: str, **figures: int | None) -> ModelResult:
+    return ModelResult(None, name, "aot", "", figures, cast(Firmware, None))
+
+
+def _judged(*models: ModelResult, commit: str | None = None) -> dict[str, tuple[str, str]]:
+    cases = judged(_BOARD, models, commit)
+    assert all(case.duration_s == 0 for case in cases)
+    return {case.node: (case.outcome.value, case.message) for case in cases}
+
+
+def test_each_model_s_worst_figure_is_held_against_its_own_limit(project: Path) -> None:
+    assert _judged(_ran("m", flash_bytes=1)) == {}
+    (project / "utvm.yaml").write_text(_PROJECT)
+    node = "utvm.yaml::m:flash"
+    assert _judged(_ran("m", flash_bytes=1))[node][0] == "skipped"
+    known = {"VIRTUAL stm32f746": {"m": {"flash": 1000, "ram": 2000}}, "PROCESS host": {"m": {"flash": 1}}}
+    baseline = project / "utvm-baseline.yaml"
+    baseline.write_text(yaml.safe_dump({"baseline": known}))
+    ram = ("passed", "")
+    assert _judged(_ran("m", flash_bytes=1100, ram_bytes=3000)) == {
+        node: ("passed", ""),
+        "utvm.yaml::m:ram": ram,
+    }
+    above = "flash is 1,101 on VIRTUAL stm32f746, and at most 1,100 is asked, +10 % of 1,000"
+    # What a run does not have is left out, and other models are no word on this one.
+    models = [_ran("m", flash_bytes=None), _ran("n", flash_bytes=9999), _ran("x", flash_bytes=9999)]
+    assert _judged(*models) == {}
+    assert _judged(*models, _ran("m", flash_bytes=900), _ran("m", flash_bytes=1101)) == {node: ("failed", above)}
+    assert _judged(_ran("m", flash_bytes=1101, ram_bytes=9), commit="ab" * 20) == {
+        node: ("failed", f"{above}; with commit abababababab"),
+        "utvm.yaml::m:ram": ram,
+    }
+    baseline.write_text("baseline: [1]\n")
+    ((name, (outcome, message)),) = _judged(_ran("m", flash_bytes=1)).items()
+    assert (name, outcome) == ("utvm.yaml::limits", "error")
+    assert "utvm-baseline.yaml" in message
+
+
+def test_the_commit_that_crossed_a_limit_is_named_and_the_newest_figures_are_accepted(asked: Asked) -> None:
+    def run(day: int, commit: str, flash: int, **more: Any) -> Any:
+        return report_of(day, commit, models={"m": {"flash_bytes": flash}, "other": {}}, **more)
+
+    project = Path.cwd()
+    (project / "utvm.yaml").write_text(_PROJECT)
+    other = run(9, GOOD, 77, board="nrf52840dk")
+    reports = (run(3, GOOD, 1000), run(4, GOOD, 1090), run(5, BAD, 1200), run(6, WORSE, 1300), other)
+    asked("history.changes", reports=reports)
+    (project / "utvm-baseline.yaml").write_text("baseline: {VIRTUAL stm32f746: {m: {flash: 1000}}}\n")
+    says = {
+        flash: _judged(_ran("m", flash_bytes=flash), commit="dd" * 20)["utvm.yaml::m:flash"][1].partition("; ")[2]
+        for flash in (1101, 1300)
+    }
+    assert set(says.values()) == {f"last kept by commit {GOOD[:12]}, crossed by {BAD[:12]}"}
+    assert "the baseline is written" in inv("history.changes", "--accept").stdout
+    assert yaml.safe_load((project / "utvm-baseline.yaml").read_text()) == {
+        "baseline": {
+            "VIRTUAL nrf52840dk": {"m": {"flash": 77, "ram": 11280}},
+            "VIRTUAL stm32f746": {"m": {"flash": 1300, "ram": 11280}},
+        }
+    }
+    # The newest is now within the limit, and crossed by the commit that runs.
+    grown = _judged(_ran("m", flash_bytes=1431), commit="dd" * 20)["utvm.yaml::m:flash"][1]
+    assert grown.endswith(f"; last kept by commit {WORSE[:12]}, crossed by dddddddddddd")
 
 
 def test_accepting_needs_a_project(tmp_path: Path, project: Path) -> None:

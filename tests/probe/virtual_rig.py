@@ -122,6 +122,7 @@ start:  ldr     r1, =0x40004800         @ USART3: enable it and its transmitter
         ldr     r2, ={COUNTER:#x}
         movs    r0, #0
         str     r0, [r2]
+        .thumb_func                     @ GNU ld 2.44 refuses a branch to a symbol that says neither Arm nor Thumb.
         .global loop
 loop:   adds    r0, r0, #1
         .global store

@@ -69,6 +69,8 @@ def misra_findings(
             [
                 "cppcheck",
                 "--addon=misra",
+                # Since cppcheck 2.11 the addon's findings are printed only where their severity is enabled.
+                "--enable=style",
                 "--std=c99",
                 "--platform=arm32-wchar_t4",
                 "--quiet",

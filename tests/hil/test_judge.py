@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose word an exception is, by its type and by the code that it came through."""
+
+import errno
+import subprocess
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import utvm
+from utvm.errors import BoardError, ConfigError, ProbeError
+from utvm.hil.judge import cause_of, judge, judge_loading
+from utvm.hil.results import Outcome
+
+_SUITE = Path("/nowhere/test_it.py")
+_OURS = Path(utvm.__file__).parent / "made_up.py"
+_INSTALLED = [Path(sysconfig.get_path(name)) / "made_up.py" for name in ("stdlib", "purelib")]
+
+
+def _raised(statement: str, files: Sequence[Path]) -> BaseException:
+    """Return what a statement raises in the last of some files, each of which calls the next."""
+    call = statement
+    for file in reversed(files):
+        known = {"call": call, "np": np, "pytest": pytest}
+        # A function, so that the frame that calls stays in the traceback.
+        source = f"def start():\n    {call if isinstance(call, str) else 'call()'}\n"
+        exec(compile(source, str(file), "exec"), known)
+        call = known["start"]
+    try:
+        call()  # type: ignore[operator]
+    except BaseException as error:
+        # Without this test's own frame, which lies beside no suite.
+        return error.with_traceback(error.__traceback__.tb_next if error.__traceback__ else None)
+    raise AssertionError("nothing was raised")
+
+
+def test_what_pytest_itself_finds_and_what_the_board_answers_are_failures() -> None:
+    assert judge(None, _SUITE) is Outcome.FAILED
+    assert judge(BoardError("it stands still"), _SUITE) is Outcome.FAILED
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "full"),
+        MemoryError(),
+        ImportError("no module"),
+        subprocess.TimeoutExpired("cc", 1),
+        ProbeError("it was unplugged"),
+        ConfigError("no such file"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_happens_to_any_program_is_infrastructure(error: BaseException) -> None:
+    assert judge(error, _SUITE) is Outcome.INFRASTRUCTURE
+    assert judge_loading(error, _SUITE) is Outcome.INFRASTRUCTURE
+
+
+@pytest.mark.parametrize(
+    ("statement", "files", "outcome"),
+    [
+        ("assert False", [_SUITE], Outcome.FAILED),
+        ("pytest.fail('wrong')", [_SUITE], Outcome.FAILED),
+        ("np.testing.assert_equal(1, 2)", [_SUITE], Outcome.FAILED),
+        ("assert False", [_SUITE, Path(__file__)], Outcome.FAILED),
+        ("assert False", [Path(__file__)], Outcome.FAILED),
+        ("assert False", [_OURS, _SUITE], Outcome.FAILED),
+        ("1 / 0", [_SUITE], Outcome.ERROR),
+        ("1 / 0", [_OURS, _SUITE], Outcome.ERROR),
+        ("raise SystemExit", [_SUITE], Outcome.ERROR),
+        ("assert False", [Path("/nowhere/else.py")], Outcome.ERROR),
+        *(("assert False", [file], Outcome.ERROR) for file in _INSTALLED),
+        ("assert False", [_OURS], Outcome.INFRASTRUCTURE),
+        ("assert False", [_SUITE, _OURS], Outcome.INFRASTRUCTURE),
+        ("np.zeros(2).reshape(3)", [_SUITE, _OURS], Outcome.INFRASTRUCTURE),
+        *(("assert False", [_SUITE, _OURS, file], Outcome.INFRASTRUCTURE) for file in _INSTALLED),
+    ],
+)
+def test_an_assertion_is_the_word_of_the_code_that_called_last(
+    statement: str, files: list[Path], outcome: Outcome
+) -> None:
+    error = _raised(statement, files)
+    assert judge(error, _SUITE) is outcome
+    # While a suite is loaded no board has answered: its failure is a mistake of the suite.
+    assert judge_loading(error, _SUITE) is (Outcome.ERROR if outcome is Outcome.FAILED else outcome)
+
+
+def test_a_suite_that_cannot_be_loaded_is_judged_by_what_is_behind_it() -> None:
+    error = ValueError("import failed")
+    assert judge_loading(error, _SUITE) is Outcome.ERROR
+    error.__cause__ = OSError(errno.EACCES, "no")
+    assert judge_loading(error, _SUITE) is Outcome.INFRASTRUCTURE
+
+
+def test_errors_of_one_number_have_one_cause_however_deep_it_lies() -> None:
+    assert cause_of(OSError(errno.ENOSPC, "full"), "x") == f"errno {errno.ENOSPC}"
+    outer, inner = ConfigError("x"), OSError("without a number")
+    outer.__cause__ = inner
+    assert cause_of(outer, "x") == "x"
+    inner.__cause__ = OSError(errno.EACCES, "no")
+    assert cause_of(outer, "x") == f"errno {errno.EACCES}"
+    assert cause_of(ValueError("y"), "z") == "z"

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a history answers at the edges of its windows and lists, asked in this process."""
+
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.history.reports import BAD, GOOD, WORSE, report_of
+from utvm.errors import ConfigError, ProvisionError
+from utvm.history import bisect_step, record
+from utvm.history.bisect_step import answer
+from utvm.history.changes import Change, changes
+from utvm.history.courses import models
+from utvm.history.doors import DOORS
+from utvm.history.pages import write_pages
+from utvm.history.questions import crossed, last_good, trend
+from utvm.history.store import moment, opened, seconds
+
+_NEWEST = seconds("2026-11-25T12:00:00Z")
+_DAY = 24 * 60 * 60
+
+
+def _run(at: int, commit: str = GOOD, **more: Any) -> dict[str, Any]:
+    """What report.json holds of a run that began at a second."""
+    report = report_of(1, commit, **more)
+    return {**report, "started": moment(at), "run_id": f"{at}-{report['board']['id']}-{report['board']['kind']}"}
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """A new history, for :func:`_add`."""
+    with opened(tmp_path / "history.sqlite", create=True) as connection:
+        yield connection
+
+
+def _add(history: sqlite3.Connection, *reports: dict[str, Any]) -> sqlite3.Connection:
+    path = Path(history.execute("pragma database_list").fetchone()["file"])
+    assert record(path, *reports) == ""
+    return history
+
+
+def _counts(at: int, board: str = "stm32f746", **figures: int) -> dict[str, Any]:
+    report = _run(at, board=board, models={"m": {}})
+    (model,) = report["models"]
+    names = {name: model[name] for name in ("id", "name", "executor", "outputs_sha256", "image_sha256")}
+    return {**report, "models": [{**names, **figures}]}
+
+
+def test_a_line_has_the_first_run_each_other_value_and_the_last_of_ninety_days(
+    history: sqlite3.Connection,
+) -> None:
+    first = _NEWEST - 90 * _DAY
+    values = {first - 1: 9, first: 1, first + 5: 1, first + 9: 2, first + 10: 2, _NEWEST - 7: 2, _NEWEST: 2}
+    _add(history, *(_counts(at, ram_bytes=value, samples=3) for at, value in values.items()))
+    (page,) = models(history, _NEWEST)
+    ram, samples = page.charts
+    assert [(line.name, line.times, line.values) for line in (*ram.lines, *samples.lines)] == [
+        ("VIRTUAL stm32f746, host-driven", (first, first + 9, _NEWEST), (1, 2, 2)),
+        ("VIRTUAL stm32f746, host-driven", (first, _NEWEST), (3, 3)),
+    ]
+    assert (ram.spoken, ram.left_out) == ("ram_bytes on 1 boards, between 1 and 2", 0)
+    assert list(models(history, _NEWEST + 91 * _DAY)) == []
+
+
+def test_a_page_has_the_charts_and_lines_that_change_most(history: sqlite3.Connection) -> None:
+    figures = [f"figure_{number:02}" for number in range(13)]
+    boards = [f"board-{number}" for number in range(9)]
+    for turn in range(3):
+        # The last figure changes twice, on the last board only.
+        for board in boards:
+            last = turn if board == boards[-1] else 0
+            _add(history, _counts(_NEWEST + turn, board, **{**dict.fromkeys(figures, 5), figures[-1]: last}))
+    (page,) = models(history, _NEWEST + 2)
+    assert [chart.figure for chart in page.charts] == [figures[-1], *figures[:11]]
+    assert [line.name.split()[1] for line in page.charts[0].lines] == [f"{boards[-1]},"] + [
+        f"{board}," for board in boards[:7]
+    ]
+    assert page.charts[0].left_out == 1
+    assert page.charts[0].lines[0].steps == 2
+
+
+def test_pages_draw_each_step_and_say_what_a_month_had(history: sqlite3.Connection, tmp_path: Path) -> None:
+    month = _NEWEST - 30 * _DAY
+    lost = {"test_a": "infrastructure"}
+    runs = {month - 1: 7, month: 4, month + 3 * _DAY: 4, month + 15 * _DAY: 8, _NEWEST: 6}
+    _add(history, *(_counts(at, ram_bytes=value, samples=3) for at, value in runs.items()))
+    _add(history, _run(month - 2, tests={"test_old": "failed"}), _run(month + 1, tests={"test_new": "failed"}))
+    _add(history, _run(month - 3, tests=lost), _run(_NEWEST - 1, tests=lost))
+    assert write_pages(history, tmp_path / "pages", tmp_path) == 4
+    board = next((tmp_path / "pages").glob("board-*.html")).read_text()
+    assert re.findall(r'class="course" d="([^"]+)"', board) == ["M0 27.0H110.0V3.0H220.0V15.0H220", "M0 15.0H220"]
+    assert re.findall(r'aria-label="(\w+) of [^:]+: (\d+) steps', board) == [("ram_bytes", "2"), ("samples", "0")]
+    assert re.findall(r'data-label="now">(\d+)<', board) == ["6", "3"]
+    index = (tmp_path / "pages" / "index.html").read_text()
+    assert "test_new" in index
+    assert "test_old" not in index
+    assert "83.33 %" in index  # 5 of 6 runs
+    days = re.findall(
+        r"2026-\d\d-\d\d", next(line for line in index.splitlines() if "<svg" in line or "rect" in line)
+    )
+    assert days == [] or days[0] == "2026-10-27"
+    assert "left out" not in index
+
+
+def test_lists_of_pages_end_and_say_how_much_is_left_out(history: sqlite3.Connection, tmp_path: Path) -> None:
+    tests = {f"test_{number:03}": "failed" for number in range(103)}
+    _add(history, _run(_NEWEST - _DAY, tests=dict.fromkeys(tests, "passed")), _run(_NEWEST, BAD, tests=tests))
+    for number in range(101):
+        _add(history, _run(_NEWEST + 1, board=f"board-{number:03}"))
+    write_pages(history, tmp_path / "pages", tmp_path)
+    index = (tmp_path / "pages" / "index.html").read_text()
+    assert re.findall(r"(\d+) more are left out", index) == ["3", "2", "3"]
+    assert len(re.findall(r'href="test-\d+.html"', index)) == 100
+
+
+def test_one_run_alone_is_a_page_and_an_empty_history_is_none(history: sqlite3.Connection, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the history is empty"):
+        write_pages(history, tmp_path / "pages", tmp_path)
+    assert DOORS["metrics"](history).count("\n") == 6
+    assert DOORS["summary"](history) == "## Boards: none\n"
+    _add(history, _counts(_NEWEST, ram_bytes=4), {**_counts(_NEWEST, ram_bytes=5), "run_id": "again"})
+    assert write_pages(history, tmp_path / "pages", tmp_path) == 3
+    board = (tmp_path / "pages" / "board-1.html").read_text()
+    assert 'd="M0 27.0H0.0V3.0H220"' in board
+
+
+def test_metrics_are_of_thirty_days_and_a_badge_is_as_wide_as_its_word(history: sqlite3.Connection) -> None:
+    month = _NEWEST - 30 * _DAY
+    _add(history, _run(_NEWEST), _run(month, board="edge"), _run(month - 1, board="gone"))
+    said = DOORS["metrics"](history)
+    assert 'name="edge"' in said
+    assert 'name="gone"' not in said
+    badge = DOORS["badge"](history)
+    assert 'width="106"' in badge and '<rect x="52" width="54"' in badge
+    assert "#1a7f4b" in badge
+
+
+def test_a_summary_has_the_first_line_of_a_failure(history: sqlite3.Connection) -> None:
+    report = _run(_NEWEST, tests={"test_a": "failed"})
+    report["tests"][0]["message"] = "first\nsecond"
+    assert "| it::test_a | VIRTUAL stm32f746 | first |" in DOORS["summary"](_add(history, report))
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "said"),
+    [(1000, 1001, "+1 (+0.10 %)"), (0, 2, "+2"), (0.5, 0.25, "-0.25 (-50.00 %)"), ("a", 1, ""), (1, "b", "")],
+)
+def test_a_difference_is_in_numbers_and_in_percent(was: float | str, now: float | str, said: str) -> None:
+    assert Change("f", "m", "b", was, now, None, None, "").difference == said
+
+
+def _cycles(at: int, value: int, commit: str = GOOD, **more: Any) -> dict[str, Any]:
+    return _run(at, commit, kind="physical", models={"m": {"cycles": value}}, **more)
+
+
+def test_a_measured_change_takes_five_runs_before_and_five_since(history: sqlite3.Connection) -> None:
+    for turn in range(5):
+        _add(history, _cycles(_NEWEST + turn, 1000 + turn))
+        _add(history, _cycles(_NEWEST + 100 + turn, 2000 + turn, BAD if turn else WORSE))
+        # What has not changed is not told of, and neither is what chance explains.
+        _add(history, *(_cycles(_NEWEST + at + turn, 7, board="steady") for at in (0, 100)))
+    (change,) = changes(history, _NEWEST + 100)
+    assert (change.was, change.now, change.last, change.first) == (1002, 2002, GOOD, WORSE)
+    assert change.sure == pytest.approx(1 - 2 / 252, abs=1e-5)
+    assert change.at == moment(_NEWEST + 100)
+    # One run since is compared together with four before; none is no change, and neither are four before.
+    assert [later.now for later in changes(history, _NEWEST + 104)] == [2002]
+    assert changes(history, _NEWEST + 105) == []
+    assert changes(history, _NEWEST + 4) == []
+
+
+def test_of_measured_runs_the_nearest_ten_on_each_side_are_compared(history: sqlite3.Connection) -> None:
+    _add(history, *(_cycles(_NEWEST + turn, 9000 if turn < 10 else 1000 + turn) for turn in range(20)))
+    _add(history, *(_cycles(_NEWEST + 100 + turn, 1900 if turn < 2 else 2000 + turn, BAD) for turn in range(12)))
+    (change,) = changes(history, _NEWEST + 100)
+    assert (change.was, change.now, change.at) == (1016.5, 2006.5, moment(_NEWEST + 102))
+    assert change.sure == pytest.approx(1 - 2 / 184756, abs=1e-5)
+
+
+def test_a_test_that_turned_is_told_of_with_its_last_turn(history: sqlite3.Connection) -> None:
+    words = {
+        1: ("passed", GOOD),
+        2: ("failed", BAD),
+        3: ("passed", WORSE),
+        4: ("failed", BAD),
+        5: ("failed", GOOD),
+    }
+    _add(history, *(_run(_NEWEST + at, commit, tests={"test_a": said}) for at, (said, commit) in words.items()))
+    (change,) = changes(history, _NEWEST + 2)
+    assert (change.was, change.now, change.last, change.first) == ("passed", "failed", WORSE, BAD)
+    assert change.at == moment(_NEWEST + 4)
+    assert changes(history, _NEWEST + 4)[0].first == BAD
+    # One answer is no change, and what has ended as it began is none.
+    assert changes(history, _NEWEST + 1) != []
+    assert changes(history, _NEWEST + 3) == []
+    assert changes(history, _NEWEST + 5) == []
+
+
+def test_a_failure_is_remembered_for_thirty_days(history: sqlite3.Connection) -> None:
+    failed, passed = {"test_a": "failed"}, {"test_a": "passed"}
+    _add(history, _run(_NEWEST - 30 * _DAY, tests=failed), _run(_NEWEST, BAD, tests=passed))
+    _add(history, _run(_NEWEST - 30 * _DAY - 1, board="older", tests=failed))
+    _add(history, _run(_NEWEST, BAD, board="older", tests=passed))
+    assert [(change.now, change.board) for change in changes(history, _NEWEST)] == [
+        ("passed", "VIRTUAL stm32f746")
+    ]
+
+
+def test_a_test_is_asked_for_by_the_end_of_its_name_where_that_is_one(history: sqlite3.Connection) -> None:
+    _add(history, _run(_NEWEST, tests={"test_a": "passed", "test_b": "failed", "Test::test_a": "passed"}))
+    assert [state.now for state in last_good(history, "it::test_a")] == ["passed"]
+    (bad,) = last_good(history, "test_b")
+    assert (bad.good, bad.bad, bad.bad_at, bad.now) == (None, GOOD, moment(_NEWEST), "failed")
+    with pytest.raises(ConfigError, match="no test test_a") as caught:
+        last_good(history, "test_a")
+    assert caught.value.hint == "meant is one of: it::test_a; it::Test::test_a"
+    for name in ("b", "test_x", "_b"):
+        with pytest.raises(ConfigError, match=f"no test {name}") as caught:
+            last_good(history, name)
+        assert caught.value.hint == ""
+    with pytest.raises(ConfigError, match="test_b has not answered on host\n"):
+        last_good(history, "test_b", "host")
+    with pytest.raises(ConfigError, match="no ram_bytes of x on host"):
+        trend(history, "x", "ram_bytes", "host")
+    with pytest.raises(ConfigError, match="no figures of x\n"):
+        trend(history, "x")
+
+
+def test_two_entries_of_one_name_are_kept_apart_and_the_worse_of_two_tests(history: sqlite3.Connection) -> None:
+    report = _counts(_NEWEST, ram_bytes=1)
+    model = report["models"][0]
+    report["models"] = [model, {**model, "ram_bytes": 2}, {**model, "sizes": {"b": 1, "a": 2}, "ram_bytes": None}]
+    (test,) = report["tests"]
+    report["tests"] = [
+        {**test, "outcome": outcome, "message": outcome, "duration_s": 1.2345}
+        for outcome in ("failed", "infrastructure", "passed")
+    ]
+    _add(history, {**report, "verdict": "failed"}, {**report, "night": "n", "verdict": "infrastructure"})
+    figures = (
+        "select executor, value from figure join series using (series) where figure in ('ram_bytes', 'sizes')"
+    )
+    assert [tuple(row) for row in history.execute(f"{figures} order by executor")] == [
+        ("host-driven", 1),
+        ("host-driven #2", 2),
+        ("host-driven #3", '{"a": 2, "b": 1}'),
+    ]
+    assert [tuple(row) for row in history.execute("select outcome, duration_ms, message from outcome")] == [
+        (1, 1234, "failed")
+    ]
+    # The night's report of the same run has another verdict, which counts.
+    assert [tuple(row) for row in history.execute("select verdict, night from run")] == [("infrastructure", "n")]
+
+
+def test_a_history_that_is_none_or_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError), opened(tmp_path / "none.sqlite"):
+        pass
+    assert not (tmp_path / "none.sqlite").exists()
+    (tmp_path / "bad.sqlite").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
+    with pytest.raises(ConfigError, match=r"bad\.sqlite"), opened(tmp_path / "bad.sqlite", create=True):
+        pass
+    with pytest.raises((ConfigError, ProvisionError)), opened(tmp_path / "no" / ".." / "no", create=True):
+        pass
+
+
+def test_what_fails_while_a_run_is_added_leaves_nothing_of_it(history: sqlite3.Connection) -> None:
+    broken = _run(_NEWEST, models={"m": {}})
+    broken["models"][0]["ram_bytes"] = 1 << 70
+    path = Path(history.execute("pragma database_list").fetchone()["file"])
+    with pytest.raises(OverflowError):
+        record(path, broken)
+    assert history.execute("select count(*) from run").fetchone()[0] == 0
+    assert history.execute("pragma journal_mode").fetchone()[0] == "wal"
+
+
+def test_the_commit_that_crossed_a_limit_is_known_where_one_has_kept_it(history: sqlite3.Connection) -> None:
+    _add(
+        history, *(_run(_NEWEST + at, (GOOD, BAD, WORSE)[at], models={"m": {"ram_bytes": at}}) for at in range(3))
+    )
+    limits = {most: crossed(history, "stm32f746", "virtual", "m", "ram_bytes", most) for most in (-1, 0, 1, 2)}
+    assert limits == {-1: (None, GOOD), 0: (GOOD, BAD), 1: (BAD, WORSE), 2: (WORSE, None)}
+    assert crossed(history, "stm32f746", "virtual", "x", "ram_bytes", 9) == (None, None)
+
+
+def test_a_step_of_a_bisection_ends_as_the_test_asked_about_whatever_else_failed(tmp_path: Path) -> None:
+    (tmp_path / "latest").mkdir()
+    tests = '{"models": [], "tests": [{"id": "t", "outcome": "passed"}, {"id": "u", "outcome": "failed"}]}'
+    (tmp_path / "latest" / "report.json").write_text(tests)
+    command = [sys.executable, bisect_step.__file__, tmp_path]
+    for name, code in (("t", 0), ("u", 1), ("v", 125)):
+        ended = subprocess.run([*command, name, "", "null", "sh", "-c", "exit 1"], check=False)
+        assert ended.returncode == code
+
+
+def test_a_figure_may_be_zero_and_a_step_says_so(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    report.write_text('{"models": [{"name": "m", "f": 0}, {"name": "m", "f": 1}], "tests": []}')
+    assert [answer(0, report, "m", "f", good) for good in ("0", "1")] == [0, 1]
+    report.write_text(
+        '{"models": [], "tests": [{"id": "t", "outcome": "failed"}, {"id": "t", "outcome": "passed"}]}'
+    )
+    assert answer(1, report, "t", "", "null") == 1
+    assert answer(-11, report, "t", "", "null") == 125
+    report.write_text("{")
+    assert answer(0, report, "t", "", "null") == 125
