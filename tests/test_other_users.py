@@ -127,7 +127,8 @@ def test_a_coordinator_of_another_user_is_taken_by_name_only(monkeypatch: pytest
         finally:
             stranger.kill()
     with OwnerOnlySocket.listen_on("127.0.0.1", port) as own:
-        threading.Thread(target=own.accept, daemon=True).start()
+        accepted: list[object] = []
+        threading.Thread(target=lambda: accepted.append(own.accept()), daemon=True).start()
         assert coordinator_of("") == f"127.0.0.1:{port}"
 
 
