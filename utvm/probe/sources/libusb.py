@@ -99,6 +99,6 @@ def _read(device: Any, number: int) -> str:
     # pyusb's own way hides why the languages could not be read.
     languages = usb.util.get_langids(device)
     language = languages[0] if languages else _ENGLISH
-    data = usb.control.get_descriptor(device, 254, usb.util.DESC_TYPE_STRING, number, language).tobytes()
+    data: bytes = usb.control.get_descriptor(device, 254, usb.util.DESC_TYPE_STRING, number, language).tobytes()
     # pyusb's own decoder raises at half a surrogate pair. A string ends at a NUL for Linux and for OpenOCD.
     return data[2 : data[0] & 0xFE].decode("utf-16-le", "replace").partition("\0")[0].strip()
