@@ -117,11 +117,7 @@ def checked(record: type[RecordT], content: object, where: str, hint: str = "", 
         return record.model_validate(content)
     except ValidationError as error:
         problems = [
-            ": ".join(
-                part
-                for part in (".".join(map(str, problem["loc"])), _wrong(problem))
-                if part
-            )
+            ": ".join(part for part in (".".join(map(str, problem["loc"])), _wrong(problem)) if part)
             + (f" (line {_line(text, problem['loc'])})" if text and problem["loc"] else "")
             for problem in error.errors()
         ]
