@@ -163,7 +163,7 @@ class _File(logging.FileHandler):
 
     def _open(self) -> TextIOWrapper:
         # Users name a file as they like, a pipe too; the name in a run's folder is ours.
-        raw = open(self.baseFilename, f"{self.mode}b", opener=open_regular if self.mode == "a" else None)
+        raw = open(self.baseFilename, f"{self.mode}b", opener=open_regular if self.mode == "a" else None)  # noqa: SIM115
         return TextIOWrapper(raw, encoding=self.encoding, errors=self.errors)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  logging's name
