@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from utvm.session.fault.meaning import Architecture, ReadableCore, Meaning
+from utvm.session.fault.meaning import Architecture, Meaning, ReadableCore
 
 _UNDEFINED, _PREFETCH_ABORT, _DATA_ABORT = 1, 3, 4
 _FIRST_INTERRUPT = 16

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from utvm.session.fault.meaning import Architecture, ReadableCore, Meaning
+from utvm.session.fault.meaning import Architecture, Meaning, ReadableCore
 
 _EXCEPTIONS = {
     2: "NMI",

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from utvm.session.fault.meaning import Architecture, ReadableCore, Meaning
+from utvm.session.fault.meaning import Architecture, Meaning, ReadableCore
 
 _INTERRUPT = 1 << 31
 _EXCEPTIONS = {
