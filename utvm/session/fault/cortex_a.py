@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from utvm.session.fault.meaning import Architecture, Core, Meaning
+from utvm.session.fault.meaning import Architecture, Meaning, ReadableCore
 
 _UNDEFINED, _PREFETCH_ABORT, _DATA_ABORT = 1, 3, 4
 _FIRST_INTERRUPT = 16
@@ -66,7 +66,7 @@ def _meaning(exception: int, status: Sequence[int]) -> Meaning:
     )
 
 
-def _standing(core: Core) -> tuple[Meaning, int | None] | None:
+def _standing(core: ReadableCore) -> tuple[Meaning, int | None] | None:
     # A debugger has no way to the status registers that all of them offer.
     name = _FAULT_MODES.get(core.register("cpsr") & 0x1F)
     return (Meaning(name), None) if name else None

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from utvm.session.fault.meaning import Architecture, Core, Meaning
+from utvm.session.fault.meaning import Architecture, Meaning, ReadableCore
 
 _EXCEPTIONS = {
     2: "NMI",
@@ -66,7 +66,7 @@ def _meaning(exception: int, status: Sequence[int]) -> Meaning:
     )
 
 
-def _standing(core: Core) -> tuple[Meaning, int | None] | None:
+def _standing(core: ReadableCore) -> tuple[Meaning, int | None] | None:
     exception = core.register("xpsr") & 0x1FF
     locked_up = core.register("pc") & ~1 == _LOCKED_UP
     if exception not in _FAULTS and not locked_up:

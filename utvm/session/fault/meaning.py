@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Core(Protocol):
+class ReadableCore(Protocol):
     """A halted core."""
 
     def register(self, name: str) -> int:
@@ -51,4 +51,4 @@ class Architecture:
     program_counter: str
     meaning: Callable[[int, Sequence[int]], Meaning]
     machine: str = ""
-    standing: Callable[[Core], "tuple[Meaning, int | None] | None"] = lambda _: None
+    standing: Callable[[ReadableCore], "tuple[Meaning, int | None] | None"] = lambda _: None

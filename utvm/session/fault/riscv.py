@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from utvm.session.fault.meaning import Architecture, Core, Meaning
+from utvm.session.fault.meaning import Architecture, Meaning, ReadableCore
 
 _INTERRUPT = 1 << 31
 _EXCEPTIONS = {
@@ -46,7 +46,7 @@ def _meaning(exception: int, status: Sequence[int]) -> Meaning:
     )
 
 
-def _standing(core: Core) -> tuple[Meaning, int | None] | None:
+def _standing(core: ReadableCore) -> tuple[Meaning, int | None] | None:
     cause, status, place = (core.register(name) for name in ("mcause", "mstatus", "mepc"))
     # In a trap from machine mode interrupts are off, and the mode before it is kept until mret.
     trapped = not status & _MIE and status & _MPP == _MPP
