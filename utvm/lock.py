@@ -20,6 +20,7 @@ from pathlib import Path
 
 from utvm.errors import BoardError
 from utvm.private import open_regular
+from utvm.quoting import encodable
 
 _SYSTEM_DIRECTORY = Path("/run/lock")
 _LONGEST = 500  # Letters of a command that are kept.
@@ -66,7 +67,7 @@ def hold(
                 )
             time.sleep(0.2)
         os.ftruncate(handle, 0)
-        os.pwrite(handle, _ourselves().encode(), 0)
+        os.pwrite(handle, encodable(_ourselves()).encode(), 0)
         try:
             yield
         finally:

@@ -77,19 +77,23 @@ class OwnerOnlySocket(socket.socket):
             refuse(connection)
 
 
-def listen(port: int, *, anyone: bool = False, also: frozenset[int] = frozenset()) -> socket.socket:
-    """Listen on a TCP port of the loopback interface, 0 for any free one.
+def listen(
+    port: int, *, host: str = "127.0.0.1", anyone: bool = False, also: frozenset[int] = frozenset()
+) -> socket.socket:
+    """Listen on a TCP port, for this process's user only or for anyone.
 
     Args:
-        anyone: every user of this computer may connect, not only this process's.
-        also: further users that may.
+        port: 0 for any free one.
+        anyone: accept everybody who reaches the address.
+        also: uids of further users to accept.
 
     Raises:
-        OSError: the port is taken.
+        OSError: the port is taken, or the address is not one of this computer.
     """
     if anyone:
-        return socket.create_server(("127.0.0.1", port))
-    listener = OwnerOnlySocket.listen_on("127.0.0.1", port)
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    listener = OwnerOnlySocket.listen_on(host, port)
     listener.also = also
     return listener
 
@@ -124,18 +128,6 @@ def refuse(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
-
-
-def listen_at(host: str, port: int, *, anyone: bool) -> socket.socket:
-    """Bind to an address and listen, for this process's user only or for anyone.
-
-    Raises:
-        OSError: the address is taken or is not one of this computer.
-    """
-    if not anyone:
-        return OwnerOnlySocket.listen_on(host, port)
-    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-    return socket.create_server((host, port), family=family)
 
 
 def access(*, anyone: bool) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from utvm.errors import ConfigError, TransportError
-from utvm.peer import listen_at
+from utvm.peer import listen
 from utvm.session.minrpc import (
     ClientConnection,
     ClientGone,
@@ -99,7 +99,7 @@ class Bridge:
         self._packet_limit = packet_limit
         self._stall_timeout = stall_timeout
         try:
-            self._listener = listen_at(host, port, anyone=anyone)
+            self._listener = listen(port, host=host, anyone=anyone)
         except OSError as error:
             raise TransportError(
                 f"cannot listen on {host}:{port}: {error}", "is another server running there?"

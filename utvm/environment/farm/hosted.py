@@ -18,7 +18,7 @@ from utvm.errors import ProvisionError
 from utvm.interpreter import python_command
 from utvm.kept import cache_root
 from utvm.paths import ROOT
-from utvm.peer import listen_at
+from utvm.peer import listen
 from utvm.process import Service, run
 from utvm.scratch import private_folder
 
@@ -81,7 +81,7 @@ def coordinator(
     python = labgrid(say)
     with contextlib.ExitStack() as stack:
         try:
-            listener = stack.enter_context(listen_at("127.0.0.1", port, anyone=anyone))
+            listener = stack.enter_context(listen(port, anyone=anyone))
             socket_path = stack.enter_context(private_folder()) / f"coordinator-{port}"
         except OSError as error:
             raise ProvisionError(
