@@ -109,6 +109,7 @@ def test_a_virtual_board_and_openocd_find_nothing_there(marker: Path) -> None:
         "hil --board pynq-z1 --suite health",
         "hil --board riscv-spike --suite health",
         "hil --board mps2-an500 --suite health",
+        "hil --board nrf5340dk --suite health",
         "model.run --model MODEL --board stm32f746",
         "model.tune --model MODEL --board host --trials 2",
         "model.eval --model MODEL --board host",

@@ -134,6 +134,7 @@ def resolve(folder: Path, python: PythonPart, update: str = "") -> None:
             *([f"--upgrade-package={update}"] if update else []),
             *(f"--output-file={lock}", folder / "python.in"),
         ],
+        cwd=ROOT,  # A uv.toml in the current folder would name another index.
         error=ProvisionError,
     )
     content = tomllib.loads(lock.read_text(encoding="utf-8"))
