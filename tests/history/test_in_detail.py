@@ -21,7 +21,7 @@ from utvm.history.courses import models
 from utvm.history.doors import DOORS
 from utvm.history.pages import write_pages
 from utvm.history.questions import crossed, last_good, trend
-from utvm.history.store import moment, opened, seconds
+from utvm.history.store import add, moment, opened, seconds
 
 _NEWEST = seconds("2026-11-25T12:00:00Z")
 _DAY = 24 * 60 * 60
@@ -279,8 +279,10 @@ def test_what_fails_while_a_run_is_added_leaves_nothing_of_it(history: sqlite3.C
     broken = _run(_NEWEST, models={"m": {}})
     broken["models"][0]["ram_bytes"] = 1 << 70
     path = Path(history.execute("pragma database_list").fetchone()["file"])
-    with pytest.raises(OverflowError):
-        record(path, broken)
+    with opened(path) as other:
+        with pytest.raises(OverflowError):
+            add(other, broken)
+        assert not other.in_transaction
     assert history.execute("select count(*) from run").fetchone()[0] == 0
     assert history.execute("pragma journal_mode").fetchone()[0] == "wal"
 
