@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cache: whole entries or none."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -126,3 +127,9 @@ def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkey
     assert {path.parts[0][:7] for path in before} == {".draft-"}
     assert {str(Path(*path.parts[1:])) for path in before} == {"a", "deeper", "deeper/b", "seal", "."}
     assert after == Path()
+
+
+def test_a_key_is_the_same_for_good() -> None:
+    # All that users have in their caches is found by it.
+    parts = b"\2" + bytes(7) + b"ab" + b"\1" + bytes(7) + b"c"
+    assert content_key("ab", b"c") == hashlib.sha256(parts).hexdigest()

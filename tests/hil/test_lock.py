@@ -90,11 +90,11 @@ def test_patience_ends_and_nobody_waits_without_it(tmp_path: Path, patience: flo
 def test_the_file_names_nobody_but_its_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "utvm-board.lock"
     path.write_text("an earlier holder that was killed " * 200)
-    monkeypatch.setattr(sys, "argv", ["inv", "a" * 600])
+    monkeypatch.setattr(sys, "argv", ["inv", "語" * 600])
     monkeypatch.setattr(os, "getuid", lambda: 4_000_123_456)
     with lock.hold("board", directory=tmp_path):
         text = path.read_text()
-        assert re.fullmatch(rf"user 4000123456: a{{500}} \(pid {os.getpid()}, since \S+ \S+\)\n", text)
+        assert re.fullmatch(rf"user 4000123456: '語{{499}} \(pid {os.getpid()}, since \S+ \S+\)\n", text)
         with pytest.raises(BoardError) as caught, lock.hold("board", directory=tmp_path):
             pass
         assert caught.value.message == f"board is busy, held by {text.strip()}"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a history answers at the edges of its windows and lists, asked in this process."""
 
+import json
 import re
 import sqlite3
 import subprocess
@@ -20,7 +21,7 @@ from utvm.history.courses import models
 from utvm.history.doors import DOORS
 from utvm.history.pages import write_pages
 from utvm.history.questions import crossed, last_good, trend
-from utvm.history.store import moment, opened, seconds
+from utvm.history.store import add, moment, opened, seconds
 
 _NEWEST = seconds("2026-11-25T12:00:00Z")
 _DAY = 24 * 60 * 60
@@ -128,6 +129,12 @@ def test_one_run_alone_is_a_page_and_an_empty_history_is_none(history: sqlite3.C
     assert write_pages(history, tmp_path / "pages", tmp_path) == 3
     board = (tmp_path / "pages" / "board-1.html").read_text()
     assert 'd="M0 27.0H0.0V3.0H220"' in board
+    _add(history, _counts(_NEWEST + 1, ram_bytes=5))
+    write_pages(history, tmp_path / "pages", tmp_path)
+    assert 'd="M0 27.0H0.0V3.0H220"' in (tmp_path / "pages" / "board-1.html").read_text()
+    _add(history, _counts(_NEWEST + 1, ram_bytes=4, board="next"), _counts(_NEWEST + 2, ram_bytes=3, board="next"))
+    write_pages(history, tmp_path / "pages", tmp_path)
+    assert 'd="M0 3.0H220.0V27.0H220"' in (tmp_path / "pages" / "board-2.html").read_text()
 
 
 def test_metrics_are_of_thirty_days_and_a_badge_is_as_wide_as_its_word(history: sqlite3.Connection) -> None:
@@ -272,8 +279,10 @@ def test_what_fails_while_a_run_is_added_leaves_nothing_of_it(history: sqlite3.C
     broken = _run(_NEWEST, models={"m": {}})
     broken["models"][0]["ram_bytes"] = 1 << 70
     path = Path(history.execute("pragma database_list").fetchone()["file"])
-    with pytest.raises(OverflowError):
-        record(path, broken)
+    with opened(path) as other:
+        with pytest.raises(OverflowError):
+            add(other, broken)
+        assert not other.in_transaction
     assert history.execute("select count(*) from run").fetchone()[0] == 0
     assert history.execute("pragma journal_mode").fetchone()[0] == "wal"
 
@@ -308,3 +317,19 @@ def test_a_figure_may_be_zero_and_a_step_says_so(tmp_path: Path) -> None:
     assert answer(-11, report, "t", "", "null") == 125
     report.write_text("{")
     assert answer(0, report, "t", "", "null") == 125
+
+
+def test_a_step_tells_git_whether_a_figure_is_as_it_was(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    assert answer(0, report, "digits", "flash_bytes", "10") == 125
+    model = {"name": "digits", "flash_bytes": 10, "cycles": None, "outputs_sha256": "abcdef"}
+    tests = [{"id": "a::test_x", "outcome": "passed"}, {"id": "a::test_xy", "outcome": "failed"}]
+    report.write_text(json.dumps({"models": [model], "tests": tests}))
+    assert answer(1, report, "digits", "flash_bytes", "10") == 0
+    assert answer(0, report, "digits", "flash_bytes", "9") == 1
+    assert answer(0, report, "digits", "outputs_sha256", '"abcd"') == 0
+    assert answer(0, report, "digits", "cycles", "9") == answer(0, report, "other", "flash_bytes", "9") == 125
+    assert [answer(code, report, "digits", "flash_bytes", "10") for code in (2, 3)] == [125, 125]
+    # Another test that failed in the same run says nothing of this one.
+    asked = [("a::test_x", 1), ("a::test_xy", 1), ("a::test_z", 1), ("a::test_x", 3)]
+    assert [answer(code, report, name, "", "null") for name, code in asked] == [0, 1, 125, 125]

@@ -32,6 +32,7 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitAnd: ast.BitOr,
     ast.BitOr: ast.BitAnd,
 }
+_UNDECIDED = ("_log.", "time.sleep(")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -102,10 +103,14 @@ def _changes(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.expr | ast.st
 
 
 def _children(node: ast.AST) -> Iterator[ast.AST]:
-    """Return the parts of a node that decide something: no annotations, no decorators, no parts of f-strings."""
+    """Return the parts of a node that decide something.
+
+    That is no annotation, decorator or part of an f-string, no line of a log, and no pause.
+    """
     if isinstance(node, ast.JoinedStr):
         return
     skipped: list[object] = list(getattr(node, "decorator_list", []))
+    skipped += [one for one in ast.iter_child_nodes(node) if ast.unparse(one).startswith(_UNDECIDED)]
     skipped += [getattr(node, name, None) for name in ("annotation", "returns")]
     for child in ast.iter_child_nodes(node):
         if not any(child is one for one in skipped):

@@ -30,6 +30,11 @@ def test_the_first_different_element_of_each_output_is_named() -> None:
     ]
 
 
+def test_outputs_without_a_counterpart_are_a_mistake() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        compare(0, [_SCORES], [_floats(1.0, 2.0, 3.0)], [])
+
+
 @pytest.mark.parametrize(
     ("outputs", "expected"),
     [

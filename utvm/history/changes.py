@@ -157,7 +157,7 @@ def _tests(history: sqlite3.Connection, since: int) -> Iterator[Change]:
     )
     for row in candidates.fetchall():
         answers = list(_answers(history, row["board"], row["test"], since))
-        if len(answers) > 1 and answers[0]["outcome"] != answers[-1]["outcome"]:
+        if answers[0]["outcome"] != answers[-1]["outcome"]:
             turn = max(i for i in range(1, len(answers)) if answers[i]["outcome"] != answers[i - 1]["outcome"])
             words = ["failed" if answers[i]["outcome"] else "passed" for i in (0, -1)]
             first = answers[turn]

@@ -78,7 +78,7 @@ def write_pages(history: sqlite3.Connection, folder: Path, reports: Path) -> int
     Raises:
         ConfigError: the history is empty, or the folder cannot be written.
     """
-    newest = history.execute("select max(started) from run").fetchone()[0]
+    (newest,) = history.execute("select max(started) from run").fetchone()
     if newest is None:
         raise ConfigError("the history is empty", "hil and nightly write it; history.import makes it")
     month = newest - _DAYS * _DAY
@@ -226,7 +226,7 @@ def _steps(points: Sequence[tuple[int, float]]) -> str:
     """Return a line in steps of values that differ: between two runs nothing is known."""
     times, values = [at for at, _ in points], [value for _, value in points]
     low, high = min(values), max(values)
-    x = [(at - times[0]) / ((times[-1] - times[0]) or 1) * _WIDTH for at in times]
+    x = [(at - times[0]) / max(times[-1] - times[0], 1) * _WIDTH for at in times]
     y = [3 + (high - value) / (high - low) * (_HEIGHT - 6) for value in values]
     moves = [f"H{x[i]:.1f}V{y[i]:.1f}" for i in range(1, len(points)) if values[i] != values[i - 1]]
     return f"M0 {y[0]:.1f}" + "".join(moves) + f"H{_WIDTH:.0f}"

@@ -225,4 +225,4 @@ def _key(history: sqlite3.Connection, table: str, **columns: object) -> int:
         marks = ", ".join("?" * len(columns))
         made = history.execute(f"insert into {table} ({', '.join(columns)}) values ({marks})", values)
         return int(made.lastrowid or 0)
-    return int(found[0])
+    return int(found[table])

@@ -57,7 +57,7 @@ def _bits(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def prediction(outputs: Sequence[npt.NDArray[Any]]) -> int | None:
     """Return the index of the largest of a classifier's scores; None where there is not one vector of them."""
-    if len(outputs) != 1 or max(outputs[0].shape, default=1) != outputs[0].size or outputs[0].size == 1:
+    if len(outputs) != 1 or sum(length != 1 for length in outputs[0].shape) != 1:
         return None
     return int(outputs[0].argmax())
 

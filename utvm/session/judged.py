@@ -55,7 +55,8 @@ def confusion(answers: Sequence[Sequence[npt.NDArray[Any]]], labels: Sequence[in
     predicted = [kind for kind in map(prediction, answers) if kind is not None]
     if len(predicted) < len(answers) or not answers:
         raise ConfigError("labels are for a model with one output, a score for each class")
-    classes = answers[0][0].size
+    (scores,) = answers[0]
+    classes = scores.size
     if wrong := [label for label in labels if not 0 <= label < classes]:
         raise ConfigError(f"label {wrong[0]} is no class of the model, which has {classes}", "they count from 0")
     counts = np.zeros((classes, classes), np.int64)
