@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from utvm import boards
-from utvm.bench import attach
+from utvm.base.process.run import free_port
 from utvm.cli.board_gdb import READY
+from utvm.drivers import attach
 from utvm.paths import ROOT
-from utvm.process import free_port
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 

@@ -116,9 +116,9 @@ def test_the_table_of_contents_is_short_and_lists_the_commands_without_what_does
 
 # What may start a Python, and whose it is there to say.
 _STARTS_PYTHON = {
-    "sys.executable": {"utvm/interpreter.py", "utvm/boards/pyocd.py"},
+    "sys.executable": {"utvm/base/process/interpreter.py", "utvm/boards/pyocd.py"},
     # Environments of their own: each is an argument of python_command.
-    "'bin' / 'python'": {"utvm/environment/own_python.py", "utvm/environment/farm/client.py"},
+    "'bin' / 'python'": {"utvm/environment/own_python.py", "utvm/farm/client.py"},
     # TVM's own door, which starts Python itself.
     "rpc.Server": {"utvm/vta/here.py"},
 }
@@ -144,7 +144,7 @@ def test_there_is_one_way_to_start_python() -> None:
     for start, files in _STARTS_PYTHON.items():
         assert {path for path, found in code.items() if any(start in each for each in found)} == files, start
     elsewhere = {path for path, found in code.items() if any(map(_STARTS_PYTHON_ELSEWHERE.search, found))}
-    assert elsewhere == {"utvm/interpreter.py"}
+    assert elsewhere == {"utvm/base/process/interpreter.py"}
     # Where ./inv starts one, it is isolated, or begins with what takes the current folder off the path.
     starts = re.findall(r"(?<![\w./-])(?:\S*/)?python3? +(-.*)", (ROOT / "inv").read_text(encoding="utf-8"))
     assert starts

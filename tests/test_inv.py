@@ -260,7 +260,9 @@ def other(tmp_path: Path) -> Path:
         "import pathlib, sys\ndef main(handed_over=0):\n    print(pathlib.Path(__file__).parents[1])\n"
         "    sys.exit(handed_over)\n"
     )
-    shutil.copy(ROOT / "utvm" / "parent.py", folder / "utvm")
+    ours = Path("utvm", "base", "process", "parent_death.py")
+    (folder / ours).parent.mkdir(parents=True)
+    shutil.copy(ROOT / ours, folder / ours)
     for name in ("inv", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
     shutil.copytree(ROOT / "provision", folder / "provision", ignore=shutil.ignore_patterns("debian.lock"))
@@ -446,7 +448,7 @@ def test_what_inv_has_on_its_standard_input_the_program_has(checkout: Path) -> N
 
 def test_the_program_dies_with_inv(checkout: Path) -> None:
     program = (
-        f"exec {sys.executable} -c 'from utvm.parent import dies_with_inv; import time;"
+        f"exec {sys.executable} -c 'from utvm.base.process.parent_death import dies_with_inv; import time;"
         " print(dies_with_inv(), flush=True); time.sleep(60)'"
     )
     env = _with_program(checkout, program) | {"PYTHONPATH": str(ROOT)}
@@ -463,7 +465,7 @@ def test_a_library_that_calls_exit_is_no_failed_test(when: str, exit_code: int) 
     """As OpenBLAS does where memory lacks, in a process that inv has not started."""
     call = "ctypes.CDLL(None).exit(1)"
     program = (
-        "import ctypes\nfrom utvm.exits import foreign_exits_are_infrastructure\n"
+        "import ctypes\nfrom utvm.base.process.exits import foreign_exits_are_infrastructure\n"
         f"with foreign_exits_are_infrastructure():\n    {call if when == 'within' else 'pass'}\n{call}"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

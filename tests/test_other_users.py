@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import inv
-from tests.environment.farms import Farm, two_hosts, until
+from tests.farm.farms import Farm, two_hosts, until
 from tests.history.reports import report_of, write
 from tests.session.served import served
 from tests.strangers import Address, knock, listening, needs_root
-from utvm.environment.farm import client
-from utvm.environment.farm.client import coordinator_of, labgrid
+from utvm.base.process.peer import OwnerOnlySocket
 from utvm.errors import ProvisionError
+from utvm.farm import client
+from utvm.farm.client import coordinator_of, labgrid
 from utvm.paths import ROOT
-from utvm.peer import OwnerOnlySocket
 
 pytestmark = needs_root
 

@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import inv
-from utvm import kept, lock
-from utvm.bench import logic
+from utvm.base.log.folders import log_folder
+from utvm.base.log.setup import log_into
+from utvm.base.process.service import Service
+from utvm.base.storage import cache_entries, lock
+from utvm.base.storage.cache import Cache
+from utvm.base.storage.files import write_whole
+from utvm.base.storage.safe_files import UnsafeFileError, check_own_folder, open_regular, own_folder
+from utvm.base.storage.temporary import temporary_folder
 from utvm.boards import Board
-from utvm.cache import Cache
+from utvm.drivers import bitstream_memory
 from utvm.errors import BoardError, ConfigError, ExitCode, ProvisionError, UtvmError
-from utvm.files import write_whole
 from utvm.history.store import opened
-from utvm.log import kept_in
-from utvm.logs import log_folder
-from utvm.private import UnsafeFileError, check_own_folder, open_regular, own_folder
-from utvm.process import Service
-from utvm.scratch import scratch_folder
 from utvm.session.transport import ChildProcess
 
 _CONTENT = b"a file of somebody's\n"
@@ -52,7 +52,7 @@ def _hold(folder: Path) -> None:
 
 
 def _log_of_run(folder: Path) -> None:
-    with kept_in(folder):
+    with log_into(folder):
         pass
 
 
@@ -73,7 +73,7 @@ def _remember(folder: Path) -> None:
 
 def _prune(folder: Path) -> None:
     (folder / "utvm" / "libraries" / "entry").mkdir(parents=True)
-    list(kept.prune(-1))
+    list(cache_entries.prune(-1))
 
 
 _NAMES: dict[str, tuple[str, Callable[[Path], object], type[Exception]]] = {
@@ -220,7 +220,7 @@ def test_what_looks_like_a_dead_one_s_temporary_folder_is_left_alone(
     victim.mkdir()
     (victim / "file").write_bytes(_CONTENT)
     _KINDS[kind](tmp_path / ".draft-x", victim)
-    with scratch_folder(tmp_path):
+    with temporary_folder(tmp_path):
         pass
     assert (victim / "file").read_bytes() == _CONTENT
     assert os.path.lexists(tmp_path / ".draft-x")
@@ -237,7 +237,7 @@ def test_bitstream_of_an_emulated_board_is_not_read_from_elsewhere(
     place.parent.mkdir(parents=True)
     monkeypatch.chdir(place.parent)
     _KINDS[kind](place, victim)
-    assert logic.held(board) == ""
+    assert bitstream_memory.loaded_bitstream(board) == ""
 
 
 def test_no_name_of_a_file_that_is_written_whole_can_be_guessed(

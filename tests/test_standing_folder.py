@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from utvm.interpreter import python_command
+from utvm.base.process.interpreter import python_command
 from utvm.paths import ROOT
 
 _MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"

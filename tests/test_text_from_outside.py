@@ -13,7 +13,7 @@ from tests.probe.fake_libusb import Bus, Port
 from tests.quoting import strings
 from tests.virtual.fake_board import FakeBoard
 from utvm import boards
-from utvm.bench import attach
+from utvm.drivers import attach
 from utvm.errors import ConfigError, ProbeError
 from utvm.history.questions import last_good
 from utvm.history.store import opened, record

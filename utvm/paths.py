@@ -49,11 +49,7 @@ def work() -> Path:
 
 
 def user_folder(kind: Literal["cache", "data", "state"]) -> Path:
-    """The user's folder for files of that kind, such as ``~/.cache/utvm``.
-
-    Raises:
-        ConfigError: the account has no home directory.
-    """
+    """The user's folder for files of that kind, such as ``~/.cache/utvm``."""
     find = {
         "cache": platformdirs.user_cache_path,
         "data": platformdirs.user_data_path,
@@ -68,11 +64,7 @@ def user_folder(kind: Literal["cache", "data", "state"]) -> Path:
 
 
 def need_checkout(what: str) -> None:
-    """Refuse what works only in a checkout.
-
-    Raises:
-        ConfigError: this is an installed utvm.
-    """
+    """Refuse what works only in a checkout."""
     if INSTALLED:
         raise ConfigError(
             f"{what} works only in a checkout of utvm, and this one is installed",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import inv
-from tests.environment.farms import two_hosts
+from tests.farm.farms import two_hosts
 from tests.history.reports import project
 
 __all__ = ["project"]

@@ -11,7 +11,7 @@ import yaml
 
 from tests.cli.running import inv
 from tests.history.reports import BAD, GOOD, WORSE, Asked, asked, project, report_of
-from utvm.bench import BoardIdentity
+from utvm.drivers import BoardIdentity
 from utvm.firmware import Firmware
 from utvm.hil.limits import judged
 from utvm.hil.results import ModelResult

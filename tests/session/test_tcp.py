@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.session.test_transport import read_all, reads_no_longer_than_asked
+from utvm.base.process.peer import tcp_pair
 from utvm.errors import TransportError
-from utvm.peer import tcp_pair
 from utvm.session.tcp import TcpConnection
 from utvm.session.transport import Transport
 

@@ -5,13 +5,13 @@ import contextlib
 import ipaddress
 from pathlib import Path
 
-from utvm.choice import BoardChoice
+from utvm.base.process.peer import access
+from utvm.base.text.quoting import printable
 from utvm.cli.choices import ExecutorChoice
 from utvm.cli.opening import served
 from utvm.cli.output import OUT, logs_of
 from utvm.errors import ConfigError
-from utvm.peer import access
-from utvm.quoting import printable
+from utvm.selection import BoardSelection
 from utvm.session.bridge import Bridge
 from utvm.session.files import UPLOAD_BYTES
 from utvm.tuning.remote import address_of
@@ -20,7 +20,7 @@ _LAST_PORT = 65535
 
 
 def serve_board(
-    choice: BoardChoice,
+    choice: BoardSelection,
     asked: ExecutorChoice,
     transport: str,
     listen: str,
@@ -38,9 +38,6 @@ def serve_board(
         tracker: ``HOST:PORT`` or ``unix:PATH`` of a TVM RPC tracker, or an empty string.
         key: the board's RPC key; empty for none, and at a tracker for its name.
         anyone: whether clients of other users, and other computers, are accepted too.
-
-    Raises:
-        UtvmError: whatever went wrong on the way.
     """
     if not all(0 <= port <= _LAST_PORT for port in ports):
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")

@@ -9,12 +9,12 @@ from typing import cast
 from invoke.collection import Collection
 from invoke.parser.context import ParserContext
 
+from utvm.base.storage.files import write_whole
+from utvm.base.text.quoting import roff
+from utvm.base.text.templates import templates_of
 from utvm.cli import Command
 from utvm.errors import ConfigError
-from utvm.files import write_whole
 from utvm.paths import DATA
-from utvm.quoting import roff
-from utvm.templates import templates_of
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,7 @@ def page() -> str:
 
 
 def write_man(folder: Path) -> int:
-    """Write a man page for the program and one for each command; return how many.
-
-    Raises:
-        ConfigError: the folder cannot be written.
-    """
+    """Write a man page for the program and one for each command; return how many."""
     known = manuals()
     template = templates_of("utvm.cli").get_template("manual.1.j2")
     texts = {"utvm": templates_of("utvm.cli").get_template("utvm.1.j2").render(manuals=known, roff=roff)}

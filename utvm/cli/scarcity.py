@@ -7,9 +7,9 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+from utvm.base.storage.cache_entries import cache_root
+from utvm.base.storage.safe_files import UnsafeFileError
 from utvm.errors import ConfigError, UtvmError
-from utvm.kept import cache_root
-from utvm.private import UnsafeFileError
 
 _ROOM = "free some room, or set XDG_CACHE_HOME to a disk that has some"
 _RIGHTS = "may you write there? XDG_CACHE_HOME chooses another place for the cache"
@@ -72,7 +72,6 @@ def _is_nowhere() -> bool:
 
 
 def _is_of_loading(error: BaseException) -> bool:
-    """Whether a module has failed while it was loaded: without memory, Python may raise anything."""
     return any(frame.name == "<module>" for frame in traceback.extract_tb(error.__traceback__))
 
 

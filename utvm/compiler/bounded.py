@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NoReturn, TypeVar
 
+from utvm.base.process.parent_death import die_with_parent
+from utvm.base.process.watchdog import STOPPED_LOOKS, is_stopped
 from utvm.errors import CompileError, ProvisionError, UtvmError
-from utvm.parent import dying_with_us
-from utvm.watch import STOPPED_LOOKS, is_stopped
 
 CPU_SECONDS = 1800
 """Of computing; the largest models for a microcontroller take a minute."""
@@ -59,20 +59,13 @@ def bounded(
         origin: what messages call the model.
         doing: what is being done, as in "what had to {doing} crashed".
         heard: receives each line that the process has said; the log has them, too.
-
-    Raises:
-        CompileError: it takes too long, or the process was ended by a signal, as one that crashes is.
-        ProvisionError: a signal stopped the process, and it did not go on.
-        UtvmError: as the work raised it; its type, message and hint are kept.
-        OSError, MemoryError: as the work raised it.
-        RuntimeError: it raised something else; the message is its traceback.
     """
     # What is buffered here would be written twice.
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
     said = os.memfd_create("said")
-    end_with_us = dying_with_us()
+    end_with_us = die_with_parent()
     child = os.fork()
     if child == 0:
         end_with_us()
@@ -192,12 +185,10 @@ def _answer(work: Callable[[], object]) -> _Answer:
 
 
 def _limit(which: int, value: int) -> None:
-    """Lower a limit; one that is lower already stays."""
     soft, hard = resource.getrlimit(which)
     lowest = min((each for each in (soft, hard, value) if each != resource.RLIM_INFINITY), default=value)
     resource.setrlimit(which, (lowest, hard))
 
 
 def _addresses() -> int:
-    """Return the bytes of addresses that this process has."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

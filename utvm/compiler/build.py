@@ -60,10 +60,6 @@ def build_library(
             the graph and an executor that reads it.
         storage: where the weights are to be stored; by default, anywhere.
         assistant: an accelerator that takes a part of the model.
-
-    Raises:
-        CompileError: the model cannot be compiled.
-        DoesNotFitError: the memory or the storage is too small.
     """
     built = _built(import_model(model), model.origin, name, target, memory, executor, storage, assistant)
     return replace(built.library, model=model.digest)
@@ -92,22 +88,14 @@ def _built(
 
 
 def graph_of(model: Model, target: Target) -> Graph:
-    """Return the graph of a model as a target computes it, for who looks for something better.
-
-    Raises:
-        CompileError: the model cannot be compiled.
-    """
+    """Return the graph of a model as a target computes it, for who looks for something better."""
     imported = import_model(model)
     with tvm_errors(model.origin, "compile the model"):
         return _extracted(integerize(imported.module, target), imported, target)
 
 
 def library_of(name: str, graph: Graph, target: Target) -> Library:
-    """Compile a graph of :func:`graph_of`, or a part of one, in which nothing runs other graphs.
-
-    Raises:
-        CompileError: no C can be made of it.
-    """
+    """Compile a graph of :func:`graph_of`, or a part of one, in which nothing runs other graphs."""
     unchanged = Imported(None, (), ())
     return _called_graph(graph, Integerized(None, ()), unchanged, name, name, target).library
 

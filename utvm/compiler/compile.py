@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from utvm import runtime
-from utvm.cache import Cache, content_key, tree_digest
+from utvm.base.storage.cache import Cache, content_key, tree_digest
+from utvm.base.text.quoting import printable
 from utvm.compiler.accelerator import Assistant
 from utvm.compiler.bounded import bounded
 from utvm.compiler.library import Library, from_json, to_json
@@ -19,7 +20,6 @@ from utvm.compiler.notes import collected
 from utvm.compiler.storage import Storage
 from utvm.compiler.target import ANY, Target
 from utvm.errors import ConfigError
-from utvm.quoting import printable
 
 _NOTES = logging.getLogger("utvm.compiler.notes")
 NOTES = _NOTES.name
@@ -96,7 +96,6 @@ def _keep(directory: Path, notes: Sequence[str]) -> None:
 
 
 def _tell(entry: Path) -> None:
-    """Say what became of a library's operators, which was noted when it was made."""
     for line in (entry / _NOTED).read_text(encoding="utf-8").splitlines():
         _NOTES.debug("%s", line)
 

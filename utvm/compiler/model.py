@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from utvm.cache import content_key
+from utvm.base.storage.cache import content_key
 
 
 @dataclass(frozen=True)

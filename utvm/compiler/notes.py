@@ -7,7 +7,7 @@ The notes of a library are lines, each of which begins with a word that says wha
 import contextlib
 from collections.abc import Iterator
 
-from utvm.quoting import printable
+from utvm.base.text.quoting import printable
 
 _notes: list[list[str]] = []
 

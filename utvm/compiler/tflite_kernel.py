@@ -45,11 +45,7 @@ class Use:
         return self.outputs[0]
 
     def input(self, number: int) -> TfliteTensor:
-        """Return an operand's record.
-
-        Raises:
-            CompileError: it is left out.
-        """
+        """Return an operand's record."""
         tensor = self.inputs[number] if number < len(self.inputs) else None
         if tensor is None:
             raise CompileError(f"its operand {number} is missing")
@@ -64,11 +60,7 @@ class Use:
         return self.input(number).dtype
 
     def constant(self, number: int) -> Any:
-        """Return the elements of an operand that must be constant.
-
-        Raises:
-            CompileError: it is none.
-        """
+        """Return the elements of an operand that must be constant."""
         array = self.value(number)
         if array is None:
             raise CompileError(f"its operand {number} must be constant")
@@ -89,11 +81,7 @@ class Use:
 
 
 def check_states(use: Use, places: tuple[int, ...]) -> None:
-    """Refuse states that are no variables.
-
-    Raises:
-        CompileError: what it keeps between runs is no variable in the file.
-    """
+    """Refuse states that are no variables."""
     if len(use.outputs) != 1 + len(places):
         raise CompileError(f"its operands {', '.join(map(str, places))} must be variable tensors")
 

@@ -27,11 +27,7 @@ def shape_of(kind: Any) -> tuple[int, ...]:
 
 
 def tensor_of(kind: Any, name: str) -> Tensor:
-    """Return the tensor that a Relax type describes.
-
-    Raises:
-        CompileError: it is not a tensor of static shape, known element type and sensible size.
-    """
+    """Return the tensor that a Relax type describes."""
     if not isinstance(kind, relax.TensorType) or kind.shape is None:
         raise CompileError(f"{name}: is not a tensor of known shape, but {kind}")
     extents = list(kind.shape)

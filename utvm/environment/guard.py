@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 
 import docker
 
+from utvm.base.process.interpreter import python_command
 from utvm.environment import engine
 from utvm.environment.owner import Owner
 from utvm.errors import UtvmError
-from utvm.interpreter import python_command
 
 _NOT_RUNNING = ("created", "exited", "dead")
 # Seconds that the engine may take to make a container that nobody waits for any more.

@@ -3,9 +3,9 @@
 
 from collections.abc import Collection, Mapping
 
+from utvm.base.text.quoting import linker_name
 from utvm.boards import Board
 from utvm.firmware.sources import render
-from utvm.quoting import linker_name
 
 # What start-up code forbids below a stack: a region of the core's memory protection, as large as its alignment.
 _GUARD_BYTES = 256

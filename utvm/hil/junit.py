@@ -4,9 +4,9 @@
 import json
 import xml.etree.ElementTree as ET
 
+from utvm.base.text.quoting import legal_xml
 from utvm.hil.figures import shown
 from utvm.hil.results import CaseResult, Outcome, RunReport
-from utvm.quoting import legal_xml
 
 _ELEMENTS = {
     Outcome.FAILED: "failure",

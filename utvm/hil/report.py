@@ -13,11 +13,11 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from utvm.base.storage.safe_files import open_regular
 from utvm.errors import ConfigError
 from utvm.hil import html, junit
 from utvm.hil.results import RunReport
 from utvm.hil.schemas import REPORT, check
-from utvm.private import open_regular
 
 FILES = ("report.json", "junit.xml", "index.html")
 
@@ -38,12 +38,7 @@ def logs_beside(root: Path) -> Path:
 
 
 def write(report: RunReport, root: Path) -> Path:
-    """Write a report below ``root``, point ``root/latest`` at it, and return its directory.
-
-    Raises:
-        ConfigError: the directory cannot be written.
-        jsonschema.ValidationError: the report is not what its schema says, which is an error of this project.
-    """
+    """Write a report below ``root``, point ``root/latest`` at it, and return its directory."""
     content = report.as_json()
     check(content, REPORT)
     texts = {
@@ -67,9 +62,6 @@ def publish(root: Path, run_id: str, fill: Callable[[Path], None]) -> Path:
 
     Args:
         fill: fills the empty directory it is handed.
-
-    Raises:
-        ConfigError: the directory cannot be written.
     """
     directory = root / run_id
     try:

@@ -7,10 +7,10 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from utvm.base.text.quoting import markdown_cell, prometheus_label, workflow_message, workflow_property
 from utvm.history.changes import changes, newest_night, spoken_board
 from utvm.history.schema import DECISIVE
 from utvm.history.store import moment
-from utvm.quoting import markdown_cell, prometheus_label, workflow_message, workflow_property
 
 _MONTH = 30 * 86_400
 _WORST = ("infrastructure", "bad", "interrupted", "not run", "error", "failed", "passed")

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from utvm.base.storage.safe_files import check_regular
+from utvm.base.text.quoting import encodable_tree
 from utvm.errors import ConfigError, ProvisionError, UtvmError
 from utvm.history.schema import APPLICATION, DECISIVE, MIGRATIONS, OUTCOMES
-from utvm.private import check_regular
-from utvm.quoting import encodable_tree
 
 _PATIENCE = 20.0  # Seconds, for other writers.
 _FILES = ("", "-journal", "-wal", "-shm")  # What SQLite opens: sqlite.org/tempfiles.html.
@@ -43,10 +43,6 @@ def opened(path: Path, create: bool = False) -> Iterator[sqlite3.Connection]:
 
     Args:
         create: make one where there is none.
-
-    Raises:
-        ConfigError: there is none, or it is damaged, or not ours, or of a newer utvm.
-        ProvisionError: it cannot be written, or others do not let go of it.
     """
     if not create and not path.is_file():
         raise ConfigError(f"{path}: there is no history yet", "hil and nightly write it; history.import makes it")
@@ -178,7 +174,6 @@ def add(history: sqlite3.Connection, report: Mapping[str, Any]) -> bool:
 
 
 def _who_had_it(report: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Return what a farm calls the board of a run, and who had it; None where that was no farm's."""
     lease = report.get("environment", {}).get("place", {}).get("lease") or {}
     return lease.get("place"), lease.get("holder")
 

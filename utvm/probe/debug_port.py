@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from utvm.base.text.quoting import tcl
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.gdb import GdbClient
 from utvm.probe.relay import logic_command, place_command
-from utvm.quoting import tcl
 
 _HALT_TIMEOUT = 5.0  # Seconds.
 _LOGIC_TIMEOUT = 300.0  # Seconds: 4 MB through a probe that takes its time.

@@ -5,8 +5,8 @@ import logging
 import socket
 import time
 
+from utvm.base.log.setup import Shown
 from utvm.errors import ProbeError
-from utvm.log import Shown
 from utvm.probe.packets import PacketError, PacketReader, encode
 
 _BREAK = b"\x03"
@@ -19,10 +19,6 @@ class GdbLink:
     Args:
         channel: connection to the server, which stays its owner's: a server of ours ends where it is closed.
         advice: what the user can do when the server does not do its part.
-
-    Raises:
-        ProbeError: the connection breaks, no reply comes in time, or what comes is not the protocol. Every method
-            may raise it.
     """
 
     def __init__(self, channel: socket.socket, advice: str) -> None:

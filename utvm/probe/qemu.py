@@ -7,10 +7,11 @@ import socket
 from pathlib import Path
 from types import TracebackType
 
+from utvm.base.process.run import last_lines
+from utvm.base.process.service import Service
 from utvm.boards import Emulator
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.gdb import GdbClient
-from utvm.process import Service, last_lines
 
 # QEMU's control channel (QMP) is its standard input: it says that it is up.
 _QUESTIONS = """{"execute": "qmp_capabilities"}
@@ -44,9 +45,6 @@ class Qemu:
     Attributes:
         gdb: our end of the GDB stub.
         console: our end of the serial line.
-
-    Raises:
-        ProbeError: on entering, when QEMU is not installed, knows no such machine or cannot start.
     """
 
     def __init__(self, emulator: Emulator, *, log: Path) -> None:

@@ -127,12 +127,10 @@ class _Relay:
         self._client.sendall(encode(escape(payload)))
 
     def _ask(self, packet: bytes) -> None:
-        """Pass a client's packet on."""
         self._running = self._running or packet.startswith(_GO)
         self._link.send(packet, _PATIENCE)
 
     def _answer(self, packet: bytes) -> None:
-        """Pass a packet of the server's on."""
         if self._running and packet.startswith(_STOPS):
             self._running = False
         self._reply(packet)

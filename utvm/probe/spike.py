@@ -8,23 +8,16 @@ Its command line and what it prints: spike_main/spike.cc and riscv/remote_bitban
 """
 
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from utvm.base.process.interpreter import python_command
+from utvm.base.process.service import Service
 from utvm.boards import MemoryRegion, SpikePart
 from utvm.errors import ProbeError
-from utvm.process import Service
 
 _NO_PROGRAM = "none"  # It is loaded through the debug port.
 _NEW_NETWORK = ("unshare", "--user", "--map-current-user", "--net", "--keep-caps", "--")
-# SIOCSIFFLAGS with IFF_UP: netdevice(7). The loopback interface of a new network is down.
-_LOOPBACK_UP = """
-import fcntl, os, socket, struct, sys
-with socket.socket() as any_socket:
-    fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh22x", b"lo", 1))
-os.execvp(sys.argv[1], sys.argv[1:])
-"""
 
 
 def can_be_private() -> bool:
@@ -49,7 +42,7 @@ def start_spike(simulator: SpikePart, memory: Sequence[MemoryRegion], log: Path,
         private: give it a network of its own.
     """
     regions = ",".join(f"{region.address:#x}:{region.size:#x}" for region in memory)
-    network = (*_NEW_NETWORK, sys.executable, "-I", "-c", _LOOPBACK_UP) if private else ()
+    network = (*_NEW_NETWORK, *python_command("utvm.probe.own_network")) if private else ()
     return Service(
         "Spike",
         [*network, simulator.program, "--rbb-port=0", f"--isa={simulator.isa}", f"-m{regions}", "-H", _NO_PROGRAM],

@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from utvm.closing import Closing
+from utvm.base.process.closing import Closing
 from utvm.errors import TransportError
 
 _CHUNK = 1 << 16
@@ -21,9 +21,6 @@ class Fifos(Closing):
 
     Attributes:
         path: name of the service for OpenOCD.
-
-    Raises:
-        TransportError: FIFOs cannot be made, are not opened by OpenOCD, or OpenOCD has gone.
     """
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@
 import bisect
 import contextlib
 
-from utvm.bench import Bench
+from utvm.drivers import Connection
 from utvm.errors import BoardError, ProbeError, ToolchainError
 from utvm.firmware import Firmware
 from utvm.session.fault import ARCHITECTURES
@@ -16,9 +16,9 @@ _HINT = "./inv board.gdb --elf FILE stops it before its first instruction, or wh
 class HaltedCore:
     """The core of a board, read through its debug port."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-        self._names = {name.lower() for name in bench.gdb.register_names}
+    def __init__(self, connection: Connection) -> None:
+        self._bench = connection
+        self._names = {name.lower() for name in connection.gdb.register_names}
 
     def register(self, name: str) -> int:
         """Value of a register; 0 where there is none."""
@@ -35,18 +35,13 @@ class HaltedCore:
             return 0
 
 
-def check_core(bench: Bench, image: Firmware) -> str:
-    """Look at a core that should run, for a moment in which it is halted, and return where it is.
-
-    Raises:
-        BoardError: it is in a fault's handler, has locked up, or was halted by an instruction of the program.
-        ProbeError: it cannot be halted.
-    """
-    stopped = bench.has_stopped()
-    bench.halt()
-    core = HaltedCore(bench)
+def check_core(connection: Connection, image: Firmware) -> str:
+    """Look at a core that should run, for a moment in which it is halted, and return where it is."""
+    stopped = connection.has_stopped()
+    connection.halt()
+    core = HaltedCore(connection)
     pc = core.register("pc")
-    fault = ARCHITECTURES[bench.board.architecture].standing(core)
+    fault = ARCHITECTURES[connection.board.architecture].standing(core)
     if fault is not None:
         raise BoardError(_told(image, pc, *fault), _HINT)
     if stopped:
@@ -54,14 +49,14 @@ def check_core(bench: Bench, image: Firmware) -> str:
             f"the program does not run: the core has halted at {place(image, pc)}",
             "is there a breakpoint instruction? A debugger is connected, so that it halts there",
         )
-    bench.gdb.resume()
+    connection.gdb.resume()
     return place(image, pc)
 
 
-def look_at(bench: Bench, image: Firmware) -> str:
+def look_at(connection: Connection, image: Firmware) -> str:
     """Return where a core is, in words, or which fault it is in; empty where nobody can look."""
     try:
-        return f"the core runs, at {check_core(bench, image)}"
+        return f"the core runs, at {check_core(connection, image)}"
     except BoardError as error:
         return error.message
     except ProbeError:

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 
-from utvm.closing import Closing
+from utvm.base.process.closing import Closing
 from utvm.errors import TransportError
 
 _CHUNK = 1 << 16
@@ -19,9 +19,6 @@ class TcpConnection(Closing):
     Args:
         connection: it, which :meth:`close` closes.
         timeout: seconds in which the other end must take what is written.
-
-    Raises:
-        TransportError: the connection breaks, or the other end does not read.
     """
 
     def __init__(self, connection: socket.socket, *, timeout: float = 10.0) -> None:
@@ -39,9 +36,6 @@ class TcpConnection(Closing):
 
         Args:
             timeout: seconds, at most.
-
-        Raises:
-            TransportError: the connection broke, or is closed.
         """
         self._check_open()
         data = b""
@@ -53,11 +47,7 @@ class TcpConnection(Closing):
         return data
 
     def write(self, data: bytes) -> None:
-        """Send bytes.
-
-        Raises:
-            TransportError: the connection broke or is closed, or the server did not take them in time.
-        """
+        """Send bytes."""
         self._check_open()
         rest = memoryview(data)
         deadline = time.monotonic() + self._timeout

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pipes of bytes between this computer and a board, or what stands for one.
 
-A serial line is a :class:`utvm.console.Console`; :class:`ChildProcess` is a program on this computer that talks
+A serial line is a :class:`utvm.probe.console.Console`; :class:`ChildProcess` is a program on this computer that
+talks
 on its standard input and output.
 """
 
@@ -16,11 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from utvm.base.process.parent_death import die_with_parent
+from utvm.base.process.run import last_lines
+from utvm.base.process.service import end_process
+from utvm.base.process.watchdog import Watch
+from utvm.base.storage.safe_files import UnsafeFileError, open_regular
 from utvm.errors import TransportError
-from utvm.parent import dying_with_us
-from utvm.private import UnsafeFileError, open_regular
-from utvm.process import end, last_lines
-from utvm.watch import Watch
 
 _CHUNK = 1 << 16
 _INBOX_LIMIT = 1 << 20  # Bytes read ahead while a child takes none.
@@ -31,18 +33,10 @@ class Transport(Protocol):
     """A pipe of bytes, both ways."""
 
     def read(self, timeout: float) -> bytes:
-        """Return what has arrived, as soon as anything has; nothing when nothing came in ``timeout`` seconds.
-
-        Raises:
-            TransportError: the pipe broke.
-        """
+        """Return what has arrived, as soon as anything has; nothing when nothing came in ``timeout`` seconds."""
 
     def write(self, data: bytes) -> None:
-        """Send all bytes, in bounded time.
-
-        Raises:
-            TransportError: the pipe broke, or the other end does not take them.
-        """
+        """Send all bytes, in bounded time."""
 
     def close(self) -> None:
         """Close the pipe. Safe to call again."""
@@ -61,9 +55,6 @@ class ChildProcess:
         log: file that receives its standard error.
         stop_timeout: seconds between SIGTERM and SIGKILL.
         write_timeout: seconds in which it must read what is written to it.
-
-    Raises:
-        TransportError: it cannot be started, has ended, or does not read.
     """
 
     def __init__(
@@ -87,11 +78,7 @@ class ChildProcess:
         self._ended = False
 
     def __enter__(self) -> "ChildProcess":
-        """Begin.
-
-        Raises:
-            TransportError: the program is not there, or may not be run.
-        """
+        """Begin."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open(self.log, "wb", opener=open_regular) as log:
@@ -103,7 +90,7 @@ class ChildProcess:
                     bufsize=0,
                     # A session of its own: Ctrl-C in the terminal reaches us first, and we end it in order.
                     start_new_session=True,
-                    preexec_fn=dying_with_us(),  # noqa: PLW1509  two system calls, no locks
+                    preexec_fn=die_with_parent(),  # noqa: PLW1509  two system calls, no locks
                 )
         except UnsafeFileError as error:
             raise TransportError(f"{self.log}: {error.strerror}", error.hint) from error
@@ -126,16 +113,12 @@ class ChildProcess:
         if self._watch is not None:
             self._watch.close()
         if self._process is not None:
-            end(self._process, self._stop_timeout)
+            end_process(self._process, self._stop_timeout)
             self._stdin = self._stdout = -1
 
     @property
     def pid(self) -> int:
-        """Process id.
-
-        Raises:
-            RuntimeError: it has not been started.
-        """
+        """Process id."""
         if self._process is None:
             raise RuntimeError(f"{self.name} has not been started")
         return self._process.pid
@@ -145,9 +128,6 @@ class ChildProcess:
 
         Args:
             timeout: seconds, at most.
-
-        Raises:
-            TransportError: it has ended, and everything it printed has been returned.
         """
         if not self._inbox:
             # Its state first: what a process printed just before its end is still to come. The end of its output
@@ -163,11 +143,7 @@ class ChildProcess:
         return data
 
     def write(self, data: bytes) -> None:
-        """Hand bytes to its standard input.
-
-        Raises:
-            TransportError: it has ended, or did not read them in time.
-        """
+        """Hand bytes to its standard input."""
         if not self._running():
             raise self._broken()
         rest = memoryview(data)

@@ -9,7 +9,7 @@ import argparse
 
 from tvm.rpc import base, tracker
 
-from utvm.peer import OwnerOnlySocket
+from utvm.base.process.peer import OwnerOnlySocket
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from utvm.peer import listen
+from utvm.base.process.peer import listen
 
 BACKLOG_BYTES = 1 << 20
 
@@ -52,9 +52,6 @@ class ConsoleServer:
         type_in: receives what clients send.
         port: TCP port, 0 for any free one.
         anyone: other users of this computer may connect, too.
-
-    Raises:
-        OSError: the port is taken.
     """
 
     def __init__(self, type_in: Callable[[bytes], None], port: int = 0, *, anyone: bool = False) -> None:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from utvm.peer import listen
+from utvm.base.process.peer import listen
 from utvm.virtual.pacing import wait_until
 from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, StLink, TargetBoard
 
@@ -64,9 +64,6 @@ class StLinkServer:
         port: TCP port, 0 for any free one.
         latency: seconds each probe command takes; a real ST-Link takes about 2 ms.
         anyone: other users of this computer may connect, too.
-
-    Raises:
-        OSError: the port is taken.
     """
 
     def __init__(

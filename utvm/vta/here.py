@@ -18,11 +18,11 @@ from tvm import rpc
 from tvm.rpc import server
 
 from utvm import boards
+from utvm.base.process.peer import OwnerOnlySocket
 from utvm.boards.bitstream import read_bitstream
 from utvm.compiler.targets.vta.env import Env
 from utvm.compiler.targets.vta.lower import BEGIN, SYNCHRONIZE
 from utvm.errors import BoardError, ConfigError
-from utvm.peer import OwnerOnlySocket
 from utvm.virtual.vta.simulator import VtaSimulator
 from utvm.virtual.vta.simulator import simulator as model_of
 
@@ -36,12 +36,7 @@ _here: dict[str, VtaSimulator] = {}
 
 
 def simulator(env: Env) -> VtaSimulator:
-    """Return this process's model of a VTA.
-
-    Raises:
-        ConfigError: the configuration is for hardware.
-        ToolchainError: it cannot be compiled.
-    """
+    """Return this process's model of a VTA."""
     if env.TARGET == "pynq":
         raise ConfigError(
             "TARGET is pynq, which is no model",
@@ -52,11 +47,8 @@ def simulator(env: Env) -> VtaSimulator:
 
 
 def connect(env: Env) -> Any:
-    """Return TVM's RPC session with whoever has the VTA: ``VTA_RPC_HOST`` at ``VTA_RPC_PORT``, else this process.
-
-    Raises:
-        ConfigError: the port is none, or the VTA is hardware and no host is named.
-        BoardError: nobody answers there.
+    """Return TVM's RPC session with whoever has the VTA: ``VTA_RPC_HOST`` at ``VTA_RPC_PORT``, else this
+    process.
     """
     host, port = os.environ.get(HOST), os.environ.get(PORT, "9091")
     if host:
@@ -89,7 +81,6 @@ def serve(env: Env, host: str = "127.0.0.1", *, anyone: bool = False) -> Any:
 
 
 def _begin_server(env: Env, *, anyone: bool) -> None:
-    """Prepare the server's process, just before it makes its listening socket."""
     simulator(env)
     if not anyone:
         server.socket = types.SimpleNamespace(**{**vars(socket), "socket": OwnerOnlySocket})
@@ -100,9 +91,6 @@ def program_fpga(remote: Any, bitstream: str | Path | None = None) -> None:
 
     Args:
         bitstream: the file, for the chip of a PYNQ-Z1; by default what the server has for its configuration.
-
-    Raises:
-        ConfigError: the file is no bitstream, is not whole, or is for another chip; nothing was sent.
     """
     name = ""
     if bitstream:

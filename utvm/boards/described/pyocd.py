@@ -9,11 +9,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from utvm.base.process.interpreter import python_command
 from utvm.boards import pyocd
 from utvm.boards.described.chip import Chip, ChipMemory, part_name, units, without_overlaps
 from utvm.boards.described.svd import read_xml, refined
 from utvm.errors import ConfigError
-from utvm.interpreter import python_command
 
 _ASK = Path(__file__).with_name("ask_pyocd.py")
 _SECONDS = 300

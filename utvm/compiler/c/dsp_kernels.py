@@ -251,7 +251,6 @@ def _plane(
 
 
 def _moved(distance: int) -> list[str]:
-    """Return what adds a distance between rows, which may be negative, to r0."""
     operation = "addw" if distance >= 0 else "subw"
     return [f"{operation} r0, r0, #{abs(distance)}"] if distance else []
 

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm import runtime
+from utvm.base.text.quoting import comment
+from utvm.base.text.templates import templates_of
 from utvm.compiler.c.description import Argument, describe
 from utvm.compiler.c.helpers import helper_definitions
 from utvm.compiler.c.printer import ALIGNMENT, CFunction
@@ -22,8 +24,6 @@ from utvm.compiler.literals import C_TYPES, literal
 from utvm.compiler.literals import rows as rows_of
 from utvm.compiler.memory.plan import WORKSPACE_ALIGNMENT, Plan
 from utvm.compiler.memory.steps import Graph, Location, Step
-from utvm.quoting import comment
-from utvm.templates import templates_of
 
 _LINE = 110  # Characters in a line of C.
 
@@ -285,7 +285,6 @@ def _state(name: str, number: int, graph: Graph) -> _State:
 
 
 def _one_byte(content: bytes) -> int | None:
-    """Return what all bytes are; None where they differ."""
     return content[0] if len(set(content)) == 1 else None
 
 

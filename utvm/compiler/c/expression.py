@@ -91,11 +91,7 @@ class ExpressionPrinter:
         self.data_variables: set[str] = set()
 
     def print(self, node: Any) -> Text:
-        """Print one expression.
-
-        Raises:
-            CompileError: the expression is of a kind that has no C form here.
-        """
+        """Print one expression."""
         kind = type(node).__name__
         if kind in _HELPERS:
             return self._helper(_HELPERS[kind], node.a, node.b)

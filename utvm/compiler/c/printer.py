@@ -63,9 +63,6 @@ def print_function(name: str, function: Any) -> CFunction:
     Each buffer parameter becomes a ``restrict`` pointer to its elements, ``const`` if the function does not
     write it. Where its attribute ``utvm.overlap`` says that the output may lie over an input, the two are not
     ``restrict``. Buffers of its own that are too large for the stack lie in a workspace the caller provides.
-
-    Raises:
-        CompileError: it holds something that has no C form here.
     """
     return _FunctionPrinter(function).print(name)
 
@@ -239,11 +236,7 @@ class _FunctionPrinter:
             self._line(f"{ignored}{self._expressions.print(node.value).text};")
 
     def _print_DeclBuffer(self, node: Any) -> None:
-        """Give a name to memory that has one already.
-
-        Raises:
-            CompileError: TVM sees memory of an operator as elements of another type.
-        """
+        """Give a name to memory that has one already."""
         (owner,) = node.data.args
         name = self._names.of(owner)
         if element_type(node.buffer) != self._dtypes[name]:

@@ -30,11 +30,7 @@ CONVERTERS = {**QUANTISED, **SCANS}
 
 
 def import_onnx(model: Model) -> Imported:
-    """Turn an ONNX model into a Relax module.
-
-    Raises:
-        CompileError: operators are not supported, or used in a way that is not; all of them are named.
-    """
+    """Turn an ONNX model into a Relax module."""
     proto = onnx.load_from_string(model.content)
     read = rewritten(proto, {*_get_convert_map(), *CONVERTERS})
     opset = next(item.version for item in proto.opset_import if item.domain in ("", "ai.onnx"))
@@ -120,7 +116,6 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
 
 def _use(node: onnx.NodeProto, inputs: Sequence[Any]) -> str:
-    """Describe how a node uses its operator."""
     kinds = [_kind(each) for each in inputs]
     settings = [f"{each.name}={_short(each)}" for each in node.attribute if each.name != OPSET_ATTRIBUTE]
     return f"{node.op_type}({', '.join([*kinds, *settings])})"

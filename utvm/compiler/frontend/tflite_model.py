@@ -63,11 +63,7 @@ _ACTIVATIONS = {
 
 
 def import_tflite(model: Model) -> Imported:
-    """Turn a TensorFlow Lite model into a Relax module.
-
-    Raises:
-        CompileError: an operator is used in a way that is not supported.
-    """
+    """Turn a TensorFlow Lite model into a Relax module."""
     graph = read(model.content, model.origin)
     return _imported(graph, graph.graphs, model.content)
 
@@ -98,7 +94,6 @@ def _control(operator: TfliteOperator, graphs: Sequence[TfliteGraph], content: b
 
 
 def _control_name(graph: TfliteGraph, operator: TfliteOperator) -> str:
-    """Return what an operator that calls graphs is called: by no two of a file alike."""
     return f"{operator.name.lower()}_{graph.number}_{operator.outputs[0]}"
 
 
@@ -114,7 +109,6 @@ def _name(graph: TfliteGraph, number: int, kind: str, count: int) -> str:
 
 
 def _short(name: str) -> str:
-    """Return an identifier from a tensor's name, which may list all the layers that became one operator."""
     return identifier(identifier(name.partition(";")[0], "tensor")[-40:], "tensor")
 
 
@@ -137,11 +131,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         """Do nothing: it is known before TVM is asked."""
 
     def convert_op_to_relax(self) -> None:
-        """Convert all operators, and hold each result against what the file declares.
-
-        Raises:
-            CompileError: operators are used in ways that are not supported; all of them are named.
-        """
+        """Convert all operators, and hold each result against what the file declares."""
         graph = self.subgraph.record
         reasons: list[str] = []
         hints: list[str] = []
@@ -207,11 +197,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
     def convert_qnn_fused_activation_function(
         self, expr: Any, fused_activation_fn: int, scale: float, zero_point: int, dtype: str
     ) -> Any:
-        """Clamp a quantised result. Bounds are rounded half away from zero, in single precision, as by TFLite.
-
-        Raises:
-            CompileError: TensorFlow Lite Micro has no such activation in integers either.
-        """
+        """Clamp a quantised result. Bounds are rounded half away from zero, in single precision, as by TFLite."""
         if fused_activation_fn == tflite.ActivationFunctionType.NONE:
             return expr
         if fused_activation_fn not in _ACTIVATIONS:
@@ -226,11 +212,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return relax.op.clip(expr, min=float(low), max=float(high))
 
     def convert_fully_connected(self, op: OperatorView) -> Any:
-        """Convert FULLY_CONNECTED, whose input is seen as rows of as many numbers as a unit has weights.
-
-        Raises:
-            CompileError: the input cannot be divided into rows of as many numbers: the file is damaged.
-        """
+        """Convert FULLY_CONNECTED, whose input is seen as rows of as many numbers as a unit has weights."""
         data, weights = op.record.inputs[:2]
         tensors = self.subgraph.record.tensors
         depth = tensors[weights].shape[-1]
@@ -353,7 +335,6 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         )
 
     def _reshape_as_declared(self, op: OperatorView) -> Any:
-        """Give a tensor the shape that its result is declared to have; the shape operand may hold a -1."""
         shape = self.subgraph.record.tensors[op.record.outputs[0]].shape
         return relax.op.reshape(self.get_expr(op.record.inputs[0]), relax.ShapeExpr(list(shape)))
 
@@ -363,11 +344,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return self.bb.emit(expression, name_hint=name)
 
     def _as_declared(self, expression: Any, tensor: TfliteTensor, where: str) -> Any:
-        """Return an expression of the shape and element type that the file declares for it.
-
-        Raises:
-            CompileError: the file is damaged, or says of an operator what the operator does not do.
-        """
+        """Return an expression of the shape and element type that the file declares for it."""
         kind = expression.ty
         shape = tuple(int(extent) for extent in kind.shape)
         dtype = str(getattr(kind.dtype, "dtype", kind.dtype))
@@ -383,7 +360,6 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
 
 
 def _quantisation(tensor: TfliteTensor) -> Any:
-    """Return a tensor's quantisation if it means anything: a scale of 0 is written for shapes and axes."""
     known = tensor.quantisation
     return known if known is not None and tensor.dtype != "float32" and known.scales.all() else None
 
@@ -406,16 +382,11 @@ def _constant(tensor: TfliteTensor | None) -> npt.NDArray[Any] | None:
 
 
 def _round(value: np.float32) -> int:
-    """Return the nearest integer; of two, the one further from zero."""
     return int(math.copysign(math.floor(abs(float(value)) + 0.5), value))
 
 
 def _options(op: OperatorView, table: Any) -> Any:
-    """Return an operator's options, read as the schema's table.
-
-    Raises:
-        CompileError: the file is damaged, or was written without them.
-    """
+    """Return an operator's options, read as the schema's table."""
     options = table()
     place_of = op.BuiltinOptions()
     if place_of is None:

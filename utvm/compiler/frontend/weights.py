@@ -105,7 +105,6 @@ def _constant(expression: Any, bound: dict[int, Any]) -> list[tuple[npt.NDArray[
 
 
 def _likeness(array: npt.NDArray[Any]) -> bytes:
-    """Return the same for arrays that have the same elements in any order, or all of them moved by one number."""
     ordered = np.sort(array, axis=None)
     moved = ordered.astype(np.int64) - int(ordered[0]) if ordered.dtype.kind in "iu" else ordered
     return moved.astype(np.float64).tobytes()

@@ -36,11 +36,7 @@ def number(value: int, dtype: str = "int32") -> Any:
 
 
 def scale_of(tensor: TfliteTensor) -> np.float32:
-    """Return the one scale of a tensor.
-
-    Raises:
-        CompileError: it has none, or several.
-    """
+    """Return the one scale of a tensor."""
     known = tensor.quantisation
     if known is None or known.scales.size != 1 or not known.scales[0] > 0:
         raise CompileError(f"the tensor {tensor.name!r} has no scale of its own")
@@ -54,11 +50,7 @@ def zero_of(tensor: TfliteTensor) -> int:
 
 
 def limits(activation: int, tensor: TfliteTensor) -> tuple[int, int]:
-    """Return what an activation limits the numbers of a result to, rounded as TensorFlow Lite does.
-
-    Raises:
-        CompileError: the activation is none of those that kernels know.
-    """
+    """Return what an activation limits the numbers of a result to, rounded as TensorFlow Lite does."""
     if activation not in _ACTIVATIONS:
         raise CompileError(f"its activation, number {activation}, is not supported")
     info = np.iinfo(tensor.dtype)

@@ -86,7 +86,6 @@ class Reader:
         self._call(view.base, variable)
 
     def _call(self, value: Value, variable: Any) -> None:
-        """Call a tensor as the model calls a variable, if TVM made up its name."""
         if MADE_UP.fullmatch(self.name_of(value)):
             self._names[id(value)] = str(variable.name)
 

@@ -240,11 +240,7 @@ class Recognizer:
                 pending.extend(getattr(call, "args", ()))
 
     def _quantized(self, expression: Any, target: Quantity, name: str) -> View:
-        """Add the nodes of a float expression and its quantisation.
-
-        Raises:
-            Unfit: there are none.
-        """
+        """Add the nodes of a float expression and its quantisation."""
         real = self._reader.real(expression)
         if real is not None:
             return lookup.requantized(self._reader, real, target, name)

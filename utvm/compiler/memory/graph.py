@@ -34,10 +34,6 @@ def extract(
         output_names: names of its results.
         state_names: names of what is kept between runs: the last parameters, and the last results.
         control: names of the packed functions that run other graphs.
-
-    Raises:
-        CompileError: an operator was not legalized, or a tensor has a dynamic shape, an element type without C
-            equivalent or an absurd size.
     """
     return _Reader(module, control).read(input_names, output_names, state_names)
 

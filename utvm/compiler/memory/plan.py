@@ -53,10 +53,6 @@ def plan_memory(
             begin before it for the two to share memory, or None if they must not.
         memory: regions and pins; by default one region, as large as it must be.
         alignment: what tensors begin at a multiple of, where they need no more.
-
-    Raises:
-        CompileError: a pinned tensor does not exist.
-        DoesNotFitError: the regions are too small.
     """
     memory = memory or Memory()
     spans = _lives(graph, workspace_bytes, max(alignment, _ALIGNMENT))
@@ -154,7 +150,6 @@ def _shared(
 
 
 def _parts(graph: Graph, key: Key) -> int:
-    """Return how many steps write a block."""
     return sum(_key(place) == key for step in graph.steps for place in step.writes)
 
 

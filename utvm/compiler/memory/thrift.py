@@ -22,9 +22,6 @@ def save(graph: Graph, forms: Mapping[str, int], plan: Callable[[Saving], Plan])
 
     Returns:
         The plan, which takes no more bytes than if all functions had their last forms, and the choice.
-
-    Raises:
-        DoesNotFitError: the regions are too small for that, too.
     """
     last = {function: count - 1 for function, count in forms.items()}
     least = plan(last)

@@ -6,7 +6,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from utvm.files import write_whole
+from utvm.base.storage.files import write_whole
 
 
 def write_archive(path: Path, files: Mapping[str, bytes], time: int) -> None:
@@ -18,9 +18,6 @@ def write_archive(path: Path, files: Mapping[str, bytes], time: int) -> None:
     Args:
         files: path below the root to content.
         time: seconds since 1970 that every file carries.
-
-    Raises:
-        ConfigError: the archive cannot be written.
     """
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from utvm import runtime
+from utvm.base.process.run import run_tool
+from utvm.base.storage.config import Record, load_yaml
 from utvm.compiler.library import Library
-from utvm.config import Record, load_yaml
 from utvm.errors import ToolchainError
 from utvm.paths import DATA
-from utvm.process import run
 
 REASONS = DATA / "docs" / "misra.yaml"
 
@@ -43,11 +43,7 @@ class Reasons(Record):
 
 
 def reasons(path: Path = REASONS) -> Reasons:
-    """Read the reasons.
-
-    Raises:
-        ConfigError: the file is missing or wrong.
-    """
+    """Read the reasons."""
     return load_yaml(path, Reasons)
 
 
@@ -60,12 +56,9 @@ def misra_findings(
         paths: C files that belong together; rules about a whole program look at all of them.
         include: folders of their headers.
         defines: macros, ``NAME=value``.
-
-    Raises:
-        ToolchainError: cppcheck is missing, or cannot read a file.
     """
     with tempfile.TemporaryDirectory() as work:
-        said = run(
+        said = run_tool(
             [
                 "cppcheck",
                 "--addon=misra",

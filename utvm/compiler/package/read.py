@@ -22,9 +22,6 @@ def read_package(name: str, files: Mapping[str, bytes]) -> Library:
     Args:
         name: what the archive is called in messages.
         files: path below the root to content, as :func:`write_package` wrote them.
-
-    Raises:
-        ConfigError: it is no package of this version, or a file in it is missing or was changed.
     """
     import jsonschema  # Slow to import, and few commands read packages.
 

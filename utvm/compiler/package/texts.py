@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy.typing as npt
 
+from utvm.base.text.quoting import comment
+from utvm.base.text.templates import templates_of
 from utvm.compiler.library import Library, Placement, Tensor
 from utvm.compiler.literals import C_TYPES, literal
 from utvm.compiler.package.layout import ALIGNMENT, ARDUINO, HEADERS, SOURCES, c_files, public_headers
 from utvm.compiler.package.metadata import RunStack
 from utvm.compiler.package.terms import Terms
 from utvm.errors import ConfigError
-from utvm.quoting import comment
-from utvm.templates import templates_of
 
 # Names that CMake keeps for itself (policy CMP0037), and libraries that every program is linked with.
 _CMAKE_TAKEN = {"all", "help", "install", "preinstall", "clean", "edit_cache", "rebuild_cache", "test", "package"}
@@ -56,9 +56,6 @@ def texts(
     Args:
         example: inputs that the examples run on, in the library's order; zeros if there are none.
         stack: what a run takes of it, or None if nobody knows.
-
-    Raises:
-        ConfigError: an example does not fit its input.
     """
     environment = templates_of("utvm.compiler.package")
     files = {

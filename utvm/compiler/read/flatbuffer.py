@@ -41,11 +41,7 @@ class Buffer:
         return int(struct.unpack_from(kind, self.content, place)[0])
 
     def claim(self, place: int, size: int) -> None:
-        """Check that a range is inside the file, and count it as read.
-
-        Raises:
-            ConfigError: it is not, or the file's parts are shared so often that reading it would take too long.
-        """
+        """Check that a range is inside the file, and count it as read."""
         if place < 0 or place + size > len(self.content):
             raise ConfigError(
                 f"{self.origin}: is damaged or only a part of a file: "
@@ -63,9 +59,6 @@ class Table:
     Args:
         buffer: the file.
         place: where in it the table begins.
-
-    Raises:
-        ConfigError: it is not wholly inside the file. So does every method.
     """
 
     def __init__(self, buffer: Buffer, place: int) -> None:

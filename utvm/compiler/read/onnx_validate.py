@@ -27,9 +27,6 @@ def check(proto: onnx.ModelProto, origin: str) -> None:
 
     Args:
         origin: what messages call the model.
-
-    Raises:
-        CompileError: it breaks ONNX's rules, or cannot become a library.
     """
     graph = proto.graph
     if not graph.node or not graph.output:

@@ -20,11 +20,7 @@ def graphs_of(operator: TfliteOperator) -> tuple[int, int]:
 
 
 def called(graphs: Sequence[TfliteGraph], origin: str) -> tuple[int, ...]:
-    """Return the numbers of the graphs that the first one calls, however indirectly, in order.
-
-    Raises:
-        CompileError: a graph that is called is none of the file, or calls itself.
-    """
+    """Return the numbers of the graphs that the first one calls, however indirectly, in order."""
     found: set[int] = set()
 
     def follow(number: int, path: tuple[int, ...]) -> None:
@@ -136,11 +132,7 @@ def _computing(graph: TfliteGraph) -> TfliteGraph:
 
 
 def check_call(graph: TfliteGraph, operator: TfliteOperator, graphs: Sequence[TfliteGraph], origin: str) -> None:
-    """Check that an operator hands to graphs what they take, and takes what they give.
-
-    Raises:
-        CompileError: it does not.
-    """
+    """Check that an operator hands to graphs what they take, and takes what they give."""
     first, second = (graphs[number] for number in graphs_of(operator))
     given = operator.inputs if operator.name == "WHILE" else operator.inputs[1:]
     where = f"{origin}: {operator.name}"

@@ -29,9 +29,6 @@ def with_states(graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
 
     Args:
         graphs: all of the file; others than the first may only begin variables.
-
-    Raises:
-        CompileError: a variable or a state is used in a way that is not supported.
     """
     graph = graphs[0]
     stateful = any(each.name in (*_OPERATORS, *_VARIABLES) for each in graph.operators)
@@ -206,5 +203,4 @@ class _Reader:
         return replace(operator, inputs=inputs, outputs=tuple(made))
 
     def _final(self, number: int) -> int:
-        """Return the tensor that has the value of another one here."""
         return self._instead.get(number, number)

@@ -62,9 +62,6 @@ def check(graph: TfliteGraph, origin: str) -> None:
 
     Args:
         origin: what messages call the model.
-
-    Raises:
-        CompileError: it breaks the format's rules, or cannot become a library.
     """
     numbers = called((graph, *graph.graphs[1:]), origin)
     _check_graph(graph, graph.graphs, origin)

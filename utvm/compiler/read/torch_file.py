@@ -28,9 +28,6 @@ def from_torch(program: Any, name: str) -> Model:
 
     Args:
         name: a C identifier.
-
-    Raises:
-        CompileError: TVM does not support an operator of it, or it has no fixed shapes.
     """
     origin = f"PyTorch model {name}"
     with tvm_errors(origin, "read the model"):
@@ -48,10 +45,6 @@ def from_archive(content: bytes, name: str, origin: str) -> Model:
     Args:
         name: a C identifier.
         origin: what messages call the model.
-
-    Raises:
-        ConfigError: PyTorch is not installed.
-        CompileError: it is damaged, an operator of it is not supported, or it has no fixed shapes.
     """
     try:
         import torch
@@ -90,11 +83,7 @@ def _know_quantisation(origin: str) -> None:
 
 
 def check_archive(content: bytes, origin: str) -> None:
-    """Check that an archive is one of ``torch.export``'s, before anything of it is unpacked.
-
-    Raises:
-        ConfigError: it is damaged, something else, or too large.
-    """
+    """Check that an archive is one of ``torch.export``'s, before anything of it is unpacked."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()

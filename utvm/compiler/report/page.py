@@ -9,10 +9,10 @@ from pathlib import Path
 
 import jinja2
 
+from utvm.base.storage.files import write_whole
 from utvm.compiler.library import Library
 from utvm.compiler.report.picture import plots
 from utvm.errors import ConfigError
-from utvm.files import write_whole
 from utvm.pages import pages_of
 
 FILES = ("compile.json", "compile.html")
@@ -39,9 +39,6 @@ def write_report(library: Library, directory: Path, misra: Sequence[RuleCount] |
 
     Args:
         misra: what cppcheck found, if it was asked.
-
-    Raises:
-        ConfigError: the directory cannot be written.
     """
     json_path, html_path = (directory / name for name in FILES)
     try:

@@ -91,7 +91,6 @@ def _is_doubtful(expression: Any, variables: set[int]) -> bool:
 
 
 def _fits(index: Any, extent: Any) -> bool:
-    """Return whether the types of what an index is made of keep it in range."""
     bound = sym.Analyzer().const_int_bound(index)
     return int(bound.min_value) >= 0 and int(bound.max_value) < int(extent)
 

@@ -58,7 +58,6 @@ def _last_named(body: Any, makes: Mapping[str, str]) -> str:
 
 
 def _called(body: Any, does: Mapping[str, str]) -> list[str]:
-    """Return what the functions do that a fused one calls, in their order."""
     bindings = [binding for block in body.blocks for binding in block.bindings]
     called = (getattr(next(iter(getattr(each.value, "args", ())), None), "name_hint", "") for each in bindings)
     return [does[str(name)] for name in called if str(name) in does]

@@ -183,11 +183,7 @@ class _Counted:
 
 
 def address(load: Any, values: dict[int, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    """Return which elements a load reads, by their places in the flat tensor, for many values of variables.
-
-    Raises:
-        NotImplementedError: that depends on something else, too.
-    """
+    """Return which elements a load reads, by their places in the flat tensor, for many values of variables."""
     place = np.zeros((), np.int64)
     for index, extent in zip(load.indices, load.source.shape, strict=True):
         place = place * int(extent) + _value(index, values)
@@ -204,11 +200,7 @@ _ARITHMETIC = {
 
 
 def _value(index: Any, values: dict[int, npt.NDArray[np.int64]]) -> Any:
-    """Compute an index for many values of the loops' variables.
-
-    Raises:
-        NotImplementedError: it depends on something else, too.
-    """
+    """Compute an index for many values of the loops' variables."""
     kind = type(index).__name__
     if isinstance(index, tirx.IntImm):
         return int(index)

@@ -46,11 +46,7 @@ def subject(function: Any) -> Any:
 
 
 def arranged(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
-    """Return functions, those that were tuned for a target with their loops arranged so.
-
-    Raises:
-        CompileError: a trace does not belong to its layer.
-    """
+    """Return functions, those that were tuned for a target with their loops arranged so."""
     if not target.tuned:
         return dict(functions)
     return {name: _arranged(function, target) for name, function in functions.items()}
@@ -82,6 +78,5 @@ def plan_of(function: Any, trace: str) -> Any:
 
 
 def _is_plain(function: Any) -> bool:
-    """Return whether all tensors of a function have sizes that are known."""
     extents = [extent for each in function.params for extent in each.ty.shape]
     return all(isinstance(extent, tirx.IntImm) for extent in extents)

@@ -11,9 +11,9 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from utvm.base.storage.safe_files import own_folder
 from utvm.errors import ProvisionError
 from utvm.paths import ROOT, user_folder
-from utvm.private import own_folder
 
 PREFIX = "utvm-"
 """All machines of ours are called so, and then a hash."""
@@ -76,11 +76,7 @@ class Records:
         return found
 
     def begin(self) -> None:
-        """Make the folder.
-
-        Raises:
-            ProvisionError: it cannot be made.
-        """
+        """Make the folder."""
         try:
             own_folder(self.folder)
         except OSError as error:

@@ -12,18 +12,18 @@ from typing import Any
 
 import psutil
 
+from utvm.base.process.signals import ignore_signals
 from utvm.environment import checkout
 from utvm.errors import ConfigError, ExitCode
 from utvm.hil.display import standard_output
+from utvm.hil.history_entry import remember, turns_of
 from utvm.hil.nightly import report
 from utvm.hil.nightly.display import NightlyDisplay
 from utvm.hil.nightly.notify import verdict_before, write_message
-from utvm.hil.nightly.plan import Turn
+from utvm.hil.nightly.plan import Job
 from utvm.hil.nightly.results import BoardResult, NightlyReport
 from utvm.hil.nightly.running import PATIENCE, RunningTurn, not_run
-from utvm.hil.remember import remember, turns_of
 from utvm.hil.report import new_run_id
-from utvm.process import end_undisturbed
 
 # What one run of all suites takes at most with what it starts, TVM and the emulator included, rounded up.
 _BYTES_A_BOARD = 2**30
@@ -41,7 +41,7 @@ def jobs_carried() -> int:
 
 
 def run(
-    turns: Sequence[Turn],
+    turns: Sequence[Job],
     *,
     jobs: int,
     report_root: Path,
@@ -57,9 +57,6 @@ def run(
         notify: the file of a message, which is there afterwards if the verdict is not that of the night before;
             empty for none.
         advisories: what the report has of those that apply to locked packages; None where nobody looked.
-
-    Raises:
-        ConfigError: the report cannot be written.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = new_run_id(started)
@@ -75,7 +72,7 @@ def run(
     began, sources = time.monotonic(), checkout.look()
     results: dict[str, BoardResult] = {}
     interrupted = _run_all(turns, jobs, folder, results, display)
-    end_undisturbed()
+    ignore_signals()
     whole = NightlyReport(
         run_id=run_id,
         started=f"{started:%Y-%m-%dT%H:%M:%SZ}",
@@ -95,7 +92,7 @@ def run(
 
 
 def _run_all(
-    turns: Sequence[Turn], jobs: int, folder: Path, results: dict[str, BoardResult], display: NightlyDisplay
+    turns: Sequence[Job], jobs: int, folder: Path, results: dict[str, BoardResult], display: NightlyDisplay
 ) -> bool:
     """Fill in the result of each turn, and return whether somebody interrupted it."""
 

@@ -9,11 +9,11 @@ import zipfile
 from pathlib import Path
 
 from utvm import runtime
+from utvm.base.text.quoting import c_string
+from utvm.base.text.templates import templates_of
 from utvm.boards import Board
 from utvm.boards.flash import Algorithm, algorithm_of
 from utvm.boards.parts import PyOcdPart
-from utvm.quoting import c_string
-from utvm.templates import templates_of
 
 _ALGORITHM = "algorithm.FLM"
 _PAGE = 4096  # bytes: as much as is programmed in one call
@@ -24,10 +24,6 @@ def pack_for(board: Board, part: PyOcdPart, folder: Path) -> Path | None:
 
     Args:
         folder: where it is made.
-
-    Raises:
-        ConfigError: as :func:`utvm.boards.flash.algorithm_of`.
-        ToolchainError: the algorithm cannot be compiled.
     """
     algorithm = algorithm_of(board)
     if algorithm is None:

@@ -6,12 +6,13 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
+from utvm.base.process.interpreter import python_command
+from utvm.base.process.run import version_of
+from utvm.base.process.service import Service
 from utvm.boards import pyocd
 from utvm.boards.parts import PyOcdPart
 from utvm.errors import ProbeError, ToolchainError
-from utvm.interpreter import python_command
 from utvm.probe.udev import ACCESS_HINT
-from utvm.process import Service, version_of
 
 _INSIDE = Path(__file__).with_name("inside.py")
 
@@ -59,11 +60,6 @@ class PyOcd(Service):
 
     Attributes:
         gdb: our end of its GDB server, which takes one client, once.
-
-    Raises:
-        ToolchainError: pyOCD is not installed.
-        ProbeError: on entering, when it cannot use the probe or the chip; with its own last lines, and a hint
-            where the cause is a known one.
     """
 
     def __init__(

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from utvm.base.storage.temporary import private_folder
 from utvm.errors import ConfigError
-from utvm.scratch import private_folder
 from utvm.virtual.compiled import load_compiled
 
 _log = logging.getLogger(__name__)
@@ -80,10 +80,6 @@ class BitbangServer:
 
     Attributes:
         path: of the socket, in a folder of its own, which :meth:`close` removes.
-
-    Raises:
-        ConfigError: a socket cannot be made where temporary files are.
-        ToolchainError: the C part cannot be compiled.
     """
 
     def __init__(self, taps: Sequence[Tap], reset: Callable[[], None]) -> None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from utvm.peer import listen
+from utvm.base.process.peer import listen
 from utvm.virtual.usb.device import UsbDevice
 from utvm.virtual.usb.host import UsbHost
 from utvm.virtual.usb.usbredir import ProtocolError
@@ -29,10 +29,6 @@ class UsbServer:
         where: ``unix:PATH``, or a TCP port of the loopback interface, 0 for any free one.
         user: user of this computer that may connect to the TCP port besides this process's.
         anyone: every user may.
-
-    Raises:
-        OSError: nothing can listen there, or somebody does.
-        ValueError: this is no place.
     """
 
     def __init__(self, device: UsbDevice, where: str, *, user: str = "", anyone: bool = False) -> None:

@@ -40,7 +40,6 @@ def function_body(
 
 
 def _written(versions: Sequence[int], opset: int) -> int:
-    """Return the operator set of the body that a model's version means: the next before it, or the first."""
     return max((each for each in versions if each <= opset), default=min(versions))
 
 

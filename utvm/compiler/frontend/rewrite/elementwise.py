@@ -184,7 +184,6 @@ def _elu_below(graph: RuleGraph, value: str, alpha: float) -> str:
 
 
 def _celu(graph: RuleGraph, node: RuleNode) -> list[str]:
-    """Leave alone what is above zero: divided by alpha, as ONNX's own definition has it, it may overflow."""
     value, alpha = node.inputs[0], node.attributes.get("alpha", 1.0)
     below = _elu_below(graph, graph.op("Div", value, graph.like(alpha, value)), alpha)
     return [graph.op("Where", graph.op("Greater", value, graph.like(0, value)), value, below)]

@@ -108,11 +108,7 @@ class RuleGraph:
         return self._aliases.get(value, value)
 
     def shape(self, value: str) -> tuple[int, ...]:
-        """Return the shape of a value.
-
-        Raises:
-            Unsupported: it is not known.
-        """
+        """Return the shape of a value."""
         kind = self.types.get(self.name(value))
         if kind is None or not kind.tensor_type.HasField("shape"):
             raise Unsupported("a shape is not known while compiling")
@@ -266,7 +262,6 @@ class RuleGraph:
             self._depth -= 1
 
     def _refuse(self, node: onnx.NodeProto, reason: str) -> None:
-        """Keep why a node cannot be computed."""
         self.reasons.append(f"{place(node)}: {reason}")
         self.refused.extend(node.output)
 

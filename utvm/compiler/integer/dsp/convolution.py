@@ -117,7 +117,6 @@ def _convolution(record: Convolution, table: Int32) -> Operator | None:
 
 
 def _reads_pixels(record: Convolution) -> bool:
-    """Return whether a window is just a pixel, and the next pixel the next window."""
     is_pixel = record.weights.shape[1:3] == record.strides == (1, 1) and not any(record.padding)
     return is_pixel and record.input_shape[2] % 4 == 0
 

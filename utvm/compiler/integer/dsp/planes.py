@@ -79,7 +79,6 @@ def _made(record: Convolution, constants: dict[str, npt.NDArray[Any]], tall: int
 
 
 def _pitch(record: Convolution, pixels: int) -> int:
-    """Return the bytes of a row of the plane."""
     # Pixels are made two by two: the last one alone reads as many values as two do.
     seen = pixels + 2 + pixels % 2 if record.strides[1] == 1 else 2 * pixels + 2
     return 4 * -(-seen // 2)

@@ -42,9 +42,6 @@ def _convolution(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: 
 
     Args:
         bias: what is added to the convolution, or None.
-
-    Raises:
-        Unfit: it has no integer form here.
     """
     real, weights = _operands(reader, call)
     attributes = call.attrs
@@ -80,11 +77,7 @@ def _convolution(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: 
 
 
 def _dense(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: str) -> View:
-    """Add the node of a ``relax.matmul`` by constant weights; return its result.
-
-    Raises:
-        Unfit: it has no integer form here.
-    """
+    """Add the node of a ``relax.matmul`` by constant weights; return its result."""
     real, weights = _operands(reader, call)
     if weights.numbers.ndim != 2:
         raise Unfit("products with weights of more than two dimensions are not supported in integers")

@@ -52,7 +52,6 @@ def make_packed(record: Convolution) -> Operator | None:
 
 
 def _is_dense(record: Convolution) -> bool:
-    """Return whether there is one window, which is the whole input."""
     return record.weights[0].shape == record.input_shape and not any(record.padding) and record.residual is None
 
 

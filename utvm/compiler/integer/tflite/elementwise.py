@@ -117,11 +117,7 @@ def _relu(use: Use, operands: list[Any]) -> Any:
 
 
 def _quantize(use: Use, operands: list[Any]) -> Any:
-    """Bring integers to another scale; what was in 8 bits and stays there is a table.
-
-    Raises:
-        CompileError: the reference kernel does not do it.
-    """
+    """Bring integers to another scale; what was in 8 bits and stays there is a table."""
     kinds = (use.dtype(), use.result.dtype)
     if kinds == ("float32", "int16"):
         return _from_real(use, operands)

@@ -99,7 +99,6 @@ def _asymmetric(source: Any, low: Any, high: Any, rows: int, size: int) -> list[
 
 
 def _ends(low: Any, high: Any) -> tuple[Any, Any]:
-    """Return the ends of the range, which holds zero, in double precision."""
     return tirx.min(low.astype(_WIDE), _real(0.0, _WIDE)), tirx.max(high.astype(_WIDE), _real(0.0, _WIDE))
 
 
@@ -132,11 +131,7 @@ def integer(real: Any, least: int) -> Any:
 
 
 def hybrid_scales(use: Use, place: int = 1) -> npt.NDArray[np.float32]:
-    """Return the scales of an operand's weights: one, or one for each channel.
-
-    Raises:
-        CompileError: they have none, or a zero point.
-    """
+    """Return the scales of an operand's weights: one, or one for each channel."""
     known = use.input(place).quantisation
     if known is None or np.any(known.zero_points != 0) or not np.all(known.scales > 0):
         raise CompileError(
@@ -146,11 +141,7 @@ def hybrid_scales(use: Use, place: int = 1) -> npt.NDArray[np.float32]:
 
 
 def one_scale(use: Use, place: int) -> float:
-    """Return the one scale of an operand's weights.
-
-    Raises:
-        CompileError: they have several, none, or a zero point.
-    """
+    """Return the one scale of an operand's weights."""
     scales = hybrid_scales(use, place)
     if scales.size != 1:
         raise CompileError(f"its operand {place} has several scales, which is not supported beside real numbers")

@@ -18,11 +18,7 @@ _SUMS = {"int8": "int32", "uint8": "int32", "int16": "int64", "float32": "float3
 
 
 def _product(use: Use, operands: list[Any]) -> Any:
-    """Add a BATCH_MATMUL, whose batches may be broadcast.
-
-    Raises:
-        CompileError: the shapes do not belong together: the file is damaged.
-    """
+    """Add a BATCH_MATMUL, whose batches may be broadcast."""
     left, right, result = use.input(0), use.input(1), use.result
     hybrid = is_hybrid(use)
     kind = _SUMS.get(result.dtype)
@@ -80,11 +76,7 @@ def _row(shape: Sequence[int], at: Sequence[Any]) -> Any:
 
 
 def _matched(left: Sequence[int], right: Sequence[int], result: Sequence[int], *, turned_right: bool) -> int:
-    """Return how many products a sum of a matrix product has.
-
-    Raises:
-        CompileError: the shapes do not belong together.
-    """
+    """Return how many products a sum of a matrix product has."""
     if min(len(left), len(right)) < 2:
         raise CompileError(f"the shapes {tuple(left)} and {tuple(right)} are no matrices")
     columns, depth = right[-2:] if turned_right else right[:-3:-1]

@@ -71,11 +71,7 @@ class _Sizes:
 
 
 def _lstm(use: Use, operands: list[Any]) -> Any:
-    """Add a UNIDIRECTIONAL_SEQUENCE_LSTM in floats, by weights of 8 bits or not, in 8 bits or in 16.
-
-    Raises:
-        CompileError: it has what the reference kernel does not do, or the file is damaged.
-    """
+    """Add a UNIDIRECTIONAL_SEQUENCE_LSTM in floats, by weights of 8 bits or not, in 8 bits or in 16."""
     check_states(use, (_HIDDEN_STATE, _CELL_STATE))
     options = use.options(tflite.UnidirectionalSequenceLSTMOptions)
     used = [place for place in _LEFT_OUT if use.has(place)]
@@ -219,11 +215,7 @@ class _HybridCell(_FloatCell):
     name, sum_type = "hybrid", "int32"
 
     def __init__(self, use: Use, data: Any, sizes: _Sizes, clip: float) -> None:
-        """Quantise the input, which is known before the first step.
-
-        Raises:
-            CompileError: weights have several scales, or a zero point.
-        """
+        """Quantise the input, which is known before the first step."""
         super().__init__(clip)
         self._symmetric = not use.options(tflite.UnidirectionalSequenceLSTMOptions).AsymmetricQuantizeInputs()
         self._scales = [[one_scale(use, place) for place in places] for places in (_WEIGHTS, _RECURRENT)]
@@ -284,11 +276,7 @@ class _IntegerCell(_Cell):
     gate_type = "int16"
 
     def __init__(self, use: Use, clip: float) -> None:
-        """Read what the file says of an LSTM of integers.
-
-        Raises:
-            CompileError: the reference kernel does not do it; a converter writes it otherwise.
-        """
+        """Read what the file says of an LSTM of integers."""
         data, state, hidden = use.input(0), use.input(_CELL_STATE), use.input(_HIDDEN_STATE)
         self._wide = data.dtype == "int16"
         self.name = data.dtype
@@ -312,11 +300,7 @@ class _IntegerCell(_Cell):
 
     @staticmethod
     def _real(data: TfliteTensor, weights: TfliteTensor) -> float:
-        """Return the factor of a product.
-
-        Raises:
-            CompileError: the reference kernel takes symmetric weights only; a converter writes them so.
-        """
+        """Return the factor of a product."""
         if zero_of(weights) != 0:
             raise CompileError(f"the weights {weights.name!r} have a zero point")
         # The product of the scales is one of single precision.

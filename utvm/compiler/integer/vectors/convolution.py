@@ -146,7 +146,6 @@ def _depthwise(record: Convolution, scales: Int32) -> Operator | None:
 
 
 def _scratch(record: Convolution, pixels: int) -> tuple[int, int]:
-    """Return how many columns some pixels see, rounded up to four of them, and the bytes of what they need."""
     seen = (-(-pixels // 4) * 4 - 1) * record.strides[1] + 4
     return seen, 5 * seen * record.input_shape[2] + 64
 

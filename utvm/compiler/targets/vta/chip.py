@@ -34,10 +34,6 @@ class OnChip:
     """The memories on the chip, with the buffers of one function in them, one after the other.
 
     The ALU writes over its first operand, so its result lies where that lay, unless the operand is read again.
-
-    Raises:
-        CompileError: a buffer is in no memory of the chip.
-        DoesNotFitError: there is too little of a memory.
     """
 
     env: Env
@@ -118,7 +114,6 @@ class OnChip:
             self._first[into] = (turn, first)
 
     def _is_last(self, into: Any, turn: int, source: Any) -> bool:
-        """Whether nobody wants an accumulator after the turn in which the ALU may write over it."""
         again = any(later > turn and key == source for later, key in self._reads)
         return not again and self._buffers[into].loops == self._buffers[source].loops
 

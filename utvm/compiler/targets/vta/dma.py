@@ -49,9 +49,6 @@ def copy(env: Env, chip: OnChip, nest: Nest, pointer: Any) -> Any:
 
     Args:
         pointer: what the driver knows the buffer in DRAM by.
-
-    Raises:
-        CompileError: it is none that a two-dimensional DMA with padding can do, or several.
     """
     found = _read(nest)
     scope = found.chip.scope()

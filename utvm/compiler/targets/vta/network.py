@@ -35,11 +35,7 @@ def offers(configuration: Configuration) -> Callable[[Any], Offer]:
 
 
 class _Divided:
-    """A convolution in its parts.
-
-    Raises:
-        Refused: VTA does not do it.
-    """
+    """A convolution in its parts."""
 
     def __init__(self, env: Env, record: Convolution) -> None:
         self._env = env
@@ -75,7 +71,6 @@ class _Divided:
 
     @property
     def _is_blocks(self) -> bool:
-        """Whether the input lies in memory as its blocks would."""
         one_after_another = self._inner == 1 or self._blocks[2:4] == (1, 1)
         whole = self._record.input_shape == (*self._blocks[2:4], self._inner * self._env.BLOCK_IN)
         return self._env.BATCH == 1 and one_after_another and whole

@@ -34,9 +34,6 @@ def _operation(dims: list[Dim], bases: list[Any], mode: int, *, reset: int = 0, 
     Args:
         dims: its loops, with what they add to the indices dst, src and wgt.
         alu: operation, whether it takes a number, and the number.
-
-    Raises:
-        CompileError: the schedule has longer loops than the instruction has bits for.
     """
     dims = sorted(merged(dims), key=lambda dim: -dim.extent)
     hardware, software = dims[:2], dims[2:]
@@ -55,11 +52,7 @@ def _operation(dims: list[Dim], bases: list[Any], mode: int, *, reset: int = 0, 
 
 
 def gemm(env: Env, chip: OnChip, nest: Nest) -> Any:
-    """Lower ``acc += inp * wgt``; raises CompileError where a block is not BATCH x BLOCK_OUT x BLOCK_IN.
-
-    Raises:
-        CompileError: the schedule's innermost loops are not the accelerator's block.
-    """
+    """Lower ``acc += inp * wgt``; raises CompileError where a block is not BATCH x BLOCK_OUT x BLOCK_IN."""
     store = nest.store
     inputs, weights = _factors(store)
     batch, block = env.BATCH, env.BLOCK_IN
@@ -109,11 +102,7 @@ def _factors(store: Any) -> tuple[Any, Any]:
 
 
 def alu(env: Env, chip: OnChip, nest: Nest) -> Any:
-    """Lower an operation among accumulators; raises CompileError for one that the ALU does not have.
-
-    Raises:
-        CompileError: the schedule wants an operation that the accelerator's ALU does not have.
-    """
+    """Lower an operation among accumulators; raises CompileError for one that the ALU does not have."""
     store, value = nest.store, nest.store.value
     if isinstance(value, tirx.IntImm):
         return _constant(env, chip, nest, int(value))
@@ -169,11 +158,7 @@ def _constant(env: Env, chip: OnChip, nest: Nest, value: int) -> Any:
 
 
 def _number(value: int) -> int:
-    """Check a constant.
-
-    Raises:
-        CompileError: the schedule has a larger constant.
-    """
+    """Check a constant."""
     if value not in _BITS_16:
         raise CompileError(f"VTA: {value} is in an ALU operation, whose numbers have 16 bits")
     return value

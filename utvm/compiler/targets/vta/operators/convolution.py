@@ -54,11 +54,7 @@ class Conv2d:
     tile: Tile | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what the accelerator does not do.
-
-        Raises:
-            CompileError: the result would have no pixel, or the padding is more than the load instruction adds.
-        """
+        """Refuse what the accelerator does not do."""
         check_sizes(*self.shape, self.outputs, *self.kernel, self.stride)
         if min(self.out_size) < 1:
             raise CompileError(

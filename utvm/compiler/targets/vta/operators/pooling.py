@@ -42,11 +42,7 @@ class MaxPool:
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def __post_init__(self) -> None:
-        """Refuse what the accelerator does not do.
-
-        Raises:
-            CompileError: the result would have no pixel.
-        """
+        """Refuse what the accelerator does not do."""
         check_sizes(*self.shape, *self.window, self.stride)
         if min(self.out_size) < 1:
             raise CompileError(
@@ -87,7 +83,6 @@ class MaxPool:
         return named(function.with_body(s_tir.SBlockRealize([], True, root)), "max_pool")
 
     def _rows(self, height: int) -> int:
-        """Return how many rows of the input so many of the output need."""
         return (height - 1) * self.stride + self.window[0]
 
     def _best(self, env: Env, channels: int) -> Chosen:
@@ -182,7 +177,6 @@ class _Tile:
 
 
 def _inside(offset: int, step: int, extent: int, first: int, last: int) -> range:
-    """Return the outputs from one to another whose ``output * step + offset`` is in the image."""
     return range(max(first, -(offset // step)), min(last, (extent - 1 - offset) // step + 1))
 
 

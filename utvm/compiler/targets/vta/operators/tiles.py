@@ -54,22 +54,14 @@ class Chosen(NamedTuple):
 
 
 def check_sizes(*sizes: int) -> None:
-    """Refuse sizes of nothing.
-
-    Raises:
-        CompileError: one is no whole number from 1 on.
-    """
+    """Refuse sizes of nothing."""
     for size in sizes:
         if not isinstance(size, Integral) or size < 1:
             raise CompileError(f"VTA: sizes and strides are whole numbers from 1 on, not {size!r}")
 
 
 def check_tile(tile: Tile, extents: Tile) -> Tile:
-    """Return a tile that somebody has chosen.
-
-    Raises:
-        CompileError: it does not divide what it is a part of.
-    """
+    """Return a tile that somebody has chosen."""
     check_sizes(*tile)
     if len(tile) != len(extents) or any(whole % part for part, whole in zip(tile, extents, strict=True)):
         raise CompileError(f"VTA: a tile of {tile} does not divide {extents}", "leave it out: the best is chosen")
@@ -91,11 +83,7 @@ def count_windows(
 
 
 def check_padding(padding: tuple[int, int, int, int], window: tuple[int, int], limit: int = 1 << 16) -> None:
-    """Refuse padding in which a whole window would lie, or so much that no transfer can say it.
-
-    Raises:
-        CompileError: it is so.
-    """
+    """Refuse padding in which a whole window would lie, or so much that no transfer can say it."""
     for pad, size in zip(padding, (window[0], window[0], window[1], window[1]), strict=True):
         if not 0 <= pad < min(size, limit):
             raise CompileError(f"VTA: padding of {pad} is not below the window's {size}, and {limit}")
@@ -120,9 +108,6 @@ def best_tile(
         needs: how many elements of each memory a tile takes.
         overlapped: whether a turn loads while the one before computes.
         uops: micro-ops of its largest operation.
-
-    Raises:
-        DoesNotFitError: not even the smallest tile fits on the chip.
     """
     room = env.configuration.memories["UOP"].depth
     found = [

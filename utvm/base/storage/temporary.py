@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders for what is being made: gone when that is done or fails; after a kill -9, when the next one is made.
+
+Such a folder is locked by the kernel as long as its maker lives, so that what a dead one left can be told from the
+work of a living one.
+
+:func:`private_folder` is for sockets, whose paths the kernel limits.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+_PREFIX = ".draft-"
+_LONGEST_SOCKET_PATH = 107  # Bytes: sun_path of the kernel, without its NUL.
+_LONGEST_FOLDER = _LONGEST_SOCKET_PATH - len("/") - 32
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder and what is in it, as far as that goes."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def temporary_folder(parent: Path, remove: Callable[[Path], None] = remove_tree) -> Iterator[Path]:
+    """Make an empty folder in ``parent``, and remove it in the end, whatever happened.
+
+    Its path is absolute. It may be renamed meanwhile: then it stays.
+
+    Args:
+        remove: removes one that may be there or not.
+    """
+    parent = parent.resolve()
+    parent.mkdir(parents=True, exist_ok=True)
+    _sweep(parent, remove)
+    folder, handle = _made(parent)
+    try:
+        yield folder
+    finally:
+        try:
+            remove(folder)
+        finally:
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def private_folder() -> Iterator[Path]:
+    """Make a temporary folder of mode 0700, and remove it in the end: for Unix sockets.
+
+    Its path is at most 74 bytes long, so that a socket in it may have a name of 32: where ``TMPDIR`` is too long,
+    or cannot be written, the folder is made elsewhere.
+    """
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
+    parents = (os.environ.get("TMPDIR", ""), "/tmp", runtime, "/var/tmp", "/dev/shm")
+    failure: OSError = FileNotFoundError("no temporary folder has a path short enough for sockets")
+    for parent in map(Path, filter(os.path.isabs, parents)):
+        with contextlib.ExitStack() as stack:
+            try:
+                if not parent.is_dir() or not _short_enough(parent.resolve()):
+                    continue
+                folder = stack.enter_context(temporary_folder(parent))
+            except OSError as error:
+                failure = error
+                continue
+            yield folder
+            return
+    raise failure
+
+
+def _short_enough(parent: Path) -> bool:
+    return len(os.fsencode(parent)) + len(f"/{_PREFIX}") + 8 <= _LONGEST_FOLDER
+
+
+def _made(parent: Path) -> tuple[Path, int]:
+    """Make one and lock it."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        with contextlib.suppress(FileNotFoundError):
+            handle = os.open(folder, _FOLDER)
+            # A file system that has no such locks has no sweeping either.
+            with contextlib.suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if folder.exists():
+                return folder, handle
+            os.close(handle)
+        # Somebody else took it for a dead one's, in the moment before it was locked.
+
+
+def _sweep(parent: Path, remove: Callable[[Path], None]) -> None:
+    """Remove those whose makers were killed; leave alone what cannot be told to be one."""
+    for folder in parent.glob(f"{_PREFIX}*"):
+        try:
+            handle = os.open(folder, _FOLDER)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            continue
+        try:
+            remove(folder)
+        finally:
+            os.close(handle)

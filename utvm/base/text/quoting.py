@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text from outside, written so that it stays text: one function for each language that we write.
+
+Serial numbers, tensor and test names, failure texts, console output and paths are chosen by strangers. Whoever
+writes one of them into a language calls that language's function, and nobody else escapes anything:
+
+    terminal, log              printable, printable_lines
+    UTF-8 (SQLite, files)      encodable, encodable_tree
+    Tcl (OpenOCD)              tcl
+    GDB's commands             gdb
+    shell                      shlex.quote, shlex.join
+    ssh_config                 ssh_config
+    C                          c_string, comment; identifiers: utvm.compiler.names
+    linker scripts             linker_name
+    HTML, SVG                  jinja2's autoescape: utvm.base.text.templates.templates_of(html=True)
+    XML                        legal_xml, and ElementTree for the mark-up
+    Markdown                   markdown_cell
+    YAML, JSON                 yaml_string; json.dumps, yaml.safe_dump
+    roff, fish                 roff, fish
+    Prometheus, GitHub         prometheus_label, workflow_message, workflow_property
+    archive members            member
+
+SQL takes values as parameters. Vagrant's Ruby reads JSON. udev rules hold numbers, and names that their pattern
+keeps plain. A text that a language cannot hold at all, such as NUL in Tcl, is a ConfigError.
+"""
+
+import re
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+import yaml
+
+from utvm.errors import ConfigError
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_PLAIN_C = frozenset(range(0x20, 0x7F)) - frozenset(b'"\\?')
+# XML 1.0, section 2.2: what a document may not hold, even escaped.
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def printable(text: str) -> str:
+    """Return text on one line: control characters, and whatever else cannot be printed, as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def printable_lines(text: str) -> str:
+    """Return text of several lines, each as :func:`printable` writes it; tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter in "\n\t" else printable(letter) for letter in text)
+
+
+def encodable(text: str) -> str:
+    """Return text that UTF-8 can hold: a lone surrogate, a byte of a path for instance, becomes ``\\udc80``."""
+    return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def encodable_tree(content: Any) -> Any:
+    """Return what JSON can hold with each text in it, keys too, as :func:`encodable` writes it."""
+    if isinstance(content, str):
+        return encodable(content)
+    if isinstance(content, Mapping):
+        return {encodable_tree(key): encodable_tree(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [encodable_tree(value) for value in content]
+    return content
+
+
+def tcl(text: str) -> str:
+    """Return a word of Tcl that has this value; between double quotes, too, unless it is empty."""
+    _refuse("Tcl", text, "\0")
+    letters = (
+        letter
+        if letter.isalnum() or letter in "_-./:,+=@%" or ord(letter) > 0x9F
+        else f"\\u{ord(letter):04x}"
+        if letter < " " or letter > "~"
+        else f"\\{letter}"
+        for letter in text
+    )
+    return "".join(letters) or "{}"
+
+
+def gdb(text: str) -> str:
+    """Return an argument of a GDB command that has this value."""
+    _refuse("GDB", text, "\0\n\r")
+    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
+
+
+def ssh_config(text: str) -> str:
+    """Return a file's path for a line of ssh_config."""
+    _refuse("ssh_config", text, "\0\n\r")
+    return '"' + re.sub(r'(["\\])', r"\\\1", text.replace("%", "%%")) + '"'
+
+
+def _refuse(language: str, text: str, letters: str) -> None:
+    bad = next((letter for letter in text if letter in letters or "\ud800" <= letter < "\udc80"), "")
+    if bad:
+        raise ConfigError(
+            f"'{printable(text)}' cannot be given to {language}: it has {printable(bad)} in it",
+            "name it otherwise",
+        )
+
+
+def c_string(text: str) -> str:
+    """Return a string literal of C that holds the UTF-8 of a text: its quotes, too."""
+    # Octal escapes end after three digits; a question mark may be half a trigraph.
+    letters = (chr(byte) if byte in _PLAIN_C else f"\\{byte:03o}" for byte in encodable(text).encode())
+    return f'"{"".join(letters)}"'
+
+
+def comment(text: str) -> str:
+    """Return text that stays what it is in a comment of C and in a table of Markdown, in ASCII."""
+    return re.sub(r"[^ -~]|[*/\\?|`<>]", "_", text)
+
+
+def linker_name(text: str) -> str:
+    """Return a name in a GNU linker script. A quote, which has no escape there, becomes ``_``."""
+    return '"' + re.sub(r'[^ -~]|["\\*?\[\]]', "_", text) + '"'
+
+
+def legal_xml(text: str) -> str:
+    """Return text without the characters that XML cannot hold, even escaped."""
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def markdown_cell(text: str) -> str:
+    """Return text that a cell of a Markdown table shows as it is."""
+    plain = escape(printable(" ".join(text.split())), quote=False)
+    # Within a word, an underscore is none of Markdown's.
+    signs = r"[\\`*\[\]|#{}~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"
+    return re.sub(signs, lambda found: f"&#{ord(found[0])};", plain)
+
+
+def yaml_string(text: str) -> str:
+    """Return a string of YAML, in double quotes, on one line."""
+    return str(yaml.safe_dump(encodable(text), default_style='"', width=2**31, allow_unicode=True)).rstrip("\n")
+
+
+def roff(text: str) -> str:
+    """Return text of several lines that man pages show as it is."""
+    plain = text.replace("\\", "\\e").replace("-", "\\-")
+    return "\n".join(f"\\&{line}" if line.startswith((".", "'")) else line for line in plain.splitlines())
+
+
+def fish(text: str) -> str:
+    """Return a word of fish, in single quotes."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def prometheus_label(text: str) -> str:
+    """Return the value of a label in Prometheus's text format, without its quotes."""
+    return encodable(text).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def workflow_message(text: str) -> str:
+    """Return the message of one of GitHub's workflow commands."""
+    return printable_lines(text).replace("%", "%25").replace("\n", "%0A")
+
+
+def workflow_property(text: str) -> str:
+    """Return a property of one of GitHub's workflow commands."""
+    return workflow_message(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def member(name: str) -> str:
+    """Return the path of a member of an archive for a name: one that lies in the folder it is unpacked into.
+
+    Different names have different paths. Slashes stay, as TensorFlow's names are full of them.
+    """
+    coded = "".join(_coded(letter) if letter in "%\\:" or not letter.isprintable() else letter for letter in name)
+    parts = coded.split("/")
+    # What is empty, here or above would lead out of the folder, or to one that has a name already.
+    return "/".join(part.replace(".", "%2E") if part in (".", "..") else part or "%" for part in parts)
+
+
+def _coded(letter: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in letter.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A board's console: the bytes it prints on its serial line.
+
+A physical board's line is a serial device; a software model's is a TCP port, which pyserial opens by URL, too. An
+emulator's is a socket that is connected already.
+"""
+
+import select
+import socket
+import time
+
+import serial
+from serial.urlhandler import protocol_socket
+
+from utvm.base.process.closing import Closing
+from utvm.boards.parts import FlowControl
+from utvm.errors import BoardError, TransportError
+
+_WRITE_TIMEOUT = 10.0  # Seconds. A line without flow control takes everything at once; a TCP peer may not read.
+_QUIET = 0.05  # Seconds without a byte after which a line counts as quiet.
+
+
+class _SocketLine(protocol_socket.Serial):
+    """A connected socket as pyserial's line."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(timeout=0, write_timeout=_WRITE_TIMEOUT)
+        connection.setblocking(False)
+        self._socket = connection
+        self.is_open = True
+
+
+class Console(Closing):
+    """Our end of a board's serial line; a :class:`utvm.session.transport.Transport` too.
+
+    Args:
+        line: a serial device, ``socket://host:port``, or a connected socket, which :meth:`close` closes.
+        baud: bits per second; without meaning for a socket, as is the flow control.
+        flow_control: ``rts-cts`` where both ends stop each other through these two wires.
+    """
+
+    def __init__(self, line: str | socket.socket, baud: int, flow_control: FlowControl = "none") -> None:
+        self.received = b""
+        self._line: serial.SerialBase
+        if isinstance(line, socket.socket):
+            self.url, self._line = "socket:", _SocketLine(line)
+            return
+        self.url = line
+        try:
+            self._line = serial.serial_for_url(
+                line, baudrate=baud, rtscts=flow_control == "rts-cts", timeout=0, write_timeout=_WRITE_TIMEOUT
+            )
+        except (serial.SerialException, ValueError, OSError) as error:
+            raise TransportError(
+                f"the console {line} cannot be opened: {error}",
+                "is another program using it, and may you read it (group dialout)?",
+            ) from error
+
+    def close(self) -> None:
+        """Close the line. Safe to call again."""
+        self._line.close()
+
+    def read(self, timeout: float) -> bytes:
+        """Return what has arrived, as soon as anything has; nothing when nothing came in time.
+
+        Args:
+            timeout: seconds, at most.
+        """
+        if self.received:
+            data, self.received = self.received, b""
+            return data
+        return self._receive(timeout)
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+        try:
+            self._line.write(data)
+        except (serial.SerialException, OSError) as error:
+            raise TransportError(f"the console {self.url} broke: {error}") from error
+
+    def _receive(self, timeout: float) -> bytes:
+        if not self._line.is_open:
+            raise TransportError(f"the console {self.url} is closed")
+        try:
+            # pyserial's own timeout waits for as many bytes as were asked for; we want the first ones at once.
+            ready = select.poll()
+            ready.register(self._line.fileno(), select.POLLIN)
+            if not ready.poll(max(0.0, timeout) * 1000):
+                return b""
+            return bytes(self._line.read(4096))
+        except (serial.SerialException, OSError) as error:
+            raise TransportError(f"the console {self.url} broke: {error}") from error
+
+    def read_until(self, text: bytes, timeout: float) -> bytes:
+        """Read until some text has arrived, and return everything up to its end.
+
+        Args:
+            timeout: seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while text not in self.received:
+            if time.monotonic() > deadline:
+                raise BoardError(
+                    f"the console did not say {text!r} within {timeout:g} s; it said {self.received[-200:]!r}"
+                )
+            self.received += self._receive(_QUIET)
+        end = self.received.index(text) + len(text)
+        seen, self.received = self.received[:end], self.received[end:]
+        return seen
+
+    def clear(self) -> None:
+        """Forget what has been received and not read, for at most a second."""
+        deadline = time.monotonic() + 1.0
+        while self._receive(_QUIET) and time.monotonic() < deadline:
+            pass
+        self.received = b""
