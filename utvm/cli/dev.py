@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``dev.*``: they write those files of the project that are made of data. A test compares each."""
+"""The commands ``dev.*``: they write the project's generated files; tests compare those made of data."""
 
 from invoke.context import Context
 
 from utvm.cli import task
+from utvm.paths import ROOT
 
 
 @task(example="dev.boards", page="docs/porting.md", in_checkout=True)
@@ -20,3 +21,11 @@ def schemas(_: Context) -> None:
     from utvm.hil.schemas import write_schemas
 
     write_schemas()
+
+
+@task(example="dev.recording", page="CONTRIBUTING.md", in_checkout=True)
+def recording(_: Context) -> None:
+    """Run the suites on the virtual stm32f746 and draw the terminal for the README."""
+    from utvm.cli.dev_recording import record
+
+    record(["hil", "--board", "stm32f746", "--virtual"], ROOT / "docs" / "img" / "hil.svg")

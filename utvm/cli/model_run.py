@@ -66,7 +66,7 @@ def run_model(
         unchecked=asked.unchecked_indices,
     )
     given = read_given(library, asked.input, asked.scale, asked.raw)
-    # Colours are no integers of the user's: they become those of the model, whatever is asked for.
+    # A picture's colours are always converted to the model's integers.
     inputs = given if asked.raw and not are_pictures(asked.input) else quantised(library, given)
     _check_output(library, output_path)
     as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
@@ -80,8 +80,7 @@ def run_model(
         with open_session(found, image, logs, say) as session:
             result = session.run(library.name, inputs)
     note_input(library, asked.input)
-    # Who gave real numbers is answered in them.
-    outputs = result.outputs
+    outputs = result.outputs  # In real numbers where the inputs were.
     if not asked.raw and any(ours is not theirs for ours, theirs in zip(inputs, given, strict=True)):
         outputs = tuple(map(as_reals, outputs, library.outputs))
     for tensor, array in zip(library.outputs, outputs, strict=True):
