@@ -4,6 +4,7 @@
 import logging
 import os
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -130,12 +131,16 @@ def test_where_nobody_listens_no_packet_is_worked_out(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_written_any_more_ends_no_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / setup.FILE).symlink_to("/dev/full")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with setup.log_into(tmp_path):
-        for _ in range(3):
-            logging.getLogger("utvm.cache").info("anything")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        try:
+            for _ in range(3):
+                logging.getLogger("utvm.cache").info("anything")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert capsys.readouterr().err.splitlines() == [
-        f"the log {tmp_path / setup.FILE} ends here: [Errno 28] No space left on device"
+        f"the log {tmp_path / setup.FILE} ends here: [Errno 27] File too large"
     ]
 
 

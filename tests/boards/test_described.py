@@ -338,7 +338,7 @@ def _pyocd(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str = "told") 
     """Put a pyocd on PATH whose Python answers as the real one's does."""
     folder.mkdir()
     (folder / "told.json").write_text(json.dumps(_PYOCD))
-    told = f"import json, sys; told = json.load(open({str(folder / 'told.json')!r})); asked = sys.argv[2:]\n"
+    told = f"import json, sys; told = json.load(open({str(folder / 'told.json')!r})); asked = sys.argv[5:]\n"
     told += "print(json.dumps([told[name] for name in asked] if asked else sorted(told)))\n"
     for name, text in (("answer", told if answer == "told" else answer), ("pyocd", "")):
         python = sys.executable if name == "answer" else f"{sys.executable} {folder / 'answer'}"

@@ -24,7 +24,7 @@ from utvm.virtual.usb.st_link import StLinkProbe
 
 # A real probe is locked for all of the machine: tests that run beside these, and other checkouts', have another.
 SERIAL = f"066B{os.getpid():08X}"
-FAILS_ONCE = "if {{![file exists {once}]}} {{ close [open {once} w]; shutdown error }}\n"
+FAILS_ONCE = "if {{![file exists {once}]}} {{ file mkdir {once}; shutdown error }}\n"
 
 Plug = Callable[[UsbDevice], None]
 

@@ -297,13 +297,16 @@ def test_the_commit_that_crossed_a_limit_is_known_where_one_has_kept_it(history:
 
 
 def test_a_step_of_a_bisection_ends_as_the_test_asked_about_whatever_else_failed(tmp_path: Path) -> None:
-    (tmp_path / "latest").mkdir()
     tests = '{"models": [], "tests": [{"id": "t", "outcome": "passed"}, {"id": "u", "outcome": "failed"}]}'
-    (tmp_path / "latest" / "report.json").write_text(tests)
+    (tmp_path / "report.json").write_text(tests)
+    script = 'mkdir "$0/$1" && cp "$0/report.json" "$0/$1" && ln -sfn "$1" "$0/latest"; exit 1'
     command = [sys.executable, bisect_step.__file__, tmp_path]
     for name, code in (("t", 0), ("u", 1), ("v", 125)):
-        ended = subprocess.run([*command, name, "", "null", "sh", "-c", "exit 1"], check=False)
-        assert ended.returncode == code
+        run = [*command, name, "", "null", "sh", "-c", script, tmp_path, f"run-{name}"]
+        assert subprocess.run(run, check=False).returncode == code
+    # Without a new report there is no answer, whatever the old one says.
+    silent = [*command, "t", "", "null", "sh", "-c", "exit 0"]
+    assert subprocess.run(silent, check=False).returncode == 125
 
 
 def test_a_figure_may_be_zero_and_a_step_says_so(tmp_path: Path) -> None:

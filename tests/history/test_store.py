@@ -129,7 +129,7 @@ _SPOILT = {
     "is a database of another program": _foreign,
     "is a history of version 99": _newer,
     "malformed": _torn,
-    "unable to open": lambda path: path.mkdir(),
+    "it is a folder": lambda path: path.mkdir(),
 }
 
 
