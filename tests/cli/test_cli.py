@@ -61,6 +61,8 @@ def test_doctor_calls_nothing_missing_that_it_could_not_look_for() -> None:
     ("words", "said"),
     [
         (["no-such-command"], "no-such-command"),
+        (["--list", "no-such-namespace"], "no-such-namespace"),
+        (["nightly", "--list", "nightly.yaml"], "nightly.yaml"),
         (["board.rest"], "did you mean board.reset?"),
         (["docs.schemas"], "did you mean dev.schemas?"),
         (["hil", "--bord", "host"], "did you mean --board?"),

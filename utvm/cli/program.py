@@ -134,7 +134,11 @@ class Inv(Program):
             except ConfigError as error:
                 raise Exit(f"error: {error}", int(error.exit_code)) from None
             raise Exit
-        super().parse_cleanup()
+        try:
+            super().parse_cleanup()
+        except Exit as error:
+            # Invoke's own code for a namespace that does not exist is 1, which here means that a test failed.
+            raise Exit(f"error: {error.message}", int(ExitCode.USAGE)) if error.code == 1 else error from None
 
     def _usage(self, error: Exception) -> Exit:
         """Return the end of a command line that is not understood, with what may have been meant."""
