@@ -20,9 +20,10 @@ from models.tflite_reference import tflite_micro
 from utvm import boards, firmware
 from utvm.boards.accelerators import fitted
 from utvm.compiler import Library, from_tflite, load
-from utvm.drivers import Connection, DriverOptions, attach, bitstream_memory, choose
+from utvm.drivers import Connection, attach, bitstream_memory, choose
 from utvm.errors import ConfigError
 from utvm.firmware import compile_for
+from utvm.selection import BoardSelection
 from utvm.session import HostDriven
 from utvm.session.fault import DeviceFault
 from utvm.session.open_session import open_session
@@ -113,11 +114,11 @@ def test_layers_and_faults_over_rpc(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     image = firmware.build(board, [*compiled.values(), *wrong], "rpc")
     logs, said = tmp_path / "logs", list[str]()
     empty = r"VTA: instruction 0 \(load .*\): the logic is empty: board.program-fpga"
-    opened = open_session(choose(board, DriverOptions()), image, logs, said.append)
+    opened = open_session(choose(board, BoardSelection()), image, logs, said.append)
     with opened as session, pytest.raises(DeviceFault, match=empty):
         _check(session, compiled)
     bitstream_memory.remember_bitstream(board, "vta.bit")
-    with open_session(choose(board, DriverOptions()), image, logs, said.append) as session:
+    with open_session(choose(board, BoardSelection()), image, logs, said.append) as session:
         assert "emulated by QEMU (xilinx-zynq-a9), with a model of vta beside it" in said[0]
         _check(session, compiled)
         for name, (_, message) in FAULTS.items():

@@ -19,7 +19,7 @@ from utvm.cli.compiling import compile_for
 from utvm.cli.model_inputs import random_inputs
 from utvm.cli.model_library import load_named
 from utvm.cli.model_tune_page import render
-from utvm.cli.opening import asked_of, check_counts, find
+from utvm.cli.opening import check_counts, find
 from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.compiler import Library, Model
 from utvm.errors import BoardError, ConfigError
@@ -91,7 +91,7 @@ def _measurer(board: Board, where: BoardSelection, asked: TuneChoice, model: Mod
             OUT.print(f"{boards_there.served()} boards with the key {key} at {asked.tracker}")
             yield boards_there
         return
-    keeper = BoardHolder(board, asked_of(where), logs_of("model.tune"), OUT.print)
+    keeper = BoardHolder(board, where, logs_of("model.tune"), OUT.print)
     try:
         OUT.print(keeper.attach())
         # A virtual board's flash does not wear.

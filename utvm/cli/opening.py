@@ -8,11 +8,11 @@ from pathlib import Path
 
 from utvm import boards, firmware
 from utvm.base.log.setup import log_into
-from utvm.cli.choices import CountingChoice, ExecutorChoice
+from utvm.cli.choices import ExecutorChoice
 from utvm.cli.compiling import compile_for
 from utvm.cli.model_library import executor_of, load_named, wish_of
 from utvm.compiler import Library
-from utvm.drivers import Connection, DriverOptions, ReachableBoard, choose
+from utvm.drivers import Connection, ReachableBoard, choose
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
 from utvm.runtime import Executor
@@ -22,15 +22,9 @@ from utvm.session.rpc_board import RpcBoard, on_bench
 from utvm.session.served import Served
 
 
-def asked_of(where: BoardSelection) -> DriverOptions:
-    """Return what is wished for, where there are several of a board."""
-    waits = isinstance(where, CountingChoice) and where.wait_states
-    return DriverOptions(where.kind, where.serial, wait=where.wait, waits=waits)
-
-
 def find(where: BoardSelection) -> ReachableBoard:
     """Decide which one of the board is meant; nothing is started."""
-    return choose(boards.load(where.board), asked_of(where))
+    return choose(boards.load(where.board), where)
 
 
 def find_debugged(where: BoardSelection) -> ReachableBoard:
