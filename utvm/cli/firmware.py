@@ -34,9 +34,8 @@ def build(
     """Build firmware that needs no host: it runs the model on a stored input and prints the result."""
     from utvm import boards, firmware
     from utvm.base.storage.files import check_places, write_whole
-    from utvm.cli.compiling import compile_for
     from utvm.cli.model_inputs import note_input, read_inputs
-    from utvm.cli.model_library import check_named, load_named
+    from utvm.cli.model_library import check_named, compile_named
     from utvm.cli.model_run import print_use
 
     chip = boards.load_chip(board)
@@ -49,13 +48,7 @@ def build(
     block = elf.with_suffix(".bin")
     check_places(elf, block)
     check_json(json)
-    library = compile_for(
-        chip,
-        load_named(asked),
-        explain=asked.explain,
-        tuned=asked.tuned,
-        unchecked=asked.unchecked_indices,
-    )
+    library = compile_named(chip, asked)
     image = firmware.build(chip, [library], "standing_alone", read_inputs(library, input))
     address, contents = image.binary
     write_whole(elf, image.elf.read_bytes())
@@ -100,21 +93,13 @@ def flash(_: Context, elf: str, where: BoardSelection, listen: ListenChoice) -> 
 def size(_: Context, asked: CompiledChoice, json: JsonChoice, board: str = "", in_ram: bool = False) -> None:
     """Build a model's firmware and print flash and RAM by section, against what the board has."""
     from utvm import boards, firmware
-    from utvm.cli.compiling import compile_for
-    from utvm.cli.model_library import load_named
+    from utvm.cli.model_library import compile_named
     from utvm.cli.model_run import print_use
     from utvm.firmware.stack import UnknownNeedError, stack_need
 
     check_json(json)
     chip = boards.load_chip(board)
-    library = compile_for(
-        chip,
-        load_named(asked),
-        explain=asked.explain,
-        tuned=asked.tuned,
-        unchecked=asked.unchecked_indices,
-        in_ram=in_ram,
-    )
+    library = compile_named(chip, asked, in_ram=in_ram)
     image = firmware.build(chip, [library], in_ram=in_ram)
     need, unknown = None, ""
     try:

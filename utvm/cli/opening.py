@@ -9,8 +9,7 @@ from pathlib import Path
 from utvm import boards, firmware
 from utvm.base.log.setup import log_into
 from utvm.cli.choices import ExecutorChoice
-from utvm.cli.compiling import compile_for
-from utvm.cli.model_library import executor_of, load_named, wish_of
+from utvm.cli.model_library import compile_named
 from utvm.compiler import Library
 from utvm.drivers import Connection, ReachableBoard, choose
 from utvm.errors import ConfigError
@@ -84,17 +83,8 @@ def _programmed(
 ) -> Iterator[tuple[Connection, Firmware]]:
     """Compile a model, link it with the RPC server, and have a board for it."""
     found = find(where)
-    model = load_named(asked)
     with log_into(logs):
-        library = compile_for(
-            found.board,
-            model,
-            explain=asked.explain,
-            executor=executor_of(asked.executor),
-            accelerator=wish_of(asked.accelerator),
-            tuned=asked.tuned,
-            unchecked=asked.unchecked_indices,
-        )
+        library = compile_named(found.board, asked)
         image = image_for(found, [library], "rpc", transport)
         with found.opened(logs, log) as connection:
             yield connection, image
