@@ -46,15 +46,24 @@ class Command(Task[Any]):
     Attributes:
         example: a command line, without the program.
         page: the page that says more.
-        several: whether its file may be several, which it is given with commas between them.
+        several: its file may be several, separated by commas.
+        file_optional: its file may be left out and is empty then.
     """
 
     def __init__(
-        self, body: Callable[..., Any], *, example: str, page: str, several: bool = False, **settings: Any
+        self,
+        body: Callable[..., Any],
+        *,
+        example: str,
+        page: str,
+        several: bool = False,
+        file_optional: bool = False,
+        **settings: Any,
     ) -> None:
         self.example = example
         self.page = page
         self.several = several
+        self.file_optional = file_optional
         settings["auto_shortflags"] = False
         super().__init__(body, **settings)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``docs.*``: the documentation, to be read in other ways."""
+"""The command ``docs.site``."""
 
 from pathlib import Path
 
@@ -13,24 +13,20 @@ from utvm.paths import work
     example="docs.site",
     page="CONTRIBUTING.md",
     in_checkout=True,
-    help={"output": "folder to fill (default: build/site)"},
+    help={
+        "output": "folder to fill (default: build/site)",
+        "pages": "only rewrite the generated files: docs/boards.md and the JSON schemas of reports",
+    },
 )
-def site(_: Context, output: str = "") -> None:
-    """Build the documentation as a site that needs no network: guides, commands, error messages, Python."""
+def site(_: Context, output: str = "", pages: bool = False) -> None:
+    """Build the documentation as a web site that works offline: guides, commands, error messages, Python API."""
+    if pages:
+        from utvm.cli.dev_boards import write_page
+        from utvm.hil.schemas import write_schemas
+
+        write_page()
+        write_schemas()
+        return
     from utvm.cli.docs_site import build
 
     build(Path(output) if output else work() / "site")
-
-
-@task(
-    example="docs.man",
-    page="README.md",
-    help={"output": "folder in which man1 is made (default: build/man)"},
-)
-def man(_: Context, output: str = "") -> None:
-    """Write man pages of the program and of each command, of the text that --help prints."""
-    from utvm.cli.docs_commands import write_man
-    from utvm.cli.output import OUT
-
-    folder = Path(output) if output else work() / "man"
-    OUT.print(f"{write_man(folder)} man pages: man -M {folder} utvm")

@@ -55,7 +55,7 @@ def join_farm(first: str, port: int, virtual: str, name: str, address: str, ssh_
     if not first or first.startswith("-"):
         raise ConfigError(f"{first!r} is no computer that ssh knows", "give HOST or USER@HOST")
     host = _host(name, address, ssh_port)
-    offers, logs = offered(host.name, virtual), logs_of("farm.join")
+    offers, logs = offered(host.name, virtual), logs_of("farm.export")
     with way_to(first, port) as near:
         export(near, host, offers, logs, _say)
 

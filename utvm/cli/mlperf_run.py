@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``mlperf.build`` and ``mlperf.run`` do and print."""
+"""What ``firmware.build --mlperf`` and ``mlperf.run`` do and print."""
 
 import itertools
 import statistics
