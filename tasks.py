@@ -22,21 +22,18 @@ NAMESPACES = {
     "docker": "docker",
     "vm": "vm",
     "cache": "cache",
-    "vta": "vta",
-    "dev": "dev",
 }
 
 # As --list shows them: a name, or a namespace with its dot.
 GROUPS = {
-    "To begin with": ("hil", "init", "nightly", "doctor"),
+    "Quick start": ("hil", "init", "nightly", "doctor"),
     "Models and firmware": ("model.", "firmware.", "project.", "mlperf."),
     "Boards": ("board.",),
-    "What changed since when": ("history.",),
-    "Boards that are shared": ("farm.",),
-    "The frozen environment": ("docker.", "vm.", "env.", "cache."),
-    "The accelerator VTA": ("vta.",),
-    "The documentation": ("docs.",),
-    "For those who work on utvm itself": ("test", "dev."),
+    "History and regressions": ("history.",),
+    "Board farm": ("farm.",),
+    "Locked environment": ("docker.", "vm.", "env.", "cache."),
+    "Documentation": ("docs.",),
+    "Development of utvm": ("test",),
 }
 
 # Invoke's own program, which knows neither this checkout's Python nor its exit codes.

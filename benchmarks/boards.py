@@ -2,7 +2,7 @@
 """All boards of nightly.yaml in one go: suites, models, and the speed of memory writes through their debug ports.
 
 Run: ``.venv/bin/python benchmarks/boards.py [BOARD]...``. It writes benchmarks/boards.json, of which ``./inv
-dev.boards`` makes docs/boards.md; with names, the other boards keep what was measured before. One board runs at a
+docs.site --pages`` makes docs/boards.md; with names, the other boards keep what was measured before. One board runs at a
 time, so that none waits for another. A board that does not pass is left out; the exit code is the night's.
 """
 
@@ -61,7 +61,7 @@ def main() -> int:
         boards=dict(sorted(every.items())),
     )
     MEASUREMENTS.write_text(json.dumps(whole.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
-    print(f"{MEASUREMENTS.name} is written; ./inv dev.boards makes the page of it")
+    print(f"{MEASUREMENTS.name} is written; ./inv docs.site --pages makes the page of it")
     return int(code)
 
 

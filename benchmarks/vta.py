@@ -26,7 +26,7 @@ from benchmarks.networks import networks
 from models.tflite_reference import tflite_micro
 from utvm import boards, vta
 from utvm.boards.accelerators import fitted
-from utvm.compiler import from_tflite
+from utvm.compiler import CompileOptions, from_tflite
 from utvm.compiler.targets.vta.operators import Conv2d, Elementwise, Matmul, Requantise
 from utvm.firmware import compile_for
 from utvm.virtual.vta.simulator import STAGES
@@ -90,7 +90,7 @@ def network() -> dict[str, int]:
     """Measure ResNet-8 with all convolutions on VTA, and on a CPU alone; SystemExit where outputs differ."""
     (content,) = [each.content for each in networks() if each.name == "resnet8"]
     model, host = from_tflite(content, "resnet8"), boards.load("host")
-    divided = compile_for(host, model, accelerator="all")
+    divided = compile_for(host, model, CompileOptions(accelerator="all"))
     modelled = fitted(host).modelled
     assert modelled is not None
     steps = modelled(divided)
@@ -100,7 +100,11 @@ def network() -> dict[str, int]:
         outputs = [list(loaded.run(*sample).outputs) for sample in samples]
     check("resnet8", "CPU and VTA", outputs, tflite_micro(content, samples))
     with utvm.open(_CPU, kind="virtual") as board:
-        alone = board.load(compile_for(boards.load(_CPU), model, accelerator="off")).run(*samples[0]).count
+        alone = (
+            board.load(compile_for(boards.load(_CPU), model, CompileOptions(accelerator="off")))
+            .run(*samples[0])
+            .count
+        )
     return {
         "samples": _SAMPLES,
         "on_vta": sum(step["instructions"] > 0 for step in steps),

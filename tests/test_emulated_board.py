@@ -17,9 +17,10 @@ from models.digits.data import held_out
 from utvm import boards, firmware
 from utvm.boards import Board
 from utvm.compiler import Library, compile_model, load
-from utvm.drivers import DriverOptions, attach, choose
+from utvm.drivers import attach, choose
 from utvm.errors import BoardError, ConfigError, ProbeError
 from utvm.probe.qemu import Qemu
+from utvm.selection import BoardSelection
 from utvm.session import HostDriven, RunResult, StandingAlone
 from utvm.session.open_session import session_on
 
@@ -86,10 +87,10 @@ def test_bad_data_is_refused_by_key(tmp_path: Path, changes: dict[str, Any], sai
 
 def test_there_is_no_physical_one() -> None:
     board = boards.load(_NAME)
-    assert choose(board, DriverOptions()).kind == "virtual"
+    assert choose(board, BoardSelection()).kind == "virtual"
     for wish, serial in (("physical", ""), ("auto", "123")):
         with pytest.raises(ConfigError, match="mps2-an500 is emulated"):
-            choose(board, DriverOptions(wish, serial))
+            choose(board, BoardSelection("", wish, serial))
 
 
 def test_what_a_board_says_goes_through_what_it_has(doubler: Library, tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ def test_pages_of_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a
     (tmp_path / "utvm.yaml").write_text("boards: [{board: host}]\n")
     write(tmp_path, report_of(1))
     assert inv("history.import", "build").returncode == 0
-    options = ["--anyone"] if anyone else []
-    with _begun(tmp_path, "history.serve", *options, ready="http://") as (said, process):
+    options = ["--format", "pages", "--serve", "0", *(["--anyone"] if anyone else [])]
+    with _begun(tmp_path, "history.export", *options, ready="http://") as (said, process):
         assert (_ANYONE if anyone else _OWN) in said
         addresses = listening(process.pid)
         assert len(addresses) == 1

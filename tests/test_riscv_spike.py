@@ -17,9 +17,10 @@ from tests.cli.running import inv
 from utvm import boards, firmware
 from utvm.boards import Board
 from utvm.compiler import Library
-from utvm.drivers import DriverOptions, attach, choose
+from utvm.drivers import attach, choose
 from utvm.errors import ConfigError, ProbeError
 from utvm.probe.virtual import start_jtag
+from utvm.selection import BoardSelection
 from utvm.session import HostDriven
 
 # Most of it starts an emulator.
@@ -134,7 +135,7 @@ def _with_program(folder: Path, program: str) -> Board:
 
 def test_without_spike_it_is_our_model_behind_openocd_and_says_so(tmp_path: Path) -> None:
     board = _with_program(tmp_path, "no-such-spike")
-    assert "OpenOCD" in choose(board, DriverOptions()).capabilities
+    assert "OpenOCD" in choose(board, BoardSelection()).capabilities
     with attach(board, "auto", log_directory=tmp_path) as connection:
         assert "VIRTUAL board, a software model, JTAG by remote_bitbang" in connection.describe()
     said = (tmp_path / "openocd.log").read_text()
@@ -154,7 +155,7 @@ def _stand_in(folder: Path) -> str:
 def test_openocd_finds_the_tap_of_what_stands_in_for_spike(tmp_path: Path) -> None:
     """The real OpenOCD with the board's script, on a stand-in that has no core."""
     board = _with_program(tmp_path, _stand_in(tmp_path))
-    able = choose(board, DriverOptions()).capabilities
+    able = choose(board, BoardSelection()).capabilities
     assert "OpenOCD" in able
     assert not able & {"console", "memory while running", "flash"}
     with (

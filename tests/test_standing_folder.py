@@ -117,7 +117,7 @@ def test_a_virtual_board_and_openocd_find_nothing_there(marker: Path) -> None:
         "board.new --from pyocd --chip k64f --output board",
         "history.changes",
         "nightly --list",
-        "docs.man --output man",
+        "project.create --list",
         "vm.status",
     ],
 )

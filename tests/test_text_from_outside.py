@@ -120,7 +120,7 @@ def test_yaml_that_is_no_text_is_refused_in_a_sentence(value: str, said: str, tm
         pytest.param("board.gdb --elf=@ --board=stm32f746", marks=pytest.mark.slow),
         pytest.param("nightly --config=@", marks=pytest.mark.slow),
         pytest.param("history.import @", marks=pytest.mark.slow),
-        pytest.param("history.last-good @", marks=pytest.mark.slow),
+        pytest.param("history.trend @", marks=pytest.mark.slow),
         pytest.param("farm.list --farm=@", marks=pytest.mark.slow),
     ],
 )
@@ -148,6 +148,8 @@ def test_a_failed_test_of_any_text_is_a_failed_test(name: str, tmp_path: Path) -
     assert done.returncode == 1 and "internal error" not in done.stdout + done.stderr, done.stdout + done.stderr
     assert "history was not written" not in done.stdout + done.stderr
     for what in ("summary", "annotations", "quality", "metrics"):
-        assert inv("history.write", what, cwd=project).returncode == 0
-    assert "log-\\udc80.txt" in inv("history.write", "summary", cwd=project).stdout.replace("&#92;", "\\")
+        assert inv("history.export", "--format", what, cwd=project).returncode == 0
+    assert "log-\\udc80.txt" in inv("history.export", "--format", "summary", cwd=project).stdout.replace(
+        "&#92;", "\\"
+    )
     assert not list(tmp_path.rglob("pwned"))

@@ -40,7 +40,7 @@ def open(board: str, *, kind: "BoardKind" = "auto", serial: str = "", wait: floa
         UtvmError: there is no such board, or none of it can be had.
     """
     # TVM and much else takes long to import, and most of utvm does without.
-    from utvm.drivers import DriverOptions
+    from utvm.selection import BoardSelection
     from utvm.session.open_board import OpenBoard
 
-    return OpenBoard(board, DriverOptions(kind, serial, wait=wait))
+    return OpenBoard(BoardSelection(board, kind, serial, wait))

@@ -196,8 +196,8 @@ def _options(choice: type) -> Iterator[_Option]:
         if told := field.metadata.get("switches"):
             for name, text in told.items():
                 yield _Option(name, field, bool, text, sets=name)
-        else:
-            yield _Option(field.name, field, _kind(hints[field.name]), field.metadata["help"])
+        elif text := field.metadata.get("help"):
+            yield _Option(field.name, field, _kind(hints[field.name]), text)
 
 
 def _kind(hint: Any) -> type:

@@ -37,12 +37,15 @@ def _folders(paths: str) -> Parts:
 
 @dataclass(frozen=True)
 class BoardSelection:
-    """Which board is meant, and which one of those there are.
+    """The board of a command, from the command line to the report.
 
     Attributes:
-        kind: one that is plugged in, the virtual one, or what there is.
-        serial: of the probe; empty where any will do.
-        wait: seconds to wait in line for a physical one that somebody else uses.
+        board: name or path, with settings; see :func:`utvm.boards.load`.
+        kind: ``physical``, ``virtual``, or ``auto`` for a physical board if one is plugged in.
+        serial: serial number of the probe; empty for any.
+        wait: seconds to wait in line for a physical board that is busy.
+        wait_states: count modelled cycles on a virtual board, flash wait states included.
+        latency_us: microseconds that each command of a virtual probe takes.
     """
 
     board: str = option("", BOARD, spelled=_board)
@@ -57,6 +60,8 @@ class BoardSelection:
         "wait in line for a physical board that is busy: for so many seconds, or until it is free",
         bare=math.inf,
     )
+    wait_states: bool = False
+    latency_us: int = 0
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def _changed(folder: Path, **changes: Any) -> Path:
 
 
 def test_the_page_is_made_of_the_present_files() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(MEASUREMENTS), "run ./inv dev.boards"
+    assert PAGE.read_text(encoding="utf-8") == page(MEASUREMENTS), "run ./inv docs.site --pages"
 
 
 def test_every_board_has_a_section_and_a_row() -> None:

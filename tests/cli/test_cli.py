@@ -64,7 +64,7 @@ def test_doctor_calls_nothing_missing_that_it_could_not_look_for() -> None:
         (["--list", "no-such-namespace"], "no-such-namespace"),
         (["nightly", "--list", "nightly.yaml"], "nightly.yaml"),
         (["board.rest"], "did you mean board.reset?"),
-        (["docs.schemas"], "did you mean dev.schemas?"),
+        (["docs.sites"], "did you mean docs.site?"),
         (["hil", "--bord", "host"], "did you mean --board?"),
         (["hil", "--suite", "digits", "--suite", "rpc"], "--suite is given twice"),
         (["hil", "--suite=digits", "--board=host", "--suite=rpc"], "--suite is given twice"),

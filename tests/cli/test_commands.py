@@ -151,7 +151,7 @@ def test_a_reader_that_has_read_enough_is_no_error() -> None:
         timeout=60,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
-    assert (done.stdout, done.stderr) == ("To begin with:\n", "")
+    assert (done.stdout, done.stderr) == ("Quick start:\n", "")
     assert done.returncode != 1  # which says that a test failed
 
 

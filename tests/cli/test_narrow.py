@@ -50,7 +50,7 @@ _TABLES = {
     "model_quantize": [("model.quantize", "LONG", "--samples", _SAMPLES, "--output", "OUT/q.onnx")],
     # The second time it measures another candidate.
     "model_tune": [("model.tune", "LONG", *_EMULATED, "mps2-an500", "--trials", "1", "--log", "OUT/log")],
-    "project": [("project.platforms",)],
+    "project": [("project.create", "--list")],
     "root_doctor": [("doctor",)],
     "vm": [("vm.status",)],
 }

@@ -10,8 +10,12 @@ from pathlib import Path
 
 import invoke
 import pytest
+from invoke.context import Context
+from invoke.exceptions import Exit
 
 from utvm import options
+from utvm.cli import task
+from utvm.cli.choices import CompileChoice
 from utvm.errors import ConfigError
 from utvm.options import option
 from utvm.paths import ROOT
@@ -154,3 +158,23 @@ def test_plain_invoke_hands_over_to_inv(
     )
     assert done.returncode == code, done.stdout + done.stderr
     assert said in done.stdout + done.stderr
+
+
+@task(example="clashing", page="none")
+def clashing(_: Context, model: CompileChoice, where: BoardSelection) -> None:
+    """Has --board in both records."""
+
+
+@task(example="sound", page="none")
+def sound(_: Context, where: BoardSelection) -> None:
+    """Has --board once."""
+
+
+def test_records_that_share_an_option_fail_their_own_command_only() -> None:
+    with pytest.raises(Exit) as caught:
+        clashing(Context())  # type: ignore[call-arg]
+    assert "model: CompileChoice and where: BoardSelection both have the option --board" in str(
+        caught.value.message
+    )
+    assert "clashing" in str(caught.value.message) and caught.value.code == 3
+    sound(Context())  # type: ignore[call-arg]

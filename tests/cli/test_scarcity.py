@@ -51,19 +51,14 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "board.virtual": ("--board", "stm32f746", "--port", "0"),
     "cache.prune": ("--dry-run",),
     "cache.size": (),
-    "dev.boards": (),
-    "dev.schemas": (),
     "docker.build": ("--export-only", *_NOWHERE),
     "docker.run": ("true",),
-    "docker.shell": (),
-    "docs.man": ("--output", "OUT/man"),
     "docs.site": ("--output", "OUT/site"),
     "doctor": (),
     "env.archive": ("--output", "OUT/archive", *_NOWHERE),
     "env.audit": ("--advisories", "IN"),
     "env.diff": (),
     "env.lock": _NOWHERE,
-    "env.verify": _NOWHERE,
     "firmware.build": (*_MODEL, "--board", "stm32f746", "--output", "OUT/f.elf", "--input", "IN/x.npy"),
     "firmware.flash": (*_BOARD, "--elf", "IN/f.elf"),
     "firmware.size": (*_MODEL, "--board", "stm32f746"),
@@ -81,16 +76,13 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "vm.release": ("--output", "OUT/release", *_NOWHERE),
     "vm.run": ("true",),
     "vm.snapshot": (),
-    "vm.ssh": (),
     "vm.status": (),
-    "vta.decode": ("--input", "IN/bytes.txt", "--output", "OUT/lines.txt"),
-    "vta.encode": ("--input", "IN/lines.txt", "--output", "OUT/bytes.txt"),
 }
 # Those that run until Ctrl-C get that after so many seconds.
 _UNTIL_INTERRUPTED = {"board.serve": 20, "board.virtual": 20}
 # Elsewhere: what makes a machine, tests/environment/machine/test_scarce_machine.py. Nowhere: the tests themselves.
-_NOT_HERE = {"test", "vm.test", "vm.up", "vm.destroy", "vm.halt", "vm.suspend", "vm.resume"}
-_OF_PACKAGES = ("docker.build", "env.archive", "env.verify", "vm.box", "vm.release")
+_NOT_HERE = {"test", "vm.test", "vm.up", "vm.destroy", "vm.halt"}
+_OF_PACKAGES = ("docker.build", "env.archive", "vm.box", "vm.release")
 # Where these are scarce, nothing keeps a build from going through to its end, which takes minutes.
 _WHOLE = ("an output that cannot be written", "no home", "a home that is not there")
 _KEPT_PACKAGES = f"""

@@ -8,8 +8,9 @@ import dataclasses
 
 from utvm.base.storage.config import Record
 from utvm.boards import Board
-from utvm.drivers import Connection, Driver, DriverOptions, ReachableBoard, Setup, block_of
+from utvm.drivers import Connection, Driver, ReachableBoard, Setup, block_of
 from utvm.drivers.builtin import qemu
+from utvm.selection import BoardSelection
 
 
 class _Shelf(Record):
@@ -18,11 +19,11 @@ class _Shelf(Record):
     place: int
 
 
-def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
+def _find(board: Board, asked: BoardSelection) -> ReachableBoard | None:
     place = block_of(board, "shelf", _Shelf).place
     if asked.serial not in ("", f"SHELF-{place}"):
         return None
-    emulated = qemu.WAY.find(board, DriverOptions())
+    emulated = qemu.WAY.find(board, BoardSelection())
     assert emulated
 
     def start(setup: Setup) -> Connection:

@@ -15,8 +15,8 @@ from tests.probe.fake_usb import use
 from tests.session.served import served
 from utvm import boards
 from utvm.drivers import choose, serving, table
-from utvm.drivers.driver import DriverOptions
 from utvm.errors import ConfigError
+from utvm.selection import BoardSelection
 
 pytestmark = pytest.mark.slow
 
@@ -72,29 +72,29 @@ def test_the_folder_is_the_table_and_says_who_goes_first() -> None:
 def test_one_way_of_several_can_be_named() -> None:
     board = boards.load("riscv-spike:driver=qemu")
     assert [way.name for way in serving(board)] == ["qemu"]
-    assert "OpenOCD" not in choose(board, DriverOptions()).capabilities
+    assert "OpenOCD" not in choose(board, BoardSelection()).capabilities
     assert board.spoken == "riscv-spike:core=rv32,driver=qemu"
     with pytest.raises(ConfigError, match="riscv-spike: driver cannot be 'usb'") as caught:
-        choose(boards.load("riscv-spike:driver=usb"), DriverOptions())
+        choose(boards.load("riscv-spike:driver=usb"), BoardSelection())
     assert caught.value.hint == "it can be: spike, jtag, qemu"
     for name, by_openocd in (("pynq-z1", True), ("pynq-z1:driver=qemu", False)):
-        found = choose(boards.load(name), DriverOptions("virtual")).capabilities
+        found = choose(boards.load(name), BoardSelection(kind="virtual")).capabilities
         assert ("OpenOCD" in found, "accelerator vta" in found) == (by_openocd, True)
     with pytest.raises(ConfigError, match="pynq-z1 is emulated") as caught:
-        choose(boards.load("pynq-z1:driver=qemu"), DriverOptions("physical"))
+        choose(boards.load("pynq-z1:driver=qemu"), BoardSelection(kind="physical"))
     assert caught.value.hint == "leave that out"
 
 
 def test_who_wished_for_nothing_is_told_to_plug_it_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use(tmp_path, monkeypatch.setattr)  # an empty bus
     with pytest.raises(ConfigError, match="stm32f746 can only be plugged in") as caught:
-        choose(boards.load("stm32f746:driver=usb"), DriverOptions())
+        choose(boards.load("stm32f746:driver=usb"), BoardSelection())
     assert caught.value.hint == "plug it in; ./inv board.detect shows what is found"
 
 
 def test_a_way_that_is_not_installed_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"board\.yaml: ways\.shelf: there is no such way to a board") as caught:
-        choose(boards.load(str(_on_shelf(tmp_path))), DriverOptions())
+        choose(boards.load(str(_on_shelf(tmp_path))), BoardSelection())
     assert "qemu" in caught.value.hint
 
 

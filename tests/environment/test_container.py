@@ -128,7 +128,7 @@ def test_a_shell_has_the_terminal(engine: str, built: dict[str, Any], client: do
     if pid == 0:
         os.chdir(ROOT)
         os.environ["DOCKER_HOST"] = engine
-        os.execv(sys.executable, [sys.executable, "-m", "utvm", "docker.shell"])
+        os.execv(sys.executable, [sys.executable, "-m", "utvm", "docker.run"])
     said = _until(terminal, b"$ ", b"# ")
     os.write(terminal, b"echo $((6 * 7)); test -t 0 && exit 5\n")
     said += _until(terminal)

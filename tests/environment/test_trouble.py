@@ -65,12 +65,6 @@ def test_locks_that_a_killed_command_was_making_stay_as_they_were(tmp_path: Path
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_nothing_to_run_is_wrong_usage() -> None:
-    done = inv("docker.run", "")
-    assert done.returncode == 2
-    assert "no command to run" in done.stderr
-
-
 def test_a_full_disk_is_said_and_left_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(ProvisionError, match="the disk is full"), draft(tmp_path) as folder:
         (folder / "half").write_bytes(b"x")

@@ -87,7 +87,7 @@ def test_labgrid_s_own_client_and_we_have_one_board_one_after_the_other(farm: Fa
     with farm.begun("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:
         until(run, "place 1 in line; held: desk-stm32f746-1 by there/somebody")
         metrics = tmp_path / "farm.prom"
-        status = json.loads(farm.inv("farm.status", "--json", "--metrics", metrics).stdout)
+        status = json.loads(farm.inv("farm.list", "--summary", "--json", "--metrics", metrics).stdout)
         said = metrics.read_text().splitlines()
         assert {'utvm_farm_boards{state="held"} 1', 'utvm_farm_boards{state="away"} 0'} < {*said}
         assert said[-1] == "utvm_farm_waiting 1"

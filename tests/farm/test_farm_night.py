@@ -107,8 +107,8 @@ def test_a_night_of_twenty_boards_with_faults_has_the_right_verdicts_page_and_hi
                 time.sleep(chance.uniform(0, 15))
                 strike()
             said, _ = run.communicate(timeout=4 * LONG)  # Thirty-two runs
-        pages = farm.inv("history.page", "--output", tmp_path / "pages", cwd=tmp_path)
-        farm.inv("history.export", tmp_path / "outcomes.csv", "--table", "outcomes", cwd=tmp_path)
+        pages = farm.inv("history.export", "--format", "pages", "--output", tmp_path / "pages", cwd=tmp_path)
+        farm.inv("history.export", "--output", tmp_path / "outcomes.csv", "--table", "outcomes", cwd=tmp_path)
         with farm.client() as client:
             client.ask("reap", now=time.time() + 3600)
             assert not any(holders(client).values())

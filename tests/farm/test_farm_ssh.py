@@ -90,7 +90,9 @@ def test_a_second_host_joins_and_a_third_one_uses_both(tmp_path: Path) -> None:
             _port_in(tmp_path / "ssh"),
         )
         second = stack.enter_context(
-            farm.begun("farm.join", "first", *words, "--virtual", "host,host", **farm.hosts, **with_ssh)
+            farm.begun(
+                "farm.export", "--through", "first", *words, "--virtual", "host,host", **farm.hosts, **with_ssh
+            )
         )
         until(second, "boards are offered")
         done = farm.inv(
@@ -121,5 +123,5 @@ def test_a_second_host_joins_and_a_third_one_uses_both(tmp_path: Path) -> None:
     [("-oProxyCommand=true", 2, "is no computer that ssh knows"), ("nowhere.invalid", 3, "nowhere.invalid")],
 )
 def test_what_cannot_be_joined_is_said(tmp_path: Path, first: str, code: int, complaint: str) -> None:
-    done = Farm(tmp_path / "farm").inv("farm.join", f"--first={first}", "--virtual", "host")
+    done = Farm(tmp_path / "farm").inv("farm.export", f"--through={first}", "--virtual", "host")
     assert (done.returncode, complaint in done.stderr) == (code, True), done.stderr

@@ -62,7 +62,7 @@ own, and the machine is one of its own, emulated where there is no KVM that work
 ends is not among the kinds. The farm is labgrid's, with two hosts that are processes here and an ssh that runs
 here what it would run there; somebody else leases its boards meanwhile, now and then. What falls silent is a
 relay on the way to the coordinator, for 25 s: it lets nothing through and tells nobody. A lease is left that
-still is when all deadlines are past and `farm.reap` has run; a board was given to two where two runs, or a run
+still is when all deadlines are past and `farm.heal` has run; a board was given to two where two runs, or a run
 and that other one, used it at one time. No board here is a physical one: `host` is a process on this computer,
 QEMU emulates `mps2-an500` and `netduinoplus2`, and `stm32f746` is our software model behind the real OpenOCD.
 """

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from hil_tests.int8_cases import INT8_CASES
 from hil_tests.operator_cases import OPERATOR_CASES
 from utvm import boards
-from utvm.compiler import Model, Target, from_onnx, from_relax, from_tflite
+from utvm.compiler import CompileOptions, Model, Target, from_onnx, from_relax, from_tflite
 from utvm.compiler.build import build_library
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.weights import least_bytes
@@ -119,7 +119,7 @@ def test_all_ram_counts_for_an_image_in_ram() -> None:
     model = from_onnx(products([random(1)[:, :200]]), "narrow")
     assert compile_for(boards.load("stm32f746"), model).weights_bytes == _WIDTH * 200 * 4
     with pytest.raises(DoesNotFitError, match=r"all RAM of stm32f746 has \d+ bytes, .* need 409600"):
-        compile_for(boards.load("stm32f746"), model, in_ram=True)
+        compile_for(boards.load("stm32f746"), model, CompileOptions(in_ram=True))
 
 
 def test_a_library_that_was_made_before_is_refused_too() -> None:

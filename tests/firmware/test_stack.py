@@ -13,7 +13,7 @@ from hil_tests.programs import handwritten
 from tests.cli.running import inv
 from utvm import boards, firmware
 from utvm.base.process.run import run_tool
-from utvm.compiler import load
+from utvm.compiler import CompileOptions, load
 from utvm.drivers import attach
 from utvm.errors import ToolchainError
 from utvm.firmware.stack import UnknownNeedError, stack_need
@@ -75,7 +75,7 @@ def test_what_the_graph_executor_takes_more_is_what_the_board_sees_more(model: s
     needs, seen = [], []
     with attach(board, "virtual", log_directory=tmp_path) as connection:
         for executor in ("aot", "graph"):
-            library = firmware.compile_for(board, network, executor=executor)
+            library = firmware.compile_for(board, network, CompileOptions(executor=executor))
             image = firmware.build(board, [library])
             needs.append(stack_need(image, f"{library.name}_run", library.name))
             with HostDriven(connection, image) as session:

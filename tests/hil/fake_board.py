@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 
 from utvm.boards import Board
-from utvm.drivers import DriverOptions, ReachableBoard, Setup
+from utvm.drivers import BoardIdentity, ReachableBoard, Setup
 from utvm.errors import BoardError, ProbeError
+from utvm.selection import BoardSelection
 from utvm.session import board_holder
 
 
@@ -78,9 +79,10 @@ def _start(board: Board, setup: Setup) -> FakeBench:
     return FakeBench(board, _attempts)
 
 
-def _choose(board: Board, _asked: DriverOptions) -> ReachableBoard:
+def _choose(board: Board, _asked: BoardSelection) -> ReachableBoard:
     start = functools.partial(_start, board)
-    return ReachableBoard(board, "virtual", board.capabilities, "openocd", start, serial=board.model.serial)
+    identity = BoardIdentity(board.spoken, "virtual", serial=board.model.serial)
+    return ReachableBoard(board, identity, board.capabilities, "openocd", start)
 
 
 def pytest_configure() -> None:

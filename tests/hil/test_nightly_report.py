@@ -55,9 +55,7 @@ def _result(folder: Path, label: str, *outcomes: Outcome, **changes: Any) -> Boa
     )
     values = {
         "label": label,
-        "board": label,
-        "kind": "virtual",
-        "serial": "",
+        "board": BoardIdentity(label, "virtual"),
         "place": "host",
         "suites": (),
         "verdict": BoardVerdict(verdict.value),
@@ -71,7 +69,9 @@ def _result(folder: Path, label: str, *outcomes: Outcome, **changes: Any) -> Boa
 
 
 def _not_run(label: str) -> BoardResult:
-    return BoardResult(label, label, "auto", "", "host", (), BoardVerdict.NOT_RUN, "not run: interrupted")
+    return BoardResult(
+        label, BoardIdentity(label, "auto"), "host", (), BoardVerdict.NOT_RUN, "not run: interrupted"
+    )
 
 
 def _whole(*results: BoardResult, interrupted: bool = False) -> NightlyReport:

@@ -91,9 +91,7 @@ def test_it_is_in_the_lines_of_a_run(run: RunReport, tmp_path: Path) -> None:
 def test_it_is_in_the_report_on_a_night(run: RunReport, tmp_path: Path) -> None:
     one = BoardResult(
         label="a",
-        board="stm32f746",
-        kind="virtual",
-        serial="",
+        board=BoardIdentity("stm32f746", "virtual"),
         place="host",
         suites=(),
         verdict=BoardVerdict.PASSED,

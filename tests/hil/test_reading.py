@@ -148,7 +148,7 @@ def test_what_is_no_report_is_refused_in_words(content: str, words: str, tmp_pat
 
 def test_the_schemas_hold_the_present_figures() -> None:
     for path in (schemas.REPORT, schemas.NIGHTLY):
-        assert path.read_text() == schemas.text(path), "run ./inv dev.schemas"
+        assert path.read_text() == schemas.text(path), "run ./inv docs.site --pages"
 
 
 _ANYTHING = st.recursive(

@@ -106,7 +106,9 @@ def test_a_board_that_does_not_exist_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("before", _WITHOUT_FILES.values(), ids=list(_WITHOUT_FILES))
 def test_a_run_that_can_open_no_file_is_no_wrong_use_and_no_fault_of_pytest_s(before: str, tmp_path: Path) -> None:
-    arguments = f"BoardChoice('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=SuiteChoice('health')"
+    arguments = (
+        f"BoardSelection('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=SuiteChoice('health')"
+    )
     done = _run(arguments, before=before)
     assert done.returncode != 2, done.stdout + done.stderr
     assert "ProvisionError: a run cannot begin" in done.stderr
@@ -114,7 +116,9 @@ def test_a_run_that_can_open_no_file_is_no_wrong_use_and_no_fault_of_pytest_s(be
 
 
 def test_a_program_that_was_interrupted_earlier_can_run_suites(tmp_path: Path) -> None:
-    arguments = f"BoardChoice('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=SuiteChoice('health')"
+    arguments = (
+        f"BoardSelection('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=SuiteChoice('health')"
+    )
     done = _run(arguments, before=_INTERRUPTED)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("PASSED")
@@ -124,7 +128,7 @@ def test_a_program_that_was_interrupted_earlier_can_run_suites(tmp_path: Path) -
 @pytest.mark.usefixtures("no_orphans")
 def test_the_flash_suite_on_the_virtual_board(tmp_path: Path) -> None:
     done = _run(
-        f"BoardChoice('stm32f746', 'virtual'), ReportChoice({str(tmp_path / 'reports')!r}), "
+        f"BoardSelection('stm32f746', 'virtual'), ReportChoice({str(tmp_path / 'reports')!r}), "
         "suites=SuiteChoice('flash')"
     )
     assert done.returncode == 0, done.stdout + done.stderr

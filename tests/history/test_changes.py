@@ -111,12 +111,12 @@ def test_tests_break_and_are_mended_and_infrastructure_is_no_answer(asked: Asked
         ("test", "it::test_a", "passed", "failed", BAD),
         ("test", "it::test_b", "failed", "passed", BAD),
     ]
-    (state,) = asked("history.last-good", "test_a")["boards"]
+    (state,) = asked("history.trend", "test_a")["boards"]
     assert (state["now"], state["good"], state["bad"]) == ("failed", GOOD, BAD)
     assert (state["good_at"], state["message"]) == ("2026-11-01T01:00:00Z", "it said 3")
-    (state,) = asked("history.last-good", "it::test_d")["boards"]
+    (state,) = asked("history.trend", "it::test_d")["boards"]
     assert (state["now"], state["good"], state["bad"]) == ("failed", None, GOOD)
-    assert "test_x" in inv("history.last-good", "test_x").stderr
+    assert "test_x" in inv("history.trend", "test_x").stderr
 
 
 def test_flaky_is_what_passed_and_failed_at_one_commit_on_one_kind_of_board(asked: Asked) -> None:
@@ -127,13 +127,13 @@ def test_flaky_is_what_passed_and_failed_at_one_commit_on_one_kind_of_board(aske
         report_of(3, GOOD, tests=lost),  # no answer
         report_of(4, GOOD, tests=failed, kind="physical"),  # another kind
     )
-    assert asked("history.flaky", "--since", "2026-11-01", reports=nights)["flaky"] == []
+    assert asked("history.changes", "--flaky", "--since", "2026-11-01", reports=nights)["flaky"] == []
     changed = report_of(5, GOOD, tests=failed)
     changed["source"] = {"commit": GOOD, "dirty": True}
-    assert asked("history.flaky", "--since", "2026-11-01", reports=(changed,))["flaky"] == []
-    (flicker,) = asked("history.flaky", "--since", "2026-11-01", reports=(report_of(6, GOOD, tests=failed),))[
-        "flaky"
-    ]
+    assert asked("history.changes", "--flaky", "--since", "2026-11-01", reports=(changed,))["flaky"] == []
+    (flicker,) = asked(
+        "history.changes", "--flaky", "--since", "2026-11-01", reports=(report_of(6, GOOD, tests=failed),)
+    )["flaky"]
     assert (flicker["test"], flicker["board"], flicker["commit"]) == ("it::test_a", "VIRTUAL stm32f746", GOOD)
     assert (flicker["passed"], flicker["failed"]) == (1, 1)
 
@@ -144,11 +144,11 @@ def test_the_trend_of_a_figure_is_in_order_and_an_unknown_one_is_refused(asked: 
     assert [point["value"] for point in points] == [1001, 1002, 1003]
     refused = inv("history.trend", "digits:cycles")
     assert (refused.returncode, "models in it: digits" in refused.stderr) == (2, True)
-    assert inv("history.export", "out.csv").returncode == 0
+    assert inv("history.export", "--output", "out.csv").returncode == 0
     rows = [line.split(",") for line in (project / "out.csv").read_text().splitlines()]
     assert rows[0][:4] == ["run_id", "started", "commit", "dirty"]
     assert sorted(row[-1] for row in rows if row[-2] == "instructions") == ["1001", "1002", "1003"]
-    assert inv("history.export", "out.csv", "--table", "outcomes").returncode == 0
+    assert inv("history.export", "--output", "out.csv", "--table", "outcomes").returncode == 0
     assert (project / "out.csv").read_text().count(",it::test_a,passed,250,\n") == 3
 
 
@@ -157,7 +157,7 @@ def test_the_trend_of_a_figure_is_in_order_and_an_unknown_one_is_refused(asked: 
 )
 def test_parquet_without_its_library_is_refused_with_what_to_install(asked: Asked, project: Path) -> None:
     asked("history.changes", reports=[report_of(1)])
-    refused = inv("history.export", "out.parquet")
+    refused = inv("history.export", "--format", "parquet", "--output", "out.parquet")
     assert (refused.returncode, "pip install .[parquet]" in refused.stderr) == (2, True)
     assert not list(project.glob("out.parquet*"))
 
@@ -170,8 +170,8 @@ def test_parquet_has_typed_columns_and_the_rows_of_the_csv(asked: Asked, project
     import pyarrow.parquet
 
     asked("history.changes", reports=[report_of(1, models={"digits": {"instructions": 1001}}, outputs="ef")])
-    for name in ("out.csv", "out.parquet"):
-        assert inv("history.export", name).returncode == 0
+    for name in ("csv", "parquet"):
+        assert inv("history.export", "--format", name, "--output", f"out.{name}").returncode == 0
     rows = pyarrow.parquet.read_table(project / "out.parquet").to_pylist()
     said = [{**row, "dirty": str(int(row["dirty"])), "value": row["text"] or f"{row['value']:g}"} for row in rows]
     expected = list(csv.DictReader((project / "out.csv").open()))
@@ -181,7 +181,8 @@ def test_parquet_has_typed_columns_and_the_rows_of_the_csv(asked: Asked, project
 
 
 @pytest.mark.parametrize(
-    "words", ["changes --since 2026-11-02", "trend digits", "flaky --since 2026-11-01", "last-good test_a[one]"]
+    "words",
+    ["changes --since 2026-11-02", "trend digits", "changes --flaky --since 2026-11-01", "trend test_a[one]"],
 )
 def test_a_table_leaves_nothing_out_at_80_columns(asked: Asked, words: str) -> None:
     tests = [{"test_a[one]": said} for said in ("passed", "failed", "failed")]

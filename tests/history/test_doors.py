@@ -32,7 +32,7 @@ def _nights(*tests: str) -> None:
 
 def test_prometheus_reads_which_boards_are_up(project: Path) -> None:
     _nights()
-    lines = inv("history.write", "metrics").stdout.splitlines()
+    lines = inv("history.export", "--format", "metrics").stdout.splitlines()
     samples = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line[0] != "#"}
     stm32, host = (
         f'{{name="{name}",kind="{kind}",serial=""}}'
@@ -47,21 +47,21 @@ def test_prometheus_reads_which_boards_are_up(project: Path) -> None:
 
 def test_a_summary_annotations_and_a_badge_say_what_failed(project: Path) -> None:
     _nights("test_c")
-    summary = inv("history.write", "summary").stdout
+    summary = inv("history.export", "--format", "summary").stdout
     assert summary.startswith("## Boards: infrastructure\n")
     assert "| it::test_a,b | VIRTUAL stm32f746 | it said 3 |" in summary
     row = f"1000 | 1100 +100 (+10.00 %) | {GOOD[:8]}..{BAD[:8]} |"
     assert f"| instructions, digits (host-driven) | VIRTUAL stm32f746 | {row}" in summary
-    said = inv("history.write", "annotations").stdout
+    said = inv("history.export", "--format", "annotations").stdout
     assert said == "::error title=it%3A%3Atest_a%2Cb on VIRTUAL stm32f746::it said 3\n"
-    (entry,) = json.loads(inv("history.write", "quality").stdout)
+    (entry,) = json.loads(inv("history.export", "--format", "quality").stdout)
     assert entry["description"] == "it::test_a,b on VIRTUAL stm32f746: it said 3"
     assert (entry["location"], entry["severity"]) == ({"path": "it", "lines": {"begin": 1}}, "critical")
     assert re.fullmatch("[0-9a-f]{64}", entry["fingerprint"])
-    assert inv("history.write", "badge", "--output", "badge.svg").returncode == 0
+    assert inv("history.export", "--format", "badge", "--output", "badge.svg").returncode == 0
     badge = ET.parse(project / "badge.svg").getroot()
     assert badge.get("aria-label") == "boards: infrastructure"
-    assert inv("history.write", "poem").returncode == 2
+    assert inv("history.export", "--format", "poem").returncode == 2
 
 
 def test_the_commits_between_which_a_limit_was_crossed_are_known(project: Path) -> None:

@@ -58,7 +58,7 @@ def pages(project: Path) -> Path:
     for page in ("20261125T010000.000Z-", "20261109T010000.000Z-"):
         for folder in (project / "build" / "reports").glob(f"{page}*"):
             (folder / "index.html").write_text("<!doctype html><title>report</title>")
-    done = inv("history.page")
+    done = inv("history.export", "--format", "pages")
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(rf"{project}/build/history/index.html: 8 pages\n", done.stdout)
     return project / "build" / "history"
@@ -131,7 +131,7 @@ def test_the_pages_say_what_changed_which_boards_are_up_and_which_tests_fail(pag
 
 
 def test_the_pages_are_served_to_this_computer(pages: Path, project: Path) -> None:
-    command = [sys.executable, "-m", "utvm", "history.serve"]
+    command = [sys.executable, "-m", "utvm", "history.export", "--format", "pages", "--serve", "0"]
     with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -146,8 +146,8 @@ def test_the_pages_are_served_to_this_computer(pages: Path, project: Path) -> No
 
 
 def test_an_empty_history_and_a_folder_that_is_none_are_refused(project: Path) -> None:
-    assert "there is no history yet" in inv("history.page").stderr
+    assert "there is no history yet" in inv("history.export", "--format", "pages").stderr
     write(project, report_of(1))
     assert inv("history.import", "build").returncode == 0
     (project / "file").touch()
-    assert inv("history.page", "--output", "file").returncode == 2
+    assert inv("history.export", "--format", "pages", "--output", "file").returncode == 2

@@ -157,7 +157,7 @@ def test_a_file_that_is_no_history_of_ours_is_one_line_and_the_verdict_stays(pro
 
 
 def test_a_history_that_is_not_there_or_full_is_said(project: Path) -> None:
-    done = inv("history.flaky")
+    done = inv("history.changes", "--flaky")
     assert (done.returncode, "there is no history yet" in done.stderr) == (2, True)
     shutil.rmtree(project / "build", ignore_errors=True)
     (project / "build").mkdir()

@@ -119,9 +119,7 @@ def a_night(*runs: tuple[RunReport, Path | None]) -> NightlyReport:
     results = tuple(
         BoardResult(
             label=run.board.name,
-            board=run.board.name,
-            kind=run.board.kind,
-            serial="",
+            board=run.board,
             place="host",
             suites=(),
             verdict=BoardVerdict(run.verdict.value),

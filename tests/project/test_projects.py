@@ -101,7 +101,7 @@ def test_an_application_that_says_nothing_over_rtt_is_one_message(tmp_path: Path
 @pytest.mark.parametrize("board", ["microbit", "mps2-an385"])
 def test_what_it_says_is_printed_over_rtt_as_over_a_serial_line(tmp_path: Path, board: str) -> None:
     _create(tmp_path, "bare", board)
-    done = inv("project.flash", tmp_path / "app", "--monitor=8")
+    done = inv("firmware.flash", tmp_path / "app", "--monitor=8")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert f"utvm: {board} is up" in lines
@@ -109,7 +109,7 @@ def test_what_it_says_is_printed_over_rtt_as_over_a_serial_line(tmp_path: Path, 
 
 
 def test_the_platforms_are_listed() -> None:
-    listed = json.loads(inv("project.platforms", "--json").stdout)["platforms"]
+    listed = json.loads(inv("project.create", "--list", "--json").stdout)["platforms"]
     assert sorted(listed) == ["arduino", "bare", "cmake", "freertos", "zephyr"]
     assert list(listed["zephyr"]["options"]) == ["board"]
 

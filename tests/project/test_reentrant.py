@@ -13,9 +13,10 @@ import pytest
 from models.tflite_reference import tflite_micro
 from models.tflite_writer import Builder
 from tests.cli.running import inv
-from utvm.drivers import DriverOptions, choose
+from utvm.drivers import choose
 from utvm.paths import ROOT
 from utvm.project import Project, open_transport
+from utvm.selection import BoardSelection
 
 DIGITS = ROOT / "models" / "digits"
 
@@ -74,7 +75,7 @@ def test_two_threads_run_one_library_at_once(board: str, model: str, tmp_path: P
     image = Project(app).build()
     said, until = b"", time.monotonic() + 120
     with (
-        choose(image.board, DriverOptions("auto", "")).opened(tmp_path, print) as connection,
+        choose(image.board, BoardSelection()).opened(tmp_path, print) as connection,
         open_transport(connection, image) as wire,
     ):
         while not said.endswith(b" end\r\n") and time.monotonic() < until:

@@ -8,8 +8,9 @@ import pytest
 
 from tests.hil.fake_board import FakeBench
 from utvm import boards
-from utvm.drivers import Connection, DriverOptions
+from utvm.drivers import Connection
 from utvm.errors import BoardError, CompileError, ProbeError, TransportError
+from utvm.selection import BoardSelection
 from utvm.session import DeviceFault, FaultRecord
 from utvm.session.board_holder import BoardHolder
 from utvm.session.fault import ARCHITECTURES
@@ -25,7 +26,7 @@ def bench() -> FakeBench:
 
 @pytest.fixture
 def keeper(bench: FakeBench, tmp_path: Path) -> BoardHolder:
-    made = BoardHolder(bench.board, DriverOptions("virtual"), tmp_path)
+    made = BoardHolder(bench.board, BoardSelection(kind="virtual"), tmp_path)
     made._bench = cast(Connection, bench)
     return made
 
@@ -56,6 +57,6 @@ def test_a_board_that_answers_nothing_any_more_is_trouble(keeper: BoardHolder, b
 
 
 def test_a_board_that_is_not_attached_cannot_be_used(tmp_path: Path) -> None:
-    keeper = BoardHolder(boards.load("stm32f746"), DriverOptions("virtual"), tmp_path)
+    keeper = BoardHolder(boards.load("stm32f746"), BoardSelection(kind="virtual"), tmp_path)
     with pytest.raises(ProbeError, match="not attached"):
         _ = keeper.bench

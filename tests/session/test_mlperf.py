@@ -24,9 +24,10 @@ from models.tflite_writer import Builder
 from tests.cli.running import inv
 from utvm import boards, firmware
 from utvm.compiler import load
-from utvm.drivers import DriverOptions, choose
+from utvm.drivers import choose
 from utvm.errors import BoardError
 from utvm.paths import ROOT
+from utvm.selection import BoardSelection
 from utvm.session.mlperf import auc, runner_on, top_1
 from utvm.session.pipes import open_pipe
 from utvm.session.transport import Transport
@@ -78,7 +79,7 @@ def test_the_benchmark_s_order_of_commands_is_answered(name: str, tmp_path: Path
         image.libraries[0].outputs[0].scaling.scale  # type: ignore[union-attr]
     )
     with (
-        choose(image.board, DriverOptions("auto", "")).opened(tmp_path, print) as connection,
+        choose(image.board, BoardSelection()).opened(tmp_path, print) as connection,
         open_pipe(connection, image) as wire,
     ):
         connection.program(image)
@@ -117,7 +118,7 @@ def _buffer(stock: _Stock) -> str:
 def test_wrong_commands_are_named_and_hurt_nothing(tmp_path: Path) -> None:
     image = _image("host")
     with (
-        choose(image.board, DriverOptions("auto", "")).opened(tmp_path, print) as connection,
+        choose(image.board, BoardSelection()).opened(tmp_path, print) as connection,
         runner_on(connection, image) as runner,
     ):
         for command, said in {
@@ -207,7 +208,7 @@ def test_the_benchmark_s_own_runner_is_answered_where_it_is(name: str, tmp_path:
     scaling = image.libraries[0].outputs[0].scaling
     assert scaling is not None
     expected = (_reference(pictures).astype(float) - scaling.zero_point) * scaling.scale
-    wish = DriverOptions("virtual" if image.board.physical else "auto", "")
+    wish = BoardSelection(kind="virtual" if image.board.physical else "auto")
     with choose(image.board, wish).opened(tmp_path, print) as connection, open_pipe(connection, image) as wire:
         connection.program(image)
         wire.restart()

@@ -23,7 +23,6 @@ from utvm import boards
 from utvm.base.process.run import free_port
 from utvm.cli.compiling import compile_for
 from utvm.cli.model_inputs import random_inputs
-from utvm.cli.opening import asked_of
 from utvm.compiler import load
 from utvm.paths import ROOT
 from utvm.selection import BoardSelection
@@ -73,7 +72,7 @@ def test_with_our_tiles_taken_out_tuning_alone_finds_twice_as_fast_loops(tmp_pat
         for layer in layers_of(model, board.target)
     ]
     logs = tmp_path / "logs"
-    keeper = BoardHolder(board, asked_of(BoardSelection(board=board.name)), logs, lambda _: None)
+    keeper = BoardHolder(board, BoardSelection(board=board.name), logs, lambda _: None)
     keeper.attach()
     try:
         tuner = Tuner(layers, OnBench(keeper, in_ram=False), origin_of(board), log, [])

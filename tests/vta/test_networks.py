@@ -21,10 +21,11 @@ from models.tflite_reference import tflite_micro
 from tests.cli.running import inv
 from utvm import boards, firmware
 from utvm.boards.accelerators import fitted
-from utvm.compiler import Library, from_tflite, load
-from utvm.drivers import DriverOptions, choose
+from utvm.compiler import CompileOptions, Library, from_tflite, load
+from utvm.drivers import choose
 from utvm.errors import ConfigError
 from utvm.firmware import compile_for
+from utvm.selection import BoardSelection
 from utvm.session.open_session import open_session
 
 _RESNET8 = Path(os.environ.get("UTVM_MODEL_CACHE", "")) / "pretrainedResnet_quant.tflite"
@@ -45,12 +46,14 @@ def check(cases: Sequence[Int8Case], configuration: str, tmp_path: Path) -> None
     """Run layers on a VTA, and compare them with the reference kernels; what VTA refuses is the CPU's."""
     board = board_with(tmp_path, "other", {"vta": {"clock_hz": 1, "config": f"{configuration}.json"}})
     compiled = {
-        case.name: compile_for(board, from_tflite(case.content(), f"vta_{case.name}"), accelerator="all")
+        case.name: compile_for(
+            board, from_tflite(case.content(), f"vta_{case.name}"), CompileOptions(accelerator="all")
+        )
         for case in cases
     }
     assert sum(bool(library.accelerator) for library in compiled.values()) > len(cases) // 2
     image = firmware.build(board, list(compiled.values()), "rpc")
-    with open_session(choose(board, DriverOptions()), image, tmp_path / "logs", print) as session:
+    with open_session(choose(board, BoardSelection()), image, tmp_path / "logs", print) as session:
         for case in cases:
             inputs = case.runs()
             for sample, (expected,) in zip(inputs, tflite_micro(case.content(), inputs), strict=True):
@@ -97,7 +100,7 @@ def test_generated_layers_equal_the_reference_kernels(seed: int, configuration: 
 @pytest.mark.parametrize("executor", ["aot", "graph"])
 def test_resnet8_equals_the_reference_kernels(executor: Any, configuration: str, tmp_path: Path) -> None:
     board = board_with(tmp_path, "other", {"vta": {"clock_hz": 1, "config": f"{configuration}.json"}})
-    library = compile_for(board, load(_RESNET8), executor=executor, accelerator="all")
+    library = compile_for(board, load(_RESNET8), CompileOptions(executor=executor, accelerator="all"))
     kinds = [call.kind for call in library.calls]
     assert kinds.count("conv2d_int8_on_vta") == len(library.decisions) == 10 and "conv2d_int8" not in kinds
     shape = library.inputs[0].shape
@@ -110,7 +113,7 @@ def test_resnet8_equals_the_reference_kernels(executor: Any, configuration: str,
 
 def _division(board: boards.Board, wish: Any) -> Library:
     wide = convolution("wide", Quantised((1, 8, 8, 64)), Quantised((1, 8, 8, 64), 0.9), (3, 3), padding="SAME")
-    return compile_for(board, from_tflite(wide.content(), "wide"), accelerator=wish)
+    return compile_for(board, from_tflite(wide.content(), "wide"), CompileOptions(accelerator=wish))
 
 
 def test_what_pays_off_goes_to_the_accelerator(tmp_path: Path) -> None:
@@ -146,7 +149,9 @@ def test_what_vta_does_not_do_stays_on_the_cpu_and_says_why() -> None:
         rows = 5 if name == "differ" else 9
         source, made = Quantised((1, 9, 8, 4)), Quantised((1, rows, 8, 4), 0.3)
         case = convolution(f"kept {name}", source, made, (3, 3), padding="SAME", **more)
-        library = compile_for(boards.load("host"), from_tflite(case.content(), "kept"), accelerator="all")
+        library = compile_for(
+            boards.load("host"), from_tflite(case.content(), "kept"), CompileOptions(accelerator="all")
+        )
         (decision,) = library.decisions
         assert (decision.where, library.accelerator) == ("CPU", "") and name in decision.reason
 

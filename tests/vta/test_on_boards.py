@@ -19,10 +19,11 @@ from hil_tests.vta_faults import FAULTS, faulty
 from models.tflite_reference import tflite_micro
 from utvm import boards, firmware
 from utvm.boards.accelerators import fitted
-from utvm.compiler import Library, from_tflite, load
-from utvm.drivers import Connection, DriverOptions, attach, bitstream_memory, choose
+from utvm.compiler import CompileOptions, Library, from_tflite, load
+from utvm.drivers import Connection, attach, bitstream_memory, choose
 from utvm.errors import ConfigError
 from utvm.firmware import compile_for
+from utvm.selection import BoardSelection
 from utvm.session import HostDriven
 from utvm.session.fault import DeviceFault
 from utvm.session.open_session import open_session
@@ -47,7 +48,9 @@ def _board(folder: Path, **accelerator: Any) -> boards.Board:
 
 def _compiled(board: boards.Board, count: int) -> dict[str, Library]:
     return {
-        case.name: compile_for(board, from_tflite(case.content(), f"vta_{case.name}"), accelerator="all")
+        case.name: compile_for(
+            board, from_tflite(case.content(), f"vta_{case.name}"), CompileOptions(accelerator="all")
+        )
         for case in VTA_CASES[:count]
     }
 
@@ -113,11 +116,11 @@ def test_layers_and_faults_over_rpc(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     image = firmware.build(board, [*compiled.values(), *wrong], "rpc")
     logs, said = tmp_path / "logs", list[str]()
     empty = r"VTA: instruction 0 \(load .*\): the logic is empty: board.program-fpga"
-    opened = open_session(choose(board, DriverOptions()), image, logs, said.append)
+    opened = open_session(choose(board, BoardSelection()), image, logs, said.append)
     with opened as session, pytest.raises(DeviceFault, match=empty):
         _check(session, compiled)
     bitstream_memory.remember_bitstream(board, "vta.bit")
-    with open_session(choose(board, DriverOptions()), image, logs, said.append) as session:
+    with open_session(choose(board, BoardSelection()), image, logs, said.append) as session:
         assert "emulated by QEMU (xilinx-zynq-a9), with a model of vta beside it" in said[0]
         _check(session, compiled)
         for name, (_, message) in FAULTS.items():
@@ -188,7 +191,7 @@ def test_the_debugger_stops_where_the_model_works_and_it_works_once(tmp_path: Pa
 @pytest.mark.skipif(not _RESNET8.is_file(), reason="UTVM_MODEL_CACHE names no folder with the MLPerf Tiny models")
 def test_resnet8_on_the_emulated_board_equals_the_reference_kernels(tmp_path: Path) -> None:
     board = boards.load(_EMULATED)
-    library = compile_for(board, load(_RESNET8), accelerator="all")
+    library = compile_for(board, load(_RESNET8), CompileOptions(accelerator="all"))
     kinds = [call.kind for call in library.calls]
     assert kinds.count("conv2d_int8_on_vta") == len(library.decisions) == 10 and "conv2d_int8" not in kinds
     shape = library.inputs[0].shape

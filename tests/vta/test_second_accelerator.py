@@ -18,7 +18,7 @@ from models.tflite_reference import tflite_micro
 from tests.cli.running import inv
 from utvm import boards
 from utvm.boards import accelerators
-from utvm.compiler import Library, from_tflite
+from utvm.compiler import CompileOptions, Library, from_tflite
 from utvm.errors import UtvmError
 from utvm.firmware import compile_for
 from utvm.session.fault import DeviceFault
@@ -88,7 +88,10 @@ def test_it_is_on_the_bus_of_a_virtual_board(multipliers: Boards) -> None:
     model = from_tflite(_POINTS.content(), "points")
     sample = _POINTS.runs()[2]
     ((expected,),) = tflite_micro(_POINTS.content(), [sample])
-    given, kept = compile_for(right, model, accelerator="all"), compile_for(right, model, accelerator="off")
+    given, kept = (
+        compile_for(right, model, CompileOptions(accelerator="all")),
+        compile_for(right, model, CompileOptions(accelerator="off")),
+    )
     assert (given.accelerator, kept.accelerator) == ("multiplier", "")
     np.testing.assert_array_equal(_run(right, given, sample), expected)
     assert (_run(wrong, given, sample) != expected).any()
@@ -140,5 +143,5 @@ def test_one_that_cannot_work_is_named(block: dict[str, Any], said: str, multipl
     board = multipliers("mine", "stm32f746", **{"registers": _REGISTERS, **block})
     model = from_tflite(_POINTS.content(), "points")
     with pytest.raises((DeviceFault, UtvmError)) as caught:
-        _run(board, compile_for(board, model, accelerator="all"), _POINTS.runs()[0])
+        _run(board, compile_for(board, model, CompileOptions(accelerator="all")), _POINTS.runs()[0])
     assert said in str(caught.value)

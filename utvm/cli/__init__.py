@@ -15,7 +15,7 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
@@ -30,7 +30,7 @@ from utvm.base.log.setup import FILE
 from utvm.base.process.signals import interrupted
 from utvm.base.text.quoting import encodable, printable_lines
 from utvm.cli.scarcity import explained
-from utvm.errors import ExitCode, UtvmError
+from utvm.errors import ExitCode, ProvisionError, UtvmError
 from utvm.paths import COMMAND, need_checkout, work
 from utvm.selection import BoardFolders, FarmChoice
 
@@ -46,15 +46,24 @@ class Command(Task[Any]):
     Attributes:
         example: a command line, without the program.
         page: the page that says more.
-        several: whether its file may be several, which it is given with commas between them.
+        several: its file may be several, separated by commas.
+        file_optional: its file may be left out and is empty then.
     """
 
     def __init__(
-        self, body: Callable[..., Any], *, example: str, page: str, several: bool = False, **settings: Any
+        self,
+        body: Callable[..., Any],
+        *,
+        example: str,
+        page: str,
+        several: bool = False,
+        file_optional: bool = False,
+        **settings: Any,
     ) -> None:
         self.example = example
         self.page = page
         self.several = several
+        self.file_optional = file_optional
         settings["auto_shortflags"] = False
         super().__init__(body, **settings)
 
@@ -103,15 +112,21 @@ def task(
     def decorate(function: FunctionT) -> FunctionT:
         signature = inspect.signature(function)
         choices = _choices(signature)
-        given: list[inspect.Parameter] = []
-        for name, parameter in signature.parameters.items():
-            given += options.parameters(choices[name]) if name in choices else [parameter]
-        if searches := knows_boards or "board" in {parameter.name for parameter in given}:
-            given += options.parameters(BoardFolders)
-        given += options.parameters(FarmChoice) if in_farm else []
-        read = [*choices.values(), *([BoardFolders] if searches else []), *([FarmChoice] if in_farm else [])]
+        owned = [
+            (f"{name}: {choices[name].__name__}", options.parameters(choices[name]))
+            if name in choices
+            else (f"the parameter {name}", [parameter])
+            for name, parameter in signature.parameters.items()
+        ]
+        searches = knows_boards or any(parameter.name == "board" for _, fields in owned for parameter in fields)
+        added: list[type] = [*([BoardFolders] if searches else []), *([FarmChoice] if in_farm else [])]
+        owned += [(record.__name__, options.parameters(record)) for record in added]
+        read = [*choices.values(), *added]
         body = _ending_in_order(function, choices, searches, in_checkout, in_farm)
-        context, *others = given
+        if clash := _find_clash(owned):
+            # Only this command fails; the others still load.
+            body = _failing(function, clash)
+        context, *others = {parameter.name: parameter for _, fields in owned for parameter in fields}.values()
         body.__dict__["__signature__"] = signature.replace(
             parameters=[context, *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in others)]
         )
@@ -156,6 +171,25 @@ def _ending_in_order(
             raise end_of(error) from None
         if code:
             raise Exit(code=int(code))
+
+    return body
+
+
+def _find_clash(owned: Sequence[tuple[str, Sequence[inspect.Parameter]]]) -> str:
+    """Name the first option that two records of a command share, and both records; empty if there is none."""
+    owners: dict[str, str] = {}
+    for owner, fields in owned:
+        for field in fields:
+            if (first := owners.setdefault(field.name, owner)) != owner:
+                return f"{first} and {owner} both have the option --{field.name.replace('_', '-')}"
+    return ""
+
+
+def _failing(function: Callable[..., int | None], clash: str) -> Callable[..., None]:
+    @functools.wraps(function)
+    def body(*_: Any, **__: Any) -> None:
+        name = ".".join(_called(function))
+        raise end_of(ProvisionError(f"the command {name} cannot run: {clash}", "rename or drop one of the two"))
 
     return body
 

@@ -26,9 +26,8 @@ from utvm.base.text.quoting import gdb
 from utvm.boards import Board
 from utvm.cli.board_run import listen
 from utvm.cli.choices import DebugChoice
-from utvm.cli.compiling import compile_for
 from utvm.cli.model_inputs import read_inputs
-from utvm.cli.model_library import load_named
+from utvm.cli.model_library import compile_named
 from utvm.cli.model_run import say
 from utvm.cli.opening import find_debugged
 from utvm.cli.output import OUT, logs_of
@@ -113,13 +112,7 @@ def _image_of(what: DebugChoice, board: Board, able: frozenset[str]) -> Firmware
     if what.elf:
         return read_elf(board, what.elf)
     boards.load_chip(board.name)
-    library = compile_for(
-        board,
-        load_named(what),
-        explain=what.explain,
-        tuned=what.tuned,
-        unchecked=what.unchecked_indices,
-    )
+    library = compile_named(board, what)
     return firmware.build(board, [library], "standing_alone", read_inputs(library, ""), able=able)
 
 

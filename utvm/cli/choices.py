@@ -69,6 +69,13 @@ class ModelChoice:
 
 
 @dataclass(frozen=True)
+class OptionalModelChoice(ModelChoice):
+    """A model that a command may do without."""
+
+    model: str = option("", MODEL, spelled=as_file)
+
+
+@dataclass(frozen=True)
 class QuantizeChoice(ModelChoice):
     """Which model is quantised, into what, and by which samples."""
 

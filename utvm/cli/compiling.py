@@ -3,8 +3,6 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Literal
 
 from utvm import firmware
 from utvm.base.log.setup import capture
@@ -12,11 +10,8 @@ from utvm.base.text.quoting import printable
 from utvm.boards import Board
 from utvm.cli import progress
 from utvm.cli.output import OUT
-from utvm.compiler import Library, Model, bounded
-from utvm.compiler.accelerator import Wish
+from utvm.compiler import CompileOptions, Library, Model, bounded
 from utvm.compiler.compile import NOTES
-from utvm.compiler.memory.regions import Memory
-from utvm.tuning.log import tuned_for
 
 
 @contextlib.contextmanager
@@ -39,35 +34,18 @@ def compiling(model: object, explain: bool = False) -> Iterator[None]:
 def compile_for(
     board: Board,
     model: Model,
+    options: CompileOptions = CompileOptions(),
     *,
     explain: bool,
-    executor: Literal["aot", "graph"] = "aot",
-    in_ram: bool = False,
-    accelerator: Wish = "auto",
-    memory: Memory | None = None,
-    tuned: str = "",
-    unchecked: bool = False,
     name: str | None = None,
 ) -> Library:
-    """Compile a model, as :func:`utvm.firmware.compile_for` does, and print a line if a part of it is in float.
+    """Compile a model as :func:`utvm.firmware.compile_for` does, and warn if a part of it stays in float.
 
     Args:
-        explain: print what became of each operator, too.
-        tuned: a log of ``model.tune``: the best that it has computes each layer.
-        unchecked: indices that come from inputs are not looked at.
+        explain: print the kernel of each operator, and whether it was folded or fused.
     """
-    target = replace(tuned_for(board, tuned), unchecked=unchecked)
     with compiling(model.origin, explain):
-        library = firmware.compile_for(
-            board,
-            model,
-            name=name,
-            executor=executor,
-            in_ram=in_ram,
-            accelerator=accelerator,
-            memory=memory,
-            target=target,
-        )
+        library = firmware.compile_for(board, model, options, name)
     if library.leftovers:
         first, count = library.leftovers[0], len(library.leftovers)
         others = f"; {count - 1} more in ./inv model.report" if count > 1 else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``dev.boards`` writes: docs/boards.md, from the boards' files and from what was measured on them."""
+"""What ``docs.site --pages`` writes: docs/boards.md, from the boards' files and from what was measured on them."""
 
 import itertools
 from collections.abc import Mapping

@@ -13,7 +13,6 @@ from utvm.cli import task
 from utvm.cli.choices import ImageChoice
 from utvm.cli.output import OUT, check_json, write_json
 from utvm.cli.progress import telling, working
-from utvm.errors import ConfigError
 
 if TYPE_CHECKING:
     from utvm.environment.build import Built
@@ -79,39 +78,24 @@ def rounded(seconds: Mapping[str, float]) -> dict[str, float]:
     return {step: round(spent, 3) for step, spent in seconds.items()}
 
 
-@task(example="docker.shell --board stm32f746", page="README.md", in_checkout=True, help=_PROBE)
-def shell(_: Context, board: str = "", probe: str = "") -> int:
-    """Open a shell in a container of the environment, in the checkout, as yourself."""
-    from utvm.environment import container, engine
-    from utvm.environment.making import image_in
-
-    extra = _extra(board, probe)
-    with engine.connected() as client:
-        with telling("docker.build") as say:
-            image = image_in(client, say)
-        return container.shell(client, image, extra)
-
-
 @task(
     example="docker.run './inv hil --board host'",
     page="docs/environment.md",
     in_checkout=True,
     positional=["command"],
-    help=_PROBE | {"command": "one argument: a program and its arguments"},
+    file_optional=True,
+    help=_PROBE | {"command": "program and arguments, as one word (default: an interactive shell)"},
 )
 def run(_: Context, command: str, board: str = "", probe: str = "") -> int:
-    """Run a command in a container of the environment, in the checkout, as yourself; its exit code is ours."""
+    """Run a command, or a shell, in a container of the environment; returns the command's exit code."""
     from utvm.environment import container, engine
     from utvm.environment.making import image_in
 
-    words = shlex.split(command)
-    if not words:
-        raise ConfigError("no command to run", "./inv docker.run './inv hil --board host'")
-    extra = _extra(board, probe)
+    words, extra = shlex.split(command), _extra(board, probe)
     with engine.connected() as client:
         with telling("docker.build") as say:
             image = image_in(client, say)
-        return container.run(client, image, words, extra)
+        return container.run(client, image, words, extra) if words else container.shell(client, image, extra)
 
 
 def _extra(board: str, probe: str) -> "Extra | None":

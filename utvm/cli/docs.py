@@ -1,36 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``docs.*``: the documentation, to be read in other ways."""
+"""The command ``docs.site``."""
 
 from pathlib import Path
 
 from invoke.context import Context
 
 from utvm.cli import task
-from utvm.paths import work
+from utvm.paths import ROOT, work
 
 
 @task(
     example="docs.site",
     page="CONTRIBUTING.md",
     in_checkout=True,
-    help={"output": "folder to fill (default: build/site)"},
+    help={
+        "output": "folder to fill (default: build/site)",
+        "pages": "only rewrite the generated files: docs/boards.md and the JSON schemas of reports",
+        "recording": "only redraw the README's terminal, docs/img/hil.svg, from a run on the virtual stm32f746",
+    },
 )
-def site(_: Context, output: str = "") -> None:
-    """Build the documentation as a site that needs no network: guides, commands, error messages, Python."""
+def site(_: Context, output: str = "", pages: bool = False, recording: bool = False) -> None:
+    """Build the documentation as a web site that works offline: guides, commands, error messages, Python API."""
+    if pages:
+        from utvm.cli.dev_boards import write_page
+        from utvm.hil.schemas import write_schemas
+
+        write_page()
+        write_schemas()
+        return
+    if recording:
+        from utvm.cli.docs_recording import record
+
+        record(["hil", "--board", "stm32f746", "--virtual"], ROOT / "docs" / "img" / "hil.svg")
+        return
     from utvm.cli.docs_site import build
 
     build(Path(output) if output else work() / "site")
-
-
-@task(
-    example="docs.man",
-    page="README.md",
-    help={"output": "folder in which man1 is made (default: build/man)"},
-)
-def man(_: Context, output: str = "") -> None:
-    """Write man pages of the program and of each command, of the text that --help prints."""
-    from utvm.cli.docs_commands import write_man
-    from utvm.cli.output import OUT
-
-    folder = Path(output) if output else work() / "man"
-    OUT.print(f"{write_man(folder)} man pages: man -M {folder} utvm")

@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands as a page and as man pages, of the very text that ``--help`` prints."""
+"""The reference page of all commands, from the texts of ``--help``."""
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 from invoke.collection import Collection
 from invoke.parser.context import ParserContext
 
-from utvm.base.storage.files import write_whole
-from utvm.base.text.quoting import roff
 from utvm.base.text.templates import templates_of
 from utvm.cli import Command
-from utvm.errors import ConfigError
 from utvm.paths import DATA
 
 
@@ -61,21 +57,6 @@ def namespace() -> Collection:
 def page() -> str:
     """Return the page with all commands, in Markdown."""
     return templates_of("utvm.cli").get_template("commands.md.j2").render(manuals=manuals(), cell=_cell)
-
-
-def write_man(folder: Path) -> int:
-    """Write a man page for the program and one for each command; return how many."""
-    known = manuals()
-    template = templates_of("utvm.cli").get_template("manual.1.j2")
-    texts = {"utvm": templates_of("utvm.cli").get_template("utvm.1.j2").render(manuals=known, roff=roff)}
-    texts |= {f"utvm-{each.name.replace('.', '-')}": template.render(manual=each, roff=roff) for each in known}
-    try:
-        (folder / "man1").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{folder}: cannot be made: {error.strerror}", "choose another folder") from error
-    for name, text in texts.items():
-        write_whole(folder / "man1" / f"{name}.1", text)
-    return len(texts)
 
 
 def _manual(known: Collection, context: ParserContext) -> Manual:

@@ -31,15 +31,21 @@ _MB = 1_000_000
     help={
         "only": "debian or python: resolve that half, and leave the other as it is",
         "update": "a locked package: change only it and what its newest version forces",
+        "verify": "change nothing: check locks and package files",
     },
 )
-def lock(_: Context, source: MirrorChoice, json: JsonChoice, only: str = "", update: str = "") -> None:
+def lock(
+    _: Context, source: MirrorChoice, json: JsonChoice, only: str = "", update: str = "", verify: bool = False
+) -> None:
     """Resolve what the environment is made of into debian.lock and pylock.toml (needs uv)."""
     from utvm.environment import debian, difference, python_lock
     from utvm.environment.locked import load_locked
     from utvm.environment.recipe import PROVISION, load_recipe
     from utvm.environment.temporary_roots import draft
 
+    if verify:
+        _verify(source, json)
+        return
     if only not in ("", "debian", "python"):
         raise ConfigError(f"--only {only} is no half of the lock", "give debian or python, or leave it out")
     check_json(json)
@@ -74,6 +80,25 @@ def lock(_: Context, source: MirrorChoice, json: JsonChoice, only: str = "", upd
     OUT.print("./inv env.diff HEAD provision shows what changed")
 
 
+def _verify(source: MirrorChoice, json: JsonChoice) -> None:
+    """Check the locks against the package lists, and every package file against the locks."""
+    from utvm.environment.locked import fetch, load_locked
+    from utvm.environment.store import Store
+
+    check_json(json)
+    locked = load_locked()
+    OUT.print("environment.yaml, debian.txt, python.in and their locks belong together")
+    store = Store()
+    with working("env.lock --verify", "fetching") as step:
+        fetch(locked, store, None, source.mirror, step, machine=True)
+        step("hashing")
+        size = sum(store.verified(package).stat().st_size for package in locked.machine_packages)
+    count = len(locked.machine_packages)
+    OUT.print(f"{count} package files, {size // _MB} MB, have the SHA-256 that the locks say")
+    OUT.print(f"environment {locked.digest}")
+    write_json(json, {"environment": locked.digest, "files": count, "bytes": size})
+
+
 def _halves_with(name: str, halves: set[str], held: "DebianLock", wheels: "Sequence[Wheel]") -> set[str]:
     """Return those halves of the lock that have a package of that name."""
     debian = {package.name for package in (*held.packages, *held.machine)}
@@ -83,26 +108,6 @@ def _halves_with(name: str, halves: set[str], held: "DebianLock", wheels: "Seque
             f"--update {name}: it is not locked", "./inv env.lock, without it, takes new packages in"
         )
     return found
-
-
-@task(example="env.verify", page="docs/environment.md", in_checkout=True)
-def verify(_: Context, source: MirrorChoice, json: JsonChoice) -> None:
-    """Check the locks against the lists, and every package file against the locks."""
-    from utvm.environment.locked import fetch, load_locked
-    from utvm.environment.store import Store
-
-    check_json(json)
-    locked = load_locked()
-    OUT.print("environment.yaml, debian.txt, python.in and their locks belong together")
-    store = Store()
-    with working("env.verify", "fetching") as step:
-        fetch(locked, store, None, source.mirror, step, machine=True)
-        step("hashing")
-        size = sum(store.verified(package).stat().st_size for package in locked.machine_packages)
-    count = len(locked.machine_packages)
-    OUT.print(f"{count} package files, {size // _MB} MB, have the SHA-256 that the locks say")
-    OUT.print(f"environment {locked.digest}")
-    write_json(json, {"environment": locked.digest, "files": count, "bytes": size})
 
 
 @task(

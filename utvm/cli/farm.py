@@ -45,75 +45,55 @@ def up(
 
 
 @task(
-    example="farm.export --farm 127.0.0.1:20408 --virtual stm32f746",
+    example="farm.export --through first --virtual stm32f746",
     page=_PAGE,
     in_checkout=True,
     knows_boards=True,
-    help={**_EXPORT, "farm": _FARM},
-)
-def export(
-    _: Context, farm: str = "", virtual: str = "", name: str = "", address: str = "", ssh_port: int = 22
-) -> None:
-    """Offer this computer's boards to a farm, until Ctrl-C."""
-    from utvm.cli.farm_hosting import export_boards
-
-    export_boards(farm, virtual, name, address, ssh_port)
-
-
-@task(
-    example="farm.join first --virtual stm32f746",
-    page=_PAGE,
-    in_checkout=True,
-    knows_boards=True,
-    positional=["first"],
     help={
         **_EXPORT,
-        "first": "where farm.up runs, as ssh calls it",
-        "port": "at which the coordinator listens there",
+        "through": "SSH name of the host that runs farm.up, for a coordinator that only that host reaches",
+        "port": "with --through: TCP port of the coordinator there",
+        "farm": _FARM,
     },
 )
-def join(
+def export(
     _: Context,
-    first: str,
+    through: str = "",
+    farm: str = "",
     virtual: str = "",
     name: str = "",
     address: str = "",
     ssh_port: int = 22,
     port: int = 20408,
 ) -> None:
-    """Offer this computer's boards to the farm of another one, by way of ssh, until Ctrl-C."""
-    from utvm.cli.farm_hosting import join_farm
+    """Offer this computer's boards to a farm, directly or through ssh, until Ctrl-C."""
+    from utvm.cli.farm_hosting import export_boards, join_farm
 
-    join_farm(first, port, virtual, name, address, ssh_port)
-
-
-@task(name="list", example="farm.list", page=_PAGE, in_checkout=True, help={"farm": _FARM})
-def list_(_: Context, wanted: JsonChoice, farm: str = "") -> None:
-    """Print the boards of a farm: where they are, how they are, and who has them."""
-    from utvm.cli.farm_show import list_places
-
-    list_places(wanted, farm)
+    if through:
+        join_farm(through, port, virtual, name, address, ssh_port)
+    else:
+        export_boards(farm, virtual, name, address, ssh_port)
 
 
 @task(
-    example="farm.status",
+    name="list",
+    example="farm.list",
     page=_PAGE,
     in_checkout=True,
-    help={"farm": _FARM, "metrics": "write it into this file as Prometheus's text, too"},
+    help={
+        "farm": _FARM,
+        "summary": "count boards that are free, held, away or in quarantine, and list who waits",
+        "metrics": "with --summary: also write this file, in Prometheus's text format",
+    },
 )
-def status(_: Context, wanted: JsonChoice, farm: str = "", metrics: str = "") -> None:
-    """Print how many boards of a farm are free, held, away or in quarantine, and who waits."""
-    from utvm.cli.farm_show import show_status
+def list_(_: Context, wanted: JsonChoice, farm: str = "", summary: bool = False, metrics: str = "") -> None:
+    """List the boards of a farm: host, state and holder."""
+    from utvm.cli.farm_show import list_places, show_status
 
-    show_status(wanted, farm, metrics)
-
-
-@task(example="farm.reap", page=_PAGE, in_checkout=True, help={"farm": _FARM})
-def reap(_: Context, farm: str = "") -> None:
-    """Free the boards whose holders have gone without giving them back."""
-    from utvm.cli.farm_show import reap_leases
-
-    reap_leases(farm)
+    if summary or metrics:
+        show_status(wanted, farm, metrics)
+    else:
+        list_places(wanted, farm)
 
 
 @task(
@@ -135,13 +115,15 @@ def quarantine(_: Context, place: str, why: str = "taken out by hand", farm: str
     page=_PAGE,
     in_checkout=True,
     positional=["place"],
+    file_optional=True,
     help={
-        "place": "the board, as farm.list calls it; or all: those that were not taken out by hand",
+        "place": "board in quarantine; all: those not taken out by hand (default: only free expired leases)",
         "farm": _FARM,
     },
 )
 def heal(_: Context, place: str, farm: str = "") -> ExitCode:
-    """Check boards that are in quarantine, and take back in those that are well."""
-    from utvm.cli.farm_show import heal_boards
+    """Free boards whose lease has expired; return a board from quarantine if it passes the suite health."""
+    from utvm.cli.farm_show import heal_boards, reap_leases
 
-    return heal_boards(place, farm)
+    reap_leases(farm)
+    return heal_boards(place, farm) if place else ExitCode.PASSED

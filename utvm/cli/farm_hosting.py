@@ -9,7 +9,7 @@ from utvm import boards
 from utvm.base.process.peer import access
 from utvm.base.text.quoting import printable
 from utvm.cli.output import OUT, logs_of
-from utvm.drivers import DriverOptions, choose
+from utvm.drivers import BoardIdentity, choose
 from utvm.errors import ConfigError
 from utvm.farm.client import coordinator_of
 from utvm.farm.hosted import Host, OfferedBoard, coordinator, export, way_to
@@ -17,6 +17,7 @@ from utvm.hil.project import quarantine
 from utvm.paths import work
 from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import detect
+from utvm.selection import BoardSelection
 
 _LAST_PORT = 65535
 
@@ -54,7 +55,7 @@ def join_farm(first: str, port: int, virtual: str, name: str, address: str, ssh_
     if not first or first.startswith("-"):
         raise ConfigError(f"{first!r} is no computer that ssh knows", "give HOST or USER@HOST")
     host = _host(name, address, ssh_port)
-    offers, logs = offered(host.name, virtual), logs_of("farm.join")
+    offers, logs = offered(host.name, virtual), logs_of("farm.export")
     with way_to(first, port) as near:
         export(near, host, offers, logs, _say)
 
@@ -71,12 +72,12 @@ def offered(host: str, virtual: str) -> tuple[OfferedBoard, ...]:
     for word in filter(None, map(str.strip, virtual.split(","))):
         board = boards.load(word)
         # A program on this computer is no virtual board; which of both a board is, its way says.
-        kind = "process" if choose(board, DriverOptions()).kind == "process" else "virtual"
+        kind = "process" if choose(board, BoardSelection()).kind == "process" else "virtual"
         if kind == "virtual":
-            choose(board, DriverOptions("virtual"))
+            choose(board, BoardSelection(kind="virtual"))
         counts[board.spoken] += 1
         place = _named(host, board.spoken, str(counts[board.spoken]))
-        offers.append(OfferedBoard(place, board.spoken, kind, "", board.cpu))
+        offers.append(OfferedBoard(place, BoardIdentity(board.spoken, kind), board.cpu))
     if not offers:
         raise ConfigError("there is no board to offer", "plug one in, or give --virtual stm32f746")
     return tuple(offers)
@@ -93,7 +94,7 @@ def _plugged_in(host: str) -> list[OfferedBoard]:
             continue
         (board,) = fitting
         place = _named(host, board.name, probe.serial)
-        offers.append(OfferedBoard(place, board.name, "physical", probe.serial, board.cpu))
+        offers.append(OfferedBoard(place, BoardIdentity(board.name, "physical", serial=probe.serial), board.cpu))
     return offers
 
 

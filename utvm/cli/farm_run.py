@@ -12,7 +12,7 @@ from utvm.base.storage.files import check_places
 from utvm.boards import PATH_VARIABLE
 from utvm.cli.choices import TuneChoice
 from utvm.cli.progress import telling
-from utvm.environment.locations.remote_command import RemoteCommand, Wanted
+from utvm.environment.locations.remote_command import RemoteCommand
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.farm.location import InFarm
 from utvm.options import Parts, parts
@@ -54,9 +54,11 @@ def run_in_farm(command: str, there: FarmChoice, records: Sequence[Any], own: Ma
     words += parts(BoardFolders(os.environ.get(PATH_VARIABLE, "")))
     words += [(_spelled(name, value),) for name, value in own.items() if value and name not in _WRITES]
     words += [(f"--{name}=", path) for name, path in writes.items()]
-    wanted = Wanted(boards.load(where.board), where.kind, where.serial, wait=where.wait)
+    board = boards.load(where.board)
     with telling("--in farm") as say:
-        code = InFarm(say, there).run(RemoteCommand(((command,), *words), wanted, writes=tuple(writes.values())))
+        code = InFarm(say, there).run(
+            RemoteCommand(((command,), *words), board, where, writes=tuple(writes.values()))
+        )
     try:
         return ExitCode(code)
     except ValueError:

@@ -21,6 +21,7 @@ from utvm.selection import BOARD, BoardSelection
         "board": BOARD,
         "input": "input to store in the image, as for model.run; without it, seeded random values",
         "output": "the ELF file to write (default: the model's name and .elf); a .bin file comes beside it",
+        "mlperf": "answer the MLPerf Tiny runner instead, for its task ic01, vww01, kws01 or ad01",
     },
 )
 def build(
@@ -30,15 +31,20 @@ def build(
     board: str = "",
     input: str = "",  # noqa: A002  the option's name
     output: str = "",
+    mlperf: str = "",
 ) -> None:
     """Build firmware that needs no host: it runs the model on a stored input and prints the result."""
     from utvm import boards, firmware
     from utvm.base.storage.files import check_places, write_whole
-    from utvm.cli.compiling import compile_for
     from utvm.cli.model_inputs import note_input, read_inputs
-    from utvm.cli.model_library import check_named, load_named
+    from utvm.cli.model_library import check_named, compile_named
     from utvm.cli.model_run import print_use
 
+    if mlperf:
+        from utvm.cli.mlperf_run import write_image
+
+        write_image(asked, board, mlperf, output)
+        return
     chip = boards.load_chip(board)
     model = check_named(asked.model)
     elf = Path(output or f"{model.stem}.elf")
@@ -49,13 +55,7 @@ def build(
     block = elf.with_suffix(".bin")
     check_places(elf, block)
     check_json(json)
-    library = compile_for(
-        chip,
-        load_named(asked),
-        explain=asked.explain,
-        tuned=asked.tuned,
-        unchecked=asked.unchecked_indices,
-    )
+    library = compile_named(chip, asked)
     image = firmware.build(chip, [library], "standing_alone", read_inputs(library, input))
     address, contents = image.binary
     write_whole(elf, image.elf.read_bytes())
@@ -83,13 +83,20 @@ def build(
     example="firmware.flash app.elf --board stm32f746 --monitor",
     page="docs/own-project.md",
     positional=["elf"],
-    help={"elf": "the ELF file, as your build linked it"},
+    help={"elf": "ELF file of your build, or the folder of a project of project.create, which is built first"},
 )
 def flash(_: Context, elf: str, where: BoardSelection, listen: ListenChoice) -> None:
-    """Program firmware of your own into a board, compare, and start it; refused if linked for other memory."""
+    """Flash an ELF file or a project to a board, verify it and start it; refuses one linked for other memory."""
     from utvm.cli import board_run
 
-    board_run.flash(where, elf, listen.monitor)
+    if Path(elf).is_dir():
+        from utvm.project import Project
+
+        project = Project(elf)
+        where = where if where.board else dataclasses.replace(where, board=project.facts.board)
+        board_run.flash(where, str(project.build().elf), listen.monitor, project.facts.pipe)
+    else:
+        board_run.flash(where, elf, listen.monitor)
 
 
 @task(
@@ -100,21 +107,13 @@ def flash(_: Context, elf: str, where: BoardSelection, listen: ListenChoice) -> 
 def size(_: Context, asked: CompiledChoice, json: JsonChoice, board: str = "", in_ram: bool = False) -> None:
     """Build a model's firmware and print flash and RAM by section, against what the board has."""
     from utvm import boards, firmware
-    from utvm.cli.compiling import compile_for
-    from utvm.cli.model_library import load_named
+    from utvm.cli.model_library import compile_named
     from utvm.cli.model_run import print_use
     from utvm.firmware.stack import UnknownNeedError, stack_need
 
     check_json(json)
     chip = boards.load_chip(board)
-    library = compile_for(
-        chip,
-        load_named(asked),
-        explain=asked.explain,
-        tuned=asked.tuned,
-        unchecked=asked.unchecked_indices,
-        in_ram=in_ram,
-    )
+    library = compile_named(chip, asked, in_ram=in_ram)
     image = firmware.build(chip, [library], in_ram=in_ram)
     need, unknown = None, ""
     try:

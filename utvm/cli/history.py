@@ -9,52 +9,36 @@ from utvm.selection import FarmChoice
 
 _SINCE = "a date (2026-11-23), or a commit that was run (default: twelve hours before the newest run)"
 _ACCEPT = "take the newest figures for the limits of utvm.yaml: write them into utvm-baseline.yaml"
-_MONTH = "a date (2026-11-23), or a commit that was run (default: thirty days ago)"
+_FLAKY = "list tests that passed and failed at one commit, on boards of one name and kind (default: last 30 days)"
 
 
 @task(
-    example="history.changes --since 2026-11-01", page="docs/history.md", help={"since": _SINCE, "accept": _ACCEPT}
+    example="history.changes --since 2026-11-01",
+    page="docs/history.md",
+    help={"since": _SINCE, "flaky": _FLAKY, "accept": _ACCEPT},
 )
-def changes(_: Context, json: JsonChoice, since: str = "", accept: bool = False) -> None:
-    """Print which figures and tests are not what they were: from which commit on, and how sure that is."""
-    from utvm.cli.history_show import show_changes
+def changes(_: Context, json: JsonChoice, since: str = "", flaky: bool = False, accept: bool = False) -> None:
+    """List figures and tests that changed, with the commit and the confidence; or flaky tests."""
+    from utvm.cli.history_show import show_changes, show_flaky
 
-    show_changes(json, since, accept)
+    if flaky:
+        show_flaky(json, since)
+    else:
+        show_changes(json, since, accept)
 
 
 @task(
     example="history.trend digits:instructions --board stm32f746",
     page="docs/history.md",
-    positional=["model"],
-    help={"model": "a model's name, or MODEL:FIGURE", "board": "only on boards of this name"},
+    positional=["what"],
+    help={"what": "a figure, MODEL or MODEL:FIGURE; or a test, SUITE::TEST", "board": "only boards of this name"},
 )
-def trend(_: Context, json: JsonChoice, model: str, board: str = "") -> None:
-    """Print how the figures of a model have gone, run by run."""
-    from utvm.cli.history_show import show_trend
+def trend(_: Context, json: JsonChoice, what: str, board: str = "") -> None:
+    """Print a model's figures run by run; of a test, when it last passed and since when it fails."""
+    from utvm.cli.history_show import show_last_good, show_trend
 
-    show_trend(json, model, board)
-
-
-@task(example="history.flaky --since 2026-11-01", page="docs/history.md", help={"since": _MONTH})
-def flaky(_: Context, json: JsonChoice, since: str = "") -> None:
-    """Print the tests that passed and failed at one commit, on boards of one name and kind."""
-    from utvm.cli.history_show import show_flaky
-
-    show_flaky(json, since)
-
-
-@task(
-    name="last-good",
-    example="history.last-good flash::test_the_image_is_in_flash",
-    page="docs/history.md",
-    positional=["test"],
-    help={"test": "its name in reports: SUITE::TEST, or TEST alone", "board": "only on boards of this name"},
-)
-def last_good(_: Context, json: JsonChoice, test: str, board: str = "") -> None:
-    """Print, for each board, when a test was last good, and from when on it has failed."""
-    from utvm.cli.history_show import show_last_good
-
-    show_last_good(json, test, board)
+    is_test = "::" in what or what.startswith("test_")
+    (show_last_good if is_test else show_trend)(json, what, board)
 
 
 @task(
@@ -72,63 +56,29 @@ def import_(_: Context, folder: str) -> None:
 
 
 @task(
-    example="history.export history.csv",
-    page="docs/history.md",
-    positional=["output"],
-    help={
-        "output": "the file to write; what ends in .parquet is Parquet",
-        "table": "figures (default), or outcomes: every test of every run",
-    },
-)
-def export(_: Context, output: str, table: str = "figures") -> None:
-    """Write the history as CSV or Parquet: a row for each figure or outcome, with its run, board and commit."""
-    from utvm.cli.history_files import export_table
-
-    export_table(output, table)
-
-
-@task(
-    example="history.page --output public",
-    page="docs/history.md",
-    help={"output": "the folder that is written (default: build/history)"},
-)
-def page(_: Context, output: str = "") -> None:
-    """Write the history as a folder of pages for any web server: what changed, boards, tests that failed."""
-    from utvm.cli.history_files import write_folder
-
-    write_folder(output)
-
-
-@task(
-    example="history.serve --port 8000",
+    example="history.export --format pages --output public",
     page="docs/history.md",
     help={
-        "port": "TCP port of 127.0.0.1 (default: one that is free)",
-        "anyone": "answer all users of this computer (default: only the one who serves)",
+        "format": "csv (default), parquet, pages (HTML), badge (SVG), metrics (Prometheus), summary (Markdown), "
+        "annotations (GitHub) or quality (GitLab)",
+        "output": "file to write, or folder of the pages (default: build/history for pages, else standard output)",
+        "table": "for csv and parquet: figures (default), or outcomes, every test of every run",
+        "serve": "with pages: serve them on this TCP port of 127.0.0.1 until Ctrl-C; 0 takes a free port",
+        "anyone": "with --serve: answer all users of this computer (default: only you)",
     },
 )
-def serve(_: Context, port: int = 0, anyone: bool = False) -> None:
-    """Write the pages, and show them to a browser on this computer until Ctrl-C."""
-    from utvm.cli.history_files import serve_folder
+def export(
+    _: Context,
+    format: str = "csv",  # noqa: A002
+    output: str = "",
+    table: str = "figures",
+    serve: str = "",
+    anyone: bool = False,
+) -> None:
+    """Export the history as a table or as pages, or the last night as a badge, metrics or a CI report."""
+    from utvm.cli.history_files import export_history
 
-    serve_folder(port, anyone=anyone)
-
-
-@task(
-    name="write",
-    example="history.write badge --output badge.svg",
-    page="docs/history.md",
-    positional=["what"],
-    help={
-        "what": "badge, metrics (Prometheus), summary (Markdown), annotations (GitHub) or quality (GitLab)",
-        "output": "the file to write (default: print it)",
-    },
-)
-def write_(_: Context, what: str, output: str = "") -> None:
-    """Write what others read of the last night: a badge, metrics, a summary, annotations, quality."""
-    from utvm.cli.history_files import write_door
-
-    write_door(what, output)
+    export_history(format, output, table, serve, anyone=anyone)
 
 
 @task(

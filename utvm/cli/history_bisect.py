@@ -55,7 +55,7 @@ def bisect(what: str, board: str, where: FarmChoice) -> None:
     question = _of_figure(what, board) if ":" in what.replace("::", "") else _of_test(what, board)
     if question.good == question.bad:
         raise ConfigError(
-            f"{what} was good and bad at commit {question.good[:12]}", "history.flaky shows such tests"
+            f"{what} was good and bad at commit {question.good[:12]}", "history.changes --flaky lists such tests"
         )
     OUT.print(f"good: {question.good[:12]}, bad: {question.bad[:12]}, on {question.board}")
     said = _bisected(question, where)
@@ -73,7 +73,7 @@ def _of_test(what: str, board: str) -> Question:
     with opened(history_file()) as history:
         states = [state for state in last_good(history, what, board) if state.good and state.bad]
     if not states:
-        raise ConfigError(f"{what} passed nowhere before it failed", "history.last-good shows how it does")
+        raise ConfigError(f"{what} passed nowhere before it failed", "history.trend shows when it last passed")
     state = states[0]
     return Question(state.name, state.good or "", state.bad or "", test=state.test)
 

@@ -54,21 +54,39 @@ def import_reports(folder: str) -> None:
     OUT.print(f"{path}: {new} runs added, {known} were there, {len(wrong)} reports left out")
 
 
-def export_table(output: str, table: str) -> None:
-    """Write a table as CSV, or as Parquet where the file is called so."""
+def export_history(format: str, output: str, table: str, serve: str, *, anyone: bool) -> None:  # noqa: A002
+    """Write the history in one of its formats."""
+    known = ("csv", "parquet", "pages", *DOORS)
+    if format not in known:
+        raise ConfigError(f"--format {format}: unknown format", f"choose one of {', '.join(known)}")
+    if serve and format != "pages":
+        raise ConfigError("--serve is for --format pages", "add --format pages")
+    if format in DOORS:
+        _write_night(format, output)
+    elif format != "pages":
+        _export_table(format, output, table)
+    elif serve:
+        _serve_folder(_write_folder(output), serve, anyone=anyone)
+    else:
+        _write_folder(output)
+
+
+def _export_table(format: str, output: str, table: str) -> None:  # noqa: A002
     if table not in _TABLES:
-        raise ConfigError(f"--table {table}: there is no such table", f"give one of {', '.join(_TABLES)}")
+        raise ConfigError(f"--table {table}: unknown table", f"choose one of {', '.join(_TABLES)}")
+    if not output:
+        raise ConfigError("--output is missing", f"--output history.{format}")
     check_places(output)
     outcomes = "case outcome " + " ".join(f"when {i} then '{name}'" for i, name in enumerate(OUTCOMES)) + " end"
-    draft = Path(f"{output}.{os.getpid()}")
-    write = _write_parquet if output.endswith(".parquet") else _write_csv
+    temporary = Path(f"{output}.{os.getpid()}")
+    write = _write_parquet if format == "parquet" else _write_csv
     with opened(history_file()) as history:
-        found = history.execute(_TABLES[table].format(outcomes))
+        cursor = history.execute(_TABLES[table].format(outcomes))
         try:
-            rows = write(found, draft)
-            draft.replace(output)
+            rows = write(cursor, temporary)
+            temporary.replace(output)
         finally:
-            draft.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     OUT.print(f"wrote {output}, {rows} rows")
 
 
@@ -109,8 +127,7 @@ def _write_parquet(found: sqlite3.Cursor, path: Path) -> int:
     return total
 
 
-def write_folder(output: str) -> Path:
-    """Write the pages, and say where they are."""
+def _write_folder(output: str) -> Path:
     folder = Path(output).resolve() if output else work() / "history"
     check_folder(folder)
     with opened(history_file()) as history:
@@ -119,19 +136,15 @@ def write_folder(output: str) -> Path:
     return folder
 
 
-def serve_folder(port: int, *, anyone: bool) -> None:
-    """Serve the pages, and the reports that they link to, until somebody interrupts it.
-
-    Args:
-        port: TCP port of 127.0.0.1, 0 for any free one.
-        anyone: whether other users of this computer are answered.
-    """
-    folder = write_folder("")
+def _serve_folder(folder: Path, port: str, *, anyone: bool) -> None:
+    """Serve the pages, and the reports that they link to, until Ctrl-C."""
     handler = functools.partial(_Quiet, directory=str(folder.parent))
     try:
-        server = (http.server.ThreadingHTTPServer if anyone else _OwnerOnlyServer)(("127.0.0.1", port), handler)
-    except (OSError, OverflowError) as error:
-        raise ConfigError(f"--port {port}: {error}", "give another; without it, a free one is taken") from error
+        server = (http.server.ThreadingHTTPServer if anyone else _OwnerOnlyServer)(
+            ("127.0.0.1", int(port)), handler
+        )
+    except (OSError, OverflowError, ValueError) as error:
+        raise ConfigError(f"--serve {port}: {error}", "give a free TCP port; 0 takes one") from error
     with server:
         OUT.print(f"http://127.0.0.1:{server.server_port}/{folder.name}/ until Ctrl-C; {access(anyone=anyone)}")
         server.serve_forever()
@@ -148,13 +161,10 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
         """Say nothing of each request."""
 
 
-def write_door(what: str, output: str) -> None:
-    """Write or print what others read of the last night."""
-    if what not in DOORS:
-        raise ConfigError(f"{what}: there is no such thing to write", f"give one of {', '.join(DOORS)}")
+def _write_night(format: str, output: str) -> None:  # noqa: A002
     check_places(output)
     with opened(history_file()) as history:
-        text = DOORS[what](history)
+        text = DOORS[format](history)
     if output:
         write_whole(Path(output), text)
     else:

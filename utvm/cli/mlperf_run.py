@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``mlperf.build`` and ``mlperf.run`` do and print."""
+"""What ``firmware.build --mlperf`` and ``mlperf.run`` do and print."""
 
 import itertools
 import statistics
@@ -13,8 +13,7 @@ from utvm.base.log.setup import log_into
 from utvm.base.storage.files import check_places, write_whole
 from utvm.boards import Board
 from utvm.cli.choices import CompiledChoice, JsonChoice
-from utvm.cli.compiling import compile_for
-from utvm.cli.model_library import check_named, load_named
+from utvm.cli.model_library import check_named, compile_named
 from utvm.cli.model_run import say
 from utvm.cli.opening import check_counts, find
 from utvm.cli.output import OUT, check_json, logs_of, write_json
@@ -97,7 +96,7 @@ def _image(board: Board, able: frozenset[str], asked: CompiledChoice, task: str)
     if task not in TASKS:
         raise ConfigError(f"there is no task {task!r}", f"--task {', '.join(TASKS)}")
     # A board says its library's name where it is asked for its task.
-    library = compile_for(board, load_named(asked), explain=asked.explain, name=task)
+    library = compile_named(board, asked, name=task)
     return firmware.build(board, [library], "mlperf", able=able)
 
 

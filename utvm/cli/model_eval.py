@@ -235,9 +235,8 @@ def run_samples(where: BoardSelection, library: Library, samples: list[Sample], 
             step(f"samples: {number + 1} of {len(samples)}")
             if show:
                 say(_line(number, result, found.board.clock_hz))
-    # Before it, lines say who is waited for.
-    identity = BoardIdentity(found.board.spoken, found.kind, "", found.serial)
-    return Runs(found.board, lines[-1], identity, image, results)
+    # Lines before the last one say who holds the board.
+    return Runs(found.board, lines[-1], found.identity, image, results)
 
 
 def _line(number: int, result: RunResult, clock_hz: int) -> str:

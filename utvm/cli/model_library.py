@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``model.package`` and ``model.report`` do and print: what is known of a model without a board."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast, get_args
 
@@ -12,13 +11,14 @@ from utvm import boards, compiler
 from utvm.base.storage.cache import file_digest
 from utvm.base.storage.files import check_folder, check_places
 from utvm.base.text.quoting import printable
+from utvm.boards import Board
 from utvm.boards.accelerators import assistant
-from utvm.cli.choices import CompileChoice, JsonChoice, MemoryChoice, ModelChoice
-from utvm.cli.compiling import compiling
+from utvm.cli.choices import CompileChoice, CompiledChoice, ExecutorChoice, JsonChoice, MemoryChoice, ModelChoice
+from utvm.cli.compiling import compile_for, compiling
 from utvm.cli.output import OUT, check_json, write_json
 from utvm.cli.progress import working
-from utvm.compiler import Library
-from utvm.compiler.accelerator import Assistant, Wish
+from utvm.compiler import ANY, CompileOptions, Library
+from utvm.compiler.accelerator import Wish
 from utvm.compiler.memory.regions import Memory, Region
 from utvm.compiler.package import package_model
 from utvm.compiler.package.misra import library_counts, reasons, runtime_counts, total
@@ -32,58 +32,43 @@ Executor = Literal["aot", "graph"]
 _UNITS = {"K": 1024, "M": 1024 * 1024}
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """What the options of ``model.*`` commands ask of the compiler.
-
-    Attributes:
-        model: the file.
-        run_python: whether it may be a program.
-        shapes: of inputs whose sizes it leaves open.
-        target: the CPU of the board that was named, or any.
-        executor: ahead of time or by a graph description.
-        memory: regions and pins.
-        assistant: the accelerator of the board, where it is to do something.
-        explain: whether it is told what became of each operator.
-    """
-
-    model: Path
-    run_python: bool
-    shapes: Mapping[str, tuple[int, ...]]
-    target: compiler.Target
-    executor: Executor
-    memory: Memory
-    assistant: Assistant | None
-    explain: bool
-
-    def library(self) -> Library:
-        """Compile the model."""
-        model = compiler.load(self.model, run_python=self.run_python, shapes=self.shapes)
-        with compiling(model.origin, self.explain):
-            return compiler.compile_model(
-                model,
-                target=self.target,
-                executor=self.executor,
-                memory=self.memory,
-                assistant=self.assistant,
-            )
+def compile_named(
+    board: Board, asked: CompiledChoice, *, in_ram: bool = False, name: str | None = None
+) -> Library:
+    """Compile the model of a command line for a board."""
+    model = load_named(asked)
+    return compile_for(board, model, compile_options(board, asked, in_ram), explain=asked.explain, name=name)
 
 
-def _wanted(asked: CompileChoice) -> _Wanted:
-    """Read the options."""
-    model = check_named(asked.model)
-    board, wish = boards.load(asked.board) if asked.board else None, wish_of(asked.accelerator)
-    if wish == "all" and board is None:
+def compile_options(board: Board | None, asked: CompiledChoice, in_ram: bool = False) -> CompileOptions:
+    """Read the compile options of a command line; without a board, for any CPU."""
+    accelerator = wish_of(asked.accelerator) if isinstance(asked, ExecutorChoice) else "auto"
+    if board is None and accelerator == "all":
         raise ConfigError("--accelerator all is for a board's accelerator", "name the board with --board")
-    if asked.tuned and board is None:
+    if board is None and asked.tuned:
         raise ConfigError("--tuned is for the core that was tuned for", "name a board that has it with --board")
-    target = replace(
-        tuned_for(board, asked.tuned) if board else compiler.Target(), unchecked=asked.unchecked_indices
+    return CompileOptions(
+        target=replace(tuned_for(board, asked.tuned) if board else ANY, unchecked=asked.unchecked_indices),
+        memory=memory_of(asked) if isinstance(asked, MemoryChoice) else Memory(),
+        executor=executor_of(asked.executor) if isinstance(asked, ExecutorChoice) else "aot",
+        accelerator=accelerator,
+        in_ram=in_ram,
     )
-    beside = assistant(board, wish) if board else None
-    shapes = shapes_of(asked.shape)
-    executor, memory = executor_of(asked.executor), memory_of(asked)
-    return _Wanted(model, asked.run_python, shapes, target, executor, memory, beside, asked.explain)
+
+
+def _library(asked: CompileChoice) -> Library:
+    """Compile the model of a command line for a board without limits of its memory, or for any CPU."""
+    board = boards.load(asked.board) if asked.board else None
+    options = compile_options(board, asked)
+    model = load_named(asked)
+    with compiling(model.origin, asked.explain):
+        return compiler.compile_model(
+            model,
+            target=options.target or ANY,
+            executor=options.executor,
+            memory=options.memory,
+            assistant=assistant(board, options.accelerator) if board else None,
+        )
 
 
 def memory_of(asked: MemoryChoice) -> Memory:
@@ -134,20 +119,21 @@ def package(asked: CompileChoice, json: JsonChoice, output: str) -> None:
     """Write a model's library as one archive."""
     if wish_of(asked.accelerator) == "all":
         raise ConfigError("an archive has no driver of an accelerator in it", "leave --accelerator out")
-    wanted = _wanted(asked)
-    path = Path(output or f"{wanted.model.stem}.tar")
+    model, board = check_named(asked.model), boards.load(asked.board) if asked.board else None
+    options = compile_options(board, asked)
+    path = Path(output or f"{model.stem}.tar")
     check_places(path)
     check_json(json)
-    with compiling(wanted.model, wanted.explain):
+    with compiling(model, asked.explain):
         package_model(
-            wanted.model,
+            model,
             path,
-            run_python=wanted.run_python,
-            shapes=wanted.shapes,
-            target=wanted.target,
-            executor=wanted.executor,
-            memory=wanted.memory,
-            stack=run_stack(boards.load(asked.board), wanted.library()) if asked.board else None,
+            run_python=asked.run_python,
+            shapes=shapes_of(asked.shape),
+            target=options.target or ANY,
+            executor=options.executor,
+            memory=options.memory,
+            stack=run_stack(board, _library(asked)) if board else None,
         )
     OUT.print(f"wrote {path}, {path.stat().st_size:,} bytes; its README.md says how it is used")
     write_json(json, {"archive": str(path), "bytes": path.stat().st_size, "sha256": file_digest(path)})
@@ -161,7 +147,7 @@ def report(asked: CompileChoice, wanted: JsonChoice, output: str, misra: bool) -
     """
     check_folder(output or "build")
     check_json(wanted)
-    library = _wanted(asked).library()
+    library = _library(asked)
     _print_operators(library)
     for arena in library.arenas:
         OUT.print(f"{arena.region}: {arena.size_bytes:,} bytes, inputs and outputs counted")

@@ -15,9 +15,8 @@ from utvm.base.storage.files import check_places
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
 from utvm.cli.choices import JsonChoice, RunChoice
-from utvm.cli.compiling import compile_for
 from utvm.cli.model_inputs import note_input, quantised, read_given
-from utvm.cli.model_library import executor_of, load_named, memory_of, wish_of
+from utvm.cli.model_library import compile_named
 from utvm.cli.opening import find, image_for
 from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.compiler import Library
@@ -53,18 +52,7 @@ def run_model(
     if standing_alone or in_ram:
         boards.load_chip(where.board)
     found = find(where)
-    model = load_named(asked)
-    library = compile_for(
-        found.board,
-        model,
-        explain=asked.explain,
-        executor=executor_of(asked.executor),
-        in_ram=in_ram,
-        accelerator=wish_of(asked.accelerator),
-        memory=memory_of(asked),
-        tuned=asked.tuned,
-        unchecked=asked.unchecked_indices,
-    )
+    library = compile_named(found.board, asked, in_ram=in_ram)
     given = read_given(library, asked.input, asked.scale, asked.raw)
     # A picture's colours are always converted to the model's integers.
     inputs = given if asked.raw and not are_pictures(asked.input) else quantised(library, given)

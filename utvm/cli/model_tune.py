@@ -19,13 +19,13 @@ from utvm.cli.compiling import compile_for
 from utvm.cli.model_inputs import random_inputs
 from utvm.cli.model_library import load_named
 from utvm.cli.model_tune_page import render
-from utvm.cli.opening import asked_of, check_counts, find
+from utvm.cli.opening import check_counts, find
 from utvm.cli.output import OUT, check_json, logs_of, write_json
-from utvm.compiler import Library, Model
+from utvm.compiler import CompileOptions, Library, Model
 from utvm.errors import BoardError, ConfigError
 from utvm.selection import BoardSelection
 from utvm.session.board_holder import BoardHolder
-from utvm.tuning.log import origin_of, read_log
+from utvm.tuning.log import origin_of, read_log, tuned_for
 from utvm.tuning.measure import Candidate, CandidateResult, Measurer, OnBench
 from utvm.tuning.tuner import Tuner
 
@@ -91,7 +91,7 @@ def _measurer(board: Board, where: BoardSelection, asked: TuneChoice, model: Mod
             OUT.print(f"{boards_there.served()} boards with the key {key} at {asked.tracker}")
             yield boards_there
         return
-    keeper = BoardHolder(board, asked_of(where), logs_of("model.tune"), OUT.print)
+    keeper = BoardHolder(board, where, logs_of("model.tune"), OUT.print)
     try:
         OUT.print(keeper.attach())
         # A virtual board's flash does not wear.
@@ -132,7 +132,7 @@ def _whole(
     board: Board, model: Model, before: Library, log: Path, measurer: Measurer, seed: int
 ) -> dict[str, object]:
     """Run the whole model on the board without and with what was found, and compare."""
-    after = compile_for(board, model, explain=False, tuned=str(log))
+    after = compile_for(board, model, CompileOptions(tuned_for(board, str(log))), explain=False)
     inputs = random_inputs(before, np.random.default_rng(seed))
     runs = [_run(measurer, Candidate(each, inputs)) for each in (before, after)]
     if runs[0].outputs != runs[1].outputs:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from utvm import boards, firmware
 from utvm.base.log.setup import log_into
-from utvm.cli.choices import CountingChoice, ExecutorChoice
-from utvm.cli.compiling import compile_for
-from utvm.cli.model_library import executor_of, load_named, wish_of
+from utvm.cli.choices import ExecutorChoice
+from utvm.cli.model_library import compile_named
 from utvm.compiler import Library
-from utvm.drivers import Connection, DriverOptions, ReachableBoard, choose
+from utvm.drivers import Connection, ReachableBoard, choose
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
 from utvm.runtime import Executor
@@ -22,15 +21,9 @@ from utvm.session.rpc_board import RpcBoard, on_bench
 from utvm.session.served import Served
 
 
-def asked_of(where: BoardSelection) -> DriverOptions:
-    """Return what is wished for, where there are several of a board."""
-    waits = isinstance(where, CountingChoice) and where.wait_states
-    return DriverOptions(where.kind, where.serial, wait=where.wait, waits=waits)
-
-
 def find(where: BoardSelection) -> ReachableBoard:
     """Decide which one of the board is meant; nothing is started."""
-    return choose(boards.load(where.board), asked_of(where))
+    return choose(boards.load(where.board), where)
 
 
 def find_debugged(where: BoardSelection) -> ReachableBoard:
@@ -90,17 +83,8 @@ def _programmed(
 ) -> Iterator[tuple[Connection, Firmware]]:
     """Compile a model, link it with the RPC server, and have a board for it."""
     found = find(where)
-    model = load_named(asked)
     with log_into(logs):
-        library = compile_for(
-            found.board,
-            model,
-            explain=asked.explain,
-            executor=executor_of(asked.executor),
-            accelerator=wish_of(asked.accelerator),
-            tuned=asked.tuned,
-            unchecked=asked.unchecked_indices,
-        )
+        library = compile_named(found.board, asked)
         image = image_for(found, [library], "rpc", transport)
         with found.opened(logs, log) as connection:
             yield connection, image

@@ -98,6 +98,8 @@ class Inv(Program):
         before, behind = words[: first + 1], words[first + 1 :]
         if self._command(words[first]).several:
             behind = self._joined(words[first], behind)
+        if self._command(words[first]).file_optional and not self._has_file(words[first], behind):
+            before.append(f"--{next(iter(self._command(words[first]).positional))}=")
         for name in self._command(words[first]).positional:
             flag = f"--{name.replace('_', '-')}"
             for place, word in enumerate(behind):
@@ -107,6 +109,16 @@ class Inv(Program):
                     del behind[place:end]
                     break
         return before + behind
+
+    def _has_file(self, name: str, words: list[str]) -> bool:
+        """Whether a word behind a command is neither an option nor an option's value."""
+        flags = self._make_parser().contexts[name].flags
+        is_value = False
+        for word in words:
+            if not is_value and not word.startswith("-"):
+                return True
+            is_value = not is_value and word in flags and flags[word].takes_value
+        return False
 
     def _joined(self, name: str, words: list[str]) -> list[str]:
         """Return the words behind a command that takes several files with these as one, in front."""
@@ -182,7 +194,8 @@ class Inv(Program):
         """Print what a command does and takes, with an example, and the page that says more."""
         context = self.parser.contexts[name]
         command = self._command(name)
-        files = "".join(f" {each.name.upper()}" for each in context.positional_args)
+        files = "".join(f" {argument.name.upper()}" for argument in context.positional_args)
+        files = f" [{files.strip()}]" if command.file_optional else files
         files += "..." if command.several else ""
         print(f"Usage: {COMMAND} {name}{files} [options]\n")
         print(textwrap.fill(f"{command.__doc__}", pty_size()[0] - 1) + "\n")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 
 from utvm.cli import task
-from utvm.cli.choices import JsonChoice, ListenChoice, ModelChoice
+from utvm.cli.choices import JsonChoice, OptionalModelChoice
 from utvm.cli.output import OUT, check_json, write_json
 from utvm.errors import ConfigError, ExitCode
 from utvm.selection import BOARD, BoardSelection, ReportChoice, SuiteChoice
@@ -20,37 +20,21 @@ _PAGE = "docs/projects.md"
 _DIRECTORY = "the project's folder"
 
 
-@task(example="project.platforms", page=_PAGE)
-def platforms(_: Context, json: JsonChoice) -> None:
-    """List what project.create can write a project for, what it must be told, and what a build needs."""
-    from rich.table import Table
-
-    from utvm import project
-
-    check_json(json)
-    known = {name: project.load_platform(name)[1] for name in project.platforms()}
-    if write_json(json, {"platforms": {name: each.model_dump(mode="json") for name, each in known.items()}}):
-        return
-    table = Table("platform", "what it is", "--option", "a build needs", box=None)
-    for name, each in known.items():
-        table.add_row(name, each.says, ", ".join(each.options), ", ".join(each.needs))
-    OUT.print(table)
-
-
 @task(
     example="project.create --model my.tflite --board stm32f746 --platform cmake --output app",
     page=_PAGE,
     help={
         "board": BOARD,
         "input": "input to store in the application, as for model.run; without it, seeded random values",
-        "platform": "one of project.platforms, or the path of a folder with a platform.yaml",
+        "list_": "list the platforms, their options and what a build needs",
+        "platform": "one that --list shows, or the path of a folder with a platform.yaml",
         "option": "what the platform must be told: NAME=VALUE, with ; between several",
         "output": "the folder to write; it is empty or does not exist",
     },
 )
 def create(
     _: Context,
-    asked: ModelChoice,
+    asked: OptionalModelChoice,
     json: JsonChoice,
     *,
     board: str = "",
@@ -58,6 +42,7 @@ def create(
     platform: str = "",
     option: str = "",
     output: str = "",
+    list_: bool = False,
 ) -> None:
     """Write an application around a model for another build system: it runs once and reports on the console."""
     from utvm import boards, project
@@ -65,6 +50,9 @@ def create(
     from utvm.cli.model_library import load_named
     from utvm.firmware import compile_for
 
+    if list_:
+        _list_platforms(json)
+        return
     project.load_platform(platform)
     if not output:
         raise ConfigError("no folder is named", "--output FOLDER: it does not exist yet")
@@ -103,22 +91,6 @@ def build(_: Context, directory: str, json: JsonChoice) -> None:
 
 
 @task(
-    example="project.flash app --monitor",
-    page=_PAGE,
-    positional=["directory"],
-    help={"directory": _DIRECTORY},
-)
-def flash(_: Context, directory: str, where: BoardSelection, listen: ListenChoice) -> None:
-    """Build a project, program it into a board, and start it."""
-    from utvm import project
-    from utvm.cli import board_run
-
-    made = project.Project(directory)
-    where = _its_own(made, where)
-    board_run.flash(where, str(made.build().elf), listen.monitor, made.facts.pipe)
-
-
-@task(
     example="project.run app",
     page=_PAGE,
     positional=["directory"],
@@ -134,6 +106,21 @@ def run(_: Context, directory: str, where: BoardSelection, reports: ReportChoice
         reports = ReportChoice(str(made.directory / "build" / "reports"))
     suite = SuiteChoice(suite=str(made.directory / "hil" / "test_project.py"))
     return suites.run(_its_own(made, where), reports, suites=suite)
+
+
+def _list_platforms(json: JsonChoice) -> None:
+    from rich.table import Table
+
+    from utvm import project
+
+    check_json(json)
+    known = {name: project.load_platform(name)[1] for name in project.platforms()}
+    if write_json(json, {"platforms": {name: each.model_dump(mode="json") for name, each in known.items()}}):
+        return
+    table = Table("platform", "what it is", "--option", "a build needs", box=None)
+    for name, each in known.items():
+        table.add_row(name, each.says, ", ".join(each.options), ", ".join(each.needs))
+    OUT.print(table)
 
 
 def _its_own(made: "Project", where: BoardSelection) -> BoardSelection:

@@ -10,13 +10,12 @@ from typing import get_args
 
 from utvm import boards
 from utvm.base.storage.files import check_folder, check_places
-from utvm.boards import PATH_VARIABLE
-from utvm.cli.opening import asked_of
+from utvm.boards import PATH_VARIABLE, Board
 from utvm.cli.output import OUT
 from utvm.cli.progress import telling
-from utvm.drivers import DriverOptions, choose
+from utvm.drivers import choose
 from utvm.environment.locations.here import checked, kind_here
-from utvm.environment.locations.remote_command import Place, RemoteCommand, Wanted
+from utvm.environment.locations.remote_command import Place, RemoteCommand
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import nightly, project
 from utvm.hil import suites as hil_suites
@@ -28,6 +27,7 @@ from utvm.options import narrow, parts
 from utvm.paths import need_checkout
 from utvm.paths import project as found_project
 from utvm.probe.choice import NotPluggedIn
+from utvm.probe.usb import Probe
 from utvm.probe.virtual import UsbKind
 from utvm.selection import BoardFolders, BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
@@ -53,17 +53,18 @@ def run_suites(
         other = other or _other_place(place, stack)
         if other is None and (place.farm or place.place or place.tags):
             raise ConfigError("--farm, --place and --tags choose a board of a farm", "use them with --in farm")
-        asked = asked_of(where)
-        wanted = Wanted(board, asked.wish, asked.serial, wait=asked.wait)
-        wanted = _on_usb(wanted, place.usb, other) if place.usb else _chosen(wanted, asked, other)
+        usb = _check_usb(board, where, place.usb, other) if place.usb else None
+        probe = None if usb else _find_probe(board, where, other)
         if other is None:
             return hil_suites.run(where, reports, suites=suites)
-        where = dataclasses.replace(where, serial=wanted.serial)
+        if usb and not where.serial:
+            where = dataclasses.replace(where, serial=board.model.serial)
+        elif probe:
+            where = dataclasses.replace(where, serial=probe.serial)
         root = report_root(reports)
         before = set(root.glob("*/report.json"))
-        if other.own_boards:
-            where = dataclasses.replace(where, kind="auto", serial="", wait=0.0)
-        code = other.run(_errand(where, wanted, suites, reports))
+        command = RemoteCommand((), board, where, probe, usb)
+        code = other.run(_complete(command, other, suites, reports))
         if why := remember_new(root, before):
             OUT.print(f"warning: {why}")
     try:
@@ -90,29 +91,28 @@ def _of_the_project(
     )
 
 
-def _chosen(wanted: Wanted, asked: DriverOptions, place: Place | None) -> Wanted:
-    """Return what is wanted with the probe on this computer's USB that drives it, where one does."""
+def _find_probe(board: Board, where: BoardSelection, place: Place | None) -> Probe | None:
+    """Find the probe on this computer's USB that drives the board; None if it is driven otherwise."""
     if place is not None and place.own_boards:
-        return wanted
+        return None
     try:
-        found = choose(wanted.board, asked)
+        return choose(board, where).probe
     except NotPluggedIn:
-        if place is None or not place.own_usb or not wanted.serial:
+        if place is None or not place.own_usb or not where.serial:
             raise
-        return wanted  # it may be on the place's own USB
-    return dataclasses.replace(wanted, probe=found.probe, serial=found.serial if found.probe else wanted.serial)
+        return None  # it may be on the location's own USB
 
 
-def _on_usb(wanted: Wanted, usb: str, place: Place | None) -> Wanted:
-    """Return what is wanted with a virtual probe on a place's USB, told by its serial number."""
-    known = next((kind for kind in get_args(UsbKind) if kind == usb), None)
+def _check_usb(board: Board, where: BoardSelection, usb: str, place: Place | None) -> UsbKind:
+    """Check that a virtual probe of the board can be plugged into a location's USB."""
+    known: UsbKind | None = next((kind for kind in get_args(UsbKind) if kind == usb), None)
     if known is None:
         raise ConfigError(f"--usb {usb} is no probe", f"give one of {', '.join(get_args(UsbKind))}")
     if place is None or not place.own_usb:
         raise ConfigError("--usb plugs a probe into a place that has a USB of its own", "use it with --in vm")
-    if not wanted.board.virtual.model or wanted.wish == "physical":
+    if not board.virtual.model or where.kind == "physical":
         raise ConfigError("--usb is the probe of a virtual board that is a software model", "leave it out")
-    return dataclasses.replace(wanted, usb=known, serial=wanted.serial or wanted.board.model.serial)
+    return known
 
 
 def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> Place | None:
@@ -132,12 +132,17 @@ def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> Place | No
     return elsewhere(kind, choice, stack.enter_context(telling(f"--in {place}")))
 
 
-def _errand(where: BoardSelection, wanted: Wanted, suites: SuiteChoice, reports: ReportChoice) -> RemoteCommand:
+def _complete(command: RemoteCommand, other: Place, suites: SuiteChoice, reports: ReportChoice) -> RemoteCommand:
+    """Add the words of ``hil`` and the folders that it needs."""
+    where = command.selection
+    if other.own_boards:
+        where = dataclasses.replace(where, kind="auto", serial="", wait=0.0)
     root = report_root(reports)
     chosen = select(suites.names)
     if chosen.own:
         suites = dataclasses.replace(suites, suite=",".join(f"./{path}" for path in chosen.paths))
-    return RemoteCommand(
+    return dataclasses.replace(
+        command,
         words=(
             ("hil",),
             *parts(where),
@@ -145,7 +150,6 @@ def _errand(where: BoardSelection, wanted: Wanted, suites: SuiteChoice, reports:
             *parts(BoardFolders(os.environ.get(PATH_VARIABLE, ""))),
             *parts(ReportChoice(str(root))),
         ),
-        wanted=wanted,
         fills=(root, logs_beside(root)),
         start=chosen.root if chosen.own else None,
     )

@@ -135,15 +135,7 @@ def up(_: Context, box: str = "", fresh: bool = False) -> None:
     with _telling("vm.up") as machine:
         machine.up(box, fresh)
     OUT.print(f"the machine {machine.records.name} runs, after {time.monotonic() - begin:.0f} s")
-    OUT.print("./inv vm.run './inv hil --board host'; ./inv vm.ssh; ./inv vm.suspend or vm.halt when you are done")
-
-
-@task(example="vm.ssh", page="docs/vm.md", in_checkout=True)
-def ssh(_: Context) -> int:
-    """Open a shell in the virtual machine, in the checkout."""
-    from utvm.environment.machine.machine import Machine
-
-    return Machine().shell()
+    OUT.print("./inv vm.run './inv hil --board host', vm.run alone for a shell, vm.halt when you are done")
 
 
 @task(
@@ -151,40 +143,33 @@ def ssh(_: Context) -> int:
     page="docs/vm.md",
     in_checkout=True,
     positional=["command"],
-    help={"command": "one argument: a program and its arguments"},
+    file_optional=True,
+    help={"command": "program and arguments, as one word (default: an interactive shell)"},
 )
 def run(_: Context, command: str) -> int:
-    """Run a command in the virtual machine, in the checkout; its exit code is ours."""
+    """Run a command, or a shell, in the virtual machine; returns the command's exit code."""
     from utvm.environment.machine.machine import Machine
 
     words = shlex.split(command)
-    if not words:
-        raise ConfigError("no command to run", "./inv vm.run './inv hil --board host'")
-    return Machine().run(words)
+    return Machine().run(words) if words else Machine().shell()
 
 
-@task(example="vm.halt", page="docs/vm.md", in_checkout=True)
-def halt(_: Context) -> None:
-    """Shut the virtual machine down; its disk stays."""
+@task(
+    example="vm.halt --suspend",
+    page="docs/vm.md",
+    in_checkout=True,
+    help={"suspend": "save its memory to disk: vm.up continues where it was"},
+)
+def halt(_: Context, suspend: bool = False) -> None:
+    """Shut the virtual machine down, or suspend it; its disk stays."""
     with _telling("vm.halt") as machine:
-        machine.halt()
-    OUT.print("the machine is off; its disk stays")
-
-
-@task(example="vm.suspend", page="docs/vm.md", in_checkout=True)
-def suspend(_: Context) -> None:
-    """Write the virtual machine's memory to the disk and end it; vm.up goes on where it was."""
-    with _telling("vm.suspend") as machine:
-        machine.suspend()
-    OUT.print("the machine is suspended to the disk; ./inv vm.resume or vm.up goes on")
-
-
-@task(example="vm.resume", page="docs/vm.md", in_checkout=True)
-def resume(_: Context) -> None:
-    """Go on with a suspended virtual machine, without copying the checkout."""
-    with _telling("vm.resume") as machine:
-        machine.resume()
-    OUT.print("the machine runs")
+        if suspend:
+            machine.suspend()
+        else:
+            machine.halt()
+    OUT.print(
+        "the machine is suspended; ./inv vm.up continues" if suspend else "the machine is off; its disk stays"
+    )
 
 
 @task(

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from utvm.compiler.compile import compile_model
+from utvm.compiler.compile import CompileOptions, compile_model
 from utvm.compiler.library import Library, Tensor
 from utvm.compiler.memory.regions import Memory, Region
 from utvm.compiler.model import Model
@@ -26,6 +26,7 @@ from utvm.compiler.target import ANY, Target
 
 __all__ = [
     "ANY",
+    "CompileOptions",
     "Library",
     "Memory",
     "Model",

@@ -4,13 +4,14 @@
 import importlib.metadata
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from utvm import runtime
 from utvm.base.storage.cache import Cache, content_key, tree_digest
 from utvm.base.text.quoting import printable
-from utvm.compiler.accelerator import Assistant
+from utvm.compiler.accelerator import Assistant, Wish
 from utvm.compiler.bounded import bounded
 from utvm.compiler.library import Library, from_json, to_json
 from utvm.compiler.memory.regions import Memory
@@ -28,6 +29,25 @@ NOTES = _NOTES.name
 _LOG = logging.getLogger("utvm.compiler")
 _FILE, _NOTED = "library.json", "notes.txt"
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "jinja2", "numpy", "onnx", "tflite")
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How a model is compiled for a board, from the command line to the cache key.
+
+    Attributes:
+        target: the CPU, with tuning and unchecked indices; None for the board's own.
+        memory: regions of RAM, and tensors pinned to them.
+        executor: ``aot`` or ``graph``; see :func:`compile_model`.
+        accelerator: which operators run on the board's accelerator.
+        in_ram: link the image into RAM alone.
+    """
+
+    target: Target | None = None
+    memory: Memory = field(default_factory=Memory)
+    executor: Literal["aot", "graph"] = "aot"
+    accelerator: Wish = "auto"
+    in_ram: bool = False
 
 
 def compile_model(

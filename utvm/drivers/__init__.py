@@ -9,14 +9,13 @@ A way is a module of ``ways/``, or of an installed package; nothing else knows w
 """
 
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import BoardIdentity, Driver, DriverOptions, ReachableBoard, Setup, block_of
+from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup, block_of
 from utvm.drivers.table import attach, capabilities_of, choose, serving, table
 
 __all__ = [
     "BoardIdentity",
     "Connection",
     "Driver",
-    "DriverOptions",
     "ReachableBoard",
     "Setup",
     "attach",

@@ -5,37 +5,18 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from utvm.base.storage.config import Record, validate
 from utvm.boards import Board, Kind
 from utvm.drivers.connection import Connection
 from utvm.probe.usb import Probe
-from utvm.selection import BoardKind
+from utvm.selection import BoardSelection
 
 _BlockT = TypeVar("_BlockT", bound=Record)
 
 Say = Callable[[str], None]
 """Receives a line for whoever waits."""
-
-
-@dataclass(frozen=True)
-class DriverOptions:
-    """What is wished for, where there are several of a board.
-
-    Attributes:
-        wish: ``auto`` takes a physical one if one is plugged in.
-        serial: of its probe, where several are plugged in; a virtual board's on USB is taken only with it.
-        latency_us: microseconds that every command of a virtual probe takes.
-        wait: seconds to wait in line for a board that somebody else uses.
-        waits: a virtual one is to count how long the core waits for flash, too, by a model of that.
-    """
-
-    wish: BoardKind = "auto"
-    serial: str = ""
-    latency_us: int = 0
-    wait: float = 0.0
-    waits: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,16 +36,16 @@ class Setup:
 
 @dataclass(frozen=True)
 class BoardIdentity:
-    """Which board it was. ``kind`` is ``virtual``, ``physical`` or ``process``; ``probe`` says what drove it."""
+    """The board of a result. ``kind`` is ``virtual``, ``physical`` or ``process``."""
 
     name: str
     kind: str
-    probe: str
-    serial: str
+    probe: str = ""
+    serial: str = ""
 
     @property
     def spoken(self) -> str:
-        """The board as the first and the last line call it."""
+        """Kind and name, as the first and the last line print them."""
         return f"{self.kind.upper()} {self.name}"
 
 
@@ -73,26 +54,23 @@ class ReachableBoard:
     """A board that can be opened.
 
     Attributes:
-        kind: what it is in the end.
         capabilities: what suites may need and it has.
         driver: the tool that drives it: a key of a report's ``tools``, or nothing that is listed there.
-        start: puts it on the bench.
+        start: connects to it.
         probe: the probe on this computer's USB that drives it.
-        serial: of its probe, there or not.
     """
 
     board: Board
-    kind: Kind
+    identity: BoardIdentity
     capabilities: frozenset[str]
     driver: str
     start: Callable[[Setup], Connection]
     probe: Probe | None = None
-    serial: str = ""
 
     @property
-    def identity(self) -> BoardIdentity:
-        """Which board it is."""
-        return BoardIdentity(self.board.spoken, self.kind, self.probe.kind if self.probe else "", self.serial)
+    def kind(self) -> Kind:
+        """``virtual``, ``physical`` or ``process``."""
+        return cast(Kind, self.identity.kind)
 
     @contextlib.contextmanager
     def opened(self, log_directory: Path, say: Say = lambda _: None) -> Iterator[Connection]:
@@ -122,7 +100,7 @@ class Driver:
     name: str
     rank: int
     serves: Callable[[Board], bool]
-    find: Callable[[Board, DriverOptions], ReachableBoard | None]
+    find: Callable[[Board, BoardSelection], ReachableBoard | None]
     tell: Callable[[Board], tuple[str, str] | None]
     refusal: str
     slows: bool = False

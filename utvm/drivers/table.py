@@ -10,9 +10,9 @@ from utvm import plugins
 from utvm.boards import DRIVER, Board
 from utvm.drivers import builtin
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import Driver, DriverOptions, ReachableBoard, Say
+from utvm.drivers.driver import Driver, ReachableBoard, Say
 from utvm.errors import ConfigError
-from utvm.selection import BoardKind
+from utvm.selection import BoardKind, BoardSelection
 
 GROUP = "utvm.ways"
 """The group of entry points under which an installed package brings further ways."""
@@ -44,16 +44,16 @@ def serving(board: Board) -> tuple[Driver, ...]:
     return wanted
 
 
-def choose(board: Board, asked: DriverOptions) -> ReachableBoard:
+def choose(board: Board, wanted: BoardSelection) -> ReachableBoard:
     """Decide which one of a board is meant, and how it is reached; nothing is started."""
     able = serving(board)
     for way in able:
-        found = way.find(board, asked)
+        found = way.find(board, wanted)
         if found is None:
             continue
-        if asked.latency_us and not way.slows:
+        if wanted.latency_us and not way.slows:
             raise ConfigError(f"{board.name} {way.refusal.partition(':')[0]}: it has no probe that could be slow")
-        if asked.waits and not (way.slows and board.model.wait_states):
+        if wanted.wait_states and not (way.slows and board.model.wait_states):
             raise ConfigError(
                 f"{board.spoken} has no model of waits for flash here",
                 "take a virtual board that has, stm32f746; a chip waits by itself",
@@ -61,20 +61,20 @@ def choose(board: Board, asked: DriverOptions) -> ReachableBoard:
         return found
     if not able:
         raise ConfigError(f"there is no way to {board.name}: its file has data for none")
-    unwished = DriverOptions(wait=asked.wait) == asked
-    hint = "plug it in; ./inv board.detect shows what is found" if unwished else "leave that out"
+    restricted = wanted.kind != "auto" or wanted.serial or wanted.latency_us or wanted.wait_states
+    hint = "leave that out" if restricted else "plug it in; ./inv board.detect shows what is found"
     raise ConfigError(f"{board.name} {able[-1].refusal}", hint)
 
 
 def capabilities_of(board: Board) -> frozenset[str]:
     """Return what suites may need and what is reached without any wish has; raises as :func:`choose`."""
-    return choose(board, DriverOptions()).capabilities
+    return choose(board, BoardSelection()).capabilities
 
 
 @contextlib.contextmanager
 def attach(
     board: Board,
-    wish: BoardKind = "auto",
+    kind: BoardKind = "auto",
     *,
     log_directory: Path,
     serial: str = "",
@@ -86,8 +86,9 @@ def attach(
 
     Args:
         log_directory: where OpenOCD, the virtual board and emulators keep their logs.
-        wish, serial, latency_us, wait: as :class:`Asked` has them.
+        kind, serial, latency_us, wait: see :class:`utvm.selection.BoardSelection`.
         say: receives a line where there is something to wait for.
     """
-    with choose(board, DriverOptions(wish, serial, latency_us, wait)).opened(log_directory, say) as connection:
+    wanted = BoardSelection("", kind, serial, wait, latency_us=latency_us)
+    with choose(board, wanted).opened(log_directory, say) as connection:
         yield connection

@@ -17,6 +17,7 @@ from utvm.base.process.run import run_tool
 from utvm.base.process.service import Service
 from utvm.base.storage.cache_entries import cache_root
 from utvm.base.storage.temporary import private_folder
+from utvm.drivers import BoardIdentity
 from utvm.errors import ProvisionError
 from utvm.farm.client import FarmClient, labgrid, proxyless
 from utvm.farm.door import Door
@@ -33,16 +34,11 @@ class OfferedBoard:
 
     Attributes:
         place: what the farm calls it.
-        board: as command lines call it.
-        kind: ``physical``, ``virtual`` or ``process``.
-        serial: of its probe; empty where it has none.
         cpu: of its chip.
     """
 
     place: str
-    board: str
-    kind: str
-    serial: str
+    board: BoardIdentity
     cpu: str
 
 
@@ -161,20 +157,20 @@ def _make_places(
 ) -> None:
     with FarmClient(address, logs / "labgrid.log", say) as farm:
         for offer in offers:
-            tags = {"board": offer.board, "kind": offer.kind, "host": host.name, "cpu": offer.cpu}
+            tags = {"board": offer.board.name, "kind": offer.board.kind, "host": host.name, "cpu": offer.cpu}
             tags |= {"utvm_bad_after": str(host.bad_after), "utvm_well_after": str(host.well_after)}
             # The host's name, too: a match of */PLACE/* would take another host's.
             match = f"{host.name}/{offer.place}/*"
-            farm.ask("offer", place=offer.place, match=match, tags={**tags, "serial": offer.serial})
+            farm.ask("offer", place=offer.place, match=match, tags={**tags, "serial": offer.board.serial})
 
 
 def _resources(host: Host, offer: OfferedBoard) -> dict[str, dict[str, object]]:
     return {
         "board": {
             "cls": "UtvmBoard",
-            "board": offer.board,
-            "kind": offer.kind,
-            "serial": offer.serial,
+            "board": offer.board.name,
+            "kind": offer.board.kind,
+            "serial": offer.board.serial,
             "checkout": str(ROOT),
             "work": str(cache_root() / "checkouts"),
         },

@@ -17,14 +17,15 @@ from typing import IO
 
 from utvm.base.log.folders import log_folder
 from utvm.base.process.run import run_tool
+from utvm.boards import Board
 from utvm.environment.locations.here import told_where
-from utvm.environment.locations.remote_command import RemoteCommand, Wanted, called
+from utvm.environment.locations.remote_command import RemoteCommand, called
 from utvm.environment.remote import LOST, owned, rsync, run_owned
 from utvm.errors import VERDICTS, ConfigError, ExitCode, ProvisionError
 from utvm.farm.client import Leasing, coordinator_of
 from utvm.farm.lease import Lease, handed
 from utvm.paths import ROOT, work
-from utvm.selection import FarmChoice
+from utvm.selection import BoardSelection, FarmChoice
 
 _LEFT_OUT = ("/.git", "/.venv", "/build")
 _SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
@@ -54,7 +55,7 @@ class InFarm:
         self._say = say
         self._address = coordinator_of(choice.farm)
         self._choice = choice
-        wish_of(None, choice)
+        tags_of(choice)
 
     def run(self, errand: RemoteCommand) -> int:
         """Lease a board, run a command at its computer, and bring home what it wrote."""
@@ -74,7 +75,7 @@ class InFarm:
     ) -> tuple[int, Sequence[Mapping[str, str]]]:
         """Run a command on a board; return its exit code, and where another board is to be tried, why."""
         log = log_folder(work() / "logs" / f"farm-{secrets.token_hex(4)}") / "labgrid.log"
-        wish, wait = wish_of(errand.wanted, self._choice), errand.wanted.wait or None
+        wish, wait = wish_of(errand.board, errand.selection, self._choice), errand.selection.wait or None
         but = [each["place"] for each in earlier]
         with Leasing(self._address, wish, wait, log, self._say, but) as leasing:
             lease = leasing.had()
@@ -239,18 +240,20 @@ def login_to(lease: Lease) -> list[str]:
     return [*_SSH, f"-p{lease.service.get('port', 22)}", f"{user}@{host}"]
 
 
-def wish_of(wanted: Wanted | None, choice: FarmChoice) -> dict[str, str]:
-    """Return the tags that a wanted board has, and those that options ask for."""
-    found = {}
-    if wanted:
-        kind = "" if wanted.wish == "auto" else wanted.wish
-        said = {"kind": kind, "serial": wanted.serial, "name": choice.place}
-        found = {"health": "ok", "board": wanted.board.spoken} | {
-            name: value for name, value in said.items() if value
-        }
+def wish_of(board: Board, selection: BoardSelection, choice: FarmChoice) -> dict[str, str]:
+    """Tags that a board of a farm must have to be leased."""
+    kind = "" if selection.kind == "auto" else selection.kind
+    optional = {"kind": kind, "serial": selection.serial, "name": choice.place}
+    tags = {"health": "ok", "board": board.spoken} | {name: value for name, value in optional.items() if value}
+    return tags | tags_of(choice)
+
+
+def tags_of(choice: FarmChoice) -> dict[str, str]:
+    """Tags that ``--tags`` asks for."""
+    tags = {}
     for word in filter(None, choice.tags.split(",")):
         name, equals, value = word.partition("=")
         if not (name and equals and value):
             raise ConfigError(f"--tags {word!r} is no tag", "give NAME=VALUE, with commas between several")
-        found[name.strip()] = value.strip()
-    return found
+        tags[name.strip()] = value.strip()
+    return tags

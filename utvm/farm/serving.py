@@ -88,10 +88,12 @@ class ServedBoards:
 
     def _served(self, number: int, earlier: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
         """Serve a board; return why another one is to be tried, which is nothing where none is."""
-        wanted = self._errand(0, "", 0).wanted
-        wish, log = wish_of(wanted, self._choice), self._logs / f"labgrid-{number}.log"
+        command = self._errand(0, "", 0)
+        wish, log = wish_of(command.board, command.selection, self._choice), self._logs / f"labgrid-{number}.log"
         but = [each["place"] for each in earlier]
-        with Leasing(coordinator_of(self._choice.farm), wish, wanted.wait or None, log, self._say, but) as leasing:
+        with Leasing(
+            coordinator_of(self._choice.farm), wish, command.selection.wait or None, log, self._say, but
+        ) as leasing:
             while (lease := leasing.poll()) is None:
                 if self._over.wait(_LOOK):
                     return ()

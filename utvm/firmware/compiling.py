@@ -1,43 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiling a model for a board: its CPU chooses kernels, its memory says what is too large."""
 
-from typing import Literal
-
 from utvm.boards import Board, MemoryRegion, alternatives
 from utvm.boards.accelerators import assistant
-from utvm.compiler import Library, Memory, Model, Target, compile_model
-from utvm.compiler.accelerator import Wish
+from utvm.compiler import CompileOptions, Library, Model, compile_model
 from utvm.compiler.storage import Storage
 
 
 def compile_for(
     board: Board,
     model: Model,
-    *,
+    options: CompileOptions = CompileOptions(),
     name: str | None = None,
-    memory: Memory | None = None,
-    executor: Literal["aot", "graph"] = "aot",
-    in_ram: bool = False,
-    accelerator: Wish = "auto",
-    target: Target | None = None,
 ) -> Library:
-    """Compile a model into a library for a board.
+    """Compile a model into a library for a board; see :func:`utvm.compiler.compile_model`.
 
     Args:
-        target: by default the board's own; or that with what was tuned for it.
-        in_ram: the image is to lie in RAM alone.
-        accelerator: what the board's accelerator is given, where it has one.
-
-    Others are those of :func:`utvm.compiler.compile_model`.
+        name: prefix of the library's global symbols; by default the model's name.
     """
     return compile_model(
         model,
         name=name,
-        target=target or board.target,
-        memory=memory,
-        executor=executor,
-        storage=_storage(board, in_ram),
-        assistant=assistant(board, accelerator),
+        target=options.target or board.target,
+        memory=options.memory,
+        executor=options.executor,
+        storage=_storage(board, options.in_ram),
+        assistant=assistant(board, options.accelerator),
     )
 
 

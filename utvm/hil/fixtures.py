@@ -19,6 +19,7 @@ A test marked ``needs("debug port")`` is skipped on a board without one, and the
 """
 
 import contextlib
+import dataclasses
 import datetime
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from utvm.base.log import setup
 from utvm.base.log.folders import log_folder
 from utvm.base.process.signals import raise_on_signals
 from utvm.compiler import Library
-from utvm.drivers import Connection, DriverOptions, capabilities_of
+from utvm.drivers import Connection, capabilities_of
 from utvm.errors import ConfigError, ExitCode
 from utvm.firmware import Firmware, compile_for
 from utvm.hil import project
@@ -69,7 +70,7 @@ def _configure(config: pytest.Config) -> None:
     option = config.option
     if folders := options.build_record(BoardFolders, vars(option)).board_path:
         boards.search_also(folders)
-    choice = options.build_record(BoardSelection, vars(option))
+    choice = dataclasses.replace(options.build_record(BoardSelection, vars(option)), latency_us=option.latency_us)
     if not choice.board:
         raise ConfigError("--board is missing", f"boards: {', '.join(boards.names())}")
     board = boards.load(choice.board)
@@ -86,8 +87,7 @@ def _configure(config: pytest.Config) -> None:
     logs = logs_beside(reports) / run_id
     _begin_log(config, logs)
     display = Display(standard_output())
-    asked = DriverOptions(choice.kind, choice.serial, option.latency_us, choice.wait)
-    keeper = BoardHolder(board, asked, logs, display.line)
+    keeper = BoardHolder(board, choice, logs, display.line)
     course = Course(keeper, display, run_id=run_id, started=started, report_root=reports)
     config.stash[_COURSE] = course
     config.pluginmanager.register(course, "utvm-course")

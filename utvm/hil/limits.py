@@ -108,7 +108,7 @@ def accept() -> Path:
         limits = content.models.get(row["model"])
         for name in limits.relative() if limits else ():
             if RELATIVE[name] == row["figure"]:
-                board = BoardIdentity(row["name"], row["kind"], "", "").spoken
+                board = BoardIdentity(row["name"], row["kind"]).spoken
                 figures.setdefault(board, {}).setdefault(row["model"], {})[name] = row["value"]
     text = "# What the limits of utvm.yaml are relative to. history.changes --accept writes it; review it.\n"
     write_whole(path, text + yaml.safe_dump({"baseline": figures}))

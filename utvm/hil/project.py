@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,8 @@ class Entry(Record, BoardSelection):  # type: ignore[misc]  # mypy cannot see th
     place: Kind = Field(default_factory=kind_here)
     minutes: Annotated[float, Field(gt=0)] = 60.0
     tags: str = ""
+    wait_states: ClassVar[bool] = False  # type: ignore[misc]
+    latency_us: ClassVar[int] = 0  # type: ignore[misc]
     count: Annotated[int, Field(ge=1)] = 1
 
     @model_validator(mode="after")

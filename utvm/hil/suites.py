@@ -50,7 +50,6 @@ def run(
     reports: ReportChoice = ReportChoice(),
     *,
     suites: SuiteChoice = SuiteChoice(),
-    latency_us: int = 0,
 ) -> ExitCode:
     """Run suites on a board, print progress and verdict, and write the report.
 
@@ -59,12 +58,16 @@ def run(
 
     Args:
         suites: which ones; none means all.
-        latency_us: microseconds that each command of a virtual probe takes.
     """
     from utvm import boards  # with much behind it, and pytest imports this module in every environment
 
     boards.load(choice.board)  # pytest without a board would run the suites without our fixtures
-    arguments = [*_for_pytest(choice, suites), *words(choice), *words(reports), f"--latency-us={latency_us}"]
+    arguments = [
+        *_for_pytest(choice, suites),
+        *words(choice),
+        *words(reports),
+        f"--latency-us={choice.latency_us}",
+    ]
     ending = _Ending()
     try:
         ended = pytest.main(arguments, plugins=[ending])

@@ -15,7 +15,7 @@ from utvm import boards, runtime
 from utvm.base.storage.files import check_folder
 from utvm.base.text.quoting import c_string
 from utvm.boards import Board
-from utvm.compiler import Library, Model
+from utvm.compiler import CompileOptions, Library, Model
 from utvm.compiler.package import package_files
 from utvm.compiler.package.texts import cmake_target
 from utvm.errors import ConfigError
@@ -53,7 +53,7 @@ def create(
     check_folder(directory)
     if directory.exists() and any(directory.iterdir()):
         raise ConfigError(f"{directory}: is not empty", "give a folder that does not yet exist")
-    library = compile_for(board, model, accelerator="off")
+    library = compile_for(board, model, CompileOptions(accelerator="off"))
     made = _ingredients(board, library, said, inputs)
     kept, headers = _runtime_files(made)
     values: dict[str, Any] = {

@@ -22,11 +22,12 @@ from utvm.base.storage.files import read_text
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.compiler.package import read_package
-from utvm.drivers import Connection, DriverOptions, choose
+from utvm.drivers import Connection, choose
 from utvm.errors import BoardError, ConfigError, ToolchainError
 from utvm.firmware import Firmware, build
 from utvm.paths import work
 from utvm.runtime import Pipe
+from utvm.selection import BoardSelection
 from utvm.session import RunResult, StandingAlone
 from utvm.session.application import SILENT, read_elf
 from utvm.session.open_session import open_session
@@ -140,7 +141,7 @@ def on_this_computer(library: Library, inputs: Sequence[npt.NDArray[Any]]) -> li
     host = boards.load("host")
     logs = log_folder(work() / "logs" / f"project-{os.getpid()}-{secrets.token_hex(4)}")
     with open_session(
-        choose(host, DriverOptions("auto", "")), build(host, [library], "rpc"), logs, lambda _: None
+        choose(host, BoardSelection()), build(host, [library], "rpc"), logs, lambda _: None
     ) as session:
         return [np.asarray(output) for output in session.run(library.name, inputs).outputs]
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from utvm.boards import Board
 from utvm.compiler import Library
-from utvm.drivers import BoardIdentity, Connection, DriverOptions, ReachableBoard, choose
+from utvm.drivers import BoardIdentity, Connection, ReachableBoard, choose
 from utvm.errors import ProbeError, TransportError, UtvmError
 from utvm.firmware import Firmware, build
+from utvm.selection import BoardSelection
 from utvm.session.fault import DeviceFault
 from utvm.session.open_session import executor_for, session_on
 from utvm.session.rpc_board import RpcBoard, on_bench
@@ -32,15 +33,19 @@ class BoardHolder:
     """
 
     def __init__(
-        self, board: Board, asked: DriverOptions, log_directory: Path, say: Callable[[str], None] = lambda _: None
+        self,
+        board: Board,
+        wanted: BoardSelection,
+        log_directory: Path,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.board = board
-        self.auto = asked.wish == "auto" and board.physical is not None and not asked.serial
+        self.auto = wanted.kind == "auto" and board.physical is not None and not wanted.serial
         self.log_directory = log_directory
         self.attached = 0
-        physical = asked.wish == "physical" or bool(asked.serial and asked.wish == "auto")
-        self.identity = BoardIdentity(board.spoken, "physical" if physical else "virtual", "", asked.serial)
-        self._asked = asked
+        physical = wanted.kind == "physical" or bool(wanted.serial and wanted.kind == "auto")
+        self.identity = BoardIdentity(board.spoken, "physical" if physical else "virtual", "", wanted.serial)
+        self._wanted = wanted
         self._say = say
         self._chosen: ReachableBoard | None = None
         self._bench: Connection | None = None
@@ -75,14 +80,14 @@ class BoardHolder:
 
     def choose(self) -> None:
         """Decide which one it is, once: a board that vanishes is not replaced by another."""
-        found = choose(self.board, self._asked)
+        found = choose(self.board, self._wanted)
         self._chosen = found
         self.identity = found.identity
         # A serial number names a probe on USB.
-        self._asked = dataclasses.replace(
-            self._asked,
-            wish="auto" if found.kind == "process" else found.kind,
-            serial=found.serial if found.probe else self._asked.serial,
+        self._wanted = dataclasses.replace(
+            self._wanted,
+            kind="auto" if found.kind == "process" else found.kind,
+            serial=found.identity.serial if found.probe else self._wanted.serial,
         )
 
     def attach(self) -> str:

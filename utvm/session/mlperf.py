@@ -106,7 +106,8 @@ def _found(lines: Sequence[str], pattern: str, count: int = 1) -> list[str]:
     found = [match[match.lastindex or 0] for line in lines if (match := re.fullmatch(pattern, line))]
     if len(found) != count:
         raise BoardError(
-            f"the board's answer has no {pattern}: {lines[-3:]}", "does the board run what mlperf.build made?"
+            f"the board's answer has no {pattern}: {lines[-3:]}",
+            "flash an image of firmware.build --mlperf",
         )
     return found
 

@@ -13,10 +13,11 @@ from utvm.base.log.folders import log_folder
 from utvm.base.log.setup import log_into
 from utvm.base.process.closing import Closing
 from utvm.compiler import Library, Model, load
-from utvm.drivers import Connection, DriverOptions
+from utvm.drivers import Connection
 from utvm.firmware import compile_for
 from utvm.paths import work
 from utvm.probe.console import Console
+from utvm.selection import BoardSelection
 from utvm.session.application import Application, read_elf
 from utvm.session.board_holder import BoardHolder
 from utvm.session.profile import Profile, profile_of
@@ -53,9 +54,9 @@ class OpenBoard(Closing):
         UtvmError: there is no such board, or none of it can be had.
     """
 
-    def __init__(self, name: str, asked: DriverOptions) -> None:
+    def __init__(self, wanted: BoardSelection) -> None:
         logs = log_folder(work() / "logs" / f"python-{os.getpid()}-{secrets.token_hex(4)}")
-        self._keeper = BoardHolder(boards.load(name), asked, logs)
+        self._keeper = BoardHolder(boards.load(wanted.board), wanted, logs)
         with contextlib.ExitStack() as stack:
             stack.enter_context(log_into(logs))
             stack.callback(self._keeper.release)

@@ -78,7 +78,7 @@ def test_a_suspension_whose_command_is_killed_keeps_the_memory(up: Real) -> None
     def writing(_: object) -> bool:
         return "None" not in libvirt.virsh("domjobinfo", up.records.name)
 
-    _killed(up, "vm.suspend", when=writing)
+    _killed(up, "vm.halt", "--suspend", when=writing)
     up.do("vm.up")
     assert up.said("cat /dev/shm/memory") == ["here"]
 

@@ -9,11 +9,12 @@ import pytest
 from tests.probe.fake_usb import plug_in, use
 from utvm import boards
 from utvm.base.storage import lock
-from utvm.drivers import DriverOptions, attach, choose
+from utvm.drivers import attach, choose
 from utvm.environment.locations import in_machine
 from utvm.environment.locations.in_machine import InMachine
-from utvm.environment.locations.remote_command import RemoteCommand, Wanted
+from utvm.environment.locations.remote_command import RemoteCommand
 from utvm.errors import BoardError
+from utvm.selection import BoardSelection
 
 
 class _Guest:
@@ -56,10 +57,10 @@ def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _lend(calls: Path, fake: Callable[[str, str], None]) -> list[str]:
     fake("virsh", f'echo "$4" >>{calls}; exit 0')
     board = boards.load("stm32f746")
-    found = choose(board, DriverOptions("physical"))
+    found = choose(board, BoardSelection(kind="physical"))
     assert found.probe
-    wanted = Wanted(board, "physical", found.serial, found.probe)
-    assert InMachine(lambda _: None).run(RemoteCommand((("hil",),), wanted)) == 0
+    selection = BoardSelection(kind="physical", serial=found.probe.serial)
+    assert InMachine(lambda _: None).run(RemoteCommand((("hil",),), board, selection, found.probe)) == 0
     return calls.read_text().splitlines()
 
 

@@ -89,7 +89,7 @@ def test_what_runs_in_it_ends_with_us(up: Real, number: signal.Signals) -> None:
 def test_a_shell_in_it_has_the_checkout_and_every_key(up: Real) -> None:
     ours, its = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "utvm", "vm.ssh"], env=up.environment, stdin=its, stdout=its
+        [sys.executable, "-m", "utvm", "vm.run"], env=up.environment, stdin=its, stdout=its
     ) as shell:
         os.close(its)
         try:
@@ -115,7 +115,7 @@ def _read_until(terminal: int, words: bytes) -> None:
 
 def test_suspended_it_goes_on_where_it_was(up: Real) -> None:
     (boot,) = up.said("sh -c 'echo here >/dev/shm/memory; cat /proc/sys/kernel/random/boot_id'")
-    up.do("vm.suspend")
+    up.do("vm.halt", "--suspend")
     assert up.state() is State.SUSPENDED
     up.do("vm.up")
     assert up.said("cat /dev/shm/memory /proc/sys/kernel/random/boot_id") == ["here", boot]
@@ -123,7 +123,7 @@ def test_suspended_it_goes_on_where_it_was(up: Real) -> None:
 
 def test_suspended_and_set_back_its_memory_is_forgotten_too(up: Real) -> None:
     up.said("sh -c 'echo here >/dev/shm/memory'")
-    up.do("vm.suspend")
+    up.do("vm.halt", "--suspend")
     up.do("vm.up", "--fresh")
     assert up.inv("vm.run", "cat /dev/shm/memory").returncode == 1
     libvirt.cut_power(up.records.name)

@@ -16,7 +16,7 @@ writes one of them into a language calls that language's function, and nobody el
     XML                        legal_xml, and ElementTree for the mark-up
     Markdown                   markdown_cell
     YAML, JSON                 yaml_string; json.dumps, yaml.safe_dump
-    roff, fish                 roff, fish
+    fish                       fish
     Prometheus, GitHub         prometheus_label, workflow_message, workflow_property
     archive members            member
 
@@ -137,12 +137,6 @@ def markdown_cell(text: str) -> str:
 def yaml_string(text: str) -> str:
     """Return a string of YAML, in double quotes, on one line."""
     return str(yaml.safe_dump(encodable(text), default_style='"', width=2**31, allow_unicode=True)).rstrip("\n")
-
-
-def roff(text: str) -> str:
-    """Return text of several lines that man pages show as it is."""
-    plain = text.replace("\\", "\\e").replace("-", "\\-")
-    return "\n".join(f"\\&{line}" if line.startswith((".", "'")) else line for line in plain.splitlines())
 
 
 def fish(text: str) -> str:

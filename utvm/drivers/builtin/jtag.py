@@ -7,11 +7,12 @@ from utvm.base.text.quoting import tcl
 from utvm.boards import Board, JtagModel
 from utvm.drivers.bitstream_memory import loaded_bitstream
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import Driver, DriverOptions, ReachableBoard, Setup
+from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup
 from utvm.drivers.openocd import WORTH_MOVING_BY_BITBANG, open_console, start_openocd
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.probe.gdb import GdbClient
 from utvm.probe.virtual import on_bus, start_jtag
+from utvm.selection import BoardSelection
 
 
 class _Port(OpenOcdPort):
@@ -31,8 +32,8 @@ def _model(board: Board) -> JtagModel:
     return board.virtual.jtag
 
 
-def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
-    if asked.wish == "physical" or asked.serial:
+def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
+    if wanted.kind == "physical" or wanted.serial:
         return None
     model = _model(board)
     able = board.able(model.lacks, "OpenOCD")
@@ -57,7 +58,7 @@ def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
             worth_moving=WORTH_MOVING_BY_BITBANG,
         )
 
-    return ReachableBoard(board, "virtual", able, "openocd", start)
+    return ReachableBoard(board, BoardIdentity(board.spoken, "virtual"), able, "openocd", start)
 
 
 WAY = Driver(

@@ -4,20 +4,21 @@
 from utvm.base.text.quoting import tcl
 from utvm.boards import Board
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import Driver, DriverOptions, ReachableBoard, Setup
+from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup
 from utvm.drivers.openocd import check_identity, open_console, start_openocd
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.probe.virtual import on_bus, start_virtual
+from utvm.selection import BoardSelection
 
 
-def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
-    if asked.wish == "physical" or asked.serial:
+def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
+    if wanted.kind == "physical" or wanted.serial:
         return None
     able = board.capabilities_of("virtual")
 
     def start(setup: Setup) -> Connection:
         machine = setup.stack.enter_context(
-            start_virtual(board, setup.logs, latency_us=asked.latency_us, waits=asked.waits)
+            start_virtual(board, setup.logs, latency_us=wanted.latency_us, waits=wanted.wait_states)
         )
         assert machine.health_match and board.physical
         commands = [board.model.probe.format(port=tcl(machine.health_match["stlink"]))]
@@ -27,7 +28,7 @@ def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
             board,
             "virtual",
             "VIRTUAL board, a software model"
-            + (", with a MODEL of waits for flash, which no chip has confirmed" if asked.waits else "")
+            + (", with a MODEL of waits for flash, which no chip has confirmed" if wanted.wait_states else "")
             + (f", with a model of {', '.join(board.accelerator)} on its bus" if on_bus(board) else ""),
             able,
             setup.logs,
@@ -37,10 +38,11 @@ def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
             console=open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
             services=(machine, openocd),
             machine=machine,
-            unit="modelled cycles" if asked.waits else None,
+            unit="modelled cycles" if wanted.wait_states else None,
         )
 
-    return ReachableBoard(board, "virtual", able, "openocd", start, serial=board.model.serial)
+    identity = BoardIdentity(board.spoken, "virtual", serial=board.model.serial)
+    return ReachableBoard(board, identity, able, "openocd", start)
 
 
 WAY = Driver(

@@ -3,11 +3,12 @@
 
 from utvm.boards import Board
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import Driver, DriverOptions, ReachableBoard, Setup
+from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup
+from utvm.selection import BoardSelection
 
 
-def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
-    if asked.wish != "auto" or asked.serial:
+def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
+    if wanted.kind != "auto" or wanted.serial:
         return None
 
     # A model of its accelerator is linked into its programs.
@@ -16,7 +17,7 @@ def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
     def start(setup: Setup) -> Connection:
         return Connection(board, "process", board.title, able, setup.logs)
 
-    return ReachableBoard(board, "process", able, "gcc", start)
+    return ReachableBoard(board, BoardIdentity(board.spoken, "process"), able, "gcc", start)
 
 
 WAY = Driver(

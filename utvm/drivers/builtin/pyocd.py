@@ -8,7 +8,7 @@ from utvm.boards import Board
 from utvm.boards.parts import PyOcdPart
 from utvm.drivers.builtin.usb import kind_of, on_usb
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import Driver, DriverOptions, ReachableBoard, Setup
+from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup
 from utvm.drivers.openocd import check_identity, open_console
 from utvm.probe.choice import find_probe, match_of, taken
 from utvm.probe.debug_port import PyOcdPort
@@ -16,6 +16,7 @@ from utvm.probe.pyocd.client import PyOcdClient
 from utvm.probe.pyocd.pack import pack_for
 from utvm.probe.pyocd.server import PyOcd, uid_of
 from utvm.probe.virtual import UsbProbe, start_virtual
+from utvm.selection import BoardSelection
 
 _WORTH_MOVING = 64 * 1024
 """Of :class:`utvm.drivers.Connection`: its server's packets carry a kilobyte."""
@@ -25,13 +26,13 @@ def _part(board: Board) -> PyOcdPart | None:
     return board.physical.pyocd if board.physical else None
 
 
-def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
-    probe = find_probe(board, asked.wish, asked.serial)
+def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
+    probe = find_probe(board, wanted.kind, wanted.serial)
     if probe is not None:
         able = board.capabilities_of(kind_of(probe), match_of(board, probe))
 
         def start_physical(setup: Setup) -> Connection:
-            now = setup.stack.enter_context(taken(board, probe, asked.wait, setup.say))
+            now = setup.stack.enter_context(taken(board, probe, wanted.wait, setup.say))
             return on_usb(
                 board,
                 now,
@@ -41,15 +42,17 @@ def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
                 worth_moving=_WORTH_MOVING,
             )
 
-        return ReachableBoard(board, kind_of(probe), able, "pyocd", start_physical, probe, probe.serial)
-    if board.virtual.model is None or asked.wish == "physical":
+        identity = BoardIdentity(board.spoken, kind_of(probe), probe.kind, probe.serial)
+        return ReachableBoard(board, identity, able, "pyocd", start_physical, probe)
+    if board.virtual.model is None or wanted.kind == "physical":
         return None
     able = board.capabilities_of("virtual")
 
     def start_model(setup: Setup) -> Connection:
-        return _on_model(board, setup, able, asked.latency_us)
+        return _on_model(board, setup, able, wanted.latency_us)
 
-    return ReachableBoard(board, "virtual", able, "pyocd", start_model, serial=board.model.serial)
+    identity = BoardIdentity(board.spoken, "virtual", serial=board.model.serial)
+    return ReachableBoard(board, identity, able, "pyocd", start_model)
 
 
 def _on_model(board: Board, setup: Setup, able: frozenset[str], latency_us: int) -> Connection:

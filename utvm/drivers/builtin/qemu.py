@@ -6,12 +6,13 @@ import socket
 from utvm.boards import Board, Emulator
 from utvm.drivers.bitstream_memory import loaded_bitstream
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import Driver, DriverOptions, ReachableBoard, Setup
+from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup
 from utvm.drivers.openocd import open_console
 from utvm.probe.debug_port import QemuPort
 from utvm.probe.gdb import GdbClient
 from utvm.probe.qemu import Qemu, QemuClient
 from utvm.probe.relay import NeighbourRelay
+from utvm.selection import BoardSelection
 from utvm.virtual.neighbour import Neighbour
 
 
@@ -32,8 +33,8 @@ def _neighbour_of(board: Board) -> Neighbour | None:
     )
 
 
-def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
-    if asked.wish == "physical" or asked.serial:
+def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
+    if wanted.kind == "physical" or wanted.serial:
         return None
     emulator = _emulator(board)
     able = board.able(board.virtual.lacking, None)
@@ -70,7 +71,7 @@ def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
             emulated=True,
         )
 
-    return ReachableBoard(board, "virtual", able, "qemu", start)
+    return ReachableBoard(board, BoardIdentity(board.spoken, "virtual"), able, "qemu", start)
 
 
 def _tell(board: Board) -> tuple[str, str]:

@@ -6,10 +6,11 @@ import shutil
 from utvm.base.text.quoting import tcl
 from utvm.boards import Board, SpikePart
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import Driver, DriverOptions, ReachableBoard, Setup
+from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup
 from utvm.drivers.openocd import WORTH_MOVING_BY_BITBANG, start_openocd
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.probe.spike import beside, can_be_private, start_spike
+from utvm.selection import BoardSelection
 
 
 def _simulator(board: Board) -> SpikePart:
@@ -21,8 +22,8 @@ def _installed(board: Board) -> bool:
     return shutil.which(_simulator(board).program) is not None
 
 
-def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
-    if asked.wish == "physical" or asked.serial or not _installed(board):
+def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
+    if wanted.kind == "physical" or wanted.serial or not _installed(board):
         return None
     simulator = _simulator(board)
     able = board.able(simulator.lacks, "OpenOCD")
@@ -53,7 +54,7 @@ def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
             worth_moving=WORTH_MOVING_BY_BITBANG,
         )
 
-    return ReachableBoard(board, "virtual", able, "openocd", start)
+    return ReachableBoard(board, BoardIdentity(board.spoken, "virtual"), able, "openocd", start)
 
 
 def _tell(board: Board) -> tuple[str, str]:

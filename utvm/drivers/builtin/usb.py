@@ -7,27 +7,29 @@ from typing import Literal
 from utvm.base.text.quoting import tcl
 from utvm.boards import Board
 from utvm.drivers.connection import WORTH_MOVING, Checkable, Connection
-from utvm.drivers.driver import Driver, DriverOptions, ReachableBoard, Setup
+from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup
 from utvm.drivers.openocd import check_identity, open_console, start_openocd
 from utvm.errors import ProbeError
 from utvm.probe.choice import find_probe, match_of, taken
 from utvm.probe.debug_port import DebugPort, OpenOcdPort
 from utvm.probe.usb import Probe, serial_ports
 from utvm.probe.vitals import Readiness, make_ready
+from utvm.selection import BoardSelection
 
 
-def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
-    probe = find_probe(board, asked.wish, asked.serial)
+def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
+    probe = find_probe(board, wanted.kind, wanted.serial)
     if probe is None:
         return None
     kind = kind_of(probe)
     able = board.capabilities_of(kind, match_of(board, probe))
 
     def start(setup: Setup) -> Connection:
-        now = setup.stack.enter_context(taken(board, probe, asked.wait, setup.say))
+        now = setup.stack.enter_context(taken(board, probe, wanted.wait, setup.say))
         return on_usb(board, now, setup, able, lambda ready: _serve(setup, board, ready, able))
 
-    return ReachableBoard(board, kind, able, "openocd", start, probe, probe.serial)
+    identity = BoardIdentity(board.spoken, kind, probe.kind, probe.serial)
+    return ReachableBoard(board, identity, able, "openocd", start, probe)
 
 
 def kind_of(probe: Probe) -> Literal["virtual", "physical"]:

@@ -44,7 +44,7 @@ class InContainer:
         places = _called(errand.folders)
         more = {str(path): name for path, name in places.items() if ROOT not in path.parents}
         # Whoever drives the probe in there locks it for all of this computer.
-        devices = extra_of([errand.wanted.probe]) if errand.wanted.probe else Extra()
+        devices = extra_of([errand.probe]) if errand.probe else Extra()
         extra = dataclasses.replace(devices, folders={**devices.folders, **more})
         with engine.connected() as client:
             image = image_in(client, self._say)

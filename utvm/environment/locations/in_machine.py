@@ -9,9 +9,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from utvm.boards import Board
 from utvm.environment.locations.here import told_where
-from utvm.environment.locations.remote_command import RemoteCommand, Wanted, called
+from utvm.environment.locations.remote_command import RemoteCommand, called
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.machine import Machine
 from utvm.environment.machine.settings import Plug
@@ -60,7 +59,7 @@ class InMachine:
             for folder in set(errand.folders) - set(errand.fills):
                 if ROOT not in folder.parents:
                     machine.guest.send(folder, places[folder], errand.fills)
-            with self._plugged_in(errand.wanted):
+            with self._plugged_in(errand):
                 told = told_where("vm", {str(ROOT): CHECKOUT} | {str(path): name for path, name in places.items()})
                 variables = [f"{name}={value}" for name, value in told.items()]
                 code = machine.run(["env", *variables, *errand.command(places, CHECKOUT)])
@@ -87,16 +86,16 @@ class InMachine:
         self._machine.guest.run(["rm", "-rf", str(own)])
 
     @contextlib.contextmanager
-    def _plugged_in(self, wanted: Wanted) -> Iterator[None]:
+    def _plugged_in(self, command: RemoteCommand) -> Iterator[None]:
         """Have the probe that is meant on the machine's USB."""
         with contextlib.ExitStack() as stack:
             serials = []
-            if wanted.usb:
-                stack.enter_context(self._virtual(wanted.board, wanted))
-                serials = [wanted.serial]
-            elif wanted.probe:
+            if command.usb:
+                stack.enter_context(self._virtual(command))
+                serials = [command.selection.serial]
+            elif command.probe:
                 # One that is not here may be in the machine all the same: whoever listens at its plugs.
-                probe = stack.enter_context(taken(wanted.board, wanted.probe, wanted.wait, self._say))
+                probe = stack.enter_context(taken(command.board, command.probe, command.selection.wait, self._say))
                 stack.enter_context(libvirt.lent(self._machine.records.name, filter_of(probe)))
                 serials = [probe.serial]
             for serial in serials:
@@ -108,15 +107,15 @@ class InMachine:
             yield
 
     @contextlib.contextmanager
-    def _virtual(self, board: Board, wanted: Wanted) -> Iterator[None]:
+    def _virtual(self, command: RemoteCommand) -> Iterator[None]:
         """Keep the virtual board in a process of this computer, its probe in a plug of the machine."""
-        assert wanted.usb
+        assert command.usb
         plug = next((each for each in self._machine.plugs if _is_free(each)), None)
         if plug is None:
             raise ConfigError("something is in every USB plug of the machine", "./inv vm.status names them")
         with tempfile.TemporaryDirectory(prefix="utvm-plug-") as logs:
-            usb = UsbProbe(wanted.usb, str(plug.port), libvirt.qemu_user())
-            with start_virtual(board, Path(logs), serial=wanted.serial, usb=usb):
+            usb = UsbProbe(command.usb, str(plug.port), libvirt.qemu_user())
+            with start_virtual(command.board, Path(logs), serial=command.selection.serial, usb=usb):
                 yield
 
 

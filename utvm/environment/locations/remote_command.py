@@ -10,26 +10,7 @@ from utvm.boards import Board
 from utvm.paths import ROOT
 from utvm.probe.usb import Probe
 from utvm.probe.virtual import UsbKind
-from utvm.selection import BoardKind
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The board that a command drives, as it was asked for.
-
-    Attributes:
-        serial: of its probe; empty where any will do.
-        probe: the one on this computer's USB that was chosen; None where that is none.
-        usb: the virtual board stays on this computer, and this probe of it is on the place's USB.
-        wait: seconds to wait in line for that probe.
-    """
-
-    board: Board
-    wish: BoardKind
-    serial: str
-    probe: Probe | None = None
-    usb: UsbKind | None = None
-    wait: float = 0.0
+from utvm.selection import BoardSelection
 
 
 @dataclass(frozen=True)
@@ -39,14 +20,19 @@ class RemoteCommand:
     Attributes:
         words: the command and its options, each in parts: a path among them is a folder of this computer, and is
             called as the place calls it. Of a farm's boards, a file may be, too.
-        wanted: the board that it drives.
+        board: the board that it drives, and ``selection`` which one.
+        probe: the probe of it that was chosen on this computer's USB; None if there is none.
+        usb: plug this probe of the virtual board on this computer into the location's USB.
         start: the folder of this computer that the command is given in; None for the checkout.
         fills: folders that the command writes into, beside those in ``words`` if need be; made if missing.
         writes: files among those in ``words`` that it writes; one that is there it may read.
     """
 
     words: tuple[tuple[str | Path, ...], ...]
-    wanted: Wanted
+    board: Board
+    selection: BoardSelection
+    probe: Probe | None = None
+    usb: UsbKind | None = None
     fills: tuple[Path, ...] = ()
     start: Path | None = None
     writes: tuple[Path, ...] = ()

@@ -110,7 +110,7 @@ def _boards(report: NightlyReport) -> Table:
     table.add_column("took", justify="right")
     for result in report.boards:
         table.add_row(
-            escape(f"{result.spoken} {result.serial}".rstrip()),
+            escape(f"{result.spoken} {result.board.serial}".rstrip()),
             f"[{_STYLES.get(result.verdict, _NO_VERDICT)}]{result.verdict.value}[/]",
             *(str(result.count(outcome)) for outcome in Outcome),
             spoken_seconds(result.duration_s),

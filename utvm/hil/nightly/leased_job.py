@@ -7,7 +7,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from utvm.environment.locations.remote_command import Wanted
 from utvm.errors import ExitCode
 from utvm.farm.client import Leasing, coordinator_of
 from utvm.farm.lease import Lease
@@ -88,7 +87,7 @@ class LeasedTurn:
         """Stand in line, for another board than some."""
         self._stack.close()
         entry, self._but = self._turn.entry, set(but)
-        wish = wish_of(Wanted(self._turn.board, entry.kind, entry.serial), PlaceChoice("farm", tags=entry.tags))
+        wish = wish_of(self._turn.board, self._turn.choice, PlaceChoice("farm", tags=entry.tags))
         # Nobody looks at night: it is not for ever that a board is waited for.
         wait, log = entry.wait or 60 * entry.minutes, self._folder / "labgrid.log"
         self._leasing = self._stack.enter_context(

@@ -12,8 +12,7 @@ from pathlib import Path
 from utvm import boards
 from utvm.base.storage.config import load_yaml
 from utvm.boards import Board
-from utvm.drivers import DriverOptions, choose
-from utvm.environment.locations.remote_command import Wanted
+from utvm.drivers import choose
 from utvm.errors import ConfigError, ProbeError
 from utvm.farm.location import wish_of
 from utvm.hil.project import Entry, ProjectFile
@@ -55,11 +54,11 @@ def load(path: Path) -> tuple[Job, ...]:
         try:
             choice = dataclasses.replace(narrow(BoardSelection, entry), board=where)
             board = boards.load(where)
-            wish_of(Wanted(board, entry.kind, entry.serial), PlaceChoice("farm", tags=entry.tags))
+            wish_of(board, choice, PlaceChoice("farm", tags=entry.tags))
             # Whether a physical board is there now is its health check's business.
             kind: str = entry.kind
             with contextlib.suppress(ProbeError):
-                found = choose(board, DriverOptions(entry.kind, entry.serial))
+                found = choose(board, choice)
                 kind = "process" if found.kind == "process" else kind
         except ConfigError as error:
             raise ConfigError(f"{path}: boards.{number}: {error.message}", error.hint) from error

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from utvm.drivers import BoardIdentity
 from utvm.environment.checkout import Checkout
 from utvm.errors import ExitCode
 from utvm.hil.results import Outcome, Verdict, board_entry
@@ -39,7 +40,7 @@ class BoardResult:
 
     Attributes:
         label: its name in the report, and of its folder there.
-        kind: ``virtual``, ``physical`` or ``process``; ``auto`` where it ended before that was known.
+        board: its kind is ``auto`` where the run ended before that was known.
         suites: those that were asked for; none means all.
         reason: why it has not simply passed; an empty string where the tests say it.
         duration_s: of the whole turn, health check included, by this computer's clock.
@@ -50,9 +51,7 @@ class BoardResult:
     """
 
     label: str
-    board: str
-    kind: str
-    serial: str
+    board: BoardIdentity
     place: str
     suites: tuple[str, ...]
     verdict: BoardVerdict
@@ -66,7 +65,7 @@ class BoardResult:
     @property
     def spoken(self) -> str:
         """The board as lines for readers call it, a virtual one loudly; with its place if that is another."""
-        return f"{self.kind.upper()} {self.board}" + ("" if self.place == "host" else f" in {self.place}")
+        return self.board.spoken + ("" if self.place == "host" else f" in {self.place}")
 
     @property
     def models(self) -> Sequence[Mapping[str, Any]]:
@@ -81,9 +80,9 @@ class BoardResult:
         """Return its entry in ``nightly.json``."""
         return {
             "label": self.label,
-            **board_entry(self.board),
-            "kind": self.kind,
-            "serial": self.serial,
+            **board_entry(self.board.name),
+            "kind": self.board.kind,
+            "serial": self.board.serial,
             "place": self.place,
             "suites": list(self.suites),
             "verdict": self.verdict.value,

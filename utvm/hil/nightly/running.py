@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.service import Subprocess
+from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode, ProbeError, UtvmError
 from utvm.hil.nightly.leased_job import LeasedTurn
 from utvm.hil.nightly.plan import Job
@@ -124,9 +125,9 @@ class RunningTurn:
     def _begin_suites(self, health: BoardResult) -> None:
         """Start the suites on the very board that was healthy: one that vanishes is not replaced by another."""
         # That of a virtual board on USB is the one that was asked for.
-        serial = health.serial if health.kind == "physical" else self.turn.entry.serial
+        serial = health.board.serial if health.board.kind == "physical" else self.turn.entry.serial
         self._step_began = time.monotonic()
-        kind = "auto" if health.kind == "process" else cast(BoardKind, health.kind)
+        kind = "auto" if health.board.kind == "process" else cast(BoardKind, health.board.kind)
         choice = dataclasses.replace(self.turn.choice, kind=kind, serial=serial)
         self._job = self._start("suites", choice, self.turn.entry.suites or ())
         if self._leased and self._leased.lease:
@@ -189,9 +190,11 @@ class RunningTurn:
         now = time.monotonic()
         return BoardResult(
             label=self.turn.label,
-            board=self.turn.board.spoken,
-            kind=known["board"]["kind"] if known else self.turn.kind,
-            serial=known["board"]["serial"] if known else entry.serial,
+            board=BoardIdentity(
+                self.turn.board.spoken,
+                known["board"]["kind"] if known else self.turn.kind,
+                serial=known["board"]["serial"] if known else entry.serial,
+            ),
             place=entry.place,
             suites=entry.suites or (),
             verdict=verdict,
@@ -208,9 +211,7 @@ def not_run(turn: Job, reason: str) -> BoardResult:
     """Return the result of a turn that never began."""
     return BoardResult(
         label=turn.label,
-        board=turn.board.spoken,
-        kind=turn.kind,
-        serial=turn.entry.serial,
+        board=BoardIdentity(turn.board.spoken, turn.kind, serial=turn.entry.serial),
         place=turn.entry.place,
         suites=turn.entry.suites or (),
         verdict=BoardVerdict.NOT_RUN,
