@@ -11,7 +11,6 @@ import pytest
 
 from tests.hil.page import Page
 from utvm.drivers import BoardIdentity
-from utvm.environment.checkout import Checkout
 from utvm.firmware import Firmware
 from utvm.hil import figures, html, junit, report, schemas
 from utvm.hil.display import Display
@@ -19,6 +18,7 @@ from utvm.hil.figures import Figure, summarise
 from utvm.hil.nightly import report as nightly
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
 from utvm.hil.results import CaseResult, Environment, Outcome, RunReport, Verdict, Whereabouts
+from utvm.provenance.checkout import Checkout
 from utvm.session import RunResult
 
 _CODE = Figure(

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from tests.hil.page import Page
 from utvm.drivers import BoardIdentity
-from utvm.environment.checkout import Checkout
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware, Section
 from utvm.hil import html, junit, pictures, report, schemas
@@ -33,6 +32,7 @@ from utvm.hil.results import (
     Verdict,
     Whereabouts,
 )
+from utvm.provenance.checkout import Checkout
 
 _SCHEMA = json.loads(schemas.REPORT.read_text())
 _TOOLS = ("python", "tvm", "openocd", "gcc", "unicorn", "utvm")

@@ -8,7 +8,6 @@ from utvm.cli.model_profile import render as render_profile
 from utvm.compiler import Library
 from utvm.compiler.report import RuleCount, write_report
 from utvm.drivers import BoardIdentity
-from utvm.environment.checkout import Checkout
 from utvm.firmware import Firmware
 from utvm.hil import report
 from utvm.hil.nightly import report as nightly
@@ -23,6 +22,7 @@ from utvm.hil.results import (
     Verdict,
     Whereabouts,
 )
+from utvm.provenance.checkout import Checkout
 from utvm.session.profile import profile_of
 
 _TOOLS = ("python", "tvm", "openocd", "gcc", "unicorn", "utvm")

@@ -37,8 +37,9 @@ def lock(_: Context, source: MirrorChoice, json: JsonChoice, only: str = "", upd
     """Resolve what the environment is made of into debian.lock and pylock.toml (needs uv)."""
     from utvm.environment import debian, difference, python_lock
     from utvm.environment.locked import load_locked
-    from utvm.environment.recipe import PROVISION, load_recipe
+    from utvm.environment.recipe import load_recipe
     from utvm.environment.temporary_roots import draft
+    from utvm.paths import PROVISION
 
     if only not in ("", "debian", "python"):
         raise ConfigError(f"--only {only} is no half of the lock", "give debian or python, or leave it out")

@@ -15,7 +15,6 @@ from utvm.cli.opening import asked_of
 from utvm.cli.output import OUT
 from utvm.cli.progress import telling
 from utvm.drivers import DriverOptions, choose
-from utvm.environment.locations.here import checked, kind_here
 from utvm.environment.locations.remote_command import Place, RemoteCommand, Wanted
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import nightly, project
@@ -29,6 +28,7 @@ from utvm.paths import need_checkout
 from utvm.paths import project as found_project
 from utvm.probe.choice import NotPluggedIn
 from utvm.probe.virtual import UsbKind
+from utvm.provenance.location import current_kind, parse_kind
 from utvm.selection import BoardFolders, BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
 
@@ -117,7 +117,7 @@ def _on_usb(wanted: Wanted, usb: str, place: Place | None) -> Wanted:
 
 def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> Place | None:
     """Return the place that is meant; None where that is here. The stack ends what tells how far it is."""
-    here, place = kind_here(), choice.in_
+    here, place = current_kind(), choice.in_
     if place in ("", here):
         return None
     if here != "host":
@@ -125,7 +125,7 @@ def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> Place | No
             f"this is a place of its own, {here}: from here there is no way to {place}", "leave --in out"
         )
     need_checkout(f"--in {place}")
-    kind = checked(place, "--in says where to run")
+    kind = parse_kind(place, "--in says where to run")
     # What Docker and Vagrant are driven by is not needed here, and looks for their programs.
     from utvm.cli.locations import elsewhere
 

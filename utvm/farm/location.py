@@ -17,14 +17,15 @@ from typing import IO
 
 from utvm.base.log.folders import log_folder
 from utvm.base.process.run import run_tool
-from utvm.environment.locations.here import told_where
-from utvm.environment.locations.remote_command import RemoteCommand, Wanted, called
+from utvm.boards import Board
+from utvm.environment.locations.remote_command import RemoteCommand, called
 from utvm.environment.remote import LOST, owned, rsync, run_owned
 from utvm.errors import VERDICTS, ConfigError, ExitCode, ProvisionError
 from utvm.farm.client import Leasing, coordinator_of
-from utvm.farm.lease import Lease, handed
 from utvm.paths import ROOT, work
-from utvm.selection import FarmChoice
+from utvm.provenance.lease import Lease, inherited_lease
+from utvm.provenance.location import location_variables
+from utvm.selection import BoardKind, FarmChoice
 
 _LEFT_OUT = ("/.git", "/.venv", "/build")
 _SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
@@ -54,11 +55,11 @@ class InFarm:
         self._say = say
         self._address = coordinator_of(choice.farm)
         self._choice = choice
-        wish_of(None, choice)
+        required_tags(choice)
 
     def run(self, errand: RemoteCommand) -> int:
         """Lease a board, run a command at its computer, and bring home what it wrote."""
-        if lease := handed():
+        if lease := inherited_lease():
             code = self.at_its_host(errand, lease)
             if code == LOST:
                 raise ProvisionError(f"the connection to {lease.host} broke", "is that host well?")
@@ -74,7 +75,9 @@ class InFarm:
     ) -> tuple[int, Sequence[Mapping[str, str]]]:
         """Run a command on a board; return its exit code, and where another board is to be tried, why."""
         log = log_folder(work() / "logs" / f"farm-{secrets.token_hex(4)}") / "labgrid.log"
-        wish, wait = wish_of(errand.wanted, self._choice), errand.wanted.wait or None
+        wanted = errand.wanted
+        wish = required_tags(self._choice, wanted.board, wanted.wish, wanted.serial)
+        wait = wanted.wait or None
         but = [each["place"] for each in earlier]
         with Leasing(self._address, wish, wait, log, self._say, but) as leasing:
             lease = leasing.had()
@@ -99,7 +102,7 @@ class InFarm:
             if code in (LOST, ExitCode.INFRASTRUCTURE):
                 lease.outcome = "infrastructure"
         if lease.outcome == "infrastructure" and lease.others and not earlier:
-            return code, lease.failed(why)
+            return code, lease.earlier_with(why)
         if code == LOST:
             raise ProvisionError(why, "./inv farm.list shows how the boards are")
         return code, ()
@@ -118,7 +121,7 @@ class InFarm:
         options += [f"--wait={_HANDOVER}"]
         login = login_to(lease)
         if not login:
-            told = told_where("farm", {}) | lease.variables()
+            told = location_variables("farm", {}) | lease.variables()
             words = [
                 *_set(told),
                 *errand.command({path: str(path) for path in errand.folders}, str(ROOT)),
@@ -138,7 +141,9 @@ class InFarm:
                 rsync(over, "--mkpath", str(path), f"{target}:{places[path]}")
             elif path.is_dir() and ROOT not in path.parents:
                 rsync(over, "--mkpath", "--exclude=/.git", f"{path}/", f"{target}:{places[path]}/")
-        told = told_where("farm", {str(ROOT): checkout} | {str(path): name for path, name in places.items()})
+        told = location_variables(
+            "farm", {str(ROOT): checkout} | {str(path): name for path, name in places.items()}
+        )
         told |= lease.variables()
         # Where the connection breaks as it ends, what it ended with is asked for.
         ended = f"{own}/exit-code"
@@ -239,18 +244,17 @@ def login_to(lease: Lease) -> list[str]:
     return [*_SSH, f"-p{lease.service.get('port', 22)}", f"{user}@{host}"]
 
 
-def wish_of(wanted: Wanted | None, choice: FarmChoice) -> dict[str, str]:
-    """Return the tags that a wanted board has, and those that options ask for."""
-    found = {}
-    if wanted:
-        kind = "" if wanted.wish == "auto" else wanted.wish
-        said = {"kind": kind, "serial": wanted.serial, "name": choice.place}
-        found = {"health": "ok", "board": wanted.board.spoken} | {
-            name: value for name, value in said.items() if value
-        }
+def required_tags(
+    choice: FarmChoice, board: Board | None = None, kind: BoardKind = "auto", serial: str = ""
+) -> dict[str, str]:
+    """Labgrid tags that a place must have, for a board and the ``--tags`` and ``--place`` options."""
+    tags = {}
+    if board:
+        options = {"kind": "" if kind == "auto" else kind, "serial": serial, "name": choice.place}
+        tags = {"health": "ok", "board": board.spoken} | {name: value for name, value in options.items() if value}
     for word in filter(None, choice.tags.split(",")):
         name, equals, value = word.partition("=")
         if not (name and equals and value):
             raise ConfigError(f"--tags {word!r} is no tag", "give NAME=VALUE, with commas between several")
-        found[name.strip()] = value.strip()
-    return found
+        tags[name.strip()] = value.strip()
+    return tags

@@ -15,9 +15,9 @@ from utvm.environment.remote import run_owned
 from utvm.errors import ConfigError, ExitCode, ProvisionError, UtvmError
 from utvm.farm.client import Leasing, coordinator_of
 from utvm.farm.forward import Forward
-from utvm.farm.lease import Lease
-from utvm.farm.location import InFarm, login_to, wish_of
+from utvm.farm.location import InFarm, login_to, required_tags
 from utvm.paths import work
+from utvm.provenance.lease import Lease
 from utvm.selection import FarmChoice
 
 _LOOK = 0.2
@@ -61,7 +61,7 @@ class ServedBoards:
     ) -> None:
         self._over.set()
         for lease in [*self._leases]:
-            lease.lose("it is over")
+            lease.mark_lost("it is over")
         for thread in self._threads:
             thread.join()
 
@@ -89,7 +89,8 @@ class ServedBoards:
     def _served(self, number: int, earlier: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
         """Serve a board; return why another one is to be tried, which is nothing where none is."""
         wanted = self._errand(0, "", 0).wanted
-        wish, log = wish_of(wanted, self._choice), self._logs / f"labgrid-{number}.log"
+        wish = required_tags(self._choice, wanted.board, wanted.wish, wanted.serial)
+        log = self._logs / f"labgrid-{number}.log"
         but = [each["place"] for each in earlier]
         with Leasing(coordinator_of(self._choice.farm), wish, wanted.wait or None, log, self._say, but) as leasing:
             while (lease := leasing.poll()) is None:
@@ -99,7 +100,7 @@ class ServedBoards:
             self._say(f"leased {lease.place} at {lease.host}, after {lease.waited:.1f} s in line")
             self._leases.append(lease)
             if self._over.is_set():
-                lease.lose("it is over")
+                lease.mark_lost("it is over")
             try:
                 why = self._at_its_host(number, lease)
             except ProvisionError as error:
@@ -111,7 +112,7 @@ class ServedBoards:
             lease.outcome = "infrastructure"
         if earlier or not lease.others:
             raise ProvisionError(f"{lease.place}: {why}", "./inv farm.list shows how the boards are")
-        return lease.failed(why)
+        return lease.earlier_with(why)
 
     def _at_its_host(self, number: int, lease: Lease) -> str:
         """Serve a board until its server ends, and return what is to be said of that."""

@@ -11,8 +11,6 @@ import jsonschema
 
 from utvm import history
 from utvm.drivers import BoardIdentity
-from utvm.environment import checkout
-from utvm.environment.locations.here import kind_here
 from utvm.errors import ConfigError, UtvmError
 from utvm.hil.project import history_file
 from utvm.hil.reading import read
@@ -20,6 +18,8 @@ from utvm.hil.report import new_run_id
 from utvm.hil.results import ModelResult, Verdict
 from utvm.hil.schemas import NIGHTLY, check
 from utvm.paths import project, work
+from utvm.provenance.checkout import read_checkout
+from utvm.provenance.location import current_kind
 
 
 def remember(root: Path, *reports: Mapping[str, Any]) -> str:
@@ -35,7 +35,7 @@ def remember(root: Path, *reports: Mapping[str, Any]) -> str:
     Returns:
         why they could not be added, in one line; nothing where they were, or need not be.
     """
-    if kind_here() != "host" or not (project() or root.is_relative_to(work() / "reports")):
+    if current_kind() != "host" or not (project() or root.is_relative_to(work() / "reports")):
         return ""
     try:
         path = history_file()
@@ -61,7 +61,7 @@ def remember_model(board: BoardIdentity, model: ModelResult) -> str:
     """Add a model that was run on a board outside of a suite, in a project; returns as :func:`remember`."""
     if not project():
         return ""
-    now, sources = datetime.datetime.now(datetime.timezone.utc), checkout.look()
+    now, sources = datetime.datetime.now(datetime.timezone.utc), read_checkout()
     content = {
         "run_id": new_run_id(now),
         "started": f"{now:%Y-%m-%dT%H:%M:%SZ}",

@@ -11,12 +11,12 @@ from typing import Protocol
 
 import jinja2
 
-from utvm.environment.checkout import Checkout
 from utvm.hil import pictures
 from utvm.hil.figures import shown
 from utvm.hil.logs import End, ends, part_of
 from utvm.hil.results import CaseResult, ModelResult, Outcome, RunReport, Verdict
 from utvm.pages import pages_of, spoken_moment, spoken_seconds
+from utvm.provenance.checkout import Checkout
 
 HEADLINES = {
     Verdict.PASSED: "Passed",

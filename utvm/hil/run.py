@@ -14,7 +14,6 @@ import pytest
 from utvm.base.process.signals import Interrupted, ignore_signals, interrupted, record_signals, stop_if_interrupted
 from utvm.base.storage.cache_entries import cache_root
 from utvm.base.storage.free_space import require_free_space
-from utvm.environment import checkout
 from utvm.errors import ConfigError, DoesNotFitError, ExitCode, UtvmError
 from utvm.hil import logs, provenance, report
 from utvm.hil.display import Display
@@ -34,6 +33,7 @@ from utvm.hil.results import (
     decide,
     in_brief,
 )
+from utvm.provenance.checkout import read_checkout
 from utvm.session.board_holder import BoardHolder
 
 _LOG = logging.getLogger("utvm.hil")
@@ -73,7 +73,7 @@ class Course:
         self._started = started
         self._began = time.monotonic()
         # Before anything has run: whoever goes on working meanwhile does not change what ran.
-        self._checkout = checkout.look()
+        self._checkout = read_checkout()
         self._environment: Environment | None = None
         self._session: pytest.Session | None = None
         self._recorder = Recorder()

@@ -7,13 +7,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from utvm.environment.locations.remote_command import Wanted
 from utvm.errors import ExitCode
 from utvm.farm.client import Leasing, coordinator_of
-from utvm.farm.lease import Lease
-from utvm.farm.location import wish_of
+from utvm.farm.location import required_tags
 from utvm.hil.nightly.plan import Job
 from utvm.hil.nightly.results import BoardResult, BoardVerdict
+from utvm.provenance.lease import Lease
 from utvm.selection import PlaceChoice
 
 
@@ -52,7 +51,7 @@ class LeasedTurn:
     def told(self) -> dict[str, Any] | None:
         """What the report says of it; None where there never was one."""
         last = self.lease or self._last
-        return {**last.told, "earlier": [dict(each) for each in self._earlier]} if last else None
+        return {**last.record, "earlier": [dict(each) for each in self._earlier]} if last else None
 
     def poll(self) -> Lease | None:
         """Return the lease once it is there."""
@@ -77,7 +76,7 @@ class LeasedTurn:
             lease.outcome = "infrastructure" if trouble else "verdict"
         again = trouble and lease.others > 0 and not self._earlier
         if again:
-            self._earlier = lease.failed(result.reason)
+            self._earlier = lease.earlier_with(result.reason)
             self._say(f"{lease.place}: {result.reason}; once more, on another board")
             self._begin(self._used)
         else:
@@ -88,7 +87,7 @@ class LeasedTurn:
         """Stand in line, for another board than some."""
         self._stack.close()
         entry, self._but = self._turn.entry, set(but)
-        wish = wish_of(Wanted(self._turn.board, entry.kind, entry.serial), PlaceChoice("farm", tags=entry.tags))
+        wish = required_tags(PlaceChoice("farm", tags=entry.tags), self._turn.board, entry.kind, entry.serial)
         # Nobody looks at night: it is not for ever that a board is waited for.
         wait, log = entry.wait or 60 * entry.minutes, self._folder / "labgrid.log"
         self._leasing = self._stack.enter_context(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from utvm.environment.checkout import Checkout
 from utvm.errors import ExitCode
 from utvm.hil.results import Outcome, Verdict, board_entry
+from utvm.provenance.checkout import Checkout
 
 SCHEMA_VERSION = 4
 

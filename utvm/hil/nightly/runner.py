@@ -13,7 +13,6 @@ from typing import Any
 import psutil
 
 from utvm.base.process.signals import ignore_signals
-from utvm.environment import checkout
 from utvm.errors import ConfigError, ExitCode
 from utvm.hil.display import standard_output
 from utvm.hil.history_entry import remember, turns_of
@@ -24,6 +23,7 @@ from utvm.hil.nightly.plan import Job
 from utvm.hil.nightly.results import BoardResult, NightlyReport
 from utvm.hil.nightly.running import PATIENCE, RunningTurn, not_run
 from utvm.hil.report import new_run_id
+from utvm.provenance.checkout import read_checkout
 
 # What one run of all suites takes at most with what it starts, TVM and the emulator included, rounded up.
 _BYTES_A_BOARD = 2**30
@@ -69,7 +69,7 @@ def run(
         ) from error
     display = NightlyDisplay(standard_output())
     display.begin(run_id, turns, jobs)
-    began, sources = time.monotonic(), checkout.look()
+    began, sources = time.monotonic(), read_checkout()
     results: dict[str, BoardResult] = {}
     interrupted = _run_all(turns, jobs, folder, results, display)
     ignore_signals()
