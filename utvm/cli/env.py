@@ -121,7 +121,7 @@ def audit(_: Context, advisories: str, json: JsonChoice, max_age: int = 7, accep
     from utvm.environment.advisories.accepted import load
     from utvm.environment.advisories.audit import audit as held_against
     from utvm.environment.locked import load_locked
-    from utvm.environment.recipe import PROVISION
+    from utvm.paths import PROVISION
 
     if max_age < 0:
         raise ConfigError(f"--max-age is {max_age}", "give days: 0 or more")
