@@ -10,8 +10,8 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from utvm.base.process.peer import access, is_own
-from utvm.base.storage.files import check_folder, check_places, write_whole
+from utvm.base.process.peer import access_note, is_own
+from utvm.base.storage.files import check_folder, check_writable, write_whole
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
 from utvm.hil.history_entry import reports_below
@@ -58,7 +58,7 @@ def export_table(output: str, table: str) -> None:
     """Write a table as CSV, or as Parquet where the file is called so."""
     if table not in _TABLES:
         raise ConfigError(f"--table {table}: there is no such table", f"give one of {', '.join(_TABLES)}")
-    check_places(output)
+    check_writable(output)
     outcomes = "case outcome " + " ".join(f"when {i} then '{name}'" for i, name in enumerate(OUTCOMES)) + " end"
     draft = Path(f"{output}.{os.getpid()}")
     write = _write_parquet if output.endswith(".parquet") else _write_csv
@@ -133,7 +133,9 @@ def serve_folder(port: int, *, anyone: bool) -> None:
     except (OSError, OverflowError) as error:
         raise ConfigError(f"--port {port}: {error}", "give another; without it, a free one is taken") from error
     with server:
-        OUT.print(f"http://127.0.0.1:{server.server_port}/{folder.name}/ until Ctrl-C; {access(anyone=anyone)}")
+        OUT.print(
+            f"http://127.0.0.1:{server.server_port}/{folder.name}/ until Ctrl-C; {access_note(anyone=anyone)}"
+        )
         server.serve_forever()
 
 
@@ -152,7 +154,7 @@ def write_door(what: str, output: str) -> None:
     """Write or print what others read of the last night."""
     if what not in DOORS:
         raise ConfigError(f"{what}: there is no such thing to write", f"give one of {', '.join(DOORS)}")
-    check_places(output)
+    check_writable(output)
     with opened(history_file()) as history:
         text = DOORS[what](history)
     if output:

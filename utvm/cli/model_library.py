@@ -10,7 +10,7 @@ from rich.table import Table
 
 from utvm import boards, compiler
 from utvm.base.storage.cache import file_digest
-from utvm.base.storage.files import check_folder, check_places
+from utvm.base.storage.files import check_folder, check_writable
 from utvm.base.text.quoting import printable
 from utvm.boards.accelerators import assistant
 from utvm.cli.choices import CompileChoice, JsonChoice, MemoryChoice, ModelChoice
@@ -136,7 +136,7 @@ def package(asked: CompileChoice, json: JsonChoice, output: str) -> None:
         raise ConfigError("an archive has no driver of an accelerator in it", "leave --accelerator out")
     wanted = _wanted(asked)
     path = Path(output or f"{wanted.model.stem}.tar")
-    check_places(path)
+    check_writable(path)
     check_json(json)
     with compiling(wanted.model, wanted.explain):
         package_model(

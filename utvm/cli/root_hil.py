@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from utvm import boards
-from utvm.base.storage.files import check_folder, check_places
+from utvm.base.storage.files import check_folder, check_writable
 from utvm.boards import PATH_VARIABLE
 from utvm.cli.opening import asked_of
 from utvm.cli.output import OUT
@@ -164,7 +164,7 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str,
     """
     if jobs < 0:
         raise ConfigError(f"--jobs is {jobs}", "give 1 or more; without it, as many as the machine carries")
-    check_places(notify)
+    check_writable(notify)
     turns = nightly.load(Path(config) if config else nightly.default_list())
     root = Path(report_dir).resolve() if report_dir else report_root(ReportChoice()) / "nightly"
     chosen = nightly.select(turns, _words(only))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from invoke.context import Context
 
-from utvm.base.storage.files import check_places, read_text, write_whole
+from utvm.base.storage.files import check_writable, read_text, write_whole
 from utvm.cli import task
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
@@ -58,7 +58,7 @@ def decode(_: Context, input: str, output: str, config: str = "") -> None:  # no
 
 def _translate(source: str, output: str, one: Callable[[str], str]) -> None:
     """Make a line of each line of a file that is not empty."""
-    check_places(output)
+    check_writable(output)
     lines = read_text(source).splitlines()
     made = []
     for number, line in enumerate(lines, 1):

@@ -20,7 +20,7 @@ from typing import Any
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.peer import peer_uid
 from utvm.base.process.run import last_lines
-from utvm.base.storage.safe_files import open_regular
+from utvm.base.storage.files import open_regular
 from utvm.environment.own_python import own_python
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import PROVISION

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
-from utvm.base.log.folders import log_folder
+from utvm.base.log.setup import log_folder
 from utvm.base.process.run import free_port, last_lines
-from utvm.base.storage.safe_files import open_regular
+from utvm.base.storage.files import open_regular
 from utvm.environment.locations.remote_command import RemoteCommand
 from utvm.environment.remote import run_owned
 from utvm.errors import ConfigError, ExitCode, ProvisionError, UtvmError

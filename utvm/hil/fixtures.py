@@ -28,7 +28,7 @@ import pytest
 
 from utvm import boards, options
 from utvm.base.log import setup
-from utvm.base.log.folders import log_folder
+from utvm.base.log.setup import log_folder
 from utvm.base.process.signals import raise_on_signals
 from utvm.compiler import Library
 from utvm.drivers import Connection, DriverOptions, capabilities_of
@@ -97,7 +97,7 @@ def _configure(config: pytest.Config) -> None:
 def _begin_log(config: pytest.Config, folder: Path) -> None:
     """Keep the run's log, and show what the environment asks for. Pytest's own options for logs see it too."""
     kept = contextlib.ExitStack()
-    setup.begin("", "")
+    setup.configure("", "")
     kept.enter_context(setup.log_into(log_folder(folder)))
     config.add_cleanup(kept.close)
 

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from utvm.base.storage.safe_files import open_regular
+from utvm.base.storage.files import open_regular
 from utvm.errors import ConfigError
 from utvm.hil import html, junit
 from utvm.hil.results import RunReport

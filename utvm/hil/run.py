@@ -11,9 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from utvm.base.process.signals import Interrupted, ignore_signals, interrupted, record_signals, stop_if_interrupted
-from utvm.base.storage.cache_entries import cache_root
-from utvm.base.storage.free_space import require_free_space
+from utvm.base.process.signals import (
+    Interrupted,
+    ignore_signals,
+    raise_if_interrupted,
+    record_signals,
+    was_interrupted,
+)
+from utvm.base.storage.cache import cache_root
+from utvm.base.storage.temporary import require_free_space
 from utvm.errors import ConfigError, DoesNotFitError, ExitCode, UtvmError
 from utvm.hil import logs, provenance, report
 from utvm.hil.display import Display
@@ -121,13 +127,13 @@ class Course:
         report: pytest.CollectReport | pytest.TestReport,
     ) -> None:
         """Count a suite that cannot be loaded as a test that gave no answer."""
-        stop_if_interrupted()
+        raise_if_interrupted()
         if isinstance(report, pytest.CollectReport) and call.excinfo is not None:
             self._cases.append(loading_failure(report, judge_loading(call.excinfo.value, node.path)))
 
     def pytest_collectreport(self) -> None:
         """Stop where an import has swallowed an interruption."""
-        stop_if_interrupted()
+        raise_if_interrupted()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -166,7 +172,7 @@ class Course:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Tell a failed test from trouble while the board can still be asked."""
         made = yield
-        stop_if_interrupted()
+        raise_if_interrupted()
         error = call.excinfo.value if call.excinfo is not None else None
         if not made.failed:
             self._recorder.add(made, Outcome(made.outcome), error)
@@ -211,7 +217,7 @@ class Course:
         finally:
             # From here on it is decided: the report, the last line and the exit code are to say one thing.
             ignore_signals()
-            self._interrupted = self._interrupted or interrupted()
+            self._interrupted = self._interrupted or was_interrupted()
             self._release()
             if exitstatus != pytest.ExitCode.USAGE_ERROR:
                 self.exit_code = self._finish(session.items)

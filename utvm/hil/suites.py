@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from utvm.base.process.signals import interrupted
+from utvm.base.process.signals import was_interrupted
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import found, plugin
 from utvm.options import words
@@ -81,7 +81,7 @@ def run(
         return ending.exit_code
     # It ended before a run had begun. What pytest calls wrong usage may be its configuration, interrupted while it
     # was imported.
-    if ended == pytest.ExitCode.INTERRUPTED or interrupted():
+    if ended == pytest.ExitCode.INTERRUPTED or was_interrupted():
         raise KeyboardInterrupt
     if ended != pytest.ExitCode.USAGE_ERROR:
         return ExitCode.INFRASTRUCTURE
