@@ -36,7 +36,7 @@ from utvm.cli import model_library, model_run, output
 from utvm.cli.choices import CompileChoice, JsonChoice, RunChoice
 from utvm.compiler import compile_model, from_onnx
 from utvm.errors import ConfigError
-from utvm.hil import junit
+from utvm.hil import report
 from utvm.selection import BoardSelection
 
 HOSTILE = ["a[/b]", "[red]a[/red]", "\x1b]0;title\x07\x1b[2J", "../../x", "file", "*/ int x; /*", "??/\n#error",
@@ -217,7 +217,7 @@ def test_parsers_read_each_text_as_it_was(count: int) -> None:
         assert yaml.load(quoting.yaml_string(text), yaml.CSafeLoader) == plain
         element = ET.Element("a", {"b": f"x{text}"})
         element.text = f"x{text}"
-        read = ET.fromstring(junit.document(element))
+        read = ET.fromstring(report.xml_document(element))
         assert read.tag == "a" and not len(read) and list(read.attrib) == ["b"]
         assert (read.text or "").splitlines() == quoting.legal_xml(f"x{text}").replace("\r", "\n").splitlines()
         tags = _Tags()

@@ -98,8 +98,8 @@ def write_all(folder: Path, firmware: Firmware, library: Library) -> Mapping[str
     failed = run_that_failed(firmware)
     said = "".join(f"2026-11-20 13:45:14.000 INFO    utvm.hil: test {case.node}\n" for case in failed.cases)
     (logs.parent / "utvm.log").write_text(said + "2026-11-20 13:45:15.000 DEBUG   utvm.probe: it said\n" * 100)
-    bad = report.write(run_that_failed(firmware), folder / "reports")
-    good = report.write(run_that_passed(), folder / "reports")
+    bad = report.write_report(run_that_failed(firmware), folder / "reports")
+    good = report.write_report(run_that_passed(), folder / "reports")
     night = a_night((run_that_failed(firmware), bad), (run_that_passed(), good))
     counts = [1000 + 700 * number for number, _ in enumerate(library.calls)]
     profile = profile_of(library, "stm32f746, virtual", "instructions", counts)
@@ -108,7 +108,7 @@ def write_all(folder: Path, firmware: Firmware, library: Library) -> Mapping[str
     return {
         "failed": bad / "index.html",
         "passed": good / "index.html",
-        "nightly": nightly.write(night, folder / "nightly") / "index.html",
+        "nightly": nightly.write_report(night, folder / "nightly") / "index.html",
         "compile": write_report(library, folder, rules)[1],
         "profile": folder / "profile.html",
     }

@@ -19,9 +19,9 @@ from utvm.environment.locations.remote_command import Place, RemoteCommand, Want
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import nightly, project
 from utvm.hil import suites as hil_suites
-from utvm.hil.found import select
 from utvm.hil.history_entry import remember_new
 from utvm.hil.plugin import report_root
+from utvm.hil.project import select_suites
 from utvm.hil.report import logs_beside
 from utvm.options import narrow, parts
 from utvm.paths import need_checkout
@@ -47,7 +47,7 @@ def run_suites(
     # Wrong words on the command line are answered before a run begins and a report is written.
     where, suites, place = _of_the_project(where, suites, place)
     board = boards.load(where.board)
-    select(suites.names)
+    select_suites(suites.names)
     check_folder(report_root(reports))
     with contextlib.ExitStack() as stack:
         other = other or _other_place(place, stack)
@@ -76,7 +76,7 @@ def _of_the_project(
     where: BoardSelection, suites: SuiteChoice, place: PlaceChoice
 ) -> tuple[BoardSelection, SuiteChoice, PlaceChoice]:
     """Return what is asked for; where no board is named, the first of the project's list is meant."""
-    content = None if where.board else project.load()
+    content = None if where.board else project.load_project()
     if content is None:
         return where, suites, place
     entry = content.boards[0]
@@ -134,7 +134,7 @@ def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> Place | No
 
 def _errand(where: BoardSelection, wanted: Wanted, suites: SuiteChoice, reports: ReportChoice) -> RemoteCommand:
     root = report_root(reports)
-    chosen = select(suites.names)
+    chosen = select_suites(suites.names)
     if chosen.own:
         suites = dataclasses.replace(suites, suite=",".join(f"./{path}" for path in chosen.paths))
     return RemoteCommand(

@@ -126,7 +126,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give a test that asks for ``project_model`` each that the project has."""
     if "project_model" in metafunc.fixturenames:
         try:
-            known = project.models()
+            known = project.project_models()
         except ConfigError as error:
             raise pytest.UsageError(str(error)) from error
         metafunc.parametrize("project_model", known, ids=[model.name for model in known])

@@ -13,10 +13,9 @@ from utvm import history
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, UtvmError
 from utvm.hil.project import history_file
-from utvm.hil.reading import read
 from utvm.hil.report import new_run_id
 from utvm.hil.results import ModelResult, Verdict
-from utvm.hil.schemas import NIGHTLY, check
+from utvm.hil.schemas import NIGHTLY, check_schema, read_report
 from utvm.paths import project, work
 from utvm.provenance.checkout import read_checkout
 from utvm.provenance.location import current_kind
@@ -52,7 +51,7 @@ def remember_new(root: Path, before: Collection[Path]) -> str:
     """
     new = [path for path in root.glob("*/report.json") if path not in before and path.parent.name != "latest"]
     try:
-        return remember(root, *map(read, sorted(new)))
+        return remember(root, *map(read_report, sorted(new)))
     except ConfigError as error:
         return f"the history was not written: {error.message}"
 
@@ -91,12 +90,12 @@ def turns_of(night: Path) -> Iterator[dict[str, Any]]:
     path = night / "nightly.json"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        check(content, NIGHTLY)
+        check_schema(content, NIGHTLY)
     except (OSError, ValueError, jsonschema.ValidationError) as error:
         raise ConfigError(f"{path}: is no report on a night, or one of an older version") from error
     for entry in content["boards"]:
         nothing = {"started": content["started"], "source": content["source"], "tests": (), "models": ()}
-        own = read(night / entry["report"]) if entry["report"] else nothing
+        own = read_report(night / entry["report"]) if entry["report"] else nothing
         yield {
             "run_id": f"{content['run_id']}/{entry['label']}",
             "board": {"id": entry["id"], "kind": entry["kind"], "serial": entry["serial"]},
@@ -111,7 +110,7 @@ def reports_below(folder: Path) -> Iterator[dict[str, Any] | str]:
     """Go through all reports below a folder, the oldest run first; of one that cannot be read, say why."""
     for path in sorted(folder.rglob("report.json"), key=lambda path: path.parent.name):
         try:
-            yield read(path)
+            yield read_report(path)
         except ConfigError as error:
             yield error.message
     for path in sorted(folder.rglob("nightly.json")):

@@ -77,7 +77,7 @@ class CaseResult:
     @property
     def id(self) -> str:
         """What the test is called in all reports."""
-        return id_of_test(self.node)
+        return test_id(self.node)
 
     @property
     def suite(self) -> str:
@@ -254,7 +254,7 @@ class RunReport:
         return dict(encodable_tree(content))
 
 
-def id_of_test(node: str) -> str:
+def test_id(node: str) -> str:
     """Return what a test is called in all reports: ``SUITE::TEST[PARAMETERS]``.
 
     The suite is its file's name without folders, ``test_`` and ``.py``: pytest's node id has the path, which
@@ -297,11 +297,11 @@ def decide(cases: Iterable[CaseResult], *, trouble: str, interrupted: bool) -> t
     return Verdict.PASSED, ""
 
 
-def in_brief(text: str) -> str:
+def first_line(text: str) -> str:
     """Return the first line of a text, without an announcement there of lines that follow."""
     first = text.partition("\n")[0]
     return first.rpartition("; ")[0] or first[:-1] if first.endswith(":") else first
 
 
 def _brief(case: CaseResult) -> str:
-    return f"{case.node}: {in_brief(case.message)}"
+    return f"{case.node}: {first_line(case.message)}"

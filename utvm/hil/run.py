@@ -21,13 +21,12 @@ from utvm.base.process.signals import (
 from utvm.base.storage.cache import cache_root
 from utvm.base.storage.temporary import require_free_space
 from utvm.errors import ConfigError, DoesNotFitError, ExitCode, UtvmError
-from utvm.hil import logs, provenance, report
+from utvm.hil import html, provenance, report
 from utvm.hil.display import Display
-from utvm.hil.figures import in_words
+from utvm.hil.figures import figures_line
 from utvm.hil.history_entry import remember
-from utvm.hil.judge import judge, judge_loading
-from utvm.hil.limits import judged
-from utvm.hil.recorder import Recorder, loading_failure
+from utvm.hil.judge import Recorder, judge, judge_loading, loading_failure
+from utvm.hil.limits import check_limits
 from utvm.hil.results import (
     CaseResult,
     Environment,
@@ -37,7 +36,7 @@ from utvm.hil.results import (
     Statistics,
     Verdict,
     decide,
-    in_brief,
+    first_line,
 )
 from utvm.provenance.checkout import read_checkout
 from utvm.session.board_holder import BoardHolder
@@ -92,7 +91,7 @@ class Course:
     def record(self, model: ModelResult) -> None:
         """Take a model's figures into the report."""
         self.models.append(model)
-        self._display.line(f"{model.name}: {in_words(model.figures)}")
+        self._display.line(f"{model.name}: {figures_line(model.figures)}")
 
     def keep(self, statistics: Statistics) -> None:
         """Take a board's statistics into the report."""
@@ -163,7 +162,7 @@ class Course:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Show which test is running; the log has a line with it, which the report leads to."""
-        _LOG.info("%s", logs.begins(nodeid))
+        _LOG.info("%s", html.test_marker(nodeid))
         self._display.running(nodeid)
 
     @pytest.hookimpl(wrapper=True)
@@ -258,13 +257,13 @@ class Course:
         return self._environment
 
     def _finish(self, items: list[pytest.Item]) -> ExitCode:
-        for case in judged(self.keeper.identity, self.models, self._checkout.commit):
+        for case in check_limits(self.keeper.identity, self.models, self._checkout.commit):
             self._cases.append(case)
             self._display.finished(case)
         self._display.end()
         verdict, trouble = decide(self._cases, trouble=self._trouble, interrupted=self._interrupted)
         done = {case.node for case in self._cases}
-        reason = in_brief(trouble) or "the run stopped before it"
+        reason = first_line(trouble) or "the run stopped before it"
         missing = (
             CaseResult(item.nodeid, Outcome.NOT_RUN, 0.0, reason) for item in items if item.nodeid not in done
         )
@@ -283,7 +282,7 @@ class Course:
         )
         directory = None
         try:
-            directory = report.write(summary, self._report_root)
+            directory = report.write_report(summary, self._report_root)
         except ConfigError as error:
             # Without its report a run has not been completed.
             summary = dataclasses.replace(summary, verdict=Verdict.INFRASTRUCTURE, trouble=str(error))

@@ -8,7 +8,8 @@ import pytest
 
 from utvm.base.process.signals import was_interrupted
 from utvm.errors import ConfigError, ExitCode, ProvisionError
-from utvm.hil import found, plugin
+from utvm.hil import plugin
+from utvm.hil.project import select_suites
 from utvm.options import words
 from utvm.paths import DATA, work
 from utvm.selection import BoardSelection, ReportChoice, SuiteChoice, split_name
@@ -98,7 +99,7 @@ def _unexpanded(variable: str, path: Path) -> str:
 
 def _for_pytest(choice: BoardSelection, suites: SuiteChoice) -> list[str]:
     """Return pytest's own arguments: which files, and what of its settings is set aside."""
-    chosen = found.select(suites.names)
+    chosen = select_suites(suites.names)
     settings = [] if chosen.own else [f"--config-file={DATA / 'pyproject.toml'}"]
     remembered = work() / "last-failed" / Path(split_name(choice.board)[0]).resolve().name
     return [

@@ -12,7 +12,7 @@ from utvm.base.text.terminal import Terminal
 from utvm.hil.display import PLAIN_WIDTH, VERDICTS
 from utvm.hil.nightly.plan import Job
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
-from utvm.hil.results import Outcome, in_brief
+from utvm.hil.results import Outcome, first_line
 from utvm.pages import spoken_seconds
 
 _STYLES = {BoardVerdict.PASSED: "green", BoardVerdict.FAILED: "bold red"}
@@ -47,7 +47,7 @@ class NightlyDisplay:
         self._ended += 1
         width = len(str(self._total))
         style = _STYLES.get(result.verdict, _NO_VERDICT)
-        reason = in_brief(result.reason)
+        reason = first_line(result.reason)
         self._console.print(
             f"\\[{self._ended:{width}}/{self._total}] [{style}]{result.verdict.value}[/] "
             f"{escape(f'{result.spoken}: {_counts(result)}')}, {spoken_seconds(result.duration_s)}"

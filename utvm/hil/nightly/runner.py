@@ -18,8 +18,8 @@ from utvm.hil.display import standard_output
 from utvm.hil.history_entry import remember, turns_of
 from utvm.hil.nightly import report
 from utvm.hil.nightly.display import NightlyDisplay
-from utvm.hil.nightly.notify import verdict_before, write_message
 from utvm.hil.nightly.plan import Job
+from utvm.hil.nightly.report import verdict_before, write_message
 from utvm.hil.nightly.results import BoardResult, NightlyReport
 from utvm.hil.nightly.running import PATIENCE, RunningTurn, not_run
 from utvm.hil.report import new_run_id
@@ -84,7 +84,7 @@ def run(
         advisories=advisories,
     )
     before = verdict_before(report_root)
-    directory = report.write(whole, report_root)
+    directory = report.write_report(whole, report_root)
     if notify:
         write_message(Path(notify), whole, before)
     display.close(whole, directory, remember(report_root, *turns_of(directory)))
