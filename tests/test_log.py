@@ -128,9 +128,10 @@ def test_where_nobody_listens_no_packet_is_worked_out(tmp_path: Path) -> None:
 
 
 def test_a_log_that_cannot_be_written_any_more_ends_no_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / setup.FILE).symlink_to("/dev/full")
+    monkeypatch.setattr(setup, "open_regular", os.open)
     with setup.log_into(tmp_path):
         for _ in range(3):
             logging.getLogger("utvm.cache").info("anything")

@@ -80,7 +80,7 @@ def test_the_schema_asks_for_it(run: RunReport) -> None:
 
 
 def test_it_is_in_the_lines_of_a_run(run: RunReport, tmp_path: Path) -> None:
-    assert figures.in_words(run.models[0].figures).endswith(" B RAM, 7 bytes of code")
+    assert figures.figures_line(run.models[0].figures).endswith(" B RAM, 7 bytes of code")
     with (tmp_path / "out").open("w") as out:
         Display(out).close(run, None)
     said = (tmp_path / "out").read_text()

@@ -210,10 +210,10 @@ def test_nothing_is_left_of_a_report_that_is_not_what_it_should_be(summary: RunR
 def test_nothing_is_left_of_a_report_that_could_not_be_written(
     summary: RunReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_path: Path, _text: str, **_options: str) -> int:
+    def full(_path: Path, _flags: int) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(report, "open_regular", full)
     with pytest.raises(ConfigError, match="No space left on device"):
         report.write_report(summary, tmp_path)
     assert list(tmp_path.iterdir()) == []
