@@ -12,7 +12,7 @@ from tests.cli.running import inv
 from tests.history.reports import BAD, GOOD, project, report_of
 from tests.pages.samples import a_night, run_that_passed
 from utvm.hil.nightly import report as nightly
-from utvm.hil.nightly.report import verdict_before, write_message
+from utvm.hil.nightly.report import previous_verdict, write_message
 from utvm.history import record
 from utvm.history.questions import crossed
 from utvm.history.store import opened
@@ -91,4 +91,4 @@ def test_a_night_is_told_of_only_if_its_verdict_is_another(project: Path) -> Non
 
 
 def test_the_first_night_is_told_of_if_it_has_not_passed(tmp_path: Path) -> None:
-    assert verdict_before(tmp_path / "nothing") == "passed"
+    assert previous_verdict(tmp_path / "nothing") == "passed"

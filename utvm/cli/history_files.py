@@ -14,7 +14,7 @@ from utvm.base.process.peer import access_note, is_own
 from utvm.base.storage.files import check_folder, check_writable, write_whole
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
-from utvm.hil.history_entry import reports_below
+from utvm.hil.history_entry import iter_reports
 from utvm.hil.project import history_file
 from utvm.history.doors import DOORS
 from utvm.history.pages import write_pages
@@ -42,7 +42,7 @@ def import_reports(folder: str) -> None:
     new, known, wrong = 0, 0, list[str]()
     path = history_file()
     with opened(path, create=True) as history:
-        for report in reports_below(Path(folder)):
+        for report in iter_reports(Path(folder)):
             if isinstance(report, str):
                 wrong.append(report)
             elif add(history, report):

@@ -81,7 +81,7 @@ def remember_model(board: BoardIdentity, model: ModelResult) -> str:
     return remember(work() / "reports", content)
 
 
-def turns_of(night: Path) -> Iterator[dict[str, Any]]:
+def iter_board_runs(night: Path) -> Iterator[dict[str, Any]]:
     """Go through the boards' turns of a nightly run, each as the report of a run.
 
     Args:
@@ -94,8 +94,8 @@ def turns_of(night: Path) -> Iterator[dict[str, Any]]:
     except (OSError, ValueError, jsonschema.ValidationError) as error:
         raise ConfigError(f"{path}: is no report on a night, or one of an older version") from error
     for entry in content["boards"]:
-        nothing = {"started": content["started"], "source": content["source"], "tests": (), "models": ()}
-        own = read_report(night / entry["report"]) if entry["report"] else nothing
+        empty = {"started": content["started"], "source": content["source"], "tests": (), "models": ()}
+        own = read_report(night / entry["report"]) if entry["report"] else empty
         yield {
             "run_id": f"{content['run_id']}/{entry['label']}",
             "board": {"id": entry["id"], "kind": entry["kind"], "serial": entry["serial"]},
@@ -106,7 +106,7 @@ def turns_of(night: Path) -> Iterator[dict[str, Any]]:
         }
 
 
-def reports_below(folder: Path) -> Iterator[dict[str, Any] | str]:
+def iter_reports(folder: Path) -> Iterator[dict[str, Any] | str]:
     """Go through all reports below a folder, the oldest run first; of one that cannot be read, say why."""
     for path in sorted(folder.rglob("report.json"), key=lambda path: path.parent.name):
         try:
@@ -115,6 +115,6 @@ def reports_below(folder: Path) -> Iterator[dict[str, Any] | str]:
             yield error.message
     for path in sorted(folder.rglob("nightly.json")):
         try:
-            yield from turns_of(path.parent)
+            yield from iter_board_runs(path.parent)
         except ConfigError as error:
             yield error.message

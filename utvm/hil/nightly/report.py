@@ -82,7 +82,7 @@ def render_html(report: NightlyReport, root: Path) -> str:
         .render(
             report=report,
             facts=tuple(_facts(report)),
-            unwell=[result for result in report.boards if result.verdict is not BoardVerdict.PASSED],
+            troubled=[result for result in report.boards if result.verdict is not BoardVerdict.PASSED],
             output=lambda result: _output(report, result, root),
             suites=suites,
             unfolded=unfolded(suites),
@@ -123,9 +123,9 @@ def render_junit(report: NightlyReport) -> str:
 
 
 def _suite(result: BoardResult) -> ET.Element:
-    found = ET.parse(result.source / "junit.xml").getroot().find("testsuite") if result.source else None
+    existing = ET.parse(result.source / "junit.xml").getroot().find("testsuite") if result.source else None
     counters = ("tests", "failures", "errors", "skipped")
-    suite = ET.Element("testsuite", dict.fromkeys(counters, "0")) if found is None else found
+    suite = ET.Element("testsuite", dict.fromkeys(counters, "0")) if existing is None else existing
     shown = any(suite.get(counter, "0") != "0" for counter in ("failures", "errors"))
     if result.verdict is not BoardVerdict.PASSED and not shown:
         kind = "failure" if result.verdict.exit_code is ExitCode.FAILED else "error"
@@ -136,7 +136,7 @@ def _suite(result: BoardResult) -> ET.Element:
     return suite
 
 
-def verdict_before(root: Path) -> str:
+def previous_verdict(root: Path) -> str:
     """Return the verdict of the newest night that has a report; passed where there is none.
 
     Args:
