@@ -33,7 +33,7 @@ _FOLDERS = "UTVM_OUTSIDE"
 
 
 @dataclass(frozen=True)
-class Location:
+class CurrentLocation:
     """The location of this process.
 
     Attributes:
@@ -61,7 +61,7 @@ def current_kind() -> LocationKind:
     return parse_kind(name, f"unset {_KIND}: utvm sets it")
 
 
-def inspect_location() -> Location:
+def inspect_location() -> CurrentLocation:
     """Compare the installed packages with the locks."""
     debian, python = _debian_packages(), _python_packages()
     files = read_lock_files()
@@ -71,7 +71,7 @@ def inspect_location() -> Location:
         locked = locked_versions(files)
         frozen = debian in (locked.debian, {**locked.debian, **locked.machine}) and python == locked.python
     lines = (f"{name} {version}" for packages in (debian, python) for name, version in sorted(packages.items()))
-    return Location(current_kind(), digest if frozen else "", content_key(str(len(debian)), *lines))
+    return CurrentLocation(current_kind(), digest if frozen else "", content_key(str(len(debian)), *lines))
 
 
 def location_variables(kind: LocationKind, folders: Mapping[str, str]) -> dict[str, str]:

@@ -25,21 +25,21 @@ from utvm.base.text.quoting import printable
 from utvm.errors import ConfigError
 
 BRANCHES: Mapping[str, str] = {
-    "utvm.cache": "what was made before and what was not, and why",
-    "utvm.compiler": "what is compiled, for what, and what decides whether it has to be",
-    "utvm.compiler.notes": "what became of each operator of a model, and why",
-    "utvm.environment": "what became of what the environment is made of",
-    "utvm.hil": "which test begins",
+    "utvm.cache": "cache hits and misses",
+    "utvm.compiler": "models compiled, and the inputs of the cache key",
+    "utvm.compiler.notes": "how each operator of a model was compiled",
+    "utvm.environment": "layers of the environment",
+    "utvm.hil": "start of each test",
     "utvm.probe.gdb": "packets to and from a GDB server",
-    "utvm.probe.openocd": "what OpenOCD says",
-    "utvm.probe.pyocd": "what pyOCD says",
-    "utvm.probe.relay": "work that a relay in front of an emulator has a model do",
-    "utvm.process": "what is started, and how it ended",
-    "utvm.session.board": "what a board says by itself over RPC",
+    "utvm.probe.openocd": "output of OpenOCD",
+    "utvm.probe.pyocd": "output of pyOCD",
+    "utvm.probe.relay": "requests to the model of an accelerator beside an emulator",
+    "utvm.process": "processes: start and exit status",
+    "utvm.session.board": "log messages of a board over RPC",
     "utvm.session.rpc": "frames to and from a board's RPC server",
-    "utvm.session.serve": "clients of a served board: who comes, who goes, what goes wrong",
+    "utvm.session.serve": "clients of a served board: connect, disconnect, errors",
 }
-"""Every branch, and what is said there."""
+"""Every branch, and its messages."""
 
 VARIABLE = "UTVM_LOG"
 FILE = "utvm.log"
