@@ -260,7 +260,7 @@ def other(tmp_path: Path) -> Path:
         "import pathlib, sys\ndef main(handed_over=0):\n    print(pathlib.Path(__file__).parents[1])\n"
         "    sys.exit(handed_over)\n"
     )
-    ours = Path("utvm", "base", "process", "parent_death.py")
+    ours = Path("utvm", "base", "process", "signals.py")
     (folder / ours).parent.mkdir(parents=True)
     shutil.copy(ROOT / ours, folder / ours)
     for name in ("inv", "pyproject.toml"):
@@ -448,8 +448,8 @@ def test_what_inv_has_on_its_standard_input_the_program_has(checkout: Path) -> N
 
 def test_the_program_dies_with_inv(checkout: Path) -> None:
     program = (
-        f"exec {sys.executable} -c 'from utvm.base.process.parent_death import dies_with_inv; import time;"
-        " print(dies_with_inv(), flush=True); time.sleep(60)'"
+        f"exec {sys.executable} -c 'from utvm.base.process.signals import end_with_inv; import time;"
+        " print(end_with_inv(), flush=True); time.sleep(60)'"
     )
     env = _with_program(checkout, program) | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen([checkout / "inv", "doctor"], env=env, stdout=subprocess.PIPE) as process:
@@ -465,8 +465,8 @@ def test_a_library_that_calls_exit_is_no_failed_test(when: str, exit_code: int) 
     """As OpenBLAS does where memory lacks, in a process that inv has not started."""
     call = "ctypes.CDLL(None).exit(1)"
     program = (
-        "import ctypes\nfrom utvm.base.process.exits import foreign_exits_are_infrastructure\n"
-        f"with foreign_exits_are_infrastructure():\n    {call if when == 'within' else 'pass'}\n{call}"
+        "import ctypes\nfrom utvm.base.process.startup import guard_exit_code\n"
+        f"with guard_exit_code():\n    {call if when == 'within' else 'pass'}\n{call}"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == exit_code

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TextIO
 
 import utvm
-from utvm.base.process.account import prepare_environment
-from utvm.base.process.exits import foreign_exits_are_infrastructure
 from utvm.base.process.signals import ignore_signals, raise_on_signals
+from utvm.base.process.startup import guard_exit_code, prepare_environment
 from utvm.cli import end_of
 from utvm.cli.program import Inv
 from utvm.errors import ExitCode
@@ -40,7 +39,7 @@ def main(handed_over: int = 0) -> None:
     Args:
         handed_over: added to the exit code, so that ``inv`` can tell it from the exit codes of libraries.
     """
-    with foreign_exits_are_infrastructure():
+    with guard_exit_code():
         code = _run_to_an_exit_code()
         # Where there is none, Python has None in its place.
         unwritten = [_left_unwritten(stream) for stream in (sys.stdout, sys.stderr) if stream]

@@ -22,6 +22,9 @@ INSTALLED = _BUNDLED.is_dir()
 DATA = _BUNDLED if INSTALLED else ROOT
 """Toolchains, suites with their models, the environment's lists and locks, schemas, guides: never written to."""
 
+PROVISION = DATA / "provision"
+"""The lists and locks of the environment."""
+
 COMMAND = "utvm" if INSTALLED else "./inv"
 """How the program is called."""
 

@@ -17,7 +17,7 @@ from utvm.base.storage.config import Record
 from utvm.boards import Board
 from utvm.boards.parts import Lack
 from utvm.errors import ConfigError
-from utvm.hil import found
+from utvm.hil import project
 from utvm.paths import ROOT
 from utvm.runtime import INCLUDE
 from utvm.toolchain.compiler import DIRECTORY, Cpu
@@ -72,7 +72,7 @@ def test_all_that_a_board_may_lack_is_named() -> None:
 def test_the_suites_that_it_runs_exist() -> None:
     named = {name for words in re.findall(r"--suite ([\w,]+)", _GUIDE) for name in words.split(",")}
     assert named >= {"memory", "counter", "rpc"}
-    assert named <= set(found.names())
+    assert named <= set(project.suite_names())
 
 
 def test_the_board_takes_as_many_lines_as_it_says_and_no_python() -> None:

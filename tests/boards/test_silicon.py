@@ -12,7 +12,7 @@ from utvm import boards
 from utvm.boards.parts import SiliconPart
 from utvm.cli import dev_boards
 from utvm.errors import ConfigError
-from utvm.hil import found
+from utvm.hil import project
 from utvm.paths import ROOT
 
 _GUIDE = (ROOT / "docs" / "bring-up.md").read_text(encoding="utf-8")
@@ -38,7 +38,7 @@ def _with(tmp_path: Path, silicon: str) -> str:
 
 def test_every_part_and_every_suite_is_in_the_list_to_walk_through() -> None:
     assert list(_ROWS) == list(get_args(SiliconPart))
-    assert sorted(name for row in _ROWS.values() for name in row.split(",")) == sorted(found.names())
+    assert sorted(name for row in _ROWS.values() for name in row.split(",")) == sorted(project.suite_names())
 
 
 def test_every_board_that_is_a_chip_says_it_in_its_file() -> None:

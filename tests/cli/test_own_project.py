@@ -63,7 +63,7 @@ def test_a_wrong_key_is_named_with_its_file_and_line(demo: Path, old: str, new: 
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(ConfigError) as caught:
-        project.load()
+        project.load_project()
     assert str(path) in caught.value.message
     assert said in caught.value.message
 

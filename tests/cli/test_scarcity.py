@@ -22,7 +22,7 @@ from tests.cli.running import inv
 from tests.cli.scarce import SCARCE, call, folders_in
 from tests.processes import may_make_mounts
 from utvm.base.storage.arrays import read_arrays
-from utvm.base.storage.cache_entries import cache_root
+from utvm.base.storage.cache import cache_root
 from utvm.base.storage.config import Record, load_yaml
 from utvm.cli.scarcity import explained
 from utvm.errors import ConfigError, ExitCode

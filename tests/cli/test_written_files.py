@@ -12,7 +12,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from utvm import compiler
-from utvm.base.storage.files import check_folder, check_places, write_whole
+from utvm.base.storage.files import check_folder, check_writable, write_whole
 from utvm.cli import docker, env, firmware, model, root, vm
 from utvm.compiler.package.archive import write_archive
 from utvm.environment import locked, temporary_roots
@@ -78,14 +78,14 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(
 
 
 def test_looking_leaves_nothing_behind(tmp_path: Path) -> None:
-    check_places(tmp_path / "file", "")
+    check_writable(tmp_path / "file", "")
     check_folder(tmp_path / "one" / "two")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_no_file_is_not_replaced_by_one() -> None:
     with pytest.raises(ConfigError, match="/dev/null: is no file"):
-        check_places("/dev/null")
+        check_writable("/dev/null")
 
 
 @contextmanager

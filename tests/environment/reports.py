@@ -4,12 +4,12 @@
 from pathlib import Path
 from typing import Any
 
-from utvm.hil.reading import read
+from utvm.hil import schemas
 
 
 def read_report(reports: Path) -> dict[str, Any]:
     """The latest report below a folder, which is what its schema says."""
-    return read(reports / "latest" / "report.json")
+    return schemas.read_report(reports / "latest" / "report.json")
 
 
 def without_time_and_place(report: dict[str, Any]) -> dict[str, Any]:

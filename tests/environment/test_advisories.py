@@ -289,7 +289,7 @@ def test_the_nightly_report_has_what_applies_and_why_nothing_could_be_looked_at(
     known = _advisory("idna", [{"introduced": "0"}], id="GHSA-<b>")
     audited = report_on(_folder(tmp_path, known, bash={"status": "open"}))
     night = dataclasses.replace(a_night((run_that_passed(), None)), advisories=audited)
-    folder = report.write(night, tmp_path / "reports")
+    folder = report.write_report(night, tmp_path / "reports")
     content = json.loads((folder / "nightly.json").read_text())
     findings = {finding["package"]: finding["advisory"] for finding in content["advisories"]["findings"]}
     assert (findings["idna"], "bash" in findings) == ("GHSA-<b>", True)

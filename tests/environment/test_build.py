@@ -22,9 +22,9 @@ from tests.environment.lock_maker import files_in
 from tests.processes import gone, may_make_mounts
 from utvm.environment import debian
 from utvm.environment.locked import fetch, load_locked
-from utvm.environment.recipe import PROVISION, load_recipe
+from utvm.environment.recipe import load_recipe
 from utvm.environment.store import Store
-from utvm.paths import ROOT
+from utvm.paths import PROVISION, ROOT
 
 pytestmark = [
     pytest.mark.slow,

@@ -12,9 +12,9 @@ import pytest
 from tests.environment.lock_maker import deb, debian_lock, pylock
 from utvm.environment import debian, difference, python_lock
 from utvm.environment.locked import load_locked
-from utvm.environment.recipe import PROVISION, dpkg_filters, load_recipe
+from utvm.environment.recipe import dpkg_filters, load_recipe
 from utvm.errors import ConfigError, ProvisionError
-from utvm.paths import ROOT
+from utvm.paths import PROVISION, ROOT
 from utvm.toolchain.compiler import Toolchain
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.cli.running import inv
 from tests.environment.lock_maker import files_in
-from utvm.environment.recipe import PROVISION
 from utvm.environment.temporary_roots import draft
 from utvm.errors import ProvisionError
+from utvm.paths import PROVISION
 
 
 def test_no_engine_is_said_before_anything_is_built() -> None:
@@ -32,7 +32,7 @@ _NO_ENGINE = "unix:///nowhere/docker.sock"
     ("words", "code", "said"),
     [
         (("--in", "docker"), 3, "no Docker engine answers at unix:///nowhere/docker.sock"),
-        (("--in", "moon"), 2, "there is no place 'moon'"),
+        (("--in", "moon"), 2, "unknown location 'moon'"),
         (("--in", "docker", "--suite", "no-such"), 2, "there is no suite 'no-such'"),
         (("--in", "docker", "--virtual"), 2, "host is a process"),
     ],

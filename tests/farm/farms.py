@@ -18,7 +18,7 @@ import psutil
 from tests.cli.running import inv
 from tests.processes import below
 from utvm.base.process.run import free_port
-from utvm.base.storage.cache_entries import cache_root
+from utvm.base.storage.cache import cache_root
 from utvm.farm import client
 from utvm.farm.client import FarmClient, labgrid
 from utvm.paths import ROOT

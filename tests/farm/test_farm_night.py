@@ -20,7 +20,7 @@ from tests.cli.running import inv
 from tests.farm.farms import LONG, Farm, holders, kill_a_keeper, process, two_hosts, until, wait_for
 from tests.faults.in_farm import in_farm
 from tests.faults.place import environment_of
-from utvm.hil.reading import read
+from utvm.hil.schemas import read_report
 from utvm.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ def _boards(folder: Path) -> list[dict[str, Any]]:
     content: dict[str, Any] = json.loads((folder / "latest" / "nightly.json").read_text())
     for each in content["boards"]:
         if each["report"]:
-            report = read(folder / "latest" / each["report"])
+            report = read_report(folder / "latest" / each["report"])
             assert report["environment"]["place"]["lease"] == each["lease"]
     return list(content["boards"])
 
@@ -123,7 +123,7 @@ def test_a_night_of_twenty_boards_with_faults_has_the_right_verdicts_page_and_hi
     assert any(each["lease"]["earlier"] for each in results if each["lease"]), said
     assert pages.returncode == 0, pages.stderr
     assert "stm32f746" in (tmp_path / "pages" / "index.html").read_text()
-    reports = [read(tmp_path / "latest" / each["report"]) for each in passed]
+    reports = [read_report(tmp_path / "latest" / each["report"]) for each in passed]
     with (tmp_path / "outcomes.csv").open(newline="") as file:
         remembered = {row["run_id"]: row["outcome"] for row in csv.DictReader(file)}
     # Of boards that were given up, too; theirs are no answers.

@@ -16,7 +16,7 @@ from tests.farm.farms import Farm
 from tests.faults.place import Place, at_last, environment_of
 from tests.faults.relay import Relay
 from tests.faults.rival import BOARDS, Rival, given_to_two
-from utvm.base.storage.cache_entries import cache_root
+from utvm.base.storage.cache import cache_root
 from utvm.errors import ProvisionError
 from utvm.farm.client import FarmClient
 

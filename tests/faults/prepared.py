@@ -29,7 +29,7 @@ _MODULES = (
     "utvm.cli.root_hil",
     "utvm.hil.fixtures",
     "utvm.hil.suites",
-    "utvm.hil.junit",
+    "utvm.hil.report",
     "utvm.session",
     # What pytest and the way to a board load only then.
     "_hypothesis_pytestplugin",

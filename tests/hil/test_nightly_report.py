@@ -17,7 +17,6 @@ import pytest
 from tests.hil.page import Page
 from tests.pages.samples import a_night, run_that_passed
 from utvm.drivers import BoardIdentity
-from utvm.environment.checkout import Checkout
 from utvm.hil import report as single
 from utvm.hil import schemas
 from utvm.hil.nightly import load, report
@@ -25,6 +24,7 @@ from utvm.hil.nightly.display import NightlyDisplay, last_line
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
 from utvm.hil.results import CaseResult, Environment, Outcome, RunReport, Verdict, Whereabouts, decide
 from utvm.paths import ROOT
+from utvm.provenance.checkout import Checkout
 
 _SCHEMA = json.loads(schemas.NIGHTLY.read_text())
 _HOSTILE = '<script>alert("x")</script> & \x00\x1b[31m \ud800 ]]> {{ 7*7 }}'
@@ -63,7 +63,7 @@ def _result(folder: Path, label: str, *outcomes: Outcome, **changes: Any) -> Boa
         "duration_s": 67.0,
         "suites_s": 60.0,
         "content": run.as_json(),
-        "source": single.write(run, folder / label),
+        "source": single.write_report(run, folder / label),
     }
     return BoardResult(**{**values, **changes})
 
@@ -120,7 +120,7 @@ def test_the_last_line_names_the_boards_that_are_not_well(tmp_path: Path) -> Non
 
 def test_a_report_is_written_with_each_boards_own_below_it(tmp_path: Path) -> None:
     root = tmp_path / "nightly"
-    directory = report.write(_whole(_passed(tmp_path), _bad(tmp_path), _not_run("late")), root)
+    directory = report.write_report(_whole(_passed(tmp_path), _bad(tmp_path), _not_run("late")), root)
     assert sorted(path.name for path in root.iterdir()) == [_RUN, "latest"]
     assert (root / "latest").resolve() == directory.resolve()
     assert sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()) == sorted(
@@ -153,7 +153,7 @@ def test_a_report_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(report, "render_html", broken)
     with pytest.raises(Exception, match="No space left on device"):
-        report.write(whole, tmp_path / "nightly")
+        report.write_report(whole, tmp_path / "nightly")
     assert list((tmp_path / "nightly").iterdir()) == []
 
 
@@ -197,7 +197,7 @@ def test_the_page_says_which_boards_are_virtual_and_links_to_each(tmp_path: Path
 
 def test_text_from_a_board_stays_text(tmp_path: Path) -> None:
     hostile = dataclasses.replace(_bad(tmp_path), reason=_HOSTILE, content=None, source=None)
-    directory = report.write(_whole(hostile), tmp_path / "nightly")
+    directory = report.write_report(_whole(hostile), tmp_path / "nightly")
     page = Page((directory / "index.html").read_text(encoding="utf-8"))
     assert page.is_by_itself()
     assert '<script>alert("x")</script>' in page.text
@@ -241,13 +241,13 @@ def test_the_schema_refuses_what_is_not_the_contract(
 def test_a_night_says_now_and_then_how_far_it_is() -> None:
     said = io.StringIO()
     display = NightlyDisplay(said)
-    display.look(59.0, ["host"])
+    display.show_progress(59.0, ["host"])
     assert said.getvalue() == ""
-    display.look(61.0, ["host"])
-    display.look(119.0, ["host"])
+    display.show_progress(61.0, ["host"])
+    display.show_progress(119.0, ["host"])
     assert said.getvalue() == "0 of 0 boards after 1:01; at work: host\n"
     night = a_night((run_that_passed(), None), (run_that_passed(), None))
     display.begin("night", load(ROOT / "nightly.yaml")[:2], 1)
-    display.ended(night.boards[0])
-    display.look(200.0, ["microbit"])
+    display.finish(night.boards[0])
+    display.show_progress(200.0, ["microbit"])
     assert said.getvalue().splitlines()[-1] == "1 of 2 boards after 3:20, about 3:20 left; at work: microbit"

@@ -11,14 +11,14 @@ import pytest
 
 from tests.hil.page import Page
 from utvm.drivers import BoardIdentity
-from utvm.environment.checkout import Checkout
 from utvm.firmware import Firmware
-from utvm.hil import figures, html, junit, report, schemas
+from utvm.hil import figures, html, report, schemas
 from utvm.hil.display import Display
 from utvm.hil.figures import Figure, summarise
 from utvm.hil.nightly import report as nightly
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
 from utvm.hil.results import CaseResult, Environment, Outcome, RunReport, Verdict, Whereabouts
+from utvm.provenance.checkout import Checkout
 from utvm.session import RunResult
 
 _CODE = Figure(
@@ -54,33 +54,33 @@ def run(small_firmware: Firmware, monkeypatch: pytest.MonkeyPatch) -> RunReport:
 
 
 def test_it_is_in_every_file_of_a_report(run: RunReport, tmp_path: Path) -> None:
-    directory = report.write(run, tmp_path)
+    directory = report.write_report(run, tmp_path)
     (model,) = json.loads((directory / "report.json").read_text())["models"]
     assert model["code_bytes"] == {"twice": 7}
     page = Page((directory / "index.html").read_text())
     assert "of code" in page.text
     assert "7 bytes" in page.text
     properties = {
-        each.get("name"): each.get("value") for each in ET.fromstring(junit.render(run)).iter("property")
+        each.get("name"): each.get("value") for each in ET.fromstring(report.render_junit(run)).iter("property")
     }
     assert properties["twice, host-driven: code_bytes"] == '{"twice": 7}'
-    assert html.render(run).count("Machine code of each operator.") == 1
+    assert html.render_page(run).count("Machine code of each operator.") == 1
 
 
 def test_the_schema_asks_for_it(run: RunReport) -> None:
     content = run.as_json()
-    schemas.check(content, schemas.REPORT)
+    schemas.check_schema(content, schemas.REPORT)
     content["models"][0]["code_bytes"] = -1  # type: ignore[index]
     with pytest.raises(jsonschema.ValidationError):
-        schemas.check(content, schemas.REPORT)
+        schemas.check_schema(content, schemas.REPORT)
     del content["models"][0]["code_bytes"]  # type: ignore[attr-defined]
     with pytest.raises(jsonschema.ValidationError):
-        schemas.check(content, schemas.REPORT)
-    assert "Machine code of each operator." in schemas.text(schemas.NIGHTLY)
+        schemas.check_schema(content, schemas.REPORT)
+    assert "Machine code of each operator." in schemas.schema_text(schemas.NIGHTLY)
 
 
 def test_it_is_in_the_lines_of_a_run(run: RunReport, tmp_path: Path) -> None:
-    assert figures.in_words(run.models[0].figures).endswith(" B RAM, 7 bytes of code")
+    assert figures.figures_line(run.models[0].figures).endswith(" B RAM, 7 bytes of code")
     with (tmp_path / "out").open("w") as out:
         Display(out).close(run, None)
     said = (tmp_path / "out").read_text()
@@ -97,10 +97,10 @@ def test_it_is_in_the_report_on_a_night(run: RunReport, tmp_path: Path) -> None:
         verdict=BoardVerdict.PASSED,
         reason="",
         content=run.as_json(),
-        source=report.write(run, tmp_path / "one"),
+        source=report.write_report(run, tmp_path / "one"),
     )
     night = NightlyReport(run.run_id, run.started, run.checkout, 1, 1.0, (one,), interrupted=False)
-    directory = nightly.write(night, tmp_path / "all")
+    directory = nightly.write_report(night, tmp_path / "all")
     assert "7 bytes" in Page((directory / "index.html").read_text()).text
     (board,) = json.loads((directory / "nightly.json").read_text())["boards"]
     assert board["models"][0]["code_bytes"] == {"twice": 7}

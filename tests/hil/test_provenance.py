@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from utvm import boards
-from utvm.environment.recipe import PROVISION
 from utvm.errors import ConfigError, ProvisionError
 from utvm.hil import provenance
+from utvm.paths import PROVISION
 
 
 def test_two_looks_at_one_machine_agree() -> None:
@@ -58,7 +58,7 @@ def test_a_variable_makes_no_place_a_frozen_one(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_variable_that_names_no_place_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UTVM_PLACE", "moon")
-    with pytest.raises(ConfigError, match="there is no place 'moon'"):
+    with pytest.raises(ConfigError, match="unknown location 'moon'"):
         provenance.describe(boards.load("stm32f746"))
 
 

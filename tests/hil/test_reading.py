@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from utvm.errors import ConfigError
 from utvm.hil import schemas
-from utvm.hil.reading import MAX_BYTES, read
-from utvm.hil.results import id_of_test
+from utvm.hil.results import test_id
+from utvm.hil.schemas import MAX_BYTES, read_report
 from utvm.paths import ROOT
 
 # Written by runs, of version 1 in several of its shapes; names of people and computers were replaced.
@@ -53,9 +53,9 @@ def test_every_version_has_samples() -> None:
 
 def test_every_report_is_read_into_one_shape() -> None:
     (present,) = (path for path in _REPORTS if path.stem == "report-4-virtual")
-    shape = _shape(read(present))
+    shape = _shape(read_report(present))
     for sample in _REPORTS:
-        content = read(sample)
+        content = read_report(sample)
         found = _shape(content)
         assert set(found) == set(shape), sample
         for part in ("source", "board", "environment", "tests"):
@@ -66,12 +66,12 @@ def test_every_report_is_read_into_one_shape() -> None:
 
 
 def test_what_version_1_did_not_say_is_not_made_up() -> None:
-    content = read(SAMPLES / "report-1-virtual.json")
+    content = read_report(SAMPLES / "report-1-virtual.json")
     assert content["schema_version"] == 1
     assert content["source"] == {"commit": None, "dirty": None}
     assert (content["environment"]["lock"], content["environment"]["place"]["hostname"]) == (None, None)
     assert {model["id"] for model in content["models"]} == {None}
-    earliest = read(SAMPLES / "report-1-earliest-process.json")
+    earliest = read_report(SAMPLES / "report-1-earliest-process.json")
     assert earliest["environment"]["place"]["frozen"] is None
     assert earliest["environment"]["place"]["tools"]["unicorn"]
     assert earliest["trouble"] == ""
@@ -84,21 +84,21 @@ def test_what_did_not_run_and_what_nobody_counted_has_its_own_word_in_all_versio
     second |= {"outcome": "skipped", "message": "not on this board: it has no debug port"}
     content["models"][0]["ns"] = 0
     (tmp_path / "report.json").write_text(json.dumps(content | {"verdict": "interrupted", "exit_code": 3}))
-    told = read(tmp_path / "report.json")
+    told = read_report(tmp_path / "report.json")
     assert [(test["outcome"], test["message"]) for test in told["tests"][:2]] == [
         ("not run", "interrupted before the end"),
         ("skipped", "not on this board: it has no debug port"),
     ]
     assert told["models"][0]["ns"] is None
-    present = read(SAMPLES / "report-3-process.json")
+    present = read_report(SAMPLES / "report-3-process.json")
     assert {test["outcome"] for test in present["tests"]} == {"passed", "skipped", "not run"}
 
 
 def test_a_test_has_one_name_in_all_versions() -> None:
-    known = {test["id"] for test in read(SAMPLES / "report-3-virtual.json")["tests"]}
+    known = {test["id"] for test in read_report(SAMPLES / "report-3-virtual.json")["tests"]}
     # The suites rpc and digits, each time.
     for version in (1, 2):
-        earlier = {test["id"] for test in read(SAMPLES / f"report-{version}-virtual.json")["tests"]}
+        earlier = {test["id"] for test in read_report(SAMPLES / f"report-{version}-virtual.json")["tests"]}
         assert len(earlier) > 15
         assert earlier < known
     assert "digits::test_two_runs_agree_to_the_instruction[int8-graph]" in known
@@ -114,12 +114,12 @@ def test_a_test_has_one_name_in_all_versions() -> None:
     ],
 )
 def test_a_test_is_called_the_same_wherever_pytest_was_started(node: str, name: str) -> None:
-    assert id_of_test(node) == name
+    assert test_id(node) == name
 
 
 def test_counts_of_a_virtual_board_are_never_cycles() -> None:
     for sample in _REPORTS:
-        content = read(sample)
+        content = read_report(sample)
         kind = content["board"]["kind"]
         unit = {"virtual": "instructions", "process": "ns"}[kind]
         for each in content["statistics"]:
@@ -141,14 +141,14 @@ def test_what_is_no_report_is_refused_in_words(content: str, words: str, tmp_pat
     file = tmp_path / "report.json"
     file.write_text(content)
     with pytest.raises(ConfigError, match=words):
-        read(file)
+        read_report(file)
     with pytest.raises(ConfigError, match="No such file"):
-        read(tmp_path / "none.json")
+        read_report(tmp_path / "none.json")
 
 
 def test_the_schemas_hold_the_present_figures() -> None:
     for path in (schemas.REPORT, schemas.NIGHTLY):
-        assert path.read_text() == schemas.text(path), "run ./inv docs.site --pages"
+        assert path.read_text() == schemas.schema_text(path), "run ./inv docs.site --pages"
 
 
 _ANYTHING = st.recursive(
@@ -175,7 +175,7 @@ def _read_with_damage(folder: Path, sample: Path, choose: st.DataObject) -> None
     place[last] = choose.draw(_ANYTHING)
     (folder / "report.json").write_text(json.dumps(content))
     with contextlib.suppress(ConfigError):
-        read(folder / "report.json")
+        read_report(folder / "report.json")
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -195,11 +195,11 @@ def test_many_damaged_reports_are_read_or_refused(tmp_path: Path, sample: Path, 
 def test_what_is_no_report_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text(text)
     with pytest.raises(ConfigError, match=r"report\.json: is "):
-        read(tmp_path / "report.json")
+        read_report(tmp_path / "report.json")
 
 
 def test_a_report_that_is_too_long_is_refused_unread(tmp_path: Path) -> None:
     with (tmp_path / "report.json").open("wb") as file:
         file.truncate(MAX_BYTES + 1)
     with pytest.raises(ConfigError, match="is longer than"):
-        read(tmp_path / "report.json")
+        read_report(tmp_path / "report.json")

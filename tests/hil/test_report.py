@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 
 from tests.hil.page import Page
 from utvm.drivers import BoardIdentity
-from utvm.environment.checkout import Checkout
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware, Section
-from utvm.hil import html, junit, pictures, report, schemas
+from utvm.hil import html, report, schemas
 from utvm.hil.results import (
     CaseResult,
     Environment,
@@ -33,6 +32,7 @@ from utvm.hil.results import (
     Verdict,
     Whereabouts,
 )
+from utvm.provenance.checkout import Checkout
 
 _SCHEMA = json.loads(schemas.REPORT.read_text())
 _TOOLS = ("python", "tvm", "openocd", "gcc", "unicorn", "utvm")
@@ -65,7 +65,7 @@ def summary(small_firmware: Firmware) -> RunReport:
 
 
 def test_a_report_is_written_and_found_by_latest(summary: RunReport, tmp_path: Path) -> None:
-    directory = report.write(summary, tmp_path)
+    directory = report.write_report(summary, tmp_path)
     assert directory == tmp_path / summary.run_id
     assert sorted(path.name for path in directory.iterdir()) == ["index.html", "junit.xml", "report.json"]
     assert (tmp_path / "latest").resolve() == directory.resolve()
@@ -74,7 +74,7 @@ def test_a_report_is_written_and_found_by_latest(summary: RunReport, tmp_path: P
 
 
 def test_report_json_holds_the_contract(summary: RunReport, tmp_path: Path, small_firmware: Firmware) -> None:
-    content = json.loads((report.write(summary, tmp_path) / "report.json").read_text())
+    content = json.loads((report.write_report(summary, tmp_path) / "report.json").read_text())
     assert content == {
         "schema_version": 4,
         "run_id": summary.run_id,
@@ -203,7 +203,7 @@ def test_the_schema_is_a_schema() -> None:
 
 def test_nothing_is_left_of_a_report_that_is_not_what_it_should_be(summary: RunReport, tmp_path: Path) -> None:
     with pytest.raises(jsonschema.ValidationError):
-        report.write(dataclasses.replace(summary, started="yesterday"), tmp_path)
+        report.write_report(dataclasses.replace(summary, started="yesterday"), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -215,14 +215,14 @@ def test_nothing_is_left_of_a_report_that_could_not_be_written(
 
     monkeypatch.setattr(report, "open_regular", full)
     with pytest.raises(ConfigError, match="No space left on device"):
-        report.write(summary, tmp_path)
+        report.write_report(summary, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_latest_points_at_a_whole_report_until_it_points_at_the_next(
     summary: RunReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = report.write(summary, tmp_path)
+    first = report.write_report(summary, tmp_path)
     replace, seen = Path.replace, []
 
     def look_and_replace(source: Path, target: Path) -> Path:
@@ -232,7 +232,7 @@ def test_latest_points_at_a_whole_report_until_it_points_at_the_next(
         return replace(source, target)
 
     monkeypatch.setattr(Path, "replace", look_and_replace)
-    second = report.write(dataclasses.replace(summary, run_id="29990101T000000.000Z-0000"), tmp_path)
+    second = report.write_report(dataclasses.replace(summary, run_id="29990101T000000.000Z-0000"), tmp_path)
     assert seen == [first.resolve()]
     assert (tmp_path / "latest").resolve() == second.resolve()
 
@@ -253,7 +253,7 @@ def test_runs_of_the_same_moment_have_different_ids() -> None:
 
 
 def test_junit_tells_trouble_from_failure(summary: RunReport) -> None:
-    suite = ET.fromstring(junit.render(summary)).find("testsuite")
+    suite = ET.fromstring(report.render_junit(summary)).find("testsuite")
     assert suite is not None
     kinds = {case.get("name"): [child.tag for child in case] for case in suite.iter("testcase")}
     assert kinds == {"test_a": [], "test_b[x-1]": ["failure"], "test_c": ["skipped"], "test_d": ["error"]}
@@ -269,7 +269,7 @@ def test_junit_tells_trouble_from_failure(summary: RunReport) -> None:
 
 
 def test_the_page_says_what_a_reader_asks_first(summary: RunReport, small_firmware: Firmware) -> None:
-    page = Page(html.render(summary))
+    page = Page(html.render_page(summary))
     assert page.open == []
     words = re.sub(r"\s+", " ", page.text)
     for expected in (
@@ -290,26 +290,28 @@ def test_the_page_says_what_a_reader_asks_first(summary: RunReport, small_firmwa
         hashlib.sha256(small_firmware.elf.read_bytes()).hexdigest()[:12],
     ):
         assert expected in words
-    assert page.tags.count("svg") == 1 + len(pictures.memory_map(small_firmware))
+    assert page.tags.count("svg") == 1 + len(html.memory_map(small_firmware))
 
 
 def test_the_page_says_which_environment_a_frozen_place_is(summary: RunReport) -> None:
     place = dataclasses.replace(summary.environment.place, kind="docker", environment="cd" * 32)
-    page = Page(html.render(dataclasses.replace(summary, environment=Environment("ab" * 32, "0c" * 32, place))))
+    page = Page(
+        html.render_page(dataclasses.replace(summary, environment=Environment("ab" * 32, "0c" * 32, place)))
+    )
     assert f"docker, frozen: what the lock says and nothing else, {'cd' * 32}" in re.sub(r"\s+", " ", page.text)
 
 
 def test_the_page_needs_nothing_from_outside(summary: RunReport) -> None:
-    page = Page(html.render(summary))
+    page = Page(html.render_page(summary))
     assert page.is_by_itself()
     assert page.links == ["#main"]
-    assert "url(" not in html.render(summary)
+    assert "url(" not in html.render_page(summary)
 
 
 def test_text_from_a_test_stays_text(summary: RunReport, tmp_path: Path) -> None:
     case = CaseResult(f"test_x.py::test[{_HOSTILE}]", Outcome.FAILED, 0.0, _HOSTILE, _HOSTILE)
     hostile = dataclasses.replace(summary, cases=(case,), trouble=_HOSTILE)
-    directory = report.write(hostile, tmp_path)
+    directory = report.write_report(hostile, tmp_path)
     page = Page((directory / "index.html").read_text(encoding="utf-8"))
     assert page.is_by_itself()
     assert '<script>alert("x")</script>' in page.text
@@ -321,7 +323,7 @@ def test_text_from_a_test_stays_text(summary: RunReport, tmp_path: Path) -> None
 
 
 def test_every_section_is_drawn_where_it_lies(small_firmware: Firmware) -> None:
-    bars = {bar.name: bar for bar in pictures.memory_map(small_firmware)}
+    bars = {bar.name: bar for bar in html.memory_map(small_firmware)}
     # Every region once, in address order; the flash's second bus shows nothing new.
     regions = sorted(small_firmware.board.memory, key=lambda region: region.address)
     assert list(bars) == [region.name for region in regions if region.name != "flash-itcm"]
@@ -336,7 +338,7 @@ def test_a_section_is_drawn_to_scale_and_in_both_its_places(small_firmware: Firm
     image = dataclasses.replace(small_firmware)
     # A quarter of 240 KiB, from the middle on; its initial values at three quarters of the flash.
     vars(image)["sections"] = (Section(".data", 0x20010000 + 120 * 1024, 60 * 1024, 0x080C0000, True),)
-    bars = {bar.name: bar for bar in pictures.memory_map(image)}
+    bars = {bar.name: bar for bar in html.memory_map(image)}
     (there,) = bars["sram1"].marks
     assert (there.x, there.width) == (pytest.approx(360), pytest.approx(180))
     (stored,) = bars["flash"].marks
@@ -346,7 +348,7 @@ def test_a_section_is_drawn_to_scale_and_in_both_its_places(small_firmware: Firm
 
 
 def test_each_cell_of_the_confusion_matrix_is_at_its_label_and_prediction() -> None:
-    cells = pictures.confusion_cells(((3, 1), (0, 0)))
+    cells = html.confusion_cells(((3, 1), (0, 0)))
     assert [(cell.label, cell.prediction, cell.samples) for cell in cells] == [
         (0, 0, 3),
         (0, 1, 1),

@@ -14,7 +14,7 @@ import pytest
 from hil_tests.operator_cases import OPERATOR_CASES
 from tests.hil.running import Runner
 from utvm.errors import ConfigError
-from utvm.hil import found, suites
+from utvm.hil import project, suites
 from utvm.selection import BoardSelection, SuiteChoice
 
 _ROOT = Path(__file__).parents[2]
@@ -64,7 +64,7 @@ def _orphans() -> set[int]:
 
 
 def test_every_suite_of_the_project_is_known() -> None:
-    assert set(found.names()) == {
+    assert set(project.suite_names()) == {
         "cifar10",
         "counter",
         "debug",

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from utvm.errors import ExitCode
-from utvm.hil.results import CaseResult, Outcome, Verdict, Whereabouts, board_entry, decide, in_brief
+from utvm.hil.results import CaseResult, Outcome, Verdict, Whereabouts, board_entry, decide, first_line
 
 # What had not run has no say.
 _ENDED = [outcome for outcome in Outcome if outcome is not Outcome.NOT_RUN]
@@ -77,7 +77,7 @@ def test_nothing_that_ran_is_said_to_be_the_reason() -> None:
     ],
 )
 def test_a_log_that_follows_is_left_out_where_there_is_one_line(text: str, brief: str) -> None:
-    assert in_brief(text) == brief
+    assert first_line(text) == brief
 
 
 def test_the_reason_is_the_first_test_that_gave_none_whatever_else_went_wrong() -> None:

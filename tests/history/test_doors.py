@@ -12,7 +12,7 @@ from tests.cli.running import inv
 from tests.history.reports import BAD, GOOD, project, report_of
 from tests.pages.samples import a_night, run_that_passed
 from utvm.hil.nightly import report as nightly
-from utvm.hil.nightly.notify import verdict_before, write_message
+from utvm.hil.nightly.report import previous_verdict, write_message
 from utvm.history import record
 from utvm.history.questions import crossed
 from utvm.history.store import opened
@@ -77,7 +77,7 @@ def test_the_commits_between_which_a_limit_was_crossed_are_known(project: Path) 
 def test_a_night_is_told_of_only_if_its_verdict_is_another(project: Path) -> None:
     message = project / "message.txt"
     root = project / "build" / "reports" / "nightly"
-    nightly.write(a_night((run_that_passed(), None)), root)
+    nightly.write_report(a_night((run_that_passed(), None)), root)
     (project / "hil").mkdir()
     (project / "hil" / "test_small.py").write_text("def test_it():\n    assert 3 == 4\n")
     done = inv("nightly", "--notify", "message.txt")
@@ -91,4 +91,4 @@ def test_a_night_is_told_of_only_if_its_verdict_is_another(project: Path) -> Non
 
 
 def test_the_first_night_is_told_of_if_it_has_not_passed(tmp_path: Path) -> None:
-    assert verdict_before(tmp_path / "nothing") == "passed"
+    assert previous_verdict(tmp_path / "nothing") == "passed"

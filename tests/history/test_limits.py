@@ -13,7 +13,7 @@ from tests.cli.running import inv
 from tests.history.reports import BAD, GOOD, WORSE, Asked, asked, project, report_of
 from utvm.drivers import BoardIdentity
 from utvm.firmware import Firmware
-from utvm.hil.limits import judged
+from utvm.hil.limits import check_limits
 from utvm.hil.results import ModelResult
 
 __all__ = ["asked", "project"]
@@ -56,7 +56,7 @@ def test_a_limit_that_is_crossed_fails_the_run_and_names_figure_limit_and_commit
     assert done.returncode == 0, done.stdout
     assert _cases(tmp_path)[limit] == (
         "skipped",
-        "utvm-baseline.yaml has no flash of digits on PROCESS host: history.changes --accept writes it",
+        "utvm-baseline.yaml has no flash of digits on PROCESS host; history.changes --accept adds it",
     )
     assert "the baseline is written" in inv("history.changes", "--accept").stdout
     baseline = tmp_path / "utvm-baseline.yaml"
@@ -97,7 +97,7 @@ def _ran(name: str, **figures: int | None) -> ModelResult:
 
 
 def _judged(*models: ModelResult, commit: str | None = None) -> dict[str, tuple[str, str]]:
-    cases = judged(_BOARD, models, commit)
+    cases = check_limits(_BOARD, models, commit)
     assert all(case.duration_s == 0 for case in cases)
     return {case.node: (case.outcome.value, case.message) for case in cases}
 

@@ -8,7 +8,6 @@ from utvm.cli.model_profile import render as render_profile
 from utvm.compiler import Library
 from utvm.compiler.report import RuleCount, write_report
 from utvm.drivers import BoardIdentity
-from utvm.environment.checkout import Checkout
 from utvm.firmware import Firmware
 from utvm.hil import report
 from utvm.hil.nightly import report as nightly
@@ -23,6 +22,7 @@ from utvm.hil.results import (
     Verdict,
     Whereabouts,
 )
+from utvm.provenance.checkout import Checkout
 from utvm.session.profile import profile_of
 
 _TOOLS = ("python", "tvm", "openocd", "gcc", "unicorn", "utvm")
@@ -98,8 +98,8 @@ def write_all(folder: Path, firmware: Firmware, library: Library) -> Mapping[str
     failed = run_that_failed(firmware)
     said = "".join(f"2026-11-20 13:45:14.000 INFO    utvm.hil: test {case.node}\n" for case in failed.cases)
     (logs.parent / "utvm.log").write_text(said + "2026-11-20 13:45:15.000 DEBUG   utvm.probe: it said\n" * 100)
-    bad = report.write(run_that_failed(firmware), folder / "reports")
-    good = report.write(run_that_passed(), folder / "reports")
+    bad = report.write_report(run_that_failed(firmware), folder / "reports")
+    good = report.write_report(run_that_passed(), folder / "reports")
     night = a_night((run_that_failed(firmware), bad), (run_that_passed(), good))
     counts = [1000 + 700 * number for number, _ in enumerate(library.calls)]
     profile = profile_of(library, "stm32f746, virtual", "instructions", counts)
@@ -108,7 +108,7 @@ def write_all(folder: Path, firmware: Firmware, library: Library) -> Mapping[str
     return {
         "failed": bad / "index.html",
         "passed": good / "index.html",
-        "nightly": nightly.write(night, folder / "nightly") / "index.html",
+        "nightly": nightly.write_report(night, folder / "nightly") / "index.html",
         "compile": write_report(library, folder, rules)[1],
         "profile": folder / "profile.html",
     }

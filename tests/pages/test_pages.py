@@ -180,7 +180,7 @@ def test_a_page_runs_no_script_but_its_own_and_fetches_nothing(
 
 
 def test_a_page_stays_small_and_says_what_it_leaves_out(tmp_path: Path, firmware: Firmware) -> None:
-    page = report.write(run_that_failed(firmware, 5000), tmp_path) / "index.html"
+    page = report.write_report(run_that_failed(firmware, 5000), tmp_path) / "index.html"
     assert page.stat().st_size < _MOST
     text = page.read_text()
     assert "4,403 more tests passed, were skipped or were not run; report.json has them all." in text

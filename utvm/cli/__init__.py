@@ -25,9 +25,8 @@ from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
 from utvm import __version__, options
-from utvm.base.log.folders import log_folder
-from utvm.base.log.setup import FILE
-from utvm.base.process.signals import interrupted
+from utvm.base.log.setup import FILE, log_folder
+from utvm.base.process.signals import was_interrupted
 from utvm.base.text.quoting import encodable, printable_lines
 from utvm.cli.scarcity import explained
 from utvm.errors import ExitCode, ProvisionError, UtvmError
@@ -212,7 +211,7 @@ def _called(function: Callable[..., object]) -> tuple[str, ...]:
 def end_of(error: BaseException) -> Exit:
     """Return how a command ends that ended with an error: what is printed, and the exit code."""
     infrastructure = int(ExitCode.INFRASTRUCTURE)
-    if not isinstance(error, UtvmError) and not interrupted():
+    if not isinstance(error, UtvmError) and not was_interrupted():
         error = explained(error) or error
     if isinstance(error, UtvmError):
         if "--debug" in sys.argv or "-d" in sys.argv:
@@ -220,9 +219,9 @@ def end_of(error: BaseException) -> Exit:
         # An interruption may be what is behind it.
         return Exit(
             printable_lines(f"error: {error}").replace("./inv ", f"{COMMAND} "),
-            infrastructure if interrupted() else int(error.exit_code),
+            infrastructure if was_interrupted() else int(error.exit_code),
         )
-    if isinstance(error, KeyboardInterrupt) or interrupted():
+    if isinstance(error, KeyboardInterrupt) or was_interrupted():
         return Exit("interrupted", infrastructure)
     # A fault of ours: Python's own exit code for it would say that a test failed.
     traceback.print_exception(error)

@@ -12,7 +12,7 @@ from utvm.cli.output import OUT
 from utvm.cli.root_hil import run_suites
 from utvm.errors import ExitCode, ProvisionError, UtvmError
 from utvm.hil.plugin import report_root
-from utvm.hil.reading import first_trouble, read
+from utvm.hil.schemas import first_trouble, read_report
 from utvm.selection import BoardKind, BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
 
@@ -87,7 +87,7 @@ def _run(where: BoardSelection, step: PartStep, reports: ReportChoice) -> tuple[
     code = run_suites(where, SuiteChoice(step.suites), reports, PlaceChoice())
     if latest.resolve() == before:
         raise ProvisionError(f"the run of {step.suites} left no report", "what it said is above")
-    return code, read(latest / "report.json")
+    return code, read_report(latest / "report.json")
 
 
 def _tell_failure(number: int, code: ExitCode, content: Mapping[str, Any]) -> None:

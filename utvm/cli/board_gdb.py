@@ -19,8 +19,8 @@ from typing import Any
 from utvm import boards, firmware, runtime
 from utvm.base.log.setup import log_into
 from utvm.base.process import peer
-from utvm.base.process.parent_death import die_with_parent
-from utvm.base.storage.files import check_places, write_whole
+from utvm.base.process.signals import die_with_parent
+from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.storage.temporary import private_folder
 from utvm.base.text.quoting import gdb
 from utvm.boards import Board
@@ -208,7 +208,7 @@ def _write_launch(where: BoardSelection, what: DebugChoice, image: Firmware, por
     others = [each for each in content["configurations"] if each.get("name") != name]
     content["configurations"] = [*others, configuration]
     _LAUNCH.parent.mkdir(exist_ok=True)
-    check_places(str(_LAUNCH))
+    check_writable(str(_LAUNCH))
     write_whole(_LAUNCH, json.dumps(content, indent=4) + "\n")
     OUT.print(f"wrote {_LAUNCH}: {name!r} (extension ms-vscode.cpptools)")
     OUT.print(f"by hand: {shlex.join([str(program), *served])}")

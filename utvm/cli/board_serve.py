@@ -5,7 +5,7 @@ import contextlib
 import ipaddress
 from pathlib import Path
 
-from utvm.base.process.peer import access
+from utvm.base.process.peer import access_note
 from utvm.base.text.quoting import printable
 from utvm.cli.choices import ExecutorChoice
 from utvm.cli.opening import served
@@ -73,7 +73,7 @@ def serve_board(
         # From the line on that promises it, not only while it serves.
         with contextlib.suppress(KeyboardInterrupt):
             whom = f"key {bridge.key}" if bridge.key else "any client"
-            OUT.print(f"serving on {listen}:{bridge.port}, {whom}; {access(anyone=anyone)}; Ctrl-C ends it")
+            OUT.print(f"serving on {listen}:{bridge.port}, {whom}; {access_note(anyone=anyone)}; Ctrl-C ends it")
             bridge.serve()
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from utvm import boards, firmware
-from utvm.base.process.peer import access
+from utvm.base.process.peer import access_note
 from utvm.base.process.service import Service
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
@@ -251,7 +251,7 @@ def _openocd(board: Board, probe: str, script: str = "openocd.cfg", **doors: str
 
 
 def _tell_doors(board: Board, machine: Service, way: str, *, anyone: bool) -> None:
-    OUT.print(f"VIRTUAL {board.name} is running; {access(anyone=anyone)}; Ctrl-C ends it")
+    OUT.print(f"VIRTUAL {board.name} is running; {access_note(anyone=anyone)}; Ctrl-C ends it")
     OUT.print(f"  debug port: {way}")
     OUT.print(f"  console:    TCP port {_doors(machine)['console']} of 127.0.0.1")
 

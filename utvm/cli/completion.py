@@ -10,8 +10,8 @@ from invoke.parser.context import ParserContext
 from utvm import boards
 from utvm.base.text.quoting import fish
 from utvm.base.text.templates import templates_of
-from utvm.environment.locations.here import Kind
 from utvm.errors import ConfigError
+from utvm.provenance.location import LocationKind
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -54,7 +54,7 @@ def script(shell: str, commands: Iterable[tuple[ParserContext, str]], core: Pars
     values = {
         "board": board_names,
         "validate-against": board_names,
-        "in": " ".join(get_args(Kind)),
+        "in": " ".join(get_args(LocationKind)),
         "executor": "aot graph",
     }
     return (

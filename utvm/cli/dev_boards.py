@@ -16,7 +16,7 @@ from utvm.base.text.templates import templates_of
 from utvm.boards import Board, Kind, MemoryRegion, Physical
 from utvm.boards.parts import NOTHING_VIRTUAL, SiliconPart, Virtual
 from utvm.cli.output import OUT
-from utvm.hil.figures import FIGURES, shown
+from utvm.hil.figures import FIGURES, present_figures
 from utvm.pages import spoken_bytes
 from utvm.paths import ROOT
 
@@ -104,7 +104,7 @@ def page(measurements: Path) -> str:
     environment = templates_of("utvm.cli")
     environment.filters |= {"bytes": spoken_bytes, "hex": lambda value: f"{value:#010x}"}
     return environment.get_template("boards.md.j2").render(
-        figures=shown(model.figures for rows in models.values() for _, model in rows),
+        figures=present_figures(model.figures for rows in models.values() for _, model in rows),
         measured=measured,
         dates=sorted({each.date for each in measured.boards.values()}),
         measured_of=of,

@@ -40,8 +40,9 @@ def lock(
     """Resolve what the environment is made of into debian.lock and pylock.toml (needs uv)."""
     from utvm.environment import debian, difference, python_lock
     from utvm.environment.locked import load_locked
-    from utvm.environment.recipe import PROVISION, load_recipe
+    from utvm.environment.recipe import load_recipe
     from utvm.environment.temporary_roots import draft
+    from utvm.paths import PROVISION
 
     if verify:
         _verify(source, json)
@@ -125,7 +126,7 @@ def audit(_: Context, advisories: str, json: JsonChoice, max_age: int = 7, accep
     from utvm.environment.advisories.accepted import load
     from utvm.environment.advisories.audit import audit as held_against
     from utvm.environment.locked import load_locked
-    from utvm.environment.recipe import PROVISION
+    from utvm.paths import PROVISION
 
     if max_age < 0:
         raise ConfigError(f"--max-age is {max_age}", "give days: 0 or more")

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from utvm import boards
-from utvm.base.process.peer import access
+from utvm.base.process.peer import access_note
 from utvm.base.text.quoting import printable
 from utvm.cli.output import OUT, logs_of
 from utvm.drivers import BoardIdentity, choose
@@ -35,7 +35,7 @@ def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int, *,
     offers = offered(host.name, virtual)
     logs, listen, state = logs_of("farm.up"), f"127.0.0.1:{port}", work() / "farm" / str(port)
     with coordinator(port, state, logs / "coordinator.log", _say, anyone=anyone) as service:
-        _say(f"coordinator: {listen}; {access(anyone=anyone)}")
+        _say(f"coordinator: {listen}; {access_note(anyone=anyone)}")
         export(listen, host, offers, logs, _say, service.check)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from utvm import boards
-from utvm.base.storage.files import check_places
+from utvm.base.storage.files import check_writable
 from utvm.boards import PATH_VARIABLE
 from utvm.cli.choices import TuneChoice
 from utvm.cli.progress import telling
@@ -45,7 +45,7 @@ def run_in_farm(command: str, there: FarmChoice, records: Sequence[Any], own: Ma
     if named.get("log") == "":
         raise ConfigError("--in farm brings home what it is told the name of", "give --log FILE")
     writes = {name: Path(path).resolve() for name, path in named.items() if path not in ("", "-")}
-    check_places(*writes.values())
+    check_writable(*writes.values())
     # Which one of the board it is, the farm says.
     told = [
         dataclasses.replace(each, kind="auto", serial="", wait=0.0) if each is where else each for each in records

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from utvm.base.storage.files import check_places, write_whole
+from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
 from utvm.cli.choices import JsonChoice
 from utvm.cli.output import OUT, check_json, logs_of, write_json
@@ -51,7 +51,7 @@ def show_status(wanted: JsonChoice, farm: str, metrics: str) -> None:
         metrics: a file for the numbers, as Prometheus reads them; empty for none.
     """
     check_json(wanted)
-    check_places(metrics)
+    check_writable(metrics)
     with asked(farm) as client:
         found = client.ask("list")
     counts = dict(Counter(_state(each) for each in found["places"]))

@@ -35,7 +35,7 @@ def build(
 ) -> None:
     """Build firmware that needs no host: it runs the model on a stored input and prints the result."""
     from utvm import boards, firmware
-    from utvm.base.storage.files import check_places, write_whole
+    from utvm.base.storage.files import check_writable, write_whole
     from utvm.cli.model_inputs import note_input, read_inputs
     from utvm.cli.model_library import check_named, compile_named
     from utvm.cli.model_run import print_use
@@ -53,7 +53,7 @@ def build(
             f"{elf}: is no name for an ELF file", "it ends in .elf; a .bin file is written beside it"
         )
     block = elf.with_suffix(".bin")
-    check_places(elf, block)
+    check_writable(elf, block)
     check_json(json)
     library = compile_named(chip, asked)
     image = firmware.build(chip, [library], "standing_alone", read_inputs(library, input))

@@ -10,11 +10,11 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from utvm.base.process.peer import access, is_own
-from utvm.base.storage.files import check_folder, check_places, write_whole
+from utvm.base.process.peer import access_note, is_own
+from utvm.base.storage.files import check_folder, check_writable, write_whole
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
-from utvm.hil.history_entry import reports_below
+from utvm.hil.history_entry import iter_reports
 from utvm.hil.project import history_file
 from utvm.history.doors import DOORS
 from utvm.history.pages import write_pages
@@ -42,7 +42,7 @@ def import_reports(folder: str) -> None:
     new, known, wrong = 0, 0, list[str]()
     path = history_file()
     with opened(path, create=True) as history:
-        for report in reports_below(Path(folder)):
+        for report in iter_reports(Path(folder)):
             if isinstance(report, str):
                 wrong.append(report)
             elif add(history, report):
@@ -76,7 +76,7 @@ def _export_table(format: str, output: str, table: str) -> None:  # noqa: A002
         raise ConfigError(f"--table {table}: unknown table", f"choose one of {', '.join(_TABLES)}")
     if not output:
         raise ConfigError("--output is missing", f"--output history.{format}")
-    check_places(output)
+    check_writable(output)
     outcomes = "case outcome " + " ".join(f"when {i} then '{name}'" for i, name in enumerate(OUTCOMES)) + " end"
     temporary = Path(f"{output}.{os.getpid()}")
     write = _write_parquet if format == "parquet" else _write_csv
@@ -146,7 +146,9 @@ def _serve_folder(folder: Path, port: str, *, anyone: bool) -> None:
     except (OSError, OverflowError, ValueError) as error:
         raise ConfigError(f"--serve {port}: {error}", "give a free TCP port; 0 takes one") from error
     with server:
-        OUT.print(f"http://127.0.0.1:{server.server_port}/{folder.name}/ until Ctrl-C; {access(anyone=anyone)}")
+        OUT.print(
+            f"http://127.0.0.1:{server.server_port}/{folder.name}/ until Ctrl-C; {access_note(anyone=anyone)}"
+        )
         server.serve_forever()
 
 
@@ -162,7 +164,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 def _write_night(format: str, output: str) -> None:  # noqa: A002
-    check_places(output)
+    check_writable(output)
     with opened(history_file()) as history:
         text = DOORS[format](history)
     if output:

@@ -11,7 +11,7 @@ from rich.table import Table
 from utvm.cli.choices import JsonChoice
 from utvm.cli.output import OUT, check_json, write_json
 from utvm.errors import ConfigError
-from utvm.hil import limits
+from utvm.hil.limits import accept_figures
 from utvm.hil.project import history_file
 from utvm.history.changes import Change, Value, changes, newest_night
 from utvm.history.questions import flaky, last_good, trend
@@ -33,7 +33,7 @@ def show_changes(json: JsonChoice, since: str, accept: bool) -> None:
         begun = begin_of(history, since)
         found = changes(history, begun)
     if accept:
-        OUT.print(f"the baseline is written: {limits.accept()}")
+        OUT.print(f"the baseline is written: {accept_figures()}")
     content = {"since": moment(begun), "changes": [dataclasses.asdict(change) for change in found]}
     if write_json(json, content):
         return

@@ -10,7 +10,7 @@ import numpy as np
 
 from utvm import boards, firmware
 from utvm.base.log.setup import log_into
-from utvm.base.storage.files import check_places, write_whole
+from utvm.base.storage.files import check_writable, write_whole
 from utvm.boards import Board
 from utvm.cli.choices import CompiledChoice, JsonChoice
 from utvm.cli.model_library import check_named, compile_named
@@ -33,7 +33,7 @@ def write_image(asked: CompiledChoice, board: str, task: str, output: str) -> No
     """Build what answers the benchmark's own runner, and write it as an ELF file."""
     if not output:
         raise ConfigError("no file is named", "--output FILE.elf")
-    check_places(output)
+    check_writable(output)
     chip = boards.load_chip(board)
     image = _image(chip, chip.capabilities, asked, task)
     write_whole(Path(output), image.elf.read_bytes())

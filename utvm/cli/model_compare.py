@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.cells import cell_len
 from rich.table import Table
 
-from utvm.base.storage.files import check_places, write_whole
+from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
 from utvm.base.text.templates import templates_of
 from utvm.cli.choices import CompareChoice, JsonChoice, SampleChoice
@@ -62,7 +62,7 @@ def compare_models(
     models = [name.strip() for name in asked.models.split(",") if name.strip()]
     if not names:
         raise ConfigError("--boards is missing", "names with commas between them; ./inv board.list shows them")
-    check_places(picture)
+    check_writable(picture)
     check_json(wanted)
     for name in names:
         find(BoardSelection(name))  # a wrong name is refused before the first board works for nothing

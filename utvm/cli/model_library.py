@@ -9,7 +9,7 @@ from rich.table import Table
 
 from utvm import boards, compiler
 from utvm.base.storage.cache import file_digest
-from utvm.base.storage.files import check_folder, check_places
+from utvm.base.storage.files import check_folder, check_writable
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
 from utvm.boards.accelerators import assistant
@@ -122,7 +122,7 @@ def package(asked: CompileChoice, json: JsonChoice, output: str) -> None:
     model, board = check_named(asked.model), boards.load(asked.board) if asked.board else None
     options = compile_options(board, asked)
     path = Path(output or f"{model.stem}.tar")
-    check_places(path)
+    check_writable(path)
     check_json(json)
     with compiling(model, asked.explain):
         package_model(

@@ -11,7 +11,7 @@ import onnx
 from rich.table import Table
 
 from utvm.base.storage.arrays import read_arrays
-from utvm.base.storage.files import check_places, write_whole
+from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
 from utvm.cli.choices import JsonChoice, QuantizeChoice
 from utvm.cli.model_eval_figures import print_distance, read_labels
@@ -53,7 +53,7 @@ def quantize_model(asked: QuantizeChoice, output: str, wanted: JsonChoice) -> No
             "--samples is missing", "an .npz with what the model is usually given, as for model.eval"
         )
     path = Path(output or f"{Path(asked.model).stem}_{asked.to}.onnx")
-    check_places(path)
+    check_writable(path)
     check_json(wanted)
     model = load_named(asked)
     if model.format != "onnx":

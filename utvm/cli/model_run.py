@@ -11,7 +11,7 @@ import numpy.typing as npt
 from utvm import boards, firmware
 from utvm.base.log.setup import log_into
 from utvm.base.storage.arrays import write_array, write_arrays
-from utvm.base.storage.files import check_places
+from utvm.base.storage.files import check_writable
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
 from utvm.cli.choices import JsonChoice, RunChoice
@@ -47,7 +47,7 @@ def run_model(
     """
     if standing_alone and in_ram:
         raise ConfigError("--standing-alone and --in-ram exclude each other: RAM does not last", "give one")
-    check_places(output_path)
+    check_writable(output_path)
     check_json(wanted)
     if standing_alone or in_ram:
         boards.load_chip(where.board)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from utvm import boards
 from utvm.base.log.setup import log_into
-from utvm.base.storage.files import check_places, write_whole
+from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
 from utvm.cli.choices import JsonChoice, TuneChoice
@@ -42,7 +42,7 @@ def tune_model(asked: TuneChoice, where: BoardSelection, wanted: JsonChoice) -> 
     origin = origin_of(board)
     model = load_named(asked)
     log = Path(asked.log or f"{model.name}-{board.name}.jsonl")
-    check_places(str(log))
+    check_writable(str(log))
     check_json(wanted)
     known = read_log(log, origin) if log.is_file() and log.stat().st_size else []
     before = compile_for(board, model, explain=False)

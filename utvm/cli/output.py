@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.text import Text
 
-from utvm.base.log.folders import log_folder
-from utvm.base.storage.files import check_places, write_whole
+from utvm.base.log.setup import log_folder
+from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
 from utvm.base.text.terminal import Terminal
 from utvm.cli.choices import JsonChoice
@@ -27,7 +27,7 @@ def check_json(asked: JsonChoice) -> None:
     if asked.json == _PRINTED:
         OUT.stderr = True
     else:
-        check_places(asked.json)
+        check_writable(asked.json)
 
 
 def write_json(asked: JsonChoice, content: object) -> bool:

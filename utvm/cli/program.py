@@ -62,7 +62,7 @@ class Inv(Program):
 
     def execute(self) -> None:
         try:
-            setup.begin(self.args["log-level"].value or "", self.args["log-file"].value or "")
+            setup.configure(self.args["log-level"].value or "", self.args["log-file"].value or "")
         except ConfigError as error:
             raise Exit(f"error: {error}", int(error.exit_code)) from None
         super().execute()

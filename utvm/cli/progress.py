@@ -16,9 +16,8 @@ from pathlib import Path
 from rich.live import Live
 from rich.text import Text
 
-from utvm.base.storage.cache_entries import cache_root
-from utvm.base.storage.files import write_whole
-from utvm.base.storage.safe_files import open_regular
+from utvm.base.storage.cache import cache_root
+from utvm.base.storage.files import open_regular, write_whole
 from utvm.base.text.terminal import Terminal
 from utvm.cli.output import tell
 from utvm.errors import ConfigError

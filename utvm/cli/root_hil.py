@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import get_args
 
 from utvm import boards
-from utvm.base.storage.files import check_folder, check_places
+from utvm.base.storage.files import check_folder, check_writable
 from utvm.boards import PATH_VARIABLE, Board
 from utvm.cli.output import OUT
 from utvm.cli.progress import telling
 from utvm.drivers import choose
-from utvm.environment.locations.here import checked, kind_here
 from utvm.environment.locations.remote_command import Place, RemoteCommand
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import nightly, project
 from utvm.hil import suites as hil_suites
-from utvm.hil.found import select
 from utvm.hil.history_entry import remember_new
 from utvm.hil.plugin import report_root
+from utvm.hil.project import select_suites
 from utvm.hil.report import logs_beside
 from utvm.options import narrow, parts
 from utvm.paths import need_checkout
@@ -29,6 +28,7 @@ from utvm.paths import project as found_project
 from utvm.probe.choice import NotPluggedIn
 from utvm.probe.usb import Probe
 from utvm.probe.virtual import UsbKind
+from utvm.provenance.location import current_kind, parse_kind
 from utvm.selection import BoardFolders, BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
 
@@ -47,7 +47,7 @@ def run_suites(
     # Wrong words on the command line are answered before a run begins and a report is written.
     where, suites, place = _of_the_project(where, suites, place)
     board = boards.load(where.board)
-    select(suites.names)
+    select_suites(suites.names)
     check_folder(report_root(reports))
     with contextlib.ExitStack() as stack:
         other = other or _other_place(place, stack)
@@ -77,7 +77,7 @@ def _of_the_project(
     where: BoardSelection, suites: SuiteChoice, place: PlaceChoice
 ) -> tuple[BoardSelection, SuiteChoice, PlaceChoice]:
     """Return what is asked for; where no board is named, the first of the project's list is meant."""
-    content = None if where.board else project.load()
+    content = None if where.board else project.load_project()
     if content is None:
         return where, suites, place
     entry = content.boards[0]
@@ -117,7 +117,7 @@ def _check_usb(board: Board, where: BoardSelection, usb: str, place: Place | Non
 
 def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> Place | None:
     """Return the place that is meant; None where that is here. The stack ends what tells how far it is."""
-    here, place = kind_here(), choice.in_
+    here, place = current_kind(), choice.in_
     if place in ("", here):
         return None
     if here != "host":
@@ -125,7 +125,7 @@ def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> Place | No
             f"this is a place of its own, {here}: from here there is no way to {place}", "leave --in out"
         )
     need_checkout(f"--in {place}")
-    kind = checked(place, "--in says where to run")
+    kind = parse_kind(place, "--in says where to run")
     # What Docker and Vagrant are driven by is not needed here, and looks for their programs.
     from utvm.cli.locations import elsewhere
 
@@ -138,7 +138,7 @@ def _complete(command: RemoteCommand, other: Place, suites: SuiteChoice, reports
     if other.own_boards:
         where = dataclasses.replace(where, kind="auto", serial="", wait=0.0)
     root = report_root(reports)
-    chosen = select(suites.names)
+    chosen = select_suites(suites.names)
     if chosen.own:
         suites = dataclasses.replace(suites, suite=",".join(f"./{path}" for path in chosen.paths))
     return dataclasses.replace(
@@ -168,7 +168,7 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str,
     """
     if jobs < 0:
         raise ConfigError(f"--jobs is {jobs}", "give 1 or more; without it, as many as the machine carries")
-    check_places(notify)
+    check_writable(notify)
     turns = nightly.load(Path(config) if config else nightly.default_list())
     root = Path(report_dir).resolve() if report_dir else report_root(ReportChoice()) / "nightly"
     chosen = nightly.select(turns, _words(only))

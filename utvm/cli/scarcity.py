@@ -7,8 +7,8 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from utvm.base.storage.cache_entries import cache_root
-from utvm.base.storage.safe_files import UnsafeFileError
+from utvm.base.storage.cache import cache_root
+from utvm.base.storage.files import UnsafeFileError
 from utvm.errors import ConfigError, UtvmError
 
 _ROOM = "free some room, or set XDG_CACHE_HOME to a disk that has some"

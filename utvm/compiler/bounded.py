@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NoReturn, TypeVar
 
-from utvm.base.process.parent_death import die_with_parent
-from utvm.base.process.watchdog import STOPPED_LOOKS, is_stopped
+from utvm.base.process.service import STOPPED_LOOKS, is_stopped
+from utvm.base.process.signals import die_with_parent
 from utvm.errors import CompileError, ProvisionError, UtvmError
 
 CPU_SECONDS = 1800

@@ -7,9 +7,8 @@ A physical board keeps its own until its power goes. ``cache.prune`` takes an em
 import os
 from pathlib import Path
 
-from utvm.base.storage.cache_entries import cache_root
-from utvm.base.storage.files import write_whole
-from utvm.base.storage.safe_files import open_regular
+from utvm.base.storage.cache import cache_root
+from utvm.base.storage.files import open_regular, write_whole
 from utvm.boards import Board
 from utvm.errors import ConfigError
 

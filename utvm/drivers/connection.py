@@ -303,7 +303,7 @@ class Connection:
                 "on USB is switched by who started it",
             )
         self.clear_breakpoints()
-        self._machine.ask(signal.SIGUSR1, "power cycle [0-9]+ done")
+        self._machine.send_and_wait(signal.SIGUSR1, "power cycle [0-9]+ done")
 
     def insert_breakpoint(self, address: int) -> None:
         """Set a breakpoint: the core's own, or in RAM one in the program where the core has none there."""

@@ -27,11 +27,11 @@ import requests
 from docker.models.containers import Container
 
 from utvm.environment.guard import guard_container, remove_orphans
-from utvm.environment.locations.here import told_where
 from utvm.environment.owner import ourselves
 from utvm.environment.python_layer import CHECKOUT
 from utvm.errors import VERDICTS, ProvisionError
 from utvm.paths import ROOT
+from utvm.provenance.location import location_variables
 
 LABEL = "utvm.container"
 """All containers of ours have it: their :class:`utvm.environment.owner.Owner`."""
@@ -133,7 +133,7 @@ def _created(
         "environment": {
             "HOME": "/tmp",
             "TERM": os.environ.get("TERM", "dumb"),
-            **told_where("docker", folders),
+            **location_variables("docker", folders),
         },
         "network_mode": "none",
         "cap_drop": ["ALL"],

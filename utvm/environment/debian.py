@@ -21,8 +21,9 @@ from pydantic import Field
 from utvm.base.process.run import run_tool
 from utvm.base.storage.config import Record, load_yaml
 from utvm.environment.debian_update import set_free
-from utvm.environment.recipe import PROVISION, DebianPart, Recipe
+from utvm.environment.recipe import DebianPart, Recipe
 from utvm.errors import ConfigError, ProvisionError
+from utvm.paths import PROVISION
 
 LOCK = PROVISION / "debian.lock"
 _REMAKE = "./inv env.lock makes it"

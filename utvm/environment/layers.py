@@ -13,8 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import utvm
-from utvm.base.storage.cache import content_key, is_sealed, seal, settle
-from utvm.base.storage.cache_entries import cache_root, use
+from utvm.base.storage.cache import cache_root, content_key, is_sealed, mark_used, rename_durably, seal
 from utvm.environment import licences, python_layer, rootfs
 from utvm.environment.debian import DebianPackage
 from utvm.environment.layer import Layer
@@ -142,7 +141,7 @@ def _program(name: str) -> bytes:
 
 def _kept_layer(kept: Path, name: str, make: Callable[[Path], Layer], anew: bool) -> Layer:
     entry = kept / name
-    use(entry)
+    mark_used(entry)
     before = _read_layer(entry)
     if before is not None and not anew:
         return before
@@ -164,7 +163,7 @@ def _kept_layer(kept: Path, name: str, make: Callable[[Path], Layer], anew: bool
             entry.rename(folder / "earlier")
         # Another build may have put the same layer there meanwhile; it is as good.
         if not entry.exists():
-            settle(ready, entry)
+            rename_durably(ready, entry)
     return dataclasses.replace(made, path=entry / _LAYER)
 
 

@@ -7,17 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import utvm
-from utvm.base.storage.cache import content_key
 from utvm.environment import debian, python_lock
 from utvm.environment.debian import DebianLock, DebianPackage
 from utvm.environment.python_lock import Wheel
-from utvm.environment.recipe import PROVISION, Recipe, load_recipe
+from utvm.environment.recipe import Recipe, load_recipe
 from utvm.environment.store import Progress, Store
-from utvm.errors import ConfigError
-
-_FILES = ("environment.yaml", "debian.txt", "debian.lock", "python.in", "pylock.toml")
-MACHINE = "machine/"
-"""What begins so among the files makes a machine of the packages: ``provision/machine``."""
+from utvm.paths import PROVISION
+from utvm.provenance.lock import files_digest, read_lock_files
 
 
 @dataclass(frozen=True)
@@ -61,30 +57,8 @@ def load_locked(folder: Path = PROVISION) -> Locked:
     packages = debian.load_lock(folder / "debian.lock")
     debian.check_current(packages, recipe)
     wheels = python_lock.taken(python_lock.load_wheels(folder / "pylock.toml", recipe.python), recipe)
-    files = _read(folder)
-    return Locked(recipe, packages, wheels, _digest(files), files)
-
-
-def environment_digest(folder: Path = PROVISION) -> str:
-    """Return the digest of the environment that is asked for, whether or not its lists and locks belong
-    together.
-    """
-    return _digest(_read(folder))
-
-
-def _read(folder: Path) -> dict[str, str]:
-    try:
-        of_machine = sorted(path for path in (folder / MACHINE).rglob("*") if path.is_file())
-        names = (*_FILES, *(path.relative_to(folder).as_posix() for path in of_machine))
-        return {name: (folder / name).read_text(encoding="utf-8") for name in names}
-    except OSError as error:
-        raise ConfigError(
-            f"{error.filename}: cannot be read: {error.strerror}", "is the checkout complete?"
-        ) from error
-
-
-def _digest(files: Mapping[str, str]) -> str:
-    return content_key(*(part for item in files.items() for part in item))
+    files = read_lock_files(folder)
+    return Locked(recipe, packages, wheels, files_digest(files), files)
 
 
 def fetch(

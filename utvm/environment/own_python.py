@@ -8,8 +8,7 @@ from pathlib import Path
 
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.run import run_tool
-from utvm.base.storage.cache import file_digest
-from utvm.base.storage.cache_entries import cache_root, use
+from utvm.base.storage.cache import cache_root, file_digest, mark_used
 from utvm.base.storage.lock import hold
 from utvm.errors import ProvisionError
 
@@ -26,7 +25,7 @@ def own_python(lock: Path, what: str, say: Callable[[str], None]) -> Path:
     """
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     folder = cache_root() / lock.stem / f"{file_digest(lock)[:16]}-{python}"
-    use(folder)
+    mark_used(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with hold(folder.name, directory=folder.parent, patience=_PATIENCE):
         if not (folder / "whole").is_file():

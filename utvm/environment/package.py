@@ -9,9 +9,9 @@ import utvm
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.run import run_tool
 from utvm.base.storage.cache import file_digest
-from utvm.environment.checkout import look
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import ROOT
+from utvm.provenance.checkout import read_checkout
 
 NOTES = "NOTES.md"
 _LINK_TO_A_PAGE = re.compile(r"\[([^]]*)\]\((?!https?:)[^)]*\)")
@@ -56,7 +56,7 @@ def write_notes(folder: Path, digests: Mapping[str, str], changed: str) -> None:
         digests: of its parts, by what they are.
         changed: as :func:`changes` returns it.
     """
-    sources = look(ROOT)
+    sources = read_checkout(ROOT)
     of = f"Commit {sources.commit}{', with changes' if sources.dirty else ''}.\n\n" if sources.commit else ""
     use = _USE.format(wheel=next((name for name in digests if name.endswith(".whl")), "*.whl"))
     rows = "".join(f"| {name} | `{digest}` |\n" for name, digest in digests.items())

@@ -26,9 +26,9 @@ from pydantic import Field
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.run import run_tool
 from utvm.base.storage.config import Record
-from utvm.environment.recipe import PROVISION, PythonPart, Recipe
+from utvm.environment.recipe import PythonPart, Recipe
 from utvm.errors import ConfigError, ProvisionError
-from utvm.paths import ROOT
+from utvm.paths import PROVISION, ROOT
 
 if sys.version_info >= (3, 11):
     import tomllib

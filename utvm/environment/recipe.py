@@ -15,9 +15,7 @@ from pydantic import Field, field_validator
 from utvm.base.storage.cache import content_key
 from utvm.base.storage.config import Record, load_yaml
 from utvm.errors import ConfigError
-from utvm.paths import DATA
-
-PROVISION = DATA / "provision"
+from utvm.paths import PROVISION
 
 
 class Multilibs(Record):

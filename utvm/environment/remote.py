@@ -91,5 +91,5 @@ def rsync(over: Sequence[str], *words: str, hint: str = "") -> None:
         error=ProvisionError,
         timeout=1800,
         hint=hint,
-        meaning=_BROKEN,
+        exit_meanings=_BROKEN,
     )

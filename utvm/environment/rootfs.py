@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from utvm.base.process.run import clean_environment, run_tool
-from utvm.base.storage.safe_files import own_folder
+from utvm.base.storage.files import create_own_folder
 from utvm.environment.debian import DebianPackage
 from utvm.environment.layer import Layer, compose, members_of_tar, members_of_tree
 from utvm.environment.recipe import DebianPart, dpkg_filters
@@ -102,7 +102,7 @@ def _workshop(folder: Path) -> Iterator[Path]:
                 f"{parent}: other users may not enter it, but mmdebstrap works there as some",
                 "set TMPDIR to a folder that all may enter, as /tmp",
             )
-    own_folder(place)
+    create_own_folder(place)
     with draft(place) as work:
         for open_to_all in (place, work):
             open_to_all.chmod(0o755)

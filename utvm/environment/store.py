@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from utvm.base.process.run import run_tool
-from utvm.base.storage.cache import file_digest
-from utvm.base.storage.cache_entries import cache_root, use
+from utvm.base.storage.cache import cache_root, file_digest, mark_used
 from utvm.environment.debian import DebianPackage
 from utvm.environment.python_lock import Wheel, pip
 from utvm.environment.recipe import PythonPart
@@ -51,7 +50,7 @@ class Store:
     def verified(self, package: Locked) -> Path:
         """Return a package's file after hashing it."""
         path = self.path(package.sha256)
-        use(path)
+        mark_used(path)
         try:
             found = file_digest(path)
         except OSError as error:

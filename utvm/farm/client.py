@@ -20,11 +20,11 @@ from typing import Any
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.peer import peer_uid
 from utvm.base.process.run import last_lines
-from utvm.base.storage.safe_files import open_regular
+from utvm.base.storage.files import open_regular
 from utvm.environment.own_python import own_python
-from utvm.environment.recipe import PROVISION
 from utvm.errors import ConfigError, ProvisionError
-from utvm.farm.lease import Lease
+from utvm.paths import PROVISION
+from utvm.provenance.lease import Lease
 
 LOCK = PROVISION / "farm.lock"
 DEFAULT_PORT = 20408
@@ -266,7 +266,7 @@ class Leasing:
         elif "place" in answer:
             self.lease = Lease(**answer)
             if self._lost:
-                self.lease.lose(self._lost)
+                self.lease.mark_lost(self._lost)
         elif "away" in answer:
             self._say(f"waiting for a host: {answer['away']}")
         elif answer["busy"]:
@@ -276,4 +276,4 @@ class Leasing:
     def _lose(self, why: str) -> None:
         self._lost = why
         if self.lease:
-            self.lease.lose(why)
+            self.lease.mark_lost(why)

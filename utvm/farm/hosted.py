@@ -15,7 +15,7 @@ from utvm.base.process.interpreter import python_command
 from utvm.base.process.peer import listen
 from utvm.base.process.run import run_tool
 from utvm.base.process.service import Service
-from utvm.base.storage.cache_entries import cache_root
+from utvm.base.storage.cache import cache_root
 from utvm.base.storage.temporary import private_folder
 from utvm.drivers import BoardIdentity
 from utvm.errors import ProvisionError

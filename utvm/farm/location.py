@@ -15,16 +15,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from utvm.base.log.folders import log_folder
+from utvm.base.log.setup import log_folder
 from utvm.base.process.run import run_tool
 from utvm.boards import Board
-from utvm.environment.locations.here import told_where
 from utvm.environment.locations.remote_command import RemoteCommand, called
 from utvm.environment.remote import LOST, owned, rsync, run_owned
 from utvm.errors import VERDICTS, ConfigError, ExitCode, ProvisionError
 from utvm.farm.client import Leasing, coordinator_of
-from utvm.farm.lease import Lease, handed
 from utvm.paths import ROOT, work
+from utvm.provenance.lease import Lease, inherited_lease
+from utvm.provenance.location import location_variables
 from utvm.selection import BoardSelection, FarmChoice
 
 _LEFT_OUT = ("/.git", "/.venv", "/build")
@@ -55,11 +55,11 @@ class InFarm:
         self._say = say
         self._address = coordinator_of(choice.farm)
         self._choice = choice
-        tags_of(choice)
+        required_tags(choice)
 
     def run(self, errand: RemoteCommand) -> int:
         """Lease a board, run a command at its computer, and bring home what it wrote."""
-        if lease := handed():
+        if lease := inherited_lease():
             code = self.at_its_host(errand, lease)
             if code == LOST:
                 raise ProvisionError(f"the connection to {lease.host} broke", "is that host well?")
@@ -75,7 +75,8 @@ class InFarm:
     ) -> tuple[int, Sequence[Mapping[str, str]]]:
         """Run a command on a board; return its exit code, and where another board is to be tried, why."""
         log = log_folder(work() / "logs" / f"farm-{secrets.token_hex(4)}") / "labgrid.log"
-        wish, wait = wish_of(errand.board, errand.selection, self._choice), errand.selection.wait or None
+        wish = required_tags(self._choice, errand.board, errand.selection)
+        wait = errand.selection.wait or None
         but = [each["place"] for each in earlier]
         with Leasing(self._address, wish, wait, log, self._say, but) as leasing:
             lease = leasing.had()
@@ -100,7 +101,7 @@ class InFarm:
             if code in (LOST, ExitCode.INFRASTRUCTURE):
                 lease.outcome = "infrastructure"
         if lease.outcome == "infrastructure" and lease.others and not earlier:
-            return code, lease.failed(why)
+            return code, lease.earlier_with(why)
         if code == LOST:
             raise ProvisionError(why, "./inv farm.list shows how the boards are")
         return code, ()
@@ -119,7 +120,7 @@ class InFarm:
         options += [f"--wait={_HANDOVER}"]
         login = login_to(lease)
         if not login:
-            told = told_where("farm", {}) | lease.variables()
+            told = location_variables("farm", {}) | lease.variables()
             words = [
                 *_set(told),
                 *errand.command({path: str(path) for path in errand.folders}, str(ROOT)),
@@ -139,7 +140,9 @@ class InFarm:
                 rsync(over, "--mkpath", str(path), f"{target}:{places[path]}")
             elif path.is_dir() and ROOT not in path.parents:
                 rsync(over, "--mkpath", "--exclude=/.git", f"{path}/", f"{target}:{places[path]}/")
-        told = told_where("farm", {str(ROOT): checkout} | {str(path): name for path, name in places.items()})
+        told = location_variables(
+            "farm", {str(ROOT): checkout} | {str(path): name for path, name in places.items()}
+        )
         told |= lease.variables()
         # Where the connection breaks as it ends, what it ended with is asked for.
         ended = f"{own}/exit-code"
@@ -240,17 +243,15 @@ def login_to(lease: Lease) -> list[str]:
     return [*_SSH, f"-p{lease.service.get('port', 22)}", f"{user}@{host}"]
 
 
-def wish_of(board: Board, selection: BoardSelection, choice: FarmChoice) -> dict[str, str]:
-    """Tags that a board of a farm must have to be leased."""
-    kind = "" if selection.kind == "auto" else selection.kind
-    optional = {"kind": kind, "serial": selection.serial, "name": choice.place}
-    tags = {"health": "ok", "board": board.spoken} | {name: value for name, value in optional.items() if value}
-    return tags | tags_of(choice)
-
-
-def tags_of(choice: FarmChoice) -> dict[str, str]:
-    """Tags that ``--tags`` asks for."""
+def required_tags(
+    choice: FarmChoice, board: Board | None = None, selection: BoardSelection | None = None
+) -> dict[str, str]:
+    """Labgrid tags that a place must have, for a board and the ``--tags`` and ``--place`` options."""
     tags = {}
+    if board and selection:
+        kind = "" if selection.kind == "auto" else selection.kind
+        options = {"kind": kind, "serial": selection.serial, "name": choice.place}
+        tags = {"health": "ok", "board": board.spoken} | {name: value for name, value in options.items() if value}
     for word in filter(None, choice.tags.split(",")):
         name, equals, value = word.partition("=")
         if not (name and equals and value):

@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
-from utvm.base.log.folders import log_folder
+from utvm.base.log.setup import log_folder
 from utvm.base.process.run import free_port, last_lines
-from utvm.base.storage.safe_files import open_regular
+from utvm.base.storage.files import open_regular
 from utvm.environment.locations.remote_command import RemoteCommand
 from utvm.environment.remote import run_owned
 from utvm.errors import ConfigError, ExitCode, ProvisionError, UtvmError
 from utvm.farm.client import Leasing, coordinator_of
 from utvm.farm.forward import Forward
-from utvm.farm.lease import Lease
-from utvm.farm.location import InFarm, login_to, wish_of
+from utvm.farm.location import InFarm, login_to, required_tags
 from utvm.paths import work
+from utvm.provenance.lease import Lease
 from utvm.selection import FarmChoice
 
 _LOOK = 0.2
@@ -61,7 +61,7 @@ class ServedBoards:
     ) -> None:
         self._over.set()
         for lease in [*self._leases]:
-            lease.lose("it is over")
+            lease.mark_lost("it is over")
         for thread in self._threads:
             thread.join()
 
@@ -89,7 +89,8 @@ class ServedBoards:
     def _served(self, number: int, earlier: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
         """Serve a board; return why another one is to be tried, which is nothing where none is."""
         command = self._errand(0, "", 0)
-        wish, log = wish_of(command.board, command.selection, self._choice), self._logs / f"labgrid-{number}.log"
+        wish = required_tags(self._choice, command.board, command.selection)
+        log = self._logs / f"labgrid-{number}.log"
         but = [each["place"] for each in earlier]
         with Leasing(
             coordinator_of(self._choice.farm), wish, command.selection.wait or None, log, self._say, but
@@ -101,7 +102,7 @@ class ServedBoards:
             self._say(f"leased {lease.place} at {lease.host}, after {lease.waited:.1f} s in line")
             self._leases.append(lease)
             if self._over.is_set():
-                lease.lose("it is over")
+                lease.mark_lost("it is over")
             try:
                 why = self._at_its_host(number, lease)
             except ProvisionError as error:
@@ -113,7 +114,7 @@ class ServedBoards:
             lease.outcome = "infrastructure"
         if earlier or not lease.others:
             raise ProvisionError(f"{lease.place}: {why}", "./inv farm.list shows how the boards are")
-        return lease.failed(why)
+        return lease.earlier_with(why)
 
     def _at_its_host(self, number: int, lease: Lease) -> str:
         """Serve a board until its server ends, and return what is to be said of that."""

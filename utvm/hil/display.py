@@ -22,9 +22,9 @@ from rich.segment import ControlType
 from rich.table import Table
 
 from utvm.base.text.terminal import Terminal
-from utvm.environment.locations.here import outside
-from utvm.hil.figures import shown
-from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict, in_brief
+from utvm.hil.figures import present_figures
+from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict, first_line
+from utvm.provenance.location import host_path
 
 _STYLES = {
     Outcome.PASSED: "green",
@@ -127,7 +127,7 @@ class Display:
         if report.trouble:
             self.line(report.trouble, "yellow")
         if directory is not None:
-            self.line(f"report: {outside(directory / 'index.html')}")
+            self.line(f"report: {host_path(directory / 'index.html')}")
         # All at once: a terminal shows what was typed as well, ^C, wherever two writes let it.
         with self._console:
             if self._console.is_terminal:
@@ -140,7 +140,7 @@ def last_line(report: RunReport) -> str:
     counts = [f"{report.count(outcome)} {outcome.value}" for outcome in Outcome if report.count(outcome)]
     said = ", ".join(counts) or "no tests"
     if report.trouble:
-        said += "; " + in_brief(report.trouble)
+        said += "; " + first_line(report.trouble)
     return (
         f"{VERDICTS[report.verdict][0]} on a {report.board.spoken}: {said}; "
         f"exit code {int(report.verdict.exit_code)}"
@@ -193,11 +193,11 @@ def _suites(report: RunReport) -> Table:
 
 def _models(report: RunReport) -> Table:
     table = Table("model", "executor", title=f"Models on a {report.board.spoken}", title_justify="left")
-    figures = shown(model.figures for model in report.models)
+    figures = present_figures(model.figures for model in report.models)
     for figure in figures:
         table.add_column(figure.title, justify="right")
     for model in report.models:
-        said = (figure.say(model.figures.get(figure.name)) for figure in figures)
+        said = (figure.format(model.figures.get(figure.name)) for figure in figures)
         table.add_row(escape(model.name), escape(model.executor), *said)
     return table
 

@@ -38,7 +38,7 @@ class Figure:
         means: what it is, for the schema and for pages.
         schema: the JSON schema of its value.
         find: where it comes from. None is for a model that has none.
-        spoken: its value for readers.
+        render: formats a value for readers.
         only: the kind of board that has it; the reports of others may not. Empty for a figure that all have.
     """
 
@@ -47,12 +47,12 @@ class Figure:
     means: str
     schema: Schema
     find: Callable[[Measured], Any]
-    spoken: Callable[[Any], str]
+    render: Callable[[Any], str]
     only: Literal["", "virtual", "physical", "process"] = ""
 
-    def say(self, value: Any) -> str:
+    def format(self, value: Any) -> str:
         """Return a value for readers."""
-        return "-" if value is None else self.spoken(value)
+        return "-" if value is None else self.render(value)
 
 
 def _thousands(value: int) -> str:
@@ -145,16 +145,16 @@ FIGURES: tuple[Figure, ...] = (
 )
 
 
-def shown(models: Iterable[Mapping[str, Any]]) -> tuple[Figure, ...]:
+def present_figures(models: Iterable[Mapping[str, Any]]) -> tuple[Figure, ...]:
     """Return the figures that at least one of some models has, in order: the columns of a table."""
     known = {name for model in models for name in model}
     return tuple(figure for figure in FIGURES if figure.name in known)
 
 
-def in_words(figures: Mapping[str, Any]) -> str:
+def figures_line(figures: Mapping[str, Any]) -> str:
     """Return a model's figures as a line says them, those that it has not left out."""
     return ", ".join(
-        f"{figure.say(figures[figure.name])} {figure.title}"
+        f"{figure.format(figures[figure.name])} {figure.title}"
         for figure in FIGURES
         if figures.get(figure.name) is not None
     )

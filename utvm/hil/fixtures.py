@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What suites ask for, and the course of their run: the part of :mod:`utvm.hil.plugin` that needs a board.
+"""What suites ask for, and the run of their run: the part of :mod:`utvm.hil.plugin` that needs a board.
 
 Suites ask for these fixtures:
 
@@ -29,7 +29,7 @@ import pytest
 
 from utvm import boards, options
 from utvm.base.log import setup
-from utvm.base.log.folders import log_folder
+from utvm.base.log.setup import log_folder
 from utvm.base.process.signals import raise_on_signals
 from utvm.compiler import Library
 from utvm.drivers import Connection, capabilities_of
@@ -41,7 +41,7 @@ from utvm.hil.figures import summarise
 from utvm.hil.plugin import BOARD, report_root
 from utvm.hil.report import logs_beside, new_run_id
 from utvm.hil.results import ModelResult, Statistics
-from utvm.hil.run import Course
+from utvm.hil.run import HilRun
 from utvm.paths import project as own_project
 from utvm.selection import BoardFolders, BoardSelection, ReportChoice
 from utvm.session import RunResult, Session
@@ -49,7 +49,7 @@ from utvm.session.application import Application, read_elf
 from utvm.session.board_holder import BoardHolder
 from utvm.session.rpc_board import RpcBoard
 
-_COURSE = pytest.StashKey[Course]()
+_RUN = pytest.StashKey[HilRun]()
 
 
 @pytest.hookimpl(trylast=True)
@@ -87,26 +87,26 @@ def _configure(config: pytest.Config) -> None:
     logs = logs_beside(reports) / run_id
     _begin_log(config, logs)
     display = Display(standard_output())
-    keeper = BoardHolder(board, choice, logs, display.line)
-    course = Course(keeper, display, run_id=run_id, started=started, report_root=reports)
-    config.stash[_COURSE] = course
-    config.pluginmanager.register(course, "utvm-course")
+    holder = BoardHolder(board, choice, logs, display.line)
+    run = HilRun(holder, display, run_id=run_id, started=started, report_root=reports)
+    config.stash[_RUN] = run
+    config.pluginmanager.register(run, "utvm-run")
     config.pluginmanager.unregister(name="terminalreporter")
 
 
 def _begin_log(config: pytest.Config, folder: Path) -> None:
     """Keep the run's log, and show what the environment asks for. Pytest's own options for logs see it too."""
-    kept = contextlib.ExitStack()
-    setup.begin("", "")
-    kept.enter_context(setup.log_into(log_folder(folder)))
-    config.add_cleanup(kept.close)
+    stack = contextlib.ExitStack()
+    setup.configure("", "")
+    stack.enter_context(setup.log_into(log_folder(folder)))
+    config.add_cleanup(stack.close)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what the board cannot do, and say what that is."""
-    course = config.stash.get(_COURSE, None)
+    run = config.stash.get(_RUN, None)
     # Nobody has chosen between physical and virtual where tests are only listed.
-    capabilities = course.keeper.capabilities if course else capabilities_of(config.stash[BOARD])
+    capabilities = run.holder.capabilities if run else capabilities_of(config.stash[BOARD])
     for item in items:
         # A list: adding a mark to what is being gone through would never end.
         for mark in list(item.iter_markers("needs")):
@@ -118,24 +118,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def exit_code_of(config: pytest.Config) -> ExitCode | None:
     """Return what the run ends with, or None where it ended before it could have a verdict."""
-    course = config.stash.get(_COURSE, None)
-    return course.exit_code if course else None
+    run = config.stash.get(_RUN, None)
+    return run.exit_code if run else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give a test that asks for ``project_model`` each that the project has."""
     if "project_model" in metafunc.fixturenames:
         try:
-            known = project.models()
+            models = project.project_models()
         except ConfigError as error:
             raise pytest.UsageError(str(error)) from error
-        metafunc.parametrize("project_model", known, ids=[model.name for model in known])
+        metafunc.parametrize("project_model", models, ids=[model.name for model in models])
 
 
 @pytest.fixture
 def board(request: pytest.FixtureRequest) -> Connection:
     """The board on the bench, without breakpoints, halted before its first instruction."""
-    return request.config.stash[_COURSE].keeper.fresh()
+    return request.config.stash[_RUN].holder.fresh()
 
 
 @pytest.fixture(scope="session")
@@ -147,12 +147,12 @@ def compile_for_board(request: pytest.FixtureRequest) -> Callable[..., Library]:
 class Images:
     """Makes images for a run's board: called, of libraries."""
 
-    def __init__(self, keeper: BoardHolder) -> None:
-        self._keeper = keeper
+    def __init__(self, holder: BoardHolder) -> None:
+        self._holder = holder
 
     def __call__(self, libraries: Sequence[Library]) -> Firmware:
-        """Link libraries, the runtime and the board's port; raises as :meth:`Keeper.link`."""
-        return self._keeper.link(libraries)
+        """Link libraries, the runtime and the board's port; raises as :meth:`BoardHolder.link`."""
+        return self._holder.link(libraries)
 
     def elf(self, path: str | Path) -> Firmware:
         """Return an image of somebody's own; raises as :func:`utvm.session.application.read_elf`.
@@ -160,20 +160,20 @@ class Images:
         Args:
             path: where it is, from the project's folder, or the current one where there is no project.
         """
-        return read_elf(self._keeper.board, (own_project() or Path()) / path)
+        return read_elf(self._holder.board, (own_project() or Path()) / path)
 
 
 @pytest.fixture(scope="session")
 def firmware(request: pytest.FixtureRequest) -> Images:
     """Links libraries, the runtime and the board's port into an image for ``session``; ``elf`` reads one's own."""
-    return Images(request.config.stash[_COURSE].keeper)
+    return Images(request.config.stash[_RUN].holder)
 
 
 @pytest.fixture
 def flash(request: pytest.FixtureRequest) -> Callable[[Firmware], Application]:
     """Programs an image of one's own and returns it, halted before its first instruction."""
-    keeper = request.config.stash[_COURSE].keeper
-    return lambda image: Application(keeper.fresh(), image)
+    holder = request.config.stash[_RUN].holder
+    return lambda image: Application(holder.fresh(), image)
 
 
 @pytest.fixture
@@ -182,17 +182,17 @@ def session(request: pytest.FixtureRequest) -> Callable[[Firmware], Session]:
 
     A board that already waits with that image is not reset. A test that needs it fresh asks for ``board`` too.
     """
-    return request.config.stash[_COURSE].keeper.session
+    return request.config.stash[_RUN].holder.session
 
 
 @pytest.fixture
 def serve(request: pytest.FixtureRequest) -> Iterator[Callable[..., RpcBoard]]:
     """Puts libraries on the board behind the RPC server, through one of its pipes, until the test ends."""
-    keeper = request.config.stash[_COURSE].keeper
+    holder = request.config.stash[_RUN].holder
     with contextlib.ExitStack() as stack:
 
         def start(libraries: Sequence[Library], pipe: str = "") -> RpcBoard:
-            return stack.enter_context(keeper.serve(libraries, pipe))
+            return stack.enter_context(holder.serve(libraries, pipe))
 
         yield start
 
@@ -210,7 +210,7 @@ def record_model(request: pytest.FixtureRequest) -> Callable[..., ModelResult]:
         labels: Sequence[int] | None = None,
     ) -> ModelResult:
         result = summarise(name, image, runs, executor=executor, labels=labels)
-        request.config.stash[_COURSE].record(result)
+        request.config.stash[_RUN].record_model(result)
         return result
 
     return record
@@ -221,6 +221,6 @@ def record_statistics(request: pytest.FixtureRequest) -> Callable[[str, Mapping[
     """Takes what the board has counted into the report, under a name that says what it had done."""
 
     def record(name: str, values: Mapping[str, int | str]) -> None:
-        request.config.stash[_COURSE].keep(Statistics(name, values))
+        request.config.stash[_RUN].record_statistics(Statistics(name, values))
 
     return record

@@ -11,15 +11,14 @@ import jsonschema
 
 from utvm import history
 from utvm.drivers import BoardIdentity
-from utvm.environment import checkout
-from utvm.environment.locations.here import kind_here
 from utvm.errors import ConfigError, UtvmError
 from utvm.hil.project import history_file
-from utvm.hil.reading import read
 from utvm.hil.report import new_run_id
 from utvm.hil.results import ModelResult, Verdict
-from utvm.hil.schemas import NIGHTLY, check
+from utvm.hil.schemas import NIGHTLY, check_schema, read_report
 from utvm.paths import project, work
+from utvm.provenance.checkout import read_checkout
+from utvm.provenance.location import current_kind
 
 
 def remember(root: Path, *reports: Mapping[str, Any]) -> str:
@@ -35,7 +34,7 @@ def remember(root: Path, *reports: Mapping[str, Any]) -> str:
     Returns:
         why they could not be added, in one line; nothing where they were, or need not be.
     """
-    if kind_here() != "host" or not (project() or root.is_relative_to(work() / "reports")):
+    if current_kind() != "host" or not (project() or root.is_relative_to(work() / "reports")):
         return ""
     try:
         path = history_file()
@@ -52,7 +51,7 @@ def remember_new(root: Path, before: Collection[Path]) -> str:
     """
     new = [path for path in root.glob("*/report.json") if path not in before and path.parent.name != "latest"]
     try:
-        return remember(root, *map(read, sorted(new)))
+        return remember(root, *map(read_report, sorted(new)))
     except ConfigError as error:
         return f"the history was not written: {error.message}"
 
@@ -61,7 +60,7 @@ def remember_model(board: BoardIdentity, model: ModelResult) -> str:
     """Add a model that was run on a board outside of a suite, in a project; returns as :func:`remember`."""
     if not project():
         return ""
-    now, sources = datetime.datetime.now(datetime.timezone.utc), checkout.look()
+    now, sources = datetime.datetime.now(datetime.timezone.utc), read_checkout()
     content = {
         "run_id": new_run_id(now),
         "started": f"{now:%Y-%m-%dT%H:%M:%SZ}",
@@ -82,7 +81,7 @@ def remember_model(board: BoardIdentity, model: ModelResult) -> str:
     return remember(work() / "reports", content)
 
 
-def turns_of(night: Path) -> Iterator[dict[str, Any]]:
+def iter_board_runs(night: Path) -> Iterator[dict[str, Any]]:
     """Go through the boards' turns of a nightly run, each as the report of a run.
 
     Args:
@@ -91,12 +90,12 @@ def turns_of(night: Path) -> Iterator[dict[str, Any]]:
     path = night / "nightly.json"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        check(content, NIGHTLY)
+        check_schema(content, NIGHTLY)
     except (OSError, ValueError, jsonschema.ValidationError) as error:
         raise ConfigError(f"{path}: is no report on a night, or one of an older version") from error
     for entry in content["boards"]:
-        nothing = {"started": content["started"], "source": content["source"], "tests": (), "models": ()}
-        own = read(night / entry["report"]) if entry["report"] else nothing
+        empty = {"started": content["started"], "source": content["source"], "tests": (), "models": ()}
+        own = read_report(night / entry["report"]) if entry["report"] else empty
         yield {
             "run_id": f"{content['run_id']}/{entry['label']}",
             "board": {"id": entry["id"], "kind": entry["kind"], "serial": entry["serial"]},
@@ -107,15 +106,15 @@ def turns_of(night: Path) -> Iterator[dict[str, Any]]:
         }
 
 
-def reports_below(folder: Path) -> Iterator[dict[str, Any] | str]:
+def iter_reports(folder: Path) -> Iterator[dict[str, Any] | str]:
     """Go through all reports below a folder, the oldest run first; of one that cannot be read, say why."""
     for path in sorted(folder.rglob("report.json"), key=lambda path: path.parent.name):
         try:
-            yield read(path)
+            yield read_report(path)
         except ConfigError as error:
             yield error.message
     for path in sorted(folder.rglob("nightly.json")):
         try:
-            yield from turns_of(path.parent)
+            yield from iter_board_runs(path.parent)
         except ConfigError as error:
             yield error.message

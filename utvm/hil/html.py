@@ -1,22 +1,188 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report as one page: style and pictures are in the file, so that it can be mailed and kept.
+"""The report as one page: styles and pictures are in the file, so that it can be mailed and archived.
 
-It stays small whatever a run was like: what there is too much of is cut, and the page says so.
+The page stays small whatever the run was like: long lists and texts are cut, and the page says so.
 """
 
+import contextlib
 import functools
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import quote
 
 import jinja2
 
-from utvm.environment.checkout import Checkout
-from utvm.hil import pictures
-from utvm.hil.figures import shown
-from utvm.hil.logs import End, ends, part_of
+from utvm.base.log.setup import FILE
+from utvm.firmware import Firmware, Section
+from utvm.hil.figures import present_figures
 from utvm.hil.results import CaseResult, ModelResult, Outcome, RunReport, Verdict
 from utvm.pages import pages_of, spoken_moment, spoken_seconds
+from utvm.provenance.checkout import Checkout
+
+_FILES = 12
+_TAIL_BYTES = 3_000
+
+
+@dataclass(frozen=True)
+class LogTail:
+    """The end of one log.
+
+    Attributes:
+        name: its path in the folder of logs.
+        href: where it is, seen from the page.
+        size: bytes.
+        tail: its last lines.
+    """
+
+    name: str
+    href: str
+    size: int
+    tail: str
+
+
+def log_tails(logs: Path, seen_from: Path) -> tuple[LogTail, ...]:
+    """Return how the logs in a folder end, the smallest first: the log of everything has them all in it.
+
+    Args:
+        seen_from: the folder with the page that links to them.
+    """
+    found = sorted(_read_tails(logs, seen_from), key=lambda end: (end.size, end.name))
+    return tuple(found[-_FILES:])
+
+
+def href_from(logs: Path, seen_from: Path) -> str:
+    """Return the beginning of links to the files in a folder of logs."""
+    return quote(os.path.relpath(logs, seen_from)) + "/"
+
+
+def test_marker(node: str) -> str:
+    """Return what the log of everything says where a test begins."""
+    return f"test {node}"
+
+
+def link_to_test(node: str, found: Sequence[LogTail]) -> str:
+    """Return a link to where a test begins in the log of everything; empty where that is not kept.
+
+    Browsers go to the words behind ``:~:text=``; one that does not know that shows the log's beginning.
+    """
+    href = next((end.href for end in found if end.name == FILE), "")
+    # A hyphen and a comma mean something there.
+    return f"{href}#:~:text={quote(test_marker(node), safe='').replace('-', '%2D')}" if href else ""
+
+
+def _read_tails(logs: Path, seen_from: Path) -> Iterator[LogTail]:
+    base = href_from(logs, seen_from)
+    for path in sorted(logs.rglob("*")):
+        # Another process may sweep old logs, and what is no text is no log.
+        with contextlib.suppress(OSError):
+            if not path.is_file() or path.suffix not in (".log", ".txt") or not path.stat().st_size:
+                continue
+            size = path.stat().st_size
+            with path.open("rb") as file:
+                file.seek(max(0, size - _TAIL_BYTES))
+                text = file.read().decode("utf-8", "replace")
+            name = path.relative_to(logs).as_posix()
+            yield LogTail(name, base + quote(name), size, text.partition("\n")[2] if size > _TAIL_BYTES else text)
+
+
+_BAR_WIDTH = 720.0
+# A section of a few bytes in a megabyte of flash is still to be seen.
+_NARROWEST = 2.0
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A section in a region's bar: offset and width in picture units, and whose colour it has."""
+
+    name: str
+    address: int
+    size: int
+    x: float
+    width: float
+    colour: int
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A memory region of the board, drawn to its own scale, with the firmware's sections in it."""
+
+    name: str
+    kind: str
+    address: int
+    size: int
+    used: int
+    marks: tuple[Mark, ...]
+
+    @property
+    def share(self) -> float:
+        """Used part, 0 to 1."""
+        return self.used / self.size
+
+
+def memory_map(firmware: Firmware) -> tuple[Bar, ...]:
+    """Lay the sections of a firmware into the memory regions of its board, in address order.
+
+    A section that runs elsewhere than it is stored is in both places. A region that only mirrors another one
+    is left out: it would show the same bytes twice. A board that is a process has no regions.
+    """
+    places: list[tuple[str, int, int]] = []
+    for section in firmware.sections:
+        places.append((section.name, section.address, section.size))
+        if section.load_address is not None and section.load_address != section.address:
+            places.append((f"{section.name} (initial values)", section.load_address, section.size))
+    colours = {name: number for number, name in enumerate(section_names(firmware.sections))}
+    bars = []
+    for region in sorted(firmware.board.memory, key=lambda region: region.address):
+        if region.alias_of:
+            continue
+        scale = _BAR_WIDTH / region.size
+        inside = [place for place in places if region.address <= place[1] < region.end]
+        marks = tuple(
+            Mark(
+                name,
+                address,
+                size,
+                x=min((address - region.address) * scale, _BAR_WIDTH - _NARROWEST),
+                width=max(size * scale, _NARROWEST),
+                colour=colours[name.split(" ")[0]],
+            )
+            for name, address, size in sorted(inside, key=lambda place: place[1])
+        )
+        used = sum(mark.size for mark in marks)
+        bars.append(Bar(region.name, region.kind, region.address, region.size, used, marks))
+    return tuple(bars)
+
+
+def section_names(sections: tuple[Section, ...]) -> tuple[str, ...]:
+    """Return the names of the sections, each once, in order."""
+    return tuple(dict.fromkeys(section.name for section in sections))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a confusion matrix: how many samples with this label were predicted so."""
+
+    label: int
+    prediction: int
+    samples: int
+
+    @property
+    def right(self) -> bool:
+        """Whether the prediction is the label."""
+        return self.label == self.prediction
+
+
+def confusion_cells(confusion: tuple[tuple[int, ...], ...]) -> tuple[Cell, ...]:
+    """Return the cells of a confusion matrix, row by row."""
+    return tuple(
+        Cell(label, prediction, samples)
+        for label, row in enumerate(confusion)
+        for prediction, samples in enumerate(row)
+    )
+
 
 HEADLINES = {
     Verdict.PASSED: "Passed",
@@ -35,7 +201,7 @@ _PICTURES = 12
 _FEW = 40
 
 
-def render(report: RunReport, logs: Path | None = None, seen_from: Path | None = None) -> str:
+def render_page(report: RunReport, logs: Path | None = None, seen_from: Path | None = None) -> str:
     """Return the HTML text for a run.
 
     Args:
@@ -49,7 +215,7 @@ def render(report: RunReport, logs: Path | None = None, seen_from: Path | None =
         suites.setdefault(case.suite, []).append(case)
     # Of several models in one image, one map is enough.
     images = {model.firmware.digest: model for model in report.models}
-    found = _ends(logs, seen_from)
+    found = _log_tails(logs, seen_from)
     linked = kept if len(kept) <= _LINKED else troubled[:_ARTICLES]
     template = page_templates().get_template("index.html.j2")
     return template.render(
@@ -64,19 +230,19 @@ def render(report: RunReport, logs: Path | None = None, seen_from: Path | None =
         most_articles=_ARTICLES,
         details_room=max(800, _DETAILS // max(1, min(len(troubled), _ARTICLES))),
         logs=found,
-        part_of=lambda case: part_of(case.node, found) if case in linked else "",
+        link_to_test=lambda case: link_to_test(case.node, found) if case in linked else "",
         images=len(images),
         maps=list(images.values())[:_PICTURES],
         confused=_confused(report.models),
-        memory_map=pictures.memory_map,
-        confusion_cells=pictures.confusion_cells,
-        section_names=pictures.section_names,
-        figures=shown(model.figures for model in report.models),
+        memory_map=memory_map,
+        confusion_cells=confusion_cells,
+        section_names=section_names,
+        figures=present_figures(model.figures for model in report.models),
     )
 
 
-def _ends(logs: Path | None, seen_from: Path | None) -> tuple[End, ...]:
-    return ends(logs, seen_from) if logs is not None and seen_from is not None else ()
+def _log_tails(logs: Path | None, seen_from: Path | None) -> tuple[LogTail, ...]:
+    return log_tails(logs, seen_from) if logs is not None and seen_from is not None else ()
 
 
 def _facts(report: RunReport) -> Iterator[tuple[str, str]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of a project's models that are relative: so much more than in the baseline, a file that people review."""
+"""Relative limits of a project's models: a percentage above the baseline, a file that people review."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +12,13 @@ from utvm.base.storage.config import Record, load_yaml
 from utvm.base.storage.files import write_whole
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, UtvmError
-from utvm.hil.project import RELATIVE, history_file, load
+from utvm.hil.project import RELATIVE, history_file, load_project
 from utvm.hil.results import CaseResult, ModelResult, Outcome
 from utvm.history.questions import crossed
 from utvm.history.store import opened
 from utvm.paths import PROJECT_FILE, project
 
-FILE = "utvm-baseline.yaml"
+BASELINE = "utvm-baseline.yaml"
 Figures = dict[str, dict[str, dict[str, int]]]
 """By board with its kind, model, and name of the limit."""
 
@@ -29,28 +29,28 @@ class Baseline(Record):
     baseline: Figures = Field({})
 
 
-def judged(board: BoardIdentity, models: Sequence[ModelResult], commit: str | None) -> list[CaseResult]:
+def check_limits(board: BoardIdentity, models: Sequence[ModelResult], commit: str | None) -> list[CaseResult]:
     """Return a test for each limit that is relative, of the models that have run on a board.
 
     Args:
         commit: which has run, for the one that crossed a limit.
     """
     try:
-        content, folder = load(), project()
+        content, folder = load_project(), project()
         if content is None or folder is None:
             return []
-        known = _read(folder / FILE).get(board.spoken, {})
+        known = _read_baseline(folder / BASELINE).get(board.spoken, {})
         asked = {name: limits.relative() for name, limits in content.models.items()}
-        return list(_cases(board, models, asked, known, commit))
+        return list(_limit_cases(board, models, asked, known, commit))
     except ConfigError as error:
         return [CaseResult(f"{PROJECT_FILE}::limits", Outcome.ERROR, 0.0, str(error))]
 
 
-def _read(path: Path) -> Figures:
+def _read_baseline(path: Path) -> Figures:
     return load_yaml(path, Baseline, "history.changes --accept writes it").baseline if path.exists() else {}
 
 
-def _cases(
+def _limit_cases(
     board: BoardIdentity,
     models: Sequence[ModelResult],
     asked: Mapping[str, Mapping[str, str]],
@@ -67,7 +67,7 @@ def _cases(
             node = f"{PROJECT_FILE}::{model}:{name}"
             was = known.get(model, {}).get(name)
             if was is None:
-                reason = f"{FILE} has no {name} of {model} on {board.spoken}: history.changes --accept writes it"
+                reason = f"{BASELINE} has no {name} of {model} on {board.spoken}; history.changes --accept adds it"
                 yield CaseResult(node, Outcome.SKIPPED, 0.0, reason)
                 continue
             most = was * (1 + float(limit.strip("+% ")) / 100)
@@ -75,11 +75,11 @@ def _cases(
                 yield CaseResult(node, Outcome.PASSED, 0.0)
                 continue
             said = f"{name} is {max(values):,} on {board.spoken}, and at most {most:,.0f} is asked"
-            where = _where(board, model, figure, most, commit)
+            where = _crossing_commit(board, model, figure, most, commit)
             yield CaseResult(node, Outcome.FAILED, 0.0, f"{said}, {limit} of {was:,}{where}")
 
 
-def _where(board: BoardIdentity, model: str, figure: str, most: float, commit: str | None) -> str:
+def _crossing_commit(board: BoardIdentity, model: str, figure: str, most: float, commit: str | None) -> str:
     """Return which commit crossed a limit, where the history knows."""
     with contextlib.suppress(UtvmError), opened(history_file()) as history:
         last, first = crossed(history, board.name, board.kind, model, figure, most)
@@ -88,15 +88,15 @@ def _where(board: BoardIdentity, model: str, figure: str, most: float, commit: s
     return f"; with commit {commit[:12]}" if commit else ""
 
 
-def accept() -> Path:
+def accept_figures() -> Path:
     """Write the newest figures of all models with relative limits into the baseline, and return its path."""
-    content, folder = load(), project()
+    content, folder = load_project(), project()
     if content is None or folder is None:
         raise ConfigError(
             "--accept is for a project, and there is none here", "docs/own-project.md says how to begin"
         )
-    path = folder / FILE
-    figures = _read(path)
+    path = folder / BASELINE
+    figures = _read_baseline(path)
     with opened(history_file()) as history:
         rows = history.execute(
             "select b.name, b.kind, s.model, s.figure, max(f.value) value from series s join board b using (board)"

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from utvm import options
-from utvm.base.process.account import prepare_environment
-from utvm.base.process.exits import foreign_exits_are_infrastructure
+from utvm.base.process.startup import guard_exit_code, prepare_environment
 from utvm.paths import work
 from utvm.selection import BoardFolders, BoardSelection, ReportChoice
 
@@ -46,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.board:
         prepare_environment()
         guard = contextlib.ExitStack()
-        guard.enter_context(foreign_exits_are_infrastructure())
+        guard.enter_context(guard_exit_code())
         config.add_cleanup(guard.close)
         config.pluginmanager.import_plugin(FIXTURES)
 

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A project of one's own: what its ``utvm.yaml`` says of boards and models."""
+"""A project's ``utvm.yaml`` and suites: its boards, its models, and their limits.
 
+A relative limit is a percentage above the baseline, a file that is kept with the project's sources.
+"""
+
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +18,77 @@ from utvm import compiler
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.storage.config import Record, load_yaml
 from utvm.compiler import Model
-from utvm.environment.locations.here import Kind, kind_here
 from utvm.errors import ConfigError
-from utvm.hil import found
 from utvm.hil.results import ModelResult
-from utvm.paths import PROJECT_FILE, project, work
+from utvm.paths import DATA, PROJECT_FILE, project, work
+from utvm.provenance.location import LocationKind, current_kind
 from utvm.selection import BoardSelection
+
+BUNDLED = DATA / "hil_tests"
+
+
+@dataclass(frozen=True)
+class SelectedSuites:
+    """Suites of one origin, as pytest is told of them.
+
+    Attributes:
+        root: the folder that their names are relative to, and that they are run from in another place.
+        own: whether they are somebody's own, and not those that come with utvm.
+        paths: files or folders from there, each perhaps with ``::`` and a test.
+    """
+
+    root: Path
+    own: bool
+    paths: tuple[str, ...]
+
+
+def suite_names() -> tuple[str, ...]:
+    """Return the suites that can be named, sorted: those that come with utvm, and the project's own."""
+    files = [path for folder in _suite_folders() for path in folder.glob("test_*.py")]
+    return tuple(sorted({path.stem.removeprefix("test_") for path in files}))
+
+
+def select_suites(suites: Sequence[str]) -> SelectedSuites:
+    """Return what is meant by suites: names, or paths of files and folders, each maybe with ``::TEST`` behind it.
+
+    Of two with one name, the project's own is meant. Where none is named, all are meant: in a project with suites
+    its own, elsewhere those that come with utvm.
+    """
+    # The project's own folder is the first where there is one.
+    chosen = [_find_suite(suite) for suite in suites] or [(_suite_folders()[0], "")]
+    own = {not path.is_relative_to(BUNDLED) for path, _ in chosen}
+    if len(own) > 1:
+        raise ConfigError("suites of one's own and those of utvm are two runs", "name those of one kind")
+    root = _common_root([path for path, _ in chosen]) if own == {True} else DATA
+    return SelectedSuites(root, own == {True}, tuple(f"{path.relative_to(root)}{test}" for path, test in chosen))
+
+
+def _common_root(paths: Sequence[Path]) -> Path:
+    """Return the current project, where it has all of these; else the folder that they are all in."""
+    found = project()
+    if found and all(path.is_relative_to(found) for path in paths):
+        return found
+    return Path(os.path.commonpath([path if path.is_dir() else path.parent for path in paths]))
+
+
+def _suite_folders() -> tuple[Path, ...]:
+    own = project()
+    return (own / "hil", BUNDLED) if own and (own / "hil").is_dir() else (BUNDLED,)
+
+
+def _find_suite(suite: str) -> tuple[Path, str]:
+    """Return the file of a suite, and what stands behind it."""
+    name, colons, test = suite.partition("::")
+    if "/" in name or name.endswith(".py"):
+        for folder in (Path.cwd(), project() or Path.cwd()):
+            if (path := (folder / name).resolve()).exists():
+                return path, colons + test
+        raise ConfigError(f"{name}: there is no such suite", "--suite takes names, or paths of files and folders")
+    for folder in _suite_folders():
+        if (path := folder / f"test_{name}.py").is_file():
+            return path, colons + test
+    raise ConfigError(f"there is no suite {name!r}", f"suites: {', '.join(suite_names())}")
+
 
 _HINT = "docs/own-project.md says what utvm.yaml holds"
 
@@ -34,7 +103,7 @@ class Entry(Record, BoardSelection):  # type: ignore[misc]  # mypy cannot see th
 
     board: Annotated[str, Field(min_length=1)] = Field()
     suites: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    place: Kind = Field(default_factory=kind_here)
+    place: LocationKind = Field(default_factory=current_kind)
     minutes: Annotated[float, Field(gt=0)] = 60.0
     tags: str = ""
     wait_states: ClassVar[bool] = False  # type: ignore[misc]
@@ -51,7 +120,7 @@ class Entry(Record, BoardSelection):  # type: ignore[misc]  # mypy cannot see th
     @classmethod
     def _suites_exist(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         try:
-            found.select(value or ())
+            select_suites(value or ())
         except ConfigError as error:
             raise ValueError(f"{error.message}; {error.hint}") from error
         return value
@@ -141,27 +210,27 @@ class ProjectModel:
         return [f"{self.name}: {each}" for each in said]
 
 
-def load() -> ProjectFile | None:
+def load_project() -> ProjectFile | None:
     """Read the current project's file; None where there is no project."""
     folder = project()
     return load_yaml(folder / PROJECT_FILE, ProjectFile, _HINT) if folder else None
 
 
 def quarantine() -> Quarantine:
-    """Return the project's rules for boards that go bad, else the usual ones; raises as :func:`load`."""
-    content = load()
+    """Return the project's rules for boards that go bad, else the usual ones; raises as :func:`load_project`."""
+    content = load_project()
     return content.farm if content else Quarantine()
 
 
 def history_file() -> Path:
-    """Return the file of the history: the project's, else one beside the reports; raises as :func:`load`."""
-    folder, content = project(), load()
+    """File of the history: the project's, else one beside the reports."""
+    folder, content = project(), load_project()
     return folder / content.history if folder and content else work() / "history.sqlite"
 
 
-def models() -> Sequence[ProjectModel]:
-    """Return the models of the current project; raises as :func:`load`."""
-    folder, content = project(), load()
+def project_models() -> Sequence[ProjectModel]:
+    """Return the models of the current project; raises as :func:`load_project`."""
+    folder, content = project(), load_project()
     if folder is None or content is None:
         return ()
     return tuple(ProjectModel(name, limits, folder) for name, limits in content.models.items())

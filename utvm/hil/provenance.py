@@ -11,15 +11,14 @@ import utvm
 from utvm.base.process.run import version_of
 from utvm.base.storage.cache import content_key, tree_digest
 from utvm.boards import Board
-from utvm.environment import checkout
-from utvm.environment.locations import here
-from utvm.environment.locked import environment_digest
-from utvm.environment.recipe import PROVISION
 from utvm.errors import ProvisionError
-from utvm.farm.lease import handed
 from utvm.hil.results import Environment, Whereabouts
-from utvm.paths import DATA, PACKAGE
+from utvm.paths import DATA, PACKAGE, PROVISION
 from utvm.probe.pyocd.server import version as pyocd_version
+from utvm.provenance.checkout import read_checkout
+from utvm.provenance.lease import inherited_lease
+from utvm.provenance.location import inspect_location
+from utvm.provenance.lock import environment_digest
 
 
 def digest(provision: Path = PROVISION) -> str:
@@ -44,10 +43,16 @@ def describe(board: Board) -> Environment:
     # Where one can be plugged in, QEMU may not be needed: if it is, that is said when it is to be started.
     if emulator and (shutil.which(emulator.program) or not board.physical):
         tools["qemu"] = _qemu_version(emulator.program)
-    seen = here.look()
-    lease = handed() if seen.kind == "farm" else None
-    told = lease.told if lease else None
-    place = Whereabouts(seen.kind, seen.environment, seen.installed, checkout.look().hostname, tools, told)
+    location = inspect_location()
+    lease = inherited_lease() if location.kind == "farm" else None
+    place = Whereabouts(
+        kind=location.kind,
+        environment=location.environment,
+        installed=location.installed,
+        hostname=read_checkout().hostname,
+        tools=tools,
+        lease=lease.record if lease else None,
+    )
     return Environment(digest(), environment_digest(), place)
 
 

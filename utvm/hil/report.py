@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a run's report: ``report.json``, ``junit.xml`` and ``index.html`` in a directory of their own.
 
-The directory appears by one rename, and ``latest`` is switched by one rename, so a reader never sees half a
-report.
+The directory appears by one rename, and ``latest`` is switched by one rename, so a reader never sees
+half a report.
 """
 
 import datetime
@@ -10,14 +10,96 @@ import json
 import secrets
 import shutil
 import tempfile
+import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from utvm.base.storage.safe_files import open_regular
+from utvm.base.storage.files import open_regular
+from utvm.base.text.quoting import legal_xml
 from utvm.errors import ConfigError
-from utvm.hil import html, junit
-from utvm.hil.results import RunReport
-from utvm.hil.schemas import REPORT, check
+from utvm.hil import html
+from utvm.hil.figures import present_figures
+from utvm.hil.results import CaseResult, Outcome, RunReport
+from utvm.hil.schemas import REPORT, check_schema
+
+_ELEMENTS = {
+    Outcome.FAILED: "failure",
+    Outcome.ERROR: "error",
+    Outcome.INFRASTRUCTURE: "error",
+    # JUnit has no word for what a run did not come to.
+    Outcome.NOT_RUN: "skipped",
+    Outcome.SKIPPED: "skipped",
+}
+
+
+def render_junit(report: RunReport) -> str:
+    """Return the XML text for a run."""
+    root = ET.Element("testsuites")
+    suite = ET.SubElement(
+        root,
+        "testsuite",
+        name=f"hil {report.board.spoken}",
+        tests=str(len(report.cases)),
+        failures=str(report.count(Outcome.FAILED)),
+        errors=str(report.count(Outcome.INFRASTRUCTURE) + report.count(Outcome.ERROR)),
+        skipped=str(report.count(Outcome.SKIPPED) + report.count(Outcome.NOT_RUN)),
+        time=f"{sum(case.duration_s for case in report.cases):.3f}",
+        timestamp=report.started,
+        hostname=report.environment.place.hostname,
+    )
+    properties = ET.SubElement(suite, "properties")
+    for name, value in {
+        "run_id": report.run_id,
+        "commit": report.checkout.commit or "",
+        "dirty": json.dumps(report.checkout.dirty),
+        "board": report.board.name,
+        "kind": report.board.kind,
+        "probe": report.board.probe,
+        "serial": report.board.serial,
+        "environment": report.environment.digest,
+        "lock": report.environment.lock,
+        "place": report.environment.place.kind,
+        "lease": json.dumps(report.environment.place.lease or {}),
+        "frozen": str(report.environment.place.frozen).lower(),
+        "installed": report.environment.place.installed,
+        "verdict": report.verdict.value,
+        "trouble": report.trouble,
+        **{
+            f"{model.name}, {model.executor}: {figure.name}": json.dumps(model.figures[figure.name])
+            for model in report.models
+            for figure in present_figures([model.figures])
+        },
+    }.items():
+        ET.SubElement(properties, "property", name=name, value=value)
+    for case in report.cases:
+        _add_case(suite, case)
+    return xml_document(root)
+
+
+def xml_document(root: ET.Element) -> str:
+    """Return an element as the text of a whole file, without the characters that XML cannot hold."""
+    for element in root.iter():
+        element.attrib = {name: legal_xml(value) for name, value in element.attrib.items()}
+        element.text = legal_xml(element.text) if element.text else None
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _add_case(suite: ET.Element, case: CaseResult) -> None:
+    element = ET.SubElement(
+        suite,
+        "testcase",
+        classname=case.suite.removesuffix(".py"),
+        name=case.name,
+        time=f"{case.duration_s:.3f}",
+    )
+    kind = _ELEMENTS.get(case.outcome)
+    if kind:
+        child = ET.SubElement(element, kind, message=case.message)
+        child.text = case.details
+    elif case.message:
+        ET.SubElement(element, "system-out").text = case.message
+
 
 FILES = ("report.json", "junit.xml", "index.html")
 
@@ -37,14 +119,14 @@ def logs_beside(root: Path) -> Path:
     return root.parent / "logs"
 
 
-def write(report: RunReport, root: Path) -> Path:
+def write_report(report: RunReport, root: Path) -> Path:
     """Write a report below ``root``, point ``root/latest`` at it, and return its directory."""
     content = report.as_json()
-    check(content, REPORT)
+    check_schema(content, REPORT)
     texts = {
         "report.json": json.dumps(content, indent=2, ensure_ascii=False) + "\n",
-        "junit.xml": junit.render(report),
-        "index.html": html.render(report, logs_beside(root) / report.run_id, root / report.run_id),
+        "junit.xml": render_junit(report),
+        "index.html": html.render_page(report, logs_beside(root) / report.run_id, root / report.run_id),
     }
     return publish(root, report.run_id, lambda draft: write_texts(draft, texts))
 

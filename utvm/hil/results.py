@@ -8,9 +8,9 @@ from typing import Any
 
 from utvm.base.text.quoting import encodable_tree
 from utvm.drivers import BoardIdentity
-from utvm.environment.checkout import Checkout
 from utvm.errors import ExitCode
 from utvm.firmware import Firmware
+from utvm.provenance.checkout import Checkout
 
 SCHEMA_VERSION = 4
 
@@ -77,7 +77,7 @@ class CaseResult:
     @property
     def id(self) -> str:
         """What the test is called in all reports."""
-        return id_of_test(self.node)
+        return test_id(self.node)
 
     @property
     def suite(self) -> str:
@@ -130,13 +130,13 @@ class Whereabouts:
     """Where the run was made, and what is installed there: no two computers need agree on it.
 
     Attributes:
-        kind: ``host``, or how else :data:`utvm.environment.locations.here.Kind` calls it.
+        kind: ``host``, or how else :data:`utvm.provenance.location.LocationKind` calls it.
         environment: the digest of the checkout's locks where what is installed is that and nothing else: the place
             is *frozen*. An empty string elsewhere.
         hostname: of the computer at which the command was given.
         installed: SHA-256 over all installed packages.
         tools: versions that a reader asks for.
-        lease: of a board of a farm, as :attr:`utvm.farm.lease.Lease.told`; None elsewhere.
+        lease: of a board of a farm, as :attr:`utvm.provenance.lease.Lease.record`; None elsewhere.
     """
 
     kind: str
@@ -254,7 +254,7 @@ class RunReport:
         return dict(encodable_tree(content))
 
 
-def id_of_test(node: str) -> str:
+def test_id(node: str) -> str:
     """Return what a test is called in all reports: ``SUITE::TEST[PARAMETERS]``.
 
     The suite is its file's name without folders, ``test_`` and ``.py``: pytest's node id has the path, which
@@ -297,11 +297,11 @@ def decide(cases: Iterable[CaseResult], *, trouble: str, interrupted: bool) -> t
     return Verdict.PASSED, ""
 
 
-def in_brief(text: str) -> str:
+def first_line(text: str) -> str:
     """Return the first line of a text, without an announcement there of lines that follow."""
     first = text.partition("\n")[0]
     return first.rpartition("; ")[0] or first[:-1] if first.endswith(":") else first
 
 
 def _brief(case: CaseResult) -> str:
-    return f"{case.node}: {in_brief(case.message)}"
+    return f"{case.node}: {first_line(case.message)}"

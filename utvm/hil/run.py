@@ -11,18 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from utvm.base.process.signals import Interrupted, ignore_signals, interrupted, record_signals, stop_if_interrupted
-from utvm.base.storage.cache_entries import cache_root
-from utvm.base.storage.free_space import require_free_space
-from utvm.environment import checkout
+from utvm.base.process.signals import (
+    Interrupted,
+    ignore_signals,
+    raise_if_interrupted,
+    record_signals,
+    was_interrupted,
+)
+from utvm.base.storage.cache import cache_root
+from utvm.base.storage.temporary import require_free_space
 from utvm.errors import ConfigError, DoesNotFitError, ExitCode, UtvmError
-from utvm.hil import logs, provenance, report
+from utvm.hil import html, provenance, report
 from utvm.hil.display import Display
-from utvm.hil.figures import in_words
+from utvm.hil.figures import figures_line
 from utvm.hil.history_entry import remember
-from utvm.hil.judge import judge, judge_loading
-from utvm.hil.limits import judged
-from utvm.hil.recorder import Recorder, loading_failure
+from utvm.hil.judge import Recorder, judge, judge_loading, loading_failure
+from utvm.hil.limits import check_limits
 from utvm.hil.results import (
     CaseResult,
     Environment,
@@ -32,14 +36,15 @@ from utvm.hil.results import (
     Statistics,
     Verdict,
     decide,
-    in_brief,
+    first_line,
 )
+from utvm.provenance.checkout import read_checkout
 from utvm.session.board_holder import BoardHolder
 
 _LOG = logging.getLogger("utvm.hil")
 
 
-class Course:
+class HilRun:
     """A pytest plugin object that lives as long as one run.
 
     Infrastructure trouble ends the test in which it shows up, with that outcome. A board that is lost is then
@@ -57,14 +62,14 @@ class Course:
 
     def __init__(
         self,
-        keeper: BoardHolder,
+        holder: BoardHolder,
         display: Display,
         *,
         run_id: str,
         started: datetime.datetime,
         report_root: Path,
     ) -> None:
-        self.keeper = keeper
+        self.holder = holder
         self.models: list[ModelResult] = []
         self._statistics: list[Statistics] = []
         self._display = display
@@ -73,7 +78,7 @@ class Course:
         self._started = started
         self._began = time.monotonic()
         # Before anything has run: whoever goes on working meanwhile does not change what ran.
-        self._checkout = checkout.look()
+        self._checkout = read_checkout()
         self._environment: Environment | None = None
         self._session: pytest.Session | None = None
         self._recorder = Recorder()
@@ -83,12 +88,12 @@ class Course:
         self._interrupted = False
         self.exit_code: ExitCode | None = None
 
-    def record(self, model: ModelResult) -> None:
+    def record_model(self, model: ModelResult) -> None:
         """Take a model's figures into the report."""
         self.models.append(model)
-        self._display.line(f"{model.name}: {in_words(model.figures)}")
+        self._display.line(f"{model.name}: {figures_line(model.figures)}")
 
-    def keep(self, statistics: Statistics) -> None:
+    def record_statistics(self, statistics: Statistics) -> None:
         """Take a board's statistics into the report."""
         self._statistics.append(statistics)
 
@@ -97,11 +102,11 @@ class Course:
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Look at the machine and choose the board; what is missing is said before anything is touched."""
         self._session = session
-        _hush_lost_interruptions()
+        _silence_lost_interruptions()
         try:
-            self._environment = provenance.describe(self.keeper.board)
-            self.keeper.choose()
-            require_free_space((cache_root(), self.keeper.log_directory, self._report_root))
+            self._environment = provenance.describe(self.holder.board)
+            self.holder.choose()
+            require_free_space((cache_root(), self.holder.log_directory, self._report_root))
         except UtvmError as error:
             if isinstance(error, ConfigError) and error.exit_code is ExitCode.USAGE:
                 raise pytest.UsageError(str(error)) from error
@@ -112,7 +117,7 @@ class Course:
             if self._environment is None:
                 pytest.exit(f"error: a run cannot begin: {error}", returncode=int(ExitCode.INFRASTRUCTURE))
             self._trouble = f"a run cannot begin: {error}"
-        self._say_which_board()
+        self._print_board()
 
     def pytest_exception_interact(
         self,
@@ -121,13 +126,13 @@ class Course:
         report: pytest.CollectReport | pytest.TestReport,
     ) -> None:
         """Count a suite that cannot be loaded as a test that gave no answer."""
-        stop_if_interrupted()
+        raise_if_interrupted()
         if isinstance(report, pytest.CollectReport) and call.excinfo is not None:
             self._cases.append(loading_failure(report, judge_loading(call.excinfo.value, node.path)))
 
     def pytest_collectreport(self) -> None:
         """Stop where an import has swallowed an interruption."""
-        stop_if_interrupted()
+        raise_if_interrupted()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -135,12 +140,12 @@ class Course:
         if self._trouble:
             return True
         try:
-            description = self.keeper.attach()
+            description = self.holder.attach()
         except (UtvmError, OSError) as error:  # Too few files may be open, for example.
             self._trouble = str(error)
             return True
-        driver = self.keeper.driver
-        version = self._made_with.place.tools.get(driver)
+        driver = self.holder.driver
+        version = self._known_environment.place.tools.get(driver)
         self._display.line(f"{description}, {driver} {version}" if version else description)
         for case in self._cases:
             self._display.finished(case)
@@ -157,7 +162,7 @@ class Course:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Show which test is running; the log has a line with it, which the report leads to."""
-        _LOG.info("%s", logs.begins(nodeid))
+        _LOG.info("%s", html.test_marker(nodeid))
         self._display.running(nodeid)
 
     @pytest.hookimpl(wrapper=True)
@@ -165,28 +170,28 @@ class Course:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Tell a failed test from trouble while the board can still be asked."""
-        made = yield
-        stop_if_interrupted()
+        phase = yield
+        raise_if_interrupted()
         error = call.excinfo.value if call.excinfo is not None else None
-        if not made.failed:
-            self._recorder.add(made, Outcome(made.outcome), error)
-        elif isinstance(error, DoesNotFitError) and "room" not in self.keeper.capabilities:
-            self._recorder.add(made, Outcome.SKIPPED, error, f"not on this board: {error.message}")
-        elif trouble := self.keeper.trouble_behind(error) if error is not None else "":
+        if not phase.failed:
+            self._recorder.add(phase, Outcome(phase.outcome), error)
+        elif isinstance(error, DoesNotFitError) and "room" not in self.holder.capabilities:
+            self._recorder.add(phase, Outcome.SKIPPED, error, f"not on this board: {error.message}")
+        elif trouble := self.holder.trouble_behind(error) if error is not None else "":
             self._lost = True
-            self._recorder.add(made, Outcome.INFRASTRUCTURE, error, trouble)
+            self._recorder.add(phase, Outcome.INFRASTRUCTURE, error, trouble)
         else:
-            self._recorder.add(made, judge(error, item.path), error)
-        return made
+            self._recorder.add(phase, judge(error, item.path), error)
+        return phase
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Take a test's result; after trouble with the board, see whether it comes back."""
         case = self._recorder.take(nodeid)
         if case.outcome is not Outcome.PASSED:
-            self.keeper.distrust()
+            self.holder.distrust()
         if self._lost:
             self._lost = False
-            case = dataclasses.replace(case, message=f"{case.message}\n{self._board_again()}")
+            case = dataclasses.replace(case, message=f"{case.message}\n{self._reattach()}")
         self._cases.append(case)
         self._display.finished(case)
 
@@ -211,27 +216,27 @@ class Course:
         finally:
             # From here on it is decided: the report, the last line and the exit code are to say one thing.
             ignore_signals()
-            self._interrupted = self._interrupted or interrupted()
+            self._interrupted = self._interrupted or was_interrupted()
             self._release()
             if exitstatus != pytest.ExitCode.USAGE_ERROR:
                 self.exit_code = self._finish(session.items)
                 session.exitstatus = int(self.exit_code)
 
-    def _say_which_board(self) -> None:
-        identity = self.keeper.identity
+    def _print_board(self) -> None:
+        identity = self.holder.identity
         why = ""
-        if self.keeper.auto:
+        if self.holder.auto:
             plugged = "a board is" if identity.kind == "physical" else "no physical board is"
             why = f" ({plugged} plugged in)"
-        where = self._environment.place.spoken if self._environment else ""
-        self._display.line(", ".join(filter(None, (f"{identity.spoken}{why}", where, f"run {self._run_id}"))))
+        place = self._environment.place.spoken if self._environment else ""
+        self._display.line(", ".join(filter(None, (f"{identity.spoken}{why}", place, f"run {self._run_id}"))))
 
-    def _board_again(self) -> str:
-        if self.keeper.attached > 1:
+    def _reattach(self) -> str:
+        if self.holder.attached > 1:
             outcome = "the board had been attached once more already; the run stops"
         else:
             try:
-                self.keeper.attach()
+                self.holder.attach()
             except (UtvmError, OSError) as error:
                 outcome = f"attaching the board once more failed; the run stops: {error}"
             else:
@@ -242,32 +247,32 @@ class Course:
 
     def _release(self) -> None:
         try:
-            self.keeper.release()
+            self.holder.release()
         except UtvmError as error:
             self._trouble = self._trouble or str(error)
 
     @property
-    def _made_with(self) -> Environment:
+    def _known_environment(self) -> Environment:
         assert self._environment is not None
         return self._environment
 
     def _finish(self, items: list[pytest.Item]) -> ExitCode:
-        for case in judged(self.keeper.identity, self.models, self._checkout.commit):
+        for case in check_limits(self.holder.identity, self.models, self._checkout.commit):
             self._cases.append(case)
             self._display.finished(case)
         self._display.end()
         verdict, trouble = decide(self._cases, trouble=self._trouble, interrupted=self._interrupted)
-        done = {case.node for case in self._cases}
-        reason = in_brief(trouble) or "the run stopped before it"
+        finished = {case.node for case in self._cases}
+        reason = first_line(trouble) or "the run stopped before it"
         missing = (
-            CaseResult(item.nodeid, Outcome.NOT_RUN, 0.0, reason) for item in items if item.nodeid not in done
+            CaseResult(item.nodeid, Outcome.NOT_RUN, 0.0, reason) for item in items if item.nodeid not in finished
         )
         summary = RunReport(
             run_id=self._run_id,
             started=f"{self._started:%Y-%m-%dT%H:%M:%SZ}",
             checkout=self._checkout,
-            board=self.keeper.identity,
-            environment=self._made_with,
+            board=self.holder.identity,
+            environment=self._known_environment,
             cases=(*self._cases, *missing),
             models=tuple(self.models),
             verdict=verdict,
@@ -277,22 +282,22 @@ class Course:
         )
         directory = None
         try:
-            directory = report.write(summary, self._report_root)
+            directory = report.write_report(summary, self._report_root)
         except ConfigError as error:
             # Without its report a run has not been completed.
             summary = dataclasses.replace(summary, verdict=Verdict.INFRASTRUCTURE, trouble=str(error))
-        if directory and (why := remember(self._report_root, summary.as_json())):
-            self._display.line(f"warning: {why}")
+        if directory and (warning := remember(self._report_root, summary.as_json())):
+            self._display.line(f"warning: {warning}")
         self._display.close(summary, directory)
         return summary.verdict.exit_code
 
 
-def _hush_lost_interruptions() -> None:
+def _silence_lost_interruptions() -> None:
     """Keep pytest from showing, behind the last line, where an interruption was lost: it ends the run anyway."""
-    others = sys.unraisablehook  # pytest's, which gives it back as it was
+    previous = sys.unraisablehook  # pytest's, which gives it back as it was
 
-    def tell(lost: "sys.UnraisableHookArgs") -> None:
-        if not issubclass(lost.exc_type, Interrupted):
-            others(lost)
+    def report_unraisable(error: "sys.UnraisableHookArgs") -> None:
+        if not issubclass(error.exc_type, Interrupted):
+            previous(error)
 
-    sys.unraisablehook = tell
+    sys.unraisablehook = report_unraisable

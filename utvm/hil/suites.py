@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from utvm.base.process.signals import interrupted
+from utvm.base.process.signals import was_interrupted
 from utvm.errors import ConfigError, ExitCode, ProvisionError
-from utvm.hil import found, plugin
+from utvm.hil import plugin
+from utvm.hil.project import select_suites
 from utvm.options import words
 from utvm.paths import DATA, work
 from utvm.selection import BoardSelection, ReportChoice, SuiteChoice, split_name
@@ -84,7 +85,7 @@ def run(
         return ending.exit_code
     # It ended before a run had begun. What pytest calls wrong usage may be its configuration, interrupted while it
     # was imported.
-    if ended == pytest.ExitCode.INTERRUPTED or interrupted():
+    if ended == pytest.ExitCode.INTERRUPTED or was_interrupted():
         raise KeyboardInterrupt
     if ended != pytest.ExitCode.USAGE_ERROR:
         return ExitCode.INFRASTRUCTURE
@@ -101,7 +102,7 @@ def _unexpanded(variable: str, path: Path) -> str:
 
 def _for_pytest(choice: BoardSelection, suites: SuiteChoice) -> list[str]:
     """Return pytest's own arguments: which files, and what of its settings is set aside."""
-    chosen = found.select(suites.names)
+    chosen = select_suites(suites.names)
     settings = [] if chosen.own else [f"--config-file={DATA / 'pyproject.toml'}"]
     remembered = work() / "last-failed" / Path(split_name(choice.board)[0]).resolve().name
     return [

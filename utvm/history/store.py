@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from utvm.base.storage.safe_files import check_regular
+from utvm.base.storage.files import check_regular
 from utvm.base.text.quoting import encodable_tree
 from utvm.errors import ConfigError, ProvisionError, UtvmError
 from utvm.history.schema import APPLICATION, DECISIVE, MIGRATIONS, OUTCOMES

@@ -5,7 +5,7 @@ import logging
 import socket
 import time
 
-from utvm.base.log.setup import Shown
+from utvm.base.log.setup import Excerpt
 from utvm.errors import ProbeError
 from utvm.probe.packets import PacketError, PacketReader, encode
 
@@ -38,7 +38,7 @@ class GdbLink:
     def send(self, payload: bytes, timeout: float) -> None:
         """Send a packet; binary data in it is escaped already."""
         if _LOG.isEnabledFor(logging.DEBUG):
-            _LOG.debug("-> %s", Shown(payload))
+            _LOG.debug("-> %s", Excerpt(payload))
         self._transmit(encode(payload), timeout)
 
     def send_break(self) -> None:
@@ -56,7 +56,7 @@ class GdbLink:
                 raise ProbeError(f"the GDB server sent garbage: {error}", self._advice) from error
             if payload is not None:
                 if _LOG.isEnabledFor(logging.DEBUG):
-                    _LOG.debug("<- %s", Shown(payload))
+                    _LOG.debug("<- %s", Excerpt(payload))
                 if self._acknowledging:
                     self._transmit(b"+", 1.0)
                 return payload

@@ -164,9 +164,9 @@ class OpenOcd:
             start_timeout=self._start_timeout,
             stdin=channel,
             stdout=channel,
-            says="utvm.probe.openocd",
+            log_branch="utvm.probe.openocd",
             # It looks at its target, and when it does not, whether it should.
-            restless=True,
+            always_busy=True,
         )
 
     def _read_log(self) -> str:

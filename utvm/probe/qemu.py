@@ -77,7 +77,7 @@ class Qemu:
                     stdin=_QUESTIONS,
                     inherited=(stub, line),
                     # Its processor may be halted; and to an empty line between questions it says nothing.
-                    disturbed=True,
+                    poke_stdin=True,
                 )
             )
             self._running = stack.pop_all()

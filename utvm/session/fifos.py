@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from utvm.base.process.closing import Closing
+from utvm.base.process.service import Closing
 from utvm.errors import TransportError
 
 _CHUNK = 1 << 16

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TypeVar
 
-from utvm.base.log.setup import Shown
+from utvm.base.log.setup import Excerpt
 from utvm.errors import BoardError, TransportError
 from utvm.session.framing import Deframer, encode
 from utvm.session.minrpc import name_of
@@ -213,7 +213,7 @@ class Link:
 
     def _send(self, session: int, kind: _Type, body: bytes, *, after_reset: bool = False) -> None:
         if _FRAMES.isEnabledFor(logging.DEBUG):
-            _FRAMES.debug("-> %04x %s, %d bytes: %s", session, kind.name, len(body), Shown(body))
+            _FRAMES.debug("-> %04x %s, %d bytes: %s", session, kind.name, len(body), Excerpt(body))
         data = encode(_HEADER.pack(session, kind) + body, after_reset=after_reset)
         self._transport.write(data)
         self.bytes_sent += len(data)
@@ -244,7 +244,7 @@ class Link:
         body = payload[_HEADER.size :]
         if _FRAMES.isEnabledFor(logging.DEBUG):
             name = _Type(kind).name if kind in _Type.__members__.values() else f"type {kind}"
-            _FRAMES.debug("<- %04x %s, %d bytes: %s", found, name, len(body), Shown(body))
+            _FRAMES.debug("<- %04x %s, %d bytes: %s", found, name, len(body), Excerpt(body))
         if kind == _Type.LOG:
             if found in (0, session):
                 said = body.decode(errors="replace")

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy.typing as npt
 
 from utvm import boards
-from utvm.base.log.folders import log_folder
-from utvm.base.log.setup import log_into
-from utvm.base.process.closing import Closing
+from utvm.base.log.setup import log_folder, log_into
+from utvm.base.process.service import Closing
 from utvm.compiler import Library, Model, load
 from utvm.drivers import Connection
 from utvm.firmware import compile_for

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 
-from utvm.base.process.closing import Closing
+from utvm.base.process.service import Closing
 from utvm.errors import TransportError
 
 _CHUNK = 1 << 16

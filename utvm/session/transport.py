@@ -17,11 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from utvm.base.process.parent_death import die_with_parent
 from utvm.base.process.run import last_lines
-from utvm.base.process.service import end_process
-from utvm.base.process.watchdog import Watch
-from utvm.base.storage.safe_files import UnsafeFileError, open_regular
+from utvm.base.process.service import Watchdog, end_process
+from utvm.base.process.signals import die_with_parent
+from utvm.base.storage.files import UnsafeFileError, open_regular
 from utvm.errors import TransportError
 
 _CHUNK = 1 << 16
@@ -72,7 +71,7 @@ class ChildProcess:
         self._stop_timeout = stop_timeout
         self._write_timeout = write_timeout
         self._process: subprocess.Popen[bytes] | None = None
-        self._watch: Watch | None = None
+        self._watch: Watchdog | None = None
         self._stdin = self._stdout = -1
         self._inbox = bytearray()
         self._ended = False
@@ -100,7 +99,7 @@ class ChildProcess:
         self._stdin, self._stdout = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._stdin, False)
         os.set_blocking(self._stdout, False)
-        self._watch = Watch(self._process)
+        self._watch = Watchdog(self._process)
         return self
 
     def __exit__(
@@ -195,6 +194,6 @@ class ChildProcess:
             what = "closed its standard input or output"
         else:
             ended = f"ended with exit code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
-            what = f"was ended: {self._watch.found}" if self._watch.found else ended
+            what = f"was ended: {self._watch.reason}" if self._watch.reason else ended
         words = last_lines(self.log)
         return TransportError(f"{self.name} {what}" + (f"; its log ends with:\n{words}" if words else ""))

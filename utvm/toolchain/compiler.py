@@ -197,7 +197,7 @@ class Toolchain:
             first = self.data.small_flags if source in small else ()
             chosen = (*first, *options, *(flags or {}).get(source, ()))
             command = [*compiler, *chosen, "-c", _as_called(source, path_map), "-o", made]
-            run_tool(command, cwd=directory, error=ToolchainError, scratch=made.parent)
+            run_tool(command, cwd=directory, error=ToolchainError, temporary=made.parent)
             fill(made, (contents or {}).get(source, {}))
 
         # Who compiles what is not trusted lets the compiler read that folder, and not the system's for such files.
@@ -258,7 +258,7 @@ class Objects:
             [*self.words, *options, *script, *mapping, *self.libraries, "-o", output],
             cwd=self.directory,
             error=ToolchainError,
-            scratch=self.made[0][0].parent,
+            temporary=self.made[0][0].parent,
         )
         if map_file:
             text = map_file.read_text(encoding="utf-8")

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log: the standard ``logging``, one tree of loggers below ``utvm``, with a branch for each thing to look for.
+"""The log: the standard ``logging``, one tree of loggers below ``utvm``, a branch per topic.
 
-Modules log to their branch with ``logging.getLogger``, by the names in :data:`BRANCHES`. This module says where it
-goes. :func:`begin` takes the user's wish, once for a process; :func:`kept_in` keeps everything, at debug level, in
-the folder of a run. Where nobody listens a branch is off, and what a packet would look like is not worked out.
-
-Much of what is logged was said by a stranger, a board or a program. A record is one line whatever is in it:
-what cannot be printed is written as an escape.
+Modules log to a branch of :data:`BRANCHES` with ``logging.getLogger``. :func:`configure` sets the outputs of a
+process from its options; :func:`log_into` writes everything, at debug level, into the folder of a run. A branch
+without readers is off, and its messages are not formatted. A record is one line: boards and programs choose much
+of its text, so unprintable characters are written as escapes. :func:`log_folder` keeps the last folders.
 """
 
 import contextlib
+import fcntl
 import logging
 import os
 import shlex
+import shutil
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -20,26 +20,26 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Literal, TextIO
 
-from utvm.base.storage.safe_files import open_regular
+from utvm.base.storage.files import create_own_folder, open_regular
 from utvm.base.text.quoting import printable
 from utvm.errors import ConfigError
 
 BRANCHES: Mapping[str, str] = {
-    "utvm.cache": "what was made before and what was not, and why",
-    "utvm.compiler": "what is compiled, for what, and what decides whether it has to be",
-    "utvm.compiler.notes": "what became of each operator of a model, and why",
-    "utvm.environment": "what became of what the environment is made of",
-    "utvm.hil": "which test begins",
+    "utvm.cache": "cache hits and misses",
+    "utvm.compiler": "models compiled, and the inputs of the cache key",
+    "utvm.compiler.notes": "how each operator of a model was compiled",
+    "utvm.environment": "layers of the environment",
+    "utvm.hil": "start of each test",
     "utvm.probe.gdb": "packets to and from a GDB server",
-    "utvm.probe.openocd": "what OpenOCD says",
-    "utvm.probe.pyocd": "what pyOCD says",
-    "utvm.probe.relay": "work that a relay in front of an emulator has a model do",
-    "utvm.process": "what is started, and how it ended",
-    "utvm.session.board": "what a board says by itself over RPC",
+    "utvm.probe.openocd": "output of OpenOCD",
+    "utvm.probe.pyocd": "output of pyOCD",
+    "utvm.probe.relay": "requests to the model of an accelerator beside an emulator",
+    "utvm.process": "processes: start and exit status",
+    "utvm.session.board": "log messages of a board over RPC",
     "utvm.session.rpc": "frames to and from a board's RPC server",
-    "utvm.session.serve": "clients of a served board: who comes, who goes, what goes wrong",
+    "utvm.session.serve": "clients of a served board: connect, disconnect, errors",
 }
-"""Every branch, and what is said there."""
+"""Every branch, and its messages."""
 
 VARIABLE = "UTVM_LOG"
 FILE = "utvm.log"
@@ -51,7 +51,7 @@ _FORM = "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s"
 _MOST_SHOWN = 120  # Bytes of a packet: its kind and address, not all of an image.
 
 
-class Shown:
+class Excerpt:
     """The beginning of some bytes and how many there are, worked out when a record is written."""
 
     def __init__(self, data: bytes) -> None:
@@ -96,7 +96,7 @@ _handlers: dict[logging.Handler, _Wish] = {}
 _begun = threading.Event()
 
 
-def begin(levels: str, file: str) -> None:
+def configure(levels: str, file: str) -> None:
     """Send the log where the user wants it: the first time in a process; later, nothing.
 
     Args:
@@ -227,3 +227,54 @@ def _set_levels() -> None:
     for name in named | set(BRANCHES):
         wanted = [wish.level(name) for wish in _handlers.values()]
         logging.getLogger(name).setLevel(min(wanted, default=logging.WARNING))
+
+
+KEEP_VARIABLE = "UTVM_KEEP_LOGS"
+_KEPT = 50
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def log_folder(folder: Path) -> Path:
+    """Make a folder for logs and return it; its neighbours beyond the last 50, or as many as are asked for, go.
+
+    It stays as long as this process runs, however many others come.
+    """
+    kept = _wanted()
+    try:
+        create_own_folder(folder)
+        # Left open: the kernel takes the lock back when this process has ended, however it ends.
+        fcntl.flock(os.open(folder, _FOLDER), fcntl.LOCK_SH)
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: logs cannot be written there: {error.strerror or error}",
+            "make it writable, or free some room; outside of a checkout of yours XDG_STATE_HOME names another",
+        ) from error
+    others = [
+        path for path in folder.parent.iterdir() if path != folder and path.is_dir() and not path.is_symlink()
+    ]
+    for path in sorted(others, key=_age, reverse=True)[max(0, kept - 1) :]:
+        _remove_unused(path)
+    return folder
+
+
+def _wanted() -> int:
+    text = os.environ.get(KEEP_VARIABLE, "")
+    if text and not text.isdecimal():
+        raise ConfigError(f"{KEEP_VARIABLE}={text}: is not a number", "it says how many runs' logs are kept")
+    return int(text) if text else _KEPT
+
+
+def _age(folder: Path) -> float:
+    with contextlib.suppress(OSError):
+        return folder.stat().st_mtime
+    return 0.0
+
+
+def _remove_unused(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, _FOLDER)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(handle)

@@ -120,7 +120,7 @@ def refuse(connection: socket.socket) -> None:
     connection.close()
 
 
-def access(*, anyone: bool) -> str:
+def access_note(*, anyone: bool) -> str:
     """Say who may connect to a server of ours."""
     if anyone:
         return "ANYONE who reaches it may connect"

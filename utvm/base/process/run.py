@@ -25,7 +25,7 @@ def last_lines(log: Path, lines: int = 12) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
-class _Spoken:
+class _CommandLine:
     """A command line as one would type it, worked out when it is written."""
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -43,21 +43,21 @@ def run_tool(
     timeout: float = 300.0,
     error: type[UtvmError] = UtvmError,
     hint: str = "",
-    scratch: Path | None = None,
-    meaning: Mapping[int, str] = MappingProxyType({}),
+    temporary: Path | None = None,
+    exit_meanings: Mapping[int, str] = MappingProxyType({}),
 ) -> str:
     """Run a tool to its end and return what it printed on standard output.
 
     Args:
-        timeout: seconds; scratch: a folder for the tool's own files meanwhile, in place of the system's.
+        timeout: seconds; temporary: a folder for the tool's own files meanwhile, in place of the system's.
         error: the error raised when the tool is missing, fails or takes too long.
-        meaning: what happened where it ends with one of these exit codes.
+        exit_meanings: what happened where it ends with one of these exit codes.
 
     Raises:
         error: with the tool's own last words.
     """
     words = [str(word) for word in command]
-    _LOG.debug("running %s", _Spoken(words))
+    _LOG.debug("running %s", _CommandLine(words))
     try:
         done = subprocess.run(
             words,
@@ -68,7 +68,7 @@ def run_tool(
             errors="replace",
             timeout=timeout,
             check=False,
-            env={**os.environ, "TMPDIR": str(scratch)} if scratch else None,
+            env={**os.environ, "TMPDIR": str(temporary)} if temporary else None,
         )
     except FileNotFoundError as cause:
         raise error(f"{words[0]} is not installed", "run ./inv doctor to see what is missing") from cause
@@ -79,7 +79,7 @@ def run_tool(
     if done.returncode != 0:
         _LOG.info("%s ended with exit code %d", words[0], done.returncode)
         said = (done.stderr or done.stdout).strip()
-        how = meaning.get(done.returncode, f"failed with exit code {done.returncode}")
+        how = exit_meanings.get(done.returncode, f"failed with exit code {done.returncode}")
         raise error(f"{Path(words[0]).name} {how}:\n{said}", hint)
     return done.stdout
 

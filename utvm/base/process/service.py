@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every process the project starts is born here, watched here, and ended here.
+"""Long-running processes: started, supervised and ended here.
 
-:func:`run` is for tools that end by themselves. :class:`Service` is for what stays: OpenOCD, a virtual board.
-:class:`Job` is for what ends by itself while others run beside it: a run of suites on one board of many.
-A service keeps its log, is ready once its health line has appeared, and is certainly gone when its ``with`` block
-ends: SIGTERM, then SIGKILL to its whole process group; the kernel ends it (``PR_SET_PDEATHSIG``) if we are killed.
+:func:`utvm.base.process.run.run_tool` runs tools that end by themselves. A :class:`Service` stays until its
+``with`` block ends: OpenOCD, a virtual board. A :class:`Subprocess` ends by itself while others run beside it.
+Each process writes a log, and a service is ready once its health line has appeared. Leaving the ``with`` block
+sends SIGTERM, then SIGKILL to the whole process group. If utvm itself is killed, the kernel ends the process
+(``PR_SET_PDEATHSIG``).
 """
 
 import contextlib
@@ -14,16 +15,110 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
-from utvm.base.process.parent_death import die_with_parent
-from utvm.base.process.run import _Spoken, last_lines
-from utvm.base.process.watchdog import Watch
-from utvm.base.storage.safe_files import UnsafeFileError, open_regular
+from utvm.base.process.run import _CommandLine, last_lines
+from utvm.base.process.signals import die_with_parent
+from utvm.base.storage.files import UnsafeFileError, open_regular
 from utvm.errors import UtvmError
+
+_ClosingT = TypeVar("_ClosingT", bound="Closing")
+
+
+class Closing:
+    """Something with a ``close``, ready from the beginning: leaving its ``with`` block closes it."""
+
+    def close(self) -> None:
+        """Let go of what it holds. Safe to call again."""
+        raise NotImplementedError
+
+    def __enter__(self: _ClosingT) -> _ClosingT:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+_INTERVAL = 1.0  # Seconds. Checks are counted, not seconds: a computer that sleeps or is busy makes fewer.
+STOPPED_LOOKS = 5
+"""A process that is stopped in so many checks, a second apart, counts as hung."""
+_IDLE_CHECKS = 12
+
+
+class Watchdog:
+    """Kills a process that hangs: one stopped by a signal for 5 s, or that should be busy and is idle for 12 s.
+
+    The kernel's state of the process decides, not a timeout of its task, so a busy computer makes no difference.
+
+    Args:
+        always_busy: the process always uses processor time: OpenOCD polls its target ten times a second.
+        poke: called at each check to wake the process, which makes it always busy.
+
+    Attributes:
+        reason: why the process was killed, or an empty string.
+    """
+
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        *,
+        always_busy: bool = False,
+        poke: Callable[[], None] | None = None,
+    ) -> None:
+        self.reason = ""
+        self._process = process
+        self._always_busy = always_busy or poke is not None
+        self._poke = poke or (lambda: None)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name=f"watch-{process.pid}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching. Safe to call again."""
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        stopped = idle = 0
+        spent = None
+        while not self._over.wait(_INTERVAL) and self._process.returncode is None:
+            stopped = stopped + 1 if is_stopped(self._process.pid) else 0
+            before, spent = spent, _processor_time(self._process.pid)
+            self._poke()
+            idle = idle + 1 if spent is not None and spent == before else 0
+            if stopped >= STOPPED_LOOKS:
+                self._kill("it was stopped by a signal and did not go on")
+            elif self._always_busy and idle >= _IDLE_CHECKS:
+                self._kill("it used no processor time")
+
+    def _kill(self, reason: str) -> None:
+        self.reason = f"it hung: {reason}"
+        self._process.send_signal(signal.SIGKILL)
+        self._over.set()
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped a process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
+
+
+def _processor_time(pid: int) -> int | None:
+    """Return the nanoseconds that a process has run on all processors; None where the kernel does not tell."""
+    try:
+        return sum(int(task.read_text().split()[0]) for task in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+    except (OSError, ValueError, IndexError):
+        return None
+
 
 _LOG = logging.getLogger("utvm.process")
 
@@ -130,7 +225,7 @@ class _Owned:
             raise self._error(f"{self.log}: {cause.strerror}", cause.hint) from cause
         except OSError as cause:
             raise self._error(f"{self.name} cannot be started: {cause.strerror or cause}") from cause
-        _LOG.info("%s is process %d: %s", self.name, self.pid, _Spoken(self._command))
+        _LOG.info("%s is process %d: %s", self.name, self.pid, _CommandLine(self._command))
 
 
 class Subprocess(_Owned):
@@ -188,9 +283,9 @@ class Service(_Owned):
         stdin: text handed to it on standard input, or a socket that becomes that.
         stdout: socket that becomes its standard output.
         inherited: sockets that it has under their numbers. All sockets are closed here once it runs.
-        says: the branch of our log that gets its lines as well, whenever it is looked after; by default none.
-        restless: it never rests, so that it hangs where it uses no processor time.
-        disturbed: it rests, but reads its standard input: an empty line each second shows whether it hangs.
+        log_branch: logger that gets its lines as well.
+        always_busy: it never sleeps: no processor time means that it hangs.
+        poke_stdin: send an empty line to its standard input each second, which keeps it busy.
     """
 
     def __init__(
@@ -207,16 +302,16 @@ class Service(_Owned):
         stdin: str | socket.socket | None = None,
         stdout: socket.socket | None = None,
         inherited: Sequence[socket.socket] = (),
-        says: str = "",
-        restless: bool = False,
-        disturbed: bool = False,
+        log_branch: str = "",
+        always_busy: bool = False,
+        poke_stdin: bool = False,
     ) -> None:
         super().__init__(name, command, log, error, stop_timeout)
-        self._says = logging.getLogger(says) if says else None
+        self._log_branch = logging.getLogger(log_branch) if log_branch else None
         self._lines_told = 0
-        self._restless = restless
-        self._disturbed = disturbed
-        self._watch: Watch | None = None
+        self._always_busy = always_busy
+        self._poke_stdin = poke_stdin
+        self._watch: Watchdog | None = None
         self._health = re.compile(health)
         self._hint = hint
         self._start_timeout = start_timeout
@@ -234,8 +329,8 @@ class Service(_Owned):
         assert self._process
         try:
             self._hand_over_stdin()
-            disturb = self._disturb if self._disturbed else None
-            self._watch = Watch(self._process, restless=self._restless, disturb=disturb)
+            poke = self._write_empty_line if self._poke_stdin else None
+            self._watch = Watchdog(self._process, always_busy=self._always_busy, poke=poke)
             self._wait_until_healthy()
         except BaseException:
             self.stop()
@@ -250,7 +345,7 @@ class Service(_Owned):
         super().stop()
         self._tell()
 
-    def ask(self, number: signal.Signals, answer: str, timeout: float = 60.0) -> None:
+    def send_and_wait(self, number: signal.Signals, answer: str, timeout: float = 60.0) -> None:
         """Send a signal and wait for what the process says to it.
 
         Args:
@@ -276,7 +371,7 @@ class Service(_Owned):
         self._tell()
         if not self.running:
             code = self._process.returncode if self._process else None
-            hung = self._watch.found if self._watch else ""
+            hung = self._watch.reason if self._watch else ""
             raise self._error(
                 f"{self.name} ended unexpectedly ({hung or f'exit code {code}'}); its log {self.log} ends with:\n"
                 + self.log_tail(),
@@ -288,13 +383,13 @@ class Service(_Owned):
 
     def _tell(self) -> None:
         """Hand on to our log what the process has said meanwhile."""
-        if self._says is None or not self._says.isEnabledFor(logging.DEBUG):
+        if self._log_branch is None or not self._log_branch.isEnabledFor(logging.DEBUG):
             return
         # It may not be there yet, or too many files may be open: no reason to take the process for dead.
         with contextlib.suppress(OSError):
             lines = self._lines()
             for line in lines[self._lines_told :]:
-                self._says.debug("%s", line)
+                self._log_branch.debug("%s", line)
             self._lines_told = len(lines)
 
     def _hand_over_stdin(self) -> None:
@@ -303,10 +398,10 @@ class Service(_Owned):
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(self._stdin.encode())
             self._process.stdin.flush()
-            if not self._disturbed:
+            if not self._poke_stdin:
                 self._process.stdin.close()
 
-    def _disturb(self) -> None:
+    def _write_empty_line(self) -> None:
         # It may have closed it, or just have ended.
         assert self._process and self._process.stdin
         with contextlib.suppress(OSError, ValueError):

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C, SIGTERM and SIGHUP, so that ``with`` blocks clean up."""
+"""Signals: Ctrl-C, SIGTERM and SIGHUP end ``with`` blocks in order; the death of the parent kills a child."""
 
+import ctypes
+import os
 import signal
 import time
+from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 
@@ -58,7 +62,7 @@ def record_signals() -> None:
         signal.signal(number, lambda *_: _signals_taken.append(time.monotonic()))
 
 
-def interrupted() -> bool:
+def was_interrupted() -> bool:
     """Whether such a signal has come since :func:`end_in_order_on_signals`.
 
     The exception alone does not always tell. While modules are imported it may arrive as another: what comes in a
@@ -67,11 +71,40 @@ def interrupted() -> bool:
     return bool(_signals_taken)
 
 
-def stop_if_interrupted() -> None:
+def raise_if_interrupted() -> None:
     """Go on with an interruption that another exception has taken the place of.
 
     Raises:
         Interrupted: there has been one.
     """
-    if interrupted():
+    if was_interrupted():
         raise Interrupted
+
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent() -> Callable[[], None]:
+    """Return a ``preexec_fn`` for processes that are to end when the thread that starts them ends."""
+    return partial(die_with, os.getpid())
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel end the calling process when the thread that started it ends; it has if that has ended.
+
+    Args:
+        parent: the process that started it.
+    """
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # One that was killed before it could be asked for: nothing would tell of that any more.
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def end_with_inv() -> bool:
+    """Whether ``inv`` has started this process and waits for it: then it ends when that ends."""
+    starter = os.environ.pop("UTVM_STARTED_BY", "")
+    if starter:
+        die_with(int(starter))
+    return bool(starter)

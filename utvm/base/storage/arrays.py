@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm.base.storage.files import check_readable, write_whole
-from utvm.base.text.quoting import member, printable
+from utvm.base.text.quoting import archive_member, printable
 from utvm.errors import ConfigError
 
 MAX_BYTES = 1 << 30
@@ -77,11 +77,11 @@ def _read_csv(path: str) -> _Array:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, _Array]) -> None:
-    """Write arrays as .npz, under any names; see :func:`utvm.base.text.quoting.member` for what they become."""
+    """Write arrays as .npz; :func:`utvm.base.text.quoting.archive_member` encodes their names."""
     with tempfile.TemporaryFile() as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
             for name, array in arrays.items():
-                entry = zipfile.ZipInfo(f"{member(name)}.npy")
+                entry = zipfile.ZipInfo(f"{archive_member(name)}.npy")
                 with archive.open(entry, "w", force_zip64=True) as stream:
                     np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
         file.seek(0)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results kept by content: what was made once from the same input by the same tools is not made again.
+"""Cache of results by content: a result is reused if its inputs and tools are the same.
 
-An entry is a directory under the user's cache directory, named by a SHA-256 over everything that shaped it. It
-appears by one rename, so a reader sees a whole entry or none, and two writers cannot spoil each other's work. What
-was left by a writer that was killed goes when the next one writes.
+An entry is a directory below the user's cache directory, named by a SHA-256 over everything that shaped it. It
+appears by one rename, so a reader sees a whole entry or none, and two writers cannot mix their files. The next
+writer removes the temporary folder of one that was killed. An entry is sealed when it is made, and the seal is
+checked at each use.
 
-Nothing is believed unchecked: an entry is sealed when it is made, and the seal is looked at whenever it is used.
+:func:`mark_used` protects an entry from pruning while the process lives, by a kernel lock on one byte of a shared
+file; the byte's offset is a hash of the entry's name.
 """
 
 import contextlib
@@ -14,12 +16,126 @@ import hashlib
 import logging
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
-from utvm.base.storage.cache_entries import cache_root, use
+from utvm.base.storage.files import UnsafeFileError, check_own_folder, create_own_folder, open_regular
 from utvm.base.storage.temporary import remove_tree, temporary_folder
 from utvm.errors import ConfigError
+from utvm.paths import user_folder
+
+# Packages are files, in folders by the first letters of their names.
+_DEEPER = {"packages": "sha256/*/*"}
+_handles: dict[Path, IO[bytes]] = {}
+_checked: set[Path] = set()
+
+
+def cache_root() -> Path:
+    """Return the user's cache directory: a folder in it for each kind of entry."""
+    root = user_folder("cache")
+    if root not in _checked:
+        try:
+            check_own_folder(root)
+        except UnsafeFileError as error:
+            raise ConfigError(
+                f"{root}: is not used as the cache: {error.strerror}",
+                "set XDG_CACHE_HOME to a folder that only you can write into",
+            ) from error
+        except OSError:  # It is not there yet, or cannot be: said by whoever writes into it.
+            return root
+        _checked.add(root)
+    return root
+
+
+def mark_used(entry: Path) -> None:
+    """Keep an entry from being pruned as long as this process lives, and remember that it was used now.
+
+    Args:
+        entry: there or not, yet. What is not below the user's cache directory is left alone.
+    """
+    root = cache_root()
+    if not entry.is_relative_to(root):
+        return
+    # Where nothing may be written, nothing is pruned either.
+    with contextlib.suppress(OSError):
+        fcntl.lockf(_locks(root), fcntl.LOCK_SH, 1, _byte(root, entry))
+        os.utime(entry)
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """Something that is kept, of some kind; ``used`` is when, in seconds since 1970."""
+
+    kind: str
+    path: Path
+    size: int
+    used: float
+
+
+def entries() -> Iterator[CacheEntry]:
+    """Yield everything that is kept for this user."""
+    root = cache_root()
+    for folder in sorted(path for path in root.glob("*") if path.is_dir()):
+        for path in sorted(folder.glob(_DEEPER.get(folder.name, "*"))):
+            if not path.name.startswith("."):
+                with contextlib.suppress(FileNotFoundError):
+                    yield CacheEntry(folder.name, path, _size(path), path.stat().st_mtime)
+
+
+def prune(older_than: float, dry_run: bool = False) -> Iterator[CacheEntry]:
+    """Remove what was not used for some seconds and is not in use; yield each.
+
+    Args:
+        dry_run: remove nothing, only yield what would be.
+    """
+    root, now = cache_root(), time.time()
+    for entry in entries():
+        if now - entry.used < older_than:
+            continue
+        with contextlib.ExitStack() as open_things:
+            if not open_things.enter_context(_nobody_uses(root, entry.path)):
+                continue
+            if not dry_run:
+                # Gone by one rename: nobody sees half of it, and a killed pruning leaves a draft.
+                trash = open_things.enter_context(temporary_folder(root / entry.kind))
+                entry.path.rename(trash / entry.path.name)
+            yield entry
+
+
+def _locks(root: Path) -> IO[bytes]:
+    if root not in _handles:
+        create_own_folder(root, 0o700)
+        # Such locks are a process's own: closed anywhere, the file would lose them all. So it stays open.
+        _handles[root] = open(root / "in-use", "a+b", opener=open_regular)  # noqa: SIM115
+    return _handles[root]
+
+
+def _byte(root: Path, entry: Path) -> int:
+    name = entry.relative_to(root).as_posix()
+    return int(hashlib.sha256(os.fsencode(name)).hexdigest()[:15], 16)
+
+
+@contextlib.contextmanager
+def _nobody_uses(root: Path, entry: Path) -> Iterator[bool]:
+    """Say whether no other process uses an entry, and let none begin to in the ``with`` block."""
+    try:
+        fcntl.lockf(_locks(root), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(root, entry))
+    except (BlockingIOError, PermissionError):
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        fcntl.lockf(_locks(root), fcntl.LOCK_UN, 1, _byte(root, entry))
+
+
+def _size(path: Path) -> int:
+    found = (path, *path.rglob("*")) if path.is_dir() else (path,)
+    return sum(one.lstat().st_blocks * 512 for one in found)
+
 
 _log = logging.getLogger("utvm.cache")
 _SEAL = "seal"
@@ -77,7 +193,7 @@ def is_sealed(folder: Path, name: str) -> bool:
         return False
 
 
-def settle(folder: Path, place: Path) -> None:
+def rename_durably(folder: Path, place: Path) -> None:
     """Rename a sealed folder so that a power cut does not undo it."""
     folder.rename(place)
     _flush(place.parent)
@@ -97,7 +213,7 @@ class Cache:
     def find(self, key: str) -> Path | None:
         """Return the entry's directory, or None if there is none; one that is not as it was made is set aside."""
         entry = self.directory / key
-        use(entry)
+        mark_used(entry)
         if is_sealed(entry, key):
             _log.info("%s %s: was made before", self.directory.name, key[:12])
             return entry
@@ -140,7 +256,7 @@ class Cache:
             entry = self.directory / key
             try:
                 seal(folder, key)
-                settle(folder, entry)
+                rename_durably(folder, entry)
             except OSError as error:
                 # Somebody else made the same entry meanwhile; theirs is as good.
                 if not entry.is_dir():

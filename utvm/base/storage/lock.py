@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from utvm.base.storage.safe_files import open_regular
+from utvm.base.storage.files import open_regular
 from utvm.base.text.quoting import encodable
 from utvm.errors import BoardError
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders for what is being made: gone when that is done or fails; after a kill -9, when the next one is made.
+"""Temporary folders, and the check for free space.
 
-Such a folder is locked by the kernel as long as its maker lives, so that what a dead one left can be told from the
-work of a living one.
-
-:func:`private_folder` is for sockets, whose paths the kernel limits.
+A temporary folder is removed when its ``with`` block ends. Its owner locks it, so that the next one can tell and
+remove the folders of processes that were killed. :func:`private_folder` is for sockets, whose paths the kernel
+limits.
 """
 
 import contextlib
@@ -12,8 +11,10 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+
+from utvm.errors import ProvisionError
 
 _PREFIX = ".draft-"
 _LONGEST_SOCKET_PATH = 107  # Bytes: sun_path of the kernel, without its NUL.
@@ -107,3 +108,24 @@ def _sweep(parent: Path, remove: Callable[[Path], None]) -> None:
             remove(folder)
         finally:
             os.close(handle)
+
+
+_EACH = 16 << 20  # Bytes: more than a run's logs, its report, or the firmware of most suites.
+
+
+def require_free_space(folders: Iterable[Path]) -> None:
+    """See that each folder can be written and has room, all of them at the same time.
+
+    The room is taken for a moment, which asks quotas and limits too, by files without a name: none can be left.
+    """
+    with contextlib.ExitStack() as held:
+        for folder in folders:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                file = held.enter_context(tempfile.TemporaryFile(dir=folder))
+                os.posix_fallocate(file.fileno(), 0, _EACH)
+            except OSError as error:
+                raise ProvisionError(
+                    f"{folder}: {_EACH >> 20} MiB cannot be written there: {error.strerror or error}",
+                    "free some room, make it writable, or choose another (--report-dir, XDG_CACHE_HOME)",
+                ) from error

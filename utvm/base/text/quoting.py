@@ -18,7 +18,7 @@ writes one of them into a language calls that language's function, and nobody el
     YAML, JSON                 yaml_string; json.dumps, yaml.safe_dump
     fish                       fish
     Prometheus, GitHub         prometheus_label, workflow_message, workflow_property
-    archive members            member
+    archive members            archive_member
 
 SQL takes values as parameters. Vagrant's Ruby reads JSON. udev rules hold numbers, and names that their pattern
 keeps plain. A text that a language cannot hold at all, such as NUL in Tcl, is a ConfigError.
@@ -159,7 +159,7 @@ def workflow_property(text: str) -> str:
     return workflow_message(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def member(name: str) -> str:
+def archive_member(name: str) -> str:
     """Return the path of a member of an archive for a name: one that lies in the folder it is unpacked into.
 
     Different names have different paths. Slashes stay, as TensorFlow's names are full of them.

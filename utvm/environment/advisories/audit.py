@@ -13,8 +13,8 @@ from packaging.utils import canonicalize_name
 from utvm.environment.advisories import accepted, osv, tracker
 from utvm.environment.advisories.finding import REFETCH, read
 from utvm.environment.locked import Locked, load_locked
-from utvm.environment.recipe import PROVISION
 from utvm.errors import ProvisionError, UtvmError
+from utvm.paths import PROVISION
 
 if sys.version_info >= (3, 11):
     import tomllib

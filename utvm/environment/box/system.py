@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machine's root file system: the locked packages, and what makes of them a system that starts by itself."""
 
-from utvm.environment.locked import MACHINE, Locked
+from utvm.environment.locked import Locked
 from utvm.environment.rootfs import Shape
+from utvm.provenance.lock import MACHINE
 
 _ROOT = f"{MACHINE}root/"  # files of the machine, by their names
 _CONFIGURE = f"{MACHINE}configure.sh"  # what is done when all packages are there

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from utvm.environment.locations.here import told_where
 from utvm.environment.locations.remote_command import RemoteCommand, called
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.machine import Machine
@@ -20,6 +19,7 @@ from utvm.errors import VERDICTS, ConfigError, ProbeError, ProvisionError
 from utvm.paths import ROOT
 from utvm.probe.choice import taken
 from utvm.probe.virtual import UsbProbe, start_virtual
+from utvm.provenance.location import location_variables
 
 _HOME = PurePosixPath("/home/vagrant")
 _PATIENCE = 600.0  # Seconds that another command may be at work on the machine: it may just be making it.
@@ -60,7 +60,9 @@ class InMachine:
                 if ROOT not in folder.parents:
                     machine.guest.send(folder, places[folder], errand.fills)
             with self._plugged_in(errand):
-                told = told_where("vm", {str(ROOT): CHECKOUT} | {str(path): name for path, name in places.items()})
+                told = location_variables(
+                    "vm", {str(ROOT): CHECKOUT} | {str(path): name for path, name in places.items()}
+                )
                 variables = [f"{name}={value}" for name, value in told.items()]
                 code = machine.run(["env", *variables, *errand.command(places, CHECKOUT)])
         except BaseException:

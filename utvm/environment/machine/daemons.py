@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from utvm.base.process.run import last_lines, run_tool
-from utvm.base.storage.safe_files import open_regular, own_folder
+from utvm.base.storage.files import create_own_folder, open_regular
 from utvm.environment.machine import libvirt
 from utvm.errors import ProvisionError
 
@@ -47,7 +47,7 @@ def answering(say: Callable[[str], None]) -> Iterator[None]:
         _ensure(say)
         yield
         return
-    own_folder(FOLDER)
+    create_own_folder(FOLDER)
     with open(FOLDER / "users", "w", opener=open_regular) as users:
         # As long as one command holds it, none takes the daemons away. The kernel knows when a command is gone.
         fcntl.flock(users, fcntl.LOCK_SH)

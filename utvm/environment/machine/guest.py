@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from utvm.base.process import service
-from utvm.base.process.parent_death import die_with_parent
+from utvm.base.process.signals import die_with_parent
 from utvm.base.text.quoting import ssh_config
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.records import Records

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from utvm.base.process.parent_death import die_with_parent
+from utvm.base.process.signals import die_with_parent
 from utvm.environment.machine.settings import Acceleration
 from utvm.errors import ProvisionError
 

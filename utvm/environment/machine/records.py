@@ -11,7 +11,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from utvm.base.storage.safe_files import own_folder
+from utvm.base.storage.files import create_own_folder
 from utvm.errors import ProvisionError
 from utvm.paths import ROOT, user_folder
 
@@ -78,7 +78,7 @@ class Records:
     def begin(self) -> None:
         """Make the folder."""
         try:
-            own_folder(self.folder)
+            create_own_folder(self.folder)
         except OSError as error:
             raise ProvisionError(
                 f"{self.folder}: cannot be made: {error.strerror}", "set XDG_STATE_HOME"

@@ -14,7 +14,7 @@ from pathlib import Path
 import vagrant
 
 from utvm.base.process import service
-from utvm.base.storage.safe_files import own_folder
+from utvm.base.storage.files import create_own_folder
 from utvm.environment.machine.records import Records
 from utvm.errors import ProvisionError
 from utvm.paths import ROOT, user_folder
@@ -67,7 +67,7 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
             **({"VAGRANT_VAGRANTFILE": "none"} if words[0] == "box" else {}),
             "LC_ALL": "C.UTF-8",
         }
-        own_folder(vagrant_home())
+        create_own_folder(vagrant_home())
         for_programs = "--machine-readable" in words
         command = ["env", *(f"{name}={value}" for name, value in environment.items()), "vagrant", *words]
         if not for_programs:

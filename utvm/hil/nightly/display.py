@@ -12,12 +12,12 @@ from utvm.base.text.terminal import Terminal
 from utvm.hil.display import PLAIN_WIDTH, VERDICTS
 from utvm.hil.nightly.plan import Job
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
-from utvm.hil.results import Outcome, in_brief
+from utvm.hil.results import Outcome, first_line
 from utvm.pages import spoken_seconds
 
 _STYLES = {BoardVerdict.PASSED: "green", BoardVerdict.FAILED: "bold red"}
 _NO_VERDICT = "bold yellow"
-_NOW_AND_THEN = 60.0  # Seconds without a word.
+_PROGRESS_INTERVAL = 60.0  # Seconds without a word.
 
 
 class NightlyDisplay:
@@ -31,23 +31,23 @@ class NightlyDisplay:
         self._console = Terminal(file=stream, width=None if stream.isatty() else PLAIN_WIDTH)
         self._total = 0
         self._ended = 0
-        self._said = 0.0
+        self._last_printed = 0.0
 
-    def begin(self, run_id: str, turns: Sequence[Job], jobs: int) -> None:
+    def begin(self, run_id: str, queue: Sequence[Job], jobs: int) -> None:
         """Say which boards are to run."""
-        self._total = len(turns)
-        self._line(f"nightly run {run_id}, {jobs} at once: {', '.join(turn.label for turn in turns)}")
+        self._total = len(queue)
+        self._print_line(f"nightly run {run_id}, {jobs} at once: {', '.join(job.label for job in queue)}")
 
-    def note(self, text: str) -> None:
+    def print_note(self, text: str) -> None:
         """Say something about a board that is at work."""
-        self._line(text)
+        self._print_line(text)
 
-    def ended(self, result: BoardResult) -> None:
+    def finish(self, result: BoardResult) -> None:
         """Say what came of a board."""
         self._ended += 1
         width = len(str(self._total))
         style = _STYLES.get(result.verdict, _NO_VERDICT)
-        reason = in_brief(result.reason)
+        reason = first_line(result.reason)
         self._console.print(
             f"\\[{self._ended:{width}}/{self._total}] [{style}]{result.verdict.value}[/] "
             f"{escape(f'{result.spoken}: {_counts(result)}')}, {spoken_seconds(result.duration_s)}"
@@ -55,20 +55,20 @@ class NightlyDisplay:
             soft_wrap=True,
         )
 
-    def look(self, spent: float, running: Sequence[str]) -> None:
+    def show_progress(self, spent: float, running: Sequence[str]) -> None:
         """Say now and then how far it is.
 
         Args:
             spent: seconds since it began.
             running: labels of the boards that are at work.
         """
-        if spent - self._said < _NOW_AND_THEN:
+        if spent - self._last_printed < _PROGRESS_INTERVAL:
             return
-        self._said = spent
+        self._last_printed = spent
         left = ""
         if self._ended:
             left = f", about {spoken_seconds(spent * (self._total - self._ended) / self._ended)} left"
-        self._line(
+        self._print_line(
             f"{self._ended} of {self._total} boards after {spoken_seconds(spent)}{left}; "
             f"at work: {', '.join(running)}"
         )
@@ -77,14 +77,14 @@ class NightlyDisplay:
         """Print the tables, a warning if there is one, where the report is, and the verdict."""
         self._console.print(_boards(report))
         if warning:
-            self._line(f"warning: {warning}")
+            self._print_line(f"warning: {warning}")
         if report.advisories is not None:
             count = f"{len(report.advisories['findings'])} apply to locked packages"
-            self._line(f"advisories: {report.advisories['problem'] or count}")
-        self._line(f"report: {directory / 'index.html'}")
-        self._line(last_line(report), VERDICTS[report.verdict][1])
+            self._print_line(f"advisories: {report.advisories['problem'] or count}")
+        self._print_line(f"report: {directory / 'index.html'}")
+        self._print_line(last_line(report), VERDICTS[report.verdict][1])
 
-    def _line(self, text: str, style: str = "") -> None:
+    def _print_line(self, text: str, style: str = "") -> None:
         self._console.print(escape(text), style=style, soft_wrap=True)
 
 

@@ -14,7 +14,7 @@ from utvm.base.storage.config import load_yaml
 from utvm.boards import Board
 from utvm.drivers import choose
 from utvm.errors import ConfigError, ProbeError
-from utvm.farm.location import wish_of
+from utvm.farm.location import required_tags
 from utvm.hil.project import Entry, ProjectFile
 from utvm.options import narrow
 from utvm.paths import DATA, PROJECT_FILE, project
@@ -25,7 +25,7 @@ _HINT = "docs/nightly.md says what a list of boards holds"
 
 @dataclass(frozen=True)
 class Job:
-    """One board's turn.
+    """One board's job.
 
     Attributes:
         choice: what ``hil`` is told of it; its folder by the absolute path.
@@ -48,34 +48,33 @@ def default_list() -> Path:
 
 def load(path: Path) -> tuple[Job, ...]:
     """Read a list of boards and look at each of them."""
-    turns = []
+    jobs = []
     for number, entry in enumerate(load_yaml(path, ProjectFile, _HINT).boards):
-        where = str((path.parent / entry.board).resolve()) if "/" in entry.board else entry.board
+        name = str((path.parent / entry.board).resolve()) if "/" in entry.board else entry.board
         try:
-            choice = dataclasses.replace(narrow(BoardSelection, entry), board=where)
-            board = boards.load(where)
-            wish_of(board, choice, PlaceChoice("farm", tags=entry.tags))
+            choice = dataclasses.replace(narrow(BoardSelection, entry), board=name)
+            board = boards.load(name)
+            required_tags(PlaceChoice("farm", tags=entry.tags))
             # Whether a physical board is there now is its health check's business.
             kind: str = entry.kind
             with contextlib.suppress(ProbeError):
-                found = choose(board, choice)
-                kind = "process" if found.kind == "process" else kind
+                kind = "process" if choose(board, choice).kind == "process" else kind
         except ConfigError as error:
             raise ConfigError(f"{path}: boards.{number}: {error.message}", error.hint) from error
-        numbers = [""] if entry.count == 1 else [str(each + 1) for each in range(entry.count)]
-        turns += [Job(entry, board, choice, _label(entry, each), kind) for each in numbers]
-    for (i, one), (j, other) in itertools.combinations(enumerate(turns), 2):
-        if _may_be_one(one, other):
+        suffixes = [""] if entry.count == 1 else [str(number + 1) for number in range(entry.count)]
+        jobs += [Job(entry, board, choice, _label(entry, suffix), kind) for suffix in suffixes]
+    for (i, first), (j, second) in itertools.combinations(enumerate(jobs), 2):
+        if _may_be_same(first, second):
             raise ConfigError(
-                f"{path}: boards.{i} and boards.{j} may be the same board, {one.board.name}",
+                f"{path}: boards.{i} and boards.{j} may be the same board, {first.board.name}",
                 "two runs never share a board: put the suites of both into one entry, or tell physical boards "
                 "apart by serial",
             )
-    return tuple(turns)
+    return tuple(jobs)
 
 
 def _label(entry: Entry, number: str) -> str:
-    """Return what a turn's part of the report is called: a folder's name, too; settings stand behind a colon."""
+    """Return what a job's part of the report is called: a folder's name, too; settings stand behind a colon."""
     parts = (
         entry.board.rpartition("/")[2],
         entry.serial or ("" if entry.kind == "auto" else entry.kind),
@@ -86,26 +85,26 @@ def _label(entry: Entry, number: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(part for part in parts if part))
 
 
-def _may_be_one(one: Job, other: Job) -> bool:
+def _may_be_same(first: Job, second: Job) -> bool:
     """Whether both could be on one board: the same probe, or one name and nothing that tells them apart."""
-    if one.entry.place == other.entry.place == "farm":
-        return one.label == other.label  # else a farm has one for each of them, or one after the other
-    if one.entry.serial and other.entry.serial:
-        return one.entry.serial == other.entry.serial
+    if first.entry.place == second.entry.place == "farm":
+        return first.label == second.label  # else a farm has one for each of them, or one after the other
+    if first.entry.serial and second.entry.serial:
+        return first.entry.serial == second.entry.serial
     # A serial number names a probe on USB, which no virtual board without one has.
-    kinds = {"physical" if turn.entry.serial else turn.kind for turn in (one, other)}
-    if one.entry.place != other.entry.place and kinds <= {"virtual", "process"}:
+    kinds = {"physical" if job.entry.serial else job.kind for job in (first, second)}
+    if first.entry.place != second.entry.place and kinds <= {"virtual", "process"}:
         return False
     if kinds == {"virtual"}:
         # With another setting, it is another machine that is emulated.
-        return one.board.spoken == other.board.spoken
-    return one.board.name == other.board.name and kinds != {"physical", "virtual"}
+        return first.board.spoken == second.board.spoken
+    return first.board.name == second.board.name and kinds != {"physical", "virtual"}
 
 
-def select(turns: Sequence[Job], names: Sequence[str]) -> tuple[Job, ...]:
-    """Return the turns of the boards of these names; all where none is named."""
-    known = {turn.board.name for turn in turns}
+def select(jobs: Sequence[Job], names: Sequence[str]) -> tuple[Job, ...]:
+    """Return the jobs of the boards of these names; all where none is named."""
+    known = {job.board.name for job in jobs}
     for name in names:
         if name not in known:
             raise ConfigError(f"the list has no board {name!r}", f"boards in it: {', '.join(sorted(known))}")
-    return tuple(turn for turn in turns if not names or turn.board.name in names)
+    return tuple(job for job in jobs if not names or job.board.name in names)

@@ -1,34 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the report on a nightly run: ``nightly.json``, ``junit.xml``, ``index.html``, and each board's own.
+"""Writes the report of a nightly run, and the message if the verdict has changed.
 
-Its directory appears by one rename, as that of a single run does, and sorts by when the run began.
+A report is ``nightly.json``, ``junit.xml``, ``index.html``, and the report of each board. Its directory appears by
+one rename, as that of a single run does, and sorts by when the run began.
 """
 
+import contextlib
 import json
 import shutil
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 
-from utvm.errors import ExitCode
-from utvm.hil.figures import shown
-from utvm.hil.html import HEADLINES, facts_of_run, page_templates, unfolded
-from utvm.hil.junit import document
-from utvm.hil.logs import End, ends, href_from
-from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
-from utvm.hil.nightly.tests import TestOfNight, tests_of
-from utvm.hil.report import FILES, logs_beside, publish, write_texts
-from utvm.hil.results import Outcome
-from utvm.hil.schemas import NIGHTLY, check
+from utvm.base.storage.files import write_whole
+from utvm.errors import ConfigError, ExitCode
+from utvm.hil.figures import present_figures
+from utvm.hil.html import HEADLINES, LogTail, facts_of_run, href_from, log_tails, page_templates, unfolded
+from utvm.hil.nightly.display import last_line
+from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport, TestOfNight, tests_of
+from utvm.hil.report import FILES, logs_beside, publish, write_texts, xml_document
+from utvm.hil.results import Outcome, Verdict, first_line
+from utvm.hil.schemas import NIGHTLY, check_schema
 
 # The page is to stay under 300 KB.
 _TESTS = 600
 
 
-def write(report: NightlyReport, root: Path) -> Path:
+def write_report(report: NightlyReport, root: Path) -> Path:
     """Write a report below ``root``, point ``root/latest`` at it, and return its directory."""
     content = report.as_json()
-    check(content, NIGHTLY)
+    check_schema(content, NIGHTLY)
 
     def fill(draft: Path) -> None:
         for result in report.boards:
@@ -81,7 +82,7 @@ def render_html(report: NightlyReport, root: Path) -> str:
         .render(
             report=report,
             facts=tuple(_facts(report)),
-            unwell=[result for result in report.boards if result.verdict is not BoardVerdict.PASSED],
+            troubled=[result for result in report.boards if result.verdict is not BoardVerdict.PASSED],
             output=lambda result: _output(report, result, root),
             suites=suites,
             unfolded=unfolded(suites),
@@ -90,7 +91,7 @@ def render_html(report: NightlyReport, root: Path) -> str:
             headline=HEADLINES[report.verdict],
             outcomes=Outcome,
             models=models,
-            figures=shown(model for result in report.boards for model in result.models),
+            figures=present_figures(model for result in report.boards for model in result.models),
         )
     )
 
@@ -103,9 +104,9 @@ def _facts(report: NightlyReport) -> Iterator[tuple[str, str]]:
     yield from facts_of_run(report.verdict, report.checkout, report.started, report.duration_s)
 
 
-def _output(report: NightlyReport, result: BoardResult, root: Path) -> list[End]:
+def _output(report: NightlyReport, result: BoardResult, root: Path) -> list[LogTail]:
     logs = root / "logs" / report.run_id / result.label
-    return [end for end in ends(logs, root / report.run_id) if end.name.endswith("output.txt")]
+    return [end for end in log_tails(logs, root / report.run_id) if end.name.endswith("output.txt")]
 
 
 def render_junit(report: NightlyReport) -> str:
@@ -118,13 +119,13 @@ def render_junit(report: NightlyReport) -> str:
         suite = _suite(result)
         suite.set("name", result.label)
         root.append(suite)
-    return document(root)
+    return xml_document(root)
 
 
 def _suite(result: BoardResult) -> ET.Element:
-    found = ET.parse(result.source / "junit.xml").getroot().find("testsuite") if result.source else None
+    existing = ET.parse(result.source / "junit.xml").getroot().find("testsuite") if result.source else None
     counters = ("tests", "failures", "errors", "skipped")
-    suite = ET.Element("testsuite", dict.fromkeys(counters, "0")) if found is None else found
+    suite = ET.Element("testsuite", dict.fromkeys(counters, "0")) if existing is None else existing
     shown = any(suite.get(counter, "0") != "0" for counter in ("failures", "errors"))
     if result.verdict is not BoardVerdict.PASSED and not shown:
         kind = "failure" if result.verdict.exit_code is ExitCode.FAILED else "error"
@@ -133,3 +134,33 @@ def _suite(result: BoardResult) -> ET.Element:
         for counter in ("tests", f"{kind}s"):
             suite.set(counter, str(int(suite.get(counter, "0")) + 1))
     return suite
+
+
+def previous_verdict(root: Path) -> str:
+    """Return the verdict of the newest night that has a report; passed where there is none.
+
+    Args:
+        root: the folder of all nightly reports.
+    """
+    for path in sorted(root.glob("[0-9]*/nightly.json"), reverse=True):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return str(json.loads(path.read_text(encoding="utf-8"))["verdict"])
+    return Verdict.PASSED.value
+
+
+def write_message(path: Path, report: NightlyReport, before: str) -> None:
+    """Write the message, a subject in its first line; where the verdict is as before, see that there is none."""
+    now = report.verdict.value
+    if now == before:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be removed: {error.strerror}") from error
+        return
+    lines = [f"nightly run {report.run_id}: {now}, {before} before", "", last_line(report)]
+    lines += [
+        f"{result.spoken}: {result.verdict.value}; {first_line(result.reason)}".removesuffix("; ")
+        for result in report.boards
+        if result.verdict.exit_code
+    ]
+    write_whole(path, "".join(f"{line}\n" for line in lines))

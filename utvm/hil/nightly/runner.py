@@ -13,17 +13,17 @@ from typing import Any
 import psutil
 
 from utvm.base.process.signals import ignore_signals
-from utvm.environment import checkout
 from utvm.errors import ConfigError, ExitCode
 from utvm.hil.display import standard_output
-from utvm.hil.history_entry import remember, turns_of
+from utvm.hil.history_entry import iter_board_runs, remember
 from utvm.hil.nightly import report
 from utvm.hil.nightly.display import NightlyDisplay
-from utvm.hil.nightly.notify import verdict_before, write_message
 from utvm.hil.nightly.plan import Job
+from utvm.hil.nightly.report import previous_verdict, write_message
 from utvm.hil.nightly.results import BoardResult, NightlyReport
-from utvm.hil.nightly.running import PATIENCE, RunningTurn, not_run
+from utvm.hil.nightly.running import PATIENCE, RunningJob, not_run_result
 from utvm.hil.report import new_run_id
+from utvm.provenance.checkout import read_checkout
 
 # What one run of all suites takes at most with what it starts, TVM and the emulator included, rounded up.
 _BYTES_A_BOARD = 2**30
@@ -41,7 +41,7 @@ def jobs_carried() -> int:
 
 
 def run(
-    turns: Sequence[Job],
+    queue: Sequence[Job],
     *,
     jobs: int,
     report_root: Path,
@@ -51,7 +51,7 @@ def run(
     """Give each board its turn, print what comes of it, and write the report.
 
     Args:
-        turns: the boards; no two of them may be the same.
+        queue: the boards; no two of them may be the same.
         jobs: how many at once.
         report_root: directory of all nightly reports; what the processes say goes into ``logs`` in it.
         notify: the file of a message, which is there afterwards if the verdict is not that of the night before;
@@ -68,66 +68,66 @@ def run(
             f"{folder}: cannot be made: {error.strerror}", "make it writable, or choose another --report-dir"
         ) from error
     display = NightlyDisplay(standard_output())
-    display.begin(run_id, turns, jobs)
-    began, sources = time.monotonic(), checkout.look()
+    display.begin(run_id, queue, jobs)
+    began, sources = time.monotonic(), read_checkout()
     results: dict[str, BoardResult] = {}
-    interrupted = _run_all(turns, jobs, folder, results, display)
+    interrupted = _run_all(queue, jobs, folder, results, display)
     ignore_signals()
-    whole = NightlyReport(
+    night = NightlyReport(
         run_id=run_id,
         started=f"{started:%Y-%m-%dT%H:%M:%SZ}",
         checkout=sources,
         jobs=jobs,
         duration_s=time.monotonic() - began,
-        boards=tuple(results[turn.label] for turn in turns),
+        boards=tuple(results[job.label] for job in queue),
         interrupted=interrupted,
         advisories=advisories,
     )
-    before = verdict_before(report_root)
-    directory = report.write(whole, report_root)
+    previous = previous_verdict(report_root)
+    directory = report.write_report(night, report_root)
     if notify:
-        write_message(Path(notify), whole, before)
-    display.close(whole, directory, remember(report_root, *turns_of(directory)))
-    return whole.verdict.exit_code
+        write_message(Path(notify), night, previous)
+    display.close(night, directory, remember(report_root, *iter_board_runs(directory)))
+    return night.verdict.exit_code
 
 
 def _run_all(
-    turns: Sequence[Job], jobs: int, folder: Path, results: dict[str, BoardResult], display: NightlyDisplay
+    queue: Sequence[Job], jobs: int, folder: Path, results: dict[str, BoardResult], display: NightlyDisplay
 ) -> bool:
     """Fill in the result of each turn, and return whether somebody interrupted it."""
 
-    def ended(result: BoardResult) -> None:
+    def finish(result: BoardResult) -> None:
         results[result.label] = result
-        display.ended(result)
+        display.finish(result)
 
     interrupted = False
     began = time.monotonic()
-    waiting, running = list(turns), list[RunningTurn]()
+    waiting, running = list(queue), list[RunningJob]()
     used: defaultdict[int, set[str]] = defaultdict(set)
     with contextlib.ExitStack() as stack:
         try:
             while waiting or running:
                 while waiting and len(running) < jobs:
-                    turn = waiting.pop(0)
-                    had = used[id(turn.entry)]
-                    running.append(RunningTurn(turn, folder / turn.label, stack, had, display.note))
-                for begun in list(running):
-                    result = begun.poll()
+                    job = waiting.pop(0)
+                    used_boards = used[id(job.entry)]
+                    running.append(RunningJob(job, folder / job.label, stack, used_boards, display.print_note))
+                for running_job in list(running):
+                    result = running_job.poll()
                     if result is not None:
-                        running.remove(begun)
-                        ended(result)
-                display.look(time.monotonic() - began, [begun.turn.label for begun in running])
+                        running.remove(running_job)
+                        finish(result)
+                display.show_progress(time.monotonic() - began, [running_job.job.label for running_job in running])
                 time.sleep(_POLL)
         except KeyboardInterrupt:
             interrupted = True
             # All at once first: each takes a while to let go of its board.
-            for begun in running:
-                begun.interrupt()
+            for running_job in running:
+                running_job.interrupt()
             deadline = time.monotonic() + PATIENCE
-            for begun in running:
-                if begun.turn.label not in results:
-                    ended(begun.interrupted(deadline))
-    for turn in turns:
-        if turn.label not in results:
-            ended(not_run(turn, "not run: the nightly run was interrupted before its turn"))
+            for running_job in running:
+                if running_job.job.label not in results:
+                    finish(running_job.interrupted_result(deadline))
+    for job in queue:
+        if job.label not in results:
+            finish(not_run_result(job, "not run: the nightly run was interrupted before its turn"))
     return interrupted

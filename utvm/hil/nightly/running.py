@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One board's turn while it runs: its health check, then its suites, each as ``./inv hil`` in its own process.
+"""A running job: the health check of one board, then its suites, each as ``./inv hil`` in its own process.
 
-Both have one lease where the board is a farm's: this process keeps it, and hands it to them.
+For a board of a farm, this process holds one lease for both, and passes it to them.
 """
 
 import contextlib
@@ -9,18 +9,101 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any, cast
 
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.service import Subprocess
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode, ProbeError, UtvmError
-from utvm.hil.nightly.leased_job import LeasedTurn
+from utvm.farm.client import Leasing, coordinator_of
+from utvm.farm.location import required_tags
 from utvm.hil.nightly.plan import Job
 from utvm.hil.nightly.results import BoardResult, BoardVerdict
-from utvm.hil.reading import first_trouble, read
+from utvm.hil.schemas import first_trouble, read_report
 from utvm.options import words
+from utvm.provenance.lease import Lease
 from utvm.selection import BoardKind, BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
+
+
+class JobLease:
+    """The lease of one turn, for the length of a ``with`` block; to be asked for it again and again.
+
+    Args:
+        folder: where its logs are left.
+        used: boards that other turns of the same entry had: this one has another, and is added.
+        say: is told how long the line is.
+    """
+
+    def __init__(self, job: Job, folder: Path, used: set[str], say: Callable[[str], None]) -> None:
+        self._job, self._folder, self._used, self._say = job, folder, used, say
+        self._stack = contextlib.ExitStack()
+        self._excluded: set[str] = set()
+        self._earlier: Sequence[Mapping[str, str]] = ()
+        self._last: Lease | None = None
+        self.lease: Lease | None = None
+
+    def __enter__(self) -> "JobLease":
+        self._queue(set())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def folder(self) -> str:
+        """What the folder of the present board's runs is called in that of the job."""
+        return f"again-{len(self._earlier)}" if self._earlier else ""
+
+    @property
+    def record(self) -> dict[str, Any] | None:
+        """What the report says of it; None where there never was one."""
+        last = self.lease or self._last
+        return {**last.record, "earlier": [dict(board) for board in self._earlier]} if last else None
+
+    def poll(self) -> Lease | None:
+        """Return the lease once it is there."""
+        lease = self._leasing.poll()
+        if lease and lease.place in self._used - self._excluded:
+            # Another turn had it while this one stood in line.
+            self._queue(self._used)
+            return None
+        if lease:
+            lease.earlier = self._earlier
+            self.lease = lease
+            self._used.add(lease.place)
+            self._say(f"leased {lease.place} at {lease.host}, after {lease.waited:.1f} s in line")
+        return lease
+
+    def finish(self, result: BoardResult) -> bool:
+        """Give the board back; return whether another one is to be tried."""
+        lease, self.lease, self._last = self.lease, None, self.lease
+        assert lease
+        trouble = result.verdict.exit_code is ExitCode.INFRASTRUCTURE
+        if result.verdict is not BoardVerdict.INTERRUPTED:
+            lease.outcome = "infrastructure" if trouble else "verdict"
+        again = trouble and lease.others > 0 and not self._earlier
+        if again:
+            self._earlier = lease.earlier_with(result.reason)
+            self._say(f"{lease.place}: {result.reason}; once more, on another board")
+            self._queue(self._used)
+        else:
+            self._stack.close()
+        return again
+
+    def _queue(self, excluded: set[str]) -> None:
+        """Stand in line, for another board than some."""
+        self._stack.close()
+        entry, self._excluded = self._job.entry, set(excluded)
+        tags = required_tags(PlaceChoice("farm", tags=entry.tags), self._job.board, self._job.choice)
+        # Nobody looks at night: it is not for ever that a board is waited for.
+        wait, log = entry.wait or 60 * entry.minutes, self._folder / "labgrid.log"
+        self._leasing = self._stack.enter_context(
+            Leasing(coordinator_of(""), tags, wait, log, self._say, self._excluded)
+        )
+
 
 HEALTH = "health"
 
@@ -28,7 +111,7 @@ HEALTH = "health"
 PATIENCE = 30.0
 
 
-class RunningTurn:
+class RunningJob:
     """One board's turn while it runs; to be asked again and again by :meth:`poll`.
 
     Args:
@@ -40,51 +123,51 @@ class RunningTurn:
 
     def __init__(
         self,
-        turn: Job,
+        job: Job,
         folder: Path,
         stack: contextlib.ExitStack,
         used: set[str],
         say: Callable[[str], None],
     ) -> None:
-        self.turn = turn
+        self.job = job
         self._folder = folder
         self._stack = stack
         self._used = used
-        self._say = lambda line: say(f"{turn.label}: {line}")
-        self._began = time.monotonic()
-        self._step_began = self._began
+        self._say = lambda line: say(f"{job.label}: {line}")
+        self._started = time.monotonic()
+        self._step_started = self._started
         self._late = False
         self._healthy: Mapping[str, Any] | None = None
-        self._leased: LeasedTurn | None = None
-        self._job: Subprocess | None = None
-        if turn.entry.place == "farm":
-            self._leased = stack.enter_context(LeasedTurn(turn, folder, used, self._say))
+        self._leased: JobLease | None = None
+        self._process: Subprocess | None = None
+        if job.entry.place == "farm":
+            self._leased = stack.enter_context(JobLease(job, folder, used, self._say))
         else:
-            self._job = self._start(HEALTH, turn.choice, [HEALTH])
+            self._process = self._start(HEALTH, job.choice, [HEALTH])
 
     def poll(self) -> BoardResult | None:
         """Go on where the board has got to; return the result once there is one."""
-        if self._job is None:
+        if self._process is None:
             return self._await_board()
-        if self._job.running:
-            if not self._late and time.monotonic() > self._step_began + 60 * self.turn.entry.minutes:
+        if self._process.running:
+            if not self._late and time.monotonic() > self._step_started + 60 * self.job.entry.minutes:
                 self._late = True
-                self._job.ask_to_end()
-                self._step_began = time.monotonic()
-            elif self._late and time.monotonic() > self._step_began + PATIENCE:
-                self._job.stop()
+                self._process.ask_to_end()
+                self._step_started = time.monotonic()
+            elif self._late and time.monotonic() > self._step_started + PATIENCE:
+                self._process.stop()
             return None
-        ended = self._ended()
-        if self._healthy is None and ended.verdict is BoardVerdict.PASSED:
-            self._healthy = ended.content
-            self._begin_suites(ended)
+        result = self._read_result()
+        if self._healthy is None and result.verdict is BoardVerdict.PASSED:
+            self._healthy = result.content
+            self._start_suites(result)
             return None
         if self._leased is None:
-            return ended
-        again = self._leased.ended(ended)
+            return result
+        again = self._leased.finish(result)
         if again:
-            self._healthy, self._job, self._late = None, None, False
-        return None if again else ended
+            self._healthy, self._process, self._late = None, None, False
+        return None if again else result
 
     def _await_board(self) -> BoardResult | None:
         """Begin once a board of the farm is there; return the result where there is none to be had."""
@@ -94,75 +177,75 @@ class RunningTurn:
         except UtvmError as error:
             return self._result(BoardVerdict.INFRASTRUCTURE, error.message, None, None)
         if lease:
-            self._step_began = time.monotonic()
-            self._job = self._start(HEALTH, self.turn.choice, [HEALTH])
-            lease.when_lost(self._job.ask_to_end)
+            self._step_started = time.monotonic()
+            self._process = self._start(HEALTH, self.job.choice, [HEALTH])
+            lease.when_lost(self._process.ask_to_end)
         return None
 
     def interrupt(self) -> None:
         """Tell the process to end, without waiting for it."""
-        if self._job:
-            self._job.ask_to_end()
+        if self._process:
+            self._process.ask_to_end()
 
-    def interrupted(self, deadline: float) -> BoardResult:
+    def interrupted_result(self, deadline: float) -> BoardResult:
         """Return what there is of a result, after :meth:`interrupt`.
 
         Args:
             deadline: until when to wait for the process, by the monotonic clock.
         """
-        if self._job is None:
+        if self._process is None:
             return self._result(BoardVerdict.INTERRUPTED, "interrupted while it waited for a board", None, None)
-        while self._job.running and time.monotonic() < deadline:
+        while self._process.running and time.monotonic() < deadline:
             time.sleep(0.05)
-        self._job.stop()
+        self._process.stop()
         # It may have ended by itself a moment before.
-        ended = self._ended()
-        if self._healthy is not None and ended.verdict.exit_code is not ExitCode.INFRASTRUCTURE:
-            return ended
+        result = self._read_result()
+        if self._healthy is not None and result.verdict.exit_code is not ExitCode.INFRASTRUCTURE:
+            return result
         phase = "its suites" if self._healthy is not None else "its health check"
-        return self._result(BoardVerdict.INTERRUPTED, f"interrupted during {phase}", ended.content, ended.source)
+        return self._result(BoardVerdict.INTERRUPTED, f"interrupted during {phase}", result.content, result.source)
 
-    def _begin_suites(self, health: BoardResult) -> None:
+    def _start_suites(self, health: BoardResult) -> None:
         """Start the suites on the very board that was healthy: one that vanishes is not replaced by another."""
         # That of a virtual board on USB is the one that was asked for.
-        serial = health.board.serial if health.board.kind == "physical" else self.turn.entry.serial
-        self._step_began = time.monotonic()
+        serial = health.board.serial if health.board.kind == "physical" else self.job.entry.serial
+        self._step_started = time.monotonic()
         kind = "auto" if health.board.kind == "process" else cast(BoardKind, health.board.kind)
-        choice = dataclasses.replace(self.turn.choice, kind=kind, serial=serial)
-        self._job = self._start("suites", choice, self.turn.entry.suites or ())
+        choice = dataclasses.replace(self.job.choice, kind=kind, serial=serial)
+        self._process = self._start("suites", choice, self.job.entry.suites or ())
         if self._leased and self._leased.lease:
-            self._leased.lease.when_lost(self._job.ask_to_end)
+            self._leased.lease.when_lost(self._process.ask_to_end)
 
     def _start(self, step: str, choice: BoardSelection, suites: Sequence[str]) -> Subprocess:
         folder = self._folder / (self._leased.folder if self._leased else "") / step
         command = [
             *python_command("utvm", "hil"),
             *words(choice),
-            *words(PlaceChoice(self.turn.entry.place)),
+            *words(PlaceChoice(self.job.entry.place)),
         ]
         command += [*words(ReportChoice(str(folder / "reports"))), *words(SuiteChoice(",".join(suites)))]
         lease = self._leased.lease if self._leased else None
         if lease:
             command = ["env", *(f"{name}={value}" for name, value in lease.variables().items()), *command]
-        job = Subprocess(f"the {step} run", command, log=folder / "output.txt", error=ProbeError)
-        return self._stack.enter_context(job)
+        process = Subprocess(f"the {step} run", command, log=folder / "output.txt", error=ProbeError)
+        return self._stack.enter_context(process)
 
-    def _ended(self) -> BoardResult:
+    def _read_result(self) -> BoardResult:
         """Return what the process that has ended left: its verdict, or why there is none."""
-        assert self._job
-        code = self._job.exit_code
-        source = self._job.log.parent / "reports" / "latest"
+        assert self._process
+        code = self._process.exit_code
+        source = self._process.log.parent / "reports" / "latest"
         content = None
         with contextlib.suppress(ConfigError):
-            content = read(source / "report.json")
+            content = read_report(source / "report.json")
         verdict, reason = BoardVerdict.INFRASTRUCTURE, ""
         lease = self._leased.lease if self._leased else None
         if lease and lease.lost:
             reason = f"the lease of {lease.place} was lost: {lease.lost}"
         elif self._late:
-            reason = f"took longer than {self.turn.entry.minutes:g} minutes and was ended"
+            reason = f"took longer than {self.job.entry.minutes:g} minutes and was ended"
         elif content is None:
-            reason = self._last_words(code)
+            reason = self._failure_reason(code)
         elif content["exit_code"] != code:
             reason = f"ended with exit code {code}, but its report says {content['exit_code']}"
         else:
@@ -173,47 +256,49 @@ class RunningTurn:
             verdict, reason = BoardVerdict.BAD, f"health check: {reason}"
         return self._result(verdict, reason, content, source if content else None)
 
-    def _last_words(self, code: int) -> str:
+    def _failure_reason(self, code: int) -> str:
         """Return why the process ended before it could report: its error, or else the end of what it said."""
-        assert self._job
-        said = self._job.log_tail()
-        _, error, words = f"\n{said}".rpartition("\nerror: ")
+        assert self._process
+        output = self._process.log_tail()
+        _, error, message = f"\n{output}".rpartition("\nerror: ")
         return (
-            words if error else f"ended with exit code {code} and without a report; its output ends with:\n{said}"
+            message
+            if error
+            else f"ended with exit code {code} and without a report; its output ends with:\n{output}"
         )
 
     def _result(
         self, verdict: BoardVerdict, reason: str, content: Mapping[str, Any] | None, source: Path | None
     ) -> BoardResult:
-        entry = self.turn.entry
+        entry = self.job.entry
         known = content or self._healthy
         now = time.monotonic()
         return BoardResult(
-            label=self.turn.label,
+            label=self.job.label,
             board=BoardIdentity(
-                self.turn.board.spoken,
-                known["board"]["kind"] if known else self.turn.kind,
+                self.job.board.spoken,
+                known["board"]["kind"] if known else self.job.kind,
                 serial=known["board"]["serial"] if known else entry.serial,
             ),
             place=entry.place,
             suites=entry.suites or (),
             verdict=verdict,
             reason=reason,
-            duration_s=now - self._began,
-            suites_s=0.0 if self._healthy is None else now - self._step_began,
+            duration_s=now - self._started,
+            suites_s=0.0 if self._healthy is None else now - self._step_started,
             content=content,
             source=source.resolve() if source else None,
-            lease=self._leased.told if self._leased else None,
+            lease=self._leased.record if self._leased else None,
         )
 
 
-def not_run(turn: Job, reason: str) -> BoardResult:
+def not_run_result(job: Job, reason: str) -> BoardResult:
     """Return the result of a turn that never began."""
     return BoardResult(
-        label=turn.label,
-        board=BoardIdentity(turn.board.spoken, turn.kind, serial=turn.entry.serial),
-        place=turn.entry.place,
-        suites=turn.entry.suites or (),
+        label=job.label,
+        board=BoardIdentity(job.board.spoken, job.kind, serial=job.entry.serial),
+        place=job.entry.place,
+        suites=job.entry.suites or (),
         verdict=BoardVerdict.NOT_RUN,
         reason=reason,
     )

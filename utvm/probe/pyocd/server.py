@@ -88,7 +88,7 @@ class PyOcd(Service):
             health="GDB server listening",
             error=ProbeError,
             inherited=(theirs,),
-            says="utvm.probe.pyocd",
+            log_branch="utvm.probe.pyocd",
         )
 
     def stop(self) -> None:

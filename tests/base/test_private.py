@@ -13,13 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import inv
-from utvm.base.log.folders import log_folder
-from utvm.base.log.setup import log_into
+from utvm.base.log.setup import log_folder, log_into
 from utvm.base.process.service import Service
-from utvm.base.storage import cache_entries, lock
+from utvm.base.storage import cache, lock
 from utvm.base.storage.cache import Cache
-from utvm.base.storage.files import write_whole
-from utvm.base.storage.safe_files import UnsafeFileError, check_own_folder, open_regular, own_folder
+from utvm.base.storage.files import UnsafeFileError, check_own_folder, create_own_folder, open_regular, write_whole
 from utvm.base.storage.temporary import temporary_folder
 from utvm.boards import Board
 from utvm.drivers import bitstream_memory
@@ -73,7 +71,7 @@ def _remember(folder: Path) -> None:
 
 def _prune(folder: Path) -> None:
     (folder / "utvm" / "libraries" / "entry").mkdir(parents=True)
-    list(cache_entries.prune(-1))
+    list(cache.prune(-1))
 
 
 _NAMES: dict[str, tuple[str, Callable[[Path], object], type[Exception]]] = {
@@ -169,7 +167,7 @@ def test_own_link_to_an_own_folder_is_followed(tmp_path: Path, monkeypatch: pyte
 
 
 def test_group_of_this_user_alone_may_write(tmp_path: Path) -> None:
-    own_folder(tmp_path / "own")
+    create_own_folder(tmp_path / "own")
     (tmp_path / "own").chmod(0o775)
     check_own_folder(tmp_path / "own")
 

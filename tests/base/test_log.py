@@ -27,7 +27,7 @@ def _kept(folder: Path) -> str:
 
 
 def test_every_branch_is_used_and_every_logger_is_one() -> None:
-    named = re.compile(r'(?:getLogger\(|says=)"(utvm\.[\w.]+)"')
+    named = re.compile(r'(?:getLogger\(|log_branch=)"(utvm\.[\w.]+)"')
     # A virtual board is a process of its own, with a log of its own.
     used = {name for path in _PACKAGE.rglob("*.py") for name in named.findall(path.read_text(encoding="utf-8"))}
     assert used == set(setup.BRANCHES)
@@ -56,7 +56,7 @@ def test_what_openocd_says_is_in_the_log_of_whoever_runs_it(tmp_path: Path) -> N
             log=tmp_path / "openocd.log",
             health="ready",
             error=ProbeError,
-            says="utvm.probe.openocd",
+            log_branch="utvm.probe.openocd",
         )
         with service:
             assert "utvm.probe.openocd: Info : hello\n" in _kept(tmp_path)
@@ -122,14 +122,14 @@ def test_where_nobody_listens_no_packet_is_worked_out(tmp_path: Path) -> None:
         link = GdbLink(server.connect(), "")
         link.send(_Untouchable(b"c"), 5.0)
         with setup.log_into(tmp_path), pytest.raises(AssertionError, match="worked out"):
-            str(setup.Shown(_Untouchable(b"c")))
+            str(setup.Excerpt(_Untouchable(b"c")))
         assert not logging.getLogger("utvm.probe.gdb").isEnabledFor(logging.INFO)
         link.send(_Untouchable(b"c"), 5.0)
         link.close()
 
 
 def test_a_log_that_cannot_be_written_any_more_ends_no_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with setup.log_into(tmp_path):
@@ -155,12 +155,12 @@ def test_a_log_that_cannot_be_written_any_more_ends_no_run(
 )
 def test_a_wish_that_cannot_be_understood_is_refused(levels: str, said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
-        setup.begin(levels, "")
+        setup.configure(levels, "")
 
 
 _SPEAKING = (
     "import logging, sys; from utvm.base.log import setup as log\n"
-    "log.begin(*sys.argv[1:])\n"
+    "log.configure(*sys.argv[1:])\n"
     "for branch in log.BRANCHES:\n"
     "    for level in (logging.DEBUG, logging.INFO, logging.WARNING):\n"
     "        logging.getLogger(branch).log(level, 'x')\n"

@@ -29,14 +29,14 @@ from rich.table import Table
 from tests import quoting as readers
 from tests.quoting import check, strings
 from utvm.base.text import quoting
-from utvm.base.text.quoting import comment, member, printable
+from utvm.base.text.quoting import archive_member, comment, printable
 from utvm.base.text.templates import templates_of
 from utvm.base.text.terminal import Terminal
 from utvm.cli import model_library, model_run, output
 from utvm.cli.choices import CompileChoice, JsonChoice, RunChoice
 from utvm.compiler import compile_model, from_onnx
 from utvm.errors import ConfigError
-from utvm.hil import junit
+from utvm.hil import report
 from utvm.selection import BoardSelection
 
 HOSTILE = ["a[/b]", "[red]a[/red]", "\x1b]0;title\x07\x1b[2J", "../../x", "file", "*/ int x; /*", "??/\n#error",
@@ -113,7 +113,9 @@ def test_a_run_prints_and_writes_any_name(name: str, tmp_path: Path, printed: io
     model_run.run_model(asked, BoardSelection("host"), str(tmp_path / "o.npz"), JsonChoice(), False, False)
     assert is_harmless(printed.getvalue()) and f"output {printable(name)}'" in printed.getvalue()
     with np.load(tmp_path / "o.npz") as answer:
-        np.testing.assert_array_equal(answer[member(f"{name}'")], np.array([2, 4], np.float32), strict=True)
+        np.testing.assert_array_equal(
+            answer[archive_member(f"{name}'")], np.array([2, 4], np.float32), strict=True
+        )
 
 
 @given(ANY_NAME)
@@ -141,7 +143,7 @@ def test_a_comment_of_c_ends_where_it_should(name: str) -> None:
 
 @given(ANY_NAME)
 def test_a_member_stays_in_its_folder(name: str) -> None:
-    path = member(name)
+    path = archive_member(name)
     assert path.isprintable() and not path.startswith("/") and "\\" not in path
     assert not {"", ".", ".."} & set(path.split("/"))
 
@@ -215,7 +217,7 @@ def test_parsers_read_each_text_as_it_was(count: int) -> None:
         assert yaml.load(quoting.yaml_string(text), yaml.CSafeLoader) == plain
         element = ET.Element("a", {"b": f"x{text}"})
         element.text = f"x{text}"
-        read = ET.fromstring(junit.document(element))
+        read = ET.fromstring(report.xml_document(element))
         assert read.tag == "a" and not len(read) and list(read.attrib) == ["b"]
         assert (read.text or "").splitlines() == quoting.legal_xml(f"x{text}").replace("\r", "\n").splitlines()
         tags = _Tags()

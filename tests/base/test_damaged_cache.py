@@ -23,10 +23,10 @@ from utvm.errors import ConfigError
 from utvm.firmware import build
 from utvm.virtual.cortex_m.counter import load_counter
 
-sys.path.insert(0, str(Path(__file__).parent / "cli"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 from tests.cli.running import inv
 
-DIGITS = Path(__file__).parents[1] / "models" / "digits" / "digits.onnx"
+DIGITS = Path(__file__).parents[2] / "models" / "digits" / "digits.onnx"
 _SAMPLES = 25  # flipped bytes of each real entry; all of them at night
 
 

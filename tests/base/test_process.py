@@ -57,7 +57,7 @@ def test_what_is_started_by_who_is_killed_just_then_does_not_begin() -> None:
     """Seen to leave an emulator behind: its parent was killed before the kernel could be asked to end it, too."""
     code = (
         "import os, signal, subprocess, time\n"
-        "from utvm.base.process.parent_death import die_with_parent\n"
+        "from utvm.base.process.signals import die_with_parent\n"
         "us, then = os.getpid(), die_with_parent()\n"
         "def late():\n"
         "    os.kill(us, signal.SIGKILL)\n"
