@@ -2,8 +2,8 @@
 """All boards of nightly.yaml in one go: suites, models, and the speed of memory writes through their debug ports.
 
 Run: ``.venv/bin/python benchmarks/boards.py [BOARD]...``. It writes benchmarks/boards.json, from which
-``./inv docs.site --pages`` writes docs/boards.md; with names, the figures of other boards stay. One board runs at a time,
-so that none waits for another. A board that does not pass is left out; the exit code is the night's.
+``./inv docs.site --pages`` makes docs/boards.md; with names, the other boards keep their measurements. One board
+runs at a time, so that none waits for another. A board that does not pass is left out; the exit code is the night's.
 """
 
 import argparse
@@ -23,8 +23,8 @@ from utvm.boards import Board
 from utvm.cli.dev_boards import MEASUREMENTS, MeasuredBoard, MeasuredModel, Measurements
 from utvm.drivers import attach
 from utvm.hil import nightly
-from utvm.hil.figures import present_figures
-from utvm.hil.schemas import read_report
+from utvm.hil.figures import shown
+from utvm.hil.reading import read
 from utvm.selection import BoardKind
 
 _MEANS = {
@@ -68,7 +68,7 @@ def main() -> int:
 def measure(turn: nightly.Turn, result: dict[str, Any], reports: Path, logs: Path) -> MeasuredBoard:
     """Return the figures of one board: from its report, and from writing its memory."""
     board = turn.board
-    own = read_report(reports / result["report"])
+    own = read(reports / result["report"])
     has_port = "debug port" in board.capabilities
     return MeasuredBoard(
         date=f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}",
@@ -81,7 +81,7 @@ def measure(turn: nightly.Turn, result: dict[str, Any], reports: Path, logs: Pat
             MeasuredModel(
                 name=model["name"],
                 executor=model["executor"],
-                figures={figure.name: model[figure.name] for figure in present_figures([model])},
+                figures={figure.name: model[figure.name] for figure in shown([model])},
             )
             for model in result["models"]
         ),

@@ -30,6 +30,17 @@ _NOT_OURS = {
 }  # fmt: skip
 
 
+_FEW_OPTIONS = 8
+_OPTION_GROUPS = {
+    "Model and data": (
+        "model", "run-python", "shape", "input", "inputs", "samples", "labels", "scale", "raw", "weights", "seed",
+    ),
+    "Compiler": ("executor", "accelerator", "tuned", "unchecked-indices", "memory", "pin", "explain", "in-ram"),
+    "Board": ("board", "board-path", "physical", "virtual", "serial", "wait", "wait-states"),
+    "Farm": ("in", "farm", "place", "tags", "usb"),
+}  # fmt: skip
+
+
 class Inv(Program):
     """Invoke's program, with the commands in groups.
 
@@ -199,8 +210,8 @@ class Inv(Program):
         files += "..." if command.several else ""
         print(f"Usage: {COMMAND} {name}{files} [options]\n")
         print(textwrap.fill(f"{command.__doc__}", pty_size()[0] - 1) + "\n")
-        if options := context.help_tuples():
-            print("Options:\n")
+        for title, options in _grouped(context.help_tuples()).items():
+            print(f"{title}:\n")
             self.print_columns(options)
         print(f"Example: {COMMAND} {command.example}")
         print(f"More:    {command.page}")
@@ -217,6 +228,17 @@ class Inv(Program):
             print(f"{title}:\n")
             self.print_columns([(each.ljust(width), left.pop(each)) for each in chosen])
         assert not left, f"tasks.py puts {', '.join(left)} into no group"
+
+
+def _grouped(options: Sequence[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+    """Sort a command's options into groups; a short list stays one group."""
+    titles = {name: title for title, names in _OPTION_GROUPS.items() for name in names}
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for option in options:
+        title = titles.get(_long(option[0]), "Options") if len(options) > _FEW_OPTIONS else "Options"
+        groups.setdefault(title, []).append(option)
+    order = ["Options", *_OPTION_GROUPS]
+    return {title: groups[title] for title in order if title in groups}
 
 
 def _within(command: str, namespace: str) -> bool:
