@@ -246,7 +246,6 @@ def _log_tails(logs: Path | None, seen_from: Path | None) -> tuple[LogTail, ...]
 
 
 def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
-    """Yield what stands on top: name and value."""
     for outcome in Outcome:
         if report.count(outcome) or outcome is Outcome.PASSED:
             yield outcome.value, f"{report.count(outcome):,}"
@@ -266,7 +265,6 @@ def facts_of_run(
 
 
 def _chosen(cases: Sequence[CaseResult]) -> list[CaseResult]:
-    """Return the tests that are listed, in their order: of too many, first those that did not go well."""
     room = _TESTS
     chosen: set[int] = set()
     for troubled in (True, False):

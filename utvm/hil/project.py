@@ -64,7 +64,6 @@ def select_suites(suites: Sequence[str]) -> SelectedSuites:
 
 
 def _common_root(paths: Sequence[Path]) -> Path:
-    """Return the current project, where it has all of these; else the folder that they are all in."""
     found = project()
     if found and all(path.is_relative_to(found) for path in paths):
         return found
@@ -77,7 +76,6 @@ def _suite_folders() -> tuple[Path, ...]:
 
 
 def _find_suite(suite: str) -> tuple[Path, str]:
-    """Return the file of a suite, and what stands behind it."""
     name, colons, test = suite.partition("::")
     if "/" in name or name.endswith(".py"):
         for folder in (Path.cwd(), project() or Path.cwd()):

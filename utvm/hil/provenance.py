@@ -57,7 +57,6 @@ def describe(board: Board) -> Environment:
 
 
 def _drivers(board: Board) -> dict[str, str]:
-    """Return OpenOCD's version, and pyOCD's where that drives the board: then the other need not be there."""
     if not board.by_pyocd:
         return {"openocd": _openocd_version()}
     openocd = _openocd_version() if shutil.which("openocd") else "not installed"

@@ -75,7 +75,6 @@ def load(path: Path) -> tuple[Job, ...]:
 
 
 def _label(entry: Entry, number: str) -> str:
-    """Return what a job's part of the report is called: a folder's name, too; settings stand behind a colon."""
     parts = (
         entry.board.rpartition("/")[2],
         entry.serial or ("" if entry.kind == "auto" else entry.kind),
@@ -87,7 +86,6 @@ def _label(entry: Entry, number: str) -> str:
 
 
 def _may_be_same(first: Job, second: Job) -> bool:
-    """Whether both could be on one board: the same probe, or one name and nothing that tells them apart."""
     if first.entry.place == second.entry.place == "farm":
         return first.label == second.label  # else a farm has one for each of them, or one after the other
     if first.entry.serial and second.entry.serial:

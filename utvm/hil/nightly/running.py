@@ -169,7 +169,6 @@ class RunningJob:
         return None if again else result
 
     def _await_board(self) -> BoardResult | None:
-        """Begin once a board of the farm is there; return the result where there is none to be had."""
         assert self._leased
         try:
             lease = self._leased.poll()
@@ -256,7 +255,6 @@ class RunningJob:
         return self._result(verdict, reason, content, source if content else None)
 
     def _failure_reason(self, code: int) -> str:
-        """Return why the process ended before it could report: its error, or else the end of what it said."""
         assert self._process
         output = self._process.log_tail()
         _, error, message = f"\n{output}".rpartition("\nerror: ")
