@@ -24,7 +24,7 @@ Figures = dict[str, dict[str, dict[str, int]]]
 
 
 class Baseline(Record):
-    """What the baseline's file says."""
+    """Contents of the baseline file."""
 
     baseline: Figures = Field({})
 

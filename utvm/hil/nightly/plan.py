@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a nightly run is to do: ``nightly.yaml``, checked before anything is started."""
+"""The list of boards, ``nightly.yaml``, checked before anything is started."""
 
 import contextlib
 import dataclasses
@@ -47,7 +47,7 @@ def default_list() -> Path:
 
 
 def load(path: Path) -> tuple[Job, ...]:
-    """Read a list of boards and look at each of them."""
+    """Read a list of boards and check each entry."""
     jobs = []
     for number, entry in enumerate(load_yaml(path, ProjectFile, _HINT).boards):
         name = str((path.parent / entry.board).resolve()) if "/" in entry.board else entry.board
