@@ -49,7 +49,6 @@ def main(handed_over: int = 0) -> None:
 
 
 def _left_unwritten(stream: TextIO) -> bool:
-    """Write what a stream still holds; where that is not possible, close it, and Python does not try again."""
     try:
         stream.flush()
     except OSError:

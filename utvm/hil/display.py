@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run shows: which board, progress, tables, the verdict. Plain lines where there is no terminal."""
+"""Terminal output of a run: board, progress, tables, verdict. Without a terminal, plain lines."""
 
 import io
 import os
@@ -84,12 +84,12 @@ class Display:
             self._task = self._progress.add_task("", total=total)
 
     def running(self, test: str) -> None:
-        """A test begins."""
+        """Show the running test."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, description=test)
 
     def finished(self, case: CaseResult) -> None:
-        """A test has ended."""
+        """Print the result of a test."""
         self._done += 1
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=self._done)
@@ -112,7 +112,7 @@ class Display:
             self.line(_indented(case.details))
 
     def end(self) -> None:
-        """Take the progress bar away."""
+        """Remove the progress bar."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
@@ -136,7 +136,7 @@ class Display:
 
 
 def last_line(report: RunReport) -> str:
-    """Return the verdict in one line: the board, what it was, the counts and the exit code."""
+    """Verdict in one line: board, counts and exit code."""
     counts = [f"{report.count(outcome)} {outcome.value}" for outcome in Outcome if report.count(outcome)]
     said = ", ".join(counts) or "no tests"
     if report.trouble:
@@ -161,10 +161,10 @@ def standard_output() -> TextIO:
 
 
 class _Lasting(io.FileIO):
-    """A file that may go away, as a terminal that is closed: the run ends in order all the same."""
+    """A file that ignores write errors: the run goes on when its terminal is closed."""
 
     def write(self, data: Any, /) -> int:
-        """Write, or do as if."""
+        """Write, and ignore errors."""
         try:
             return super().write(data)
         except OSError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures that are reported of a model: one row each, of which all that shows figures is made.
+"""The figures that are reported of a model, one row each.
 
 ``report.json`` and its schema, ``index.html``, ``junit.xml``, the lines and tables of a run, the report on a
 nightly run and docs/boards.md go through :data:`FIGURES`. A new figure is a row there.
@@ -21,7 +21,7 @@ Schema = Mapping[str, object]
 
 @dataclass(frozen=True)
 class Measured:
-    """What the figures of a model come from: the image that it ran in, its runs, one a sample, and the labels."""
+    """Inputs of the figures of a model: the image, its runs, one per sample, and the labels."""
 
     firmware: Firmware
     runs: Sequence[RunResult]
@@ -35,9 +35,9 @@ class Figure:
     Attributes:
         name: its key in ``report.json``.
         title: the heading of its column; behind its value, what a line says.
-        means: what it is, for the schema and for pages.
+        means: description, for the schema and for pages.
         schema: the JSON schema of its value.
-        find: where it comes from. None is for a model that has none.
+        find: computes the value; None if a model has none.
         render: formats a value for readers.
         only: the kind of board that has it; the reports of others may not. Empty for a figure that all have.
     """
@@ -51,7 +51,7 @@ class Figure:
     only: Literal["", "virtual", "physical", "process"] = ""
 
     def format(self, value: Any) -> str:
-        """Return a value for readers."""
+        """Format a value; a dash for None."""
         return "-" if value is None else self.render(value)
 
 
@@ -146,13 +146,13 @@ FIGURES: tuple[Figure, ...] = (
 
 
 def present_figures(models: Iterable[Mapping[str, Any]]) -> tuple[Figure, ...]:
-    """Return the figures that at least one of some models has, in order: the columns of a table."""
+    """Figures that at least one model has, in order: the columns of a table."""
     known = {name for model in models for name in model}
     return tuple(figure for figure in FIGURES if figure.name in known)
 
 
 def figures_line(figures: Mapping[str, Any]) -> str:
-    """Return a model's figures as a line says them, those that it has not left out."""
+    """Format the figures of a model in one line, without missing ones."""
     return ", ".join(
         f"{figure.format(figures[figure.name])} {figure.title}"
         for figure in FIGURES
@@ -168,7 +168,7 @@ def summarise(
     executor: str,
     labels: Sequence[int] | None = None,
 ) -> ModelResult:
-    """Sum up what a model did on a board, one run a sample.
+    """Compute the figures of a model from its runs on a board, one per sample.
 
     Args:
         name: that of its library in the firmware.

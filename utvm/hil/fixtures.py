@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What suites ask for, and the run of their run: the part of :mod:`utvm.hil.plugin` that needs a board.
+"""The part of :mod:`utvm.hil.plugin` that needs a board: the run, and the fixtures of suites.
 
-Suites ask for these fixtures:
+Fixtures:
 
-- ``board``: the board on the bench (:class:`utvm.drivers.Connection`), reset and halted.
+- ``board``: the open board (:class:`utvm.drivers.Connection`), reset and halted.
 - ``compile_for_board``: a function that compiles a model for what the board's CPU has.
 - ``firmware``: a function that links libraries into an image for the board; its ``elf`` reads one of your own.
-- ``session``: a function that programs an image and returns the session that runs its models: host-driven on a
+- ``session``: a function that flashes an image and returns the session that runs its models: host-driven on a
   board with a debug port, else over RPC.
 - ``serve``: a function that links libraries with the RPC server, puts them on the board, and returns it.
-- ``flash``: a function that programs an image of one's own, from ``firmware.elf(PATH)``, and returns it under the
+- ``flash``: a function that flashes your own image, from ``firmware.elf(PATH)``, and returns it under the
   debugger: :class:`utvm.session.application.Application`.
-- ``project_model``: each model of the project's ``utvm.yaml``, one after the other.
+- ``project_model``: each model of the project's ``utvm.yaml``, in turn.
 - ``record_model``: a function that takes the runs of a model into the report.
 - ``record_statistics``: a function that takes what the board has counted into the report.
 
@@ -103,7 +103,7 @@ def _begin_log(config: pytest.Config, folder: Path) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what the board cannot do, and say what that is."""
+    """Skip tests that need a capability that the board lacks."""
     run = config.stash.get(_RUN, None)
     # Nobody has chosen between physical and virtual where tests are only listed.
     capabilities = run.holder.capabilities if run else capabilities_of(config.stash[BOARD])
@@ -117,7 +117,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def exit_code_of(config: pytest.Config) -> ExitCode | None:
-    """Return what the run ends with, or None where it ended before it could have a verdict."""
+    """Exit code of the run; None if it ended before a verdict."""
     run = config.stash.get(_RUN, None)
     return run.exit_code if run else None
 
@@ -134,7 +134,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def board(request: pytest.FixtureRequest) -> Connection:
-    """The board on the bench, without breakpoints, halted before its first instruction."""
+    """The open board, without breakpoints, halted at reset."""
     return request.config.stash[_RUN].holder.fresh()
 
 
@@ -145,7 +145,7 @@ def compile_for_board(request: pytest.FixtureRequest) -> Callable[..., Library]:
 
 
 class Images:
-    """Makes images for a run's board: called, of libraries."""
+    """Links images for the board of the run."""
 
     def __init__(self, holder: BoardHolder) -> None:
         self._holder = holder
@@ -155,7 +155,7 @@ class Images:
         return self._holder.link(libraries)
 
     def elf(self, path: str | Path) -> Firmware:
-        """Return an image of somebody's own; raises as :func:`utvm.session.application.read_elf`.
+        """Read your own image; raises as :func:`utvm.session.application.read_elf`.
 
         Args:
             path: where it is, from the project's folder, or the current one where there is no project.
@@ -171,14 +171,14 @@ def firmware(request: pytest.FixtureRequest) -> Images:
 
 @pytest.fixture
 def flash(request: pytest.FixtureRequest) -> Callable[[Firmware], Application]:
-    """Programs an image of one's own and returns it, halted before its first instruction."""
+    """Flashes your own image and returns it, halted at reset."""
     holder = request.config.stash[_RUN].holder
     return lambda image: Application(holder.fresh(), image)
 
 
 @pytest.fixture
 def session(request: pytest.FixtureRequest) -> Callable[[Firmware], Session]:
-    """Programs an image and returns a session on it, waiting for a request.
+    """Flashes an image and returns a session on it, waiting for a request.
 
     A board that already waits with that image is not reset. A test that needs it fresh asks for ``board`` too.
     """

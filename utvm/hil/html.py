@@ -44,7 +44,7 @@ class LogTail:
 
 
 def log_tails(logs: Path, seen_from: Path) -> tuple[LogTail, ...]:
-    """Return how the logs in a folder end, the smallest first: the log of everything has them all in it.
+    """Last lines of the logs in a folder, smallest first: the largest one contains the others.
 
     Args:
         seen_from: the folder with the page that links to them.
@@ -59,17 +59,17 @@ def href_from(logs: Path, seen_from: Path) -> str:
 
 
 def test_marker(node: str) -> str:
-    """Return what the log of everything says where a test begins."""
+    """Message in the full log at the start of a test."""
     return f"test {node}"
 
 
 def link_to_test(node: str, found: Sequence[LogTail]) -> str:
-    """Return a link to where a test begins in the log of everything; empty where that is not kept.
+    """Link to the start of a test in the full log; empty if there is none.
 
-    Browsers go to the words behind ``:~:text=``; one that does not know that shows the log's beginning.
+    Browsers scroll to the text after ``:~:text=``; older ones show the top of the log.
     """
     href = next((end.href for end in found if end.name == FILE), "")
-    # A hyphen and a comma mean something there.
+    # Hyphens and commas are syntax in text fragments.
     return f"{href}#:~:text={quote(test_marker(node), safe='').replace('-', '%2D')}" if href else ""
 
 
@@ -171,7 +171,7 @@ class Cell:
 
     @property
     def right(self) -> bool:
-        """Whether the prediction is the label."""
+        """True if the prediction is the label."""
         return self.label == self.prediction
 
 
@@ -246,7 +246,6 @@ def _log_tails(logs: Path | None, seen_from: Path | None) -> tuple[LogTail, ...]
 
 
 def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
-    """Yield what stands on top: name and value."""
     for outcome in Outcome:
         if report.count(outcome) or outcome is Outcome.PASSED:
             yield outcome.value, f"{report.count(outcome):,}"
@@ -266,7 +265,6 @@ def facts_of_run(
 
 
 def _chosen(cases: Sequence[CaseResult]) -> list[CaseResult]:
-    """Return the tests that are listed, in their order: of too many, first those that did not go well."""
     room = _TESTS
     chosen: set[int] = set()
     for troubled in (True, False):

@@ -26,7 +26,7 @@ _ENVIRONMENT = (OSError, MemoryError, ImportError, subprocess.SubprocessError, U
 
 
 def judge(error: BaseException | None, suite: Path) -> Outcome:
-    """Return the outcome of a phase that ended with an exception, while the board still answers.
+    """Outcome of a phase that ended with an exception, while the board still answers.
 
     Args:
         suite: the suite's file.
@@ -53,7 +53,7 @@ def judge_loading(error: BaseException, suite: Path) -> Outcome:
 
 
 def cause_of(error: BaseException, said: str) -> str:
-    """Return what two errors have in common if one thing is behind both, however each was said.
+    """Key of the cause of an error, equal for two errors with the same cause.
 
     Args:
         said: the message that a reader gets.
@@ -67,9 +67,9 @@ def cause_of(error: BaseException, said: str) -> str:
 
 
 def _origin(trace: TracebackType | None, suite: Path) -> Literal["utvm", "suite", ""]:
-    """Return whose code called last: ours, or a suite's, and what it uses that is neither ours nor installed.
+    """Whose code made the last call: utvm's, or the suite's with its helpers, which are not installed.
 
-    What numpy refuses is the doing of whoever called numpy.
+    An error raised inside numpy belongs to its caller.
     """
     origin: Literal["utvm", "suite", ""] = ""
     while trace is not None:

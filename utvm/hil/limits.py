@@ -24,7 +24,7 @@ Figures = dict[str, dict[str, dict[str, int]]]
 
 
 class Baseline(Record):
-    """What the baseline's file says."""
+    """Contents of the baseline file."""
 
     baseline: Figures = Field({})
 
@@ -80,7 +80,6 @@ def _limit_cases(
 
 
 def _crossing_commit(board: BoardIdentity, model: str, figure: str, most: float, commit: str | None) -> str:
-    """Return which commit crossed a limit, where the history knows."""
     with contextlib.suppress(UtvmError), opened(history_file()) as history:
         last, first = crossed(history, board.name, board.kind, model, figure, most)
         if last:

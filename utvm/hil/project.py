@@ -49,7 +49,7 @@ def suite_names() -> tuple[str, ...]:
 
 
 def select_suites(suites: Sequence[str]) -> SelectedSuites:
-    """Return what is meant by suites: names, or paths of files and folders, each maybe with ``::TEST`` behind it.
+    """Find suites by name, or by the path of a file or folder; each may end in ``::TEST``.
 
     Of two with one name, the project's own is meant. Where none is named, all are meant: in a project with suites
     its own, elsewhere those that come with utvm.
@@ -64,7 +64,6 @@ def select_suites(suites: Sequence[str]) -> SelectedSuites:
 
 
 def _common_root(paths: Sequence[Path]) -> Path:
-    """Return the current project, where it has all of these; else the folder that they are all in."""
     found = project()
     if found and all(path.is_relative_to(found) for path in paths):
         return found
@@ -77,7 +76,6 @@ def _suite_folders() -> tuple[Path, ...]:
 
 
 def _find_suite(suite: str) -> tuple[Path, str]:
-    """Return the file of a suite, and what stands behind it."""
     name, colons, test = suite.partition("::")
     if "/" in name or name.endswith(".py"):
         for folder in (Path.cwd(), project() or Path.cwd()):
@@ -164,7 +162,7 @@ class Quarantine(Record):
 
 
 class ProjectFile(Record):
-    """What ``utvm.yaml`` says, and a list of boards for the night."""
+    """``utvm.yaml``, or a nightly list of boards."""
 
     boards: Annotated[tuple[Entry, ...], Field(min_length=1)]
     models: dict[Annotated[str, Field(pattern=r"^\w+$")], Limits] = Field({})
@@ -185,7 +183,7 @@ class ProjectModel:
         return compiler.load(self.folder / self.limits.file)
 
     def samples(self) -> tuple[list[npt.NDArray[Any]], list[int] | None]:
-        """Return what it is tried on, and the right classes where they are known."""
+        """Read the samples, and their labels if the file has them."""
         path = self.folder / self.limits.samples
         arrays = read_arrays(str(path))
         if "x" not in arrays or not arrays["x"].ndim:
@@ -195,7 +193,7 @@ class ProjectModel:
         return [row[np.newaxis] for row in arrays["x"]], labels
 
     def broken(self, result: ModelResult) -> list[str]:
-        """Return which of its limits are not kept, in words; none where it is as good and as small as demanded."""
+        """Messages about the limits that a result exceeds."""
         said = []
         figures, limits = result.figures, self.limits
         if limits.accuracy is not None and not figures.get("accuracy", 0) >= limits.accuracy:

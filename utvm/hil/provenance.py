@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run was made with, so that its figures can be made again: what was asked for, and what was there."""
+"""Environment of a run, for its report: the requested one, and the installed tools."""
 
 import importlib.metadata
 import platform
@@ -22,7 +22,7 @@ from utvm.provenance.lock import environment_digest
 
 
 def digest(provision: Path = PROVISION) -> str:
-    """Return the digest of what this checkout asks for, in whatever place it is.
+    """Digest of the environment that this checkout requests, the same in all locations.
 
     It is a SHA-256 over the environment's lists and locks, and the sources of utvm and of the toolchain files.
     """
@@ -30,7 +30,7 @@ def digest(provision: Path = PROVISION) -> str:
 
 
 def describe(board: Board) -> Environment:
-    """Look at the checkout and at the place in which this is."""
+    """Describe the checkout and the location of this process."""
     tools = {
         "python": platform.python_version(),
         "tvm": importlib.metadata.version("apache-tvm"),
@@ -57,7 +57,6 @@ def describe(board: Board) -> Environment:
 
 
 def _drivers(board: Board) -> dict[str, str]:
-    """Return OpenOCD's version, and pyOCD's where that drives the board: then the other need not be there."""
     if not board.by_pyocd:
         return {"openocd": _openocd_version()}
     openocd = _openocd_version() if shutil.which("openocd") else "not installed"

@@ -16,7 +16,7 @@ SCHEMA_VERSION = 4
 
 
 class Outcome(str, enum.Enum):
-    """How one test ended.
+    """Outcome of one test.
 
     ``FAILED`` is an answer of the board, and a wrong one. ``ERROR`` is a mistake in the test itself.
     ``INFRASTRUCTURE`` is no answer at all: the probe, OpenOCD or the board went away, or the machine has no room.
@@ -33,12 +33,12 @@ class Outcome(str, enum.Enum):
 
     @property
     def troubled(self) -> bool:
-        """Whether a reader is to be told what went wrong: it ended, and not well."""
+        """True if the report shows its message: failed, error or infrastructure."""
         return self in (Outcome.FAILED, Outcome.ERROR, Outcome.INFRASTRUCTURE)
 
 
 class Verdict(str, enum.Enum):
-    """How a run ended."""
+    """Verdict on a run."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -48,7 +48,7 @@ class Verdict(str, enum.Enum):
 
     @property
     def exit_code(self) -> ExitCode:
-        """What the command ends with. A run that was not completed has no verdict on the tests: 3."""
+        """Exit code of the command; 3 for a run that was not completed."""
         return _EXIT_CODES.get(self, ExitCode.INFRASTRUCTURE)
 
 
@@ -76,7 +76,7 @@ class CaseResult:
 
     @property
     def id(self) -> str:
-        """What the test is called in all reports."""
+        """Test id, the same in all reports."""
         return test_id(self.node)
 
     @property
@@ -114,7 +114,7 @@ class ModelResult:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a board had counted at the end of a test; ``docs/rpc.md`` has the fields.
+    """Counters of a board at the end of a test; ``docs/rpc.md`` lists the fields.
 
     Attributes:
         name: what it had done.
@@ -127,7 +127,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Whereabouts:
-    """Where the run was made, and what is installed there: no two computers need agree on it.
+    """Location of the run and its installed packages, which differ from computer to computer.
 
     Attributes:
         kind: ``host``, or how else :data:`utvm.provenance.location.LocationKind` calls it.
@@ -148,12 +148,12 @@ class Whereabouts:
 
     @property
     def frozen(self) -> bool:
-        """Whether the tools are those of the lock."""
+        """True if exactly the locked packages are installed."""
         return bool(self.environment)
 
     @property
     def spoken(self) -> str:
-        """The place as lines for readers call it; nothing on the host as it is."""
+        """Location for a line of output; empty on an unfrozen host."""
         if self.frozen:
             return f"in {self.kind}, environment {self.environment[:12]}"
         return "" if self.kind == "host" else f"in {self.kind}, with other tools than the lock's"
@@ -161,7 +161,7 @@ class Whereabouts:
 
 @dataclass(frozen=True)
 class Environment:
-    """What the run was asked to be made with, the same in all places, and where that was.
+    """Requested environment, the same in all locations, and the location of the run.
 
     ``digest`` is a SHA-256 over what says so in the checkout: the locks, and the sources that make firmware;
     ``lock`` is over the locks alone.
@@ -194,11 +194,11 @@ class RunReport:
     duration_s: float = 0.0
 
     def count(self, outcome: Outcome) -> int:
-        """Return how many tests ended so."""
+        """Number of tests with this outcome."""
         return sum(case.outcome is outcome for case in self.cases)
 
     def as_json(self) -> dict[str, object]:
-        """Return what ``report.json`` holds: see docs/report.schema.json."""
+        """Contents of ``report.json``: see docs/report.schema.json."""
         place = self.environment.place
         content = {
             "schema_version": SCHEMA_VERSION,
@@ -255,7 +255,7 @@ class RunReport:
 
 
 def test_id(node: str) -> str:
-    """Return what a test is called in all reports: ``SUITE::TEST[PARAMETERS]``.
+    """Id of a test in all reports: ``SUITE::TEST[PARAMETERS]``.
 
     The suite is its file's name without folders, ``test_`` and ``.py``: pytest's node id has the path, which
     depends on where pytest was started.
@@ -265,17 +265,17 @@ def test_id(node: str) -> str:
 
 
 def board_entry(spoken: str) -> dict[str, object]:
-    """Return which board it was, of its name with its settings, as a report has it."""
+    """``board`` of a report, from the board's name with settings."""
     name, _, chosen = spoken.partition(":")
     settings = dict(pair.split("=", 1) for pair in chosen.split(",") if pair)
     return {"id": spoken, "name": name, "settings": settings}
 
 
 def decide(cases: Iterable[CaseResult], *, trouble: str, interrupted: bool) -> tuple[Verdict, str]:
-    """Return the verdict on a run, and the reason where the tests alone do not give it.
+    """Decide the verdict on a run, and its reason if the tests alone do not give it.
 
-    A run that was not completed comes first, whatever the tests said: what gave no answer might have failed. A
-    test that made a mistake of its own gave none either. No test that ran is such a mistake, never a pass.
+    An incomplete run comes first, since a test without an answer might have failed. An error in the suite comes
+    next; a run without any test is such an error, never a pass.
 
     Args:
         trouble: what went wrong with probe, board or machine outside of the tests, or an empty string.
@@ -298,7 +298,7 @@ def decide(cases: Iterable[CaseResult], *, trouble: str, interrupted: bool) -> t
 
 
 def first_line(text: str) -> str:
-    """Return the first line of a text, without an announcement there of lines that follow."""
+    """First line of a message, without a trailing clause that introduces the next lines."""
     first = text.partition("\n")[0]
     return first.rpartition("; ")[0] or first[:-1] if first.endswith(":") else first
 

@@ -58,7 +58,7 @@ def check_schema(content: Mapping[str, object], path: Path) -> None:
 
 
 def schema_text(path: Path) -> str:
-    """Return what the file of a schema should hold."""
+    """Text of a schema file with the current figures."""
     return json.dumps(load_schema(path), indent=2) + "\n"
 
 
@@ -69,7 +69,7 @@ def write_schemas() -> None:
 
 
 def _definitions() -> dict[str, object]:
-    """Return what is said of models and statistics: of all boards, and of each kind."""
+    """Definitions of models and statistics, for all boards and for each kind."""
     figures = {figure.name: {"description": figure.means, **figure.schema} for figure in FIGURES}
     definitions: dict[str, object] = {
         "model": {
@@ -96,7 +96,7 @@ _SCHEMAS = {1: REPORT_1, 2: REPORT_2, 3: REPORT_3, SCHEMA_VERSION: REPORT}
 
 
 def read_report(path: Path) -> dict[str, Any]:
-    """Return what a report says, with the keys of the present version, whatever it was written as.
+    """Read a report of any version, with the keys of the current one.
 
     What its version did not say is None; ``schema_version`` stays that of the file.
     """

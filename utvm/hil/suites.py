@@ -120,7 +120,6 @@ def _for_pytest(choice: BoardSelection, suites: SuiteChoice) -> list[str]:
 
 
 def _argument(suite: str) -> str:
-    """Return a suite's file for pytest, which takes what follows a bracket for a test's parameters."""
     file, colons, test = suite.partition("::")
     if "[" in file:
         file = os.path.relpath(file)

@@ -268,7 +268,6 @@ class Objects:
 
 
 def _mapped(directory: Path, path_map: Sequence[tuple[Path, str]]) -> Iterator[str]:
-    """Yield gcc's options for what stands for directories in debug information."""
     # The compiler's own folder as it calls it by itself, and the others as we call them to it.
     prefixes = [(str(path), name) for path, name in path_map if path == directory]
     prefixes += [(f"{path}/.", name) for path, name in path_map]
@@ -289,7 +288,6 @@ def _as_called(path: Path, path_map: Sequence[tuple[Path, str]]) -> str:
 
 
 def _stand_in(source: Path, path_map: Sequence[tuple[Path, str]]) -> str:
-    """Return what stands for a source's path, as the compiler sees it: of several entries the last counts."""
     for directory, name in reversed(path_map):
         if source.is_relative_to(directory):
             return f"{name}/{source.relative_to(directory).as_posix()}"

@@ -176,7 +176,6 @@ def _file_handler(path: Path, mode: Literal["a", "w"]) -> logging.Handler:
 
 
 def _standard_error() -> TextIO:
-    """Return a stream that a test runner's capture does not take over."""
     try:
         return os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1, errors="backslashreplace")
     except OSError:  # It has no file descriptor where a program has put something else in its place.

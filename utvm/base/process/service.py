@@ -113,7 +113,6 @@ def is_stopped(pid: int) -> bool:
 
 
 def _processor_time(pid: int) -> int | None:
-    """Return the nanoseconds that a process has run on all processors; None where the kernel does not tell."""
     try:
         return sum(int(task.read_text().split()[0]) for task in Path(f"/proc/{pid}/task").glob("*/schedstat"))
     except (OSError, ValueError, IndexError):

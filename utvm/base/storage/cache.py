@@ -120,7 +120,6 @@ def _byte(root: Path, entry: Path) -> int:
 
 @contextlib.contextmanager
 def _nobody_uses(root: Path, entry: Path) -> Iterator[bool]:
-    """Say whether no other process uses an entry, and let none begin to in the ``with`` block."""
     try:
         fcntl.lockf(_locks(root), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(root, entry))
     except (BlockingIOError, PermissionError):
@@ -292,7 +291,6 @@ class Cache:
 
 
 def _contents(folder: Path, name: str) -> bytes:
-    """Return in a few lines whose a folder is and what is in it, except the seal."""
     lines = [os.fsencode(name)]
     for path in sorted(folder.rglob("*")):
         below = path.relative_to(folder)

@@ -58,7 +58,6 @@ def read_yaml(path: Path, hint: str = "") -> tuple[dict[str, Any], str]:
 
 @functools.lru_cache(maxsize=64)
 def _parsed(text: str) -> Any:
-    """Return what YAML holds, which nobody changes. Raises as PyYAML does."""
     # In C it is quicker by far, but its stack is the machine's: what could be deep goes the long way.
     # A level takes a bracket, or a column.
     depth = text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0)
@@ -70,7 +69,6 @@ def _parsed(text: str) -> Any:
 
 
 def _constructed(loader: "yaml.SafeLoader | yaml.CSafeLoader") -> Any:
-    """Return what a loader's one document holds, in which no key is twice: PyYAML would take the last one."""
     try:
         node = loader.get_single_node()
         _check_nodes(node)
@@ -125,7 +123,6 @@ def _wrong(problem: ErrorDetails) -> str:
 
 
 def _line(text: str, keys: tuple[int | str, ...]) -> int:
-    """Return the line of a key; where it is missing, that of what it is missing in."""
     node, line = yaml.compose(text), 0
     for key in keys:
         if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):

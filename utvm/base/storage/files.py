@@ -123,7 +123,6 @@ def _user(uid: int) -> str:
 
 
 def _has_others(gid: int) -> bool:
-    """Whether a group has another user in it: with a umask of 002, each user's own group may write."""
     own = os.geteuid()
     try:
         members = grp.getgrgid(gid).gr_mem

@@ -73,7 +73,6 @@ def hold(
 
 
 def _ourselves() -> str:
-    """Return who holds it now: user, command and since when."""
     now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
     try:
         user = pwd.getpwuid(os.getuid()).pw_name

@@ -78,7 +78,6 @@ def _short_enough(parent: Path) -> bool:
 
 
 def _made(parent: Path) -> tuple[Path, int]:
-    """Make one and lock it."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         with contextlib.suppress(FileNotFoundError):

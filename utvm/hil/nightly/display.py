@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a nightly run prints: one line a board as it ends, a table, the verdict as the last line."""
+"""Terminal output of a nightly run: one line per finished board, a table, and the verdict as the last line."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,16 +34,16 @@ class NightlyDisplay:
         self._last_printed = 0.0
 
     def begin(self, run_id: str, queue: Sequence[Job], jobs: int) -> None:
-        """Say which boards are to run."""
+        """Print the boards that will run."""
         self._total = len(queue)
         self._print_line(f"nightly run {run_id}, {jobs} at once: {', '.join(job.label for job in queue)}")
 
     def print_note(self, text: str) -> None:
-        """Say something about a board that is at work."""
+        """Print a message about a running board."""
         self._print_line(text)
 
     def finish(self, result: BoardResult) -> None:
-        """Say what came of a board."""
+        """Print the result of a board."""
         self._ended += 1
         width = len(str(self._total))
         style = _STYLES.get(result.verdict, _NO_VERDICT)
@@ -56,7 +56,7 @@ class NightlyDisplay:
         )
 
     def show_progress(self, spent: float, running: Sequence[str]) -> None:
-        """Say now and then how far it is.
+        """Print the progress once a minute.
 
         Args:
             spent: seconds since it began.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a nightly run is to do: ``nightly.yaml``, checked before anything is started."""
+"""The list of boards, ``nightly.yaml``, checked before anything is started."""
 
 import contextlib
 import dataclasses
@@ -47,7 +47,7 @@ def default_list() -> Path:
 
 
 def load(path: Path) -> tuple[Job, ...]:
-    """Read a list of boards and look at each of them."""
+    """Read a list of boards and check each entry."""
     jobs = []
     for number, entry in enumerate(load_yaml(path, ProjectFile, _HINT).boards):
         name = str((path.parent / entry.board).resolve()) if "/" in entry.board else entry.board
@@ -74,7 +74,6 @@ def load(path: Path) -> tuple[Job, ...]:
 
 
 def _label(entry: Entry, number: str) -> str:
-    """Return what a job's part of the report is called: a folder's name, too; settings stand behind a colon."""
     parts = (
         entry.board.rpartition("/")[2],
         entry.serial or ("" if entry.kind == "auto" else entry.kind),
@@ -86,7 +85,6 @@ def _label(entry: Entry, number: str) -> str:
 
 
 def _may_be_same(first: Job, second: Job) -> bool:
-    """Whether both could be on one board: the same probe, or one name and nothing that tells them apart."""
     if first.entry.place == second.entry.place == "farm":
         return first.label == second.label  # else a farm has one for each of them, or one after the other
     if first.entry.serial and second.entry.serial:

@@ -97,7 +97,6 @@ def render_html(report: NightlyReport, root: Path) -> str:
 
 
 def _facts(report: NightlyReport) -> Iterator[tuple[str, str]]:
-    """Yield what stands on top: name and value."""
     for verdict in BoardVerdict:
         if report.count(verdict) or verdict is BoardVerdict.PASSED:
             yield verdict.value, f"{report.count(verdict)} of {len(report.boards)} boards"

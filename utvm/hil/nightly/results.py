@@ -16,7 +16,7 @@ SCHEMA_VERSION = 4
 
 
 class BoardVerdict(str, enum.Enum):
-    """How one board's turn ended. ``BAD`` is a board that did not get through its health check."""
+    """Verdict on one job. ``BAD``: the board failed its health check."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -28,7 +28,7 @@ class BoardVerdict(str, enum.Enum):
 
     @property
     def exit_code(self) -> ExitCode:
-        """What it counts as: a board without a verdict on its tests is infrastructure trouble."""
+        """Exit code of the job: without a verdict on its tests, infrastructure trouble."""
         if self in (BoardVerdict.PASSED, BoardVerdict.FAILED, BoardVerdict.ERROR):
             return Verdict(self.value).exit_code
         return ExitCode.INFRASTRUCTURE
@@ -36,7 +36,7 @@ class BoardVerdict(str, enum.Enum):
 
 @dataclass(frozen=True)
 class BoardResult:
-    """What came of one board's turn.
+    """Result of one job.
 
     Attributes:
         label: its name in the report, and of its folder there.
@@ -64,7 +64,7 @@ class BoardResult:
 
     @property
     def spoken(self) -> str:
-        """The board as lines for readers call it, a virtual one loudly; with its place if that is another."""
+        """Board for a line of output, with its kind in capitals, and its location unless that is the host."""
         return self.board.spoken + ("" if self.place == "host" else f" in {self.place}")
 
     @property
@@ -73,7 +73,7 @@ class BoardResult:
         return self.content["models"] if self.content else ()
 
     def count(self, outcome: Outcome) -> int:
-        """Return how many of its tests ended so."""
+        """Number of its tests with this outcome."""
         return sum(test["outcome"] == outcome.value for test in self.content["tests"]) if self.content else 0
 
     def as_json(self) -> dict[str, object]:
@@ -116,7 +116,7 @@ class NightlyReport:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst: a board without a verdict on its tests comes before a test that failed, as in one run."""
+        """Worst verdict; a board without a verdict counts as worse than a failed test, as in a single run."""
         codes = {result.verdict.exit_code for result in self.boards}
         if self.interrupted:
             return Verdict.INTERRUPTED
@@ -127,11 +127,11 @@ class NightlyReport:
         return Verdict.FAILED if ExitCode.FAILED in codes else Verdict.PASSED
 
     def count(self, verdict: BoardVerdict) -> int:
-        """Return how many boards ended so."""
+        """Number of boards with this verdict."""
         return sum(result.verdict is verdict for result in self.boards)
 
     def as_json(self) -> dict[str, object]:
-        """Return what ``nightly.json`` holds: see docs/nightly.schema.json."""
+        """Contents of ``nightly.json``: see docs/nightly.schema.json."""
         return {
             "schema_version": SCHEMA_VERSION,
             "run_id": self.run_id,
@@ -183,12 +183,12 @@ class TestOfNight:
 
     @property
     def outcome(self) -> Outcome:
-        """The worst of its outcomes; it passed where it did somewhere, and was skipped elsewhere."""
+        """Worst outcome; a pass on one board outweighs skips on others."""
         return next(outcome for outcome in _WORST_FIRST if outcome in self.boards)
 
     @property
     def spoken(self) -> str:
-        """Where it ended how; boards are named where it did not pass."""
+        """Outcomes with numbers of boards; boards without a pass are named."""
         said = []
         for outcome in _WORST_FIRST:
             where = self.boards.get(outcome, ())
@@ -200,7 +200,7 @@ class TestOfNight:
 
 
 def tests_of(results: Sequence[BoardResult]) -> list[TestOfNight]:
-    """Return the tests that any board's report has, in the order of the first that has them."""
+    """Collect the tests of all boards' reports, in order of their first appearance."""
     found: dict[str, dict[Outcome, list[str]]] = {}
     for result in results:
         for test in result.content["tests"] if result.content else ():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives each board its turn, as many at once as the machine carries, and reports on all of them."""
+"""Runs the jobs of all boards, several in parallel, and writes the report."""
 
 import contextlib
 import datetime
@@ -32,7 +32,7 @@ _POLL = 0.1  # Seconds; a turn takes tens of them.
 
 
 def jobs_carried() -> int:
-    """Return how many boards this machine carries at once: one for each core, and each with 1 GiB of free memory.
+    """Number of boards that this computer can run in parallel: one per core and per GiB of free memory.
 
     An emulated board keeps one core busy. At least one board runs.
     """
@@ -48,7 +48,7 @@ def run(
     notify: str = "",
     advisories: Mapping[str, Any] | None = None,
 ) -> ExitCode:
-    """Give each board its turn, print what comes of it, and write the report.
+    """Run all jobs, print their results, and write the report.
 
     Args:
         queue: the boards; no two of them may be the same.
@@ -94,7 +94,7 @@ def run(
 def _run_all(
     queue: Sequence[Job], jobs: int, folder: Path, results: dict[str, BoardResult], display: NightlyDisplay
 ) -> bool:
-    """Fill in the result of each turn, and return whether somebody interrupted it."""
+    """Add the result of each job to ``results``; return True after an interruption."""
 
     def finish(result: BoardResult) -> None:
         results[result.label] = result

@@ -54,12 +54,12 @@ class JobLease:
 
     @property
     def folder(self) -> str:
-        """What the folder of the present board's runs is called in that of the job."""
+        """Subfolder for the runs of the current board."""
         return f"again-{len(self._earlier)}" if self._earlier else ""
 
     @property
     def record(self) -> dict[str, Any] | None:
-        """What the report says of it; None where there never was one."""
+        """``lease`` of the report; None if there was no lease."""
         last = self.lease or self._last
         return {**last.record, "earlier": [dict(board) for board in self._earlier]} if last else None
 
@@ -170,7 +170,6 @@ class RunningJob:
         return None if again else result
 
     def _await_board(self) -> BoardResult | None:
-        """Begin once a board of the farm is there; return the result where there is none to be had."""
         assert self._leased
         try:
             lease = self._leased.poll()
@@ -188,7 +187,7 @@ class RunningJob:
             self._process.ask_to_end()
 
     def interrupted_result(self, deadline: float) -> BoardResult:
-        """Return what there is of a result, after :meth:`interrupt`.
+        """Result of the interrupted job, after :meth:`interrupt`.
 
         Args:
             deadline: until when to wait for the process, by the monotonic clock.
@@ -231,7 +230,7 @@ class RunningJob:
         return self._stack.enter_context(process)
 
     def _read_result(self) -> BoardResult:
-        """Return what the process that has ended left: its verdict, or why there is none."""
+        """Read the result of the finished process: its verdict, or the reason for none."""
         assert self._process
         code = self._process.exit_code
         source = self._process.log.parent / "reports" / "latest"
@@ -257,7 +256,6 @@ class RunningJob:
         return self._result(verdict, reason, content, source if content else None)
 
     def _failure_reason(self, code: int) -> str:
-        """Return why the process ended before it could report: its error, or else the end of what it said."""
         assert self._process
         output = self._process.log_tail()
         _, error, message = f"\n{output}".rpartition("\nerror: ")
