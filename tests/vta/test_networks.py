@@ -25,7 +25,7 @@ from utvm.compiler import Library, from_tflite, load
 from utvm.drivers import DriverOptions, choose
 from utvm.errors import ConfigError
 from utvm.firmware import compile_for
-from utvm.session.open_session import open_session
+from utvm.session.board_holder import open_session
 
 _RESNET8 = Path(os.environ.get("UTVM_MODEL_CACHE", "")) / "pretrainedResnet_quant.tflite"
 

@@ -133,7 +133,7 @@ class Connection:
         for service in self._services:
             service.check()
 
-    def reaching(self) -> contextlib.AbstractContextManager[None]:
+    def halted_access(self) -> contextlib.AbstractContextManager[None]:
         """Reach memory several times in one ``with`` block: a core that must stand still for it does so once."""
         return self._port.access()
 

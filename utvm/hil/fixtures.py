@@ -135,7 +135,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def board(request: pytest.FixtureRequest) -> Connection:
     """The board on the bench, without breakpoints, halted before its first instruction."""
-    return request.config.stash[_COURSE].keeper.fresh()
+    return request.config.stash[_COURSE].keeper.reset_board()
 
 
 @pytest.fixture(scope="session")
@@ -173,7 +173,7 @@ def firmware(request: pytest.FixtureRequest) -> Images:
 def flash(request: pytest.FixtureRequest) -> Callable[[Firmware], Application]:
     """Programs an image of one's own and returns it, halted before its first instruction."""
     keeper = request.config.stash[_COURSE].keeper
-    return lambda image: Application(keeper.fresh(), image)
+    return lambda image: Application(keeper.reset_board(), image)
 
 
 @pytest.fixture

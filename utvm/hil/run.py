@@ -172,7 +172,7 @@ class Course:
             self._recorder.add(made, Outcome(made.outcome), error)
         elif isinstance(error, DoesNotFitError) and "room" not in self.keeper.capabilities:
             self._recorder.add(made, Outcome.SKIPPED, error, f"not on this board: {error.message}")
-        elif trouble := self.keeper.trouble_behind(error) if error is not None else "":
+        elif trouble := self.keeper.board_failure(error) if error is not None else "":
             self._lost = True
             self._recorder.add(made, Outcome.INFRASTRUCTURE, error, trouble)
         else:
@@ -183,7 +183,7 @@ class Course:
         """Take a test's result; after trouble with the board, see whether it comes back."""
         case = self._recorder.take(nodeid)
         if case.outcome is not Outcome.PASSED:
-            self.keeper.distrust()
+            self.keeper.force_reset()
         if self._lost:
             self._lost = False
             case = dataclasses.replace(case, message=f"{case.message}\n{self._board_again()}")
@@ -227,7 +227,7 @@ class Course:
         self._display.line(", ".join(filter(None, (f"{identity.spoken}{why}", where, f"run {self._run_id}"))))
 
     def _board_again(self) -> str:
-        if self.keeper.attached > 1:
+        if self.keeper.attach_count > 1:
             outcome = "the board had been attached once more already; the run stops"
         else:
             try:

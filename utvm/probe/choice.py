@@ -78,7 +78,7 @@ def find_probe(board: Board, wish: BoardKind, serial: str) -> Probe | None:
 
 
 @contextlib.contextmanager
-def taken(board: Board, probe: Probe, wait: float, say: Callable[[str], None]) -> Iterator[Probe]:
+def hold_probe(board: Board, probe: Probe, wait: float, say: Callable[[str], None]) -> Iterator[Probe]:
     """Have a probe to oneself for the length of a ``with`` block: one process of this computer has it at a time.
 
     Args:

@@ -14,9 +14,7 @@ from types import TracebackType
 
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.link import GdbLink
-from utvm.probe.packets import escape
-from utvm.probe.replies import from_hex, packet_size
-from utvm.probe.stop import Access, Stop, parse_stop
+from utvm.probe.packets import Access, Stop, escape, from_hex, packet_size, parse_stop
 from utvm.probe.target_xml import (
     DescriptionError,
     NotFlashError,

@@ -65,7 +65,7 @@ class GdbLink:
                 return None
             self._receive_some(remaining)
 
-    def hear_notifications(self) -> None:
+    def enable_notifications(self) -> None:
         """Have :meth:`receive` return notifications too: ``%`` and what they say."""
         self._reader.notifying = True
 

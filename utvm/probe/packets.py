@@ -5,6 +5,34 @@ Source: GDB manual, appendix "GDB Remote Serial Protocol", sections Overview and
 """
 
 import contextlib
+from dataclasses import dataclass
+from typing import Literal
+
+from utvm.errors import ProbeError
+
+_SMALLEST_PACKET_BYTES = 128
+
+
+def from_hex(text: bytes) -> bytes:
+    """Return the bytes that hexadecimal digits stand for."""
+    try:
+        return bytes.fromhex(text.decode("ascii"))
+    except ValueError as error:
+        raise ProbeError(f"the GDB server sent {text[:40]!r} where hexadecimal was due") from error
+
+
+def packet_size(feature: str) -> int:
+    """Return the bytes of the longest packet that a server takes, from ``PacketSize=`` and a hexadecimal
+    number.
+    """
+    try:
+        size = int(feature.removeprefix("PacketSize="), 16)
+    except ValueError:
+        size = 0
+    if size < _SMALLEST_PACKET_BYTES:
+        raise ProbeError(f"the GDB server offers an unusable packet size: {feature[:40]}")
+    return size
+
 
 _ESCAPE = 0x7D
 _REPEAT = 0x2A
@@ -104,3 +132,36 @@ def _check(payload: bytes, checksum: bytes) -> None:
         told = int(checksum, 16)
     if told != sum(payload) & 0xFF:
         raise PacketError(f"packet {payload[:40]!r} has checksum {sum(payload) & 0xFF:02x}, says {checksum!r}")
+
+
+Access = Literal["write", "read", "access"]
+
+_WATCH_STOPS: dict[str, Access] = {"watch": "write", "rwatch": "read", "awatch": "access"}
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why the target stopped.
+
+    Attributes:
+        signal: number of the signal the server reports: 2 interrupted, 5 breakpoint, watchpoint or step.
+        watchpoint: kind of the watchpoint that was hit, or None.
+        address: data address of that watchpoint, or None.
+    """
+
+    signal: int
+    watchpoint: Access | None = None
+    address: int | None = None
+
+
+def parse_stop(packet: bytes) -> Stop:
+    """Return what a ``T`` or ``S`` packet says."""
+    try:
+        signal = int(packet[1:3], 16)
+        for pair in packet[3:].decode(errors="replace").split(";"):
+            key, _, value = pair.partition(":")
+            if key in _WATCH_STOPS:
+                return Stop(signal, _WATCH_STOPS[key], int(value, 16))
+    except ValueError as error:
+        raise ProbeError(f"the GDB server sent a malformed stop reply: {packet[:60]!r}") from error
+    return Stop(signal)

@@ -5,16 +5,118 @@ ST's commands have no public manual. They are as OpenOCD's driver sends them (sr
 firmware that knows them. CMSIS-DAP's are Arm's: see DAP_Info in its documentation.
 """
 
+import contextlib
+import errno
 import logging
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import usb.core
+import usb.util
+
 from utvm.errors import BoardError, ProbeError
-from utvm.probe.conversation import Conversation, SilentProbe, Unreachable, converse, reset
+from utvm.probe.sources import libusb
 from utvm.probe.usb import Probe, ProbeId, detect
+
+_PATIENCE_MS = 2000
+_MOST_BYTES = 512  # a packet of the fastest bus here; less would be an overflow where more comes
+
+
+class SilentProbe(ProbeError):
+    """A probe that can be reached on USB and does not answer, or answers what it was not asked."""
+
+
+class UnreachableProbe(ProbeError):
+    """A probe that cannot be asked from here and now; nothing is known to be wrong with it."""
+
+
+class ProbeChannel:
+    """A probe whose interface is ours."""
+
+    def __init__(self, probe: Probe, interface: Any) -> None:
+        self.probe = probe
+        bulk = [
+            each for each in interface if usb.util.endpoint_type(each.bmAttributes) == usb.util.ENDPOINT_TYPE_BULK
+        ]
+        self._into = _first(bulk, usb.util.ENDPOINT_OUT)
+        self._from = _first(bulk, usb.util.ENDPOINT_IN)
+
+    def ask(self, command: bytes, at_least: int) -> bytes:
+        """Send a command and return its reply."""
+        try:
+            self._into.write(command, _PATIENCE_MS)
+            reply = bytes(self._from.read(_MOST_BYTES, _PATIENCE_MS))
+        except usb.core.USBError as error:
+            raise _trouble(self.probe, error) from error
+        if len(reply) < at_least:
+            raise SilentProbe(
+                f"the {self.probe.spoken} does not answer what it was asked ({reply.hex()})",
+                "unplug the probe, plug it in again and start again",
+            )
+        return reply
+
+
+@contextlib.contextmanager
+def claim_probe(probe: Probe, choose: Callable[[Any], bool]) -> Iterator[ProbeChannel]:
+    """Claim a probe's interface for the length of a ``with`` block.
+
+    Args:
+        choose: which of its interfaces, as pyusb describes them.
+    """
+    with _opened(probe) as device:
+        try:
+            interface = next((each for each in device.get_active_configuration() if choose(each)), None)
+            if interface is None:
+                raise UnreachableProbe(f"the {probe.spoken} has no interface to ask it by")
+            usb.util.claim_interface(device, interface)
+        except NotImplementedError as error:
+            raise UnreachableProbe(f"the {probe.spoken}: {libusb.problem_of(error)}") from error
+        except usb.core.USBError as error:
+            raise _trouble(probe, error) from error
+        yield ProbeChannel(probe, interface)
+
+
+def reset(probe: Probe) -> None:
+    """Reset a probe on USB, as unplugging and replugging it would; it keeps its place."""
+    with _opened(probe) as device:
+        try:
+            device.reset()
+        except (usb.core.USBError, NotImplementedError) as error:
+            # Not found: it came back as a device that is new to the system, as it does after a replug.
+            if not isinstance(error, usb.core.USBError) or error.errno != errno.ENOENT:
+                raise UnreachableProbe(
+                    f"the {probe.spoken} cannot be reset: {libusb.problem_of(error)}"
+                ) from error
+
+
+@contextlib.contextmanager
+def _opened(probe: Probe) -> Iterator[Any]:
+    device = libusb.find(probe.bus, probe.address, (probe.vendor, probe.product))
+    if device is None:
+        raise UnreachableProbe(f"libusb does not see the {probe.spoken}")
+    try:
+        yield device
+    finally:
+        # Whatever was claimed is let go of.
+        usb.util.dispose_resources(device)
+
+
+def _trouble(probe: Probe, error: usb.core.USBError) -> ProbeError:
+    if error.errno == errno.EBUSY:
+        return UnreachableProbe(f"another program uses the {probe.spoken}")
+    if error.errno == errno.EACCES:
+        return UnreachableProbe(f"the {probe.spoken}: {libusb.problem_of(error)}")
+    if error.errno == errno.ENODEV:
+        return UnreachableProbe(f"the {probe.spoken} is gone from USB")
+    return SilentProbe(f"the {probe.spoken} does not answer ({error.strerror})")
+
+
+def _first(endpoints: list[Any], direction: int) -> Any:
+    return next(each for each in endpoints if usb.util.endpoint_direction(each.bEndpointAddress) == direction)
+
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +191,7 @@ def examine(probe: Probe) -> Vitals:
     """Ask a probe, and leave it as it is. What cannot be known is left out, and why."""
     try:
         return _ask(probe)
-    except (SilentProbe, Unreachable) as error:
+    except (SilentProbe, UnreachableProbe) as error:
         return Vitals(left_out=error.message)
 
 
@@ -117,7 +219,7 @@ def _ask_after_reset(probe: Probe) -> tuple[Probe, Vitals]:
         reset(probe)
         probe = _back(probe)
         return probe, _ask_if_reachable(probe)
-    except Unreachable as error:
+    except UnreachableProbe as error:
         raise ProbeError(f"the {probe.spoken} does not answer; {error.message}", advice) from error
     except SilentProbe as error:
         raise ProbeError(f"{error.message}, after a reset on USB either", advice) from error
@@ -132,7 +234,7 @@ def _back(probe: Probe) -> Probe:
         if back := [each for each in found if (each.serial, each.usb_path, each.problem) == same]:
             return back[0]
         time.sleep(0.05)
-    raise Unreachable(
+    raise UnreachableProbe(
         "after a reset on USB it did not come back", "unplug the probe, plug it in again and start again"
     )
 
@@ -140,7 +242,7 @@ def _back(probe: Probe) -> Probe:
 def _ask_if_reachable(probe: Probe) -> Vitals:
     try:
         return _ask(probe)
-    except Unreachable as error:
+    except UnreachableProbe as error:
         return Vitals(left_out=error.message)
 
 
@@ -148,11 +250,11 @@ def _ask(probe: Probe) -> Vitals:
     if probe.kind not in _KINDS or probe.problem:
         return Vitals()
     choose, read = _KINDS[probe.kind]
-    with converse(probe, choose) as conversation:
+    with claim_probe(probe, choose) as conversation:
         return read(conversation)
 
 
-def _of_st_link(conversation: Conversation) -> Vitals:
+def _of_st_link(conversation: ProbeChannel) -> Vitals:
     (version,) = struct.unpack_from(">H", _st_ask(conversation, _ST_GET_VERSION, 6))
     generation, high, low = version >> 12, version >> 6 & 0x3F, version & 0x3F
     debug = high
@@ -173,11 +275,11 @@ def _of_st_link(conversation: Conversation) -> Vitals:
     return Vitals(firmware, 2 * half * _ST_REFERENCE_VOLTS / reference if reference else 0.0)
 
 
-def _st_ask(conversation: Conversation, command: int, size: int) -> bytes:
+def _st_ask(conversation: ProbeChannel, command: int, size: int) -> bytes:
     return conversation.ask(bytes([command]).ljust(_ST_COMMAND_BYTES, b"\0"), size)
 
 
-def _of_cmsis_dap(conversation: Conversation) -> Vitals:
+def _of_cmsis_dap(conversation: ProbeChannel) -> Vitals:
     command = bytes([_DAP_INFO, _DAP_INFO_PROTOCOL])
     reply = conversation.ask(command, 2)
     if reply[0] != _DAP_INFO:
@@ -197,7 +299,7 @@ def _is_cmsis_dap(interface: Any) -> bool:
     return bool(interface.bInterfaceClass == _VENDOR_CLASS and interface.bNumEndpoints >= 2)
 
 
-_KINDS: dict[str, tuple[Callable[[Any], bool], Callable[[Conversation], Vitals]]] = {
+_KINDS: dict[str, tuple[Callable[[Any], bool], Callable[[ProbeChannel], Vitals]]] = {
     "st-link": (_is_st_debug, _of_st_link),
     "cmsis-dap": (_is_cmsis_dap, _of_cmsis_dap),
 }

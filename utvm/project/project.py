@@ -27,9 +27,9 @@ from utvm.errors import BoardError, ConfigError, ToolchainError
 from utvm.firmware import Firmware, build
 from utvm.paths import work
 from utvm.runtime import Pipe
-from utvm.session import RunResult, StandingAlone
+from utvm.session import RunResult, StandaloneRunner
 from utvm.session.application import SILENT, read_elf
-from utvm.session.open_session import open_session
+from utvm.session.board_holder import open_session
 from utvm.session.pipes import open_pipe
 from utvm.session.transport import Transport
 
@@ -114,7 +114,7 @@ class Project:
 
     def listen(self, connection: Connection, image: Firmware) -> RunResult:
         """Put it on a board, start it, and return what it reports."""
-        return StandingAlone(connection, image).reset()
+        return StandaloneRunner(connection, image).reset()
 
 
 @contextlib.contextmanager

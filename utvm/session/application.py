@@ -122,7 +122,7 @@ class Application:
     """
 
     def __init__(self, connection: Connection, image: Firmware) -> None:
-        self.bench = connection
+        self.connection = connection
         self.image = image
         connection.clear_breakpoints()
         connection.program(image)
@@ -145,7 +145,7 @@ class Application:
         Args:
             size: how many; without it, as many as the object has.
         """
-        return self.bench.read_memory(self.address(name), size or self._size(name))
+        return self.connection.read_memory(self.address(name), size or self._size(name))
 
     def word(self, name: str) -> int:
         """Return an object as an unsigned number; raises as :meth:`read`."""
@@ -155,11 +155,11 @@ class Application:
         """Write an object in RAM."""
         if len(data) > self._size(name):
             raise ConfigError(f"{name} takes {self._size(name)} bytes, not {len(data)}")
-        self.bench.write_memory(self.address(name), data)
+        self.connection.write_memory(self.address(name), data)
 
     def run(self) -> None:
         """Let the program run on."""
-        self.bench.gdb.resume()
+        self.connection.gdb.resume()
 
     def run_to(self, function: str, timeout: float = 10.0) -> None:
         """Let the program run until it calls a function, and stay there.
@@ -168,14 +168,14 @@ class Application:
             timeout: seconds.
         """
         wanted = self.address(function)
-        self.bench.clear_breakpoints()
-        if not self.bench.gdb.running and self.bench.gdb.read_register("pc") == wanted:
-            self.bench.gdb.step()  # it stands there from the last time
-        self.bench.insert_breakpoint(wanted)
+        self.connection.clear_breakpoints()
+        if not self.connection.gdb.running and self.connection.gdb.read_register("pc") == wanted:
+            self.connection.gdb.step()  # it stands there from the last time
+        self.connection.insert_breakpoint(wanted)
         try:
-            stopped = self.bench.run_until_stop(timeout)
+            stopped = self.connection.run_until_stop(timeout)
         finally:
-            self.bench.clear_breakpoints()
+            self.connection.clear_breakpoints()
         if stopped != wanted:
             if stopped == _LOCKED_UP and self.image.board.architecture == "cortex_m":
                 raise BoardError(
@@ -192,9 +192,9 @@ class Application:
         Args:
             timeout: seconds.
         """
-        if self.bench.console is None:
+        if self.connection.console is None:
             raise BoardError(f"{self.image.board.spoken} has no console here", SILENT)
-        return self.bench.console.read_until(text.encode(), timeout).decode(errors="replace")
+        return self.connection.console.read_until(text.encode(), timeout).decode(errors="replace")
 
     def _size(self, name: str) -> int:
         with self.image.elf.open("rb") as file:

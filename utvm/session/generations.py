@@ -8,8 +8,7 @@ marked on the way out, in bits that no board uses, and what comes back with an e
 import struct
 from collections.abc import Callable
 
-from utvm.session.minrpc import Code, TypeIndex, code_of
-from utvm.session.values import PacketValue, places_in, values_at
+from utvm.session.minrpc import Code, PacketValue, TypeIndex, code_of, handles_in, values_at
 
 _SHIFT = 48  # No board has so much memory, and no process is given addresses beyond.
 _LAST = (1 << (64 - _SHIFT)) - 1
@@ -17,11 +16,11 @@ _LAST = (1 << (64 - _SHIFT)) - 1
 _SERVER = ("utvm.", "tvm.", "runtime.", "ffi.")
 
 
-class Gone(Exception):
+class StaleHandle(Exception):
     """What a client asks for was there with an earlier image; the message says what it is."""
 
 
-class Generations:
+class ImageGenerations:
     """The images of one session, and what was given away under each.
 
     Args:
@@ -47,7 +46,7 @@ class Generations:
     def asked(self, packet: bytes) -> bytes:
         """Return what the board is asked for, without marks."""
         try:
-            places = places_in(packet)
+            places = handles_in(packet)
         except ValueError:
             return packet  # The board says what is wrong with it.
         wanted = bytearray(packet)
@@ -57,7 +56,7 @@ class Generations:
             if marked and mark < self._now:
                 called = self._names.get(marked, "") if number == 0 and code_of(packet) == Code.CALL else ""
                 if not called.startswith(_SERVER):
-                    raise Gone(self._what_is_gone(packet, place, marked, mark))
+                    raise StaleHandle(self._what_is_gone(packet, place, marked, mark))
                 plain = self._present(called)
             if mark <= self._now:
                 struct.pack_into("<Q", wanted, place.at, plain)

@@ -34,7 +34,7 @@ _LABELS = "y_labels.csv"
 
 
 @dataclass(frozen=True)
-class Window:
+class Measurement:
     """What a board said of some runs on one input.
 
     Attributes:
@@ -94,12 +94,12 @@ class Runner:
             said = self.ask(f"db {data[start : start + _BYTES_A_COMMAND].hex()}")
         _found(said, "m-load-done")
 
-    def infer(self, runs: int, warmups: int) -> Window:
+    def infer(self, runs: int, warmups: int) -> Measurement:
         """Run the model on what was loaded; raises as :meth:`wait`."""
         lines = self.ask(f"infer {runs} {warmups}")
         begin, end = (int(lap) for lap in _found(lines, r"m-lap-us-(\d+)", 2))
         results = tuple(float(each) for each in _found(lines, r"m-results-\[([^]]*)\]")[0].split(","))
-        return Window(runs, int(_found(lines, r"m-utvm-cycles-(\d+)")[0]), end - begin, results)
+        return Measurement(runs, int(_found(lines, r"m-utvm-cycles-(\d+)")[0]), end - begin, results)
 
 
 def _found(lines: Sequence[str], pattern: str, count: int = 1) -> list[str]:
@@ -112,7 +112,7 @@ def _found(lines: Sequence[str], pattern: str, count: int = 1) -> list[str]:
 
 
 @contextlib.contextmanager
-def runner_on(connection: Connection, image: Firmware) -> Iterator[Runner]:
+def start_runner(connection: Connection, image: Firmware) -> Iterator[Runner]:
     """Program an image that was built for the benchmark, and start it."""
     with open_pipe(connection, image) as wire:
         connection.program(image)

@@ -18,7 +18,7 @@ from utvm.runtime import RPC_PROTOCOL
 from utvm.session.link import Link
 from utvm.session.minrpc import Code, TypeIndex
 from utvm.session.rpc_board import RpcBoard
-from utvm.session.running import RunResult, check_states
+from utvm.session.running import RunResult, check_has_state
 
 _CPU = struct.pack("<ii", 1, 0)
 _TIMEOUT = 60.0  # Seconds for whatever is not a run.
@@ -41,7 +41,7 @@ class RpcSession:
         timeout: seconds that one run may take.
     """
 
-    way = "RPC"
+    executor = "RPC"
 
     def __init__(self, board: RpcBoard, libraries: Sequence[Library], *, timeout: float = 120.0) -> None:
         self.board = board
@@ -119,7 +119,7 @@ class RpcSession:
 
     def forget(self, model: str) -> None:
         """Let a model forget its earlier runs; as :meth:`utvm.session.Session.forget`."""
-        check_states(list(self._libraries.values()), model)
+        check_has_state(list(self._libraries.values()), model)
         self._load(f"{model}_reset")
         self.call("utvm.run")
 

@@ -28,12 +28,76 @@ from utvm.firmware.build import READY
 from utvm.firmware.module import Module, Upload, read_module
 from utvm.paths import DATA, PACKAGE
 from utvm.runtime import RPC_PACKET_BYTES
-from utvm.session.files import Files
-from utvm.session.generations import Generations, Gone
+from utvm.session.generations import ImageGenerations, StaleHandle
 from utvm.session.link import Link
-from utvm.session.minrpc import Code, TypeIndex, code_of, exception_packet
-from utvm.session.rpc_board import RpcBoard, on_bench
-from utvm.session.values import PacketValue, values_at
+from utvm.session.minrpc import Code, PacketValue, TypeIndex, code_of, exception_packet, values_at
+from utvm.session.rpc_board import RpcBoard, start_rpc
+
+UPLOAD_BYTES = 1 << 24
+"""The longest packet that a client may send: a file, and a little more."""
+
+_MOST_BYTES = 1 << 26
+_MOST_FILES = 64
+_LONGEST_NAME = 128
+
+
+class UploadedFiles:
+    """The files of one session, each by a name without folders."""
+
+    def __init__(self) -> None:
+        self._open = contextlib.ExitStack()
+        self._sizes: dict[str, int] = {}
+        self._at: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where files for this session may be; made when it is first asked for."""
+        if self._at is None:
+            self._at = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="utvm-session-")))
+        return self._at
+
+    def put(self, name: str, data: bytes) -> None:
+        """Keep a file, in place of one of that name."""
+        others = {other: size for other, size in self._sizes.items() if other != name}
+        if len(others) >= _MOST_FILES or sum(others.values()) + len(data) > _MOST_BYTES:
+            raise ConfigError(
+                f"{name} is too much: a session has at most {_MOST_FILES} files of {_MOST_BYTES} bytes together",
+                "remove what is not needed any more",
+            )
+        try:
+            self._place(name).write_bytes(data)
+        except OSError as error:
+            raise ConfigError(f"{name} cannot be kept: {error.strerror or error}") from error
+        self._sizes = {**others, name: len(data)}
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or all where the name is empty; what is not there does not matter."""
+        for each in (name,) if name else tuple(self._sizes):
+            with contextlib.suppress(OSError):
+                self._place(each).unlink()
+            self._sizes.pop(each, None)
+
+    def find(self, name: str, hint: str) -> Path:
+        """Return where a file is."""
+        place = self._place(name)
+        if name not in self._sizes:
+            raise ConfigError(f"{name} was not uploaded", hint)
+        return place
+
+    def close(self) -> None:
+        """Remove all of them. Safe to call again."""
+        self._sizes.clear()
+        self._at = None
+        self._open.close()
+
+    def _place(self, name: str) -> Path:
+        good = name not in ("", ".", "..") and "/" not in name and name.isprintable()
+        if not good or len(name.encode()) > _LONGEST_NAME:
+            raise ConfigError(f"{name[:_LONGEST_NAME]!r} is no name of a file", "a short name without folders")
+        uploaded = self.folder / "uploaded"
+        uploaded.mkdir(exist_ok=True)
+        return uploaded / name
+
 
 _UPLOAD, _REMOVE, _LOAD = (f"tvm.rpc.server.{name}" for name in ("upload", "remove", "load_module"))
 _FILL, _PROGRAM = "tvm.contrib.random.random_fill_for_measure", "tvm.contrib.vta.init"
@@ -45,7 +109,7 @@ _FREED = struct.pack("<iii", Code.RETURN, 1, TypeIndex.NONE)
 _PIECE = 1024  # Bytes of a tensor in one packet.
 
 
-class Served:
+class ServedBoard:
     """A board, and the image that is on it. Entering puts the first one there.
 
     Args:
@@ -68,7 +132,7 @@ class Served:
         self._image: Firmware | None = None
         self.board: RpcBoard
 
-    def __enter__(self) -> "Served":
+    def __enter__(self) -> "ServedBoard":
         self._put(self._base)
         return self
 
@@ -164,7 +228,7 @@ class Served:
     def _put(self, firmware: Firmware) -> None:
         self._image = None
         self._there.close()
-        self.board = self._there.enter_context(on_bench(self._bench, firmware, self._say))
+        self.board = self._there.enter_context(start_rpc(self._bench, firmware, self._say))
         self._image = firmware
 
 
@@ -181,13 +245,13 @@ class ServedLink:
         inner: the board's own.
     """
 
-    def __init__(self, served: Served, inner: Link) -> None:
+    def __init__(self, served: ServedBoard, inner: Link) -> None:
         self._served = served
         self._inner = inner
-        self._files = Files()
+        self._files = UploadedFiles()
         self._opening = b""
         self._timeout = 0.0
-        self._generations = Generations(self._find)
+        self._generations = ImageGenerations(self._find)
 
     def terminate(self) -> None:
         """End the session, and remove what was uploaded in it."""
@@ -215,7 +279,7 @@ class ServedLink:
             return _FREED
         try:
             wanted = self._generations.asked(packet)
-        except Gone as gone:
+        except StaleHandle as gone:
             # Whoever frees what is gone has what was wanted.
             return _FREED if code in (Code.FREE, Code.FREE_HANDLE) else exception_packet(str(gone))
         if len(packet) > RPC_PACKET_BYTES:

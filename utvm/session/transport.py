@@ -10,13 +10,17 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from utvm.base.process.closing import Closing
 from utvm.base.process.parent_death import die_with_parent
 from utvm.base.process.run import last_lines
 from utvm.base.process.service import end_process
@@ -40,6 +44,19 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Close the pipe. Safe to call again."""
+
+
+@dataclass(frozen=True)
+class Wire:
+    """A board within reach.
+
+    Attributes:
+        transport: the bytes to it and from it.
+        restart: resets the board and lets it run; from then on it can take bytes.
+    """
+
+    transport: Transport
+    restart: Callable[[], None]
 
 
 class ChildProcess:
@@ -198,3 +215,150 @@ class ChildProcess:
             what = f"was ended: {self._watch.found}" if self._watch.found else ended
         words = last_lines(self.log)
         return TransportError(f"{self.name} {what}" + (f"; its log ends with:\n{words}" if words else ""))
+
+
+_CHUNK = 1 << 16
+_TIMEOUT = 10.0  # Seconds in which the other end must take what is written.
+
+
+class Fifos(Closing):
+    """A :class:`utvm.session.transport.Transport`; nobody else of this computer reaches it.
+
+    OpenOCD 0.12 reads from the path, once its service is started, and writes to the path with an ``o`` behind it.
+
+    Attributes:
+        path: name of the service for OpenOCD.
+    """
+
+    def __init__(self) -> None:
+        self._output = -1
+        try:
+            self._folder = tempfile.TemporaryDirectory(prefix="utvm-")
+            self.path = Path(self._folder.name, "channel")
+            answers = Path(f"{self.path}o")
+            for path in (self.path, answers):
+                os.mkfifo(path, 0o600)
+            # A writer would wait for its reader.
+            self._input = os.open(answers, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise TransportError(f"no FIFOs can be made: {error}", "set TMPDIR to a folder on a disk") from error
+
+    def connect(self) -> None:
+        """Connect to the service, which has been started: OpenOCD waits for a first byte, and hands it on."""
+        try:
+            self._output = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise TransportError(f"OpenOCD does not serve {self.path}: {error.strerror}") from error
+        self.write(b"\0")
+
+    def close(self) -> None:
+        """Close both and remove them. Safe to call again."""
+        for end in (self._input, self._output):
+            if end >= 0:
+                os.close(end)
+        self._input = self._output = -1
+        self._folder.cleanup()
+
+    def read(self, timeout: float) -> bytes:
+        """Return what has arrived, as soon as anything has; nothing when nothing came in time.
+
+        Args:
+            timeout: seconds, at most.
+        """
+        if not self._wait(self._input, select.POLLIN, timeout):
+            return b""
+        data = os.read(self._input, _CHUNK)
+        if not data:
+            raise TransportError("OpenOCD closed the connection")
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Send all bytes."""
+        rest = memoryview(data)
+        deadline = time.monotonic() + _TIMEOUT
+        while rest:
+            if not self._wait(self._output, select.POLLOUT, deadline - time.monotonic()):
+                raise TransportError(
+                    f"OpenOCD did not take {len(rest)} of {len(data)} bytes within {_TIMEOUT:g} s"
+                )
+            try:
+                rest = rest[os.write(self._output, rest) :]
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise TransportError(f"the connection to OpenOCD broke: {error.strerror}") from error
+
+    def _wait(self, end: int, event: int, timeout: float) -> bool:
+        if end < 0:
+            raise TransportError("the connection to OpenOCD is closed")
+        ready = select.poll()
+        ready.register(end, event)
+        return bool(ready.poll(max(0.0, timeout) * 1000))
+
+
+_CHUNK = 1 << 16
+
+
+class TcpConnection(Closing):
+    """A TCP connection; a :class:`utvm.session.transport.Transport`.
+
+    Args:
+        connection: it, which :meth:`close` closes.
+        timeout: seconds in which the other end must take what is written.
+    """
+
+    def __init__(self, connection: socket.socket, *, timeout: float = 10.0) -> None:
+        self._peer = "{}:{}".format(*connection.getpeername())
+        self._timeout = timeout
+        self._socket = connection
+        self._socket.setblocking(False)
+
+    def close(self) -> None:
+        """Close the connection. Safe to call again."""
+        self._socket.close()
+
+    def read(self, timeout: float) -> bytes:
+        """Return what has arrived, as soon as anything has; nothing when nothing came in time.
+
+        Args:
+            timeout: seconds, at most.
+        """
+        self._check_open()
+        data = b""
+        if self._wait(select.POLLIN, timeout):
+            with self._translated(), contextlib.suppress(BlockingIOError):
+                data = self._socket.recv(_CHUNK)
+                if not data:
+                    raise TransportError(f"{self._peer} closed the connection")
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+        self._check_open()
+        rest = memoryview(data)
+        deadline = time.monotonic() + self._timeout
+        while rest:
+            if not self._wait(select.POLLOUT, deadline - time.monotonic()):
+                raise TransportError(
+                    f"{self._peer} did not take {len(rest)} of {len(data)} bytes within {self._timeout:g} s"
+                )
+            with self._translated(), contextlib.suppress(BlockingIOError):
+                rest = rest[self._socket.send(rest) :]
+
+    def _check_open(self) -> None:
+        if self._socket.fileno() < 0:
+            raise TransportError(f"the connection to {self._peer} is closed")
+
+    def _wait(self, event: int, timeout: float) -> bool:
+        ready = select.poll()
+        ready.register(self._socket, event)
+        return bool(ready.poll(max(0.0, timeout) * 1000))
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise TransportError(f"the connection to {self._peer} broke: {error}") from error

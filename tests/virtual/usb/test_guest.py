@@ -25,8 +25,7 @@ from utvm import boards, firmware
 from utvm.base.process.service import Service
 from utvm.firmware import Firmware
 from utvm.probe.virtual import UsbProbe, start_virtual
-from utvm.session.reports import Report, ReportReader
-from utvm.session.standing_alone import judge
+from utvm.session.standalone import Report, ReportReader, result_of
 from utvm.virtual.console import Backlog
 from utvm.virtual.usb.device import UsbDevice
 from utvm.virtual.usb.server import UsbServer
@@ -272,14 +271,14 @@ def test_of_two_alike_the_one_that_was_named_is_programmed(bench: Bench) -> None
     assert address == FLASH
     assert bench.flash("RIGHT-2", len(flash)) == flash
     assert bench.flash("LEFT-1", 64) == b"\xff" * 64
-    result = judge(bench.console("RIGHT-2"), bench.doubler, "instructions")
+    result = result_of(bench.console("RIGHT-2"), bench.doubler, "instructions")
     assert result.outputs[0].tolist() == (2 * X).tolist()
 
 
 def test_cmsis_dap_programs_too(bench: Bench) -> None:
     said = _openocd(bench.guest, "cmsis-dap", "DAP-3", "program doubler.elf verify reset")
     assert "** Verified OK **" in said
-    result = judge(bench.console("DAP-3"), bench.doubler, "instructions")
+    result = result_of(bench.console("DAP-3"), bench.doubler, "instructions")
     assert result.outputs[0].tolist() == (2 * X).tolist()
 
 

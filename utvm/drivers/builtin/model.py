@@ -43,12 +43,12 @@ def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
     return ReachableBoard(board, "virtual", able, "openocd", start, serial=board.model.serial)
 
 
-WAY = Driver(
+DRIVER = Driver(
     name="model",
     rank=20,
-    serves=lambda board: board.virtual.model is not None and board.by_openocd,
+    supports=lambda board: board.virtual.model is not None and board.by_openocd,
     find=_find,
-    tell=lambda _: None,
+    describe=lambda _: None,
     refusal="is a software model: there is no physical one here",
-    slows=True,
+    has_latency=True,
 )

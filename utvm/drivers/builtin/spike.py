@@ -56,17 +56,17 @@ def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
     return ReachableBoard(board, "virtual", able, "openocd", start)
 
 
-def _tell(board: Board) -> tuple[str, str]:
+def _describe(board: Board) -> tuple[str, str]:
     simulator = _simulator(board)
     found = "through OpenOCD" if _installed(board) else "not installed"
     return "simulated", f"by Spike: {simulator.program} --isa={simulator.isa}, {found}"
 
 
-WAY = Driver(
+DRIVER = Driver(
     name="spike",
     rank=30,
-    serves=lambda board: board.virtual.simulator is not None,
+    supports=lambda board: board.virtual.simulator is not None,
     find=_find,
-    tell=_tell,
+    describe=_describe,
     refusal="is emulated: there is no physical one here",
 )

@@ -19,7 +19,7 @@ from utvm.environment.python_layer import CHECKOUT
 from utvm.environment.usb import filter_of
 from utvm.errors import VERDICTS, ConfigError, ProbeError, ProvisionError
 from utvm.paths import ROOT
-from utvm.probe.choice import taken
+from utvm.probe.choice import hold_probe
 from utvm.probe.virtual import UsbProbe, start_virtual
 
 _HOME = PurePosixPath("/home/vagrant")
@@ -96,7 +96,7 @@ class InMachine:
                 serials = [wanted.serial]
             elif wanted.probe:
                 # One that is not here may be in the machine all the same: whoever listens at its plugs.
-                probe = stack.enter_context(taken(wanted.board, wanted.probe, wanted.wait, self._say))
+                probe = stack.enter_context(hold_probe(wanted.board, wanted.probe, wanted.wait, self._say))
                 stack.enter_context(libvirt.lent(self._machine.records.name, filter_of(probe)))
                 serials = [probe.serial]
             for serial in serials:

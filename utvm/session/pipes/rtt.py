@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from utvm.drivers import Connection
 from utvm.errors import BoardError, ConfigError
 from utvm.firmware import Firmware
-from utvm.session.fifos import Fifos
-from utvm.session.pipes.wire import Wire
+from utvm.session.transport import Fifos, Wire
 
 _ID = b"SEGGER RTT"
 _ID_BYTES = 16
@@ -129,7 +128,7 @@ class Buffers:
                 raise BoardError(f"{self._bench.board.name} takes nothing out of its RTT buffer", "does it run?")
 
     def _taken(self) -> bytes:
-        with self._bench.reaching():
+        with self._bench.halted_access():
             _name, place, size, end, start, _flags = self._ring(self._up)
             if start == end:
                 return b""
@@ -140,7 +139,7 @@ class Buffers:
 
     def _put(self, data: bytes) -> int:
         """Write as much as fits up to the buffer's end, and return how much that was."""
-        with self._bench.reaching():
+        with self._bench.halted_access():
             _name, place, size, start, taken, _flags = self._ring(self._down)
             room = (taken - start - 1) % size
             part = data[: min(room, size - start)]

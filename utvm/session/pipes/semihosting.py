@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from utvm.drivers import Connection
 from utvm.errors import ProbeError, TransportError
 from utvm.firmware import Firmware
-from utvm.session.pipes.wire import Wire
+from utvm.session.transport import Wire
 
 _ENTRY = b"\xab\xbe"  # BKPT 0xAB
 _SYS_OPEN, _SYS_WRITE, _SYS_READ = 0x01, 0x05, 0x06
