@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of ways: a further one, in one file, is found by every command with nothing else changed."""
+"""The table of drivers: another one, in one file, is found by every command."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ Inv = Callable[..., str]
 
 
 def _on_shelf(folder: Path, **shelf: object) -> Path:
-    """Return the folder of a board whose file knows of the further way."""
+    """Return the folder of a board whose file has settings of another driver."""
     target = folder / "shelved"
     shutil.copytree(boards.load("mps2-an500").directory, target)
     content = yaml.safe_load((target / "board.yaml").read_text())
@@ -35,7 +35,7 @@ def _on_shelf(folder: Path, **shelf: object) -> Path:
 
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
-    """A folder of packages in which one has the way."""
+    """A folder of packages one of which has the driver."""
     packages = tmp_path / "packages"
     described = packages / "shelf-1.dist-info"
     described.mkdir(parents=True)
@@ -47,7 +47,7 @@ def packages(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def installed(packages: Path) -> Inv:
-    """Runs a command where a package with the way is installed; returns what it said."""
+    """Runs a command where a package with the driver is installed; returns its output."""
 
     def run(*words: object, code: int = 0) -> str:
         done = inv(*map(str, words), PYTHONPATH=str(packages))
@@ -77,7 +77,7 @@ def test_the_folder_is_the_table_and_says_who_goes_first() -> None:
     assert reached["host"] == ["process"]
 
 
-def test_one_way_of_several_can_be_named() -> None:
+def test_driver_setting_selects_one_driver() -> None:
     board = boards.load("riscv-spike:driver=qemu")
     assert [driver.name for driver in drivers_for(board)] == ["qemu"]
     assert "OpenOCD" not in choose(board, DriverOptions()).capabilities
@@ -100,13 +100,13 @@ def test_who_wished_for_nothing_is_told_to_plug_it_in(monkeypatch: pytest.Monkey
     assert caught.value.hint == "plug it in; ./inv board.detect shows what is found"
 
 
-def test_a_way_that_is_not_installed_is_said(tmp_path: Path) -> None:
+def test_driver_that_is_not_installed_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"board\.yaml: drivers\.shelf: no such driver") as caught:
         choose(boards.load(str(_on_shelf(tmp_path))), DriverOptions())
     assert "qemu" in caught.value.hint
 
 
-def test_a_further_way_is_shown_and_reads_its_own_data(installed: Inv, tmp_path: Path) -> None:
+def test_another_driver_is_shown_and_reads_its_own_data(installed: Inv, tmp_path: Path) -> None:
     good, bad = _on_shelf(tmp_path / "good"), _on_shelf(tmp_path / "bad", colour="red")
     assert "on a shelf  in place 3" in installed("board.show", good)
     listed = installed("board.list", f"--board-path={good.parent}").splitlines()
@@ -116,7 +116,7 @@ def test_a_further_way_is_shown_and_reads_its_own_data(installed: Inv, tmp_path:
     assert "drivers.shelf: colour: Extra inputs are not permitted" in said
 
 
-def test_a_further_way_drives_suites_and_models(installed: Inv, tmp_path: Path) -> None:
+def test_another_driver_drives_suites_and_models(installed: Inv, tmp_path: Path) -> None:
     board = _on_shelf(tmp_path)
     for command, *more in (
         ("model.run",),
@@ -136,7 +136,7 @@ def test_a_further_way_drives_suites_and_models(installed: Inv, tmp_path: Path) 
     )
 
 
-def test_a_further_way_is_served_to_tvm_s_own_client(
+def test_another_driver_is_served_to_tvm_s_own_client(
     packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tvm import rpc
