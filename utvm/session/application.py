@@ -162,11 +162,7 @@ class Application:
         self.connection.gdb.resume()
 
     def run_to(self, function: str, timeout: float = 10.0) -> None:
-        """Let the program run until it calls a function, and stay there.
-
-        Args:
-            timeout: seconds.
-        """
+        """Let the program run until it calls a function, and stay there."""
         wanted = self.address(function)
         self.connection.clear_breakpoints()
         if not self.connection.gdb.running and self.connection.gdb.read_register("pc") == wanted:
@@ -187,11 +183,7 @@ class Application:
             raise BoardError(f"the program did not come to {function} within {timeout:g} s; it stands in {at}")
 
     def expect(self, text: str, timeout: float = 10.0) -> str:
-        """Return what the console says up to the end of some text.
-
-        Args:
-            timeout: seconds.
-        """
+        """Return what the console says up to the end of some text."""
         if self.connection.console is None:
             raise BoardError(f"{self.image.board.spoken} has no console here", SILENT)
         return self.connection.console.read_until(text.encode(), timeout).decode(errors="replace")

@@ -3,7 +3,6 @@
 
 import struct
 from collections.abc import Sequence
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
@@ -49,9 +48,7 @@ class HostDriven:
         self.reset()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.connection.clear_breakpoints()
 
     def reset(self) -> None:

@@ -4,7 +4,6 @@
 import json
 import struct
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -56,9 +55,7 @@ class RpcSession:
         self._begin(self.board.connect())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.link is not None:
             self.link.terminate()
 

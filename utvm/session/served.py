@@ -11,7 +11,6 @@ import struct
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
@@ -136,9 +135,7 @@ class ServedBoard:
         self._put(self._base)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._there.close()
 
     @property

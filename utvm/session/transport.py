@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 from utvm.base.process.closing import Closing
@@ -120,9 +119,7 @@ class ChildProcess:
         self._watch = Watch(self._process)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -141,11 +138,7 @@ class ChildProcess:
         return self._process.pid
 
     def read(self, timeout: float) -> bytes:
-        """Return what it has printed, as soon as there is anything; nothing when nothing came in time.
-
-        Args:
-            timeout: seconds, at most.
-        """
+        """Return what it has printed, as soon as there is anything; nothing when nothing came in time."""
         if not self._inbox:
             # Its state first: what a process printed just before its end is still to come. The end of its output
             # alone is not enough to go by, since a process that it left behind may hold the pipe open.
@@ -260,11 +253,7 @@ class Fifos(Closing):
         self._folder.cleanup()
 
     def read(self, timeout: float) -> bytes:
-        """Return what has arrived, as soon as anything has; nothing when nothing came in time.
-
-        Args:
-            timeout: seconds, at most.
-        """
+        """Received bytes, as soon as there are any; empty after ``timeout`` seconds."""
         if not self._wait(self._input, select.POLLIN, timeout):
             return b""
         data = os.read(self._input, _CHUNK)
@@ -318,11 +307,7 @@ class TcpConnection(Closing):
         self._socket.close()
 
     def read(self, timeout: float) -> bytes:
-        """Return what has arrived, as soon as anything has; nothing when nothing came in time.
-
-        Args:
-            timeout: seconds, at most.
-        """
+        """Received bytes, as soon as there are any; empty after ``timeout`` seconds."""
         self._check_open()
         data = b""
         if self._wait(select.POLLIN, timeout):

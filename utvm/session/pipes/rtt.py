@@ -104,11 +104,7 @@ class Buffers:
         """Nothing is open."""
 
     def read(self, timeout: float) -> bytes:
-        """Return what the board has written, as soon as there is anything; nothing when time is up.
-
-        Args:
-            timeout: seconds, at most.
-        """
+        """Return what the board has written, as soon as there is anything; nothing when time is up."""
         deadline = time.monotonic() + timeout
         pause = _PAUSE / 5
         while not (data := self._taken()):

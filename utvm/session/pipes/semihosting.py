@@ -60,11 +60,7 @@ class Semihosting:
         self._room = None
 
     def read(self, timeout: float) -> bytes:
-        """Answer the board's calls until it has written something, and return that; nothing when time is up.
-
-        Args:
-            timeout: seconds, at most.
-        """
+        """Answer the board's calls until it has written something, and return that; nothing when time is up."""
         deadline = time.monotonic() + timeout
         data = b""
         while not data:
