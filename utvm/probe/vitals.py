@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queries a probe for its firmware version and its board's supply voltage, before OpenOCD uses it.
 
-The probe's USB interface is claimed meanwhile. If another program has it, nothing is sent: that program would get the
-reply, or lose its own.
+The probe's USB interface is claimed meanwhile. If another program has it, nothing is sent: that program would get
+the reply, or lose its own.
 
 ST's commands have no public manual. They are as OpenOCD's driver sends them (src/jtag/drivers/stlink_usb.c).
 CMSIS-DAP's are Arm's: see DAP_Info in its documentation.
