@@ -18,7 +18,7 @@ _KEY_LIMIT = 4096
 
 
 class Code(IntEnum):
-    """What a packet is (``RPCCode`` of ``rpc_reference.h``)."""
+    """Packet codes (``RPCCode`` of ``rpc_reference.h``)."""
 
     SHUTDOWN = 1
     INIT_SERVER = 2
@@ -37,7 +37,7 @@ class Code(IntEnum):
 
 
 class TypeIndex(IntEnum):
-    """What an argument is (``TVMFFITypeIndex`` of tvm-ffi)."""
+    """Argument types (``TVMFFITypeIndex`` of tvm-ffi)."""
 
     NONE = 0
     INTEGER = 1
@@ -104,7 +104,7 @@ class PacketValue:
 
 def values_at(packet: bytes, at: int) -> list[PacketValue]:
     """Return a sequence of values."""
-    found: list[PacketValue] = []
+    values: list[PacketValue] = []
     (count,) = _read("<i", packet, at)
     at += 4
     for _ in range(count):
@@ -122,9 +122,9 @@ def values_at(packet: bytes, at: int) -> list[PacketValue]:
             raise ValueError(f"values of type {kind} are not known")
         if at + size > len(packet):
             raise ValueError("the packet ends in the middle of a value")
-        found.append(PacketValue(kind, at, size))
+        values.append(PacketValue(kind, at, size))
         at += size
-    return found
+    return values
 
 
 def tensor_at(packet: bytes, at: int) -> PacketValue:
@@ -143,7 +143,7 @@ def handles_in(packet: bytes) -> list[PacketValue]:
     if code in (Code.INIT_SERVER, Code.SHUTDOWN):
         return []
     called = [PacketValue(TypeIndex.FUNCTION, 4, 8)] if code == Code.CALL else []
-    return called + [each for each in values_at(packet, 12 if called else 4) if each.is_handle]
+    return called + [value for value in values_at(packet, 12 if called else 4) if value.is_handle]
 
 
 def _read(form: str, packet: bytes, at: int) -> tuple[int, ...]:

@@ -104,7 +104,7 @@ class OpenBoard(Closing):
         """Program an image of your own and return it, halted before its first instruction.
 
         Raises:
-            UtvmError: it is no ELF file for this board's memory, or the board refuses.
+            UtvmError: it is not an ELF file for this board's memory, or the board refuses.
         """
         return Application(self._keeper.reset_board(), read_elf(self._keeper.board, elf))
 

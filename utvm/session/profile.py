@@ -44,8 +44,14 @@ def floor_of(call: Call, target: Target) -> float | None:
     """Return the instructions that a multiply-accumulate of a step takes at least; None where not known."""
     if not call.macs or ("int8" in call.kind and not call.kernel):
         return None
-    fitting = (each for each in FLOORS if re.match(each.kernels, call.kernel) and re.search(each.rows, target.row))
-    return next((each.a_mac for each in fitting), None)
+    return next(
+        (
+            floor.a_mac
+            for floor in FLOORS
+            if re.match(floor.kernels, call.kernel) and re.search(floor.rows, target.row)
+        ),
+        None,
+    )
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pipes of bytes between this computer and a board, or what stands for one.
+"""Byte streams to a board or its substitute: a process, a TCP connection, FIFOs.
 
-A serial line is a :class:`utvm.probe.console.Console`; :class:`ChildProcess` is a program on this computer that
-talks
-on its standard input and output.
+A serial line is a :class:`utvm.probe.console.Console`.
 """
 
 import contextlib
@@ -36,7 +34,7 @@ class Transport(Protocol):
     """A pipe of bytes, both ways."""
 
     def read(self, timeout: float) -> bytes:
-        """Return what has arrived, as soon as anything has; nothing when nothing came in ``timeout`` seconds."""
+        """Received bytes, as soon as there are any; empty after ``timeout`` seconds."""
 
     def write(self, data: bytes) -> None:
         """Send all bytes, in bounded time."""
@@ -47,12 +45,7 @@ class Transport(Protocol):
 
 @dataclass(frozen=True)
 class Wire:
-    """A board within reach.
-
-    Attributes:
-        transport: the bytes to it and from it.
-        restart: resets the board and lets it run; from then on it can take bytes.
-    """
+    """A connected board: its byte stream, and a function that resets the board and lets it run."""
 
     transport: Transport
     restart: Callable[[], None]
@@ -66,9 +59,8 @@ class ChildProcess:
     that stays.
 
     Args:
-        name: what it is called in messages.
-        command: its command line.
-        log: file that receives its standard error.
+        name: its name in messages.
+        log: file for its standard error.
         stop_timeout: seconds between SIGTERM and SIGKILL.
         write_timeout: seconds in which it must read what is written to it.
     """
@@ -94,7 +86,6 @@ class ChildProcess:
         self._ended = False
 
     def __enter__(self) -> "ChildProcess":
-        """Begin."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open(self.log, "wb", opener=open_regular) as log:
@@ -138,24 +129,24 @@ class ChildProcess:
         return self._process.pid
 
     def read(self, timeout: float) -> bytes:
-        """Return what it has printed, as soon as there is anything; nothing when nothing came in time."""
+        """Its output, as soon as there is any; empty after ``timeout`` seconds."""
         if not self._inbox:
             # Its state first: what a process printed just before its end is still to come. The end of its output
             # alone is not enough to go by, since a process that it left behind may hold the pipe open.
             running = self._running()
             if not self._wait(max(0.0, timeout), write=False) and not running:
-                raise self._broken()
+                raise self._exit_error()
             self._read_available()
         data = bytes(self._inbox)
         self._inbox.clear()
         if not data and self._ended:
-            raise self._broken()
+            raise self._exit_error()
         return data
 
     def write(self, data: bytes) -> None:
         """Hand bytes to its standard input."""
         if not self._running():
-            raise self._broken()
+            raise self._exit_error()
         rest = memoryview(data)
         deadline = time.monotonic() + self._write_timeout
         while rest:
@@ -172,7 +163,7 @@ class ChildProcess:
             except BlockingIOError:
                 continue
             except OSError as error:
-                raise self._broken() from error
+                raise self._exit_error() from error
 
     def _running(self) -> bool:
         if self._stdin < 0 or self._process is None:
@@ -197,7 +188,7 @@ class ChildProcess:
                 self._ended = not data
                 self._inbox += data
 
-    def _broken(self) -> TransportError:
+    def _exit_error(self) -> TransportError:
         assert self._process and self._watch
         try:
             code = self._process.wait(_LAST_MOMENTS)
@@ -210,34 +201,99 @@ class ChildProcess:
         return TransportError(f"{self.name} {what}" + (f"; its log ends with:\n{words}" if words else ""))
 
 
-_CHUNK = 1 << 16
-_TIMEOUT = 10.0  # Seconds in which the other end must take what is written.
+class _Descriptors(Closing):
+    """A transport over two non-blocking file descriptors, which may be one."""
+
+    peer: str
+    _timeout = 10.0  # Seconds in which the other end must take the written bytes.
+    _input = _output = -1
+
+    def read(self, timeout: float) -> bytes:
+        """Received bytes, as soon as there are any; empty after ``timeout`` seconds."""
+        if not self._wait(self._input, select.POLLIN, timeout):
+            return b""
+        with self._translate_errors(), contextlib.suppress(BlockingIOError):
+            data = os.read(self._input, _CHUNK)
+            if not data:
+                raise TransportError(f"{self.peer} closed the connection")
+            return data
+        return b""
+
+    def write(self, data: bytes) -> None:
+        """Send all bytes."""
+        rest = memoryview(data)
+        deadline = time.monotonic() + self._timeout
+        while rest:
+            if not self._wait(self._output, select.POLLOUT, deadline - time.monotonic()):
+                raise TransportError(
+                    f"{self.peer} did not take {len(rest)} of {len(data)} bytes within {self._timeout:g} s"
+                )
+            with self._translate_errors(), contextlib.suppress(BlockingIOError):
+                rest = rest[os.write(self._output, rest) :]
+
+    def _wait(self, descriptor: int, event: int, timeout: float) -> bool:
+        if descriptor < 0:
+            raise TransportError(f"the connection to {self.peer} is closed")
+        ready = select.poll()
+        ready.register(descriptor, event)
+        return bool(ready.poll(max(0.0, timeout) * 1000))
+
+    @contextlib.contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise TransportError(f"the connection to {self.peer} broke: {error}") from error
 
 
-class Fifos(Closing):
-    """A :class:`utvm.session.transport.Transport`; nobody else of this computer reaches it.
+class TcpConnection(_Descriptors):
+    """A connected TCP socket as a transport; :meth:`close` closes it.
 
-    OpenOCD 0.12 reads from the path, once its service is started, and writes to the path with an ``o`` behind it.
+    Args:
+        timeout: seconds in which the other end must take the written bytes.
+    """
+
+    def __init__(self, connection: socket.socket, *, timeout: float = 10.0) -> None:
+        self.peer = "{}:{}".format(*connection.getpeername())
+        self._timeout = timeout
+        self._socket = connection
+        self._socket.setblocking(False)
+        self._input = self._output = connection.fileno()
+
+    def close(self) -> None:
+        """Close the connection. Safe to call again."""
+        self._input = self._output = -1
+        self._socket.close()
+
+
+class Fifos(_Descriptors):
+    """Two FIFOs as a transport: OpenOCD serves them in place of a TCP port if a service's name is a path.
+
+    Only this user can open them. OpenOCD 0.12 reads from the path once its service is started, and writes to the
+    path with an ``o`` appended.
 
     Attributes:
         path: name of the service for OpenOCD.
     """
 
+    peer = "OpenOCD"
+
     def __init__(self) -> None:
-        self._output = -1
         try:
             self._folder = tempfile.TemporaryDirectory(prefix="utvm-")
             self.path = Path(self._folder.name, "channel")
-            answers = Path(f"{self.path}o")
-            for path in (self.path, answers):
+            replies = Path(f"{self.path}o")
+            for path in (self.path, replies):
                 os.mkfifo(path, 0o600)
             # A writer would wait for its reader.
-            self._input = os.open(answers, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._input = os.open(replies, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
-            raise TransportError(f"no FIFOs can be made: {error}", "set TMPDIR to a folder on a disk") from error
+            raise TransportError(f"cannot create FIFOs: {error}", "set TMPDIR to a folder on a disk") from error
 
     def connect(self) -> None:
-        """Connect to the service, which has been started: OpenOCD waits for a first byte, and hands it on."""
+        """Connect to the started service: OpenOCD waits for a first byte, and passes it on."""
         try:
             self._output = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
@@ -246,104 +302,7 @@ class Fifos(Closing):
 
     def close(self) -> None:
         """Close both and remove them. Safe to call again."""
-        for end in (self._input, self._output):
-            if end >= 0:
-                os.close(end)
+        for descriptor in {self._input, self._output} - {-1}:
+            os.close(descriptor)
         self._input = self._output = -1
         self._folder.cleanup()
-
-    def read(self, timeout: float) -> bytes:
-        """Received bytes, as soon as there are any; empty after ``timeout`` seconds."""
-        if not self._wait(self._input, select.POLLIN, timeout):
-            return b""
-        data = os.read(self._input, _CHUNK)
-        if not data:
-            raise TransportError("OpenOCD closed the connection")
-        return data
-
-    def write(self, data: bytes) -> None:
-        """Send all bytes."""
-        rest = memoryview(data)
-        deadline = time.monotonic() + _TIMEOUT
-        while rest:
-            if not self._wait(self._output, select.POLLOUT, deadline - time.monotonic()):
-                raise TransportError(
-                    f"OpenOCD did not take {len(rest)} of {len(data)} bytes within {_TIMEOUT:g} s"
-                )
-            try:
-                rest = rest[os.write(self._output, rest) :]
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                raise TransportError(f"the connection to OpenOCD broke: {error.strerror}") from error
-
-    def _wait(self, end: int, event: int, timeout: float) -> bool:
-        if end < 0:
-            raise TransportError("the connection to OpenOCD is closed")
-        ready = select.poll()
-        ready.register(end, event)
-        return bool(ready.poll(max(0.0, timeout) * 1000))
-
-
-_CHUNK = 1 << 16
-
-
-class TcpConnection(Closing):
-    """A TCP connection; a :class:`utvm.session.transport.Transport`.
-
-    Args:
-        connection: it, which :meth:`close` closes.
-        timeout: seconds in which the other end must take what is written.
-    """
-
-    def __init__(self, connection: socket.socket, *, timeout: float = 10.0) -> None:
-        self._peer = "{}:{}".format(*connection.getpeername())
-        self._timeout = timeout
-        self._socket = connection
-        self._socket.setblocking(False)
-
-    def close(self) -> None:
-        """Close the connection. Safe to call again."""
-        self._socket.close()
-
-    def read(self, timeout: float) -> bytes:
-        """Received bytes, as soon as there are any; empty after ``timeout`` seconds."""
-        self._check_open()
-        data = b""
-        if self._wait(select.POLLIN, timeout):
-            with self._translated(), contextlib.suppress(BlockingIOError):
-                data = self._socket.recv(_CHUNK)
-                if not data:
-                    raise TransportError(f"{self._peer} closed the connection")
-        return data
-
-    def write(self, data: bytes) -> None:
-        """Send bytes."""
-        self._check_open()
-        rest = memoryview(data)
-        deadline = time.monotonic() + self._timeout
-        while rest:
-            if not self._wait(select.POLLOUT, deadline - time.monotonic()):
-                raise TransportError(
-                    f"{self._peer} did not take {len(rest)} of {len(data)} bytes within {self._timeout:g} s"
-                )
-            with self._translated(), contextlib.suppress(BlockingIOError):
-                rest = rest[self._socket.send(rest) :]
-
-    def _check_open(self) -> None:
-        if self._socket.fileno() < 0:
-            raise TransportError(f"the connection to {self._peer} is closed")
-
-    def _wait(self, event: int, timeout: float) -> bool:
-        ready = select.poll()
-        ready.register(self._socket, event)
-        return bool(ready.poll(max(0.0, timeout) * 1000))
-
-    @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except BlockingIOError:
-            raise
-        except OSError as error:
-            raise TransportError(f"the connection to {self._peer} broke: {error}") from error

@@ -17,12 +17,12 @@ def _simulator(board: Board) -> SpikePart:
     return board.virtual.simulator
 
 
-def _installed(board: Board) -> bool:
+def _is_installed(board: Board) -> bool:
     return shutil.which(_simulator(board).program) is not None
 
 
 def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
-    if asked.wish == "physical" or asked.serial or not _installed(board):
+    if asked.wish == "physical" or asked.serial or not _is_installed(board):
         return None
     simulator = _simulator(board)
     able = board.able(simulator.lacks, "OpenOCD")
@@ -58,8 +58,8 @@ def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
 
 def _describe(board: Board) -> tuple[str, str]:
     simulator = _simulator(board)
-    found = "through OpenOCD" if _installed(board) else "not installed"
-    return "simulated", f"by Spike: {simulator.program} --isa={simulator.isa}, {found}"
+    state = "through OpenOCD" if _is_installed(board) else "not installed"
+    return "simulated", f"by Spike: {simulator.program} --isa={simulator.isa}, {state}"
 
 
 DRIVER = Driver(

@@ -88,7 +88,7 @@ class PyOcdClient(GdbClient):
 
     def _read(self, register: Register) -> int:
         # It understands no request for one alone.
-        value = next(value for each, value in self._all() if each == register)
+        value = next(value for candidate, value in self._all() if candidate == register)
         if value is None:
             raise BoardError(f"register {register.name} cannot be read", "the core has none of that name")
         return value
