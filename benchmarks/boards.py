@@ -3,7 +3,8 @@
 
 Run: ``.venv/bin/python benchmarks/boards.py [BOARD]...``. It writes benchmarks/boards.json, from which
 ``./inv docs.site --pages`` makes docs/boards.md; with names, the other boards keep their measurements. One board
-runs at a time, so that none waits for another. A board that does not pass is left out; the exit code is the night's.
+runs at a time, so that none waits for another. A board that does not pass is left out. The exit code is that of the
+night.
 """
 
 import argparse
@@ -18,13 +19,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from utvm.hil.reading import read
+
 from utvm.base.storage.config import load_yaml
 from utvm.boards import Board
 from utvm.cli.dev_boards import MEASUREMENTS, MeasuredBoard, MeasuredModel, Measurements
 from utvm.drivers import attach
 from utvm.hil import nightly
 from utvm.hil.figures import shown
-from utvm.hil.reading import read
 from utvm.selection import BoardKind
 
 _MEANS = {

@@ -37,7 +37,7 @@ from utvm.compiler import Tensor
 from utvm.drivers import Connection, attach
 from utvm.session import HostDriven, Session
 from utvm.session.rpc import RpcSession
-from utvm.session.rpc_board import on_bench
+from utvm.session.rpc_board import start_rpc
 
 EMPTY = "tvm.rpc.server.GetCRTMaxPacketSize"
 BLOCK = Tensor("block", (32768,), "uint8")
@@ -105,7 +105,7 @@ def compare_with_the_debug_port(board: Board, folder: Path) -> dict[str, float]:
             through_probe = seconds_a_sample(driven, library.name)
         ready.clear_breakpoints()
         image = firmware.build(board, [library], "rpc")
-        with on_bench(ready, image) as served, RpcSession(served, [library]) as session:
+        with start_rpc(ready, image) as served, RpcSession(served, [library]) as session:
             over_rpc = seconds_a_sample(session, library.name)
             assert session.link is not None
             before = session.link.bytes_sent + session.link.bytes_received
@@ -127,14 +127,14 @@ def measure_ways(board: Board, folder: Path) -> list[Way]:
         program = firmware.build(host, [_IDLE], "rpc", pipe=pipe)
         with (
             attach(host, log_directory=folder) as ready,
-            on_bench(ready, program) as served,
+            start_rpc(ready, program) as served,
             RpcSession(served, [_IDLE]) as session,
         ):
             ways.append(measure_way(f"host: {pipe}", session))
     with bench(board, folder) as ready:
         for pipe in runtime.pipes("cortex_m"):
             image = firmware.build(board, [_IDLE], "rpc", pipe=pipe)
-            with on_bench(ready, image) as served, RpcSession(served, [_IDLE]) as session:
+            with start_rpc(ready, image) as served, RpcSession(served, [_IDLE]) as session:
                 ways.append(measure_way(f"VIRTUAL stm32f746: {pipe}", session))
     return ways
 

@@ -45,4 +45,4 @@ def test_every_sample_gives_what_the_reference_kernels_give(
             f"sample {number}: {run.outputs[0]} on the board, {logits} by the reference kernels"
         )
     spoken = "graph" if executor == "graph" else "ahead of time"
-    record_model(name, image, runs, executor=f"{running.way}, {spoken}")
+    record_model(name, image, runs, executor=f"{running.executor}, {spoken}")

@@ -86,7 +86,7 @@ def test_every_held_out_image_gives_what_the_host_gives(
         )
         runs.append(run)
     result = record_model(
-        name, trained.image, runs, executor=f"{running.way}, {trained.executor}", labels=labels.tolist()
+        name, trained.image, runs, executor=f"{running.executor}, {trained.executor}", labels=labels.tolist()
     )
     accuracy = result.figures["accuracy"]
     assert accuracy >= _LOWEST_ACCURACY

@@ -21,7 +21,7 @@ from utvm.compiler import Library, load
 from utvm.drivers import Connection
 from utvm.firmware import Firmware, build
 from utvm.runtime import pipes
-from utvm.session import DeviceFault, RunResult, Session, StandingAlone
+from utvm.session import DeviceFault, RunResult, Session, StandaloneRunner
 
 pytestmark = pytest.mark.needs("debug port")
 
@@ -43,12 +43,12 @@ def picture() -> npt.NDArray[Any]:
     return quantize.quantized_images(held_out()[0])[0][np.newaxis]
 
 
-def _alone(board: Connection, library: Library, stored: npt.NDArray[Any]) -> StandingAlone:
+def _alone(board: Connection, library: Library, stored: npt.NDArray[Any]) -> StandaloneRunner:
     image = build(board.board, [library], "standing_alone", [stored], able=board.capabilities)
-    return StandingAlone(board, image)
+    return StandaloneRunner(board, image)
 
 
-def _start(alone: StandingAlone) -> RunResult:
+def _start(alone: StandaloneRunner) -> RunResult:
     return alone.power_cycle() if alone.has_power_switch else alone.reset()
 
 

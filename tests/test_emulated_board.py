@@ -21,8 +21,8 @@ from utvm.drivers import attach, choose
 from utvm.errors import BoardError, ConfigError, ProbeError
 from utvm.probe.qemu import Qemu
 from utvm.selection import BoardSelection
-from utvm.session import HostDriven, RunResult, StandingAlone
-from utvm.session.open_session import session_on
+from utvm.session import HostDriven, RunResult, StandaloneRunner
+from utvm.session.board_holder import start_session
 
 pytestmark = pytest.mark.slow
 
@@ -127,9 +127,9 @@ def test_a_board_with_nothing_but_a_debug_port_runs_answers_and_reports(doubler:
         results = []
         for pipe in ("", "rtt", "semihosting"):
             image = firmware.build(board, [doubler], "rpc" if pipe else "host_driven", pipe=pipe)
-            with session_on(connection, image) as session:
+            with start_session(connection, image) as session:
                 results.append(session.run("doubler", [x]))
-        alone = StandingAlone(connection, firmware.build(board, [doubler], "standing_alone", [x]))
+        alone = StandaloneRunner(connection, firmware.build(board, [doubler], "standing_alone", [x]))
         results.append(alone.reset())
     assert all(result.outputs[0].tolist() == [2, -4, 6, 8] for result in results)
     assert {result.unit for result in results} == {"instructions"}

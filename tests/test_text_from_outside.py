@@ -17,7 +17,7 @@ from utvm.drivers import attach
 from utvm.errors import ConfigError, ProbeError
 from utvm.history.questions import last_good
 from utvm.history.store import opened, record
-from utvm.probe.sources import libusb
+from utvm.probe.usb import libusb
 from utvm.virtual.console import Backlog
 from utvm.virtual.usb.descriptors import DeviceDescriptors
 from utvm.virtual.usb.st_link import StLinkProbe

@@ -20,7 +20,7 @@ from utvm.boards import described
 from utvm.boards.described.chip import ChipMemory
 from utvm.boards.described.write import families
 from utvm.compiler import Library
-from utvm.drivers import serving
+from utvm.drivers import drivers_for
 from utvm.errors import ConfigError
 
 # Regions and core of the STM32F407VG: its data sheet (DS8626, figure 18, section 2). Interrupts: RM0090, table 62.
@@ -381,15 +381,15 @@ def test_a_chip_without_a_script_of_openocd_is_driven_by_pyocd(
     assert board.physical
     assert board.physical.pyocd
     assert (board.physical.driver, board.physical.pyocd.target) == ("pyocd", "hc32f460xe")
-    assert [way.name for way in serving(board)] == ["pyocd"]
+    assert [driver.name for driver in drivers_for(board)] == ["pyocd"]
     assert firmware.build(board, [doubler]).region_use()["flash"] > 1000
 
 
 def test_where_both_are_known_a_command_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _pyocd(tmp_path / "bin", monkeypatch)
     described.write(described.find(described.PYOCD, "lpc845"), tmp_path / "l845", "cmsis-dap")
-    assert [way.name for way in serving(boards.load(str(tmp_path / "l845")))] == ["usb", "pyocd"]
-    assert [way.name for way in serving(boards.load(f"{tmp_path / 'l845'}:driver=pyocd"))] == ["pyocd"]
+    assert [driver.name for driver in drivers_for(boards.load(str(tmp_path / "l845")))] == ["usb", "pyocd"]
+    assert [driver.name for driver in drivers_for(boards.load(f"{tmp_path / 'l845'}:driver=pyocd"))] == ["pyocd"]
 
 
 @pytest.mark.parametrize("answer", ["raise ImportError('no pyocd')", "print('no JSON')"])

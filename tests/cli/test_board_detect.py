@@ -15,7 +15,7 @@ from utvm.cli.choices import JsonChoice
 from utvm.cli.output import OUT
 from utvm.cli.root_doctor import examine
 from utvm.paths import ROOT
-from utvm.probe.sources import libusb
+from utvm.probe.usb import libusb
 from utvm.virtual.console import Backlog
 from utvm.virtual.usb import MAKER
 from utvm.virtual.usb.st_link import StLinkProbe

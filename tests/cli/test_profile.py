@@ -11,7 +11,7 @@ from tests.cli.running import inv
 from utvm.compiler import Target, compile_model, load
 from utvm.compiler.library import Call
 from utvm.paths import ROOT
-from utvm.session.floors import floor_of
+from utvm.session.profile import floor_of
 
 MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
 

@@ -8,22 +8,22 @@ import dataclasses
 
 from utvm.base.storage.config import Record
 from utvm.boards import Board
-from utvm.drivers import Connection, Driver, ReachableBoard, Setup, block_of
+from utvm.drivers import Connection, Driver, ReachableBoard, Setup, settings_of
 from utvm.drivers.builtin import qemu
 from utvm.selection import BoardSelection
 
 
 class _Shelf(Record):
-    """What a board's file says below ``ways.shelf``."""
+    """What a board's file says below ``drivers.shelf``."""
 
     place: int
 
 
-def _find(board: Board, asked: BoardSelection) -> ReachableBoard | None:
-    place = block_of(board, "shelf", _Shelf).place
-    if asked.serial not in ("", f"SHELF-{place}"):
+def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
+    place = settings_of(board, "shelf", _Shelf).place
+    if wanted.serial not in ("", f"SHELF-{place}"):
         return None
-    emulated = qemu.WAY.find(board, BoardSelection())
+    emulated = qemu.DRIVER.find(board, BoardSelection())
     assert emulated
 
     def start(setup: Setup) -> Connection:
@@ -34,11 +34,11 @@ def _find(board: Board, asked: BoardSelection) -> ReachableBoard | None:
     return dataclasses.replace(emulated, start=start, serial=f"SHELF-{place}")
 
 
-WAY = Driver(
+DRIVER = Driver(
     name="shelf",
     rank=5,
-    serves=lambda board: "shelf" in board.ways,
+    supports=lambda board: "shelf" in board.drivers,
     find=_find,
-    tell=lambda board: ("on a shelf", f"in place {block_of(board, 'shelf', _Shelf).place}"),
+    describe=lambda board: ("on a shelf", f"in place {settings_of(board, 'shelf', _Shelf).place}"),
     refusal="is on a shelf: nothing else of it is here",
 )

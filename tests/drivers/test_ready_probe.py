@@ -16,7 +16,7 @@ from utvm import boards
 from utvm.boards import Board
 from utvm.drivers import attach
 from utvm.errors import BoardError, ProbeError
-from utvm.probe.sources import libusb
+from utvm.probe.usb import libusb
 from utvm.probe.virtual import start_virtual
 from utvm.virtual.console import Backlog
 from utvm.virtual.usb.device import UsbDevice

@@ -30,7 +30,7 @@ from utvm.environment.usb import UsbFilter, extra_of, filter_of
 from utvm.errors import ConfigError, ProbeError, ProvisionError
 from utvm.probe import usb as usb_module
 from utvm.probe.choice import probes_for
-from utvm.probe.sources import sysfs
+from utvm.probe.usb import sysfs
 
 _USB = 189
 _ACM = 166

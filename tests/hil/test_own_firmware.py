@@ -176,7 +176,7 @@ def test_an_image_for_other_memory_is_refused_with_its_section_and_the_board_s_m
 @pytest.mark.parametrize("content", [b"\x7fELF", b"\x7fELF" + bytes(99)])
 def test_what_is_no_elf_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "app.elf").write_bytes(content)
-    with pytest.raises(ConfigError, match="is no ELF file"):
+    with pytest.raises(ConfigError, match="not an ELF file"):
         read_elf(boards.load("stm32f746"), tmp_path / "app.elf")
 
 

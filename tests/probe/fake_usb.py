@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from utvm.probe.sources import sysfs
+from utvm.probe.usb import sysfs
 
 REAL_MAKER = "STMicroelectronics"
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from utvm.errors import BoardError, ProbeError, UtvmError
 from utvm.probe.gdb import GdbClient
-from utvm.probe.packets import encode, escape
-from utvm.probe.stop import Stop
+from utvm.probe.packets import Stop, encode, escape
 
 
 def client_of(server: FakeGdbServer, timeout: float = 5.0) -> GdbClient:

@@ -27,7 +27,7 @@ from virtual_rig import (
 )
 
 from utvm.errors import BoardError, ProbeError
-from utvm.probe.stop import Access, Stop
+from utvm.probe.packets import Access, Stop
 
 
 @pytest.fixture

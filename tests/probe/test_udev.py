@@ -133,7 +133,7 @@ def test_they_are_installed_for_all_to_read_and_applied(machine: Machine) -> Non
     for text in (rules_for_boards(), rules_for_boards(), udev.rules({})):
         machine.install(text)
         path = machine.rules / udev.NAME
-        assert path.read_text() == text == udev.installed(machine.rules)
+        assert path.read_text() == text == udev.installed_rules(machine.rules)
         assert path.stat().st_mode & 0o777 == 0o644
     udevadm = [call for call in machine.calls if call.startswith("udevadm")]
     assert udevadm[0] == "udevadm control --reload"
@@ -170,7 +170,7 @@ def test_a_file_of_somebody_else_s_is_left_alone(machine: Machine, other: str) -
     with pytest.raises(ConfigError, match="not a file of ours"):
         machine.install(rules_for_boards())
     assert path.read_text() == ("# mine\n" if other == "file" else "")
-    assert udev.installed(machine.rules) == ""
+    assert udev.installed_rules(machine.rules) == ""
     assert machine.calls == []
 
 

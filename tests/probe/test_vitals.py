@@ -10,8 +10,7 @@ from tests.probe.fake_libusb import Bus, Port
 from tests.virtual.fake_board import FakeBoard
 from tests.virtual.usb.hung import HangingStLink
 from utvm.errors import BoardError, ProbeError
-from utvm.probe.sources import libusb, sysfs
-from utvm.probe.usb import Probe, ProbeId, detect
+from utvm.probe.usb import Probe, ProbeId, detect, libusb, sysfs
 from utvm.probe.vitals import Vitals, examine, make_ready
 from utvm.virtual.console import Backlog
 from utvm.virtual.usb.cmsis_dap import CmsisDapProbe
@@ -176,7 +175,7 @@ def test_a_probe_is_reset_once_and_not_at_all_where_it_may_not_be(plug: Plug) ->
     with pytest.raises(ProbeError, match="does not answer"):
         make_ready(only(), may_reset=False)
     assert port.resets == 0
-    with pytest.raises(ProbeError, match="after a reset on USB either"):
+    with pytest.raises(ProbeError, match="not even after a reset on USB"):
         make_ready(only())
     assert port.resets == 1
 

@@ -75,7 +75,7 @@ def test_two_threads_run_one_library_at_once(board: str, model: str, tmp_path: P
     image = Project(app).build()
     said, until = b"", time.monotonic() + 120
     with (
-        choose(image.board, BoardSelection()).opened(tmp_path, print) as connection,
+        choose(image.board, BoardSelection()).open(tmp_path, print) as connection,
         open_transport(connection, image) as wire,
     ):
         while not said.endswith(b" end\r\n") and time.monotonic() < until:

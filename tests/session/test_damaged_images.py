@@ -74,7 +74,7 @@ def test_many_damaged_images_are_read_or_refused(linked: bytes, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("place", "value", "said"),
     [
-        (0, 0, "is no ELF file"),
+        (0, 0, "not an ELF file"),
         # Of the first segment (ELF specification, "Program Header"): its address in memory, its size in the file.
         (52 + 15, 0x70, "its .text, 24 bytes at 0x70000000, is not in the memory of stm32f746"),
         (52 + 19, 0x70, "ends after"),

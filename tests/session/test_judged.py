@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from utvm.errors import ConfigError
-from utvm.session.quality import confusion, distance
+from utvm.session.evaluation import confusion, distance
 
 _Answers = list[list[npt.NDArray[Any]]]
 

@@ -33,14 +33,14 @@ def keeper(bench: FakeBench, tmp_path: Path) -> BoardHolder:
 
 @pytest.mark.parametrize("error", [ProbeError("gone"), TransportError("broken")])
 def test_a_probe_or_a_transport_that_breaks_is_trouble(keeper: BoardHolder, error: Exception) -> None:
-    assert keeper.trouble_behind(error) == str(error)
+    assert keeper.board_failure(error) == str(error)
 
 
 @pytest.mark.parametrize(
     "error", [_FAULT, BoardError("address refused"), AssertionError(), CompileError("x"), KeyError("x")]
 )
 def test_what_a_live_board_says_or_a_test_finds_is_not(keeper: BoardHolder, error: Exception) -> None:
-    assert keeper.trouble_behind(error) == ""
+    assert keeper.board_failure(error) == ""
 
 
 @pytest.mark.parametrize("error", [BoardError("refused"), AssertionError(), KeyError("x")])
@@ -48,15 +48,15 @@ def test_nothing_is_the_tests_own_fault_once_openocd_has_died(
     keeper: BoardHolder, bench: FakeBench, error: Exception
 ) -> None:
     bench.openocd_died = True
-    assert "OpenOCD ended" in keeper.trouble_behind(error)
+    assert "OpenOCD ended" in keeper.board_failure(error)
 
 
 def test_a_board_that_answers_nothing_any_more_is_trouble(keeper: BoardHolder, bench: FakeBench) -> None:
     bench.silent = True
-    assert "no answer" in keeper.trouble_behind(BoardError("cannot be halted"))
+    assert "no answer" in keeper.board_failure(BoardError("cannot be halted"))
 
 
 def test_a_board_that_is_not_attached_cannot_be_used(tmp_path: Path) -> None:
     keeper = BoardHolder(boards.load("stm32f746"), BoardSelection(kind="virtual"), tmp_path)
     with pytest.raises(ProbeError, match="not attached"):
-        _ = keeper.bench
+        _ = keeper.connection

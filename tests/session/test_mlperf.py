@@ -28,7 +28,7 @@ from utvm.drivers import choose
 from utvm.errors import BoardError
 from utvm.paths import ROOT
 from utvm.selection import BoardSelection
-from utvm.session.mlperf import auc, runner_on, top_1
+from utvm.session.mlperf import auc, start_runner, top_1
 from utvm.session.pipes import open_pipe
 from utvm.session.transport import Transport
 
@@ -79,7 +79,7 @@ def test_the_benchmark_s_order_of_commands_is_answered(name: str, tmp_path: Path
         image.libraries[0].outputs[0].scaling.scale  # type: ignore[union-attr]
     )
     with (
-        choose(image.board, BoardSelection()).opened(tmp_path, print) as connection,
+        choose(image.board, BoardSelection()).open(tmp_path, print) as connection,
         open_pipe(connection, image) as wire,
     ):
         connection.program(image)
@@ -118,8 +118,8 @@ def _buffer(stock: _Stock) -> str:
 def test_wrong_commands_are_named_and_hurt_nothing(tmp_path: Path) -> None:
     image = _image("host")
     with (
-        choose(image.board, BoardSelection()).opened(tmp_path, print) as connection,
-        runner_on(connection, image) as runner,
+        choose(image.board, BoardSelection()).open(tmp_path, print) as connection,
+        start_runner(connection, image) as runner,
     ):
         for command, said in {
             "sing": "Unknown command: sing",
@@ -209,7 +209,7 @@ def test_the_benchmark_s_own_runner_is_answered_where_it_is(name: str, tmp_path:
     assert scaling is not None
     expected = (_reference(pictures).astype(float) - scaling.zero_point) * scaling.scale
     wish = BoardSelection(kind="virtual" if image.board.physical else "auto")
-    with choose(image.board, wish).opened(tmp_path, print) as connection, open_pipe(connection, image) as wire:
+    with choose(image.board, wish).open(tmp_path, print) as connection, open_pipe(connection, image) as wire:
         connection.program(image)
         wire.restart()
         _Stock(wire.transport).lines()

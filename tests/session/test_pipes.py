@@ -23,7 +23,7 @@ from utvm.runtime import Pipe
 from utvm.session.fault import DeviceFault
 from utvm.session.pipes import open_pipe
 from utvm.session.rpc import RpcSession
-from utvm.session.rpc_board import on_bench
+from utvm.session.rpc_board import start_rpc
 
 pytestmark = pytest.mark.slow
 
@@ -97,7 +97,7 @@ def listening(bench: Connection) -> set[int]:
 def test_rtt_listens_nowhere_and_begins_again(bench: Connection) -> None:
     image = firmware(bench, "rtt")
     for _ in range(2):
-        with on_bench(bench, image) as ready:
+        with start_rpc(bench, image) as ready:
             ready.connect().request(_BEGIN, 60.0)
             assert listening(bench) == set()
 
@@ -132,7 +132,7 @@ def test_rtt_buffers_of_before_a_reset_are_not_taken_for_new_ones(bench: Connect
 
 def test_a_board_that_waits_by_semihosting_keeps_nobody_else_from_it(bench: Connection) -> None:
     image = firmware(bench, "semihosting")
-    with on_bench(bench, image) as ready:
+    with start_rpc(bench, image) as ready:
         for begin in (ready.connect, ready.restart, ready.restart):
             begin().request(_BEGIN, 60.0)
             assert bench.read_memory(image.symbols["utvm_programs"], 4) != bytes(4)
@@ -154,7 +154,7 @@ def test_a_semihosting_read_takes_no_longer_than_asked(bench: Connection) -> Non
 
 def test_a_stop_that_is_no_semihosting_call_is_told(bench: Connection) -> None:
     image = firmware(bench, "semihosting")
-    with on_bench(bench, image) as ready:
+    with start_rpc(bench, image) as ready:
         link = ready.connect()
         where = image.symbols["utvm_server_answer"]
         bench.insert_breakpoint(where)
@@ -165,7 +165,7 @@ def test_a_stop_that_is_no_semihosting_call_is_told(bench: Connection) -> None:
 def test_what_was_being_sent_when_a_fault_came_arrives_whole(bench: Connection) -> None:
     image = build(bench.board, [_TALKER], "rpc", pipe="console")
     logged: list[str] = []
-    with on_bench(bench, image, logged.append) as ready, RpcSession(ready, [_TALKER]) as session:
+    with start_rpc(bench, image, logged.append) as ready, RpcSession(ready, [_TALKER]) as session:
         with pytest.raises(DeviceFault, match="undefined instruction"):
             session.run("talker", [np.zeros(4, np.int32)])
         assert logged[-1] == _LOGGED

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from utvm.paths import ROOT
-from utvm.session.reports import FaultReport, Report, ReportReader, ResultReport
+from utvm.session.standalone import FaultReport, Report, ReportReader, ResultReport
 
 BOOT = b"utvm: stm32f746 is up\r\n"
 

@@ -13,7 +13,7 @@ from utvm import boards
 from utvm.drivers import choose
 from utvm.errors import BoardError, ConfigError
 from utvm.selection import BoardSelection
-from utvm.session import StandingAlone
+from utvm.session import StandaloneRunner
 from utvm.session.application import read_elf
 from utvm.session.fault import ARCHITECTURES
 
@@ -182,14 +182,14 @@ def test_core_that_locks_up_in_qemu_ends_it(build: _Build) -> None:
 @pytest.mark.parametrize("board", ["stm32f746", "mps2-an500"])
 def test_program_that_makes_no_report_is_looked_at(build: _Build, tmp_path: Path, board: str) -> None:
     chip = boards.load(board)
-    with choose(chip, BoardSelection(kind="virtual")).opened(tmp_path / "logs", lambda _: None) as connection:
+    with choose(chip, BoardSelection(kind="virtual")).open(tmp_path / "logs", lambda _: None) as connection:
         image = read_elf(chip, build(board=board))
         with pytest.raises(BoardError, match=r"no report within 1 s; the core runs, at 0x\w+ \(start\)") as idle:
-            StandingAlone(connection, image, timeout=1.0).reset()
+            StandaloneRunner(connection, image, timeout=1.0).reset()
         assert "speed" not in str(idle.value)
         image = read_elf(chip, build("udf #0", board=board))
         with pytest.raises(BoardError, match=r"took a HardFault at 0x\w+ \(start\): UNDEFINSTR"):
-            StandingAlone(connection, image, timeout=60.0).reset()
+            StandaloneRunner(connection, image, timeout=60.0).reset()
 
 
 class _Registers:

@@ -17,8 +17,7 @@ from utvm.errors import BoardError
 from utvm.firmware import Firmware
 from utvm.paths import ROOT
 from utvm.session.fault import RECORD_SIZE, DeviceFault
-from utvm.session.reports import FaultReport, Report, ReportReader, ResultReport
-from utvm.session.standing_alone import hear, judge
+from utvm.session.standalone import FaultReport, Report, ReportReader, ResultReport, result_of, wait_for_report
 from utvm.session.transport import ChildProcess
 
 X = np.array([1, -2, 3, 70000], np.int32)
@@ -45,7 +44,7 @@ def test_a_process_that_stands_alone_gives_what_the_reference_gives() -> None:
     image = np.random.default_rng(1).integers(-128, 128, (1, 8, 8, 1), np.int8)
     library = compile_model(load(path))
     program = _program(library, image)
-    result = judge(_ran(program), program, "ns")
+    result = result_of(_ran(program), program, "ns")
     ((expected,),) = tflite_micro(path.read_bytes(), [[image]])
     assert result.outputs[0].tobytes() == expected.tobytes()
     assert result.outputs[0].shape == (1, 10)
@@ -61,16 +60,16 @@ def test_several_inputs_and_outputs_longer_than_a_line() -> None:
         outputs=2,
     )
     image = _program(library, X, 2 * X)
-    result = judge(_ran(image), image, "ns")
+    result = result_of(_ran(image), image, "ns")
     assert [output.tolist() for output in result.outputs] == [(3 * X).tolist(), X.tolist()]
 
 
 def test_the_end_is_told_apart_from_an_error_code(doubler: Library) -> None:
     failing = _program(handwritten("failing", "  return x[1];"), X)
     with pytest.raises(BoardError, match="model failing returned error code -2"):
-        judge(_ran(failing), failing, "ns")
+        result_of(_ran(failing), failing, "ns")
     with pytest.raises(BoardError, match="ran failing"):
-        judge(_ran(failing), _program(doubler, X), "ns")
+        result_of(_ran(failing), _program(doubler, X), "ns")
 
 
 def test_a_fault_is_reported_whole() -> None:
@@ -80,7 +79,7 @@ def test_a_fault_is_reported_whole() -> None:
     assert isinstance(report, FaultReport)
     assert len(report.record) == RECORD_SIZE
     with pytest.raises(DeviceFault) as caught:
-        judge(report, image, "ns")
+        result_of(report, image, "ns")
     assert caught.value.record.meaning.name == "SIGSEGV"
     assert f"bad.c:{line_of(bad, '/* here */')}" in caught.value.source_line
     assert any("utvm_main" in line for line in caught.value.backtrace)
@@ -88,19 +87,19 @@ def test_a_fault_is_reported_whole() -> None:
 
 def test_a_fault_record_of_another_size_is_no_fault_record(doubler: Library) -> None:
     with pytest.raises(BoardError, match="cannot be read") as caught:
-        judge(FaultReport(b"abc", b""), _program(doubler, X), "ns")
+        result_of(FaultReport(b"abc", b""), _program(doubler, X), "ns")
     assert not isinstance(caught.value, DeviceFault)
 
 
 def test_outputs_of_another_size_are_not_the_model_s(doubler: Library) -> None:
     with pytest.raises(BoardError, match="outputs of \\[15\\] bytes"):
-        judge(ResultReport("doubler", "power on", 0, 1, 2, (bytes(15),)), _program(doubler, X), "ns")
+        result_of(ResultReport("doubler", "power on", 0, 1, 2, (bytes(15),)), _program(doubler, X), "ns")
 
 
 def test_listening_to_a_process(doubler: Library, tmp_path: Path) -> None:
     image = _program(doubler, X)
     with ChildProcess("host", [image.elf], log=tmp_path / "log") as child:
-        result = judge(hear(child, "host", 30.0, _nothing), image, "ns")
+        result = result_of(wait_for_report(child, "host", 30.0, _nothing), image, "ns")
     assert result.outputs[0].tolist() == (2 * X).tolist()
 
 
@@ -130,6 +129,6 @@ def test_a_board_that_ends_in_the_middle_is_quoted_and_looked_after() -> None:
 
     begun = b"utvm: result m\r\nutvm: end 00000000\r\nutvm: result m\r\nutvm: sta"
     with pytest.raises(BoardError, match=r"made no report within 0\.05 s, but 1 damaged ones.*utvm: sta"):
-        hear(Silence(begun), "b", 0.05, _nothing)
+        wait_for_report(Silence(begun), "b", 0.05, _nothing)
     with pytest.raises(GoneError):
-        hear(Silence(begun), "b", 5.0, gone)
+        wait_for_report(Silence(begun), "b", 5.0, gone)

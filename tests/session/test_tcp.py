@@ -11,8 +11,7 @@ import pytest
 from tests.session.test_transport import read_all, reads_no_longer_than_asked
 from utvm.base.process.peer import tcp_pair
 from utvm.errors import TransportError
-from utvm.session.tcp import TcpConnection
-from utvm.session.transport import Transport
+from utvm.session.transport import TcpConnection, Transport
 
 _EVERYTHING = bytes(range(256)) * 1000
 

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from utvm.session.units import Units
+from utvm.session.rpc_board import UnitCorrection
 
 _CLOCK = 216_000_000
 _STATISTICS = {"board": "b", "clock_hz": _CLOCK, "runs": 2, "cycles": 123456, "interrupts": 3}
@@ -30,7 +30,7 @@ def _doubles(*values: float) -> bytes:
 
 @pytest.mark.parametrize("unit", ["instructions", "ns"])
 def test_statistics_have_the_unit_for_their_key(unit: str) -> None:
-    told = Units(unit, _CLOCK).answer(_call(5), _text(json.dumps(_STATISTICS).encode()))
+    told = UnitCorrection(unit, _CLOCK).answer(_call(5), _text(json.dumps(_STATISTICS).encode()))
     (length,) = struct.unpack_from("<Q", told, 24)
     assert length == len(told) - 32
     expected = {unit if key == "cycles" else key: value for key, value in _STATISTICS.items()}
@@ -40,7 +40,7 @@ def test_statistics_have_the_unit_for_their_key(unit: str) -> None:
 def test_an_evaluation_of_a_virtual_board_is_told_in_instructions_and_logged() -> None:
     log: list[str] = []
     seconds = [879_703 / _CLOCK, 136_682.5 / _CLOCK]
-    told = Units("instructions", _CLOCK, log.append).answer(_call(0x10002), _doubles(*seconds))
+    told = UnitCorrection("instructions", _CLOCK, log.append).answer(_call(0x10002), _doubles(*seconds))
     assert struct.unpack("<2d", told[32:]) == (879_703.0, 136_682.5)
     (line,) = log
     assert "879,703, 136,682.5 instructions of a VIRTUAL board" in line
@@ -49,7 +49,7 @@ def test_an_evaluation_of_a_virtual_board_is_told_in_instructions_and_logged() -
 @pytest.mark.parametrize("unit", ["cycles", "ns"])
 def test_an_evaluation_of_what_has_time_is_left_alone(unit: str) -> None:
     log: list[str] = []
-    assert Units(unit, _CLOCK, log.append).answer(_call(0x10000), _doubles(0.25)) == _doubles(0.25)
+    assert UnitCorrection(unit, _CLOCK, log.append).answer(_call(0x10000), _doubles(0.25)) == _doubles(0.25)
     assert log == []
 
 
@@ -65,9 +65,9 @@ def test_an_evaluation_of_what_has_time_is_left_alone(unit: str) -> None:
     ],
 )
 def test_all_else_passes_as_it_is(packet: bytes, answer: bytes) -> None:
-    assert Units("instructions", _CLOCK).answer(packet, answer) == answer
+    assert UnitCorrection("instructions", _CLOCK).answer(packet, answer) == answer
 
 
 def test_a_chips_statistics_pass_as_they_are() -> None:
     answer = _text(json.dumps(_STATISTICS).encode())
-    assert Units("cycles", _CLOCK).answer(_call(5), answer) == answer
+    assert UnitCorrection("cycles", _CLOCK).answer(_call(5), answer) == answer

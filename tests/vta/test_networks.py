@@ -26,7 +26,7 @@ from utvm.drivers import choose
 from utvm.errors import ConfigError
 from utvm.firmware import compile_for
 from utvm.selection import BoardSelection
-from utvm.session.open_session import open_session
+from utvm.session.board_holder import open_session
 
 _RESNET8 = Path(os.environ.get("UTVM_MODEL_CACHE", "")) / "pretrainedResnet_quant.tflite"
 

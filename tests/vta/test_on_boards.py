@@ -25,8 +25,8 @@ from utvm.errors import ConfigError
 from utvm.firmware import compile_for
 from utvm.selection import BoardSelection
 from utvm.session import HostDriven
+from utvm.session.board_holder import open_session
 from utvm.session.fault import DeviceFault
-from utvm.session.open_session import open_session
 from utvm.virtual.vta.neighbour import VtaNeighbour
 
 _RESNET8 = Path(os.environ.get("UTVM_MODEL_CACHE", "")) / "pretrainedResnet_quant.tflite"

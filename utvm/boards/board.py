@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _SMALLEST_STACK = 512
 DRIVER = "driver"
-"""The setting that every board has: the one way by which it is to be reached."""
+"""The setting that every board has: the driver to reach it by."""
 
 
 _OF_A_CHIP = ("interrupts", "memory", "layout")
@@ -68,9 +68,9 @@ class Board(Record):
     ``counter_hz`` is the ticks of such a timer in a second, where they are not ``clock_hz``. ``port`` is what it
     has in place of a ``port.c``; without either it has the one that does nothing. ``hole`` is an address where
     nothing is, which suites reach for. ``accelerator`` is the one that it has, by name, with what that needs to
-    know; ``logic`` is what it may be programmed into. ``ways`` holds in the same way what further ways to reach it
-    need; each reads its own part. ``silicon`` says of each part that has met a chip which one that was, and in
-    which run.
+    know; ``logic`` is what it may be programmed into. ``drivers`` holds the settings of
+    further drivers by name; each reads its own part. ``silicon`` says of each part that has met a chip which one
+    that was, and in which run.
     ``choices`` are the settings that its file offers, each with its values; ``settings`` says what was chosen.
     """
 
@@ -94,7 +94,7 @@ class Board(Record):
     virtual: Virtual = NOTHING_VIRTUAL
     accelerator: dict[str, dict[str, Any]] = Field({}, max_length=1)
     logic: Logic | None = None
-    ways: dict[str, dict[str, Any]] = Field({})
+    drivers: dict[str, dict[str, Any]] = Field({})
     silicon: dict[SiliconPart, Annotated[str, Field(min_length=1)]] = Field({})
     directory: Path = Field(exclude=True)
     choices: dict[str, tuple[str, ...]] = Field({}, exclude=True)
@@ -108,7 +108,7 @@ class Board(Record):
             problems = {key: "Extra inputs are not permitted" for key in _NOT_OF_A_PROCESS if content.get(key)}
         else:
             problems = {key: "Field required" for key in _OF_A_CHIP if key not in content}
-            if not any(content.get(key) is not None for key in ("physical", "virtual", "ways")):
+            if not any(content.get(key) is not None for key in ("physical", "virtual", "drivers")):
                 problems["virtual"] = "Field required"
         if problems:
             raise ValueError("; ".join(f"{key}: {said}" for key, said in problems.items()))

@@ -66,7 +66,7 @@ def debug(where: BoardSelection, what: DebugChoice, commands: Sequence[str], por
         _write_launch(where, what, image, port or _PORT)
         return
     logs = logs_of("board.gdb")
-    with log_into(logs), _door(port) as (door, address), found.opened(logs, say) as connection:
+    with log_into(logs), _door(port) as (door, address), found.open(logs, say) as connection:
         OUT.print(connection.describe())
         Application(connection, image)
         OUT.print("programmed and compared; it stands before its first instruction")

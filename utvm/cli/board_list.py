@@ -8,7 +8,7 @@ from rich.table import Table
 from utvm import boards
 from utvm.cli.choices import JsonChoice
 from utvm.cli.output import OUT, check_json, write_json
-from utvm.drivers.table import serving
+from utvm.drivers.table import drivers_for
 from utvm.errors import ConfigError
 
 
@@ -29,7 +29,7 @@ def list_boards(wanted: JsonChoice) -> None:
                 "name": name,
                 "title": board.title,
                 "probes": [f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in board.probes],
-                "reached_by": [way.name for way in serving(board)],
+                "reached_by": [driver.name for driver in drivers_for(board)],
                 "folder": str(board.directory),
             }
         )

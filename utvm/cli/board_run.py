@@ -21,8 +21,8 @@ from utvm.errors import BoardError, ConfigError, TransportError
 from utvm.runtime import Pipe
 from utvm.selection import BoardSelection
 from utvm.session.application import SILENT, Application, read_elf
+from utvm.session.diagnosis import check_core
 from utvm.session.pipes import open_pipe
-from utvm.session.standing import check_core
 from utvm.session.transport import Transport
 
 _MOMENT = 0.3  # Seconds in which a program that faults at its start has done so.
@@ -91,7 +91,7 @@ def program_fpga(where: BoardSelection, bitstream: str) -> None:
 @contextlib.contextmanager
 def _opened(where: BoardSelection, command: str) -> Iterator[Connection]:
     logs = logs_of(command)
-    with log_into(logs), find_debugged(where).opened(logs, say) as connection:
+    with log_into(logs), find_debugged(where).open(logs, say) as connection:
         OUT.print(connection.describe())
         yield connection
 

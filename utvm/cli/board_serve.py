@@ -13,7 +13,7 @@ from utvm.cli.output import OUT, logs_of
 from utvm.errors import ConfigError
 from utvm.selection import BoardSelection
 from utvm.session.bridge import Bridge
-from utvm.session.files import UPLOAD_BYTES
+from utvm.session.served import UPLOAD_BYTES
 from utvm.tuning.remote import address_of
 
 _LAST_PORT = 65535

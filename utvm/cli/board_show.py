@@ -22,14 +22,14 @@ from utvm.cli.choices import CompiledChoice, JsonChoice
 from utvm.cli.compiling import compiling
 from utvm.cli.model_library import load_named
 from utvm.cli.output import OUT, check_json, logs_of, write_json
-from utvm.drivers import serving
+from utvm.drivers import drivers_for
 from utvm.drivers.bitstream_memory import loaded_bitstream
 from utvm.errors import ConfigError, DoesNotFitError
 from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import Probe, detect
 from utvm.probe.virtual import UsbProbe, start_jtag, start_virtual
 from utvm.probe.vitals import examine
-from utvm.session.open_session import executor_for
+from utvm.session.board_holder import executor_for
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, SERIAL_NUMBER
 
 _LAST_PORT = 65535
@@ -78,10 +78,10 @@ def show_board(name: str, wanted: JsonChoice) -> None:
         OUT.print(f"  console    {board.line.name}, {board.line.baud} baud")
     if board.accelerator:
         OUT.print(f"  beside it  the accelerator {fitted(board).identity}")
-    for told in (way.tell(board) for way in serving(board)):
+    for told in (driver.describe(board) for driver in drivers_for(board)):
         if told:
             OUT.print(f"  {told[0]:<9}  {told[1]}")
-    if len(reached := [way.name for way in serving(board)]) > 1:
+    if len(reached := [driver.name for driver in drivers_for(board)]) > 1:
         OUT.print(f"  driver     the first that is there of {', '.join(reached)}; --board NAME:driver=VALUE")
     for setting, values in board.choices.items():
         others = ", ".join(value for value in values if value != board.settings[setting])
@@ -113,7 +113,7 @@ def _content(board: Board) -> dict[str, Any]:
         "clock_hz": board.clock_hz,
         "console": None if line is None else {"name": line.name, "baud": line.baud},
         "accelerator": fitted(board).identity if board.accelerator else None,
-        "reached_by": [way.name for way in serving(board)],
+        "reached_by": [driver.name for driver in drivers_for(board)],
         "settings": {
             name: {"chosen": board.settings[name], "of": list(values)} for name, values in board.choices.items()
         },

@@ -34,7 +34,7 @@ def install_udev(output: str, dry_run: bool) -> None:
     if dry_run:
         OUT.print(text, end="")
         OUT.print("would be written and applied, as root:")
-        for words in udev.steps(Path(udev.NAME)):
+        for words in udev.install_commands(Path(udev.NAME)):
             OUT.print(f"  {shlex.join(words)}")
         return
     if output:

@@ -22,7 +22,7 @@ from utvm.errors import ConfigError
 from utvm.firmware import Firmware
 from utvm.firmware.tasks import TASKS
 from utvm.selection import BoardSelection
-from utvm.session.mlperf import Runner, Sample, auc, read_samples, runner_on, top_1
+from utvm.session.mlperf import Runner, Sample, auc, read_samples, start_runner, top_1
 
 _WINDOWS = 5  # The benchmark's rules: the median of five.
 _WARMUPS = 1
@@ -76,9 +76,9 @@ def run_task(
         samples = [Sample("random", values, 0)]
         OUT.print(f"input: random values, seed {_SEED} (give the benchmark's own with --data)")
     logs = logs_of("mlperf.run")
-    with log_into(logs), found.opened(logs, say) as connection:
+    with log_into(logs), found.open(logs, say) as connection:
         say(connection.describe())
-        with runner_on(connection, image) as runner:
+        with start_runner(connection, image) as runner:
             told = {"name": runner.value("name", "name-dut"), "task": runner.value("profile", "model")}
             if mode == "performance":
                 first = [next(of) for _, of in itertools.groupby(samples, lambda sample: sample.name)]

@@ -20,7 +20,7 @@ from utvm.cli.output import OUT, check_json, write_json
 from utvm.compiler.named_model import NamedModel
 from utvm.errors import ConfigError, DoesNotFitError
 from utvm.selection import BoardSelection
-from utvm.session.quality import confusion
+from utvm.session.evaluation import confusion
 
 _WIDTH = 48  # Columns of letters for a model's name in the picture.
 

@@ -35,9 +35,8 @@ from utvm.hil.figures import summarise
 from utvm.hil.history_entry import remember_model
 from utvm.selection import BoardSelection
 from utvm.session import RunResult
-from utvm.session.evaluation import Mismatch, as_samples, compare, prediction
-from utvm.session.open_session import open_session
-from utvm.session.quality import confusion, distance
+from utvm.session.board_holder import open_session
+from utvm.session.evaluation import Mismatch, as_samples, compare, confusion, distance, prediction
 
 _SAMPLES = 10
 
@@ -247,13 +246,13 @@ def _line(number: int, result: RunResult, clock_hz: int) -> str:
     outputs = " ".join(
         np.array2string(array, threshold=20, max_line_width=sys.maxsize) for array in result.outputs
     )
-    took = "".join(f"  {count:,} {unit}" for unit, count in result.counted.items())
+    took = "".join(f"  {count:,} {unit}" for unit, count in result.count_by_unit.items())
     took += "" if time is None else f" ({time:.3f} ms)"
     return f"sample {number}{told}{took}  {outputs}"
 
 
 def _milliseconds(result: RunResult, clock_hz: int) -> float | None:
-    return 1000.0 * result.counted["cycles"] / clock_hz if "cycles" in result.counted else None
+    return 1000.0 * result.count_by_unit["cycles"] / clock_hz if "cycles" in result.count_by_unit else None
 
 
 def _print_verdict(runs: Runs, reference: Runs, mismatches: list[Mismatch]) -> None:
@@ -280,7 +279,7 @@ def _content(
         time = _milliseconds(result, runs.board.clock_hz)
         return {
             "prediction": prediction(result.outputs),
-            **result.counted,
+            **result.count_by_unit,
             **({} if time is None else {"ms": time}),
             "outputs": {
                 tensor.name: array.tolist() for tensor, array in zip(library.outputs, result.outputs, strict=True)

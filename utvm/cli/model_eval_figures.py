@@ -17,7 +17,7 @@ from utvm.cli.output import OUT
 from utvm.compiler import Tensor
 from utvm.compiler.named_model import Sample
 from utvm.errors import ConfigError
-from utvm.session.quality import Confusion, ErrorStatistics
+from utvm.session.evaluation import Confusion, ErrorStatistics
 
 _MOST_CLASSES = 20  # Of which a matrix can be read.
 

@@ -90,7 +90,7 @@ def profile_model(
         raise ConfigError(
             f"{folder}: cannot be written: {error.strerror or error}", "choose another folder with --output"
         ) from error
-    texts = {"json": profile.as_json(), "folded": profile.folded(), "html": render(profile)}
+    texts = {"json": profile.as_json(), "folded": profile.folded_stacks(), "html": render(profile)}
     for suffix, text in texts.items():
         write_whole(folder / f"profile.{suffix}", text)
     if counted:

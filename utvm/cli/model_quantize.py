@@ -25,8 +25,7 @@ from utvm.errors import ConfigError
 from utvm.firmware.picture_inputs import are_pictures, read_pictures
 from utvm.quantize import Cost, answers, costs, quantize
 from utvm.quantize.write import Activations
-from utvm.session.evaluation import as_samples
-from utvm.session.quality import confusion, distance
+from utvm.session.evaluation import as_samples, confusion, distance
 
 _KINDS: Mapping[str, Activations] = {"int8": "int8", "16x8": "int16"}
 

@@ -27,8 +27,8 @@ from utvm.firmware.inputs import as_bytes, as_reals
 from utvm.firmware.picture_inputs import are_pictures
 from utvm.hil import provenance
 from utvm.selection import BoardSelection
-from utvm.session import RunResult, StandingAlone
-from utvm.session.open_session import open_session
+from utvm.session import RunResult, StandaloneRunner
+from utvm.session.board_holder import open_session
 
 
 def run_model(
@@ -61,7 +61,7 @@ def run_model(
     logs = logs_of("model.run")
     if standing_alone:
         image = firmware.build(found.board, [library], "standing_alone", inputs, able=found.capabilities)
-        with log_into(logs), found.opened(logs, say) as connection:
+        with log_into(logs), found.open(logs, say) as connection:
             result = _listen(connection, image)
     else:
         image = image_for(found, [library], in_ram=in_ram)
@@ -88,7 +88,7 @@ def say(line: str) -> None:
 
 def _listen(connection: Connection, image: Firmware) -> RunResult:
     say(connection.describe())
-    alone = StandingAlone(connection, image)
+    alone = StandaloneRunner(connection, image)
     if alone.has_power_switch:
         OUT.print("programmed, switched off and on, and listened to")
         result = alone.power_cycle()
@@ -111,7 +111,7 @@ def _figures(image: Firmware, result: RunResult) -> dict[str, int | str]:
     digest = hashlib.sha256(b"".join(array.tobytes() for array in result.outputs)).hexdigest()
     # A process has its code and data where its computer puts them.
     taken = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes} if image.board.memory else {}
-    return {**result.counted, **taken, "outputs_sha256": digest}
+    return {**result.count_by_unit, **taken, "outputs_sha256": digest}
 
 
 def _check_output(library: Library, output_path: str) -> None:

@@ -95,7 +95,7 @@ def _measurer(board: Board, where: BoardSelection, asked: TuneChoice, model: Mod
     try:
         OUT.print(keeper.attach())
         # A virtual board's flash does not wear.
-        yield OnBench(keeper, in_ram=keeper.bench.kind == "physical")
+        yield OnBench(keeper, in_ram=keeper.connection.kind == "physical")
     finally:
         keeper.release()
 

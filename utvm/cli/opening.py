@@ -16,9 +16,9 @@ from utvm.errors import ConfigError
 from utvm.firmware import Firmware
 from utvm.runtime import Executor
 from utvm.selection import BoardSelection
-from utvm.session.open_session import executor_for
-from utvm.session.rpc_board import RpcBoard, on_bench
-from utvm.session.served import Served
+from utvm.session.board_holder import executor_for
+from utvm.session.rpc_board import RpcBoard, start_rpc
+from utvm.session.served import ServedBoard
 
 
 def find(where: BoardSelection) -> ReachableBoard:
@@ -86,7 +86,7 @@ def _programmed(
     with log_into(logs):
         library = compile_named(found.board, asked)
         image = image_for(found, [library], "rpc", transport)
-        with found.opened(logs, log) as connection:
+        with found.open(logs, log) as connection:
             yield connection, image
 
 
@@ -102,7 +102,7 @@ def opened(
     """
     with (
         _programmed(where, asked, logs, log, transport) as (connection, image),
-        on_bench(connection, image, log) as ready,
+        start_rpc(connection, image, log) as ready,
     ):
         yield Opened(ready, image.libraries[0], image, connection.board.clock_hz)
 
@@ -116,7 +116,7 @@ def served(
     transport: str,
     *,
     only_own: bool,
-) -> Iterator[Served]:
+) -> Iterator[ServedBoard]:
     """As :func:`opened`, for clients who may upload modules.
 
     Args:
@@ -124,6 +124,6 @@ def served(
     """
     with (
         _programmed(where, asked, logs, log, transport) as (connection, image),
-        Served(connection, image, log, modules=only_own or connection.kind != "process") as ready,
+        ServedBoard(connection, image, log, modules=only_own or connection.kind != "process") as ready,
     ):
         yield ready

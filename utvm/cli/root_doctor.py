@@ -142,7 +142,7 @@ def _usb() -> Iterator[_Finding]:
 def _udev_rules() -> tuple[str, str]:
     """Return what there is, and what to do where it is not enough."""
     install = f"{COMMAND} board.install-udev"
-    if ours := udev.installed():
+    if ours := udev.installed_rules():
         return (
             (udev.NAME, "") if ours == rules_for_boards() else ("", f"{install}: those there are for other boards")
         )

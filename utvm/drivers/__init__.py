@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one door to every board: what is on the bench, and the ways to get it there.
+"""Opens boards, whatever they are and however they are reached.
 
-:func:`choose` decides which one of a board is meant and how it is reached; :func:`attach` does so and opens it: it
-holds a physical board's lock, starts what is needed (a virtual board and OpenOCD, or QEMU, and the console) and
-ends all of it when its ``with`` block ends. :class:`Bench` is what the rest of the project sees of a board.
+:func:`choose` selects a board and its driver. :func:`attach` does so and opens it: it locks a physical board,
+starts the processes that it needs (a virtual board and OpenOCD, QEMU, the console) and stops them when its
+``with`` block ends. The rest of the project uses a board through :class:`Connection`.
 
-A way is a module of ``ways/``, or of an installed package; nothing else knows which there are.
+A driver is a module of ``builtin/``, or of an installed package; nothing else knows which there are.
 """
 
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup, block_of
-from utvm.drivers.table import attach, capabilities_of, choose, serving, table
+from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup, settings_of
+from utvm.drivers.table import all_drivers, attach, capabilities_of, choose, drivers_for
 
 __all__ = [
     "BoardIdentity",
@@ -18,10 +18,10 @@ __all__ = [
     "Driver",
     "ReachableBoard",
     "Setup",
+    "all_drivers",
     "attach",
-    "block_of",
     "capabilities_of",
     "choose",
-    "serving",
-    "table",
+    "drivers_for",
+    "settings_of",
 ]

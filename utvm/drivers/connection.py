@@ -133,7 +133,7 @@ class Connection:
         for service in self._services:
             service.check()
 
-    def reaching(self) -> contextlib.AbstractContextManager[None]:
+    def halted_access(self) -> contextlib.AbstractContextManager[None]:
         """Reach memory several times in one ``with`` block: a core that must stand still for it does so once."""
         return self._port.access()
 
@@ -170,7 +170,7 @@ class Connection:
         if self.first_difference(firmware) is not None:
             self._load(firmware)
         self._image = firmware
-        self._port.programmed(firmware.symbols)
+        self._port.set_symbols(firmware.symbols)
         if self.board.start.by == "entry" or firmware.in_ram:
             self._stand_at_entry(firmware)
         else:
@@ -335,11 +335,7 @@ class Connection:
         self._port.stop()
 
     def run_until_stop(self, timeout: float) -> int:
-        """Let the core run until it stops by itself, or stop it after a while; return the program counter.
-
-        Args:
-            timeout: seconds.
-        """
+        """Let the core run until it stops by itself, or stop it after a while; return the program counter."""
         self.gdb.resume()
         if self.gdb.wait_for_stop(timeout) is None:
             self.check()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a way to a board is, and what it finds."""
+"""The record of a driver, and the boards that it finds."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -21,12 +21,12 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Setup:
-    """What a way gets to start what it needs.
+    """The context in which a driver starts its processes.
 
     Attributes:
-        stack: ends it.
-        logs: folder for what it says.
-        say: receives a line where there is something to wait for.
+        stack: stops them.
+        logs: folder of their log files.
+        say: receives a line when the user has to wait.
     """
 
     stack: contextlib.ExitStack
@@ -56,7 +56,7 @@ class ReachableBoard:
     Attributes:
         capabilities: what suites may need and it has.
         driver: the tool that drives it: a key of a report's ``tools``, or nothing that is listed there.
-        start: connects to it.
+        start: opens it.
         probe: the probe on this computer's USB that drives it.
     """
 
@@ -73,39 +73,35 @@ class ReachableBoard:
         return cast(Kind, self.identity.kind)
 
     @contextlib.contextmanager
-    def opened(self, log_directory: Path, say: Say = lambda _: None) -> Iterator[Connection]:
-        """Put it on the bench for the length of a ``with`` block.
-
-        Args:
-            log_directory: where what is started for it keeps its logs.
-        """
+    def open(self, log_directory: Path, say: Say = lambda _: None) -> Iterator[Connection]:
+        """Open the board for the length of a ``with`` block."""
         with contextlib.ExitStack() as stack:
             yield self.start(Setup(stack, log_directory, say))
 
 
 @dataclass(frozen=True)
 class Driver:
-    """A way to get a board onto the bench.
+    """A way to connect to a board.
 
     Attributes:
-        name: one word; what it needs to know of a board may stand below ``ways`` in its file, under this name.
-        rank: where several can, the lowest goes first.
-        serves: whether a board's file says what the way needs.
-        find: returns what can be opened, or None where the way has nothing that is wished for.
-        tell: a heading and what to say under it, for ``board.show``; nothing where there is nothing to say.
-        refusal: what the board is, and what it is therefore not, where no way has what is wished for.
-        slows: whether its probe can be told to be slow.
+        name: one word; the key of its settings under ``drivers`` in a board's file.
+        rank: drivers are tried in ascending order.
+        supports: True if a board's file has the data that the driver needs.
+        find: returns the board to open, or None if the driver has none that matches the selection.
+        describe: a heading and a text for ``board.show``, or None.
+        refusal: predicate of the error message if no driver has a match.
+        has_latency: True if its probe can simulate latency.
     """
 
     name: str
     rank: int
-    serves: Callable[[Board], bool]
+    supports: Callable[[Board], bool]
     find: Callable[[Board, BoardSelection], ReachableBoard | None]
-    tell: Callable[[Board], tuple[str, str] | None]
+    describe: Callable[[Board], tuple[str, str] | None]
     refusal: str
-    slows: bool = False
+    has_latency: bool = False
 
 
-def block_of(board: Board, name: str, record: type[_BlockT]) -> _BlockT:
-    """Return what a board's file says for a way below ``ways``."""
-    return validate(record, board.ways[name], f"{board.directory / 'board.yaml'}: ways.{name}")
+def settings_of(board: Board, name: str, record: type[_BlockT]) -> _BlockT:
+    """Settings of a driver in a board's file."""
+    return validate(record, board.drivers[name], f"{board.directory / 'board.yaml'}: drivers.{name}")

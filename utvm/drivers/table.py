@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one table of ways, and what is asked of it: which one serves a board, and the board itself."""
+"""The table of drivers, and the choice of one for a board."""
 
 import contextlib
 import functools
@@ -14,56 +14,59 @@ from utvm.drivers.driver import Driver, ReachableBoard, Say
 from utvm.errors import ConfigError
 from utvm.selection import BoardKind, BoardSelection
 
-GROUP = "utvm.ways"
-"""The group of entry points under which an installed package brings further ways."""
+GROUP = "utvm.drivers"
+"""Entry point group of the drivers in other packages."""
 
 
 @functools.cache
-def table() -> tuple[Driver, ...]:
-    """Return all ways, in the order in which they are asked: the modules of ``ways``, and installed ones."""
-    known = plugins.discover(builtin, "WAY", GROUP, Driver).values()
-    return tuple(sorted(known, key=lambda way: (way.rank, way.name)))
+def all_drivers() -> tuple[Driver, ...]:
+    """All drivers, in the order in which they are tried."""
+    known = plugins.discover(builtin, "DRIVER", GROUP, Driver).values()
+    return tuple(sorted(known, key=lambda driver: (driver.rank, driver.name)))
 
 
-def serving(board: Board) -> tuple[Driver, ...]:
-    """Return the ways that a board's file has data for, or that of them which is wanted."""
-    known = [way.name for way in table()]
-    for name in board.ways:
+def drivers_for(board: Board) -> tuple[Driver, ...]:
+    """Drivers that support a board, or the one named by its setting ``driver``."""
+    known = [driver.name for driver in all_drivers()]
+    for name in board.drivers:
         if name not in known:
             raise ConfigError(
-                f"{board.directory / 'board.yaml'}: ways.{name}: there is no such way to a board",
-                f"there are: {', '.join(known)}; is the package that brings it installed?",
+                f"{board.directory / 'board.yaml'}: drivers.{name}: no such driver",
+                f"choose from: {', '.join(known)}; is the package that provides it installed?",
             )
-    able = tuple(way for way in table() if way.serves(board))
-    driver = board.settings.get(DRIVER)
-    wanted = tuple(way for way in able if driver in (None, way.name))
-    if able and not wanted:
+    supporting = tuple(driver for driver in all_drivers() if driver.supports(board))
+    name = board.settings.get(DRIVER, "")
+    selection = tuple(driver for driver in supporting if name in ("", driver.name))
+    if supporting and not selection:
         raise ConfigError(
-            f"{board.name}: driver cannot be {driver!r}", f"it can be: {', '.join(way.name for way in able)}"
+            f"{board.name}: driver cannot be {name!r}",
+            f"choose from: {', '.join(driver.name for driver in supporting)}",
         )
-    return wanted
+    return selection
 
 
 def choose(board: Board, wanted: BoardSelection) -> ReachableBoard:
     """Decide which one of a board is meant, and how it is reached; nothing is started."""
-    able = serving(board)
-    for way in able:
-        found = way.find(board, wanted)
+    drivers = drivers_for(board)
+    for driver in drivers:
+        found = driver.find(board, wanted)
         if found is None:
             continue
-        if wanted.latency_us and not way.slows:
-            raise ConfigError(f"{board.name} {way.refusal.partition(':')[0]}: it has no probe that could be slow")
-        if wanted.wait_states and not (way.slows and board.model.wait_states):
+        if wanted.latency_us and not driver.has_latency:
+            raise ConfigError(
+                f"{board.name} {driver.refusal.partition(':')[0]}: it has no probe that could be slow"
+            )
+        if wanted.wait_states and not (driver.has_latency and board.model.wait_states):
             raise ConfigError(
                 f"{board.spoken} has no model of waits for flash here",
                 "take a virtual board that has, stm32f746; a chip waits by itself",
             )
         return found
-    if not able:
-        raise ConfigError(f"there is no way to {board.name}: its file has data for none")
+    if not drivers:
+        raise ConfigError(f"no driver supports {board.name}: its file has no data for one")
     restricted = wanted.kind != "auto" or wanted.serial or wanted.latency_us or wanted.wait_states
     hint = "leave that out" if restricted else "plug it in; ./inv board.detect shows what is found"
-    raise ConfigError(f"{board.name} {able[-1].refusal}", hint)
+    raise ConfigError(f"{board.name} {drivers[-1].refusal}", hint)
 
 
 def capabilities_of(board: Board) -> frozenset[str]:
@@ -90,5 +93,5 @@ def attach(
         say: receives a line where there is something to wait for.
     """
     wanted = BoardSelection("", kind, serial, wait, latency_us=latency_us)
-    with choose(board, wanted).opened(log_directory, say) as connection:
+    with choose(board, wanted).open(log_directory, say) as connection:
         yield connection

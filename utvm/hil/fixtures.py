@@ -135,7 +135,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def board(request: pytest.FixtureRequest) -> Connection:
     """The open board, without breakpoints, halted at reset."""
-    return request.config.stash[_RUN].holder.fresh()
+    return request.config.stash[_RUN].holder.reset_board()
 
 
 @pytest.fixture(scope="session")
@@ -173,7 +173,7 @@ def firmware(request: pytest.FixtureRequest) -> Images:
 def flash(request: pytest.FixtureRequest) -> Callable[[Firmware], Application]:
     """Flashes your own image and returns it, halted at reset."""
     holder = request.config.stash[_RUN].holder
-    return lambda image: Application(holder.fresh(), image)
+    return lambda image: Application(holder.reset_board(), image)
 
 
 @pytest.fixture

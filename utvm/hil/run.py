@@ -177,7 +177,7 @@ class HilRun:
             self._recorder.add(phase, Outcome(phase.outcome), error)
         elif isinstance(error, DoesNotFitError) and "room" not in self.holder.capabilities:
             self._recorder.add(phase, Outcome.SKIPPED, error, f"not on this board: {error.message}")
-        elif trouble := self.holder.trouble_behind(error) if error is not None else "":
+        elif trouble := self.holder.board_failure(error) if error is not None else "":
             self._lost = True
             self._recorder.add(phase, Outcome.INFRASTRUCTURE, error, trouble)
         else:
@@ -188,7 +188,7 @@ class HilRun:
         """Take a test's result; after trouble with the board, see whether it comes back."""
         case = self._recorder.take(nodeid)
         if case.outcome is not Outcome.PASSED:
-            self.holder.distrust()
+            self.holder.force_reset()
         if self._lost:
             self._lost = False
             case = dataclasses.replace(case, message=f"{case.message}\n{self._reattach()}")
@@ -232,7 +232,7 @@ class HilRun:
         self._display.line(", ".join(filter(None, (f"{identity.spoken}{why}", place, f"run {self._run_id}"))))
 
     def _reattach(self) -> str:
-        if self.holder.attached > 1:
+        if self.holder.attach_count > 1:
             outcome = "the board had been attached once more already; the run stops"
         else:
             try:

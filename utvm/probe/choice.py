@@ -17,12 +17,12 @@ class NotPluggedIn(ProbeError):
 
 
 def ids_of(board: Board) -> list[ProbeId]:
-    """Return what USB knows a board's probes by."""
-    return [ProbeId(each.kind, each.vendor, each.product) for each in (*board.probes, *board.virtual_probes)]
+    """USB ids of a board's probes."""
+    return [ProbeId(match.kind, match.vendor, match.product) for match in (*board.probes, *board.virtual_probes)]
 
 
 def match_of(board: Board, probe: Probe) -> ProbeMatch | None:
-    """Return what a board's file says of a probe; None where it is none of that board's."""
+    """A board file's entry for a probe, or None."""
     numbers = (probe.vendor, probe.product)
     of_its_kind = board.virtual_probes if probe.virtual else board.probes
     return next((match for match in of_its_kind if (match.vendor, match.product) == numbers), None)
@@ -37,16 +37,16 @@ def probes_for(board: Board | None, serial: str) -> tuple[Probe, ...]:
     if board is not None and not board.physical:
         raise ConfigError(f"{board.name} is emulated: it has no probe", "leave out --board")
     known = (board,) if board else boards.probed()
-    detection = detect([each for one in known for each in ids_of(one)])
-    fitting = [probe for probe in detection.probes if any(match_of(one, probe) for one in known)]
+    detection = detect([identity for candidate in known for identity in ids_of(candidate)])
+    fitting = [probe for probe in detection.probes if any(match_of(candidate, probe) for candidate in known)]
     problem = detection.problem or next((probe.problem for probe in fitting if not probe.serial), "")
-    found = tuple(probe for probe in fitting if serial in ("", probe.serial))
-    if not found:
+    probes = tuple(probe for probe in fitting if serial in ("", probe.serial))
+    if not probes:
         which = f"probe {serial}" if serial else f"probe for {board.name}" if board else "probe"
         raise ProbeError(f"there is no {which}: {problem or 'none is plugged in'}", "see ./inv board.detect")
-    if all(each.problem for each in found):
-        raise ProbeError(f"the {found[0].spoken} cannot be used", found[0].problem)
-    return found
+    if all(probe.problem for probe in probes):
+        raise ProbeError(f"the {probes[0].spoken} cannot be used", probes[0].problem)
+    return probes
 
 
 def find_probe(board: Board, wish: BoardKind, serial: str) -> Probe | None:
@@ -60,25 +60,29 @@ def find_probe(board: Board, wish: BoardKind, serial: str) -> Probe | None:
     if wish == "virtual" and not board.virtual_probes:
         raise ConfigError("--serial names a physical board", "leave out --virtual")
     detection = detect(ids_of(board))
-    known = [each for each in detection.probes if match_of(board, each)]
+    known = [probe for probe in detection.probes if match_of(board, probe)]
     if serial:
-        # One that says nothing of its maker may be of any kind, and is refused below.
-        found = [each for each in detection.probes if each.serial == serial and (each in known or each.problem)]
+        # Without its strings a probe may be of any kind; it is refused below.
+        candidates = [
+            probe for probe in detection.probes if probe.serial == serial and (probe in known or probe.problem)
+        ]
     else:
-        found = [each for each in known if not each.virtual]
-    if not found:
+        candidates = [probe for probe in known if not probe.virtual]
+    if not candidates:
         if wish == "physical" or serial:
             raise _not_there(board, serial, detection.problem, known)
         return None
-    if len(found) > 1 and not serial:
-        serials = ", ".join(each.serial or f"(unreadable, at {each.usb_path})" for each in found)
-        raise ConfigError(f"{len(found)} probes could be {board.name}: {serials}", "name one with --serial SERIAL")
-    _check_usable(found[0], wish, known)
-    return found[0]
+    if len(candidates) > 1 and not serial:
+        serials = ", ".join(probe.serial or f"(unreadable, at {probe.usb_path})" for probe in candidates)
+        raise ConfigError(
+            f"{len(candidates)} probes could be {board.name}: {serials}", "name one with --serial SERIAL"
+        )
+    _check_usable(candidates[0], wish, known)
+    return candidates[0]
 
 
 @contextlib.contextmanager
-def taken(board: Board, probe: Probe, wait: float, say: Callable[[str], None]) -> Iterator[Probe]:
+def hold_probe(board: Board, probe: Probe, wait: float, say: Callable[[str], None]) -> Iterator[Probe]:
     """Have a probe to oneself for the length of a ``with`` block: one process of this computer has it at a time.
 
     Args:
@@ -97,9 +101,9 @@ def taken(board: Board, probe: Probe, wait: float, say: Callable[[str], None]) -
 def _not_there(board: Board, serial: str, problem: str, known: list[Probe]) -> NotPluggedIn:
     reason = problem or "none is plugged in"
     if serial and known:
-        reason = f"plugged in: {', '.join(each.spoken for each in known)}"
+        reason = f"plugged in: {', '.join(probe.spoken for probe in known)}"
     elif known:
-        reason = f"what is plugged in is virtual: {', '.join(each.spoken for each in known)}"
+        reason = f"what is plugged in is virtual: {', '.join(probe.spoken for probe in known)}"
     which = f"probe {serial}" if serial else f"probe for {board.name}"
     return NotPluggedIn(f"there is no {which}: {reason}", "see ./inv board.detect, or use --virtual")
 
@@ -115,7 +119,7 @@ def _check_usable(probe: Probe, wish: BoardKind, known: list[Probe]) -> None:
     if probe.problem:
         # If it does not say who made it, it might be a virtual one.
         raise ProbeError(f"the probe {probe.serial} at USB {probe.usb_path} cannot be used", probe.problem)
-    if alike := [each for each in known if each.serial == probe.serial and each != probe]:
+    if alike := [other for other in known if other.serial == probe.serial and other != probe]:
         raise ConfigError(
             f"the probes at USB {probe.usb_path} and {alike[0].usb_path} have one serial number, {probe.serial}",
             "unplug one: OpenOCD would take either",

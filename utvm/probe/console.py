@@ -61,11 +61,7 @@ class Console(Closing):
         self._line.close()
 
     def read(self, timeout: float) -> bytes:
-        """Return what has arrived, as soon as anything has; nothing when nothing came in time.
-
-        Args:
-            timeout: seconds, at most.
-        """
+        """Received bytes, as soon as there are any; empty after ``timeout`` seconds."""
         if self.received:
             data, self.received = self.received, b""
             return data
@@ -92,11 +88,7 @@ class Console(Closing):
             raise TransportError(f"the console {self.url} broke: {error}") from error
 
     def read_until(self, text: bytes, timeout: float) -> bytes:
-        """Read until some text has arrived, and return everything up to its end.
-
-        Args:
-            timeout: seconds.
-        """
+        """Read until some text has arrived, and return everything up to its end."""
         deadline = time.monotonic() + timeout
         while text not in self.received:
             if time.monotonic() > deadline:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a bench asks of whatever is at a board's debug port beyond GDB's own protocol: OpenOCD, or QEMU's stub."""
+"""Operations on a board's debug port beyond GDB's protocol: by OpenOCD, pyOCD or QEMU's stub."""
 
 import contextlib
 from abc import ABC, abstractmethod
@@ -12,17 +12,15 @@ from utvm.probe.gdb import GdbClient
 from utvm.probe.relay import logic_command, place_command
 
 _HALT_TIMEOUT = 5.0  # Seconds.
-_LOGIC_TIMEOUT = 300.0  # Seconds: 4 MB through a probe that takes its time.
+_LOGIC_TIMEOUT = 300.0  # Seconds: 4 MB through a slow probe.
 
 
 class DebugPort(ABC):
-    """One of the two; every method raises ProbeError where the other end fails.
+    """A debug port; every method raises ProbeError if its server fails.
 
     Args:
-        gdb: the way to the other end.
-        live: whether memory can be reached while the core runs.
-        attended: the function in which a :class:`utvm.probe.relay.NeighbourRelay` has a model work, if one is
-            between.
+        live: memory can be accessed while the core runs.
+        attended: the function that a :class:`utvm.probe.relay.NeighbourRelay` in between handles, if any.
     """
 
     def __init__(self, gdb: GdbClient, *, live: bool, attended: str = "") -> None:
@@ -30,16 +28,16 @@ class DebugPort(ABC):
         self._live = live
         self._attended = attended
 
-    @abstractmethod
     def program(self, segments: Sequence[tuple[int, bytes]]) -> None:
         """Program flash: pairs of address and bytes. The target must be halted."""
+        self.gdb.flash(segments)
 
     @abstractmethod
     def reset(self, *, halt: bool) -> None:
         """Reset the board; ``halt`` stops it before its first instruction."""
 
-    def programmed(self, symbols: Mapping[str, int]) -> None:
-        """Learn where the functions of the image are that the board now holds."""
+    def set_symbols(self, symbols: Mapping[str, int]) -> None:
+        """Announce the addresses of the programmed image's functions."""
         if self._attended:
             self.gdb.monitor(place_command(symbols.get(self._attended)))
 
@@ -49,12 +47,12 @@ class DebugPort(ABC):
 
     @contextlib.contextmanager
     def access(self) -> Iterator[None]:
-        """Reach memory and breakpoints for the length of a ``with`` block; a core stands still if it must."""
+        """Allow access to memory and breakpoints in a ``with`` block; halts the core if necessary."""
         running = not self._live and self.halt()
         try:
             yield
         except BoardError:
-            # A refusal is an answer: the core goes on as after any other. One that is not answered has no link.
+            # A refusal is a reply: the core resumes. After other errors there is no connection.
             if running:
                 self.gdb.resume()
             raise
@@ -62,7 +60,7 @@ class DebugPort(ABC):
             self.gdb.resume()
 
     def halt(self) -> bool:
-        """Stop the core; return whether it ran."""
+        """Halt the core; return True if it was running."""
         running = self.gdb.running
         if running:
             self.gdb.interrupt()
@@ -71,63 +69,59 @@ class DebugPort(ABC):
         return running
 
     def stop(self) -> None:
-        """Stop the core, however it was started."""
+        """Halt the core, however it was started."""
         self.halt()
 
     @abstractmethod
     def program_logic(self, file: Path, commands: str) -> None:
-        """Program programmable logic, by OpenOCD's commands where it is there."""
+        """Program programmable logic; ``commands`` are OpenOCD's."""
+
+    def _reset_by(self, commands: Sequence[str], halt: bool) -> None:
+        """Reset by commands that leave the core halted."""
+        self.halt()
+        for command in commands:
+            self.gdb.monitor(command)
+        if not halt:
+            self.gdb.resume()
 
 
 class OpenOcdPort(DebugPort):
-    """OpenOCD, which has the algorithms for flash."""
+    """OpenOCD, which has its own flash drivers."""
 
     def stop(self) -> None:
-        """Stop the core, also one that runs since a reset: GDB's protocol does not know of that."""
+        """Halt the core, even one that runs since a reset, unknown to GDB's protocol."""
         if not self.halt():
             self.gdb.monitor("halt")
 
     def program_logic(self, file: Path, commands: str) -> None:
-        """Have OpenOCD shift a bitstream in."""
+        """Load a bitstream."""
         self.gdb.monitor(commands.format(file=tcl(str(file.resolve()))), _LOGIC_TIMEOUT)
-
-    def program(self, segments: Sequence[tuple[int, bytes]]) -> None:
-        """Program flash."""
-        self.gdb.flash(segments)
 
     def reset(self, *, halt: bool) -> None:
         """Reset through the probe."""
         self.gdb.monitor("reset halt" if halt else "reset run")
         if halt:
-            # OpenOCD 0.12 tells its clients of it, but not on RISC-V: there it has to be asked.
+            # OpenOCD 0.12 reports the halt to its clients, but not on RISC-V.
             self.halt()
 
 
 class PyOcdPort(DebugPort):
-    """pyOCD, which runs the chip's own algorithms for flash."""
+    """pyOCD, which runs the chip's own flash algorithms."""
 
     def program_logic(self, file: Path, commands: str) -> None:
-        """Refuse: it knows none."""
-        raise ProbeError("pyOCD programs no programmable logic", "take OpenOCD: leave out driver=pyocd")
-
-    def program(self, segments: Sequence[tuple[int, bytes]]) -> None:
-        """Program flash."""
-        self.gdb.flash(segments)
+        """Not supported."""
+        raise ProbeError("pyOCD programs no programmable logic", "use OpenOCD: leave out driver=pyocd")
 
     def reset(self, *, halt: bool) -> None:
         """Reset through the probe."""
-        self.halt()
-        self.gdb.monitor("reconnect")
-        self.gdb.monitor("reset halt")
-        if not halt:
-            self.gdb.resume()
+        self._reset_by(("reconnect", "reset halt"), halt)
 
 
 class QemuPort(DebugPort):
-    """QEMU's GDB stub, to which flash is memory like any other."""
+    """QEMU's GDB stub. Flash is ordinary memory there."""
 
     def program_logic(self, file: Path, commands: str) -> None:
-        """Tell the model that stands for what is in it."""
+        """Announce the bitstream to the model of the logic."""
         self.gdb.monitor(logic_command(file.name))
 
     def program(self, segments: Sequence[tuple[int, bytes]]) -> None:
@@ -136,7 +130,7 @@ class QemuPort(DebugPort):
             self.gdb.write_memory(address, data)
 
     def write_word(self, address: int, value: int) -> None:
-        """Write 32 bits as a core does: what the stub writes otherwise does not reach peripherals."""
+        """Write 32 bits as a core does: the stub's other writes do not reach peripherals."""
         self.gdb.set_mode("Qqemu.PhyMemMode:1")
         try:
             super().write_word(address, value)
@@ -144,8 +138,5 @@ class QemuPort(DebugPort):
             self.gdb.set_mode("Qqemu.PhyMemMode:0")
 
     def reset(self, *, halt: bool) -> None:
-        """Reset the machine; its memory stays as it is."""
-        self.halt()
-        self.gdb.monitor("system_reset")
-        if not halt:
-            self.gdb.resume()
+        """Reset the machine; its memory keeps its contents."""
+        self._reset_by(("system_reset",), halt)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GDB remote client: the one way the rest of the project talks to a target.
+"""GDB remote client, through which the rest of the project accesses a target.
 
 Speaks GDB's remote serial protocol (GDB manual, appendix "GDB Remote Serial Protocol") to OpenOCD's GDB port,
 or to any other stub. Addresses are byte addresses; registers are unsigned integers of their own width.
@@ -10,13 +10,10 @@ import re
 import socket
 import time
 from collections.abc import Sequence
-from types import TracebackType
 
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.link import GdbLink
-from utvm.probe.packets import escape
-from utvm.probe.replies import from_hex, packet_size
-from utvm.probe.stop import Access, Stop, parse_stop
+from utvm.probe.packets import Access, Stop, escape, from_hex, packet_size, parse_stop
 from utvm.probe.target_xml import (
     DescriptionError,
     NotFlashError,
@@ -34,15 +31,15 @@ _HARDWARE_BREAKPOINT = 1
 _TRANSFER_BYTES = 6144
 _OPENOCD_ADVICE = "look at OpenOCD's log; unplug and replug the probe if it hangs"
 _DEFAULT_PACKET_BYTES = 400
-_WRITE_OVERHEAD_BYTES = 64  # the words around the data in X and vFlashWrite, checksum included
-# Pauses between two looks at a running target, in seconds: short first, so that short runs are not held up.
+_WRITE_OVERHEAD_BYTES = 64  # of X and vFlashWrite, with the checksum
+# Pauses between two polls of a running target, in seconds: short first, for short runs.
 _SHORTEST_PAUSE = 0.001
 _LONGEST_PAUSE = 0.05
-# A stop is seen at most a quarter of the run later than it happens.
+# A stop is noticed at most a quarter of the run late.
 _PAUSE_GROWTH = 1.25
 _POLL_TRIES = 5
 _STEP_TRIES = 5
-_OF_RISCV = "misa"  # a register that no other core has
+_OF_RISCV = "misa"  # a register of no other core
 _ERROR = re.compile(rb"E[0-9a-fA-F]{2}|E\..*", re.DOTALL)
 _CONSOLE_OUTPUT = re.compile(rb"O([0-9a-fA-F]{2})*")
 
@@ -51,14 +48,14 @@ class GdbClient:
     """A connection to a target's GDB server. Entering it begins the session; servers halt the target then.
 
     Args:
-        channel: connection to the server, which stays open.
-        timeout: seconds a reply may take; flash and monitor commands have their own, longer ones.
-        advice: what the user can do when the server does not answer.
-        breakpoint_kind: what the target calls a breakpoint in its code (GDB manual, "ARM Breakpoint Kinds").
+        channel: connection to the server; it stays open.
+        timeout: seconds for a reply; flash and monitor commands have longer ones.
+        advice: hint of the error when the server does not reply.
+        breakpoint_kind: breakpoint kind of the target's code (GDB manual, "ARM Breakpoint Kinds").
     """
 
     hello = b"qSupported"
-    go, one = b"c", b"s"  # what lets the target run, and execute one instruction
+    go, one = b"c", b"s"  # packets to continue and to execute one instruction
 
     def __init__(
         self,
@@ -86,21 +83,19 @@ class GdbClient:
         try:
             self._negotiate()
             self._registers = self._describe_registers()
-            self._must_poll = self._takes_over_polling()
+            self._must_poll = self._turn_off_polling()
         except BaseException:
             self._link.close()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._link is not None:
             self._link.close()
             self._link = None
 
     def hand_over(self) -> GdbLink:
-        """Give the connection away: the server is another client's from now on."""
+        """Release the connection to another client."""
         if self._must_poll:
             self._command("poll on", self._timeout)
         return self._wire
@@ -108,44 +103,40 @@ class GdbClient:
     # Memory
 
     def read_memory(self, address: int, size: int) -> bytes:
-        """Return ``size`` bytes from ``address`` on."""
+        """Read ``size`` bytes of memory."""
         largest = (self._packet_bytes - _WRITE_OVERHEAD_BYTES) // 2
         step = largest // _TRANSFER_BYTES * _TRANSFER_BYTES or largest
         parts: list[bytes] = []
         for offset in range(0, size, step):
-            wanted = min(step, size - offset)
-            what = f"{wanted} bytes at {address + offset:#010x} cannot be read"
-            part = from_hex(self._demand(b"m%x,%x" % (address + offset, wanted), what))
-            if len(part) != wanted:
-                raise BoardError(f"{what}: {len(part)} bytes came", "is the cable well?")
+            length = min(step, size - offset)
+            what = f"{length} bytes at {address + offset:#010x} cannot be read"
+            part = from_hex(self._demand(b"m%x,%x" % (address + offset, length), what))
+            if len(part) != length:
+                raise BoardError(f"{what}: received {len(part)} bytes", "check the debug cable")
             parts.append(part)
         return b"".join(parts)
 
     def write_memory(self, address: int, data: bytes) -> None:
-        """Write bytes from ``address`` on. Returns when they are written. Flash needs :meth:`flash` instead."""
+        """Write memory, and wait until it is written. Flash needs :meth:`flash`."""
         if not data:
             return
-        what = f"{len(data)} bytes at {address:#010x} cannot be written"
-        failed = False
-        for offset, part in self._split(data):
-            if not self._store(address + offset, part):
-                failed = True
-                break
+        failed = not all(self._store(address + offset, part) for offset, part in self._split(data))
         if self._binary_writes:
-            # OpenOCD acknowledges a large write before it does it, and tells of a failure with the write after it.
-            # An empty write collects that.
+            # OpenOCD acknowledges a large write in advance and reports a failure with the next write.
+            # An empty write collects it.
             failed = self._request(b"X%x,0:" % address) != b"OK" or failed
         if failed:
             self._resynchronise()
-            raise BoardError(what, "is there memory at that address, and is it not flash?")
+            message = f"{len(data)} bytes at {address:#010x} cannot be written"
+            raise BoardError(message, "is there memory at that address, and is it not flash?")
 
     def _store(self, address: int, data: bytes) -> bool:
-        """Write what a packet holds; in two halves to a server without binary writes, which QEMU 7.2 is."""
+        """Write one packet of data; in two halves without binary writes (QEMU 7.2)."""
         if self._binary_writes:
             reply = self._request(b"X%x,%x:%b" % (address, len(data), escape(data)))
             self._binary_writes = reply != b""
         if not self._binary_writes:
-            # A word stays one: to a peripheral, two halves are something else.
+            # A word is not split: a peripheral would see two accesses.
             fits = 2 * len(data) <= self._packet_bytes - _WRITE_OVERHEAD_BYTES
             half = len(data) if fits else (len(data) + 1) // 2
             parts = [(address, data[:half]), (address + half, data[half:])]
@@ -154,7 +145,7 @@ class GdbClient:
         return reply == b"OK"
 
     def _split(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Cut data into parts whose escaped form fits a packet, in whole transfers where possible."""
+        """Split data so that each escaped part fits a packet, in whole transfers if possible."""
         room = self._packet_bytes - _WRITE_OVERHEAD_BYTES
         parts: list[tuple[int, bytes]] = []
         offset = 0
@@ -175,26 +166,26 @@ class GdbClient:
 
     @property
     def register_names(self) -> tuple[str, ...]:
-        """Names of the registers that the target description lists."""
+        """Register names of the target description."""
         return tuple(register.name for register in self._registers)
 
     def read_registers(self) -> dict[str, int]:
-        """Return all registers of the target description by name."""
+        """Read all registers, by name."""
         return {register.name: self._read(register) for register in self._registers}
 
     def read_register(self, name: str) -> int:
-        """Return one register."""
-        return self._read(self._named(name))
+        """Read a register."""
+        return self._read(self._find_register(name))
 
     def write_register(self, name: str, value: int) -> None:
-        """Set one register."""
-        register = self._named(name)
+        """Write a register."""
+        register = self._find_register(name)
         data = value.to_bytes(register.size, "little").hex().encode()
         self._expect_ok(b"P%x=%b" % (register.number, data), f"register {name} cannot be set")
 
-    def _named(self, name: str) -> Register:
+    def _find_register(self, name: str) -> Register:
         for register in self._registers:
-            # What OpenOCD calls xPSR is xpsr in QEMU.
+            # OpenOCD's xPSR is xpsr in QEMU.
             if register.name.lower() == name.lower():
                 return register
         raise BoardError(f"the target has no register {name}", f"it has {', '.join(self.register_names)}")
@@ -206,22 +197,22 @@ class GdbClient:
     # Running and stopping
 
     def insert_breakpoint(self, address: int, *, in_ram: bool = False) -> None:
-        """Set a hardware breakpoint; in RAM, where many a Cortex-M has none, else one in the program."""
+        """Set a hardware breakpoint; in RAM, where many Cortex-M have none, fall back to a software one."""
         try:
             self._point("Z", _HARDWARE_BREAKPOINT, address, self._breakpoint_kind, "breakpoint")
         except BoardError:
-            # OpenOCD takes all that a debugger asks for as hardware breakpoints, and its own word as it is.
+            # OpenOCD turns a debugger's breakpoints into hardware ones, but not its own command's.
             if not in_ram or "breakpoint set" not in self.monitor(f"bp {address:#x} {self._breakpoint_kind}"):
                 raise
         self._breakpoints[address] = in_ram
 
     def remove_breakpoint(self, address: int) -> bool:
-        """Take a breakpoint out; return whether it was set as one in RAM."""
+        """Remove a breakpoint; return True if it was set in RAM."""
         self._point("z", _HARDWARE_BREAKPOINT, address, self._breakpoint_kind, "breakpoint")
         return self._breakpoints.pop(address, False)
 
     def clear_breakpoints(self) -> None:
-        """Take all breakpoints out."""
+        """Remove all breakpoints."""
         for address in sorted(self._breakpoints):
             self.remove_breakpoint(address)
 
@@ -230,22 +221,22 @@ class GdbClient:
         self._point("Z", _WATCH_TYPES[access], address, size, f"{access} watchpoint")
 
     def remove_watchpoint(self, address: int, size: int, access: Access) -> None:
-        """Take a watchpoint out."""
+        """Remove a watchpoint."""
         self._point("z", _WATCH_TYPES[access], address, size, f"{access} watchpoint")
 
     def _point(self, verb: str, kind: int, address: int, size: int, noun: str) -> None:
-        done = "set" if verb == "Z" else "removed"
+        action = "set" if verb == "Z" else "removed"
         self._expect_ok(
             b"%b%x,%x,%x" % (verb.encode(), kind, address, size),
-            f"{noun} at {address:#010x} cannot be {done}",
+            f"{noun} at {address:#010x} cannot be {action}",
             "the core has few comparators: are they all in use?",
         )
 
     def resume(self) -> None:
-        """Let the target run. :meth:`wait_for_stop` tells when it stops.
+        """Resume the target; :meth:`wait_for_stop` returns when it stops.
 
-        A breakpoint on the instruction where it stands now does not count. On RISC-V, OpenOCD 0.12 steps off a
-        trigger itself, and reports that as a stop while the core runs on (riscv.c, resume_prep): we step before.
+        A breakpoint at the current instruction is ignored. On RISC-V, OpenOCD 0.12 steps off a trigger itself, and
+        reports that as a stop while the core runs on (riscv.c, resume_prep): we step first.
         """
         here = self.read_register("pc") if self._breakpoints else -1
         in_ram = self.remove_breakpoint(here) if here in self._breakpoints else None
@@ -261,11 +252,11 @@ class GdbClient:
 
     @property
     def running(self) -> bool:
-        """Whether the target was resumed and has not been seen to stop."""
+        """True from a resume until a stop is noticed."""
         return self._running
 
     def wait_for_stop(self, timeout: float) -> Stop | None:
-        """Return why a resumed target stopped, or None when it still runs after ``timeout`` seconds."""
+        """Wait until a resumed target stops; None if it still runs after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         pause = _SHORTEST_PAUSE
         while self._running:
@@ -281,7 +272,7 @@ class GdbClient:
         return self._stopped
 
     def _poll(self) -> None:
-        """Make OpenOCD look at the target. A first look at a core that has locked up fails."""
+        """Make OpenOCD poll the target. The first poll of a locked-up core fails."""
         for attempt in range(1, _POLL_TRIES + 1):
             try:
                 self._command("poll", self._timeout)
@@ -292,11 +283,11 @@ class GdbClient:
                 return
 
     def interrupt(self) -> None:
-        """Ask a running target to stop. :meth:`wait_for_stop` tells when it has."""
+        """Request a stop; :meth:`wait_for_stop` returns when the target has stopped."""
         self._wire.send_break()
 
     def step(self) -> Stop:
-        """Execute one instruction; raises ProbeError where it was not done in time."""
+        """Execute one instruction; raises ProbeError on a timeout."""
         # OpenOCD 0.12 (cortex_m_step) lets pending interrupts run first and gives them half a second. Where that
         # has passed, as when the host paused, it reports a stop although the instruction has not been executed.
         here = self.read_register("pc")
@@ -318,7 +309,7 @@ class GdbClient:
         return stop
 
     def _notice_stop(self, packet: bytes) -> bool:
-        """Take a packet as a stop reply if it is one, or as console output to be dropped."""
+        """Handle a stop reply, or drop console output; False for other packets."""
         if _CONSOLE_OUTPUT.fullmatch(packet) and packet != b"OK":
             return True
         if packet[:1] in (b"T", b"S"):
@@ -332,14 +323,14 @@ class GdbClient:
     # The server itself
 
     def set_mode(self, packet: str) -> None:
-        """Send a packet that changes how the server works and is answered by OK."""
+        """Send a packet that sets a mode of the server."""
         self._expect_ok(packet.encode(), f"{packet} cannot be set")
 
     def monitor(self, command: str, timeout: float = 60.0) -> str:
-        """Run a command of the server (OpenOCD's command line) and return what it printed."""
+        """Run a command of the server (of OpenOCD's command line) and return its output."""
         output = self._command(command, timeout)
         if self._must_poll:
-            # The command may have changed the target's state: the first look sees a reset, the next what follows.
+            # The command may have changed the target's state: the first poll sees a reset, the second its result.
             self._poll()
             self._poll()
         return output
@@ -358,8 +349,8 @@ class GdbClient:
             if _CONSOLE_OUTPUT.fullmatch(packet):
                 output += from_hex(packet[1:])
             elif _ERROR.fullmatch(packet) or not packet:
-                said = output.decode(errors="replace").strip()
-                raise ProbeError(f"monitor command '{command}' failed: {said or 'no reason given'}")
+                reason = output.decode(errors="replace").strip() or "no reason given"
+                raise ProbeError(f"monitor command '{command}' failed: {reason}")
             elif not self._notice_stop(packet):
                 output += from_hex(packet)
                 return output.decode(errors="replace")
@@ -367,10 +358,9 @@ class GdbClient:
     # Flash
 
     def flash(self, segments: Sequence[tuple[int, bytes]]) -> None:
-        """Erase the sectors that the segments lie in, and program them. The target must be halted.
+        """Erase the sectors of the segments (address and bytes, without overlaps) and program them.
 
-        Args:
-            segments: pairs of address and bytes, which must not overlap.
+        The target must be halted.
         """
         for start, size in self._ranges_to_erase(segments):
             self._expect_ok(
@@ -413,11 +403,10 @@ class GdbClient:
         if "QStartNoAckMode+" in features and self._request(b"QStartNoAckMode") == b"OK":
             self._wire.stop_acknowledging()
 
-    def _takes_over_polling(self) -> bool:
-        """Keep OpenOCD from looking at the target ten times a second; whether the server is one that does.
+    def _turn_off_polling(self) -> bool:
+        """Turn off OpenOCD's polling of the target; False for other servers, which report a stop by themselves.
 
-        Its looks slow everything else on the probe down, and still notice a stop late: we look when we want to
-        know. Other servers have no such command and report a stop by themselves.
+        OpenOCD polls ten times a second: that slows the probe down, and notices a stop late.
         """
         try:
             return self._command("poll off", self._timeout) == ""
@@ -430,8 +419,8 @@ class GdbClient:
                 self._transfer("features", "target.xml"), lambda annex: self._transfer("features", annex)
             )
         except DescriptionError as error:
-            said = f"the GDB server's target description cannot be read: {error}"
-            raise ProbeError(said, self._advice) from error
+            message = f"the GDB server's target description cannot be read: {error}"
+            raise ProbeError(message, self._advice) from error
 
     def _transfer(self, kind: str, annex: str) -> str:
         """Read a document of the server in pieces."""
@@ -465,12 +454,12 @@ class GdbClient:
         self._wire.send(payload, self._timeout)
 
     def _reply(self, timeout: float) -> bytes:
-        """Return the next reply; a stop or console output that comes in between is noticed and passed over."""
+        """Receive the next reply; handles stops and console output in between."""
         deadline = time.monotonic() + timeout
         while True:
             packet = self._wire.receive(max(0.0, deadline - time.monotonic()))
             if packet is None:
-                # An answer that comes late would be taken for the next one's; and nobody waits for each in turn.
+                # A late reply would be taken for that of the next request.
                 self._wire.close()
                 raise ProbeError(f"the GDB server did not answer within {timeout:g} s", self._advice)
             if not self._notice_stop(packet):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection to a GDB server: requests out, replies in, every wait with a timeout."""
+"""Connection to a GDB server; every wait has a timeout."""
 
 import logging
 import socket
@@ -14,11 +14,11 @@ _LOG = logging.getLogger("utvm.probe.gdb")
 
 
 class GdbLink:
-    """The wire under :class:`utvm.probe.gdb.GdbClient`.
+    """The packet layer of :class:`utvm.probe.gdb.GdbClient`.
 
     Args:
-        channel: connection to the server, which stays its owner's: a server of ours ends where it is closed.
-        advice: what the user can do when the server does not do its part.
+        channel: connection to the server; its owner closes it, which ends a server of ours.
+        advice: hint of the error when the server fails.
     """
 
     def __init__(self, channel: socket.socket, advice: str) -> None:
@@ -28,7 +28,7 @@ class GdbLink:
         self._socket = channel.dup()
 
     def fileno(self) -> int:
-        """Return the socket's number, to wait for it beside others."""
+        """File descriptor for select."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -36,7 +36,7 @@ class GdbLink:
         self._socket.close()
 
     def send(self, payload: bytes, timeout: float) -> None:
-        """Send a packet; binary data in it is escaped already."""
+        """Send a packet; its binary data is already escaped."""
         if _LOG.isEnabledFor(logging.DEBUG):
             _LOG.debug("-> %s", Excerpt(payload))
         self._transmit(encode(payload), timeout)
@@ -47,7 +47,7 @@ class GdbLink:
         self._transmit(_BREAK, 1.0)
 
     def receive(self, timeout: float) -> bytes | None:
-        """Return the next packet's payload, or None when none comes within ``timeout`` seconds."""
+        """Payload of the next packet, or None after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while True:
             try:
@@ -65,12 +65,12 @@ class GdbLink:
                 return None
             self._receive_some(remaining)
 
-    def hear_notifications(self) -> None:
-        """Have :meth:`receive` return notifications too: ``%`` and what they say."""
+    def enable_notifications(self) -> None:
+        """Have :meth:`receive` return notifications too; they begin with ``%``."""
         self._reader.notifying = True
 
     def stop_acknowledging(self) -> None:
-        """Send no more ``+``: both ends agreed on it."""
+        """Stop sending ``+``, after both ends have agreed."""
         self._acknowledging = False
 
     def _transmit(self, data: bytes, timeout: float) -> None:

@@ -10,7 +10,6 @@ import re
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from utvm.base.process.service import Service
 from utvm.base.text.quoting import tcl
@@ -99,9 +98,7 @@ class OpenOcd:
         self._service = service
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._service is not None:
             self._service.stop()
         self.gdb.close()

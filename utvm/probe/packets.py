@@ -4,7 +4,32 @@
 Source: GDB manual, appendix "GDB Remote Serial Protocol", sections Overview and Notification Packets.
 """
 
-import contextlib
+from dataclasses import dataclass
+from typing import Literal
+
+from utvm.errors import ProbeError
+
+_SMALLEST_PACKET_BYTES = 128
+
+
+def from_hex(text: bytes) -> bytes:
+    """Decode hexadecimal digits."""
+    try:
+        return bytes.fromhex(text.decode("ascii"))
+    except ValueError as error:
+        raise ProbeError(f"the GDB server sent {text[:40]!r} where hexadecimal was due") from error
+
+
+def packet_size(feature: str) -> int:
+    """Maximum packet size in bytes, from a feature ``PacketSize=`` with hexadecimal digits."""
+    try:
+        size = int(feature.removeprefix("PacketSize="), 16)
+    except ValueError:
+        size = 0
+    if size < _SMALLEST_PACKET_BYTES:
+        raise ProbeError(f"the GDB server offers an unusable packet size: {feature[:40]}")
+    return size
+
 
 _ESCAPE = 0x7D
 _REPEAT = 0x2A
@@ -17,14 +42,14 @@ class PacketError(Exception):
 
 
 def escape(data: bytes) -> bytes:
-    """Return binary data with ``} $ # *`` escaped, fit for the payload of ``X`` and ``vFlashWrite``."""
+    """Escape ``} $ # *`` for the payload of ``X`` and ``vFlashWrite``."""
     for character in _SPECIAL:
         data = data.replace(bytes([character]), bytes([_ESCAPE, character ^ 0x20]))
     return data
 
 
 def encode(payload: bytes) -> bytes:
-    """Return the packet around a payload whose binary data is escaped already."""
+    """Frame a payload; its binary data is already escaped."""
     return b"$%b#%02x" % (payload, sum(payload) & 0xFF)
 
 
@@ -51,13 +76,12 @@ def decode(payload: bytes) -> bytes:
 
 
 class PacketReader:
-    """Takes bytes as they arrive and gives packets.
+    """Splits a byte stream into packets.
 
-    Acknowledgments (``+``, ``-``) and whatever else stands between packets are passed over, and so are
-    notifications (``%...``), unless they are asked for.
+    Acknowledgments (``+``, ``-``) and other bytes between packets are skipped.
 
     Attributes:
-        notifying: notifications are packets too, and begin with ``%``.
+        notifying: return notifications too; they begin with ``%``.
     """
 
     def __init__(self) -> None:
@@ -69,7 +93,7 @@ class PacketReader:
         self._pending += data
 
     def next_packet(self) -> bytes | None:
-        """Return the decoded payload of the next complete packet, or None while it is incomplete."""
+        """Decoded payload of the next packet, or None while it is incomplete."""
         while True:
             start = self._start_of_packet()
             if start is None:
@@ -99,8 +123,38 @@ class PacketReader:
 
 
 def _check(payload: bytes, checksum: bytes) -> None:
-    told = -1
-    with contextlib.suppress(ValueError):
-        told = int(checksum, 16)
-    if told != sum(payload) & 0xFF:
-        raise PacketError(f"packet {payload[:40]!r} has checksum {sum(payload) & 0xFF:02x}, says {checksum!r}")
+    if checksum.lower() != b"%02x" % (sum(payload) & 0xFF):
+        raise PacketError(f"packet {payload[:40]!r} has checksum {sum(payload) & 0xFF:02x}, not {checksum!r}")
+
+
+Access = Literal["write", "read", "access"]
+
+_WATCH_STOPS: dict[str, Access] = {"watch": "write", "rwatch": "read", "awatch": "access"}
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why the target stopped.
+
+    Attributes:
+        signal: 2 interrupted; 5 breakpoint, watchpoint or step.
+        watchpoint: kind of the watchpoint hit, or None.
+        address: its data address, or None.
+    """
+
+    signal: int
+    watchpoint: Access | None = None
+    address: int | None = None
+
+
+def parse_stop(packet: bytes) -> Stop:
+    """Parse a ``T`` or ``S`` packet (GDB manual, "Stop Reply Packets")."""
+    try:
+        signal = int(packet[1:3], 16)
+        for pair in packet[3:].decode(errors="replace").split(";"):
+            key, _, value = pair.partition(":")
+            if key in _WATCH_STOPS:
+                return Stop(signal, _WATCH_STOPS[key], int(value, 16))
+    except ValueError as error:
+        raise ProbeError(f"the GDB server sent a malformed stop reply: {packet[:60]!r}") from error
+    return Stop(signal)

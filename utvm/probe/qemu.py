@@ -5,7 +5,6 @@ import contextlib
 import re
 import socket
 from pathlib import Path
-from types import TracebackType
 
 from utvm.base.process.run import last_lines
 from utvm.base.process.service import Service
@@ -83,9 +82,7 @@ class Qemu:
             self._running = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._running.close()
 
     @property

@@ -11,7 +11,6 @@ import os
 import select
 import socket
 import threading
-from types import TracebackType
 
 from utvm.errors import UtvmError
 from utvm.probe.gdb import GdbClient
@@ -67,9 +66,7 @@ class _Relay:
         self._own.callback(self._ours.close)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._own.close()
 
     def _work(self) -> None:

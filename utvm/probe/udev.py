@@ -63,7 +63,7 @@ def rules(probes: Mapping[tuple[int, int], Sequence[str]]) -> str:
     return _HEAD + "".join(lines) + _TAIL
 
 
-def steps(source: Path, folder: Path = FOLDER) -> list[list[str]]:
+def install_commands(source: Path, folder: Path = FOLDER) -> list[list[str]]:
     """Return the commands, all of them root's, that install the rules from a file and let udev apply them."""
     apply = ["udevadm", "trigger", "--action=change"]
     return [
@@ -83,7 +83,7 @@ def install(text: str, folder: Path = FOLDER, control: Path = _CONTROL) -> None:
         )
     path = folder / NAME
     # It may be a link to /dev/null: that is how an administrator switches rules off.
-    if path.exists() and not installed(folder):
+    if path.exists() and not installed_rules(folder):
         raise ConfigError(f"{path}: is not a file of ours, and is left alone", "move it away, then start again")
     with tempfile.TemporaryDirectory(prefix="utvm-udev-") as temporary:
         source = Path(temporary) / NAME
@@ -93,11 +93,11 @@ def install(text: str, folder: Path = FOLDER, control: Path = _CONTROL) -> None:
             raise ProvisionError("installing udev rules needs root, and there is no sudo", _by_hand(folder))
         if not folder.is_dir():
             run_tool([*as_root, "install", "-d", folder], error=ProvisionError, hint=_by_hand(folder))
-        for words in steps(source, folder):
+        for words in install_commands(source, folder):
             run_tool([*as_root, *words], error=ProvisionError, hint=_by_hand(folder))
 
 
-def installed(folder: Path = FOLDER) -> str:
+def installed_rules(folder: Path = FOLDER) -> str:
     """Return the text of the rules that are installed; an empty string if none of ours are."""
     try:
         text = (folder / NAME).read_text(encoding="utf-8", errors="replace")
@@ -107,5 +107,5 @@ def installed(folder: Path = FOLDER) -> str:
 
 
 def _by_hand(folder: Path) -> str:
-    commands = [shlex.join(words) for words in steps(Path(NAME), folder)]
+    commands = [shlex.join(words) for words in install_commands(Path(NAME), folder)]
     return f"./inv board.install-udev --output . writes {NAME}; then, as root: {' && '.join(commands)}"

@@ -1,27 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a probe says of itself and of its board's power, before an OpenOCD is started on it.
+"""Queries a probe for its firmware version and its board's supply voltage, before OpenOCD uses it.
 
-ST's commands have no public manual. They are as OpenOCD's driver sends them (src/jtag/drivers/stlink_usb.c), to
-firmware that knows them. CMSIS-DAP's are Arm's: see DAP_Info in its documentation.
+The probe's USB interface is claimed meanwhile. If another program has it, nothing is sent: that program would get
+the reply, or lose its own.
+
+ST's commands have no public manual. They are as OpenOCD's driver sends them (src/jtag/drivers/stlink_usb.c).
+CMSIS-DAP's are Arm's: see DAP_Info in its documentation.
 """
 
+import contextlib
+import errno
 import logging
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import usb.core
+import usb.util
+
 from utvm.errors import BoardError, ProbeError
-from utvm.probe.conversation import Conversation, SilentProbe, Unreachable, converse, reset
-from utvm.probe.usb import Probe, ProbeId, detect
+from utvm.probe.usb import Probe, ProbeId, detect, libusb
 
 _log = logging.getLogger(__name__)
 
 LOWEST_VOLTS = 1.5
-"""Below this a board has no power that a debug port works with: OpenOCD's limit too."""
-_POWER_ADVICE = "look after its supply, its power switch and jumpers, and the wire from its supply to the probe"
+"""Minimum supply for a debug port, as in OpenOCD."""
+_POWER_ADVICE = "check its supply, its power switch and jumpers, and the wire from its supply to the probe"
+_REPLUG = "unplug the probe, plug it in again and start again"
 
+_TIMEOUT_MS = 2000
+_MAX_REPLY_BYTES = 512  # a high-speed bulk packet; a smaller buffer would overflow
 _BACK_AFTER_RESET = 5.0  # seconds
 
 _ST_COMMAND_BYTES = 16
@@ -39,14 +49,22 @@ _DAP_INFO_PROTOCOL = 0x04
 _VENDOR_CLASS = 0xFF
 
 
+class SilentProbe(ProbeError):
+    """A probe on USB that does not reply, or replies with something else."""
+
+
+class UnreachableProbe(ProbeError):
+    """A probe that cannot be queried now; it may be in order."""
+
+
 @dataclass(frozen=True)
 class Vitals:
-    """What a probe says.
+    """State of a probe.
 
     Attributes:
-        firmware: its version, as its maker writes it; empty where it was not told.
-        volts: the board's supply as the probe measures it; None where it was not told.
-        left_out: why what is missing is missing; empty where this kind of probe has nothing to tell.
+        firmware: version as its maker writes it, or empty.
+        volts: the board's supply as measured by the probe, or None.
+        left_out: why a value is missing; empty if this kind of probe does not report it.
     """
 
     firmware: str = ""
@@ -55,29 +73,28 @@ class Vitals:
 
     @property
     def powered(self) -> bool:
-        """Whether nothing speaks against the board having power."""
+        """False if the measured supply is too low."""
         return self.volts is None or self.volts >= LOWEST_VOLTS
 
     @property
     def spoken(self) -> str:
-        """What is known, in words; empty if nothing is."""
+        """The known values as text."""
         power = "" if self.volts is None else f"target {self.volts:.2f} V"
         return ", ".join(filter(None, (self.firmware, power)))
 
     @property
     def remark(self) -> str:
-        """What its user has to know besides: a board without power, or why something is not known."""
+        """A warning for the user: no power, or the reason for a missing value."""
         return self.left_out if self.powered else f"the board has no power ({self.volts:.2f} V): {_POWER_ADVICE}"
 
 
 @dataclass(frozen=True)
 class Readiness:
-    """A probe that OpenOCD can be started on.
+    """A probe that OpenOCD can use.
 
     Attributes:
-        probe: as it is plugged in now: after a reset it may have another number.
-        vitals: what it says.
-        was_reset: whether it had to be reset on USB, because it did not answer.
+        probe: as it is connected now; a reset may change its address.
+        was_reset: True if it did not reply and was reset on USB.
     """
 
     probe: Probe
@@ -86,105 +103,178 @@ class Readiness:
 
 
 def examine(probe: Probe) -> Vitals:
-    """Ask a probe, and leave it as it is. What cannot be known is left out, and why."""
+    """Query a probe. Errors are reported in ``left_out``."""
     try:
-        return _ask(probe)
-    except (SilentProbe, Unreachable) as error:
+        return _query(probe)
+    except (SilentProbe, UnreachableProbe) as error:
         return Vitals(left_out=error.message)
 
 
 def make_ready(probe: Probe, *, may_reset: bool = True) -> Readiness:
-    """Ask a probe before OpenOCD does; one that does not answer is reset on USB, once."""
+    """Query a probe before OpenOCD uses it; reset one that does not reply on USB, once."""
     was_reset = False
     try:
-        vitals = _ask_if_reachable(probe)
+        vitals = _query_if_reachable(probe)
     except SilentProbe as silence:
         if not may_reset:
             raise
         _log.warning("%s; it is reset on USB", silence.message)
-        probe, vitals, was_reset = *_ask_after_reset(probe), True
+        probe, vitals, was_reset = *_query_after_reset(probe), True
     if not vitals.powered:
         raise BoardError(
-            f"the board has no power: the {probe.spoken} measures {vitals.volts:.2f} V at it",
-            _POWER_ADVICE,
+            f"the board has no power: the {probe.spoken} measures {vitals.volts:.2f} V at it", _POWER_ADVICE
         )
     return Readiness(probe, vitals, was_reset)
 
 
-def _ask_after_reset(probe: Probe) -> tuple[Probe, Vitals]:
+def _query_after_reset(probe: Probe) -> tuple[Probe, Vitals]:
     advice = "unplug and replug it"
     try:
-        reset(probe)
-        probe = _back(probe)
-        return probe, _ask_if_reachable(probe)
-    except Unreachable as error:
+        _reset(probe)
+        probe = _wait_for_probe(probe)
+        return probe, _query_if_reachable(probe)
+    except UnreachableProbe as error:
         raise ProbeError(f"the {probe.spoken} does not answer; {error.message}", advice) from error
     except SilentProbe as error:
-        raise ProbeError(f"{error.message}, after a reset on USB either", advice) from error
+        raise ProbeError(f"{error.message}, not even after a reset on USB", advice) from error
 
 
-def _back(probe: Probe) -> Probe:
-    """Wait for a probe that was reset."""
+def _wait_for_probe(probe: Probe) -> Probe:
+    """Wait until a probe has reconnected after a reset."""
     deadline = time.monotonic() + _BACK_AFTER_RESET
     while time.monotonic() < deadline:
-        found = detect([ProbeId(probe.kind, probe.vendor, probe.product)]).probes
-        same = (probe.serial, probe.usb_path, "")
-        if back := [each for each in found if (each.serial, each.usb_path, each.problem) == same]:
-            return back[0]
+        for candidate in detect([ProbeId(probe.kind, probe.vendor, probe.product)]).probes:
+            if (candidate.serial, candidate.usb_path, candidate.problem) == (probe.serial, probe.usb_path, ""):
+                return candidate
         time.sleep(0.05)
-    raise Unreachable(
-        "after a reset on USB it did not come back", "unplug the probe, plug it in again and start again"
-    )
+    raise UnreachableProbe("after a reset on USB it did not come back", _REPLUG)
 
 
-def _ask_if_reachable(probe: Probe) -> Vitals:
+def _query_if_reachable(probe: Probe) -> Vitals:
     try:
-        return _ask(probe)
-    except Unreachable as error:
+        return _query(probe)
+    except UnreachableProbe as error:
         return Vitals(left_out=error.message)
 
 
-def _ask(probe: Probe) -> Vitals:
+def _query(probe: Probe) -> Vitals:
     if probe.kind not in _KINDS or probe.problem:
         return Vitals()
-    choose, read = _KINDS[probe.kind]
-    with converse(probe, choose) as conversation:
-        return read(conversation)
+    is_interface, read = _KINDS[probe.kind]
+    with claim_probe(probe, is_interface) as channel:
+        return read(channel)
 
 
-def _of_st_link(conversation: Conversation) -> Vitals:
-    (version,) = struct.unpack_from(">H", _st_ask(conversation, _ST_GET_VERSION, 6))
+class ProbeChannel:
+    """The bulk endpoints of a claimed probe: a command out, its reply in."""
+
+    def __init__(self, probe: Probe, interface: Any) -> None:
+        self.probe = probe
+        bulk = [
+            endpoint
+            for endpoint in interface
+            if usb.util.endpoint_type(endpoint.bmAttributes) == usb.util.ENDPOINT_TYPE_BULK
+        ]
+        self._out, self._in = (
+            next(
+                endpoint
+                for endpoint in bulk
+                if usb.util.endpoint_direction(endpoint.bEndpointAddress) == direction
+            )
+            for direction in (usb.util.ENDPOINT_OUT, usb.util.ENDPOINT_IN)
+        )
+
+    def request(self, command: bytes, min_bytes: int, start: bytes = b"") -> bytes:
+        """Send a command and return its reply, which has a minimum length and begins with ``start``."""
+        try:
+            self._out.write(command, _TIMEOUT_MS)
+            reply = bytes(self._in.read(_MAX_REPLY_BYTES, _TIMEOUT_MS))
+        except usb.core.USBError as error:
+            raise _translate(self.probe, error) from error
+        if len(reply) < min_bytes or not reply.startswith(start):
+            raise SilentProbe(
+                f"the {self.probe.spoken} does not answer what it was asked ({reply.hex()})", _REPLUG
+            )
+        return reply
+
+
+@contextlib.contextmanager
+def claim_probe(probe: Probe, is_interface: Callable[[Any], bool]) -> Iterator[ProbeChannel]:
+    """Claim the first matching USB interface of a probe for the length of a ``with`` block."""
+    with _open(probe) as device:
+        try:
+            interface = next(filter(is_interface, device.get_active_configuration()), None)
+            if interface is None:
+                raise UnreachableProbe(f"the {probe.spoken} has no interface to ask it by")
+            usb.util.claim_interface(device, interface)
+        except NotImplementedError as error:
+            raise UnreachableProbe(f"the {probe.spoken}: {libusb.problem_of(error)}") from error
+        except usb.core.USBError as error:
+            raise _translate(probe, error) from error
+        yield ProbeChannel(probe, interface)
+
+
+def _reset(probe: Probe) -> None:
+    """Reset a probe on USB. It keeps its path."""
+    with _open(probe) as device:
+        try:
+            device.reset()
+        except (usb.core.USBError, NotImplementedError) as error:
+            # Not found: it came back as a device that is new to the system, as it does after a replug.
+            if not isinstance(error, usb.core.USBError) or error.errno != errno.ENOENT:
+                problem = libusb.problem_of(error)
+                raise UnreachableProbe(f"the {probe.spoken} cannot be reset: {problem}") from error
+
+
+@contextlib.contextmanager
+def _open(probe: Probe) -> Iterator[Any]:
+    device = libusb.find(probe)
+    if device is None:
+        raise UnreachableProbe(f"libusb does not see the {probe.spoken}")
+    try:
+        yield device
+    finally:
+        # This releases its interface.
+        usb.util.dispose_resources(device)
+
+
+def _translate(probe: Probe, error: usb.core.USBError) -> ProbeError:
+    if error.errno == errno.EBUSY:
+        return UnreachableProbe(f"another program uses the {probe.spoken}")
+    if error.errno == errno.EACCES:
+        return UnreachableProbe(f"the {probe.spoken}: {libusb.problem_of(error)}")
+    if error.errno == errno.ENODEV:
+        return UnreachableProbe(f"the {probe.spoken} is gone from USB")
+    return SilentProbe(f"the {probe.spoken} does not answer ({error.strerror})")
+
+
+def _read_st_link(channel: ProbeChannel) -> Vitals:
+    (version,) = struct.unpack_from(">H", _request_st(channel, _ST_GET_VERSION, 6))
     generation, high, low = version >> 12, version >> 6 & 0x3F, version & 0x3F
     debug = high
     if generation >= 3:
-        generation, swim, debug, storage, bridge = _st_ask(conversation, _ST_GET_VERSION_EX, 12)[:5]
+        generation, swim, debug, storage, bridge = _request_st(channel, _ST_GET_VERSION_EX, 12)[:5]
         parts = {"J": debug, "M": storage, "B": bridge, "S": swim}
-    elif conversation.probe.product in _ST_V2_1_PRODUCTS:
+    elif channel.probe.product in _ST_V2_1_PRODUCTS:
         parts = {"J": high, "M": low}
     else:
         parts = {"J": high, "S": low}
     firmware = f"V{generation}" + "".join(f"{letter}{number}" for letter, number in parts.items() if number)
     if generation < 2 or (generation == 2 and debug < _ST_V2_VOLTAGE_FROM):
         return Vitals(firmware, left_out="its firmware is too old to measure the board's voltage")
-    if _st_ask(conversation, _ST_GET_MODE, 2)[0] == _ST_UPDATE_MODE:
+    if _request_st(channel, _ST_GET_MODE, 2)[0] == _ST_UPDATE_MODE:
         return Vitals(firmware, left_out="it waits for new firmware, and does not measure the board's voltage")
-    # The reference is what the probe's converter makes of 1.2 V; of the board's supply it sees one half.
-    reference, half = struct.unpack_from("<II", _st_ask(conversation, _ST_GET_VOLTAGE, 8))
+    # The probe's converter measures a reference of 1.2 V, and half of the board's supply.
+    reference, half = struct.unpack_from("<II", _request_st(channel, _ST_GET_VOLTAGE, 8))
     return Vitals(firmware, 2 * half * _ST_REFERENCE_VOLTS / reference if reference else 0.0)
 
 
-def _st_ask(conversation: Conversation, command: int, size: int) -> bytes:
-    return conversation.ask(bytes([command]).ljust(_ST_COMMAND_BYTES, b"\0"), size)
+def _request_st(channel: ProbeChannel, command: int, size: int) -> bytes:
+    return channel.request(bytes([command]).ljust(_ST_COMMAND_BYTES, b"\0"), size)
 
 
-def _of_cmsis_dap(conversation: Conversation) -> Vitals:
-    command = bytes([_DAP_INFO, _DAP_INFO_PROTOCOL])
-    reply = conversation.ask(command, 2)
-    if reply[0] != _DAP_INFO:
-        raise SilentProbe(
-            f"the {conversation.probe.spoken} does not answer what it was asked ({reply.hex()})",
-            "unplug the probe, plug it in again and start again",
-        )
+def _read_cmsis_dap(channel: ProbeChannel) -> Vitals:
+    reply = channel.request(bytes([_DAP_INFO, _DAP_INFO_PROTOCOL]), 2, bytes([_DAP_INFO]))
     version = reply[2 : 2 + reply[1]].partition(b"\0")[0].decode("utf-8", "replace")
     return Vitals(f"CMSIS-DAP {version}" if version else "")
 
@@ -197,8 +287,8 @@ def _is_cmsis_dap(interface: Any) -> bool:
     return bool(interface.bInterfaceClass == _VENDOR_CLASS and interface.bNumEndpoints >= 2)
 
 
-_KINDS: dict[str, tuple[Callable[[Any], bool], Callable[[Conversation], Vitals]]] = {
-    "st-link": (_is_st_debug, _of_st_link),
-    "cmsis-dap": (_is_cmsis_dap, _of_cmsis_dap),
+_KINDS: dict[str, tuple[Callable[[Any], bool], Callable[[ProbeChannel], Vitals]]] = {
+    "st-link": (_is_st_debug, _read_st_link),
+    "cmsis-dap": (_is_cmsis_dap, _read_cmsis_dap),
 }
-"""The probes that can be asked, by the name that board files have for them: by which interface, and how."""
+"""Interface and query function by the kind in board files."""

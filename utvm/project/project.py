@@ -28,9 +28,9 @@ from utvm.firmware import Firmware, build
 from utvm.paths import work
 from utvm.runtime import Pipe
 from utvm.selection import BoardSelection
-from utvm.session import RunResult, StandingAlone
+from utvm.session import RunResult, StandaloneRunner
 from utvm.session.application import SILENT, read_elf
-from utvm.session.open_session import open_session
+from utvm.session.board_holder import open_session
 from utvm.session.pipes import open_pipe
 from utvm.session.transport import Transport
 
@@ -115,7 +115,7 @@ class Project:
 
     def listen(self, connection: Connection, image: Firmware) -> RunResult:
         """Put it on a board, start it, and return what it reports."""
-        return StandingAlone(connection, image).reset()
+        return StandaloneRunner(connection, image).reset()
 
 
 @contextlib.contextmanager

@@ -10,6 +10,6 @@ host, and listens to its console.
 from utvm.session.fault import DeviceFault, FaultRecord
 from utvm.session.host_driven import HostDriven
 from utvm.session.running import RunResult, Session
-from utvm.session.standing_alone import StandingAlone
+from utvm.session.standalone import StandaloneRunner
 
-__all__ = ["DeviceFault", "FaultRecord", "HostDriven", "RunResult", "Session", "StandingAlone"]
+__all__ = ["DeviceFault", "FaultRecord", "HostDriven", "RunResult", "Session", "StandaloneRunner"]

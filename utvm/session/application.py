@@ -47,12 +47,12 @@ def read_elf(board: Board, path: str | Path) -> Firmware:
         _ = image.symbols
     except (OSError, ELFError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # What the library that reads it says of one with wrong numbers in it is of many kinds.
-        raise ConfigError(f"{elf}: is no ELF file: {error}", "has your build made it, to its end?") from error
+        raise ConfigError(f"{elf}: not an ELF file: {error}", "did the build finish?") from error
     if overflow := _overflow(image, parts):
         raise ConfigError(f"{elf}: {overflow}", "make it smaller, or take a board with more memory")
     for name, address, size in parts:
         if sum(image.parts(address, size).values()) != size:
-            regions = ", ".join(f"{each.name} {each.address:#010x} to {each.end:#010x}" for each in board.memory)
+            regions = ", ".join(f"{part.name} {part.address:#010x} to {part.end:#010x}" for part in board.memory)
             raise ConfigError(
                 f"{elf}: its {name}, {size} bytes at {address:#010x}, is not in the memory of {board.spoken}: "
                 "it was linked for another board",
@@ -80,18 +80,22 @@ def _misfit(elf: ELFFile, board: Board) -> str:
     """Return which core an image is for, where that is not the board's."""
     cpu = board.cpu_row
     wide = any(flag.startswith("-march=rv64") for flag in cpu.flags)
-    wanted = (ARCHITECTURES[board.architecture].machine, 64 if wide else 32, True)
+    expected = (ARCHITECTURES[board.architecture].machine, 64 if wide else 32, True)
     header = (str(elf["e_machine"]), int(elf.elfclass), bool(elf.little_endian))
-    return "" if header == wanted else f"is for {_spoken(*header)}, and {board.spoken} has {_spoken(*wanted)}"
+    return (
+        ""
+        if header == expected
+        else f"is for {_format_header(*header)}, and {board.spoken} has {_format_header(*expected)}"
+    )
 
 
-def _spoken(machine: str, bits: int, little: bool) -> str:
+def _format_header(machine: str, bits: int, little: bool) -> str:
     return f"{machine.removeprefix('EM_')} with {bits} bits, {'little' if little else 'big'}-endian"
 
 
 def _check_extents(path: Path, board: Board) -> None:
     """Refuse a file that says of itself that it is larger than it is, before anything as large is read."""
-    check_readable(path, "has your build made it, to its end?")
+    check_readable(path, "did the build finish?")
     size = path.stat().st_size
     if size > _MAX_BYTES:
         raise ConfigError(
@@ -99,9 +103,11 @@ def _check_extents(path: Path, board: Board) -> None:
         )
     with path.open("rb") as file:
         elf = ELFFile(file)
-        ends = [each["p_offset"] + each["p_filesz"] for each in elf.iter_segments()]
+        ends = [segment["p_offset"] + segment["p_filesz"] for segment in elf.iter_segments()]
         ends += [
-            each["sh_offset"] + each["sh_size"] for each in elf.iter_sections() if each["sh_type"] != "SHT_NOBITS"
+            section["sh_offset"] + section["sh_size"]
+            for section in elf.iter_sections()
+            if section["sh_type"] != "SHT_NOBITS"
         ]
         if misfit := _misfit(elf, board):
             raise ConfigError(f"{path}: {misfit}", "build it for this board, or name the board that it is for")
@@ -109,7 +115,7 @@ def _check_extents(path: Path, board: Board) -> None:
             raise ConfigError(f"{path}: ends after {size} bytes of {max(ends)}", "copy or build it again")
         if not isinstance(elf.get_section_by_name(".symtab"), SymbolTableSection):
             raise ConfigError(f"{path}: has no symbols", "give the file as the linker made it, not stripped")
-        if not any(each["p_type"] == "PT_LOAD" and each["p_filesz"] for each in elf.iter_segments()):
+        if not any(segment["p_type"] == "PT_LOAD" and segment["p_filesz"] for segment in elf.iter_segments()):
             raise ConfigError(f"{path}: has nothing that can be loaded", "give the file as the linker made it")
 
 
@@ -122,7 +128,7 @@ class Application:
     """
 
     def __init__(self, connection: Connection, image: Firmware) -> None:
-        self.bench = connection
+        self.connection = connection
         self.image = image
         connection.clear_breakpoints()
         connection.program(image)
@@ -145,7 +151,7 @@ class Application:
         Args:
             size: how many; without it, as many as the object has.
         """
-        return self.bench.read_memory(self.address(name), size or self._size(name))
+        return self.connection.read_memory(self.address(name), size or self._size(name))
 
     def word(self, name: str) -> int:
         """Return an object as an unsigned number; raises as :meth:`read`."""
@@ -155,28 +161,24 @@ class Application:
         """Write an object in RAM."""
         if len(data) > self._size(name):
             raise ConfigError(f"{name} takes {self._size(name)} bytes, not {len(data)}")
-        self.bench.write_memory(self.address(name), data)
+        self.connection.write_memory(self.address(name), data)
 
     def run(self) -> None:
         """Let the program run on."""
-        self.bench.gdb.resume()
+        self.connection.gdb.resume()
 
     def run_to(self, function: str, timeout: float = 10.0) -> None:
-        """Let the program run until it calls a function, and stay there.
-
-        Args:
-            timeout: seconds.
-        """
-        wanted = self.address(function)
-        self.bench.clear_breakpoints()
-        if not self.bench.gdb.running and self.bench.gdb.read_register("pc") == wanted:
-            self.bench.gdb.step()  # it stands there from the last time
-        self.bench.insert_breakpoint(wanted)
+        """Let the program run until it calls a function, and stay there."""
+        target = self.address(function)
+        self.connection.clear_breakpoints()
+        if not self.connection.gdb.running and self.connection.gdb.read_register("pc") == target:
+            self.connection.gdb.step()  # it stands there from the last time
+        self.connection.insert_breakpoint(target)
         try:
-            stopped = self.bench.run_until_stop(timeout)
+            stopped = self.connection.run_until_stop(timeout)
         finally:
-            self.bench.clear_breakpoints()
-        if stopped != wanted:
+            self.connection.clear_breakpoints()
+        if stopped != target:
             if stopped == _LOCKED_UP and self.image.board.architecture == "cortex_m":
                 raise BoardError(
                     f"the program did not come to {function}: the core locked up, a fault in a fault's handler "
@@ -187,14 +189,10 @@ class Application:
             raise BoardError(f"the program did not come to {function} within {timeout:g} s; it stands in {at}")
 
     def expect(self, text: str, timeout: float = 10.0) -> str:
-        """Return what the console says up to the end of some text.
-
-        Args:
-            timeout: seconds.
-        """
-        if self.bench.console is None:
+        """Console output up to the end of a text."""
+        if self.connection.console is None:
             raise BoardError(f"{self.image.board.spoken} has no console here", SILENT)
-        return self.bench.console.read_until(text.encode(), timeout).decode(errors="replace")
+        return self.connection.console.read_until(text.encode(), timeout).decode(errors="replace")
 
     def _size(self, name: str) -> int:
         with self.image.elf.open("rb") as file:

@@ -3,18 +3,21 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from utvm.base.log.setup import log_into
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.drivers import BoardIdentity, Connection, ReachableBoard, choose
 from utvm.errors import ProbeError, TransportError, UtvmError
 from utvm.firmware import Firmware, build
+from utvm.runtime import Executor
 from utvm.selection import BoardSelection
 from utvm.session.fault import DeviceFault
-from utvm.session.open_session import executor_for, session_on
-from utvm.session.rpc_board import RpcBoard, on_bench
+from utvm.session.host_driven import HostDriven
+from utvm.session.rpc import RpcSession
+from utvm.session.rpc_board import RpcBoard, start_rpc
 from utvm.session.running import Session
 
 
@@ -42,7 +45,7 @@ class BoardHolder:
         self.board = board
         self.auto = wanted.kind == "auto" and board.physical is not None and not wanted.serial
         self.log_directory = log_directory
-        self.attached = 0
+        self.attach_count = 0
         physical = wanted.kind == "physical" or bool(wanted.serial and wanted.kind == "auto")
         self.identity = BoardIdentity(board.spoken, "physical" if physical else "virtual", "", wanted.serial)
         self._wanted = wanted
@@ -71,7 +74,7 @@ class BoardHolder:
         return self._chosen.capabilities if self._chosen else self.board.capabilities
 
     @property
-    def bench(self) -> Connection:
+    def connection(self) -> Connection:
         """The board."""
         if self._bench is None:
             raise ProbeError(f"{self.board.name} is not attached")
@@ -93,19 +96,19 @@ class BoardHolder:
     def attach(self) -> str:
         """Put the chosen board on the bench and describe it; the second time it is the same board or none."""
         self.release()
-        self.attached += 1
-        if self.attached > 1 or self._chosen is None:
+        self.attach_count += 1
+        if self.attach_count > 1 or self._chosen is None:
             self.choose()
-        logs = self.log_directory / f"attached-{self.attached}"
-        bench = self._opened.enter_context(self._found.opened(logs, self._say))
+        logs = self.log_directory / f"attached-{self.attach_count}"
+        bench = self._opened.enter_context(self._found.open(logs, self._say))
         self._bench = bench
         self.identity = BoardIdentity(self.board.spoken, bench.kind, bench.probe, bench.serial)
         return bench.describe()
 
-    def fresh(self) -> Connection:
+    def reset_board(self) -> Connection:
         """Return the board reset and halted, without breakpoints."""
         self._end_session()
-        bench = self.bench
+        bench = self.connection
         bench.clear_breakpoints()
         bench.reset(halt=True)
         return bench
@@ -120,11 +123,11 @@ class BoardHolder:
         A board that already waits with that image is taken as it is: programming and resetting it for each of a
         hundred tests would take most of their time.
         """
-        bench = self.bench
+        bench = self.connection
         if self._session is not None and self._image == firmware.digest and self._session.waiting:
             return self._session
         self._end_session()
-        self._session = self._running.enter_context(session_on(bench, firmware))
+        self._session = self._running.enter_context(start_session(bench, firmware))
         self._image = firmware.digest
         return self._session
 
@@ -132,9 +135,9 @@ class BoardHolder:
         """Put libraries behind the RPC server on the board; raises UtvmError, also on entering."""
         self._end_session()
         image = build(self.board, libraries, "rpc", pipe=pipe, able=self.capabilities)
-        return on_bench(self.bench, image)
+        return start_rpc(self.connection, image)
 
-    def distrust(self) -> None:
+    def force_reset(self) -> None:
         """Have the next test begin with a reset, whatever the board seems to be doing."""
         self._end_session()
 
@@ -150,7 +153,7 @@ class BoardHolder:
         with contextlib.suppress(UtvmError):
             self._running.close()
 
-    def trouble_behind(self, error: BaseException) -> str:
+    def board_failure(self, error: BaseException) -> str:
         """Tell trouble with the board from an answer of it.
 
         A probe or a transport that broke is trouble; a fault that the device reported is an answer. Anything else,
@@ -177,3 +180,34 @@ class BoardHolder:
         except UtvmError as silence:
             return str(silence)
         return ""
+
+
+def executor_for(capabilities: frozenset[str]) -> Executor:
+    """Return what drives a board to run its models: its debug port, or RPC where that is all it has."""
+    return "host_driven" if "debug port" in capabilities else "rpc"
+
+
+@contextlib.contextmanager
+def start_session(connection: Connection, firmware: Firmware) -> Iterator[Session]:
+    """Put a firmware on the bench's board, and run its models by what it was built for."""
+    with contextlib.ExitStack() as stack:
+        if firmware.pipe is None:
+            yield stack.enter_context(HostDriven(connection, firmware))
+        else:
+            served = stack.enter_context(start_rpc(connection, firmware))
+            yield stack.enter_context(RpcSession(served, firmware.libraries))
+
+
+@contextlib.contextmanager
+def open_session(
+    found: ReachableBoard, firmware: Firmware, logs: Path, say: Callable[[str], None]
+) -> Iterator[Session]:
+    """Open a board and a session on it, for the length of a ``with`` block.
+
+    Args:
+        say: receives lines for whoever waits: what the board is, before it is programmed.
+    """
+    with log_into(logs), found.open(logs, say) as connection:
+        say(connection.describe())
+        with start_session(connection, firmware) as session:
+            yield session

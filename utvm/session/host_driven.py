@@ -3,7 +3,6 @@
 
 import struct
 from collections.abc import Sequence
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +12,9 @@ from utvm.drivers import Connection
 from utvm.errors import BoardError
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes
-from utvm.session.explain import explain
+from utvm.session.diagnosis import explain
 from utvm.session.fault import RECORD_SIZE, FaultRecord
-from utvm.session.running import RunResult, check_states, refusal
+from utvm.session.running import RunResult, check_has_state, model_error
 
 _TURN = "utvm_host_turn"
 _GO = "utvm_host_go"  # behind the instruction there: to go on from here spares a step off the breakpoint
@@ -35,42 +34,40 @@ class HostDriven:
         timeout: seconds that one run may take.
     """
 
-    way = "host-driven"
+    executor = "host-driven"
 
     def __init__(self, connection: Connection, firmware: Firmware, *, timeout: float = 120.0) -> None:
-        self.bench = connection
+        self.connection = connection
         self.firmware = firmware
         self._timeout = timeout
         self._runs = 0
 
     def __enter__(self) -> "HostDriven":
         if not self.firmware.in_ram:
-            self.bench.program(self.firmware)
+            self.connection.program(self.firmware)
         self.reset()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.bench.clear_breakpoints()
+    def __exit__(self, *_: object) -> None:
+        self.connection.clear_breakpoints()
 
     def reset(self) -> None:
         """Reset the board and wait until its program asks for the first request."""
         if self.firmware.in_ram:
             # What is there may have changed: data has, and a program gone astray may have written anywhere.
-            self.bench.program(self.firmware)
+            self.connection.program(self.firmware)
         else:
-            self.bench.reset(halt=True)
-        self.bench.clear_breakpoints()
+            self.connection.reset(halt=True)
+        self.connection.clear_breakpoints()
         for symbol in (_TURN, _FAULT_STOP):
-            self.bench.insert_breakpoint(self.firmware.symbols[symbol])
+            self.connection.insert_breakpoint(self.firmware.symbols[symbol])
         self._runs = 0
         self._run_to_turn("come up after reset", _START_TIMEOUT)
 
     @property
     def waiting(self) -> bool:
         """Whether the board waits for a request; as :attr:`utvm.session.Session.waiting`."""
-        return self.bench.gdb.read_register("pc") == self._symbol(_TURN)
+        return self.connection.gdb.read_register("pc") == self._symbol(_TURN)
 
     def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> RunResult:
         """Run a model once; as :meth:`utvm.session.Session.run`."""
@@ -78,26 +75,26 @@ class HostDriven:
         library = self.firmware.libraries[index]
         for number, data in enumerate(as_bytes(inputs, library.inputs)):
             if data:
-                self.bench.write_memory(self.firmware.input_address(library, number), data)
+                self.connection.write_memory(self.firmware.input_address(library, number), data)
         cycles, stack_used = self._request(index, model)
         outputs = tuple(
             self._read_tensor(self.firmware.output_address(library, number), tensor)
             for number, tensor in enumerate(library.outputs)
         )
-        return RunResult(outputs, cycles, self.bench.count_unit, stack_used)
+        return RunResult(outputs, cycles, self.connection.count_unit, stack_used)
 
     def forget(self, model: str) -> None:
         """Let a model forget its earlier runs; as :meth:`utvm.session.Session.forget`."""
-        check_states(self.firmware.libraries, model)
+        check_has_state(self.firmware.libraries, model)
         name = f"{model}_reset"
         self._request(self.firmware.program_index(name), name)
 
     def _request(self, index: int, model: str) -> tuple[int, int]:
         """Have a program run; return its cycles, and the stack that was used."""
-        self.bench.write_memory(self._symbol("utvm_request"), struct.pack("<I", index))
-        self.bench.gdb.write_register("pc", self._symbol(_GO))
+        self.connection.write_memory(self._symbol("utvm_request"), struct.pack("<I", index))
+        self.connection.gdb.write_register("pc", self._symbol(_GO))
         self._run_to_turn(f"finish model {model}", self._timeout)
-        reply = self.bench.read_memory(self._symbol("utvm_reply"), _REPLY.size)
+        reply = self.connection.read_memory(self._symbol("utvm_reply"), _REPLY.size)
         runs, status, cycles, stack_used, _interrupts = _REPLY.unpack(reply)
         # Without these two, what an earlier run left in the outputs would pass for this run's answer.
         if runs == self._runs:
@@ -112,7 +109,7 @@ class HostDriven:
             )
         self._runs = runs
         if status != 0:
-            raise refusal(model, status)
+            raise model_error(model, status)
         return cycles, stack_used
 
     def _symbol(self, name: str) -> int:
@@ -120,18 +117,18 @@ class HostDriven:
 
     def _read_tensor(self, address: int, tensor: Tensor) -> npt.NDArray[np.generic]:
         size = tensor.size_bytes
-        data = self.bench.read_memory(address, size) if size else b""
+        data = self.connection.read_memory(address, size) if size else b""
         return np.frombuffer(data, dtype=np.dtype(tensor.dtype)).reshape(tensor.shape)
 
     def _run_to_turn(self, purpose: str, timeout: float) -> None:
-        pc = self.bench.run_until_stop(timeout)
+        pc = self.connection.run_until_stop(timeout)
         if pc == self._symbol(_TURN):
             return
         record = FaultRecord.parse(
-            self.bench.read_memory(self._symbol("utvm_fault"), RECORD_SIZE), self.firmware.board.architecture
+            self.connection.read_memory(self._symbol("utvm_fault"), RECORD_SIZE), self.firmware.board.architecture
         )
         if record is not None:
-            stack = self.bench.read_memory(record.stack, record.stack_bytes) if record.stack_bytes else b""
+            stack = self.connection.read_memory(record.stack, record.stack_bytes) if record.stack_bytes else b""
             raise explain(self.firmware, record, stack)
         raise BoardError(
             f"{self.firmware.board.name} did not {purpose} (waited for up to {timeout:g} s); "

@@ -34,7 +34,7 @@ _LABELS = "y_labels.csv"
 
 
 @dataclass(frozen=True)
-class Window:
+class Measurement:
     """What a board said of some runs on one input.
 
     Attributes:
@@ -85,24 +85,24 @@ class Runner:
 
     def value(self, command: str, name: str) -> str:
         """Return what stands in brackets in the line ``m-NAME-[...]``; raises as :meth:`wait`."""
-        return _found(self.ask(command), rf"m-{name}-\[([^]]*)\]")[0]
+        return _match_lines(self.ask(command), rf"m-{name}-\[([^]]*)\]")[0]
 
     def load(self, data: bytes) -> None:
         """Send an input; raises as :meth:`wait`, or if the board has not taken it."""
         said = self.ask(f"db load {len(data)}")
         for start in range(0, len(data), _BYTES_A_COMMAND):
             said = self.ask(f"db {data[start : start + _BYTES_A_COMMAND].hex()}")
-        _found(said, "m-load-done")
+        _match_lines(said, "m-load-done")
 
-    def infer(self, runs: int, warmups: int) -> Window:
+    def infer(self, runs: int, warmups: int) -> Measurement:
         """Run the model on what was loaded; raises as :meth:`wait`."""
         lines = self.ask(f"infer {runs} {warmups}")
-        begin, end = (int(lap) for lap in _found(lines, r"m-lap-us-(\d+)", 2))
-        results = tuple(float(each) for each in _found(lines, r"m-results-\[([^]]*)\]")[0].split(","))
-        return Window(runs, int(_found(lines, r"m-utvm-cycles-(\d+)")[0]), end - begin, results)
+        begin, end = (int(lap) for lap in _match_lines(lines, r"m-lap-us-(\d+)", 2))
+        results = tuple(float(score) for score in _match_lines(lines, r"m-results-\[([^]]*)\]")[0].split(","))
+        return Measurement(runs, int(_match_lines(lines, r"m-utvm-cycles-(\d+)")[0]), end - begin, results)
 
 
-def _found(lines: Sequence[str], pattern: str, count: int = 1) -> list[str]:
+def _match_lines(lines: Sequence[str], pattern: str, count: int = 1) -> list[str]:
     found = [match[match.lastindex or 0] for line in lines if (match := re.fullmatch(pattern, line))]
     if len(found) != count:
         raise BoardError(
@@ -113,7 +113,7 @@ def _found(lines: Sequence[str], pattern: str, count: int = 1) -> list[str]:
 
 
 @contextlib.contextmanager
-def runner_on(connection: Connection, image: Firmware) -> Iterator[Runner]:
+def start_runner(connection: Connection, image: Firmware) -> Iterator[Runner]:
     """Program an image that was built for the benchmark, and start it."""
     with open_pipe(connection, image) as wire:
         connection.program(image)
@@ -150,7 +150,7 @@ def read_samples(folder: Path, size: int, limit: int = 0, windows: bool = False)
         if not any(words):
             continue
         numbers = words[1 : 5 if windows else 3]
-        whole = len(numbers) == (4 if windows else 2) and all(each.isdecimal() for each in numbers[1:])
+        whole = len(numbers) == (4 if windows else 2) and all(number.isdecimal() for number in numbers[1:])
         if not whole or "/" in words[0] or not words[0].strip("."):
             columns = "FILE, NUMBER OF CLASSES, CLASS"
             columns += ", BYTES OF A WINDOW, BYTES TO THE NEXT" if windows else ""

@@ -67,23 +67,23 @@ class OpenBoard(Closing):
         self._open.close()
 
     @property
-    def bench(self) -> Connection:
+    def connection(self) -> Connection:
         """All that the board can do: reset, breakpoints, registers.
 
         Raises:
             ProbeError: it is closed, or something that it needs has died.
         """
-        return self._keeper.bench
+        return self._keeper.connection
 
     @property
     def memory(self) -> BoardMemory:
         """Its memory; raises as :attr:`bench`."""
-        return BoardMemory(self.bench)
+        return BoardMemory(self.connection)
 
     @property
     def console(self) -> Console | None:
         """Its serial line, None where there is none; raises as :attr:`bench`."""
-        return self.bench.console
+        return self.connection.console
 
     def load(self, model: str | Path | Model | Library) -> "LoadedModel":
         """Compile a model for this very board, link it, and return it ready to run.
@@ -104,9 +104,9 @@ class OpenBoard(Closing):
         """Program an image of your own and return it, halted before its first instruction.
 
         Raises:
-            UtvmError: it is no ELF file for this board's memory, or the board refuses.
+            UtvmError: it is not an ELF file for this board's memory, or the board refuses.
         """
-        return Application(self._keeper.fresh(), read_elf(self._keeper.board, elf))
+        return Application(self._keeper.reset_board(), read_elf(self._keeper.board, elf))
 
 
 class LoadedModel:

@@ -4,7 +4,6 @@
 import json
 import struct
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from utvm.runtime import RPC_PROTOCOL
 from utvm.session.link import Link
 from utvm.session.minrpc import Code, TypeIndex
 from utvm.session.rpc_board import RpcBoard
-from utvm.session.running import RunResult, check_states
+from utvm.session.running import RunResult, check_has_state
 
 _CPU = struct.pack("<ii", 1, 0)
 _TIMEOUT = 60.0  # Seconds for whatever is not a run.
@@ -41,7 +40,7 @@ class RpcSession:
         timeout: seconds that one run may take.
     """
 
-    way = "RPC"
+    executor = "RPC"
 
     def __init__(self, board: RpcBoard, libraries: Sequence[Library], *, timeout: float = 120.0) -> None:
         self.board = board
@@ -56,9 +55,7 @@ class RpcSession:
         self._begin(self.board.connect())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.link is not None:
             self.link.terminate()
 
@@ -119,7 +116,7 @@ class RpcSession:
 
     def forget(self, model: str) -> None:
         """Let a model forget its earlier runs; as :meth:`utvm.session.Session.forget`."""
-        check_states(list(self._libraries.values()), model)
+        check_has_state(list(self._libraries.values()), model)
         self._load(f"{model}_reset")
         self.call("utvm.run")
 

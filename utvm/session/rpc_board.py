@@ -2,18 +2,66 @@
 """Boards that answer RPC: a firmware with the RPC server on a bench."""
 
 import contextlib
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from utvm.drivers import Connection
 from utvm.firmware import Firmware
-from utvm.session.explain import explain
+from utvm.runtime import RPC_EVALUATOR_HANDLE, RPC_EVALUATORS
+from utvm.session.diagnosis import explain
 from utvm.session.fault import RECORD_SIZE, FaultRecord
 from utvm.session.link import BoardFaulted, Link
+from utvm.session.minrpc import Code, TypeIndex, code_of
 from utvm.session.pipes import open_pipe
 from utvm.session.transport import Transport
-from utvm.session.units import Units
+
+# An answer that is text or bytes: code, count and type as a number, then its type again, its length, itself.
+_HEAD = struct.Struct("<20siQ")
+_STATISTICS = b'{"board": '
+
+
+class UnitCorrection:
+    """Puts the units into a board's answers.
+
+    Args:
+        unit: what the board's cycle counter counts: ``instructions``, ``cycles`` or ``ns``.
+        clock_hz: what its firmware takes for a second of it.
+        log: receives a line about each evaluation on a virtual board.
+    """
+
+    def __init__(self, unit: str, clock_hz: int, log: Callable[[str], None] | None = None) -> None:
+        self._unit = unit
+        self._clock_hz = clock_hz
+        self._log = log or (lambda _line: None)
+
+    def answer(self, packet: bytes, answer: bytes) -> bytes:
+        """Return what the client gets for the board's answer to a packet."""
+        if self._unit == "cycles" or code_of(packet) != Code.CALL or len(answer) < _HEAD.size:
+            return answer
+        head, kind, _ = _HEAD.unpack_from(answer)
+        content = answer[_HEAD.size :]
+        (handle,) = struct.unpack_from("<Q", packet, 4)
+        evaluator = RPC_EVALUATOR_HANDLE <= handle < RPC_EVALUATOR_HANDLE + RPC_EVALUATORS
+        if kind == TypeIndex.RAW_STRING and content.startswith(_STATISTICS):
+            content = content.replace(b'"cycles": ', b'"%s": ' % self._unit.encode())
+        elif kind == TypeIndex.RAW_BYTES and evaluator and self._unit == "instructions":
+            content = self._instructions(content)
+        else:
+            return answer
+        return _HEAD.pack(head, kind, len(content)) + content
+
+    def _instructions(self, seconds: bytes) -> bytes:
+        """Return counts in place of quotients."""
+        # Rounded far below the share of an instruction that a mean over runs can have.
+        counts = [round(value * self._clock_hz, 6) for (value,) in struct.iter_unpack("<d", seconds)]
+        told = ", ".join(f"{count:,.10g}" for count in counts)
+        self._log(
+            f"time_evaluator: {told} instructions of a VIRTUAL board, which has no time; "
+            "the client is told a second for each"
+        )
+        return struct.pack(f"<{len(counts)}d", *counts)
 
 
 @dataclass(frozen=True)
@@ -46,7 +94,7 @@ class _FirmwareLink(Link):
         timeouts = firmware.board.timeouts
         super().__init__(transport, start_timeout=timeouts.start, resend_after=timeouts.resend, on_log=on_log)
         self._firmware = firmware
-        self._units = Units(unit, firmware.board.clock_hz, on_log)
+        self._units = UnitCorrection(unit, firmware.board.clock_hz, on_log)
 
     def request(self, packet: bytes, timeout: float) -> bytes:
         try:
@@ -59,7 +107,7 @@ class _FirmwareLink(Link):
 
 
 @contextlib.contextmanager
-def on_bench(
+def start_rpc(
     connection: Connection, firmware: Firmware, on_log: Callable[[str], None] | None = None
 ) -> Iterator[RpcBoard]:
     """Program a firmware that was built for RPC, and let it answer through its pipe.

@@ -31,7 +31,7 @@ class RunResult:
     stack_used: int
 
     @property
-    def counted(self) -> dict[str, int]:
+    def count_by_unit(self) -> dict[str, int]:
         """What the run took, by its unit; nothing where nobody counts: no run takes nothing."""
         return {self.unit: self.count} if self.count else {}
 
@@ -40,10 +40,10 @@ class Session(Protocol):
     """A firmware on a board, ready to run its models.
 
     Attributes:
-        way: how it drives the board, for reports.
+        executor: how it drives the board, for reports.
     """
 
-    way: str
+    executor: str
 
     @property
     def waiting(self) -> bool:
@@ -64,7 +64,7 @@ class Session(Protocol):
         """Reset the board and wait until its program can be asked; raises as :meth:`run`."""
 
 
-def check_states(libraries: Sequence[Library], model: str) -> None:
+def check_has_state(libraries: Sequence[Library], model: str) -> None:
     """Check that a model keeps something between runs."""
     present = {library.name: library for library in libraries}
     if model not in present:
@@ -73,7 +73,7 @@ def check_states(libraries: Sequence[Library], model: str) -> None:
         raise ConfigError(f"model {model} keeps nothing between runs", "each of its runs is like the first")
 
 
-def refusal(model: str, status: int) -> BoardError:
+def model_error(model: str, status: int) -> BoardError:
     """Return the error for a model that returned a code other than 0."""
     known = {INDEX_OUT_OF_RANGE: "an index in its inputs is out of range: it selects what a tensor does not have"}
     return BoardError(f"model {model} returned error code {status}", known.get(status, ""))

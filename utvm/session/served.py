@@ -11,7 +11,6 @@ import struct
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
@@ -28,12 +27,76 @@ from utvm.firmware.build import READY
 from utvm.firmware.module import Module, Upload, read_module
 from utvm.paths import DATA, PACKAGE
 from utvm.runtime import RPC_PACKET_BYTES
-from utvm.session.files import Files
-from utvm.session.generations import Generations, Gone
+from utvm.session.generations import ImageGenerations, StaleHandle
 from utvm.session.link import Link
-from utvm.session.minrpc import Code, TypeIndex, code_of, exception_packet
-from utvm.session.rpc_board import RpcBoard, on_bench
-from utvm.session.values import PacketValue, values_at
+from utvm.session.minrpc import Code, PacketValue, TypeIndex, code_of, exception_packet, values_at
+from utvm.session.rpc_board import RpcBoard, start_rpc
+
+UPLOAD_BYTES = 1 << 24
+"""The longest packet that a client may send: a file, and a little more."""
+
+_MOST_BYTES = 1 << 26
+_MOST_FILES = 64
+_LONGEST_NAME = 128
+
+
+class UploadedFiles:
+    """The files of one session, each by a name without folders."""
+
+    def __init__(self) -> None:
+        self._open = contextlib.ExitStack()
+        self._sizes: dict[str, int] = {}
+        self._at: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where files for this session may be; made when it is first asked for."""
+        if self._at is None:
+            self._at = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="utvm-session-")))
+        return self._at
+
+    def put(self, name: str, data: bytes) -> None:
+        """Keep a file, in place of one of that name."""
+        others = {other: size for other, size in self._sizes.items() if other != name}
+        if len(others) >= _MOST_FILES or sum(others.values()) + len(data) > _MOST_BYTES:
+            raise ConfigError(
+                f"{name} is too much: a session has at most {_MOST_FILES} files of {_MOST_BYTES} bytes together",
+                "remove what is not needed any more",
+            )
+        try:
+            self._path_of(name).write_bytes(data)
+        except OSError as error:
+            raise ConfigError(f"{name} cannot be kept: {error.strerror or error}") from error
+        self._sizes = {**others, name: len(data)}
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or all where the name is empty; what is not there does not matter."""
+        for file in (name,) if name else tuple(self._sizes):
+            with contextlib.suppress(OSError):
+                self._path_of(file).unlink()
+            self._sizes.pop(file, None)
+
+    def find(self, name: str, hint: str) -> Path:
+        """Return where a file is."""
+        place = self._path_of(name)
+        if name not in self._sizes:
+            raise ConfigError(f"{name} was not uploaded", hint)
+        return place
+
+    def close(self) -> None:
+        """Remove all of them. Safe to call again."""
+        self._sizes.clear()
+        self._at = None
+        self._open.close()
+
+    def _path_of(self, name: str) -> Path:
+        good = name not in ("", ".", "..") and "/" not in name and name.isprintable()
+        if not good or len(name.encode()) > _LONGEST_NAME:
+            raise ConfigError(f"{name[:_LONGEST_NAME]!r} is no name of a file", "a short name without folders")
+        uploaded = self.folder / "uploaded"
+        uploaded.mkdir(exist_ok=True)
+        return uploaded / name
+
 
 _UPLOAD, _REMOVE, _LOAD = (f"tvm.rpc.server.{name}" for name in ("upload", "remove", "load_module"))
 _FILL, _PROGRAM = "tvm.contrib.random.random_fill_for_measure", "tvm.contrib.vta.init"
@@ -45,7 +108,7 @@ _FREED = struct.pack("<iii", Code.RETURN, 1, TypeIndex.NONE)
 _PIECE = 1024  # Bytes of a tensor in one packet.
 
 
-class Served:
+class ServedBoard:
     """A board, and the image that is on it. Entering puts the first one there.
 
     Args:
@@ -68,13 +131,11 @@ class Served:
         self._image: Firmware | None = None
         self.board: RpcBoard
 
-    def __enter__(self) -> "Served":
-        self._put(self._base)
+    def __enter__(self) -> "ServedBoard":
+        self._program(self._base)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._there.close()
 
     @property
@@ -85,7 +146,7 @@ class Served:
     def connect(self) -> "ServedLink":
         """Begin a client's session, with the first image."""
         if self._image is not self._base:
-            self._put(self._base)
+            self._program(self._base)
         return ServedLink(self, self.board.connect())
 
     def restart(self) -> "ServedLink":
@@ -117,21 +178,21 @@ class Served:
         )
         can = landlock.can_confine()
 
-        def linked() -> Firmware:
-            return self._linked(read_module(name, data, base.elf), folder, can)
+        def build_module() -> Firmware:
+            return self._build_module(read_module(name, data, base.elf), folder, can)
 
-        return landlock.run_confined(linked, readable) if can else linked()
+        return landlock.run_confined(build_module, readable) if can else build_module()
 
     def put(self, name: str, firmware: Firmware) -> Link:
         """Put a module's image on the board, and begin a session with it; raises as :meth:`connect`."""
         before = self._image
-        self._put(firmware)
+        self._program(firmware)
         if before is not self._base and before is not None:
             remove_tree(before.elf.parent)
         self._say(f"{name} is on the board{', in RAM' if firmware.in_ram else ''}")
         return self.board.connect()
 
-    def _linked(self, module: Module, folder: Path, confined: bool) -> Firmware:
+    def _build_module(self, module: Module, folder: Path, confined: bool) -> Firmware:
         if not confined and (module.sources or module.libraries):
             raise ConfigError(
                 f"{module.name} is C, and nothing here keeps a compiler from this computer's files (Landlock)",
@@ -155,20 +216,20 @@ class Served:
                 remove_tree(place)
                 raise
 
-        if _takes_code_in_ram(base.board, self._bench):
+        if _runs_code_in_ram(base.board, self._bench):
             # What does not fit there may fit into flash.
             with contextlib.suppress(DoesNotFitError):
                 return image(True)
         return image(False)
 
-    def _put(self, firmware: Firmware) -> None:
+    def _program(self, firmware: Firmware) -> None:
         self._image = None
         self._there.close()
-        self.board = self._there.enter_context(on_bench(self._bench, firmware, self._say))
+        self.board = self._there.enter_context(start_rpc(self._bench, firmware, self._say))
         self._image = firmware
 
 
-def _takes_code_in_ram(board: Board, connection: Connection) -> bool:
+def _runs_code_in_ram(board: Board, connection: Connection) -> bool:
     if not connection.has_debug_port or board.region(board.layout.code).kind == "ram":
         return False
     return any(region.kind == "ram" and region.executable for region in board.memory)
@@ -181,13 +242,13 @@ class ServedLink:
         inner: the board's own.
     """
 
-    def __init__(self, served: Served, inner: Link) -> None:
+    def __init__(self, served: ServedBoard, inner: Link) -> None:
         self._served = served
         self._inner = inner
-        self._files = Files()
+        self._files = UploadedFiles()
         self._opening = b""
         self._timeout = 0.0
-        self._generations = Generations(self._find)
+        self._generations = ImageGenerations(self._find)
 
     def terminate(self) -> None:
         """End the session, and remove what was uploaded in it."""
@@ -210,19 +271,19 @@ class ServedLink:
         if own and code == Code.GET_FUNCTION:
             return struct.pack("<iiiQ", Code.RETURN, 1, TypeIndex.HANDLE, _FIRST + _NAMES.index(own))
         if own and code == Code.CALL:
-            return self._called(own, packet)
+            return self._call(own, packet)
         if own:
             return _FREED
         try:
-            wanted = self._generations.asked(packet)
-        except Gone as gone:
-            # Whoever frees what is gone has what was wanted.
+            request = self._generations.unmark(packet)
+        except StaleHandle as gone:
+            # It is already freed.
             return _FREED if code in (Code.FREE, Code.FREE_HANDLE) else exception_packet(str(gone))
         if len(packet) > RPC_PACKET_BYTES:
             return exception_packet(
                 f"a packet of {len(packet)} bytes is too long: the board takes {RPC_PACKET_BYTES} bytes"
             )
-        return self._generations.told(packet, self._inner.request(wanted, timeout))
+        return self._generations.mark(packet, self._inner.request(request, timeout))
 
     def _own(self, code: int, packet: bytes) -> str:
         """Return which function of ours a packet is about, or nothing."""
@@ -241,7 +302,7 @@ class ServedLink:
             return ""
         return _NAMES[handle - _FIRST] if handle - _FIRST in range(len(_NAMES)) else ""
 
-    def _called(self, name: str, packet: bytes) -> bytes:
+    def _call(self, name: str, packet: bytes) -> bytes:
         try:
             values = values_at(packet, 12)
             if name == _FILL:
@@ -266,9 +327,9 @@ class ServedLink:
             return exception_packet(f"{error.message}{f' ({error.hint})' if error.hint else ''}")
         except (ValueError, IndexError):
             return exception_packet(f"{name} takes {_TAKES[name]}")
-        return self._loaded(file, image) if name == _LOAD else _DONE
+        return self._load_image(file, image) if name == _LOAD else _DONE
 
-    def _loaded(self, file: str, image: Firmware) -> bytes:
+    def _load_image(self, file: str, image: Firmware) -> bytes:
         """Have the session go on with an image; return the client's answer, which is the module."""
         if self._generations.full:
             return exception_packet("the session has had as many modules as one can have: connect again")
@@ -277,7 +338,7 @@ class ServedLink:
         self._inner = self._served.put(file, image)
         self._inner.request(self._opening, self._timeout)
         ask = struct.pack("<iQi", Code.CALL, self._find("ffi.SystemLib"), 0)
-        return self._generations.told(ask, self._inner.request(ask, self._timeout))
+        return self._generations.mark(ask, self._inner.request(ask, self._timeout))
 
     def _find(self, name: str) -> int:
         """Return the board's handle of a function of its server."""

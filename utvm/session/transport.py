@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pipes of bytes between this computer and a board, or what stands for one.
+"""Byte streams to a board or its substitute: a process, a TCP connection, FIFOs.
 
-A serial line is a :class:`utvm.probe.console.Console`; :class:`ChildProcess` is a program on this computer that
-talks
-on its standard input and output.
+A serial line is a :class:`utvm.probe.console.Console`.
 """
 
 import contextlib
 import os
 import select
 import signal
+import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 from utvm.base.process.run import last_lines
-from utvm.base.process.service import Watchdog, end_process
+from utvm.base.process.service import Closing, Watchdog, end_process
 from utvm.base.process.signals import die_with_parent
 from utvm.base.storage.files import UnsafeFileError, open_regular
 from utvm.errors import TransportError
@@ -32,13 +32,21 @@ class Transport(Protocol):
     """A pipe of bytes, both ways."""
 
     def read(self, timeout: float) -> bytes:
-        """Return what has arrived, as soon as anything has; nothing when nothing came in ``timeout`` seconds."""
+        """Received bytes, as soon as there are any; empty after ``timeout`` seconds."""
 
     def write(self, data: bytes) -> None:
         """Send all bytes, in bounded time."""
 
     def close(self) -> None:
         """Close the pipe. Safe to call again."""
+
+
+@dataclass(frozen=True)
+class Wire:
+    """A connected board: its byte stream, and a function that resets the board and lets it run."""
+
+    transport: Transport
+    restart: Callable[[], None]
 
 
 class ChildProcess:
@@ -49,9 +57,8 @@ class ChildProcess:
     that stays.
 
     Args:
-        name: what it is called in messages.
-        command: its command line.
-        log: file that receives its standard error.
+        name: its name in messages.
+        log: file for its standard error.
         stop_timeout: seconds between SIGTERM and SIGKILL.
         write_timeout: seconds in which it must read what is written to it.
     """
@@ -77,7 +84,6 @@ class ChildProcess:
         self._ended = False
 
     def __enter__(self) -> "ChildProcess":
-        """Begin."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open(self.log, "wb", opener=open_regular) as log:
@@ -102,9 +108,7 @@ class ChildProcess:
         self._watch = Watchdog(self._process)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -123,28 +127,24 @@ class ChildProcess:
         return self._process.pid
 
     def read(self, timeout: float) -> bytes:
-        """Return what it has printed, as soon as there is anything; nothing when nothing came in time.
-
-        Args:
-            timeout: seconds, at most.
-        """
+        """Its output, as soon as there is any; empty after ``timeout`` seconds."""
         if not self._inbox:
             # Its state first: what a process printed just before its end is still to come. The end of its output
             # alone is not enough to go by, since a process that it left behind may hold the pipe open.
             running = self._running()
             if not self._wait(max(0.0, timeout), write=False) and not running:
-                raise self._broken()
+                raise self._exit_error()
             self._read_available()
         data = bytes(self._inbox)
         self._inbox.clear()
         if not data and self._ended:
-            raise self._broken()
+            raise self._exit_error()
         return data
 
     def write(self, data: bytes) -> None:
         """Hand bytes to its standard input."""
         if not self._running():
-            raise self._broken()
+            raise self._exit_error()
         rest = memoryview(data)
         deadline = time.monotonic() + self._write_timeout
         while rest:
@@ -161,7 +161,7 @@ class ChildProcess:
             except BlockingIOError:
                 continue
             except OSError as error:
-                raise self._broken() from error
+                raise self._exit_error() from error
 
     def _running(self) -> bool:
         if self._stdin < 0 or self._process is None:
@@ -186,7 +186,7 @@ class ChildProcess:
                 self._ended = not data
                 self._inbox += data
 
-    def _broken(self) -> TransportError:
+    def _exit_error(self) -> TransportError:
         assert self._process and self._watch
         try:
             code = self._process.wait(_LAST_MOMENTS)
@@ -197,3 +197,110 @@ class ChildProcess:
             what = f"was ended: {self._watch.reason}" if self._watch.reason else ended
         words = last_lines(self.log)
         return TransportError(f"{self.name} {what}" + (f"; its log ends with:\n{words}" if words else ""))
+
+
+class _Descriptors(Closing):
+    """A transport over two non-blocking file descriptors, which may be one."""
+
+    peer: str
+    _timeout = 10.0  # Seconds in which the other end must take the written bytes.
+    _input = _output = -1
+
+    def read(self, timeout: float) -> bytes:
+        """Received bytes, as soon as there are any; empty after ``timeout`` seconds."""
+        if not self._wait(self._input, select.POLLIN, timeout):
+            return b""
+        with self._translate_errors(), contextlib.suppress(BlockingIOError):
+            data = os.read(self._input, _CHUNK)
+            if not data:
+                raise TransportError(f"{self.peer} closed the connection")
+            return data
+        return b""
+
+    def write(self, data: bytes) -> None:
+        """Send all bytes."""
+        rest = memoryview(data)
+        deadline = time.monotonic() + self._timeout
+        while rest:
+            if not self._wait(self._output, select.POLLOUT, deadline - time.monotonic()):
+                raise TransportError(
+                    f"{self.peer} did not take {len(rest)} of {len(data)} bytes within {self._timeout:g} s"
+                )
+            with self._translate_errors(), contextlib.suppress(BlockingIOError):
+                rest = rest[os.write(self._output, rest) :]
+
+    def _wait(self, descriptor: int, event: int, timeout: float) -> bool:
+        if descriptor < 0:
+            raise TransportError(f"the connection to {self.peer} is closed")
+        ready = select.poll()
+        ready.register(descriptor, event)
+        return bool(ready.poll(max(0.0, timeout) * 1000))
+
+    @contextlib.contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise TransportError(f"the connection to {self.peer} broke: {error}") from error
+
+
+class TcpConnection(_Descriptors):
+    """A connected TCP socket as a transport; :meth:`close` closes it.
+
+    Args:
+        timeout: seconds in which the other end must take the written bytes.
+    """
+
+    def __init__(self, connection: socket.socket, *, timeout: float = 10.0) -> None:
+        self.peer = "{}:{}".format(*connection.getpeername())
+        self._timeout = timeout
+        self._socket = connection
+        self._socket.setblocking(False)
+        self._input = self._output = connection.fileno()
+
+    def close(self) -> None:
+        """Close the connection. Safe to call again."""
+        self._input = self._output = -1
+        self._socket.close()
+
+
+class Fifos(_Descriptors):
+    """Two FIFOs as a transport: OpenOCD serves them in place of a TCP port if a service's name is a path.
+
+    Only this user can open them. OpenOCD 0.12 reads from the path once its service is started, and writes to the
+    path with an ``o`` appended.
+
+    Attributes:
+        path: name of the service for OpenOCD.
+    """
+
+    peer = "OpenOCD"
+
+    def __init__(self) -> None:
+        try:
+            self._folder = tempfile.TemporaryDirectory(prefix="utvm-")
+            self.path = Path(self._folder.name, "channel")
+            replies = Path(f"{self.path}o")
+            for path in (self.path, replies):
+                os.mkfifo(path, 0o600)
+            # A writer would wait for its reader.
+            self._input = os.open(replies, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise TransportError(f"cannot create FIFOs: {error}", "set TMPDIR to a folder on a disk") from error
+
+    def connect(self) -> None:
+        """Connect to the started service: OpenOCD waits for a first byte, and passes it on."""
+        try:
+            self._output = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise TransportError(f"OpenOCD does not serve {self.path}: {error.strerror}") from error
+        self.write(b"\0")
+
+    def close(self) -> None:
+        """Close both and remove them. Safe to call again."""
+        for descriptor in {self._input, self._output} - {-1}:
+            os.close(descriptor)
+        self._input = self._output = -1
+        self._folder.cleanup()

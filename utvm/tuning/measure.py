@@ -10,8 +10,7 @@ import numpy.typing as npt
 from utvm.compiler import Library
 from utvm.errors import BoardError, DoesNotFitError, ToolchainError, UtvmError
 from utvm.firmware import Firmware, build
-from utvm.session.board_holder import BoardHolder
-from utvm.session.open_session import executor_for
+from utvm.session.board_holder import BoardHolder, executor_for
 
 REPEATS = {"instructions": 1, "modelled cycles": 1, "cycles": 3, "ns": 7}
 """How often a candidate is run, by the unit: a virtual board counts the same each time."""
@@ -72,7 +71,7 @@ class OnBench:
             image = self._image([each.library for each in chosen])
         except (DoesNotFitError, ToolchainError) as error:
             if len(chosen) == 1:
-                yield CandidateResult(self._keeper.bench.count_unit, (), b"", _short(error))
+                yield CandidateResult(self._keeper.connection.count_unit, (), b"", _short(error))
                 return
             half = len(chosen) // 2
             yield from self.measure(chosen[:half])
@@ -92,7 +91,7 @@ class OnBench:
         return build(self._keeper.board, libraries, executor, able=capabilities)
 
     def _run(self, image: Firmware, asked: Candidate) -> CandidateResult:
-        unit = self._keeper.bench.count_unit
+        unit = self._keeper.connection.count_unit
         counts: list[int] = []
         outputs = b""
         try:
@@ -102,9 +101,9 @@ class OnBench:
                 counts.append(result.count)
                 outputs = b"".join(each.tobytes() for each in result.outputs)
         except BoardError as error:
-            if trouble := self._keeper.trouble_behind(error):
+            if trouble := self._keeper.board_failure(error):
                 raise BoardError(f"the board is gone: {trouble}", "go on with the same --log") from error
-            self._keeper.distrust()
+            self._keeper.force_reset()
             return CandidateResult(unit, (), b"", _short(error))
         return CandidateResult(unit, tuple(counts), outputs)
 

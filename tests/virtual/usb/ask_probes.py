@@ -15,12 +15,11 @@ import usb.backend.libusb1
 
 from utvm.errors import UtvmError
 from utvm.probe import vitals
-from utvm.probe.sources import libusb, sysfs
-from utvm.probe.usb import Probe, ProbeId
+from utvm.probe.usb import Probe, ProbeId, libusb, sysfs
 from utvm.probe.usb import detect as detect_probes
 
 KNOWN = [ProbeId("st-link", 0x0483, 0x374B), ProbeId("cmsis-dap", 0x0D28, 0x0204)]
-NUMBERS = {(each.vendor, each.product) for each in KNOWN}
+NUMBERS = {(probe.vendor, probe.product): probe.kind for probe in KNOWN}
 NOBODY = 65534
 
 

@@ -25,8 +25,7 @@ from utvm import boards, firmware
 from utvm.base.process.service import Service
 from utvm.firmware import Firmware
 from utvm.probe.virtual import UsbProbe, start_virtual
-from utvm.session.reports import Report, ReportReader
-from utvm.session.standing_alone import judge
+from utvm.session.standalone import Report, ReportReader, result_of
 from utvm.virtual.console import Backlog
 from utvm.virtual.usb.device import UsbDevice
 from utvm.virtual.usb.server import UsbServer
@@ -189,7 +188,7 @@ def test_linux_and_libusb_say_the_same_of_what_is_plugged_in(bench: Bench) -> No
     assert by_libusb == by_linux
     assert same_numbers == numbers == [each["address"] for each in by_linux]
     assert {each["serial"] for each in by_linux} == {"LEFT-1", "RIGHT-2", "DAP-3", "HUNG-4", "DARK-5"}
-    assert {(each["manufacturer"], each["problem"]) for each in by_linux} == {("utvm virtual board", "")}
+    assert {(each["virtual"], each["problem"]) for each in by_linux} == {(True, "")}
 
 
 def test_who_may_not_open_them_still_hears_where_they_are_and_what_to_do(bench: Bench) -> None:
@@ -262,7 +261,7 @@ def test_a_probe_that_a_reset_does_not_wake_is_trouble(bench: Bench) -> None:
     finally:
         bench.hanging.hung = bench.hanging.for_good = False
     assert (kind, code) == ("ProbeError", 3)
-    assert "does not answer" in message and "after a reset on USB either" in message and "replug" in message
+    assert "does not answer" in message and "not even after a reset on USB" in message and "replug" in message
 
 
 def test_of_two_alike_the_one_that_was_named_is_programmed(bench: Bench) -> None:
@@ -272,14 +271,14 @@ def test_of_two_alike_the_one_that_was_named_is_programmed(bench: Bench) -> None
     assert address == FLASH
     assert bench.flash("RIGHT-2", len(flash)) == flash
     assert bench.flash("LEFT-1", 64) == b"\xff" * 64
-    result = judge(bench.console("RIGHT-2"), bench.doubler, "instructions")
+    result = result_of(bench.console("RIGHT-2"), bench.doubler, "instructions")
     assert result.outputs[0].tolist() == (2 * X).tolist()
 
 
 def test_cmsis_dap_programs_too(bench: Bench) -> None:
     said = _openocd(bench.guest, "cmsis-dap", "DAP-3", "program doubler.elf verify reset")
     assert "** Verified OK **" in said
-    result = judge(bench.console("DAP-3"), bench.doubler, "instructions")
+    result = result_of(bench.console("DAP-3"), bench.doubler, "instructions")
     assert result.outputs[0].tolist() == (2 * X).tolist()
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways to get a board onto the bench: a module each, with one record, ``WAY``. The folder is the table."""
+"""The drivers of this package: a module each, with one record, ``DRIVER``. The folder is the table."""

@@ -61,11 +61,11 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
     return ReachableBoard(board, BoardIdentity(board.spoken, "virtual"), able, "openocd", start)
 
 
-WAY = Driver(
+DRIVER = Driver(
     name="jtag",
     rank=35,
-    serves=lambda board: board.virtual.jtag is not None,
+    supports=lambda board: board.virtual.jtag is not None,
     find=_find,
-    tell=lambda _: ("modelled", "by us, through OpenOCD and remote_bitbang"),
+    describe=lambda _: ("modelled", "by us, through OpenOCD and remote_bitbang"),
     refusal="is a software model: there is no physical one here",
 )

@@ -45,12 +45,12 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
     return ReachableBoard(board, identity, able, "openocd", start)
 
 
-WAY = Driver(
+DRIVER = Driver(
     name="model",
     rank=20,
-    serves=lambda board: board.virtual.model is not None and board.by_openocd,
+    supports=lambda board: board.virtual.model is not None and board.by_openocd,
     find=_find,
-    tell=lambda _: None,
+    describe=lambda _: None,
     refusal="is a software model: there is no physical one here",
-    slows=True,
+    has_latency=True,
 )

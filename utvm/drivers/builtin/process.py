@@ -20,11 +20,11 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
     return ReachableBoard(board, BoardIdentity(board.spoken, "process"), able, "gcc", start)
 
 
-WAY = Driver(
+DRIVER = Driver(
     name="process",
     rank=50,
-    serves=lambda board: board.kind == "process",
+    supports=lambda board: board.kind == "process",
     find=_find,
-    tell=lambda _: ("console", "its standard input and output"),
+    describe=lambda _: ("console", "its standard input and output"),
     refusal="is a process: it is neither plugged in nor virtual",
 )

@@ -10,7 +10,7 @@ from utvm.drivers.builtin.usb import kind_of, on_usb
 from utvm.drivers.connection import Connection
 from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup
 from utvm.drivers.openocd import check_identity, open_console
-from utvm.probe.choice import find_probe, match_of, taken
+from utvm.probe.choice import find_probe, hold_probe, match_of
 from utvm.probe.debug_port import PyOcdPort
 from utvm.probe.pyocd.client import PyOcdClient
 from utvm.probe.pyocd.pack import pack_for
@@ -32,7 +32,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
         able = board.capabilities_of(kind_of(probe), match_of(board, probe))
 
         def start_physical(setup: Setup) -> Connection:
-            now = setup.stack.enter_context(taken(board, probe, wanted.wait, setup.say))
+            now = setup.stack.enter_context(hold_probe(board, probe, wanted.wait, setup.say))
             return on_usb(
                 board,
                 now,
@@ -92,17 +92,17 @@ def _serve(setup: Setup, board: Board, serial: str, usb: Path | None = None) -> 
     return server, PyOcdPort(gdb, live="memory while running" in board.capabilities)
 
 
-def _tell(board: Board) -> tuple[str, str] | None:
+def _describe(board: Board) -> tuple[str, str] | None:
     part = _part(board)
     return ("pyocd", f"{part.target}{f', of {part.pack}' if part.pack else ''}") if part else None
 
 
-WAY = Driver(
+DRIVER = Driver(
     name="pyocd",
     rank=25,
-    serves=lambda board: _part(board) is not None,
+    supports=lambda board: _part(board) is not None,
     find=_find,
-    tell=_tell,
+    describe=_describe,
     refusal="can only be plugged in: no such one is here",
-    slows=True,
+    has_latency=True,
 )

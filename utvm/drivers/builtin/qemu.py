@@ -74,16 +74,16 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
     return ReachableBoard(board, BoardIdentity(board.spoken, "virtual"), able, "qemu", start)
 
 
-def _tell(board: Board) -> tuple[str, str]:
+def _describe(board: Board) -> tuple[str, str]:
     emulator = _emulator(board)
     return "emulated", f"by QEMU: {emulator.program} -M {emulator.machine}; no OpenOCD"
 
 
-WAY = Driver(
+DRIVER = Driver(
     name="qemu",
     rank=40,
-    serves=lambda board: board.virtual.emulator is not None,
+    supports=lambda board: board.virtual.emulator is not None,
     find=_find,
-    tell=_tell,
+    describe=_describe,
     refusal="is emulated: there is no physical one here",
 )

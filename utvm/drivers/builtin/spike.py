@@ -18,12 +18,12 @@ def _simulator(board: Board) -> SpikePart:
     return board.virtual.simulator
 
 
-def _installed(board: Board) -> bool:
+def _is_installed(board: Board) -> bool:
     return shutil.which(_simulator(board).program) is not None
 
 
 def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
-    if wanted.kind == "physical" or wanted.serial or not _installed(board):
+    if wanted.kind == "physical" or wanted.serial or not _is_installed(board):
         return None
     simulator = _simulator(board)
     able = board.able(simulator.lacks, "OpenOCD")
@@ -57,17 +57,17 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
     return ReachableBoard(board, BoardIdentity(board.spoken, "virtual"), able, "openocd", start)
 
 
-def _tell(board: Board) -> tuple[str, str]:
+def _describe(board: Board) -> tuple[str, str]:
     simulator = _simulator(board)
-    found = "through OpenOCD" if _installed(board) else "not installed"
-    return "simulated", f"by Spike: {simulator.program} --isa={simulator.isa}, {found}"
+    state = "through OpenOCD" if _is_installed(board) else "not installed"
+    return "simulated", f"by Spike: {simulator.program} --isa={simulator.isa}, {state}"
 
 
-WAY = Driver(
+DRIVER = Driver(
     name="spike",
     rank=30,
-    serves=lambda board: board.virtual.simulator is not None,
+    supports=lambda board: board.virtual.simulator is not None,
     find=_find,
-    tell=_tell,
+    describe=_describe,
     refusal="is emulated: there is no physical one here",
 )

@@ -10,7 +10,7 @@ from utvm.drivers.connection import WORTH_MOVING, Checkable, Connection
 from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup
 from utvm.drivers.openocd import check_identity, open_console, start_openocd
 from utvm.errors import ProbeError
-from utvm.probe.choice import find_probe, match_of, taken
+from utvm.probe.choice import find_probe, hold_probe, match_of
 from utvm.probe.debug_port import DebugPort, OpenOcdPort
 from utvm.probe.usb import Probe, serial_ports
 from utvm.probe.vitals import Readiness, make_ready
@@ -25,7 +25,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
     able = board.capabilities_of(kind, match_of(board, probe))
 
     def start(setup: Setup) -> Connection:
-        now = setup.stack.enter_context(taken(board, probe, wanted.wait, setup.say))
+        now = setup.stack.enter_context(hold_probe(board, probe, wanted.wait, setup.say))
         return on_usb(board, now, setup, able, lambda ready: _serve(setup, board, ready, able))
 
     identity = BoardIdentity(board.spoken, kind, probe.kind, probe.serial)
@@ -96,11 +96,11 @@ def _make_ready(probe: Probe, setup: Setup, *, may_reset: bool = True) -> Readin
     return ready
 
 
-WAY = Driver(
+DRIVER = Driver(
     name="usb",
     rank=10,
-    serves=lambda board: board.by_openocd,
+    supports=lambda board: board.by_openocd,
     find=_find,
-    tell=lambda board: ("openocd", str(board.openocd_config)),
+    describe=lambda board: ("openocd", str(board.openocd_config)),
     refusal="can only be plugged in: no such one is here",
 )

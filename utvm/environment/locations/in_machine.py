@@ -17,7 +17,7 @@ from utvm.environment.python_layer import CHECKOUT
 from utvm.environment.usb import filter_of
 from utvm.errors import VERDICTS, ConfigError, ProbeError, ProvisionError
 from utvm.paths import ROOT
-from utvm.probe.choice import taken
+from utvm.probe.choice import hold_probe
 from utvm.probe.virtual import UsbProbe, start_virtual
 from utvm.provenance.location import location_variables
 
@@ -97,7 +97,8 @@ class InMachine:
                 serials = [command.selection.serial]
             elif command.probe:
                 # One that is not here may be in the machine all the same: whoever listens at its plugs.
-                probe = stack.enter_context(taken(command.board, command.probe, command.selection.wait, self._say))
+                wait = command.selection.wait
+                probe = stack.enter_context(hold_probe(command.board, command.probe, wait, self._say))
                 stack.enter_context(libvirt.lent(self._machine.records.name, filter_of(probe)))
                 serials = [probe.serial]
             for serial in serials:

@@ -15,8 +15,7 @@ from dataclasses import replace
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.gdb import GdbClient
 from utvm.probe.link import GdbLink
-from utvm.probe.replies import from_hex
-from utvm.probe.stop import Access, Stop
+from utvm.probe.packets import Access, Stop, from_hex
 from utvm.probe.target_xml import Register
 
 _STOP = b"%Stop:"
@@ -40,7 +39,7 @@ class PyOcdClient(GdbClient):
 
     def __enter__(self) -> "PyOcdClient":
         super().__enter__()
-        self._wire.hear_notifications()
+        self._wire.enable_notifications()
         return self
 
     def hand_over(self) -> GdbLink:
@@ -89,7 +88,7 @@ class PyOcdClient(GdbClient):
 
     def _read(self, register: Register) -> int:
         # It understands no request for one alone.
-        value = next(value for each, value in self._all() if each == register)
+        value = next(value for candidate, value in self._all() if candidate == register)
         if value is None:
             raise BoardError(f"register {register.name} cannot be read", "the core has none of that name")
         return value

@@ -74,7 +74,7 @@ class PyOcd(Service):
         options = {**_OPTIONS, **part.options}
         self.gdb, theirs = socket.socketpair()
         channels = [f"gdb={theirs.fileno()}", *([f"usb={usb}"] if usb else [])]
-        words: list[str | Path] = [*python_command(str(_INSIDE), *channels, interpreter=_installed().python)]
+        words: list[str | Path] = [*python_command(str(_INSIDE), *channels, interpreter=_require_pyocd().python)]
         words += ["gdbserver", "--no-wait", "--no-config", "--persist", "--target", part.target, f"--uid={serial}"]
         # A script pyocd_user.py in its project folder, by default the current one, would be run.
         words += ["--project", "/"]
@@ -101,26 +101,26 @@ class PyOcd(Service):
         try:
             super().check()
         except ProbeError as error:
-            raise ProbeError(error.message, _hint_for(self._said()) or error.hint) from error
-        if _GONE.search(self._said()):
+            raise ProbeError(error.message, _hint_for(self._read_log()) or error.hint) from error
+        if _GONE.search(self._read_log()):
             raise ProbeError("the probe is gone from USB", "look after its cable, then run this again")
 
-    def _said(self) -> str:
+    def _read_log(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
 
 def uid_of(kind: str, serial: str) -> str:
-    """Return what pyOCD calls a probe: a J-Link by its serial number without the zeros before it."""
+    """pyOCD's id of a probe: its serial number, of a J-Link without leading zeros."""
     return serial.lstrip("0") if kind == "jlink" else serial
 
 
 def version() -> str:
     """Return pyOCD's version; raises ToolchainError where it is not installed."""
-    command = python_command("pyocd", "--version", interpreter=_installed().python)
+    command = python_command("pyocd", "--version", interpreter=_require_pyocd().python)
     return version_of(command, timeout=60, error=ToolchainError, pattern=r"(\d\S*)")
 
 
-def _installed() -> pyocd.Installed:
+def _require_pyocd() -> pyocd.Installed:
     found = pyocd.find()
     if found is None:
         raise ToolchainError("pyOCD, which is to drive the board, is not installed", pyocd.INSTALL)

@@ -1,6 +1,156 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults that a board reports: the record that it keeps, and what each architecture means by it."""
+"""A fault that the board reported, decoded for a reader."""
 
-from utvm.session.fault.record import ARCHITECTURES, RECORD_SIZE, DeviceFault, FaultRecord
+import signal
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-__all__ = ["ARCHITECTURES", "RECORD_SIZE", "DeviceFault", "FaultRecord"]
+from utvm.errors import BoardError
+from utvm.session.fault.cortex_a import CORTEX_A
+from utvm.session.fault.cortex_m import CORTEX_M
+from utvm.session.fault.meaning import Architecture, Meaning
+from utvm.session.fault.riscv import RISCV
+
+_FIRST_SIGNAL = 0x10000  # utvm/runtime/host/port.c
+
+
+def _meaning(exception: int, _: Sequence[int]) -> Meaning:
+    number = exception - _FIRST_SIGNAL
+    return Meaning(signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}")
+
+
+PROCESS = Architecture((), "", "", _meaning)
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "cortex_a": CORTEX_A,
+    "cortex_m": CORTEX_M,
+    "host": PROCESS,
+    "riscv": RISCV,
+}
+"""By the name of the runtime's folder."""
+
+_MAGIC = 0x544C5546
+_STATUS_WORDS = 6
+_REGISTERS = 33
+# utvm_fault_t: magic, exception, status, registers_valid, program, step, stack_bytes; stack, registers; words.
+_LAYOUT = struct.Struct(f"<II{_STATUS_WORDS}IIIIIQ{_REGISTERS}Q96s")
+RECORD_SIZE = _LAYOUT.size
+"""Bytes of ``utvm_fault_t``."""
+
+_NOTHING = 0xFFFFFFFF
+_REGISTERS_A_LINE = 6
+
+
+@dataclass(frozen=True)
+class FaultRecord:
+    """What the fault handler kept. Addresses and registers are unsigned integers.
+
+    Attributes:
+        meaning: what it was.
+        registers: by name, as they were at the fault; or the stack pointer alone when the stack itself had failed.
+        architecture: whose fault it is.
+        program: index of the program that was running, or None.
+        step: the step of it, or None.
+        stack: where the part of the stack begins that belongs to the fault.
+        stack_bytes: its size.
+        words: what an assertion said, or nothing.
+        failed: what it was of: an assertion of the program, or of its accelerator.
+    """
+
+    meaning: Meaning
+    registers: Mapping[str, int]
+    architecture: Architecture
+    program: int | None = None
+    step: int | None = None
+    stack: int = 0
+    stack_bytes: int = 0
+    words: str = ""
+    failed: str = "assertion"
+
+    @classmethod
+    def parse(cls, data: bytes, architecture: str) -> "FaultRecord | None":
+        """Read the bytes of ``utvm_fault_t`` (little-endian); None when no fault is recorded.
+
+        What follows the record is left alone.
+
+        Args:
+            architecture: name of the runtime's folder.
+        """
+        if len(data) < RECORD_SIZE:
+            return None
+        magic, exception, *rest = _LAYOUT.unpack_from(data)
+        if magic != _MAGIC:
+            return None
+        core = ARCHITECTURES[architecture]
+        status, rest = rest[:_STATUS_WORDS], rest[_STATUS_WORDS:]
+        valid, program, step, stack_bytes, stack, *values, text = rest
+        registers = {
+            name: value
+            for name, value in zip(core.registers, values, strict=False)
+            if valid or name == core.stack_pointer
+        }
+        return cls(
+            core.meaning(exception, status),
+            registers,
+            core,
+            None if program == _NOTHING else program,
+            None if step == _NOTHING else step,
+            stack,
+            stack_bytes,
+            text.partition(b"\0")[0].decode(errors="replace"),
+        )
+
+    @property
+    def pc(self) -> int | None:
+        """Address of the instruction that faulted, if known."""
+        return self.registers.get(self.architecture.program_counter)
+
+    @property
+    def sp(self) -> int:
+        """The stack pointer at the fault."""
+        return self.registers[self.architecture.stack_pointer]
+
+    def describe(self, source_line: str) -> str:
+        """Return a few lines for a report: exception, flags, address, place and registers."""
+        meaning = self.meaning
+        lines = [f"{self.failed} failed: {self.words}"] if self.words else []
+        lines.append(f"the board took a {meaning.name}")
+        if not self.architecture.registers:
+            return "\n".join([*lines, f"  at {source_line}"] if source_line else lines)
+        lines += [f"  {flag}" for flag in meaning.flags]
+        if meaning.address is not None:
+            lines.append(f"  address {meaning.address:#010x}")
+        if self.pc is None:
+            lines.append(f"  the stack had failed: sp {self.sp:#010x} is outside it; pc unknown")
+        else:
+            lines.append(f"  at pc {self.pc:#010x}  {source_line}".rstrip())
+            values = [f"{name}={value:#x}" for name, value in self.registers.items()]
+            for first in range(0, len(values), _REGISTERS_A_LINE):
+                lines.append("  " + " ".join(values[first : first + _REGISTERS_A_LINE]))
+        lines.append(f"  {meaning.status}")
+        return "\n".join(lines)
+
+
+class DeviceFault(BoardError):
+    """The program faulted on the board. The board answered: this is the program's failure.
+
+    Attributes:
+        record: what the board kept.
+        source_line: where it happened, as :meth:`utvm.firmware.Firmware.source_line` gives it.
+        running: what was running: a model and its operator, in words; or nothing.
+        backtrace: who had called that, the innermost first, as source lines.
+    """
+
+    def __init__(
+        self, record: FaultRecord, source_line: str, running: str = "", backtrace: tuple[str, ...] = ()
+    ) -> None:
+        lines = [record.describe(source_line)]
+        if running:
+            lines.append(f"  running: {running}")
+        lines += [f"  called by {place}" for place in backtrace]
+        super().__init__("\n".join(lines))
+        self.record = record
+        self.source_line = source_line
+        self.running = running
+        self.backtrace = backtrace

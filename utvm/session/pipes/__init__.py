@@ -11,7 +11,7 @@ from utvm.drivers import Connection
 from utvm.firmware import Firmware
 from utvm.runtime import Pipe
 from utvm.session.pipes import console, process, rtt, semihosting
-from utvm.session.pipes.wire import Wire
+from utvm.session.transport import Wire
 
 __all__ = ["Wire", "open_pipe"]
 

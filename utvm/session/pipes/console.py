@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from utvm.drivers import Connection
 from utvm.errors import BoardError
 from utvm.firmware import Firmware
-from utvm.session.pipes.wire import Wire
+from utvm.session.transport import Wire
 
 
 @contextmanager

@@ -9,9 +9,7 @@ from utvm.base.process.service import Service
 from utvm.drivers import Connection
 from utvm.errors import TransportError
 from utvm.firmware import Firmware
-from utvm.session.pipes.wire import Wire
-from utvm.session.tcp import TcpConnection
-from utvm.session.transport import ChildProcess, Transport
+from utvm.session.transport import ChildProcess, TcpConnection, Transport, Wire
 
 
 class Program:

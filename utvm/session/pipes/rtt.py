@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from utvm.drivers import Connection
 from utvm.errors import BoardError, ConfigError
 from utvm.firmware import Firmware
-from utvm.session.fifos import Fifos
-from utvm.session.pipes.wire import Wire
+from utvm.session.transport import Fifos, Wire
 
 _ID = b"SEGGER RTT"
 _ID_BYTES = 16
@@ -105,11 +104,7 @@ class Buffers:
         """Nothing is open."""
 
     def read(self, timeout: float) -> bytes:
-        """Return what the board has written, as soon as there is anything; nothing when time is up.
-
-        Args:
-            timeout: seconds, at most.
-        """
+        """Return what the board has written, as soon as there is anything; nothing when time is up."""
         deadline = time.monotonic() + timeout
         pause = _PAUSE / 5
         while not (data := self._taken()):
@@ -129,7 +124,7 @@ class Buffers:
                 raise BoardError(f"{self._bench.board.name} takes nothing out of its RTT buffer", "does it run?")
 
     def _taken(self) -> bytes:
-        with self._bench.reaching():
+        with self._bench.halted_access():
             _name, place, size, end, start, _flags = self._ring(self._up)
             if start == end:
                 return b""
@@ -140,7 +135,7 @@ class Buffers:
 
     def _put(self, data: bytes) -> int:
         """Write as much as fits up to the buffer's end, and return how much that was."""
-        with self._bench.reaching():
+        with self._bench.halted_access():
             _name, place, size, start, taken, _flags = self._ring(self._down)
             room = (taken - start - 1) % size
             part = data[: min(room, size - start)]

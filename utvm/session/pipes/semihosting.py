@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from utvm.drivers import Connection
 from utvm.errors import ProbeError, TransportError
 from utvm.firmware import Firmware
-from utvm.session.pipes.wire import Wire
+from utvm.session.transport import Wire
 
 _ENTRY = b"\xab\xbe"  # BKPT 0xAB
 _SYS_OPEN, _SYS_WRITE, _SYS_READ = 0x01, 0x05, 0x06
@@ -60,11 +60,7 @@ class Semihosting:
         self._room = None
 
     def read(self, timeout: float) -> bytes:
-        """Answer the board's calls until it has written something, and return that; nothing when time is up.
-
-        Args:
-            timeout: seconds, at most.
-        """
+        """Answer the board's calls until it has written something, and return that; nothing when time is up."""
         deadline = time.monotonic() + timeout
         data = b""
         while not data:

@@ -2,28 +2,138 @@
 """Firmware that stands alone: the host programs and starts it, and then only listens."""
 
 import contextlib
+import re
 import time
+import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from utvm.drivers import Connection
 from utvm.errors import BoardError, ProbeError
 from utvm.firmware import Firmware
-from utvm.session.explain import explain
+from utvm.session.diagnosis import check_core, describe_core, explain
 from utvm.session.fault import RECORD_SIZE, FaultRecord
 from utvm.session.pipes import open_pipe
-from utvm.session.reports import FaultReport, Report, ReportReader, ResultReport
-from utvm.session.running import RunResult, refusal
-from utvm.session.standing import check_core, look_at
+from utvm.session.running import RunResult, model_error
 from utvm.session.transport import Transport
+
+_BEGINS = (b"utvm: result ", b"utvm: fault ")
+_END = b"utvm: end %08x\r\n"
+_END_BEGINS = b"utvm: end "
+_DATA = rb"(?:utvm: data (?:[0-9a-f]{2}){1,32}\r\n)*"
+_RESULT = re.compile(
+    rb"utvm: result (?P<model>\w+)\r\n"
+    rb"utvm: reset (?P<reset>[ -~]+)\r\n"
+    rb"utvm: status (?P<status>[0-9a-f]{8})\r\n"
+    rb"utvm: cycles (?P<cycles>[0-9a-f]{16})\r\n"
+    rb"utvm: stack (?P<stack>[0-9a-f]{8})\r\n"
+    rb"(?P<outputs>(?:utvm: output [0-9a-f]{8}\r\n" + _DATA + rb")*)"
+)
+_FAULT = re.compile(rb"utvm: fault [0-9a-f]{8}\r\n" + _DATA + rb"utvm: trace [0-9a-f]{8}\r\n" + _DATA)
+_BLOCK = re.compile(rb"utvm: (?:output|fault|trace) ([0-9a-f]{8})\r\n(" + _DATA + rb")")
+
+
+@dataclass(frozen=True)
+class ResultReport:
+    """What a board says of a run.
+
+    Attributes:
+        model: name of the model that ran.
+        reset_cause: why the board was reset last, in its words.
+        status: what the model returned.
+        cycles: what its cycle counter counted.
+        stack_used: bytes of stack used since reset, at most.
+        outputs: the bytes of each output.
+    """
+
+    model: str
+    reset_cause: str
+    status: int
+    cycles: int
+    stack_used: int
+    outputs: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class FaultReport:
+    """What a board says of a fault.
+
+    Attributes:
+        record: the bytes of ``utvm_fault_t``.
+        trace: the bytes of the stack that goes with it; see :func:`utvm.session.diagnosis.explain`.
+    """
+
+    record: bytes
+    trace: bytes
+
+
+Report = ResultReport | FaultReport
+
+
+class ReportReader:
+    """Takes what a console says, in pieces of any size, and finds the reports in it.
+
+    Attributes:
+        damaged: reports that began and did not come to a good end.
+    """
+
+    def __init__(self) -> None:
+        self.damaged = 0
+        self._rest = b""
+        self._begun: bytes | None = None
+
+    def feed(self, data: bytes) -> list[Report]:
+        """Return the reports that are complete with these bytes."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        reports = (self._take(line + b"\n") for line in lines)
+        return [report for report in reports if report is not None]
+
+    def _take(self, line: bytes) -> Report | None:
+        if line.startswith(_BEGINS):
+            self.damaged += self._begun is not None
+            self._begun = line
+        elif self._begun is not None and line.startswith(_END_BEGINS):
+            content, self._begun = self._begun, None
+            report = _parse(content) if line == _END % zlib.crc32(content) else None
+            self.damaged += report is None
+            return report
+        elif self._begun is not None:
+            self._begun += line
+        return None
+
+
+def _parse(content: bytes) -> Report | None:
+    """Read what stands before the last line; None where the form or a length is wrong."""
+    result = _RESULT.fullmatch(content)
+    if result is None and not _FAULT.fullmatch(content):
+        return None
+    blocks = []
+    for size, lines in _BLOCK.findall(content):
+        data = b"".join(bytes.fromhex(line[len("utvm: data ") :].decode()) for line in lines.split(b"\r\n")[:-1])
+        if len(data) != int(size, 16):
+            return None
+        blocks.append(data)
+    if result is None:
+        return FaultReport(blocks[0], blocks[1])
+    status = int.from_bytes(bytes.fromhex(result["status"].decode()), "big", signed=True)
+    return ResultReport(
+        result["model"].decode(),
+        result["reset"].decode(),
+        status,
+        int(result["cycles"], 16),
+        int(result["stack"], 16),
+        tuple(blocks),
+    )
+
 
 _PATIENCE = 0.5  # Seconds of silence after which we look whether the board is still there.
 _LOOKS = (8, 40)  # of these silences, after which we look at the core, too
 _TAIL = 200  # Bytes of what the console said that are quoted.
 
 
-class StandingAlone:
+class StandaloneRunner:
     """A firmware that was built to stand alone, on a board whose console we can hear, or which reports over RTT.
 
     Attributes:
@@ -39,7 +149,7 @@ class StandingAlone:
                 f"the serial line of {connection.board.name} is not found",
                 "the result comes over it: is the probe's virtual COM port there (ls /dev/serial/by-id)?",
             )
-        self.bench = connection
+        self.connection = connection
         self.firmware = firmware
         self.reset_cause = ""
         self._console = connection.console
@@ -50,26 +160,26 @@ class StandingAlone:
     @property
     def has_power_switch(self) -> bool:
         """Whether :meth:`power_cycle` works here: a debug port that listens would be cut off by it."""
-        return self.bench.has_power_switch and self.firmware.pipe is None
+        return self.connection.has_power_switch and self.firmware.pipe is None
 
     def power_cycle(self) -> RunResult:
         """Switch the board off and on, and return what it says then. Afterwards it is halted at its reset
         vector.
         """
-        return self._start(self.bench.power_cycle)
+        return self._start(self.connection.power_cycle)
 
     def reset(self) -> RunResult:
         """Reset the board, and return what it says then. Raises as :meth:`power_cycle`."""
         if self.firmware.pipe is None:
-            return self._start(lambda: self.bench.reset(halt=False))
-        with open_pipe(self.bench, self.firmware) as wire:
+            return self._start(lambda: self.connection.reset(halt=False))
+        with open_pipe(self.connection, self.firmware) as wire:
             wire.restart()
             return self._heard(wire.transport)
 
     def _start(self, start: Callable[[], None]) -> RunResult:
         assert self._console
         # Halted, it prints nothing: what comes after this is from the start that follows.
-        self.bench.reset(halt=True)
+        self.connection.reset(halt=True)
         self._console.clear()
         start()
         return self._heard(self._console)
@@ -77,27 +187,27 @@ class StandingAlone:
     def _heard(self, transport: Transport) -> RunResult:
         self._silences = 0
         try:
-            report = hear(transport, self.firmware.board.name, self._timeout, self._check, self._look)
+            report = wait_for_report(transport, self.firmware.board.name, self._timeout, self._check, self._look)
         finally:
             # A power cycle has cut the debug port off: whoever uses it next finds it working.
-            self.bench.reset(halt=True)
+            self.connection.reset(halt=True)
         self.reset_cause = report.reset_cause if isinstance(report, ResultReport) else ""
-        return judge(report, self.firmware, self.bench.count_unit)
+        return result_of(report, self.firmware, self.connection.count_unit)
 
     def _check(self) -> None:
         """See that the board is there and, now and then, that the program has not faulted."""
-        self.bench.check()
+        self.connection.check()
         self._silences += 1
         # A pipe has the debug port.
         if self.firmware.pipe is None and self._silences in _LOOKS:
             with contextlib.suppress(ProbeError):
-                check_core(self.bench, self.firmware)
+                check_core(self.connection, self.firmware)
 
     def _look(self) -> str:
-        return look_at(self.bench, self.firmware)
+        return describe_core(self.connection, self.firmware)
 
 
-def hear(
+def wait_for_report(
     console: Transport, board: str, timeout: float, check: Callable[[], None], look: Callable[[], str] = lambda: ""
 ) -> Report:
     """Listen until a board has made a report, and return it.
@@ -127,7 +237,7 @@ def hear(
     )
 
 
-def judge(report: Report, firmware: Firmware, unit: str) -> RunResult:
+def result_of(report: Report, firmware: Firmware, unit: str) -> RunResult:
     """Return what a report says of a run of a model.
 
     Args:
@@ -148,7 +258,7 @@ def judge(report: Report, firmware: Firmware, unit: str) -> RunResult:
             "has another firmware been programmed meanwhile?",
         )
     if report.status != 0:
-        raise refusal(library.name, report.status)
+        raise model_error(library.name, report.status)
     outputs = tuple(
         np.frombuffer(data, dtype=np.dtype(tensor.dtype)).reshape(tensor.shape)
         for data, tensor in zip(report.outputs, library.outputs, strict=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of ways: a further one, in one file, is found by every command with nothing else changed."""
+"""The table of drivers: another one, in one file, is found by every command."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from tests.cli.running import inv
 from tests.probe.fake_usb import use
 from tests.session.served import served
 from utvm import boards
-from utvm.drivers import choose, serving, table
+from utvm.drivers import all_drivers, choose, drivers_for
 from utvm.errors import ConfigError
 from utvm.selection import BoardSelection
 
@@ -24,30 +24,30 @@ Inv = Callable[..., str]
 
 
 def _on_shelf(folder: Path, **shelf: object) -> Path:
-    """Return the folder of a board whose file knows of the further way."""
+    """Return the folder of a board whose file has settings of another driver."""
     target = folder / "shelved"
     shutil.copytree(boards.load("mps2-an500").directory, target)
     content = yaml.safe_load((target / "board.yaml").read_text())
-    content |= {"name": "shelved", "ways": {"shelf": {"place": 3, **shelf}}}
+    content |= {"name": "shelved", "drivers": {"shelf": {"place": 3, **shelf}}}
     (target / "board.yaml").write_text(yaml.safe_dump(content))
     return target
 
 
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
-    """A folder of packages in which one has the way."""
+    """A folder of packages one of which has the driver."""
     packages = tmp_path / "packages"
     described = packages / "shelf-1.dist-info"
     described.mkdir(parents=True)
     shutil.copy(Path(__file__).with_name("shelf.py"), packages / "utvm_shelf.py")
     (described / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf\nVersion: 1\n")
-    (described / "entry_points.txt").write_text("[utvm.ways]\nshelf = utvm_shelf:WAY\n")
+    (described / "entry_points.txt").write_text("[utvm.drivers]\nshelf = utvm_shelf:DRIVER\n")
     return packages
 
 
 @pytest.fixture
 def installed(packages: Path) -> Inv:
-    """Runs a command where a package with the way is installed; returns what it said."""
+    """Runs a command where a package with the driver is installed; returns its output."""
 
     def run(*words: object, code: int = 0) -> str:
         done = inv(*map(str, words), PYTHONPATH=str(packages))
@@ -59,8 +59,16 @@ def installed(packages: Path) -> Inv:
 
 
 def test_the_folder_is_the_table_and_says_who_goes_first() -> None:
-    assert [way.name for way in table()] == ["usb", "model", "pyocd", "spike", "jtag", "qemu", "process"]
-    reached = {name: [way.name for way in serving(boards.load(name))] for name in boards.project_names()}
+    assert [driver.name for driver in all_drivers()] == [
+        "usb",
+        "model",
+        "pyocd",
+        "spike",
+        "jtag",
+        "qemu",
+        "process",
+    ]
+    reached = {name: [driver.name for driver in drivers_for(boards.load(name))] for name in boards.project_names()}
     assert reached["stm32f746"] == ["usb", "model"]
     assert reached["pynq-z1"] == ["usb", "jtag", "qemu"]
     assert reached["riscv-spike"] == ["spike", "jtag", "qemu"]
@@ -69,14 +77,14 @@ def test_the_folder_is_the_table_and_says_who_goes_first() -> None:
     assert reached["host"] == ["process"]
 
 
-def test_one_way_of_several_can_be_named() -> None:
+def test_driver_setting_selects_one_driver() -> None:
     board = boards.load("riscv-spike:driver=qemu")
-    assert [way.name for way in serving(board)] == ["qemu"]
+    assert [driver.name for driver in drivers_for(board)] == ["qemu"]
     assert "OpenOCD" not in choose(board, BoardSelection()).capabilities
     assert board.spoken == "riscv-spike:core=rv32,driver=qemu"
     with pytest.raises(ConfigError, match="riscv-spike: driver cannot be 'usb'") as caught:
         choose(boards.load("riscv-spike:driver=usb"), BoardSelection())
-    assert caught.value.hint == "it can be: spike, jtag, qemu"
+    assert caught.value.hint == "choose from: spike, jtag, qemu"
     for name, by_openocd in (("pynq-z1", True), ("pynq-z1:driver=qemu", False)):
         found = choose(boards.load(name), BoardSelection(kind="virtual")).capabilities
         assert ("OpenOCD" in found, "accelerator vta" in found) == (by_openocd, True)
@@ -92,23 +100,23 @@ def test_who_wished_for_nothing_is_told_to_plug_it_in(monkeypatch: pytest.Monkey
     assert caught.value.hint == "plug it in; ./inv board.detect shows what is found"
 
 
-def test_a_way_that_is_not_installed_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"board\.yaml: ways\.shelf: there is no such way to a board") as caught:
+def test_driver_that_is_not_installed_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"board\.yaml: drivers\.shelf: no such driver") as caught:
         choose(boards.load(str(_on_shelf(tmp_path))), BoardSelection())
     assert "qemu" in caught.value.hint
 
 
-def test_a_further_way_is_shown_and_reads_its_own_data(installed: Inv, tmp_path: Path) -> None:
+def test_another_driver_is_shown_and_reads_its_own_data(installed: Inv, tmp_path: Path) -> None:
     good, bad = _on_shelf(tmp_path / "good"), _on_shelf(tmp_path / "bad", colour="red")
     assert "on a shelf  in place 3" in installed("board.show", good)
     listed = installed("board.list", f"--board-path={good.parent}").splitlines()
     (line,) = [each for each in listed if each.strip().startswith("shelved")]
     assert "shelf, qemu" in line
     said = installed("model.run", f"--model={quantize.MODEL}", f"--board={bad}", code=2)
-    assert "ways.shelf: colour: Extra inputs are not permitted" in said
+    assert "drivers.shelf: colour: Extra inputs are not permitted" in said
 
 
-def test_a_further_way_drives_suites_and_models(installed: Inv, tmp_path: Path) -> None:
+def test_another_driver_drives_suites_and_models(installed: Inv, tmp_path: Path) -> None:
     board = _on_shelf(tmp_path)
     for command, *more in (
         ("model.run",),
@@ -128,7 +136,7 @@ def test_a_further_way_drives_suites_and_models(installed: Inv, tmp_path: Path) 
     )
 
 
-def test_a_further_way_is_served_to_tvm_s_own_client(
+def test_another_driver_is_served_to_tvm_s_own_client(
     packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tvm import rpc

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""USB devices through libusb and pyusb, on any system that libusb supports.
+
+The libusb is that of the package libusb-package: it needs no installation, and on Linux it reads /dev/bus/usb.
+Debian's libusb asks udev, and finds nothing without udev and /sys. A device is opened to read its strings.
+"""
+
+import errno
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import usb.backend.libusb1
+import usb.control
+import usb.core
+import usb.util
+
+from utvm.probe.udev import ACCESS_HINT
+from utvm.probe.usb import Probe, sysfs
+from utvm.virtual.usb import MAKER
+
+_ENGLISH = 0x0409
+_STRINGS = ("iManufacturer", "iProduct", "iSerialNumber")  # USB 2.0, table 9-8
+
+
+def unavailable_reason() -> str:
+    """Why libusb cannot be used here, or an empty string."""
+    if sys.platform == "linux" and not sysfs.NODES.is_dir():
+        return f"{sysfs.NODES} is missing"
+    return "" if _backend() is not None else "libusb cannot start"
+
+
+def devices(kinds: Mapping[tuple[int, int], str]) -> list[Probe]:
+    """Devices with one of these vendors and products."""
+    probes = [
+        _probe(device, kinds[device.idVendor, device.idProduct])
+        for device in _devices()
+        if (device.idVendor, device.idProduct) in kinds
+    ]
+    return sorted(probes, key=lambda probe: probe.usb_path)
+
+
+def address(usb_path: str) -> int:
+    """Device number at a path; 0 if nothing is connected there."""
+    return next((int(device.address) for device in _devices() if _path_of(device) == usb_path), 0)
+
+
+def find(probe: Probe) -> Any | None:
+    """The pyusb device of a probe, or None."""
+    wanted = (probe.bus, probe.address, probe.vendor, probe.product)
+    return next(
+        (
+            device
+            for device in _devices()
+            if (device.bus, device.address, device.idVendor, device.idProduct) == wanted
+        ),
+        None,
+    )
+
+
+def problem_of(error: OSError | NotImplementedError) -> str:
+    """Explain an error of libusb, with a remedy."""
+    if isinstance(error, NotImplementedError):
+        return "libusb cannot open it: on Windows it needs the driver WinUSB (Zadig installs it)"
+    if error.errno == errno.EACCES:
+        return ACCESS_HINT
+    return f"it cannot be read ({error.strerror}): unplug and replug it"
+
+
+def _backend() -> Any | None:
+    # Rarely needed and slow to import.
+    import libusb_package
+
+    return usb.backend.libusb1.get_backend(find_library=libusb_package.find_library)
+
+
+def _devices() -> Iterator[Any]:
+    backend = _backend()
+    return iter(usb.core.find(find_all=True, backend=backend)) if backend else iter(())
+
+
+def _path_of(device: Any) -> str:
+    ports = device.port_numbers
+    return f"{device.bus}-{'.'.join(map(str, ports))}" if ports else f"{device.bus}:{device.address}"
+
+
+def _probe(device: Any, kind: str) -> Probe:
+    maker, name, serial, problem = "", "", "", ""
+    try:
+        maker, name, serial = (_read_string(device, getattr(device, field)) for field in _STRINGS)
+    except (usb.core.USBError, NotImplementedError) as error:
+        problem = problem_of(error)
+    finally:
+        usb.util.dispose_resources(device)
+    vendor, product = int(device.idVendor), int(device.idProduct)
+    location = _path_of(device), int(device.bus), int(device.address)
+    description = name or f"{vendor:04x}:{product:04x}"
+    return Probe(kind, vendor, product, serial, *location, description, maker == MAKER, problem)
+
+
+def _read_string(device: Any, index: int) -> str:
+    """Read a string descriptor; raises USBError if it exists and cannot be read."""
+    if not index:
+        return ""
+    # pyusb's own function hides why the languages could not be read.
+    languages = usb.util.get_langids(device)
+    language = languages[0] if languages else _ENGLISH
+    data: bytes = usb.control.get_descriptor(device, 254, usb.util.DESC_TYPE_STRING, index, language).tobytes()
+    # pyusb's decoder raises on half a surrogate pair. Linux and OpenOCD end a string at a NUL.
+    return data[2 : data[0] & 0xFE].decode("utf-16-le", "replace").partition("\0")[0].strip()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""USB devices in Linux's sysfs. No device is opened."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from utvm.probe.udev import ACCESS_HINT
+from utvm.probe.usb import Probe
+from utvm.virtual.usb import MAKER
+
+NODES = Path("/dev/bus/usb")
+"""Device nodes: a folder for each bus."""
+DEVICES = Path("/sys/bus/usb/devices")
+"""The device list."""
+# Offsets of string indices in a device descriptor; index 0 is no string (USB 2.0, table 9-8)
+_STRINGS = {"manufacturer": 14, "serial": 16}
+
+
+def unavailable_reason() -> str:
+    """Why sysfs cannot be used here, or an empty string."""
+    return next((f"{folder} is missing" for folder in (DEVICES, NODES) if not folder.is_dir()), "")
+
+
+def devices(kinds: Mapping[tuple[int, int], str]) -> list[Probe]:
+    """Devices with one of these vendors and products."""
+    # Interfaces of devices are listed too, without these numbers.
+    candidates = (
+        (folder, (_number(folder, "idVendor", 16), _number(folder, "idProduct", 16)))
+        for folder in sorted(DEVICES.iterdir())
+    )
+    return [_probe(folder, kinds[ids], *ids) for folder, ids in candidates if ids in kinds]
+
+
+def address(usb_path: str) -> int:
+    """Device number at a path; 0 if nothing is connected there."""
+    return _number(DEVICES / usb_path, "devnum")
+
+
+def _probe(folder: Path, kind: str, vendor: int, product: int) -> Probe:
+    bus, number = _number(folder, "busnum"), address(folder.name)
+    return Probe(
+        kind,
+        vendor,
+        product,
+        _text(folder, "serial"),
+        folder.name,
+        bus,
+        number,
+        _text(folder, "product") or f"{vendor:04x}:{product:04x}",
+        _text(folder, "manufacturer") == MAKER,
+        _problem_of(folder, NODES / f"{bus:03}" / f"{number:03}"),
+    )
+
+
+def _problem_of(folder: Path, node: Path) -> str:
+    try:
+        descriptor = (folder / "descriptors").read_bytes()
+    except OSError as error:
+        return f"its descriptor cannot be read: {error.strerror}"
+    for name, offset in _STRINGS.items():
+        if descriptor[offset : offset + 1] != b"\0" and not _text(folder, name):
+            return f"Linux could not read its {name} when it was plugged in: unplug and replug it"
+    return "" if os.access(node, os.R_OK | os.W_OK) else ACCESS_HINT
+
+
+def _text(folder: Path, name: str) -> str:
+    try:
+        return (folder / name).read_text(encoding="utf-8", errors="replace").strip("\0 \n")
+    except OSError:
+        return ""
+
+
+def _number(folder: Path, name: str, base: int = 10) -> int:
+    try:
+        return int(_text(folder, name), base)
+    except ValueError:
+        return 0
