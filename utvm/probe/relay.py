@@ -16,7 +16,7 @@ from types import TracebackType
 from utvm.errors import ProbeError, UtvmError
 from utvm.probe.gdb import GdbClient
 from utvm.probe.packets import encode, escape
-from utvm.virtual.neighbour import Neighbour
+from utvm.virtual.wiring import ExternalModel
 
 _LOG = logging.getLogger("utvm.probe.relay")
 _BREAK = 0x03
@@ -63,7 +63,9 @@ class Relay:
         at: TCP port that clients connect to; by default any free one.
     """
 
-    def __init__(self, port: int, neighbour: Neighbour, *, advice: str, breakpoint_kind: int, at: int = 0) -> None:
+    def __init__(
+        self, port: int, neighbour: ExternalModel, *, advice: str, breakpoint_kind: int, at: int = 0
+    ) -> None:
         self._server = _Server("127.0.0.1", port, advice=advice, breakpoint_kind=breakpoint_kind)
         self._neighbour = neighbour
         self._at = at
@@ -198,7 +200,7 @@ class Relay:
     def _attend(self) -> None:
         """Have the neighbour work, and leave its function's first instruction behind."""
         assert self._place is not None
-        self._neighbour.attend(self._server)
+        self._neighbour.serve(self._server)
         self._server.remove_breakpoint(self._place)
         self._server.step()
         self._server.insert_breakpoint(self._place)

@@ -13,7 +13,7 @@ from unicorn.unicorn_py3.unicorn import uclib
 
 from utvm.errors import ConfigError
 from utvm.virtual.bus import Bus, BusError, Device
-from utvm.virtual.compiled import load_compiled
+from utvm.virtual.native import load_library
 
 MEMORIES = 16
 TRIGGERS = 8
@@ -102,7 +102,7 @@ class CountedCore(ABC):
     def __init__(self, uc: Any, source: Path, bus: Bus, width: int) -> None:
         self._uc = uc
         self._bus = bus
-        self._c = load_compiled(source)
+        self._c = load_library(source)
         self._faulted = False
         self.mask = (1 << width) - 1
         self.state = CountedState(width=width)

@@ -8,13 +8,12 @@ from dataclasses import replace
 from utvm.errors import ConfigError
 from utvm.virtual import nordic, stm32
 from utvm.virtual.bus import PAGE, Bus, BusError, Device, ResetCause, SerialDevice
-from utvm.virtual.cortex_m.clock import Timer
 from utvm.virtual.cortex_m.cpu import CortexM
 from utvm.virtual.cortex_m.debug import DFSR_HALTED
 from utvm.virtual.cortex_m.kinds import KINDS
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
 from utvm.virtual.stage import Stage
-from utvm.virtual.surroundings import Surroundings, maker_of
+from utvm.virtual.wiring import Timer, Wiring, find_model
 
 __all__ = ["BoardModel", "BusError"]
 
@@ -131,10 +130,10 @@ class BoardModel(Stage):
             self._add_constants(peripheral)
             return
         lines = tuple(self._line(irq) for irq in peripheral.irqs)
-        around = Surroundings(self._bus, self._cpu, self._line(peripheral.irq), lines, self._print)
+        wiring = Wiring(self._bus, self._cpu, self._line(peripheral.irq), lines, self._print)
         model = peripheral.model
-        make = MODELS[model] if model in MODELS else maker_of(self.spec.name, model, [*MODELS, CONSTANTS])
-        device = make(peripheral, around)
+        make = MODELS[model] if model in MODELS else find_model(self.spec.name, model, [*MODELS, CONSTANTS])
+        device = make(peripheral, wiring)
         if peripheral.address % PAGE:
             raise ConfigError(
                 f"{self.spec.name}: {peripheral.model} at {peripheral.address:#x}: no multiple of {PAGE}"

@@ -57,7 +57,7 @@ class CoreRunner(ABC):
         self.core.state.stop = 1
 
     def timers_changed(self) -> None:
-        """As :class:`utvm.virtual.cortex_m.clock.Clock` has it."""
+        """As :class:`utvm.virtual.wiring.Clock` has it."""
         self.interrupt()
 
     def close(self) -> None:  # noqa: B027

@@ -25,10 +25,9 @@ from utvm.virtual.console import ConsoleServer
 from utvm.virtual.machine import BoardModel
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, SERIAL_NUMBER, MachineSpec
 from utvm.virtual.stlink_tcp import StLinkServer
-from utvm.virtual.usb.cmsis_dap import CmsisDapProbe
 from utvm.virtual.usb.device import UsbDevice
+from utvm.virtual.usb.probes import CmsisDapProbe, StLinkProbe
 from utvm.virtual.usb.server import UsbServer
-from utvm.virtual.usb.st_link import StLinkProbe
 
 _ENDING = {signal.SIGTERM, signal.SIGINT}
 _POWER_CYCLE = signal.SIGUSR1

@@ -29,8 +29,8 @@ from utvm.session.reports import Report, ReportReader
 from utvm.session.standing_alone import judge
 from utvm.virtual.console import Backlog
 from utvm.virtual.usb.device import UsbDevice
+from utvm.virtual.usb.probes import StLinkProbe
 from utvm.virtual.usb.server import UsbServer
-from utvm.virtual.usb.st_link import StLinkProbe
 
 pytestmark = pytest.mark.slow
 

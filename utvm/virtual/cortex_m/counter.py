@@ -5,7 +5,7 @@ import ctypes
 from enum import IntEnum
 from pathlib import Path
 
-from utvm.virtual.compiled import load_compiled
+from utvm.virtual.native import load_library
 
 BREAKPOINTS = 12  # six comparators with two halves of a word each
 WATCHPOINTS = 4
@@ -116,5 +116,5 @@ class CoreState(ctypes.Structure):
 
 
 def load_counter() -> ctypes.CDLL:
-    """Return the compiled ``counter.c``; raises as :func:`load_compiled`."""
-    return load_compiled(Path(__file__).with_name("counter.c"))
+    """Return the compiled ``counter.c``; raises as :func:`load_library`."""
+    return load_library(Path(__file__).with_name("counter.c"))

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from utvm.virtual.bus import Bus, Device
 from utvm.virtual.cortex_m import debug, faults, registers, scb
-from utvm.virtual.cortex_m.clock import Timer
 from utvm.virtual.cortex_m.core import Core, CoreStop, StopKind
 from utvm.virtual.cortex_m.counter import NEVER
 from utvm.virtual.cortex_m.debug import DebugControl
@@ -25,6 +24,7 @@ from utvm.virtual.cortex_m.scs import SystemControlSpace
 from utvm.virtual.cortex_m.systick import SysTick
 from utvm.virtual.cortex_m.waits import Waits
 from utvm.virtual.spec import WaitStates
+from utvm.virtual.wiring import Timer
 
 _ITM = 0xE0000000  # a trace port that takes nothing
 _SCS = 0xE000E000

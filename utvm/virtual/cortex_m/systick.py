@@ -4,7 +4,7 @@
 from collections.abc import Callable
 
 from utvm.virtual.bus import Device
-from utvm.virtual.cortex_m.clock import Clock
+from utvm.virtual.wiring import Clock
 
 _CONTROL = 0x10
 _RELOAD = 0x14

@@ -8,8 +8,8 @@ from pathlib import Path
 from unicorn import unicorn_const
 
 from utvm.virtual.bus import Bus
-from utvm.virtual.compiled import load_compiled
 from utvm.virtual.cortex_m.core import Core
+from utvm.virtual.native import load_library
 from utvm.virtual.spec import MOST_LINES, CacheSpec, WaitStates
 
 
@@ -44,7 +44,7 @@ class Waits:
     """
 
     def __init__(self, core: Core, bus: Bus, spec: WaitStates) -> None:
-        self._library = load_compiled(Path(__file__).with_name("waits.c"))
+        self._library = load_library(Path(__file__).with_name("waits.c"))
         self._state = _State(0, spec.cycles, spec.line, _cache(spec.instructions), _cache(spec.data))
         for start, end in _flash(bus):
             for kind, name in _HOOKS:

@@ -9,7 +9,7 @@ from utvm.virtual.jtag.chain import Tap
 from utvm.virtual.runner import CoreRunner
 from utvm.virtual.spec import JtagSpec, Peripheral
 from utvm.virtual.stage import Stage
-from utvm.virtual.surroundings import Surroundings, maker_of
+from utvm.virtual.wiring import Wiring, find_model
 
 _PAUSE = 8000  # instructions between two fillings of a FIFO: a program takes the bytes out and looks at them
 
@@ -89,11 +89,11 @@ class JtagBoard(Stage):
         self._inputs: list[SerialInput] = []
         super().__init__(spec.name, runner)
         # What others bring has no interrupt line here.
-        around = Surroundings(bus, runner, lambda _: None, (), self._print, logic)
+        wiring = Wiring(bus, runner, lambda _: None, (), self._print, logic)
         for peripheral in spec.peripherals:
             make = models.get(peripheral.model)
             device = (
-                make(peripheral) if make else maker_of(spec.name, peripheral.model, models)(peripheral, around)
+                make(peripheral) if make else find_model(spec.name, peripheral.model, models)(peripheral, wiring)
             )
             bus.add(peripheral.address, device)
             runner.core.map_device(peripheral.address, device)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm.errors import ConfigError
-from utvm.virtual.compiled import load_compiled
+from utvm.virtual.native import load_library
 
 _log = logging.getLogger(__name__)
 _TAPS = 4
@@ -82,7 +82,7 @@ class BitbangServer:
     """
 
     def __init__(self, taps: Sequence[Tap], reset: Callable[[], None]) -> None:
-        self._c = load_compiled(Path(__file__).with_name("chain.c"))
+        self._c = load_library(Path(__file__).with_name("chain.c"))
         self._c.utvm_bitbang.argtypes = [ctypes.c_void_p, ctypes.c_int]
         self._state = _ChainState(
             _CAPTURE(lambda tap, register: taps[tap].capture(register)),

@@ -12,21 +12,21 @@ from utvm.virtual.nordic.nvmc import Nvmc
 from utvm.virtual.nordic.registers import HighClock, Registers
 from utvm.virtual.nordic.uarte import Uarte
 from utvm.virtual.spec import Peripheral
-from utvm.virtual.surroundings import Surroundings
+from utvm.virtual.wiring import Wiring
 
 __all__ = ["MODELS"]
 
 
-def _nvmc(peripheral: Peripheral, around: Surroundings) -> Device:
+def _nvmc(peripheral: Peripheral, wiring: Wiring) -> Device:
     by_writing = bool(peripheral.settings.get("erase_by_writing"))
-    controller = Nvmc(*around.flash(peripheral.model), erases_by_writing=by_writing)
-    around.bus.program = controller.program
+    controller = Nvmc(*wiring.flash(peripheral.model), erases_by_writing=by_writing)
+    wiring.bus.program = controller.program
     return controller
 
 
-MODELS: Mapping[str, Callable[[Peripheral, Surroundings], Device]] = {
+MODELS: Mapping[str, Callable[[Peripheral, Wiring], Device]] = {
     "nrf-nvmc": _nvmc,
-    "nrf-uarte": lambda peripheral, around: Uarte(around.bus, around.clock, around.send, around.set_line),
-    "nrf-clock": lambda peripheral, around: HighClock(),
-    "nrf-registers": lambda peripheral, around: Registers(),
+    "nrf-uarte": lambda peripheral, wiring: Uarte(wiring.bus, wiring.clock, wiring.send, wiring.set_line),
+    "nrf-clock": lambda peripheral, wiring: HighClock(),
+    "nrf-registers": lambda peripheral, wiring: Registers(),
 }

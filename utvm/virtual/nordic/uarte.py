@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from utvm.virtual.bus import Bus, BusError, SerialDevice
-from utvm.virtual.cortex_m.clock import Clock
+from utvm.virtual.wiring import Clock
 
 _START_RX, _STOP_RX, _START_TX, _STOP_TX = 0x000, 0x004, 0x008, 0x00C
 _RX_READY, _END_RX, _TX_READY, _END_TX, _ERROR = 0x108, 0x110, 0x11C, 0x120, 0x124

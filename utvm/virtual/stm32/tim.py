@@ -8,7 +8,7 @@ Capture, compare, slave modes and other directions are registers without effect.
 from collections.abc import Callable
 
 from utvm.virtual.bus import Device
-from utvm.virtual.cortex_m.clock import Clock
+from utvm.virtual.wiring import Clock
 
 _CR1 = 0x00
 _DIER = 0x0C

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from utvm.virtual.bus import SerialDevice
-from utvm.virtual.cortex_m.clock import Clock
+from utvm.virtual.wiring import Clock
 
 _RQR = 0x18
 _ISR = 0x1C

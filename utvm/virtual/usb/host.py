@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from utvm.virtual.usb.descriptors import IN, Transfer
-from utvm.virtual.usb.device import SetupPacket, UsbDevice
+from utvm.virtual.usb.device import IN, SetupPacket, Transfer, UsbDevice
 from utvm.virtual.usb.usbredir import Packet, PacketKind, PacketStream, RequestStatus
 
 _VERSION = "utvm virtual probe"
