@@ -6,6 +6,7 @@ errors; an access port (AP) reads and writes memory. A core's debug registers ar
 knows about a core.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -397,3 +398,15 @@ class JtagDebugPort(ArmDebugPort):
     def read(self, register: int) -> int:
         """Return a DP register."""
         return self._select if register == DP_SELECT else super().read(register)
+
+
+_SLEEP_ERROR = 0.0002  # seconds
+
+
+def wait_until(moment: float) -> None:
+    """Wait for a moment of the monotonic clock, to within a few microseconds; sleep() alone misses 50 to 100."""
+    remaining = moment - time.monotonic()
+    if remaining > _SLEEP_ERROR:
+        time.sleep(remaining - _SLEEP_ERROR)
+    while time.monotonic() < moment:
+        pass

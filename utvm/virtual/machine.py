@@ -8,11 +8,11 @@ from dataclasses import replace
 from utvm.errors import ConfigError
 from utvm.virtual import nordic, stm32
 from utvm.virtual.bus import PAGE, Bus, BusError, Device, ResetCause, SerialDevice
+from utvm.virtual.core_thread import Stage
 from utvm.virtual.cortex_m.cpu import CortexM
 from utvm.virtual.cortex_m.debug import DFSR_HALTED
 from utvm.virtual.cortex_m.kinds import KINDS
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
-from utvm.virtual.stage import Stage
 from utvm.virtual.wiring import Timer, Wiring, find_model
 
 __all__ = ["BoardModel", "BusError"]

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from utvm.virtual.pacing import wait_until
+from utvm.virtual.dap import wait_until
 from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, StLink, TargetBoard
 
 _log = logging.getLogger(__name__)

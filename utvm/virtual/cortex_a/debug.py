@@ -9,9 +9,8 @@ lock.
 from collections.abc import Callable
 
 from utvm.virtual.bus import Bus, BusError
-from utvm.virtual.cortex_a.core import THUMB, Register
-from utvm.virtual.cortex_a.cpu import HALT_REQUEST, CortexA9
-from utvm.virtual.counted import BUT, EXECUTE, LOAD, STORE
+from utvm.virtual.cortex_a.cpu import HALT_REQUEST, THUMB, CortexA9, Register
+from utvm.virtual.jtag.core import BUT, EXECUTE, LOAD, STORE
 
 # Registers by their offset (table C11-1)
 _DIDR, _DTRRX, _ITR, _DSCR, _DTRTX, _DRCR = 0x000, 0x080, 0x084, 0x088, 0x08C, 0x090

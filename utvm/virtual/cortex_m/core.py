@@ -45,9 +45,6 @@ _EXCEPTION_RETURNS = 0xF0000000
 
 _EVERYWHERE = (1, 0)  # as Unicorn says it
 
-WATCH_READ = 1
-WATCH_WRITE = 2
-
 
 class StopKind(Enum):
     """Why the core stopped."""

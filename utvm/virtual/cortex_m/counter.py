@@ -9,6 +9,7 @@ from utvm.virtual.native import load_library
 
 BREAKPOINTS = 12  # six comparators with two halves of a word each
 WATCHPOINTS = 4
+WATCH_READ, WATCH_WRITE = 1, 2
 MEMORIES = 16
 NEVER = 2**64 - 1
 _MEGABYTES = 4096

@@ -8,20 +8,14 @@ on how fast the host is, so two runs agree to the instruction.
 from collections.abc import Callable
 
 from utvm.virtual.bus import Bus, Device
-from utvm.virtual.cortex_m import debug, faults, registers, scb
+from utvm.virtual.cortex_m import debug, faults, registers, scs
 from utvm.virtual.cortex_m.core import Core, CoreStop, StopKind
 from utvm.virtual.cortex_m.counter import NEVER
-from utvm.virtual.cortex_m.debug import DebugControl
-from utvm.virtual.cortex_m.dwt import DataWatchpointTrace
+from utvm.virtual.cortex_m.debug import DataWatchpointTrace, DebugControl, FlashPatchBreakpoint
 from utvm.virtual.cortex_m.exceptions import Exceptions
-from utvm.virtual.cortex_m.fpb import FlashPatchBreakpoint
 from utvm.virtual.cortex_m.handlers import Handlers, LockUp
-from utvm.virtual.cortex_m.identity import ConstantPage
-from utvm.virtual.cortex_m.kinds import CoreKind
-from utvm.virtual.cortex_m.nvic import SOFTWARE_TRIGGER, Nvic
-from utvm.virtual.cortex_m.scb import SystemControlBlock
-from utvm.virtual.cortex_m.scs import SystemControlSpace
-from utvm.virtual.cortex_m.systick import SysTick
+from utvm.virtual.cortex_m.kinds import ConstantPage, CoreKind
+from utvm.virtual.cortex_m.scs import SOFTWARE_TRIGGER, Nvic, SystemControlBlock, SystemControlSpace, SysTick
 from utvm.virtual.cortex_m.waits import Waits
 from utvm.virtual.spec import WaitStates
 from utvm.virtual.wiring import Timer
@@ -245,7 +239,7 @@ class CortexM:
         return True
 
     def _debug_limit(self) -> int:
-        return faults.PEND_SV if self.debug.interrupts_masked else scb.NO_LIMIT
+        return faults.PEND_SV if self.debug.interrupts_masked else scs.NO_LIMIT
 
     def _after(self, stop: CoreStop) -> None:
         kind = stop.kind
@@ -295,7 +289,7 @@ class CortexM:
         exc_return = self.core.read(registers.PC) | self._exc_return & 1
         self._attempt(lambda: self._handlers.return_from(exc_return))
         to_thread = not self.locked_up and not self.core.read(registers.XPSR) & 0x1FF
-        if to_thread and not self.halted and self.scb.value(scb.SCR) & scb.SLEEPONEXIT:
+        if to_thread and not self.halted and self.scb.value(scs.SCR) & scs.SLEEPONEXIT:
             self.sleeping = True
             self._sleep_ends_by_event = False
 
@@ -352,7 +346,7 @@ class CortexM:
             if self.core.state.event:
                 self.core.state.event = 0
                 return True
-            if self.scb.value(scb.SCR) & scb.SEVONPEND and self.exceptions.pending:
+            if self.scb.value(scs.SCR) & scs.SEVONPEND and self.exceptions.pending:
                 return True
             return self._handlers.preempting(limit) is not None
         return self._handlers.wakes(limit)
@@ -399,10 +393,10 @@ class CortexM:
     def _control_changed(self) -> None:
         """Follow CCR, CPACR and the watchpoints."""
         state = self.core.state
-        control = self.scb.value(scb.CCR)
-        state.trap_division = bool(control & scb.DIV_0_TRP)
-        state.float_enabled = self.scb.value(scb.CPACR) & scb.FPU_ENABLED == scb.FPU_ENABLED
-        self.core.set_data_checks(self._watched, bool(control & scb.UNALIGN_TRP))
+        control = self.scb.value(scs.CCR)
+        state.trap_division = bool(control & scs.DIV_0_TRP)
+        state.float_enabled = self.scb.value(scs.CPACR) & scs.FPU_ENABLED == scs.FPU_ENABLED
+        self.core.set_data_checks(self._watched, bool(control & scs.UNALIGN_TRP))
         self.interrupt()
 
     def read_debug_register(self, selector: int) -> int:

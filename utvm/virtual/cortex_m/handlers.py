@@ -8,11 +8,11 @@ FPCCR.LSPACT never shows. Entry and return take no virtual time.
 import struct
 
 from utvm.virtual.bus import Bus, BusError
-from utvm.virtual.cortex_m import faults, registers, scb
+from utvm.virtual.cortex_m import faults, registers, scs
 from utvm.virtual.cortex_m.core import Core
 from utvm.virtual.cortex_m.exceptions import Exceptions
 from utvm.virtual.cortex_m.faults import Fault
-from utvm.virtual.cortex_m.scb import SystemControlBlock
+from utvm.virtual.cortex_m.scs import SystemControlBlock
 
 _BASIC_WORDS = 8
 _FLOAT_WORDS = 18  # S0 to S15, FPSCR and a spare word
@@ -105,7 +105,7 @@ class Handlers:
         if problem:
             self._chain_fault(problem, exc_return)
             return
-        following = self._exceptions.next(scb.NO_LIMIT)
+        following = self._exceptions.next(scs.NO_LIMIT)
         if following is not None and self._preempts(following):
             self._start(following, exc_return)
             return
@@ -156,7 +156,7 @@ class Handlers:
         control = core.read_control()
         status = core.read(registers.XPSR)
         handler = bool(status & 0x1FF)
-        extended = bool(control & registers.FLOAT_ACTIVE and self._scb.value(scb.FPCCR) & scb.ASPEN)
+        extended = bool(control & registers.FLOAT_ACTIVE and self._scb.value(scs.FPCCR) & scs.ASPEN)
         stack = core.read(registers.SP)
         realign = stack & 4
         frame = (stack - 4 * (_BASIC_WORDS + (_FLOAT_WORDS if extended else 0)) & ~4) & 0xFFFFFFFF
@@ -185,7 +185,7 @@ class Handlers:
         control = core.read_control()
         if control & (registers.PROCESS_STACK | registers.FLOAT_ACTIVE):
             core.write_control(control & registers.UNPRIVILEGED)
-        vector = self._scb.value(scb.VTOR) + 4 * exception
+        vector = self._scb.value(scs.VTOR) + 4 * exception
         try:
             (target,) = struct.unpack("<I", self._bus.read(vector, 4))
         except BusError:
@@ -213,7 +213,7 @@ class Handlers:
             self._exc_return | _BASIC_FRAME | mode for mode in modes
         ):
             return faults.INVPC
-        if to_thread and nested != 1 and not self._scb.value(scb.CCR) & scb.NONBASETHRDENA:
+        if to_thread and nested != 1 and not self._scb.value(scs.CCR) & scs.NONBASETHRDENA:
             return faults.INVPC
         return faults.INVPC if not to_thread and nested == 1 else 0
 

@@ -5,10 +5,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from utvm.virtual.bus import Bus, Device
+from utvm.virtual.core_thread import Stage
 from utvm.virtual.jtag.chain import Tap
-from utvm.virtual.runner import CoreRunner
+from utvm.virtual.jtag.core import CoreRunner
 from utvm.virtual.spec import JtagSpec, Peripheral
-from utvm.virtual.stage import Stage
 from utvm.virtual.wiring import Wiring, find_model
 
 _PAUSE = 8000  # instructions between two fillings of a FIFO: a program takes the bytes out and looks at them

@@ -6,7 +6,7 @@ buffer. Whoever calls holds the machine's lock.
 """
 
 from utvm.virtual.bus import Bus, BusError
-from utvm.virtual.counted import EXECUTE, LOAD, STORE, TRIGGERS
+from utvm.virtual.jtag.core import EXECUTE, LOAD, STORE, TRIGGERS
 from utvm.virtual.riscv.hart import HALT_REQUEST, Hart
 
 # Registers of the module (section 3.12).

@@ -1,15 +1,215 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board with one RISC-V hart, as its JTAG pins and its console see it."""
+"""What Spike's machine has beside the hart: CLINT, PLIC and a UART of the kind 16550."""
 
 import functools
+from collections.abc import Callable
 
 from utvm.virtual.bus import Bus, BusError, Device
-from utvm.virtual.jtag.board import JtagBoard
+from utvm.virtual.jtag.board import JtagBoard, SerialInput
 from utvm.virtual.jtag.chain import Tap
 from utvm.virtual.riscv.debug_module import DebugModule
-from utvm.virtual.riscv.devices import Clint, Plic, Uart16550
 from utvm.virtual.riscv.hart import HALT_REQUEST, Hart
 from utvm.virtual.spec import JtagSpec, Peripheral
+
+_MSIP, _MTIMECMP, _MTIME = 0x0000, 0x4000, 0xBFF8
+_NEVER = 2**64 - 1
+_SOFTWARE, _TIMER, _EXTERNAL = 1 << 3, 1 << 7, 1 << 11  # mip
+
+
+class Clint(Device):
+    """The core-local interruptor of SiFive's layout, for one hart.
+
+    Args:
+        tick: instructions in a tick of mtime.
+    """
+
+    size = 0x10000
+
+    def __init__(self, hart: Hart, tick: int) -> None:
+        self._hart = hart
+        self._tick = tick
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing is due."""
+        self._compare, self._software = _NEVER, 0
+
+    def mtime(self) -> int:
+        """Return the time in ticks."""
+        return self._hart.now() // self._tick
+
+    def pending(self) -> int:
+        """Return its bits of mip."""
+        return _TIMER * (self.mtime() >= self._compare) | _SOFTWARE * self._software
+
+    def next_event(self) -> int | None:
+        """Return when the timer is due, if it is not already."""
+        return self._compare * self._tick if self.mtime() < self._compare < _NEVER // self._tick else None
+
+    def load(self, offset: int) -> int:
+        """Return a word."""
+        value = {_MTIMECMP: self._compare, _MTIME: self.mtime(), _MSIP: self._software}.get(offset & ~7, 0)
+        return value >> (offset & 4) * 8 & 0xFFFFFFFF
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        """Write a word; time itself goes on as it is."""
+        if offset & ~7 == _MTIMECMP:
+            shift = (offset & 4) * 8
+            self._compare = self._compare & ~(lanes << shift) | value << shift
+        elif offset == _MSIP:
+            self._software = value & 1
+        self._hart.interrupt()
+
+
+_PENDING, _ENABLE, _CONTEXT = 0x1000, 0x2000, 0x200000
+_CLAIM = 4
+
+
+class Plic(Device):
+    """The platform-level interrupt controller: 31 lines, one context (PLIC Specification 1.0.0)."""
+
+    size = 0x400000
+
+    def __init__(self, hart: Hart) -> None:
+        self._hart = hart
+        self._lines = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing is enabled; lines are as what drives them has them."""
+        self._priority = [0] * 32
+        self._enabled = self._claimed = self._threshold = 0
+
+    def set_line(self, number: int, level: bool) -> None:
+        """Drive a line."""
+        self._lines = self._lines & ~(1 << number) | level << number
+        self._hart.interrupt()
+
+    def _best(self) -> int:
+        """Return the line that is served next, or 0."""
+        waiting = self._lines & self._enabled & ~self._claimed
+        lines = [number for number in range(1, 32) if waiting >> number & 1]
+        best = max(lines, key=lambda number: (self._priority[number], -number), default=0)
+        return best if self._priority[best] > self._threshold else 0
+
+    def pending(self) -> int:
+        """Return its bit of mip."""
+        return _EXTERNAL if self._best() else 0
+
+    def next_event(self) -> int | None:
+        """Return None: it does nothing by itself."""
+        return None
+
+    def load(self, offset: int) -> int:
+        """Return a word; reading the claim register claims the line that is served next."""
+        if offset < 4 * len(self._priority):
+            return self._priority[offset // 4]
+        if offset == _CONTEXT + _CLAIM:
+            best = self._best()
+            self._claimed |= 1 << best & ~1
+            return best
+        words = {_PENDING: self._lines & ~self._claimed, _ENABLE: self._enabled, _CONTEXT: self._threshold}
+        return words.get(offset, 0)
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        """Write a word; writing the claim register completes a line."""
+        if 0 < offset < 4 * len(self._priority):
+            self._priority[offset // 4] = value & 7
+        elif offset == _ENABLE:
+            self._enabled = value & ~1
+        elif offset == _CONTEXT:
+            self._threshold = value & 7
+        elif offset == _CONTEXT + _CLAIM:
+            self._claimed &= ~(1 << (value & 31))
+        self._hart.interrupt()
+
+
+_DATA, _INTERRUPTS, _IDENTITY, _FORMAT, _STATE = 0, 1, 2, 3, 5
+_DIVISOR_LATCH = 1 << 7  # of the format
+_RECEIVED, _EMPTY = 1 << 0, 1 << 1  # of the interrupts
+_STATE_RECEIVED, _STATE_EMPTY = 1 << 0, 3 << 5
+_NOTHING, _BECAUSE_EMPTY, _BECAUSE_RECEIVED = 1, 2, 4  # of the identity
+_FIFOS = 0xC0
+_FIFO_BYTES = 16
+
+
+class Uart16550(Device):
+    """A UART of the kind 16550 (Texas Instruments TL16C550C, SLLS177).
+
+    No time passes on its line while it sends.
+
+    Args:
+        send: takes what is sent.
+        set_line: drives its interrupt line.
+
+    Attributes:
+        input: what comes.
+    """
+
+    size = 0x1000
+
+    def __init__(self, hart: Hart, send: Callable[[bytes], None], set_line: Callable[[bool], None]) -> None:
+        self._send = send
+        self._set_line = set_line
+        self.input = SerialInput(hart, _FIFO_BYTES, self._drive)
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing is asked for, and nothing was received."""
+        self._registers = bytearray(8)
+        self.input.clear()
+        self._empty_told = False
+        self._drive()
+
+    def _reason(self) -> int:
+        asked = self._registers[_INTERRUPTS]
+        if asked & _RECEIVED and self.input.fifo:
+            return _BECAUSE_RECEIVED
+        return _BECAUSE_EMPTY if asked & _EMPTY and not self._empty_told else _NOTHING
+
+    def _drive(self) -> None:
+        self._set_line(self._reason() != _NOTHING)
+
+    def read(self, offset: int, size: int) -> int:
+        """Return a register, a byte wide, in every byte's place."""
+        del size
+        return self.load(offset)
+
+    def write(self, offset: int, size: int, value: int) -> None:
+        """Write a register."""
+        del size
+        self.store(offset, value & 0xFF, 0xFF)
+
+    def load(self, offset: int) -> int:
+        """Return a register."""
+        latched = self._registers[_FORMAT] & _DIVISOR_LATCH
+        if offset == _DATA and not latched:
+            value = self.input.fifo.popleft() if self.input.fifo else 0
+        elif offset == _IDENTITY:
+            value = self._reason()
+            # To read why is to be told.
+            self._empty_told = self._empty_told or value == _BECAUSE_EMPTY
+            value |= _FIFOS
+        elif offset == _STATE:
+            value = _STATE_EMPTY | _STATE_RECEIVED * bool(self.input.fifo)
+        else:
+            value = self._registers[offset] if offset < len(self._registers) else 0
+        self._drive()
+        return value
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        """Write a register."""
+        del lanes
+        latched = self._registers[_FORMAT] & _DIVISOR_LATCH
+        if offset == _DATA and not latched:
+            self._send(bytes([value]))
+            self._empty_told = False
+        elif offset < len(self._registers):
+            if offset == _INTERRUPTS and value & _EMPTY:
+                self._empty_told = False
+            self._registers[offset] = value
+        self._drive()
+
 
 # The debug transport (RISC-V External Debug Support 0.13.2, section 6.1).
 _INSTRUCTION_BITS = 5

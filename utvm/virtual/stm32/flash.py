@@ -1,17 +1,94 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedded flash of the STM32F4 and F7 and its controller (RM0385, section 3; RM0090, section 3).
-
-More than 12 sectors are two banks, as of an STM32F42x with 2 MiB: numbers of the second begin at 16, MER1 erases
-it, and OPTCR1 protects it (RM0090, 3.9.8 to 3.9.11).
+"""What the flash controllers of STM32s have in common: keys that open them, and how an operation ends.
 
 An operation is over at once, but shows BSY to the first look at SR, so that software that does not wait is found
-out. Read protection cannot be turned on: the level stays 0.
+out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import accumulate
 
-from utvm.virtual.bus import MemoryBank
-from utvm.virtual.stm32.embedded_flash import BSY, EOP, EOPIE, ERRIE, LOCK, OPERR, EmbeddedFlash
+from utvm.virtual.bus import Device, MemoryBank
+
+KEYS = (0x45670123, 0xCDEF89AB)
+OPTION_KEYS = (0x08192A3B, 0x4C5D6E7F)
+
+# SR
+EOP = 1 << 0
+OPERR = 1 << 1
+BSY = 1 << 16
+
+# CR
+EOPIE = 1 << 24
+ERRIE = 1 << 25
+LOCK = 1 << 31
+
+
+class EmbeddedFlash(Device):
+    """A controller that takes all writes to a flash.
+
+    Args:
+        memory: the flash; its sectors are what is erased at once.
+        changed: told the first address and the address after a change of what the flash holds.
+        set_line: drives the interrupt line.
+    """
+
+    def __init__(
+        self, memory: MemoryBank, changed: Callable[[int, int], None], set_line: Callable[[bool], None]
+    ) -> None:
+        self._memory = memory
+        self._changed = changed
+        self._set_line = set_line
+        ends = list(accumulate(memory.region.sectors))
+        self._sectors = list(zip([0, *ends[:-1]], ends, strict=True))
+        self.reset()
+
+    def reset(self) -> None:
+        self._control = LOCK
+        self._status = 0
+        self._unlocking = KeySequence(KEYS)
+        self._option_unlocking = KeySequence(OPTION_KEYS)
+        self._set_line(False)
+
+    def _take_status(self) -> int:
+        status = self._status
+        self._status &= ~BSY
+        return status
+
+    def _replace(self, offset: int, data: bytes) -> None:
+        self._memory.bytes[offset : offset + len(data)] = data
+        self._changed(self._memory.start + offset, self._memory.start + offset + len(data))
+        self._status |= BSY | (EOP if self._control & EOPIE else 0)
+        self._drive_line()
+
+    def _fail(self, error: int) -> None:
+        self._status |= error | (OPERR if self._control & ERRIE else 0)
+        self._drive_line()
+
+    def _drive_line(self) -> None:
+        # EOP and OPERR are only set while their interrupts are enabled.
+        self._set_line(bool(self._status & (EOP | OPERR)))
+
+
+class KeySequence:
+    """Two keys in order open a lock; anything else keeps it shut until the next reset."""
+
+    def __init__(self, keys: tuple[int, int]) -> None:
+        self._keys = keys
+        self._expected = list(keys)
+        self._spoilt = False
+
+    def close(self) -> None:
+        """Ask for both keys again."""
+        self._expected = list(self._keys)
+
+    def take(self, key: int) -> bool:
+        """Take a key. Returns whether the lock opens."""
+        if self._spoilt or not self._expected or key != self._expected.pop(0):
+            self._spoilt = True
+            return False
+        return not self._expected
+
 
 _ACR = 0x00
 _KEYR = 0x04
@@ -176,3 +253,137 @@ class FlashController(EmbeddedFlash):
             self._status |= BSY
         if wanted & _OPTLOCK:
             self._option_unlocking.close()
+
+
+_L4_ACR, _L4_KEYR = 0x00, 0x08
+
+# SR
+PROGERR = 1 << 3
+L4_PGAERR = 1 << 5
+SIZERR = 1 << 6
+PGSERR = 1 << 7
+_L4_CLEARED_BY_WRITING = 0xC3FB
+
+# CR
+_L4_PG = 1 << 0
+_PER = 1 << 1
+_L4_MER1 = 1 << 2
+_PNB_SHIFT = 3
+_BKER = 1 << 11
+_MER2 = 1 << 15
+_L4_STRT = 1 << 16
+_L4_OPTLOCK = 1 << 30
+_L4_CR_MASK = 0x0704FFFF
+_DOUBLE_WORD = 8
+
+
+class L4FlashController(EmbeddedFlash):
+    """FLASH_ACR, KEYR, OPTKEYR, SR, CR and OPTR; takes all writes to the flash.
+
+    Args:
+        memory: the flash; its sectors are its pages, those of the second bank after those of the first.
+        options: OPTR as the chip is delivered.
+        changed: told the first address and the address after a change of what the flash holds.
+        set_line: drives the interrupt line.
+
+    Attributes:
+        option_keys: offset of OPTKEYR; likewise those of SR, CR and OPTR.
+        protected: beginning and end of what is protected against writing: none, for it begins behind its end.
+    """
+
+    option_keys, status, control, option_register = 0x0C, 0x10, 0x14, 0x20
+    protected: Mapping[int, int] = dict.fromkeys((0x2C, 0x30, 0x4C, 0x50), 0x000000FF)
+
+    def __init__(
+        self,
+        memory: MemoryBank,
+        options: int,
+        changed: Callable[[int, int], None],
+        set_line: Callable[[bool], None],
+    ) -> None:
+        self._options = options
+        self._pages_a_bank = len(memory.region.sectors) // 2
+        super().__init__(memory, changed, set_line)
+
+    def reset(self) -> None:
+        super().reset()
+        self._access_control = 0x600
+        self._control |= _L4_OPTLOCK
+        self._first: tuple[int, int] | None = None  # offset and value of a double word's lower half
+
+    def load(self, offset: int) -> int:
+        if offset == self.status:
+            return self._take_status()
+        known = {_L4_ACR: self._access_control, self.control: self._control, self.option_register: self._options}
+        return {**self.protected, **known}.get(offset, 0)
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        if offset == _L4_ACR:
+            self._access_control = self._access_control & ~lanes | value
+        elif offset == _L4_KEYR:
+            if self._unlocking.take(value):
+                self._control &= ~LOCK
+        elif offset == self.option_keys:
+            if self._option_unlocking.take(value):
+                self._control &= ~_L4_OPTLOCK
+        elif offset == self.status:
+            self._status &= ~(value & _L4_CLEARED_BY_WRITING)
+            self._drive_line()
+        elif offset == self.control and not self._control & LOCK:
+            self._store_control(value, lanes)
+
+    def program(self, address: int, size: int, value: int) -> None:
+        """Take a write to the flash: a word, of which two make the double word that is programmed."""
+        offset = address - self._memory.start
+        self._status &= ~BSY  # the bus has waited for the operation before
+        first, self._first = self._first, None
+        if self._control & LOCK or not self._control & _L4_PG or self._status & _L4_CLEARED_BY_WRITING & ~EOP:
+            self._fail(PGSERR)
+        elif size != 4:
+            self._fail(SIZERR)
+        elif offset % _DOUBLE_WORD == 0:
+            self._first = (offset, value)
+        elif first is None or first[0] + size != offset:
+            self._fail(L4_PGAERR)
+        else:
+            self._write(first[0], first[1] | value << 32)
+
+    def _write(self, offset: int, value: int) -> None:
+        """Program a double word: one that is erased, or any with zeros (RM0432, 3.3.7)."""
+        if value and self._memory.bytes[offset : offset + _DOUBLE_WORD] != b"\xff" * _DOUBLE_WORD:
+            self._fail(PROGERR)
+        else:
+            self._replace(offset, value.to_bytes(_DOUBLE_WORD, "little"))
+
+    def _store_control(self, value: int, lanes: int) -> None:
+        mask = _L4_CR_MASK & lanes
+        self._control = self._control & ~mask | value & mask
+        if value & _L4_STRT:
+            self._erase()
+        if value & LOCK:
+            self._control |= LOCK
+            self._unlocking.close()
+        if value & _L4_OPTLOCK:
+            self._control |= _L4_OPTLOCK
+            self._option_unlocking.close()
+
+    def _erase(self) -> None:
+        pages: list[tuple[int, int]] = []
+        if self._control & _PER:
+            number = self._control >> _PNB_SHIFT & 0xFF
+            pages = self._sectors[number + (self._pages_a_bank if self._control & _BKER else 0) :][:1]
+        if self._control & _L4_MER1:
+            pages += self._sectors[: self._pages_a_bank]
+        if self._control & _MER2:
+            pages += self._sectors[self._pages_a_bank :]
+        if self._control & _L4_PG or not pages:
+            self._fail(PGSERR)
+        for start, end in pages if not self._control & _L4_PG else ():
+            self._replace(start, b"\xff" * (end - start))
+
+
+class L5FlashController(L4FlashController):
+    """The same with NSKEYR, NSSR and NSCR."""
+
+    option_keys, status, control, option_register = 0x10, 0x20, 0x28, 0x40
+    protected: Mapping[int, int] = dict.fromkeys((0x58, 0x5C, 0x68, 0x6C), 0xFF80FFFF)

@@ -10,7 +10,7 @@ protection, the protected areas and the CRC unit are not modelled: nothing is pr
 from collections.abc import Callable, Mapping
 
 from utvm.virtual.bus import Device, MemoryBank
-from utvm.virtual.stm32.embedded_flash import KEYS, OPTION_KEYS, KeySequence
+from utvm.virtual.stm32.flash import KEYS, OPTION_KEYS, KeySequence
 
 _ACR, _KEYR, _OPTKEYR, _CR, _SR, _CCR, _OPTCR, _OPTSR_CUR, _OPTSR_PRG = range(0x00, 0x24, 4)
 # Nothing is protected: areas end before they begin, and a sector's bit is 1.

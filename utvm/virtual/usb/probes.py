@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from utvm.virtual.cmsis_dap import PACKET_BYTES, CmsisDap
 from utvm.virtual.console import Backlog
-from utvm.virtual.pacing import wait_until
+from utvm.virtual.dap import wait_until
 from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, StLink, TargetBoard
 from utvm.virtual.usb import MAKER
 from utvm.virtual.usb.device import (

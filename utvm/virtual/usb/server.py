@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from utvm.virtual.usb.device import UsbDevice
-from utvm.virtual.usb.host import UsbHost
-from utvm.virtual.usb.usbredir import ProtocolError
+from utvm.virtual.usb.usbredir import ProtocolError, UsbHost
 
 _log = logging.getLogger(__name__)
 _UNIX = "unix:"

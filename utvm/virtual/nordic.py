@@ -1,18 +1,111 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The UARTE of the nRF52 (6.34) and nRF53: a serial line whose bytes go from and to RAM without the core.
+"""The flash controller of the nRF52 (4.3) and nRF53: pages and words, one key of two bits.
 
-A character takes ten bit times each way at the speed in BAUDRATE, counted in the core's 64 MHz. Five bytes wait
-for a buffer, as Nordic's own driver has it (UARTE_HW_RX_FIFO_SIZE); a sixth is lost, as the flag OVERRUN says. A
-buffer that is not in RAM is a bus fault at the store that starts with it. FLUSHRX, flow control and parity are not
-modelled, and neither is the nRF52's UART without DMA, at the same address.
+The nRF52 has a register for the page to be erased. On the nRF53, whoever may erase writes ones to its first
+word (nRF5340 Product Specification 1.3, NVMC, "Erasing a page in flash").
+
+An operation is over at once, but READY is low for the first look after it, so that software that does not wait is
+found out. Partial erasing and the cache's counters are not modelled, and nothing is protected: the registers for
+that (ACL, 6.1) are not there. How often a word was written since its page was erased is not counted.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
-from utvm.virtual.bus import Bus, BusError, SerialDevice
-from utvm.virtual.wiring import Clock
+from utvm.virtual.bus import Bus, BusError, Device, MemoryBank, SerialDevice
+from utvm.virtual.spec import Peripheral
+from utvm.virtual.stm32.clocks import PlainRegisters
+from utvm.virtual.wiring import Clock, Wiring
+
+_READY, _READY_NEXT, _CONFIG, _ERASE_PAGE, _ERASE_ALL, _CACHE = 0x400, 0x408, 0x504, 0x508, 0x50C, 0x540
+_WRITE, _ERASE = 1, 2
+_WORD = 4
+_ONES = 0xFFFFFFFF
+
+
+class Nvmc(Device):
+    """READY, READYNEXT, CONFIG, ERASEPAGE, ERASEALL and ICACHECNF; takes all writes to the flash.
+
+    Args:
+        memory: the flash; its sectors are its pages.
+        changed: told the first address and the address after a change of what the flash holds.
+        erases_by_writing: as the nRF53 does.
+    """
+
+    size = 0x1000
+
+    def __init__(
+        self, memory: MemoryBank, changed: Callable[[int, int], None], *, erases_by_writing: bool
+    ) -> None:
+        self._memory = memory
+        self._changed = changed
+        self._erases_by_writing = erases_by_writing
+        ends = list(accumulate(memory.region.sectors))
+        self._pages = dict(zip([0, *ends[:-1]], memory.region.sectors, strict=True))
+        self.reset()
+
+    def reset(self) -> None:
+        self._enabled = self._cache = 0
+        self._busy = False
+
+    def load(self, offset: int) -> int:
+        if offset in (_READY, _READY_NEXT):
+            busy, self._busy = self._busy, False
+            return int(not busy)
+        return {_CONFIG: self._enabled, _CACHE: self._cache}.get(offset, 0)
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        if offset == _CONFIG:
+            self._enabled = value & 3
+        elif offset == _CACHE and not self._erases_by_writing:  # The nRF53's cache is a peripheral of its own.
+            self._cache = value
+        elif self._enabled == _ERASE and offset == _ERASE_PAGE and not self._erases_by_writing:
+            self._erase_page(value - self._memory.start)
+        elif self._enabled == _ERASE and offset == _ERASE_ALL and value & 1:
+            self._replace(0, b"\xff" * self._memory.region.size)
+
+    def program(self, address: int, size: int, value: int) -> None:
+        """Take a write to the flash, a word (4.3.1)."""
+        offset = address - self._memory.start
+        if self._erases_by_writing and self._enabled == _ERASE and size == _WORD and value == _ONES:
+            self._erase_page(offset)
+            return
+        if self._enabled != _WRITE or size != _WORD or offset % _WORD:
+            raise BusError(address)
+        old = int.from_bytes(self._memory.bytes[offset : offset + _WORD], "little")
+        self._replace(offset, (old & value).to_bytes(_WORD, "little"))
+
+    def _erase_page(self, start: int) -> None:
+        if start in self._pages:
+            self._replace(start, b"\xff" * self._pages[start])
+
+    def _replace(self, offset: int, data: bytes) -> None:
+        self._memory.bytes[offset : offset + len(data)] = data
+        self._changed(self._memory.start + offset, self._memory.start + offset + len(data))
+        self._busy = True
+
+
+_HFCLKSTART = 0x000
+_HFCLKSTARTED = 0x100
+
+
+class Registers(PlainRegisters):
+    """The 4 KiB of a peripheral that reads back what was written: pins that lead nowhere, an idle watchdog."""
+
+    size = 0x1000
+
+
+class HighClock(Registers):
+    """CLOCK (5.4): the crystal runs as soon as it is started. One instruction stays one tick."""
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        if offset == _HFCLKSTART and value & 1:
+            self.values[_HFCLKSTARTED] = 1
+        elif offset >= _HFCLKSTARTED:  # what is below are tasks, which read as zero
+            super().store(offset, value, lanes)
+
 
 _START_RX, _STOP_RX, _START_TX, _STOP_TX = 0x000, 0x004, 0x008, 0x00C
 _RX_READY, _END_RX, _TX_READY, _END_TX, _ERROR = 0x108, 0x110, 0x11C, 0x120, 0x124
@@ -216,3 +309,21 @@ class Uarte(SerialDevice):
         # An event's bit in INTEN is its place among the events (6.34.9).
         asked = (1 << (offset - 0x100) // 4 for offset, happened in self._events.items() if happened)
         self._set_line(any(bit & self._enabled_interrupts for bit in asked))
+
+
+__all__ = ["MODELS"]
+
+
+def _nvmc(peripheral: Peripheral, wiring: Wiring) -> Device:
+    by_writing = bool(peripheral.settings.get("erase_by_writing"))
+    controller = Nvmc(*wiring.flash(peripheral.model), erases_by_writing=by_writing)
+    wiring.bus.program = controller.program
+    return controller
+
+
+MODELS: Mapping[str, Callable[[Peripheral, Wiring], Device]] = {
+    "nrf-nvmc": _nvmc,
+    "nrf-uarte": lambda peripheral, wiring: Uarte(wiring.bus, wiring.clock, wiring.send, wiring.set_line),
+    "nrf-clock": lambda peripheral, wiring: HighClock(),
+    "nrf-registers": lambda peripheral, wiring: Registers(),
+}
