@@ -65,7 +65,7 @@ class Target:
 
     def run(self, instructions: int = 100) -> None:
         """Run until it halts, or for so many instructions or exceptions."""
-        self.cpu.wanted = True
+        self.cpu.stop_requested = True
         self.unit.write(0x090, 2)
         self.cpu.run(instructions)
 

@@ -44,7 +44,7 @@ class Target:
 
     def run(self) -> None:
         """Run until it halts, or for 100 instructions or traps."""
-        self.hart.wanted = True
+        self.hart.stop_requested = True
         self.hart.halted = False
         self.hart.run(100)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a virtual core runs: a thread of its own, and visitors from outside between two instructions."""
+"""The thread of a virtual core, and access to the core from other threads between two instructions."""
 
 import logging
 import threading
@@ -10,60 +10,59 @@ from typing import Protocol
 from utvm.virtual.bus import BusError
 
 _log = logging.getLogger(__name__)
-_FAIR_SHARE = 2000  # instructions that the core executes between two visits, however many queue
-_DOZE = 0.005  # seconds: an idle board's clock runs many times faster than a real one's all the same
+_MIN_INSTRUCTIONS = 2000  # between two accesses, however many wait
+_REST = 0.005  # seconds: the clock of an idle board still runs many times faster than a real one
 
 
-class Performer(Protocol):
-    """A core, as the thread sees it.
+class RunnableCore(Protocol):
+    """A core, as its thread sees it.
 
     Attributes:
-        wanted: somebody else wants the core to stand still: :meth:`run` returns soon.
+        stop_requested: another thread needs the core to stop; :meth:`run` returns soon.
     """
 
-    wanted: bool
+    stop_requested: bool
 
     @property
-    def dozing(self) -> bool:
-        """Whether it sleeps and nothing it knows of wakes it soon; the next :meth:`run` skips that time."""
+    def idle(self) -> bool:
+        """Whether it sleeps and its next event is far off; the next :meth:`run` advances time to it."""
 
-    def run(self, at_least: int) -> bool:
-        """Execute so many instructions, and more while nobody wants anything; return whether there is more."""
+    def run(self, minimum: int) -> bool:
+        """Execute that many instructions, then go on until a stop is requested. True if the core can go on."""
 
     def interrupt(self) -> None:
-        """Have :meth:`run` look at ``wanted`` before the next instruction; called from another thread."""
+        """Have :meth:`run` check ``stop_requested`` before the next instruction; called from other threads."""
 
-    def close(self) -> None:
-        """Free what it holds."""
+    def close(self) -> None: ...
 
 
-class Stage:
-    """A core's thread. All methods may be called from any thread.
+class CoreThread:
+    """A core with its thread. All methods may be called from any thread.
 
-    Whoever looks in from outside stops the core between two instructions; that changes neither what it does nor
-    how many instructions it takes.
+    An access from another thread stops the core between two instructions. It changes neither the results nor the
+    number of instructions.
     """
 
-    def __init__(self, name: str, core: Performer) -> None:
+    def __init__(self, name: str, core: RunnableCore) -> None:
         self._name = name
         self._core = core
         self._condition = threading.Condition()
-        self._gate = threading.Lock()  # of the number of visitors
-        self._visitors = 0
-        self._served = 0  # visits that have ended
+        self._waiting_lock = threading.Lock()
+        self._waiting = 0  # accesses that wait or are under way
+        self._finished = 0  # accesses
         self._closing = False
-        self._broken = False
-        self._thread = threading.Thread(target=self._live, name=f"core of {name}", daemon=True)
+        self._failed = False
+        self._thread = threading.Thread(target=self._run_core, name=f"core of {name}", daemon=True)
 
     def start(self) -> None:
-        """Let the core run."""
+        """Start the core."""
         self._thread.start()
 
     def close(self) -> None:
         """Stop the core for good. Safe to call again."""
         if self._closing:
             return
-        with self._visit():
+        with self._stopped_core():
             self._closing = True
         if self._thread.ident is not None:
             self._thread.join()
@@ -76,42 +75,42 @@ class Stage:
         return True
 
     def _after_run(self) -> None:
-        """Do what the core has asked for and what cannot happen inside an instruction."""
+        """Handle requests of the core that cannot be handled inside an instruction."""
 
-    def _live(self) -> None:
+    def _run_core(self) -> None:
         try:
             with self._condition:
                 while not self._closing:
-                    busy = self._may_run() and self._core.run(_FAIR_SHARE)
+                    busy = self._may_run() and self._core.run(_MIN_INSTRUCTIONS)
                     self._after_run()
-                    served = self._served
-                    if self._core.dozing and not self._visitors:
-                        # Otherwise a board that waits for its console would keep this computer busy.
-                        self._condition.wait(_DOZE)
+                    finished = self._finished
+                    if self._core.idle and not self._waiting:
+                        # A board that waits for input must not keep the host busy.
+                        self._condition.wait(_REST)
                         continue
-                    while not self._closing and served == self._served and (self._visitors or not busy):
+                    while not self._closing and finished == self._finished and (self._waiting or not busy):
                         self._condition.wait()
         except Exception:
-            self._broken = True
+            self._failed = True
             _log.exception("the model of %s has failed", self._name)
 
     @contextmanager
-    def _visit(self) -> Iterator[None]:
-        """Hold the core still between two instructions."""
-        with self._gate:
-            self._visitors += 1
-            self._core.wanted = True
-            # After "wanted": the core's thread clears what this sets and then looks at "wanted".
+    def _stopped_core(self) -> Iterator[None]:
+        """Stop the core between two instructions for a ``with`` block."""
+        with self._waiting_lock:
+            self._waiting += 1
+            self._core.stop_requested = True
+            # After "stop_requested": the core's thread clears what this sets, then checks "stop_requested".
             self._core.interrupt()
         with self._condition:
             try:
-                if self._broken:
+                if self._failed:
                     raise BusError(0)
                 yield
             finally:
-                with self._gate:
-                    self._visitors -= 1
-                    self._core.wanted = self._visitors > 0
-                self._served += 1
+                with self._waiting_lock:
+                    self._waiting -= 1
+                    self._core.stop_requested = self._waiting > 0
+                self._finished += 1
                 if self._closing or self._has_work():
                     self._condition.notify_all()

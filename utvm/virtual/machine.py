@@ -8,7 +8,7 @@ from dataclasses import replace
 from utvm.errors import ConfigError
 from utvm.virtual import nordic, stm32
 from utvm.virtual.bus import PAGE, Bus, BusError, Device, ResetCause, SerialDevice
-from utvm.virtual.core_thread import Stage
+from utvm.virtual.core_thread import CoreThread
 from utvm.virtual.cortex_m.cpu import CortexM
 from utvm.virtual.cortex_m.debug import DFSR_HALTED
 from utvm.virtual.cortex_m.kinds import KINDS
@@ -23,7 +23,7 @@ CONSTANTS = "constants"
 MODELS = {**stm32.MODELS, **nordic.MODELS}
 
 
-class BoardModel(Stage):
+class BoardModel(CoreThread):
     """A board. All methods may be called from any thread.
 
     Attributes:
@@ -72,24 +72,24 @@ class BoardModel(Stage):
 
     def read(self, address: int, size: int) -> bytes:
         """Read memory or registers, as the access port does: 1, 2 or 4 bytes, or a block in words."""
-        with self._visit():
+        with self._stopped_core():
             return self._bus.read(address, size)
 
     def write(self, address: int, data: bytes) -> None:
         """Write memory or registers, as :meth:`read` reads them."""
-        with self._visit():
+        with self._stopped_core():
             self._bus.write(address, data)
             self._serve_reset_request()
 
     def hold_reset(self) -> None:
         """Pull nRST low: the core and the peripherals are reset and stand still; memory and debug stay."""
-        with self._visit():
+        with self._stopped_core():
             self._in_reset = True
             self._reset(ResetCause.PIN)
 
     def release_reset(self) -> None:
         """Let nRST go: the core starts at its reset vector, or halts there if a debugger asked for it."""
-        with self._visit():
+        with self._stopped_core():
             if not self._in_reset:
                 return
             self._in_reset = False
@@ -103,7 +103,7 @@ class BoardModel(Stage):
 
         RAM holds noise afterwards.
         """
-        with self._visit():
+        with self._stopped_core():
             for memory in self._bus.memories:
                 if memory.region.kind == "ram":
                     memory.lose(self._noise)
@@ -113,7 +113,7 @@ class BoardModel(Stage):
 
     def console_input(self, data: bytes) -> None:
         """Send bytes to the board's serial line."""
-        with self._visit():
+        with self._stopped_core():
             for device in self._peripherals:
                 if isinstance(device, SerialDevice):
                     device.receive(data)
@@ -121,7 +121,7 @@ class BoardModel(Stage):
     @property
     def instructions(self) -> int:
         """Instructions executed since the model was made."""
-        with self._visit():
+        with self._stopped_core():
             return self._cpu.count
 
     def _add(self, peripheral: Peripheral) -> None:

@@ -360,7 +360,7 @@ class ZynqBoard(JtagBoard):
             self._port.update(instruction, value)
             return
         try:
-            with self._visit():
+            with self._stopped_core():
                 self._port.update(instruction, value)
         except BusError:  # the model has failed
             self._port.fail()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults and the bits that report them (ARM DDI 0403E, B1.5.14 and B3.2.15)."""
+"""Exception numbers, faults and their status bits (ARM DDI 0403E, B1.5.14 and B3.2.15)."""
 
 from dataclasses import dataclass
 
@@ -16,8 +16,6 @@ FIRST_INTERRUPT = 16
 
 # CFSR: MemManage in bits 7:0, BusFault in 15:8, UsageFault in 31:16.
 IACCVIOL = 1 << 0
-MUNSTKERR = 1 << 3
-MSTKERR = 1 << 4
 IBUSERR = 1 << 8
 PRECISERR = 1 << 9
 UNSTKERR = 1 << 11
@@ -42,9 +40,9 @@ class Fault:
     """A fault of one instruction.
 
     Attributes:
-        exception: number of the exception it raises when that one is enabled.
-        status: bits it sets in CFSR.
-        address: the data address refused, for BFAR, or None.
+        exception: number of the exception that it raises, if enabled.
+        status: its bits in CFSR.
+        address: the data address, for BFAR, or None.
     """
 
     exception: int
@@ -52,21 +50,16 @@ class Fault:
     address: int | None = None
 
 
-def execute_never(address: int) -> bool:
-    """Whether instructions may not be fetched there by the default memory map (ARM DDI 0403E, B3.1)."""
-    return 0x40000000 <= address < 0x60000000 or address >= 0xA0000000
-
-
 def fetch_fault(address: int) -> Fault:
-    """Return the fault of fetching an instruction where there is none."""
-    return Fault(MEM_MANAGE, IACCVIOL) if execute_never(address) else Fault(BUS_FAULT, IBUSERR)
+    """Fault of an instruction fetch: by the default memory map, or by the bus (ARM DDI 0403E, B3.1)."""
+    execute_never = 0x40000000 <= address < 0x60000000 or address >= 0xA0000000
+    return Fault(MEM_MANAGE, IACCVIOL) if execute_never else Fault(BUS_FAULT, IBUSERR)
 
 
 def data_fault(address: int) -> Fault:
-    """Return the fault of a load or store that the bus refused."""
+    """Fault of a load or store that the bus refuses."""
     return Fault(BUS_FAULT, PRECISERR | BFARVALID, address)
 
 
 def usage_fault(status: int) -> Fault:
-    """Return a UsageFault."""
     return Fault(USAGE_FAULT, status)

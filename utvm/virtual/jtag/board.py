@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from utvm.virtual.bus import Bus, Device
-from utvm.virtual.core_thread import Stage
+from utvm.virtual.core_thread import CoreThread
 from utvm.virtual.jtag.chain import Tap
 from utvm.virtual.jtag.core import CoreRunner
 from utvm.virtual.spec import JtagSpec, Peripheral
@@ -57,7 +57,7 @@ class SerialInput:
         return max(self._next, self._runner.now() + 1) if self._coming else None
 
 
-class JtagBoard(Stage):
+class JtagBoard(CoreThread):
     """A board. All methods may be called from any thread.
 
     Args:
@@ -101,13 +101,13 @@ class JtagBoard(Stage):
 
     def console_input(self, data: bytes) -> None:
         """Send bytes to the board's serial line."""
-        with self._visit():
+        with self._stopped_core():
             for line in self._inputs:
                 line.receive(data)
 
     def reset(self) -> None:
         """Pull the system's reset line, and let it go."""
-        with self._visit():
+        with self._stopped_core():
             self._reset()
 
     def _has_work(self) -> bool:

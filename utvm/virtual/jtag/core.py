@@ -1,38 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cores behind JTAG share: Unicorn executes, C counts and stops before each instruction (``counted.h``)."""
+"""A core behind JTAG: Unicorn executes, C code counts and stops before each instruction, Python does the rest.
+
+Time is the number of instructions plus the time slept. It depends neither on a debugger nor on the speed of the
+host, so two runs agree to the instruction.
+"""
 
 import ctypes
 from abc import ABC, abstractmethod
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import unicorn
 from unicorn import unicorn_const
-from unicorn.unicorn_py3.unicorn import uclib
 
-from utvm.errors import ConfigError
 from utvm.virtual.bus import Bus, BusError, Device
-from utvm.virtual.native import load_library
+from utvm.virtual.engine import MEMORIES, NEVER, Engine
+from utvm.virtual.native import fields, load_library
 
-MEMORIES = 16
 TRIGGERS = 8
-NEVER = 2**64 - 1
 LOAD, STORE, EXECUTE, BUT = 1, 2, 4, 8
-"""What a trigger matches: an access to an address, or executing anything but what is there."""
-EVERYWHERE = (1, 0)
-"""A span of a hook."""
+"""Conditions of a trigger: an access to its address, or BUT: the execution of any other address."""
 
-_UNTIL = 0xFFFFFFFE  # where Unicorn ends by itself
+_END = 0xFFFFFFFE  # address at which Unicorn ends
 _FETCHES = (unicorn_const.UC_MEM_FETCH_UNMAPPED, unicorn_const.UC_MEM_FETCH_PROT)
 _WRITES = (unicorn_const.UC_MEM_WRITE_UNMAPPED, unicorn_const.UC_MEM_WRITE_PROT)
+_FAR = 1 << 20  # instructions to an event for which the core's thread rests first
 
 
 class Pause(IntEnum):
-    """Why a core stopped before an instruction; FAULT: at it. From READ_COUNTER on, they are an architecture's."""
+    """Reason for a stop before an instruction, or FAULT: at it. From READ_COUNTER on per architecture."""
 
     NONE = 0
-    ASKED = 1
+    REQUEST = 1
     TRIGGER = 2
     SLEEP = 3
     BREAK = 4
@@ -44,167 +44,102 @@ class Pause(IntEnum):
 
 
 class _Memory(ctypes.Structure):
-    _fields_ = (("bytes", ctypes.c_void_p), ("start", ctypes.c_uint64), ("size", ctypes.c_uint64))
+    _fields_ = (("bytes", ctypes.c_void_p), *fields(ctypes.c_uint64, "start size"))
 
 
 class _Trigger(ctypes.Structure):
-    _fields_ = (("address", ctypes.c_uint64), ("accesses", ctypes.c_uint32), ("unused", ctypes.c_uint32))
+    _fields_ = (("address", ctypes.c_uint64), *fields(ctypes.c_uint32, "accesses unused"))
 
 
-class CountedState(ctypes.Structure):
-    """``core_t`` of ``counted.h``, field by field."""
+class _CountedState(ctypes.Structure):
+    """``core_t`` of ``counted.h``."""
 
     _fields_ = (
-        ("emulation_stop", ctypes.c_void_p),
-        ("register_read", ctypes.c_void_p),
+        *fields(ctypes.c_void_p, "emulation_stop register_read"),
         ("memory_count", ctypes.c_uint64),
         ("memories", _Memory * MEMORIES),
         ("triggers", _Trigger * TRIGGERS),
-        ("count", ctypes.c_uint64),
-        ("deadline", ctypes.c_uint64),
-        ("begun", ctypes.c_uint64),
-        ("width", ctypes.c_uint64),
-        ("stop", ctypes.c_uint32),
-        ("reason", ctypes.c_uint32),
-        ("masks_matter", ctypes.c_uint32),
-        ("triggered", ctypes.c_uint32),
-        ("target", ctypes.c_uint64),
-        ("block_end", ctypes.c_uint64),
+        *fields(ctypes.c_uint64, "count deadline begun width"),
+        *fields(ctypes.c_uint32, "stop reason masks_matter triggered"),
+        *fields(ctypes.c_uint64, "target block_end"),
     )
 
-    memory_count: int
-    memories: "ctypes.Array[Any]"
-    triggers: "ctypes.Array[Any]"
-    count: int
-    deadline: int
-    begun: int
-    width: int
-    stop: int
-    reason: int
-    masks_matter: int
-    triggered: int
-    target: int
-    block_end: int
 
-
-class CountedCore(ABC):
-    """Unicorn with memories and devices, and a C function before each instruction.
+class CountedCore(Engine, ABC):
+    """An instruction set, with a C function before each instruction.
 
     Args:
-        uc: the engine, of the right architecture.
         source: the C file with ``utvm_before_instruction``.
-        width: bits of a register.
+        width: of a register, in bits.
 
     Attributes:
-        state: what it shares with the C part: counts, deadline, triggers.
+        state: ``core_t`` of ``counted.h``: count, deadline, triggers.
     """
 
     def __init__(self, uc: Any, source: Path, bus: Bus, width: int) -> None:
-        self._uc = uc
-        self._bus = bus
+        super().__init__(uc, bus, _CountedState(width=width), read_only=False)
         self._c = load_library(source)
         self._faulted = False
         self.mask = (1 << width) - 1
-        self.state = CountedState(width=width)
-        self._state_pointer = ctypes.byref(self.state)
-        self._stale: list[tuple[int, int]] = []
-        self._map_memory()
-        self._add_hooks()
-        self._at_reset = self._uc.context_save()
+        self.add_c_hook(unicorn_const.UC_HOOK_CODE, self._c.utvm_before_instruction)
+        uc.hook_add(unicorn_const.UC_HOOK_INTR, lambda _uc, number, _data: self.take_exception(number))
+        uc.hook_add(unicorn_const.UC_HOOK_MEM_INVALID, self._on_unmapped)
+        self._at_reset = uc.context_save()
         bus.on_memory_change = self._forget_code
-
-    def _map_memory(self) -> None:
-        """Let instructions reach the memories."""
-        if len(self._bus.memories) > MEMORIES:
-            raise ConfigError(
-                f"{len(self._bus.memories)} regions of memory are more than the {MEMORIES} supported"
-            )
-        self.state.memory_count = len(self._bus.memories)
-        for slot, memory in zip(self.state.memories, self._bus.memories, strict=False):
-            slot.bytes, slot.start, slot.size = memory.host_address, memory.start, memory.region.size
-            self._uc.mem_map_ptr(memory.start, memory.region.size, unicorn_const.UC_PROT_ALL, memory.host_address)
-
-    def _add_hooks(self) -> None:
-        self.state.emulation_stop = ctypes.cast(uclib.uc_emu_stop, ctypes.c_void_p).value
-        self.state.register_read = ctypes.cast(uclib.uc_reg_read, ctypes.c_void_p).value
-        status = uclib.uc_hook_add(
-            self._engine,
-            ctypes.byref(ctypes.c_size_t()),
-            unicorn_const.UC_HOOK_CODE,
-            ctypes.cast(self._c.utvm_before_instruction, ctypes.c_void_p),
-            self._state_pointer,
-            *map(ctypes.c_uint64, EVERYWHERE),
-        )
-        if status:
-            raise unicorn.UcError(status)
-        self._uc.hook_add(unicorn_const.UC_HOOK_INTR, self._on_interrupt)
-        self._uc.hook_add(unicorn_const.UC_HOOK_MEM_INVALID, self._on_refused)
-
-    def map_device(self, address: int, device: Device) -> None:
-        """Let instructions reach a device of the bus."""
-        self._uc.mmio_map(address, device.size, self._load, (address, device), self._store, (address, device))
-
-    @property
-    def _engine(self) -> Any:
-        return self._uc._uch
 
     def _forget_code(self, start: int, end: int) -> None:
         if self._stale and self._stale[-1][1] == start:
             start = self._stale.pop()[0]
         self._stale.append((start, end))
 
-    # What Unicorn calls
+    # Unicorn's callbacks
 
-    def _load(self, _uc: Any, offset: int, size: int, place: tuple[int, Device]) -> int:
-        # Eight bytes are two words.
-        parts = (offset, offset + 4) if size == 8 else (offset,)
+    def _load(self, _uc: Any, offset: int, size: int, window: tuple[int, Device]) -> int:
+        offsets = (offset, offset + 4) if size == 8 else (offset,)
         try:
-            words = [place[1].read(part, min(size, 4)) for part in parts]
+            words = [window[1].read(part, min(size, 4)) for part in offsets]
         except BusError:
-            self._refuse(LOAD, place[0] + offset)
+            self._refuse(LOAD, window[0] + offset)
             return 0
         return sum(word << 32 * index for index, word in enumerate(words))
 
-    def _store(self, _uc: Any, offset: int, size: int, value: int, place: tuple[int, Device]) -> None:
+    def _store(self, _uc: Any, offset: int, size: int, value: int, window: tuple[int, Device]) -> None:
         try:
-            place[1].write(offset, min(size, 4), value & (1 << 8 * min(size, 4)) - 1)
+            window[1].write(offset, min(size, 4), value & (1 << 8 * min(size, 4)) - 1)
             if size == 8:
-                place[1].write(offset + 4, 4, value >> 32)
+                window[1].write(offset + 4, 4, value >> 32)
         except BusError:
-            self._refuse(STORE, place[0] + offset)
+            self._refuse(STORE, window[0] + offset)
 
-    def _on_refused(self, _uc: Any, access: int, address: int, *_more: Any) -> bool:
+    def _on_unmapped(self, _uc: Any, access: int, address: int, *_more: Any) -> bool:
         self._refuse(EXECUTE if access in _FETCHES else STORE if access in _WRITES else LOAD, address & self.mask)
         return False
 
-    def _on_interrupt(self, _uc: Any, number: int, _data: object) -> None:
-        self.raised(number)
-
     def _refuse(self, access: int, address: int) -> None:
         if not self._faulted:
-            self.refused(access, address)
+            self.set_bus_fault(access, address)
         self.stop_at_fault()
 
     def stop_at_fault(self) -> None:
-        """End the run at this instruction, by a fault of which the first one counts."""
+        """Stop at this instruction; its first fault is the one that is reported."""
         self._faulted = True
         self._uc.emu_stop()
 
     @abstractmethod
-    def refused(self, access: int, address: int) -> None:
-        """Keep what fault it is that nothing answers to a LOAD, STORE or EXECUTE."""
+    def set_bus_fault(self, access: int, address: int) -> None:
+        """Record the fault of a LOAD, STORE or EXECUTE of an address without memory or device."""
 
     @abstractmethod
-    def raised(self, number: int) -> None:
-        """Take one of Unicorn's exceptions, and stop there."""
+    def take_exception(self, number: int) -> None:
+        """Record one of Unicorn's exceptions, and stop."""
 
     @abstractmethod
-    def invalid(self) -> None:
-        """Keep what fault it is that there is no such instruction."""
+    def set_invalid_fault(self) -> None:
+        """Record the fault of an invalid instruction."""
 
     @abstractmethod
-    def enter_fault(self) -> None:
-        """Stand at the instruction that faults, which is not counted."""
+    def undo_faulting_instruction(self) -> None:
+        """Set PC to the faulting instruction and take it out of the count."""
 
     @property
     @abstractmethod
@@ -222,145 +157,136 @@ class CountedCore(ABC):
     # Execution
 
     def reset(self, start: int) -> None:
-        """Forget what registers hold, and begin at an address."""
+        """Reset all registers and set PC."""
         self._uc.context_restore(self._at_reset)
         self.pc = start
 
     def run(self, deadline: int) -> Pause:
-        """Execute until ``state.count`` reaches a deadline, somebody sets ``state.stop``, or more is needed.
+        """Execute until ``state.count`` reaches the deadline, ``state.stop`` is set, or the core must do more.
 
-        Whoever calls clears ``state.stop`` before. PC is at the instruction that is next, or that faults.
+        The caller clears ``state.stop`` first. PC is the address of the next, or the faulting, instruction.
         """
         state = self.state
         state.deadline, state.reason, self._faulted = deadline, Pause.NONE, False
-        # Unicorn cannot drop translations while it executes.
-        for start, end in self._stale:
-            self._uc.ctl_remove_cache(start, end)
-        self._stale.clear()
+        self._drop_stale_code()
         try:
-            self._uc.emu_start(self._entry, _UNTIL)
+            self._uc.emu_start(self._entry, _END)
         except unicorn.UcError:
             if not self._faulted:
                 self._faulted = True
-                self.invalid()
+                self.set_invalid_fault()
         if self._faulted:
-            self.enter_fault()
+            self.undo_faulting_instruction()
             return Pause.FAULT
-        return Pause(state.reason) if state.reason else Pause.ASKED
+        return Pause(state.reason) if state.reason else Pause.REQUEST
 
-    def set_triggers(self, wanted: list[tuple[int, int]]) -> None:
-        """Stop before what accesses these addresses: pairs of address and LOAD, STORE, EXECUTE, BUT."""
+    def set_triggers(self, triggers: list[tuple[int, int]]) -> None:
+        """Stop before accesses to addresses: pairs of an address and LOAD, STORE, EXECUTE, BUT."""
         self.state.triggered = 0
         for index, slot in enumerate(self.state.triggers):
-            slot.address, slot.accesses = wanted[index] if index < len(wanted) else (0, 0)
+            slot.address, slot.accesses = triggers[index] if index < len(triggers) else (0, 0)
             self.state.triggered |= slot.accesses
 
 
-_FAR = 1 << 20  # instructions: an event further off than that is worth a doze of this computer's
-
-
 class InterruptSource(Protocol):
-    """What may interrupt a core."""
+    """A device that may interrupt a core."""
 
     def pending(self) -> int:
-        """Return the bits that it drives: an architecture says which."""
+        """Mask of the interrupt bits that it drives, as the architecture defines them."""
 
     def next_event(self) -> int | None:
-        """Return the instant at which it has something new to say by itself, or None."""
+        """Time at which the device changes its interrupts by itself, or None."""
 
 
 class CoreRunner(ABC):
-    """A core that runs and halts. Whoever calls holds the machine's lock.
+    """A core that runs and halts. The caller holds the machine's lock.
 
     Attributes:
-        core: its instruction set.
-        halted: a debugger has it.
-        sources: what may interrupt it.
-        wanted: as :class:`utvm.virtual.core_thread.Performer` has it.
+        halted: stopped by a debugger.
+        stop_requested: see :class:`utvm.virtual.core_thread.RunnableCore`.
     """
 
     core: CountedCore
 
     def __init__(self) -> None:
-        self.wanted = False
+        self.stop_requested = False
         self.halted = False
         self.sources: list[InterruptSource] = []
         self._sleeping = False
         self._slept = 0
-        self._far_off = False
+        self._rested = False
 
     def now(self) -> int:
-        """Return the instructions since the model was made, and what was slept through."""
-        return self.core.state.count + self._slept
+        """Instructions since the model was created, plus the time slept."""
+        return cast(int, self.core.state.count + self._slept)
 
     @property
-    def dozing(self) -> bool:
-        """Whether it sleeps and nothing it knows of wakes it soon."""
-        return self._sleeping and self._far_off and not self.halted
+    def idle(self) -> bool:
+        """Whether it sleeps and its next event is far off."""
+        return self._sleeping and self._rested and not self.halted
 
     def interrupt(self) -> None:
-        """Have the run loop look again before the next instruction."""
+        """Return to the run loop before the next instruction."""
         self.core.state.stop = 1
 
     def timers_changed(self) -> None:
-        """As :class:`utvm.virtual.wiring.Clock` has it."""
+        """See :class:`utvm.virtual.wiring.Clock`."""
         self.interrupt()
 
     def close(self) -> None:  # noqa: B027
-        """Free nothing: nothing is held."""
+        """Nothing to free."""
 
-    def run(self, at_least: int) -> bool:
-        """Execute until somebody wants the core to stand still, or it halts."""
+    def run(self, minimum: int) -> bool:
+        """Execute until a stop is requested or the core halts."""
         state = self.core.state
-        goal = state.count + at_least
+        goal = state.count + minimum
         turns = 0
         while not self.halted:
             state.stop = 0
-            wanted = self.wanted
+            stop_requested = self.stop_requested
             turns += 1
-            # One that faults over and over comes no further.
-            if wanted and (state.count >= goal or turns > at_least):
+            # A core that faults repeatedly executes no instructions.
+            if stop_requested and (state.count >= goal or turns > minimum):
                 return True
             if self._sleeping and not self._sleep():
-                return self.wanted
+                return self.stop_requested
             if self._sleeping or self.take_interrupt():
                 continue
             event = self._next_event()
             deadline = NEVER if event is None else event - self._slept
-            self.after(self.core.run(min(deadline, goal) if wanted else deadline))
+            self.handle(self.core.run(min(deadline, goal) if stop_requested else deadline))
         return False
 
     @abstractmethod
-    def reset(self) -> None:
-        """Take the state after a reset."""
+    def reset(self) -> None: ...
 
     @abstractmethod
-    def after(self, reason: Pause) -> bool:
-        """Do what the instruction at PC needs; return whether that was an exception."""
+    def handle(self, reason: Pause) -> bool:
+        """Do what the instruction at PC needs. True if that was an exception."""
 
     @abstractmethod
-    def due(self) -> int:
-        """Return what is pending and ends a sleep."""
+    def wakeup_interrupts(self) -> int:
+        """Mask of the pending interrupts that end a sleep."""
 
     @abstractmethod
     def take_interrupt(self) -> bool:
-        """Take what is pending, if the core lets it in; return whether it did."""
+        """Enter the handler of a pending interrupt, unless masked. True if it did."""
 
     def pending(self) -> int:
-        """Return what all sources drive, and have the core stop where it may let more in."""
-        found = 0
+        """Mask of the pending interrupts of all sources; while not 0, the core stops where it may unmask one."""
+        pending = 0
         for source in self.sources:
-            found |= source.pending()
-        self.core.state.masks_matter = bool(found)
-        return found
+            pending |= source.pending()
+        self.core.state.masks_matter = bool(pending)
+        return pending
 
     def sleep(self, size: int) -> None:
-        """Go to sleep by the instruction at PC, which has so many bytes."""
-        self.pass_instruction(size)
+        """Execute the sleep instruction at PC, of ``size`` bytes."""
+        self.skip_instruction(size)
         self._sleeping = True
 
-    def pass_instruction(self, size: int) -> None:
-        """Count the instruction at PC and go on behind it."""
+    def skip_instruction(self, size: int) -> None:
+        """Count the instruction at PC, and go to the next one."""
         self.core.pc += size
         self.core.state.count += 1
 
@@ -369,16 +295,16 @@ class CoreRunner(ABC):
         return min((event for event in events if event is not None), default=None)
 
     def _sleep(self) -> bool:
-        """Skip to the next event that wakes it; False where that is far off, or nothing it knows of does."""
-        rested, self._far_off = self._far_off, False
-        while not self.due():
+        """Advance time to the event that wakes the core. False if there is none, or it is far off: rest first."""
+        rested, self._rested = self._rested, False
+        while not self.wakeup_interrupts():
             event = self._next_event()
             if event is None or (event - self.now() > _FAR and not rested):
-                self._far_off = event is not None
+                self._rested = event is not None
                 return False
             self._slept += max(0, event - self.now())
             rested = False
-            if self.wanted:
+            if self.stop_requested:
                 return False
         self._sleeping = False
         return True

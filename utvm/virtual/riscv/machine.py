@@ -263,7 +263,7 @@ class RiscvBoard(JtagBoard):
         if register != _DMI or operation not in (_READ, _WRITE):
             return
         try:
-            with self._visit():
+            with self._stopped_core():
                 if operation == _READ:
                     data = self._module.read(address)
                 else:
