@@ -47,7 +47,7 @@ _R = (
 
 @functools.cache
 def _fault_status_offset() -> int:
-    """Offset of the fault status in a saved context of Unicorn, determined with two faults. The address follows it."""
+    """Offset of the fault status in a saved context of Unicorn, found with two faults; the address follows."""
     code, tables, unmapped = 0x100000, 0x104000, (0x30000004, 0x30000708)
     uc = _new_engine()
     uc.mem_map(code, 0x10000)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Zynq has around its Cortex-A9 and programs use: private peripherals, UARTs, system control."""
+"""A board with a Zynq: two Cortex-A9, one of which runs, and the peripherals that programs use."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -18,11 +18,11 @@ from utvm.virtual.dap import (
     MemoryAccessPort,
 )
 from utvm.virtual.jtag.board import JtagBoard, SerialInput
-from utvm.virtual.jtag.chain import STREAM, TOLD, Tap
+from utvm.virtual.jtag.chain import EVENT, STREAM, Tap
 from utvm.virtual.jtag.core import CoreRunner
 from utvm.virtual.spec import JtagSpec, Peripheral
 
-# The interrupt controller (ARM IHI 0048B, chapter 4), and where it is (DDI 0407G, 1.5)
+# The interrupt controller (ARM IHI 0048B, chapter 4) and its address (DDI 0407G, 1.5)
 _INTERFACE, _TIMER, _DISTRIBUTOR = 0x100, 0x200, 0x1000
 _ICC_CONTROL, _ICC_MASK, _ICC_ACKNOWLEDGE, _ICC_END = 0x00, 0x04, 0x0C, 0x10
 _ENABLE, _DISABLE, _SET_PENDING, _CLEAR_PENDING = 0x100, 0x180, 0x200, 0x280
@@ -35,12 +35,12 @@ _TIMER_LINE = 27
 
 
 class PrivatePeripherals(Device):
-    """Interrupt controller and global timer of a Cortex-A9 MPCore; its other registers remember.
+    """Interrupt controller and global timer of a Cortex-A9 MPCore; other registers store their value.
 
-    All lines have one priority and go to the core that runs: the lowest is first, and none interrupts a handler.
+    All lines have one priority and go to the running core: the lowest number is first; handlers are not preempted.
 
     Args:
-        ticks, instructions: so many ticks of the timer pass in so many instructions.
+        ticks, instructions: the ratio of timer ticks to instructions.
     """
 
     size = 0x3000
@@ -52,14 +52,13 @@ class PrivatePeripherals(Device):
         self.reset()
 
     def reset(self) -> None:
-        """Nothing is enabled; lines are as what drives them has them. Time begins anew."""
+        """Reset all but the levels of the lines."""
         self._words: dict[int, int] = {}
         self._enabled = self._set = self._active = 0
         self._begun = self._runner.now()
         self._event = False
 
     def set_line(self, number: int, level: bool) -> None:
-        """Drive a line."""
         self._levels = self._levels & ~(1 << number) | level << number
         self._runner.interrupt()
 
@@ -70,7 +69,7 @@ class PrivatePeripherals(Device):
     def _time(self) -> int:
         return (self._runner.now() - self._begun) * self._ticks // self._instructions
 
-    def _look(self) -> None:
+    def _update_event(self) -> None:
         if self._timer(_CONTROL) & (_COUNTS | _COMPARES) == _COUNTS | _COMPARES and self._time >= self._compare:
             self._event = True
 
@@ -78,36 +77,34 @@ class PrivatePeripherals(Device):
     def _compare(self) -> int:
         return self._timer(_COMPARE_HIGH) << 32 | self._timer(_COMPARE_LOW)
 
-    def _best(self) -> int:
-        self._look()
+    def _next_line(self) -> int:
+        self._update_event()
         timer = self._event and self._timer(_CONTROL) & _INTERRUPTS
         waiting = (self._levels | self._set | bool(timer) << _TIMER_LINE) & self._enabled
         return (waiting & -waiting).bit_length() - 1 if waiting else _NONE
 
     def pending(self) -> int:
-        """Return whether there is an interrupt for the core."""
         on = self._words.get(_DISTRIBUTOR, 0) & self._words.get(_INTERFACE + _ICC_CONTROL, 0) & 1
         masked = self._active or not self._words.get(_INTERFACE + _ICC_MASK, 0)
-        return int(bool(on and not masked and self._best() != _NONE))
+        return int(bool(on and not masked and self._next_line() != _NONE))
 
     def next_event(self) -> int | None:
-        """Return when the timer comes to what it is compared with, if it has not yet."""
+        """Time at which the timer reaches its comparator, unless it has."""
         if self._timer(_CONTROL) & _INTERRUPTS and self._time < self._compare:
             return self._begun - -self._compare * self._instructions // self._ticks
         return None
 
     def load(self, offset: int) -> int:
-        """Return a word."""
         if offset == _INTERFACE + _ICC_ACKNOWLEDGE:
-            best = self._best() if not self._active else _NONE
-            if best != _NONE:
-                self._active |= 1 << best
-                self._set &= ~(1 << best)
-            return best
+            line = self._next_line() if not self._active else _NONE
+            if line != _NONE:
+                self._active |= 1 << line
+                self._set &= ~(1 << line)
+            return line
         if offset in (_TIMER + _LOW, _TIMER + _HIGH):
             return self._time >> (offset & 4) * 8 & 0xFFFFFFFF
         if offset == _TIMER + _STATUS:
-            self._look()
+            self._update_event()
             return int(self._event)
         base, first = offset - _DISTRIBUTOR & ~0x7F, (offset & 0x7F) * 8
         if base in (_ENABLE, _DISABLE):
@@ -117,7 +114,6 @@ class PrivatePeripherals(Device):
         return self._words.get(offset, 0)
 
     def store(self, offset: int, value: int, lanes: int) -> None:
-        """Write a word; the timer's count goes on as it is."""
         base, bits = offset - _DISTRIBUTOR & ~0x7F, value << (offset & 0x7F) * 8 & (1 << _LINES) - 1
         if offset == _INTERFACE + _ICC_END:
             self._active &= ~(1 << (value & _NONE))
@@ -138,22 +134,12 @@ class PrivatePeripherals(Device):
 
 _CR, _IER, _IDR, _IMR, _ISR, _SR, _FIFO = 0x00, 0x08, 0x0C, 0x10, 0x14, 0x2C, 0x30
 _RESETS, _RECEIVES, _SENDS = 3, 1 << 2, 1 << 4  # of CR
-_GOT, _EMPTY, _SENT = 1 << 0, 1 << 1, 1 << 3  # of ISR and SR: above the trigger, nothing received, nothing to send
+_RECEIVED, _EMPTY, _SENT = 1 << 0, 1 << 1, 1 << 3  # of ISR and SR: RX trigger, RX empty, TX empty
 _FIFO_BYTES = 64
 
 
 class CadenceUart(Device):
-    """A UART of the Zynq (UG585, chapter 19 and B.33). No time passes on its line while it sends.
-
-    Its trigger is one byte, whatever RXWM says.
-
-    Args:
-        send: takes what is sent.
-        set_line: drives its interrupt line.
-
-    Attributes:
-        input: what comes.
-    """
+    """A UART of the Zynq (UG585, chapter 19 and B.33). It sends in no time; RXWM is always one byte."""
 
     size = 0x1000
 
@@ -162,32 +148,30 @@ class CadenceUart(Device):
     ) -> None:
         self._send = send
         self._set_line = set_line
-        self.input = SerialInput(runner, _FIFO_BYTES, self._filled)
+        self.input = SerialInput(runner, _FIFO_BYTES, self._set_received)
         self.reset()
 
     def reset(self) -> None:
-        """Nothing is on, asked for or received."""
         self._words = {_CR: 0x128, _ISR: _SENT}
         self.input.clear()
         self._drive()
 
-    def _filled(self) -> None:
-        self._words[_ISR] |= _GOT
+    def _set_received(self) -> None:
+        self._words[_ISR] |= _RECEIVED
         self._drive()
 
     def _drive(self) -> None:
         self._set_line(bool(self._words.get(_IMR, 0) & self._words[_ISR]))
 
     def load(self, offset: int) -> int:
-        """Return a word."""
         if offset == _FIFO:
             return self.input.fifo.popleft() if self.input.fifo else 0
         if offset == _SR:
-            return _SENT | (_GOT if self.input.fifo else _EMPTY)
+            return _SENT | (_RECEIVED if self.input.fifo else _EMPTY)
         return self._words.get(offset, 0)
 
     def store(self, offset: int, value: int, lanes: int) -> None:
-        """Write a word. Events are taken back by ones; what still stands comes again at once."""
+        """Write a word. Ones in ISR clear events; an event with a lasting cause is set again at once."""
         if offset == _FIFO:
             if self._words[_CR] & _SENDS:
                 self._send(bytes([value & 0xFF]))
@@ -195,13 +179,13 @@ class CadenceUart(Device):
         elif offset == _ISR:
             self._words[_ISR] &= ~value
             if self.input.fifo:
-                self._words[_ISR] |= _GOT
+                self._words[_ISR] |= _RECEIVED
         elif offset in (_IER, _IDR):
-            asked = self._words.get(_IMR, 0)
-            self._words[_IMR] = asked | value if offset == _IER else asked & ~value
+            mask = self._words.get(_IMR, 0)
+            self._words[_IMR] = mask | value if offset == _IER else mask & ~value
         else:
-            kept = self._words.get(offset, 0) & ~lanes | value
-            self._words[offset] = kept & ~_RESETS if offset == _CR else kept
+            word = self._words.get(offset, 0) & ~lanes | value
+            self._words[offset] = word & ~_RESETS if offset == _CR else word
         self._drive()
 
 
@@ -213,10 +197,10 @@ _STABLE_AND_LOCKED = 0x3F
 
 
 class SystemControl(Device):
-    """SLCR of the Zynq (UG585, B.28): registers that remember, where they are not locked. A PLL is locked at once.
+    """SLCR of the Zynq (UG585, B.28): registers that store their value unless locked. PLLs lock at once.
 
-    PSS_IDCODE names no part, in a revision that there is not: that is how a port knows that its timer counts
-    instructions. In QEMU, all of it is 0.
+    PSS_IDCODE has no part and a revision that does not exist: by it, a port detects that its timer counts
+    instructions. In QEMU it is 0.
     """
 
     size = 0x1000
@@ -225,15 +209,13 @@ class SystemControl(Device):
         self.reset()
 
     def reset(self) -> None:
-        """All is locked; the on-chip memory is mapped as for the boot ROM."""
+        """Lock all registers; map the on-chip memory as for the boot ROM."""
         self._words = {_LOCKED: 1, _OCM: 0x18, _PLL_STATUS: _STABLE_AND_LOCKED, _IDENTITY: 15 << 28}
 
     def load(self, offset: int) -> int:
-        """Return a word."""
         return self._words.get(offset, 0)
 
     def store(self, offset: int, value: int, lanes: int) -> None:
-        """Write a word, if that is allowed."""
         if offset in _KEYS:
             if value & 0xFFFF == _KEYS[offset]:
                 self._words[_LOCKED] = int(offset == _LOCK)
@@ -246,33 +228,30 @@ _SYNCHRONISATION = f"{0xAA995566:032b}"
 
 
 class ProgrammableLogic:
-    """What the logic holds, of which a model that stands for it asks.
+    """Programmable logic as its TAP sees it (Xilinx UG470, tables 5-20 and 6-3).
 
-    What follows the synchronisation word of a bitstream is not looked at.
-
-    Args:
-        holds: what it was programmed with before; nothing where it is empty.
+    It detects the synchronisation word of a bitstream, and ignores the rest.
 
     Attributes:
-        holds: what it holds now.
-        registers: of its TAP.
+        bitstream: the name of the loaded bitstream; empty if there is none.
+        registers: data registers of its TAP.
     """
 
-    registers: Mapping[int, int] = {_CFG_IN: STREAM, _JPROGRAM: TOLD}
+    registers: Mapping[int, int] = {_CFG_IN: STREAM, _JPROGRAM: EVENT}
 
-    def __init__(self, holds: str) -> None:
-        self.holds = holds
+    def __init__(self, bitstream: str) -> None:
+        self.bitstream = bitstream
         self._tail = ""
 
     def update(self, instruction: int, value: int) -> None:
-        """Be cleared, or take 64 bits, of which the first to come is the lowest."""
+        """Clear the logic, or take 64 bits, the lowest first."""
         if instruction == _JPROGRAM:
-            self.holds = self._tail = ""
-        elif not self.holds:
+            self.bitstream = self._tail = ""
+        elif not self.bitstream:
             bits = self._tail + f"{value:064b}"[::-1]
             self._tail = bits[1 - len(_SYNCHRONISATION) :]
             if _SYNCHRONISATION in bits:
-                self.holds = "a bitstream"
+                self.bitstream = "a bitstream"
 
 
 _INSTRUCTION_BITS = 4
@@ -284,33 +263,31 @@ _UNIT_BYTES = 0x1000
 
 
 class CoreSight:
-    """What the APB-AP reaches: the debug registers of both cores, and a ROM table that lists nothing."""
+    """Memory behind the APB-AP: the debug registers of both cores, and an empty ROM table."""
 
     def __init__(self, units: tuple[DebugUnit, ...]) -> None:
         self._units = dict(zip(_UNITS, units, strict=True))
 
     def read(self, address: int, size: int) -> bytes:
-        """Return a word, or several."""
-        return b"".join(self._word(address + at).to_bytes(4, "little") for at in range(0, size, 4))
+        return b"".join(self._word(address + offset).to_bytes(4, "little") for offset in range(0, size, 4))
 
     def _word(self, address: int) -> int:
         unit = self._units.get(address & -_UNIT_BYTES)
         return unit.read(address % _UNIT_BYTES) if unit else 0
 
     def write(self, address: int, data: bytes) -> None:
-        """Write words."""
-        for at in range(0, len(data), 4):
-            unit = self._units.get(address + at & -_UNIT_BYTES)
+        for offset in range(0, len(data), 4):
+            unit = self._units.get(address + offset & -_UNIT_BYTES)
             if unit:
-                unit.write((address + at) % _UNIT_BYTES, int.from_bytes(data[at : at + 4], "little"))
+                unit.write((address + offset) % _UNIT_BYTES, int.from_bytes(data[offset : offset + 4], "little"))
 
 
 class ZynqBoard(JtagBoard):
-    """A board. Its further TAP is its logic's. Its second core waits in the boot ROM for good."""
+    """A board with a Zynq. Its second core stays in the boot ROM; its second TAP is that of the logic."""
 
     def __init__(self, spec: JtagSpec) -> None:
         bus = Bus(spec.regions)
-        # The one that runs is made last: it is told when memory changes.
+        # The running core is created last: the bus reports changes of memory to it.
         self._second, self._cpu = CortexA9(bus, _PRIVATE, 1), CortexA9(bus, _PRIVATE)
         self._private = PrivatePeripherals(self._cpu, 1, 1)
         models = {
@@ -319,7 +296,7 @@ class ZynqBoard(JtagBoard):
             "slcr": lambda _: SystemControl(),
         }
         self._logic = ProgrammableLogic(spec.logic)
-        super().__init__(spec, self._cpu, bus, models, lambda: self._logic.holds)
+        super().__init__(spec, self._cpu, bus, models, lambda: self._logic.bitstream)
         units = (DebugUnit(self._cpu, bus), DebugUnit(self._second, bus))
         self._port = JtagDebugPort(
             {
@@ -355,7 +332,7 @@ class ZynqBoard(JtagBoard):
         self._private.set_line(line, level)
 
     def _update(self, instruction: int, value: int) -> None:
-        """Take what was shifted into the debug port. What is not for the core does not disturb it."""
+        """Execute a request to the debug port; DP accesses do not stop the core."""
         if instruction == JTAG_DPACC:
             self._port.update(instruction, value)
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chain of test access ports, and its pins on a socket. See ``chain.c``."""
+"""A chain of test access ports, with its pins on a socket; ``chain.c`` does the shifting."""
 
 import ctypes
 import logging
@@ -16,8 +16,8 @@ from utvm.virtual.native import load_library
 _log = logging.getLogger(__name__)
 _TAPS = 4
 _INSTRUCTIONS = 64
-STREAM, TOLD = 255, 254
-"""In place of a length: what is shifted in is handed on 64 bits at a time; and the instruction itself is."""
+STREAM, EVENT = 255, 254
+"""Special lengths. STREAM: 64 bits at a time are passed to ``update``; EVENT: the instruction itself is."""
 _CAPTURE = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
 _UPDATE = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64)
 _RESET = ctypes.CFUNCTYPE(None)
@@ -29,10 +29,10 @@ class Tap:
 
     Attributes:
         instruction_bits: width of its instruction register.
-        idcode_instruction: the instruction that stands after a reset, with IDCODE behind it.
-        registers: bits of the further data registers, by instruction, or STREAM or TOLD; any other is BYPASS.
-        capture: returns what a data register shows.
-        update: takes what was shifted into one.
+        idcode_instruction: the instruction after a reset; it selects IDCODE.
+        registers: length of the other data registers by instruction, or STREAM or EVENT; the rest is BYPASS.
+        capture: returns the value of the instruction's data register.
+        update: receives the value that was shifted into it.
     """
 
     instruction_bits: int

@@ -4,7 +4,8 @@
 Unicorn executes, with physical memory protection, alignment faults and all CSRs. It enters no traps, has no exact
 counters and does not report the address of a fault; see ``hart.c``.
 
-Numbers: RISC-V Instruction Set Manual, Volume II, 20211203, chapter 3; RISC-V External Debug Support 0.13.2, table 4.3.
+Numbers: RISC-V Instruction Set Manual, Volume II, 20211203, chapter 3; RISC-V External Debug Support 0.13.2,
+table 4.3.
 """
 
 import contextlib
