@@ -318,5 +318,5 @@ def test_a_board_whose_usart_has_no_dma_controller_is_refused(settings: dict[str
 def test_a_controller_without_a_line_for_each_stream_is_refused() -> None:
     spec = boards.load("stm32f746").machine_spec()
     dma = Peripheral(model="stm32f7-dma", address=DMA1, irqs=(1, 2))
-    with pytest.raises(ConfigError, match="needs irqs: one a stream, 8 numbers"):
+    with pytest.raises(ConfigError, match="needs irqs: 8 numbers, one per stream"):
         BoardModel(spec.model_copy(update={"peripherals": (dma,)}))

@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flash controller of the nRF52 (4.3) and nRF53: pages and words, one key of two bits.
+"""Peripherals of Nordic's nRF52 and nRF53: NVMC, UARTE, CLOCK.
 
-The nRF52 has a register for the page to be erased. On the nRF53, whoever may erase writes ones to its first
-word (nRF5340 Product Specification 1.3, NVMC, "Erasing a page in flash").
-
-An operation is over at once, but READY is low for the first look after it, so that software that does not wait is
-found out. Partial erasing and the cache's counters are not modelled, and nothing is protected: the registers for
-that (ACL, 6.1) are not there. How often a word was written since its page was erased is not counted.
+Sections are those of the nRF52840 Product Specification 1.7; the nRF5340's has the same registers in chapters of
+the same names, except where noted.
 """
 
 from collections import deque
@@ -14,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from utvm.virtual.bus import Bus, BusError, Device, MemoryBank, SerialDevice
+from utvm.virtual.bus import Bus, BusError, Device, MemoryBank, PlainRegisters
 from utvm.virtual.spec import Peripheral
-from utvm.virtual.stm32.clocks import PlainRegisters
-from utvm.virtual.wiring import Clock, Wiring
+from utvm.virtual.wiring import Clock, DeviceFactory, SerialDevice, Wiring
+
+_REGISTER_BYTES = 0x1000  # of a peripheral
 
 _READY, _READY_NEXT, _CONFIG, _ERASE_PAGE, _ERASE_ALL, _CACHE = 0x400, 0x408, 0x504, 0x508, 0x50C, 0x540
 _WRITE, _ERASE = 1, 2
@@ -26,15 +23,22 @@ _ONES = 0xFFFFFFFF
 
 
 class Nvmc(Device):
-    """READY, READYNEXT, CONFIG, ERASEPAGE, ERASEALL and ICACHECNF; takes all writes to the flash.
+    """The flash controller (4.3): READY, READYNEXT, CONFIG, ERASEPAGE, ERASEALL and ICACHECNF.
+
+    The nRF52 has a register for the page to erase. The nRF53 erases a page at a write of ones to its first word
+    (nRF5340 Product Specification 1.3, NVMC, "Erasing a page in flash").
+
+    An operation completes at once, but READY is 0 in the first read after it, which exposes software that does not
+    wait. Partial erase, the cache's counters, protection (ACL, 6.1) and the limit of writes per word are not
+    modelled.
 
     Args:
         memory: the flash; its sectors are its pages.
-        changed: told the first address and the address after a change of what the flash holds.
-        erases_by_writing: as the nRF53 does.
+        changed: called with start and end address of a change of the flash.
+        erases_by_writing: erase pages as the nRF53 does.
     """
 
-    size = 0x1000
+    size = _REGISTER_BYTES
 
     def __init__(
         self, memory: MemoryBank, changed: Callable[[int, int], None], *, erases_by_writing: bool
@@ -47,32 +51,32 @@ class Nvmc(Device):
         self.reset()
 
     def reset(self) -> None:
-        self._enabled = self._cache = 0
+        self._mode = self._cache = 0
         self._busy = False
 
     def load(self, offset: int) -> int:
         if offset in (_READY, _READY_NEXT):
             busy, self._busy = self._busy, False
             return int(not busy)
-        return {_CONFIG: self._enabled, _CACHE: self._cache}.get(offset, 0)
+        return {_CONFIG: self._mode, _CACHE: self._cache}.get(offset, 0)
 
     def store(self, offset: int, value: int, lanes: int) -> None:
         if offset == _CONFIG:
-            self._enabled = value & 3
-        elif offset == _CACHE and not self._erases_by_writing:  # The nRF53's cache is a peripheral of its own.
+            self._mode = value & 3
+        elif offset == _CACHE and not self._erases_by_writing:  # the nRF53's cache is another peripheral
             self._cache = value
-        elif self._enabled == _ERASE and offset == _ERASE_PAGE and not self._erases_by_writing:
+        elif self._mode == _ERASE and offset == _ERASE_PAGE and not self._erases_by_writing:
             self._erase_page(value - self._memory.start)
-        elif self._enabled == _ERASE and offset == _ERASE_ALL and value & 1:
+        elif self._mode == _ERASE and offset == _ERASE_ALL and value & 1:
             self._replace(0, b"\xff" * self._memory.region.size)
 
     def program(self, address: int, size: int, value: int) -> None:
-        """Take a write to the flash, a word (4.3.1)."""
+        """Program a word (4.3.1)."""
         offset = address - self._memory.start
-        if self._erases_by_writing and self._enabled == _ERASE and size == _WORD and value == _ONES:
+        if self._erases_by_writing and self._mode == _ERASE and size == _WORD and value == _ONES:
             self._erase_page(offset)
             return
-        if self._enabled != _WRITE or size != _WORD or offset % _WORD:
+        if self._mode != _WRITE or size != _WORD or offset % _WORD:
             raise BusError(address)
         old = int.from_bytes(self._memory.bytes[offset : offset + _WORD], "little")
         self._replace(offset, (old & value).to_bytes(_WORD, "little"))
@@ -87,49 +91,42 @@ class Nvmc(Device):
         self._busy = True
 
 
-_HFCLKSTART = 0x000
-_HFCLKSTARTED = 0x100
+_HFCLKSTART, _HFCLKSTARTED = 0x000, 0x100
 
 
-class Registers(PlainRegisters):
-    """The 4 KiB of a peripheral that reads back what was written: pins that lead nowhere, an idle watchdog."""
-
-    size = 0x1000
-
-
-class HighClock(Registers):
-    """CLOCK (5.4): the crystal runs as soon as it is started. One instruction stays one tick."""
+class HighFrequencyClock(PlainRegisters):
+    """CLOCK (5.4): HFXO starts at once; an instruction stays one tick."""
 
     def store(self, offset: int, value: int, lanes: int) -> None:
         if offset == _HFCLKSTART and value & 1:
             self.values[_HFCLKSTARTED] = 1
-        elif offset >= _HFCLKSTARTED:  # what is below are tasks, which read as zero
+        elif offset >= _HFCLKSTARTED:  # tasks are below, and read as zero
             super().store(offset, value, lanes)
 
 
-_START_RX, _STOP_RX, _START_TX, _STOP_TX = 0x000, 0x004, 0x008, 0x00C
+_START_RX, _STOP_RX, _START_TX, _STOP_TX = range(0x000, 0x010, 4)
 _RX_READY, _END_RX, _TX_READY, _END_TX, _ERROR = 0x108, 0x110, 0x11C, 0x120, 0x124
 _RX_TIMEOUT, _RX_STARTED, _TX_STARTED, _TX_STOPPED = 0x144, 0x14C, 0x150, 0x158
 _SHORTS, _INTERRUPTS, _SET, _CLEAR = 0x200, 0x300, 0x304, 0x308
 _ERROR_SOURCE, _ENABLE, _BAUD_RATE = 0x480, 0x500, 0x524
-_RX_BUFFER, _TX_BUFFER = 0x534, 0x544  # PTR; MAXCNT and AMOUNT follow it
+_RX_BUFFER, _TX_BUFFER = 0x534, 0x544  # PTR; MAXCNT and AMOUNT follow
 _EVENTS = (
     *(_RX_READY, _END_RX, _TX_READY, _END_TX, _ERROR),
     *(_RX_TIMEOUT, _RX_STARTED, _TX_STARTED, _TX_STOPPED),
 )
-_ENDED_STARTS, _ENDED_STOPS = 1 << 5, 1 << 6  # of SHORTS
+_ENDRX_STARTRX, _ENDRX_STOPRX = 1 << 5, 1 << 6  # of SHORTS
 _ENABLED = 8
 _OVERRUN = 1
-_FIFO = 5
-_BITS_A_CHARACTER = 10
-# BAUDRATE is the speed in 2**32nds of the peripheral's 16 MHz; the core's clock is four times as fast.
-_TICKS = _BITS_A_CHARACTER * 4 << 32
+_FIFO_BYTES = 5
+_BITS_PER_CHARACTER = 10
+# BAUDRATE is the speed in 2**-32 of the peripheral's 16 MHz; the core's clock is four times as fast.
+_TICKS = _BITS_PER_CHARACTER * 4 << 32
 _BAUD_RATE_AT_RESET = 0x04000000
 
 
 @dataclass
 class _Transfer:
-    """A buffer under way: where it lies, its size, and how much of it is done."""
+    """A buffer in RAM, and the number of bytes transferred."""
 
     address: int
     size: int
@@ -137,44 +134,31 @@ class _Transfer:
 
 
 class Uarte(SerialDevice):
-    """One UARTE and the line it is on.
+    """A UARTE (6.34): a UART with DMA from and to RAM.
 
-    Args:
-        bus: where its buffers are.
-        send: receives each byte sent, when it begins to.
-        set_line: drives the interrupt line.
+    A character takes ten bit times of BAUDRATE, in ticks of the core's 64 MHz. Five bytes wait for a buffer, as in
+    Nordic's driver (UARTE_HW_RX_FIFO_SIZE); a sixth is lost and sets OVERRUN. A buffer outside RAM is a bus fault
+    at the store that starts it. FLUSHRX, flow control, parity and the nRF52's UART without DMA are not modelled.
     """
 
-    size = 0x1000
+    size = _REGISTER_BYTES
 
     def __init__(
         self, bus: Bus, clock: Clock, send: Callable[[bytes], None], set_line: Callable[[bool], None]
     ) -> None:
         self._bus = bus
-        self._clock = clock
-        self._send = send
-        self._set_line = set_line
-        self._on_the_line: deque[int] = deque()
-        self.reset()
+        super().__init__(clock, send, set_line)
 
     def reset(self) -> None:
+        super().reset()
         self._registers = {_BAUD_RATE: _BAUD_RATE_AT_RESET}
         self._events = dict.fromkeys(_EVENTS, 0)
         self._enabled_interrupts = self._errors = 0
-        self._listens = False
-        self._receiving: _Transfer | None = None
-        self._sending: _Transfer | None = None
-        self._received: deque[int] = deque()
-        self._sent_at: int | None = None
-        self._arrives_at: int | None = None
-        self._on_the_line.clear()
+        self._rx_started = False
+        self._rx_transfer: _Transfer | None = None
+        self._tx_transfer: _Transfer | None = None
+        self._fifo: deque[int] = deque()
         self._drive_line()
-
-    def receive(self, data: bytes) -> None:
-        self.expire()
-        self._on_the_line.extend(data)
-        self._await_byte(self._clock.now())
-        self._clock.timers_changed()
 
     def load(self, offset: int) -> int:
         self.expire()
@@ -187,7 +171,7 @@ class Uarte(SerialDevice):
     def store(self, offset: int, value: int, lanes: int) -> None:
         self.expire()
         if offset in (_START_RX, _STOP_RX, _START_TX, _STOP_TX):
-            self._do(offset)
+            self._start_task(offset)
         elif offset in self._events:
             self._events[offset] = value & 1
         elif offset == _INTERRUPTS:
@@ -203,50 +187,30 @@ class Uarte(SerialDevice):
         self._drive_line()
         self._clock.timers_changed()
 
-    def next_event(self) -> int | None:
-        """Return the tick at which the next character ends, either way."""
-        return min((tick for tick in (self._sent_at, self._arrives_at) if tick is not None), default=None)
-
     def expire(self) -> None:
-        """End the characters that are due."""
-        now = self._clock.now()
-        while self._sent_at is not None and self._sent_at <= now:
-            start, self._sent_at = self._sent_at, None
-            self._events[_TX_READY] = 1
-            self._transmit(start)
-        while self._arrives_at is not None and self._arrives_at <= now:
-            start, self._arrives_at = self._arrives_at, None
-            byte = self._on_the_line.popleft()
-            if len(self._received) < _FIFO:
-                self._received.append(byte)
-                self._fill()
-            else:
-                self._errors |= _OVERRUN
-                self._events[_ERROR] = 1
-            self._await_byte(start)
+        super().expire()
         self._drive_line()
 
-    def _do(self, task: int) -> None:
-        """Start or stop one of the two directions; nothing where the whole is off."""
+    def _start_task(self, task: int) -> None:
         if self._registers.get(_ENABLE, 0) & 0xF != _ENABLED:
             return
         if task == _START_TX:
-            self._sending = self._buffer(_TX_BUFFER)
+            self._tx_transfer = self._transfer(_TX_BUFFER)
             self._events[_TX_STARTED] = 1
             if self._sent_at is None:
                 self._transmit(self._clock.now())
         elif task == _STOP_TX:
-            self._sending = None
+            self._tx_transfer = None
             self._events[_TX_STOPPED] = 1
         elif task == _START_RX:
-            self._begin_to_receive()
-            self._fill()
+            self._start_receiving()
+            self._drain_fifo()
             self._await_byte(self._clock.now())
         else:
             self._stop_receiving()
 
-    def _buffer(self, register: int) -> _Transfer:
-        """Return the buffer that PTR and MAXCNT name; raises BusError where it is not in RAM."""
+    def _transfer(self, register: int) -> _Transfer:
+        """The buffer of PTR and MAXCNT. Raises BusError if it is not in RAM."""
         address, size = self._registers.get(register, 0), self._registers.get(register + 4, 0) & 0xFFFF
         memory = self._bus.memory_at(address)
         if memory is None or memory.region.kind != "ram" or address + size > memory.end:
@@ -256,74 +220,81 @@ class Uarte(SerialDevice):
     def _character_ticks(self) -> int:
         return _TICKS // max(1, self._registers[_BAUD_RATE])
 
+    def _is_receiving(self) -> bool:
+        return self._rx_started
+
+    def _finish_sending(self, now: int) -> None:
+        self._events[_TX_READY] = 1
+        self._transmit(now)
+
     def _transmit(self, start: int) -> None:
-        """Begin with the next byte of the buffer, or end with that."""
-        buffer = self._sending
-        if buffer is None:
+        """Send the next byte of the buffer, or end the transfer."""
+        transfer = self._tx_transfer
+        if transfer is None:
             return
-        if buffer.done == buffer.size:
-            self._sending = None
-            self._registers[_TX_BUFFER + 8] = buffer.done
+        if transfer.done == transfer.size:
+            self._tx_transfer = None
+            self._registers[_TX_BUFFER + 8] = transfer.done
             self._events[_END_TX] = 1
             return
-        self._send(self._bus.read(buffer.address + buffer.done, 1))
-        buffer.done += 1
-        self._sent_at = start + self._character_ticks()
+        self._send_byte(self._bus.read(transfer.address + transfer.done, 1), start)
+        transfer.done += 1
 
-    def _await_byte(self, start: int) -> None:
-        if self._on_the_line and self._arrives_at is None and self._listens:
-            self._arrives_at = start + self._character_ticks()
+    def _handle_byte(self, byte: int, now: int) -> None:
+        if len(self._fifo) < _FIFO_BYTES:
+            self._fifo.append(byte)
+            self._drain_fifo()
+        else:
+            self._errors |= _OVERRUN
+            self._events[_ERROR] = 1
 
-    def _begin_to_receive(self) -> None:
-        self._receiving = self._buffer(_RX_BUFFER)
-        self._listens = True
+    def _start_receiving(self) -> None:
+        self._rx_transfer = self._transfer(_RX_BUFFER)
+        self._rx_started = True
         self._events[_RX_STARTED] = 1
 
     def _stop_receiving(self) -> None:
-        if self._receiving:
-            self._end_of_buffer(self._receiving)
-        self._listens = False
+        if self._rx_transfer:
+            self._end_receiving(self._rx_transfer)
+        self._rx_started = False
         self._arrives_at = None
         self._events[_RX_TIMEOUT] = 1
 
-    def _fill(self) -> None:
-        """Move what has arrived into the buffer, as far as there is one."""
-        while self._received and self._receiving:
-            buffer = self._receiving
-            self._bus.write(buffer.address + buffer.done, bytes([self._received.popleft()]))
-            buffer.done += 1
+    def _drain_fifo(self) -> None:
+        """Move received bytes into the buffer."""
+        while self._fifo and self._rx_transfer:
+            transfer = self._rx_transfer
+            self._bus.write(transfer.address + transfer.done, bytes([self._fifo.popleft()]))
+            transfer.done += 1
             self._events[_RX_READY] = 1
-            if buffer.done == buffer.size:
-                self._end_of_buffer(buffer)
-                if self._registers.get(_SHORTS, 0) & _ENDED_STARTS:
-                    self._begin_to_receive()
-                elif self._registers.get(_SHORTS, 0) & _ENDED_STOPS:
+            if transfer.done == transfer.size:
+                self._end_receiving(transfer)
+                if self._registers.get(_SHORTS, 0) & _ENDRX_STARTRX:
+                    self._start_receiving()
+                elif self._registers.get(_SHORTS, 0) & _ENDRX_STOPRX:
                     self._stop_receiving()
 
-    def _end_of_buffer(self, buffer: _Transfer) -> None:
-        self._receiving = None
-        self._registers[_RX_BUFFER + 8] = buffer.done
+    def _end_receiving(self, transfer: _Transfer) -> None:
+        self._rx_transfer = None
+        self._registers[_RX_BUFFER + 8] = transfer.done
         self._events[_END_RX] = 1
 
     def _drive_line(self) -> None:
-        # An event's bit in INTEN is its place among the events (6.34.9).
-        asked = (1 << (offset - 0x100) // 4 for offset, happened in self._events.items() if happened)
-        self._set_line(any(bit & self._enabled_interrupts for bit in asked))
-
-
-__all__ = ["MODELS"]
+        # The bit of an event in INTEN is its index among the event registers (6.34.9).
+        bits = (1 << (offset - 0x100) // 4 for offset, state in self._events.items() if state)
+        self._set_line(any(bit & self._enabled_interrupts for bit in bits))
 
 
 def _nvmc(peripheral: Peripheral, wiring: Wiring) -> Device:
-    by_writing = bool(peripheral.settings.get("erase_by_writing"))
-    controller = Nvmc(*wiring.flash(peripheral.model), erases_by_writing=by_writing)
+    erases_by_writing = bool(peripheral.settings.get("erase_by_writing"))
+    controller = Nvmc(*wiring.flash(peripheral.model), erases_by_writing=erases_by_writing)
     wiring.bus.program = controller.program
     return controller
 
 
-MODELS: Mapping[str, Callable[[Peripheral, Wiring], Device]] = {
+MODELS: Mapping[str, DeviceFactory] = {
     "nrf-nvmc": _nvmc,
     "nrf-uarte": lambda peripheral, wiring: Uarte(wiring.bus, wiring.clock, wiring.send, wiring.set_line),
-    "nrf-clock": lambda peripheral, wiring: HighClock(),
-    "nrf-registers": lambda peripheral, wiring: Registers(),
+    "nrf-clock": lambda peripheral, wiring: HighFrequencyClock(size=_REGISTER_BYTES),
+    "nrf-registers": lambda peripheral, wiring: PlainRegisters(size=_REGISTER_BYTES),
 }

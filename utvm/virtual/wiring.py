@@ -5,6 +5,7 @@
 """
 
 import pkgutil
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol, cast, runtime_checkable
@@ -33,6 +34,68 @@ class Timer(Protocol):
 
     def expire(self) -> None:
         """Handle all events up to the current tick."""
+
+
+class SerialDevice(Device):
+    """A UART. Each character takes its time on the line, in both directions.
+
+    Args:
+        send: receives each byte sent, at the start of its transmission.
+    """
+
+    def __init__(self, clock: Clock, send: Callable[[bytes], None], set_line: Callable[[bool], None]) -> None:
+        self._clock = clock
+        self._send = send
+        self._set_line = set_line
+        self._incoming: deque[int] = deque()
+        self.reset()
+
+    def reset(self) -> None:
+        self._sent_at: int | None = None  # end of the character that is being sent
+        self._arrives_at: int | None = None  # end of the character that is being received
+        self._incoming.clear()
+
+    def _character_ticks(self) -> int:
+        raise NotImplementedError
+
+    def _is_receiving(self) -> bool:
+        raise NotImplementedError
+
+    def _finish_sending(self, now: int) -> None:
+        """Handle the end of a character, and send the next one."""
+        raise NotImplementedError
+
+    def _handle_byte(self, byte: int, now: int) -> None:
+        """Handle a received byte."""
+        raise NotImplementedError
+
+    def receive(self, data: bytes) -> None:
+        """Put bytes on the line to the board."""
+        self.expire()
+        self._incoming.extend(data)
+        self._await_byte(self._clock.now())
+        self._clock.timers_changed()
+
+    def next_event(self) -> int | None:
+        return min((tick for tick in (self._sent_at, self._arrives_at) if tick is not None), default=None)
+
+    def expire(self) -> None:
+        now = self._clock.now()
+        while self._sent_at is not None and self._sent_at <= now:
+            end, self._sent_at = self._sent_at, None
+            self._finish_sending(end)
+        while self._arrives_at is not None and self._arrives_at <= now:
+            end, self._arrives_at = self._arrives_at, None
+            self._handle_byte(self._incoming.popleft(), end)
+            self._await_byte(end)
+
+    def _send_byte(self, data: bytes, start: int) -> None:
+        self._sent_at = start + self._character_ticks()
+        self._send(data)
+
+    def _await_byte(self, start: int) -> None:
+        if self._incoming and self._arrives_at is None and self._is_receiving():
+            self._arrives_at = start + self._character_ticks()
 
 
 @dataclass(frozen=True)

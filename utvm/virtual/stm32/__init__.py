@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The models of peripherals by name."""
+"""Peripherals of STM32 microcontrollers, by the names of their models."""
 
 from collections.abc import Callable, Mapping
 
 from utvm.errors import ConfigError
-from utvm.virtual.bus import BusError, Device
+from utvm.virtual.bus import BusError, Device, PlainRegisters
 from utvm.virtual.spec import Peripheral
-from utvm.virtual.stm32.clocks import Gpio, PlainRegisters, Pwr, Rcc
+from utvm.virtual.stm32.clocks import Gpio, Pwr, Rcc
 from utvm.virtual.stm32.dma import STREAMS, DmaController
 from utvm.virtual.stm32.flash import FlashController, L4FlashController, L5FlashController
 from utvm.virtual.stm32.flash_h7 import H7FlashController
 from utvm.virtual.stm32.tim import TimDevice
 from utvm.virtual.stm32.usart import OldUsart, Usart
-from utvm.virtual.wiring import Wiring
+from utvm.virtual.wiring import DeviceFactory, Wiring
 
 
 def _flash(
@@ -20,7 +20,6 @@ def _flash(
     wiring: Wiring,
     kind: type[FlashController | L4FlashController | H7FlashController] = FlashController,
 ) -> Device:
-    """Make the controller of the flash."""
     flash, changed = wiring.flash(peripheral.model)
     if "options" not in peripheral.settings:
         raise ConfigError(f"{peripheral.model} needs the setting options: OPTCR, OPTR or OPTSR as delivered")
@@ -29,17 +28,15 @@ def _flash(
     return controller
 
 
-def _debug_mcu(peripheral: Peripheral, _around: Wiring) -> Device:
-    """Make the register that tells the chip."""
+def _debug_mcu(peripheral: Peripheral, _wiring: Wiring) -> Device:
     if "idcode" not in peripheral.settings:
         raise ConfigError(f"{peripheral.model} needs the setting idcode")
-    return PlainRegisters({0: peripheral.settings["idcode"]}, read_only=frozenset({0}))
+    return PlainRegisters({0: peripheral.settings["idcode"]}, read_only={0})
 
 
 def _dma(peripheral: Peripheral, wiring: Wiring) -> Device:
-    """Make a DMA controller."""
     if len(wiring.lines) != STREAMS:
-        raise ConfigError(f"{peripheral.model} needs irqs: one a stream, {STREAMS} numbers")
+        raise ConfigError(f"{peripheral.model} needs irqs: {STREAMS} numbers, one per stream")
     return DmaController(wiring.bus, wiring.lines)
 
 
@@ -48,12 +45,8 @@ def _usart(peripheral: Peripheral, wiring: Wiring, kind: type[Usart] = Usart) ->
     return kind(wiring.clock, wiring.send, wiring.set_line, receive, send)
 
 
-def _rcc(peripheral: Peripheral, _around: Wiring) -> Device:
-    return Rcc(_after_reset(peripheral))
-
-
 def _after_reset(peripheral: Peripheral) -> dict[int, int]:
-    """Return the settings ``at0x04`` and so on by their offsets."""
+    """Register values from settings such as ``at0x04``, by offset."""
     try:
         return {int(name.removeprefix("at"), 16): value for name, value in peripheral.settings.items()}
     except ValueError:
@@ -61,7 +54,7 @@ def _after_reset(peripheral: Peripheral) -> dict[int, int]:
 
 
 def _dma_request(peripheral: Peripheral, wiring: Wiring, name: str) -> Callable[[bool], None]:
-    """Return what raises a DMA request of a peripheral, or nothing where its settings name no controller."""
+    """Callback that drives a DMA request; without effect if the settings name no controller."""
     settings = peripheral.settings
     if "dma" not in settings:
         return lambda level: None
@@ -74,17 +67,18 @@ def _dma_request(peripheral: Peripheral, wiring: Wiring, name: str) -> Callable[
         controller = None
     if not isinstance(controller, DmaController):
         raise ConfigError(
-            f"{peripheral.model}: no DMA controller at {settings['dma']:#x}", "it must come before who uses it"
+            f"{peripheral.model}: no DMA controller at {settings['dma']:#x}",
+            "list the controller before the peripherals that use it",
         )
     return lambda level: controller.set_request(stream, channel, level)
 
 
-MODELS: Mapping[str, Callable[[Peripheral, Wiring], Device]] = {
+MODELS: Mapping[str, DeviceFactory] = {
     "stm32f2-flash": _flash,
     "stm32l4-flash": lambda peripheral, wiring: _flash(peripheral, wiring, L4FlashController),
     "stm32l5-flash": lambda peripheral, wiring: _flash(peripheral, wiring, L5FlashController),
     "stm32h7-flash": lambda peripheral, wiring: _flash(peripheral, wiring, H7FlashController),
-    "stm32f2-rcc": _rcc,
+    "stm32f2-rcc": lambda peripheral, wiring: Rcc(_after_reset(peripheral)),
     "stm32-registers": lambda peripheral, wiring: PlainRegisters(_after_reset(peripheral)),
     "stm32f7-pwr": lambda peripheral, wiring: Pwr(),
     "stm32f7-dma": _dma,
