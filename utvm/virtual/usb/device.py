@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a USB device says of itself: descriptors (USB 2.0, section 9.6), made from plain records."""
+"""A USB device: its descriptors (USB 2.0, section 9.6), control requests (chapter 9) and endpoints."""
 
 import struct
 import threading
@@ -27,14 +27,14 @@ _MAX_STRING = 126  # characters: its length is a byte
 
 
 class Speed(IntEnum):
-    """How fast a device is, in usbredir's numbers."""
+    """Speed of a device, in usbredir's numbers."""
 
     FULL = 1
     HIGH = 2
 
 
 class Transfer(IntEnum):
-    """What an endpoint carries (table 9-13)."""
+    """Transfer type of an endpoint (table 9-13)."""
 
     BULK = 2
     INTERRUPT = 3
@@ -45,9 +45,9 @@ class Endpoint:
     """An endpoint other than the control endpoint.
 
     Attributes:
-        address: its number; bit 7 says that it sends to the host.
-        packet: most bytes in one packet.
-        interval: between two polls of an interrupt endpoint, in the unit of the device's speed.
+        address: its number; bit 7 is set if it sends to the host.
+        packet: maximum packet size in bytes.
+        interval: of polls of an interrupt endpoint, in the unit of the device's speed.
     """
 
     address: int
@@ -62,17 +62,15 @@ class Interface:
 
     Attributes:
         codes: class, subclass and protocol.
-        name: what it is called.
-        endpoints: in the order in which they are listed.
         extra: descriptors of its class.
-        heads: how many interfaces, from this one on, are one function; 1 where none are tied together.
+        function_size: number of interfaces, from this one on, that are one function.
     """
 
     codes: tuple[int, int, int]
     name: str
     endpoints: tuple[Endpoint, ...]
     extra: bytes = b""
-    heads: int = 1
+    function_size: int = 1
 
 
 @dataclass(frozen=True)
@@ -80,10 +78,8 @@ class DeviceDescriptors:
     """A device, with one configuration.
 
     Attributes:
-        codes: class, subclass and protocol; zeros where the interfaces say.
-        version: of the device, as binary coded decimal.
-        serial: tells it from others of its kind.
-        interfaces: numbered from 0 on.
+        codes: class, subclass and protocol; zeros if the interfaces have them.
+        version: of the device, as binary-coded decimal.
     """
 
     speed: Speed
@@ -98,12 +94,12 @@ class DeviceDescriptors:
 
     @property
     def strings(self) -> tuple[str, ...]:
-        """The strings that descriptors refer to, by number less one."""
+        """The strings, numbered from 1."""
         return (self.manufacturer, self.name, self.serial, *(interface.name for interface in self.interfaces))
 
     @property
     def endpoints(self) -> dict[int, tuple[int, Endpoint]]:
-        """The endpoints by address, each with the number of its interface."""
+        """Interface number and endpoint, by address."""
         return {
             endpoint.address: (number, endpoint)
             for number, interface in enumerate(self.interfaces)
@@ -111,12 +107,12 @@ class DeviceDescriptors:
         }
 
     def descriptor(self, kind: int, index: int) -> bytes | None:
-        """Return a descriptor that a host may ask the device for, or None."""
+        """A descriptor that a host may request, or None."""
         if kind == DEVICE and index == 0:
             tail = struct.pack("<HHHBBBB", self.vendor, self.product, self.version, 1, 2, 3, 1)
             return struct.pack("<BBH4B", 18, DEVICE, _USB_2_0, *self.codes, _CONTROL_PACKET_BYTES) + tail
         if kind == DEVICE_QUALIFIER and index == 0 and self.speed == Speed.HIGH:
-            # The same device on a slower bus: it would be the same, in smaller packets.
+            # At the other speed the device differs only in its packet size.
             return struct.pack("<BBH6B", 10, DEVICE_QUALIFIER, _USB_2_0, *self.codes, _CONTROL_PACKET_BYTES, 1, 0)
         if kind == CONFIGURATION and index == 0:
             return self._configuration()
@@ -132,14 +128,14 @@ class DeviceDescriptors:
 
     def _interface(self, number: int) -> bytes:
         interface = self.interfaces[number]
-        named = 4 + number
-        association = bytes([8, INTERFACE_ASSOCIATION, number, interface.heads, *interface.codes, named])
-        head = bytes([9, INTERFACE, number, 0, len(interface.endpoints), *interface.codes, named])
-        ends = [
+        string = 4 + number
+        association = bytes([8, INTERFACE_ASSOCIATION, number, interface.function_size, *interface.codes, string])
+        head = bytes([9, INTERFACE, number, 0, len(interface.endpoints), *interface.codes, string])
+        endpoints = [
             struct.pack("<4BHB", 7, ENDPOINT, end.address, end.transfer, end.packet, end.interval)
             for end in interface.endpoints
         ]
-        return (association if interface.heads > 1 else b"") + head + interface.extra + b"".join(ends)
+        return (association if interface.function_size > 1 else b"") + head + interface.extra + b"".join(endpoints)
 
     def _string(self, index: int) -> bytes | None:
         if index == 0:
@@ -171,7 +167,7 @@ _ENDPOINT_HALT = 0
 
 @dataclass(frozen=True)
 class SetupPacket:
-    """The eight bytes that begin a control transfer (table 9-2)."""
+    """The first eight bytes of a control transfer (table 9-2)."""
 
     request_type: int
     request: int
@@ -181,24 +177,22 @@ class SetupPacket:
 
 
 class Cable(Protocol):
-    """The way from a device to the host that it is plugged into."""
+    """The connection from a device to its host."""
 
     def send(self, endpoint: int, data: bytes) -> None:
-        """Have data ready for the host to fetch: in one transfer, or in several if it asks for less at a time."""
+        """Provide data for the host to fetch, in one transfer or in several smaller ones."""
 
     def wait_for_request(self, endpoint: int) -> bool:
-        """Wait until the host asks for more than was sent. False: the cable has been pulled."""
+        """Wait until the host requests more than was sent. False if the cable is unplugged."""
 
 
 class UsbDevice:
-    """A device. A probe says what it is, and overrides what its own endpoints and requests do.
-
-    The methods are called by one thread, that of the connection.
+    """A device. Subclasses implement their endpoints and class requests. All methods are called by one thread.
 
     Attributes:
-        descriptors: what it says of itself.
-        configuration: the one that the host has chosen, 0 for none.
-        wires: held while something goes on between probe and board.
+        configuration: selected by the host; 0 for none.
+        halted: addresses of halted endpoints.
+        wires: lock of the connection between probe and board.
     """
 
     def __init__(self, descriptors: DeviceDescriptors) -> None:
@@ -207,17 +201,17 @@ class UsbDevice:
         self.reset()
 
     def plug_in(self, cable: Cable) -> None:
-        """Come to life on a cable: begin as :meth:`reset` does."""
+        """Start on a new cable."""
         self.reset()
 
     def reset(self) -> None:
-        """Forget what the host has set, as after a reset of the bus."""
-        # Who serves a device over usbredir has configured it.
+        """Reset all state set by the host, as a bus reset does."""
+        # A usbredir host has configured the device.
         self.configuration = CONFIGURATION_VALUE
         self.halted: set[int] = set()
 
     def configure(self, value: int) -> bool:
-        """Choose a configuration; False where there is no such."""
+        """Select a configuration. False if it does not exist."""
         if value not in (0, CONFIGURATION_VALUE):
             return False
         self.reset()
@@ -225,46 +219,45 @@ class UsbDevice:
         return True
 
     def control(self, setup: SetupPacket, data: bytes) -> bytes | None:
-        """Answer a control transfer; None refuses it (a stall). What is longer than asked for is cut."""
+        """Reply to a control transfer, truncated to the requested length; None is a stall."""
         if setup.request_type & _KIND == _STANDARD:
-            answer = self._standard(setup)
+            reply = self._standard_request(setup)
         else:
-            answer = self.own_request(setup, data)
-        return answer[: setup.length] if answer is not None and setup.request_type & IN else answer
+            reply = self.class_request(setup, data)
+        return reply[: setup.length] if reply is not None and setup.request_type & IN else reply
 
-    def own_request(self, setup: SetupPacket, data: bytes) -> bytes | None:
-        """Answer a request of a class or of the vendor."""
+    def class_request(self, setup: SetupPacket, data: bytes) -> bytes | None:
+        """Reply to a class or vendor request; None is a stall."""
         return None
 
     def take(self, cable: Cable, endpoint: int, data: bytes) -> None:
-        """Take what the host sent to an endpoint."""
+        """Receive data for an endpoint."""
 
     def lose_target(self) -> None:
-        """Follow a power cycle of the board behind the probe."""
+        """Handle a power cycle of the board."""
 
-    def _standard(self, setup: SetupPacket) -> bytes | None:
+    def _standard_request(self, setup: SetupPacket) -> bytes | None:
         recipient = setup.request_type & _RECIPIENT
         if recipient == _TO_DEVICE:
-            return self._of_device(setup)
+            return self._device_request(setup)
         if recipient == _TO_INTERFACE and setup.index < len(self.descriptors.interfaces):
-            # None has an alternate setting.
-            answers = {_GET_STATUS: b"\0\0", _GET_INTERFACE: b"\0"}
-            return b"" if (setup.request, setup.value) == (_SET_INTERFACE, 0) else answers.get(setup.request)
+            replies = {_GET_STATUS: b"\0\0", _GET_INTERFACE: b"\0"}
+            return b"" if (setup.request, setup.value) == (_SET_INTERFACE, 0) else replies.get(setup.request)
         if recipient == _TO_ENDPOINT and setup.index & ~IN & 0xFFFF == 0 and setup.request == _GET_STATUS:
             return b"\0\0"
         if recipient == _TO_ENDPOINT and setup.index in self.descriptors.endpoints:
-            return self._of_endpoint(setup)
+            return self._endpoint_request(setup)
         return None
 
-    def _of_device(self, setup: SetupPacket) -> bytes | None:
+    def _device_request(self, setup: SetupPacket) -> bytes | None:
         if setup.request == _GET_DESCRIPTOR:
             return self.descriptors.descriptor(setup.value >> 8, setup.value & 0xFF)
         if setup.request == _SET_CONFIGURATION:
             return b"" if self.configure(setup.value) else None
-        answers = {_GET_STATUS: b"\0\0", _GET_CONFIGURATION: bytes([self.configuration])}
-        return answers.get(setup.request)
+        replies = {_GET_STATUS: b"\0\0", _GET_CONFIGURATION: bytes([self.configuration])}
+        return replies.get(setup.request)
 
-    def _of_endpoint(self, setup: SetupPacket) -> bytes | None:
+    def _endpoint_request(self, setup: SetupPacket) -> bytes | None:
         if setup.request == _GET_STATUS:
             return bytes([setup.index in self.halted, 0])
         if setup.value != _ENDPOINT_HALT or setup.request not in (_CLEAR_FEATURE, _SET_FEATURE):
