@@ -21,18 +21,12 @@ from utvm.virtual.cortex_m.registers import FPSCR, LR, PC, R0, S0, SP, THUMB, XP
 from utvm.virtual.engine import NEVER
 
 # Exceptions by their numbers in Unicorn's interrupt hook.
-_SVC = 2
-_PREFETCH_ABORT = 3
-_BKPT = 7
-_EXCEPTION_RETURN = 8
-_NO_COPROCESSOR = 17
-_STACK_LIMIT = 19
+_SVC, _PREFETCH_ABORT, _BKPT, _EXCEPTION_RETURN, _NO_COPROCESSOR, _STACK_LIMIT = 2, 3, 7, 8, 17, 19
 
 # Address at which Unicorn ends. It is execute-never, so there is no code.
 _END = 0xDFFFFFF0
 
-_PRIVATE_PERIPHERALS = 0xE0000000
-_EXCEPTION_RETURNS = 0xF0000000
+_PRIVATE_PERIPHERALS, _EXCEPTION_RETURNS = 0xE0000000, 0xF0000000
 
 
 class StopKind(Enum):

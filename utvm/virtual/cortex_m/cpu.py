@@ -21,9 +21,7 @@ from utvm.virtual.spec import WaitStates
 from utvm.virtual.wiring import Timer
 
 _ITM = 0xE0000000  # a trace port that discards everything
-_SCS = 0xE000E000
-_DWT = 0xE0001000
-_FPB = 0xE0002000
+_SCS, _DWT, _FPB = 0xE000E000, 0xE0001000, 0xE0002000
 _WFI = 0xBF30
 _FAR = 1 << 20  # ticks to an event for which the core's thread rests first
 _FLOAT_SELECTORS = range(0x40, 0x60)  # of DCRSR: S0 to S31

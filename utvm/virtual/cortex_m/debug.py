@@ -11,47 +11,25 @@ from utvm.virtual.bus import Device
 from utvm.virtual.cortex_m.counter import WATCHPOINTS
 from utvm.virtual.cortex_m.kinds import CoreKind
 
-DFSR = 0xD30
-DHCSR = 0xDF0
-_DCRSR = 0xDF4
-_DCRDR = 0xDF8
-DEMCR = 0xDFC
+DFSR, DHCSR, _DCRSR, _DCRDR, DEMCR = 0xD30, 0xDF0, 0xDF4, 0xDF8, 0xDFC
 
 # DHCSR
 _DHCSR_KEY = 0xA05F
-_C_DEBUGEN = 1 << 0
-_C_HALT = 1 << 1
-_C_STEP = 1 << 2
-_C_MASKINTS = 1 << 3
-_S_REGRDY = 1 << 16
-_S_HALT = 1 << 17
-_S_SLEEP = 1 << 18
-_S_LOCKUP = 1 << 19
+_C_DEBUGEN, _C_HALT, _C_STEP, _C_MASKINTS = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_S_REGRDY, _S_HALT, _S_SLEEP, _S_LOCKUP = 1 << 16, 1 << 17, 1 << 18, 1 << 19
 _S_SDE = 1 << 20  # of the Security Extension: Secure debug is enabled
-_S_RETIRE_ST = 1 << 24
-_S_RESET_ST = 1 << 25
+_S_RETIRE_ST, _S_RESET_ST = 1 << 24, 1 << 25
 
 # DFSR
-DFSR_HALTED = 1 << 0
-DFSR_BKPT = 1 << 1
-DFSR_DWTTRAP = 1 << 2
-DFSR_VCATCH = 1 << 3
+DFSR_HALTED, DFSR_BKPT, DFSR_DWTTRAP, DFSR_VCATCH = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 
 # DEMCR
-VC_CORERESET = 1 << 0
-VC_MMERR = 1 << 4
-VC_NOCPERR = 1 << 5
-VC_CHKERR = 1 << 6
-VC_STATERR = 1 << 7
-VC_BUSERR = 1 << 8
-VC_HARDERR = 1 << 10
-_MON_EN = 1 << 16
-_TRCENA = 1 << 24
+VC_CORERESET, VC_MMERR, VC_NOCPERR, VC_CHKERR, VC_STATERR = 1 << 0, 1 << 4, 1 << 5, 1 << 6, 1 << 7
+VC_BUSERR, VC_HARDERR, _MON_EN, _TRCENA = 1 << 8, 1 << 10, 1 << 16, 1 << 24
 _DEMCR_MASK = 0x010F07F1
 
 # DCRSR
-_REGNR = 0x7F
-_REGWNR = 1 << 16
+_REGNR, _REGWNR = 0x7F, 1 << 16
 
 
 class DebugTarget(Protocol):

@@ -19,9 +19,7 @@ _FLOAT_WORDS = 18  # S0 to S15, FPSCR and a spare word
 _ALIGNED = 1 << 9  # in the stacked xPSR: the stack pointer was aligned
 _FRAME_REGISTERS = (*range(registers.R0, registers.R0 + 4), registers.R12, registers.LR)
 
-_TO_THREAD = 1 << 3
-_ON_PROCESS_STACK = 1 << 2
-_BASIC_FRAME = 1 << 4
+_TO_THREAD, _ON_PROCESS_STACK, _BASIC_FRAME = 1 << 3, 1 << 2, 1 << 4
 
 # Bits of xPSR that a return restores: flags, Q, IT, GE and Thumb.
 _STATUS_MASK = 0xFF0FFC00

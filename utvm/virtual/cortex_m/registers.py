@@ -30,18 +30,11 @@ FPSCR = arm_const.UC_ARM_REG_FPSCR
 S0 = arm_const.UC_ARM_REG_S0
 
 # CONTROL
-UNPRIVILEGED = 1 << 0
-PROCESS_STACK = 1 << 1
-FLOAT_ACTIVE = 1 << 2
-_CONTROL_MASK = 0x7
+UNPRIVILEGED, PROCESS_STACK, FLOAT_ACTIVE, _CONTROL_MASK = 1 << 0, 1 << 1, 1 << 2, 0x7
 _SECURE_FLOAT_ACTIVE = 1 << 3  # of Armv8-M; Unicorn expects it to be set with FLOAT_ACTIVE
 
 # Registers by DCRSR selector
-_SELECT_PC = 15
-_SELECT_XPSR = 16
-_SELECT_MSP = 17
-_SELECT_PSP = 18
-_SELECT_CONTROL_AND_MASKS = 20
+_SELECT_PC, _SELECT_XPSR, _SELECT_MSP, _SELECT_PSP, _SELECT_CONTROL_AND_MASKS = 15, 16, 17, 18, 20
 _SELECTED = {number: R0 + number for number in range(13)} | {13: SP, 14: LR, 15: PC, 33: FPSCR}
 _SELECTED |= {64 + number: S0 + number for number in range(32)}
 
