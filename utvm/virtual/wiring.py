@@ -147,7 +147,7 @@ def find_model(board: str, model: str, known: Collection[str]) -> DeviceFactory:
     raise ConfigError(f"{board}: no model named {model!r}", hint)
 
 
-class BoardMemory(Protocol):
+class TargetMemory(Protocol):
     """The memory of a board at the addresses that its core uses."""
 
     def read_memory(self, address: int, size: int) -> bytes: ...
@@ -167,5 +167,5 @@ class ExternalModel(Protocol):
     def program(self, bitstream: str) -> None:
         """Load a bitstream by its name into the logic; an empty name clears it."""
 
-    def serve(self, board: BoardMemory) -> None:
+    def serve(self, board: TargetMemory) -> None:
         """Do the work that the driver requested; the core is stopped at :attr:`symbol`."""

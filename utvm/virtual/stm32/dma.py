@@ -2,8 +2,8 @@
 """A DMA controller of the STM32F7 (RM0385, section 8): bytes between a peripheral and memory, in direct mode.
 
 A byte moves at the tick of the peripheral's request, in no time. Modes that are not modelled set TEIF when the
-stream is enabled: memory-to-memory, FIFO mode, double buffers, a peripheral as flow controller, halfwords and words,
-and an incremented peripheral address.
+stream is enabled: memory-to-memory, FIFO mode, double buffers, a peripheral as flow controller, halfwords and
+words, and an incremented peripheral address.
 """
 
 from collections.abc import Callable, Sequence

@@ -15,7 +15,7 @@ from utvm.runtime.vta.instructions import INSTRUCTION_BYTES
 from utvm.virtual.bus import Bus, BusError, Device
 from utvm.virtual.spec import Peripheral
 from utvm.virtual.vta.simulator import VtaFault, VtaSimulator
-from utvm.virtual.wiring import BoardMemory, Wiring
+from utvm.virtual.wiring import TargetMemory, Wiring
 
 _PAGE = 4096
 _CONTROL = {"fetch": 0x01, "load": 0x81, "compute": 0x81, "store": 0x81}
@@ -54,7 +54,7 @@ class VtaModel:
         """Load a bitstream into the logic; without one there is no VTA."""
         self._bitstream = bitstream
 
-    def serve(self, board: BoardMemory) -> None:
+    def serve(self, board: TargetMemory) -> None:
         """Run the instructions that the registers name, and write the status."""
         pages = [board.read_memory(self._registers + _PAGE * page, 0x30) for page in range(len(_CONTROL))]
         fault = self._check(pages)
@@ -81,7 +81,7 @@ class VtaModel:
             return VtaFault("number of instructions out of range", 0, count, _MAX_INSTRUCTIONS)
         return None
 
-    def _run(self, board: BoardMemory, pages: Sequence[bytes]) -> VtaFault | None:
+    def _run(self, board: TargetMemory, pages: Sequence[bytes]) -> VtaFault | None:
         count, address = _word(pages[0], _FETCH_COUNT), _word(pages[0], _FETCH_ADDRESS)
         for name, (page, offset) in _BASES.items():
             self._simulator.set_base(self._numbers[name], _word(pages[page], offset))
@@ -117,7 +117,7 @@ class _Region:
         """Drop all copies: the board's program has run since."""
         self._pages.clear()
 
-    def fetch(self, board: BoardMemory, address: int, size: int) -> int:
+    def fetch(self, board: TargetMemory, address: int, size: int) -> int:
         """Copy the bytes from the board and return their address in this process."""
         first = address - self._address
         for page in range(first // _PAGE * _PAGE, first + size, _PAGE):
@@ -127,7 +127,7 @@ class _Region:
                 self._bytes[page : page + length] = self._pages[page]
         return self._host_address + first
 
-    def write_back(self, board: BoardMemory) -> None:
+    def write_back(self, board: TargetMemory) -> None:
         """Write changed pages to the board."""
         for page, original in self._pages.items():
             current = self._bytes[page : page + len(original)]
