@@ -79,6 +79,13 @@ def _encode(register: Register, *value: int) -> tuple[int, ...]:
     return (15, 0, 0, crn, crm, opc1, opc2, *value)
 
 
+def _register(register: int) -> Any:
+    """A property that reads and writes a register of Unicorn."""
+    return property(
+        lambda core: int(core._uc.reg_read(register)), lambda core, value: core._uc.reg_write(register, value)
+    )
+
+
 class ArmCore(CountedCore):
     """The instruction set of a Cortex-A9.
 
@@ -111,23 +118,9 @@ class ArmCore(CountedCore):
     def _entry(self) -> int:
         return self.pc | bool(self.cpsr & THUMB)
 
-    @property
-    def cpsr(self) -> int:
-        """The program status. A write may change the mode and its banked registers."""
-        return int(self._uc.reg_read(arm_const.UC_ARM_REG_CPSR))
-
-    @cpsr.setter
-    def cpsr(self, value: int) -> None:
-        self._uc.reg_write(arm_const.UC_ARM_REG_CPSR, value)
-
-    @property
-    def spsr(self) -> int:
-        """The saved program status of the mode."""
-        return int(self._uc.reg_read(arm_const.UC_ARM_REG_SPSR))
-
-    @spsr.setter
-    def spsr(self, value: int) -> None:
-        self._uc.reg_write(arm_const.UC_ARM_REG_SPSR, value)
+    cpsr = _register(arm_const.UC_ARM_REG_CPSR)  # a write may change the mode and its banked registers
+    spsr = _register(arm_const.UC_ARM_REG_SPSR)
+    fpscr = _register(arm_const.UC_ARM_REG_FPSCR)
 
     def read_r(self, number: int) -> int:
         """Read one of r0 to r14 of the current mode."""
@@ -144,15 +137,6 @@ class ArmCore(CountedCore):
     def write_d(self, number: int, value: int) -> None:
         """Write one of d0 to d31."""
         self._uc.reg_write(arm_const.UC_ARM_REG_D0 + number, value)
-
-    @property
-    def fpscr(self) -> int:
-        """The status of the floating-point unit."""
-        return int(self._uc.reg_read(arm_const.UC_ARM_REG_FPSCR))
-
-    @fpscr.setter
-    def fpscr(self, value: int) -> None:
-        self._uc.reg_write(arm_const.UC_ARM_REG_FPSCR, value)
 
     @property
     def has_floats(self) -> bool:

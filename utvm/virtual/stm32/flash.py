@@ -203,18 +203,13 @@ class FlashController(EmbeddedFlash):
     clearable = _EOP | _OPERR | _WRPERR | _PGAERR | _PGPERR | _ERSERR
     control_mask = _PG | _SER | _MER | 0xF << _SNB_SHIFT | 3 << _PSIZE_SHIFT | _STRT | _EOPIE | _ERRIE
 
-    def __init__(
-        self,
-        memory: MemoryBank,
-        options: int,
-        changed: Callable[[int, int], None],
-        set_line: Callable[[bool], None],
-    ) -> None:
-        super().__init__(memory, options, changed, set_line)
-        two_banks = len(memory.region.sectors) > _BANK
-        self.control_mask |= _CONTROL_TWO_BANKS if two_banks else 0
-        self._stored_options = [options, _OPTCR1_TWO_BANKS if two_banks else _OPTCR1_DEFAULT]
-        self.reset()
+    def reset(self) -> None:
+        two_banks = len(self._sectors) > _BANK
+        if len(self._stored_options) == 1:
+            self._stored_options.append(_OPTCR1_TWO_BANKS if two_banks else _OPTCR1_DEFAULT)
+        if two_banks:
+            self.control_mask |= _CONTROL_TWO_BANKS
+        super().reset()
 
     def _option_values(self) -> Mapping[int, int]:
         return {_OPTCR: self._options[0], _OPTCR1: self._options[1]}
