@@ -16,8 +16,9 @@ import unicorn
 from unicorn import arm_const, unicorn_const
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks import seen
 from tests.virtual.bench import FLASH, Bench
+
+from benchmarks import seen
 
 TARGET_MIPS = 150
 ROUNDS = 30_000_000

@@ -18,7 +18,7 @@ from utvm.paths import ROOT
 from utvm.probe.usb import libusb
 from utvm.virtual.console import Backlog
 from utvm.virtual.usb import MAKER
-from utvm.virtual.usb.st_link import StLinkProbe
+from utvm.virtual.usb.probes import StLinkProbe
 
 
 def _bus(folder: Path) -> dict[str, str]:

@@ -20,7 +20,7 @@ from utvm.probe.usb import libusb
 from utvm.probe.virtual import start_virtual
 from utvm.virtual.console import Backlog
 from utvm.virtual.usb.device import UsbDevice
-from utvm.virtual.usb.st_link import StLinkProbe
+from utvm.virtual.usb.probes import StLinkProbe
 
 # A real probe is locked for all of the machine: tests that run beside these, and other checkouts', have another.
 SERIAL = f"066B{os.getpid():08X}"

@@ -12,8 +12,7 @@ from typing import Any
 import usb.backend
 import usb.core
 
-from utvm.virtual.usb.descriptors import DEVICE, IN
-from utvm.virtual.usb.device import SetupPacket, UsbDevice
+from utvm.virtual.usb.device import DEVICE, IN, SetupPacket, UsbDevice
 
 _TIMEOUT, _BUSY, _ACCESS = -7, -6, -3  # libusb's own numbers
 

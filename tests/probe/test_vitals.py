@@ -13,9 +13,8 @@ from utvm.errors import BoardError, ProbeError
 from utvm.probe.usb import Probe, ProbeId, detect, libusb, sysfs
 from utvm.probe.vitals import Vitals, examine, make_ready
 from utvm.virtual.console import Backlog
-from utvm.virtual.usb.cmsis_dap import CmsisDapProbe
 from utvm.virtual.usb.device import Cable, UsbDevice
-from utvm.virtual.usb.st_link import StLinkProbe
+from utvm.virtual.usb.probes import CmsisDapProbe, StLinkProbe
 
 KNOWN = [
     ProbeId("st-link", 0x0483, 0x374B),

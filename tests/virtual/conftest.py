@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.virtual.bench import Bench
+from tests.virtual.target import Target
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with Bench(tmp_path) as made:
-        yield made
+def target(tmp_path: Path) -> Iterator[Target]:
+    with Target(tmp_path) as target:
+        yield target

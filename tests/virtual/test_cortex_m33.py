@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.virtual.bench import CFSR, FLASH, HFSR, RAM, SHCSR, Bench
+from tests.virtual.target import CFSR, FLASH, HFSR, RAM, SHCSR, Target
 from utvm.virtual.stlink import StLink
 
 NSKEYR, NSSR, NSCR, OPTR = 0x40022008, 0x40022020, 0x40022028, 0x40022040
@@ -18,7 +18,7 @@ STKOF, USGFAULTENA = 1 << 20, 1 << 18
 LIMIT = 0x2000F000
 
 
-class L5Bench(Bench):
+class L5Bench(Target):
     def program(self, image: bytes) -> None:
         self.unlock()
         self.poke(NSCR, 1 << 2 | 1 << 15 | STRT)  # mass erase
@@ -31,9 +31,9 @@ class L5Bench(Bench):
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[L5Bench]:
-    with L5Bench(tmp_path, "nucleo-l552ze-q") as made:
-        yield made
+def target(tmp_path: Path) -> Iterator[L5Bench]:
+    with L5Bench(tmp_path, "nucleo-l552ze-q") as target:
+        yield target
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,12 @@ def bench(tmp_path: Path) -> Iterator[L5Bench]:
         (DWT_DEVARCH, 0x47701A02),  # by which OpenOCD knows Armv8-M's watchpoints
     ],
 )
-def test_what_the_chip_says_it_is(bench: L5Bench, address: int, value: int) -> None:
-    assert bench.peek(address) == value
+def test_what_the_chip_says_it_is(target: L5Bench, address: int, value: int) -> None:
+    assert target.peek(address) == value
 
 
-def test_its_debug_port_says_that_of_the_script(bench: L5Bench) -> None:
-    probe = StLink(bench.machine)
+def test_its_debug_port_says_that_of_the_script(target: L5Bench) -> None:
+    probe = StLink(target.machine)
     probe.execute(bytes([0xF2, 0x30, 0xA3]).ljust(16, b"\0"), b"", 12)
     answer = probe.execute(bytes([0xF2, 0x31]).ljust(16, b"\0"), b"", 12)
     assert int.from_bytes(answer[4:8], "little") == 0x0BE12477  # stm32x5x_common.cfg
@@ -89,43 +89,43 @@ def _overflow(how: str) -> str:
 
 
 @pytest.mark.parametrize("how", ["push {r0-r4}", "sub sp, #24", "stmdb sp!, {r4-r9}"])
-def test_a_stack_stops_at_its_limit(bench: L5Bench, how: str) -> None:
-    bench.load(_overflow(how))
-    bench.poke(SHCSR, USGFAULTENA)
-    bench.machine.write(LIMIT - 64, b"\xaa" * 80)
-    bench.resume()
-    bench.wait_for_halt()
-    assert bench.pc > bench.symbols["usage_fault"]
-    assert bench.peek(CFSR) == STKOF
-    assert bench.register(1) == LIMIT
-    assert bench.register(3) == LIMIT  # the frame did not fit either (DDI 0553B, PushStack)
-    assert bench.machine.read(LIMIT - 64, 80) == b"\xaa" * 80
+def test_a_stack_stops_at_its_limit(target: L5Bench, how: str) -> None:
+    target.load(_overflow(how))
+    target.poke(SHCSR, USGFAULTENA)
+    target.machine.write(LIMIT - 64, b"\xaa" * 80)
+    target.resume()
+    target.wait_for_halt()
+    assert target.pc > target.symbols["usage_fault"]
+    assert target.peek(CFSR) == STKOF
+    assert target.register(1) == LIMIT
+    assert target.register(3) == LIMIT  # the frame did not fit either (DDI 0553B, PushStack)
+    assert target.machine.read(LIMIT - 64, 80) == b"\xaa" * 80
 
 
-def test_what_ends_at_the_limit_is_no_overflow(bench: L5Bench) -> None:
-    bench.run(_overflow("push {r0-r3}"))
-    assert bench.peek(CFSR) == 0
-    assert bench.register(13) == LIMIT
+def test_what_ends_at_the_limit_is_no_overflow(target: L5Bench) -> None:
+    target.run(_overflow("push {r0-r3}"))
+    assert target.peek(CFSR) == 0
+    assert target.register(13) == LIMIT
 
 
-def test_an_interrupt_whose_frame_goes_past_the_limit_is_an_overflow(bench: L5Bench) -> None:
-    bench.load(_overflow("svc #0"))
-    bench.poke(SHCSR, USGFAULTENA)
-    bench.poke(0xE000ED1C, 0x40000000)  # SVCall is less urgent than the UsageFault
-    bench.resume()
-    bench.wait_for_halt()
-    assert bench.peek(CFSR) == STKOF
-    assert bench.register(3) == LIMIT
+def test_an_interrupt_whose_frame_goes_past_the_limit_is_an_overflow(target: L5Bench) -> None:
+    target.load(_overflow("svc #0"))
+    target.poke(SHCSR, USGFAULTENA)
+    target.poke(0xE000ED1C, 0x40000000)  # SVCall is less urgent than the UsageFault
+    target.resume()
+    target.wait_for_halt()
+    assert target.peek(CFSR) == STKOF
+    assert target.register(3) == LIMIT
 
 
-def test_a_reset_takes_the_limit_away(bench: L5Bench) -> None:
-    bench.run(_overflow("push {r0-r3}"))
-    bench.run(f"handler reset\nldr r0, ={LIMIT - 256:#x}\nmov sp, r0\npush {{r0-r3}}\ndone")
-    assert (bench.peek(CFSR), bench.peek(HFSR)) == (0, 0)
+def test_a_reset_takes_the_limit_away(target: L5Bench) -> None:
+    target.run(_overflow("push {r0-r3}"))
+    target.run(f"handler reset\nldr r0, ={LIMIT - 256:#x}\nmov sp, r0\npush {{r0-r3}}\ndone")
+    assert (target.peek(CFSR), target.peek(HFSR)) == (0, 0)
 
 
-def test_handlers_return_by_the_values_of_a_core_without_security(bench: L5Bench) -> None:
-    bench.run(
+def test_handlers_return_by_the_values_of_a_core_without_security(target: L5Bench) -> None:
+    target.run(
         """
         handler reset
         ldr r0, =0xE000ED88
@@ -152,17 +152,17 @@ def test_handlers_return_by_the_values_of_a_core_without_security(bench: L5Bench
         """
     )
     # DDI 0553B, B3.19: S, ES and bit 1 are 0, DCRS is 1
-    assert [bench.register(n) for n in (5, 6, 7)] == [0xFFFFFFB8, 0xFFFFFFA8, 0xFFFFFFBC]
+    assert [target.register(n) for n in (5, 6, 7)] == [0xFFFFFFB8, 0xFFFFFFA8, 0xFFFFFFBC]
 
 
-def test_instructions_of_armv8_are_known(bench: L5Bench) -> None:
-    bench.run(f".cpu cortex-m33\nhandler reset\nldr r0, ={RAM:#x}\nmov r1, #7\nstl r1, [r0]\nlda r2, [r0]\ndone")
-    assert bench.register(2) == 7
+def test_instructions_of_armv8_are_known(target: L5Bench) -> None:
+    target.run(f".cpu cortex-m33\nhandler reset\nldr r0, ={RAM:#x}\nmov r1, #7\nstl r1, [r0]\nlda r2, [r0]\ndone")
+    assert target.register(2) == 7
 
 
 @pytest.mark.parametrize(("match", "stops"), [(4, ["store", "load"]), (5, ["store"]), (6, ["load"])])
-def test_a_watchpoint_has_access_and_size_in_one_register(bench: L5Bench, match: int, stops: list[str]) -> None:
-    bench.load(
+def test_a_watchpoint_has_access_and_size_in_one_register(target: L5Bench, match: int, stops: list[str]) -> None:
+    target.load(
         f"""
         handler reset
         ldr r0, ={RAM:#x}
@@ -173,44 +173,44 @@ def test_a_watchpoint_has_access_and_size_in_one_register(bench: L5Bench, match:
         done
         """
     )
-    bench.poke(DWT_COMP, RAM)
-    bench.poke(DWT_COMP + 4, 4)  # there is no mask
-    bench.poke(DWT_FUNCTION, 2 << 10 | 1 << 4 | match)
+    target.poke(DWT_COMP, RAM)
+    target.poke(DWT_COMP + 4, 4)  # there is no mask
+    target.poke(DWT_FUNCTION, 2 << 10 | 1 << 4 | match)
     for stop in stops:
-        bench.resume()
-        bench.wait_for_halt()
-        assert bench.pc == bench.symbols[stop] + 2
-        assert bench.peek(DWT_FUNCTION) >> 24 & 1
-    bench.resume()
-    bench.wait_for_halt()
-    assert bench.pc == bench.symbols["load"] + 4
+        target.resume()
+        target.wait_for_halt()
+        assert target.pc == target.symbols[stop] + 2
+        assert target.peek(DWT_FUNCTION) >> 24 & 1
+    target.resume()
+    target.wait_for_halt()
+    assert target.pc == target.symbols["load"] + 4
 
 
-def test_flash_is_locked_until_both_keys_have_come(bench: L5Bench) -> None:
-    bench.poke(NSCR, PG)
-    bench.machine.write(FLASH, bytes(8))
-    assert bench.peek(NSCR) == 0xC0000000
-    assert bench.peek(NSSR) == PGSERR
-    bench.unlock()
-    assert not bench.peek(NSCR) & LOCK
+def test_flash_is_locked_until_both_keys_have_come(target: L5Bench) -> None:
+    target.poke(NSCR, PG)
+    target.machine.write(FLASH, bytes(8))
+    assert target.peek(NSCR) == 0xC0000000
+    assert target.peek(NSSR) == PGSERR
+    target.unlock()
+    assert not target.peek(NSCR) & LOCK
 
 
-def test_a_double_word_must_be_whole_and_aligned(bench: L5Bench) -> None:
-    bench.unlock()
-    bench.poke(NSCR, PG)
-    bench.poke(FLASH + 4, 0)
-    assert bench.peek(NSSR) == PGAERR
-    bench.poke(NSSR, PGAERR)
-    bench.machine.write(FLASH, bytes(8))
-    assert (bench.peek(NSSR), bench.peek(NSSR)) == (BSY, 0)
-    assert bench.machine.read(FLASH, 8) == bytes(8)
+def test_a_double_word_must_be_whole_and_aligned(target: L5Bench) -> None:
+    target.unlock()
+    target.poke(NSCR, PG)
+    target.poke(FLASH + 4, 0)
+    assert target.peek(NSSR) == PGAERR
+    target.poke(NSSR, PGAERR)
+    target.machine.write(FLASH, bytes(8))
+    assert (target.peek(NSSR), target.peek(NSSR)) == (BSY, 0)
+    assert target.machine.read(FLASH, 8) == bytes(8)
 
 
-def test_a_page_is_erased_in_its_bank(bench: L5Bench) -> None:
-    bench.unlock()
-    bench.poke(NSCR, PG)
+def test_a_page_is_erased_in_its_bank(target: L5Bench) -> None:
+    target.unlock()
+    target.poke(NSCR, PG)
     places = [FLASH + PAGE, BANK2 + PAGE, BANK2 + 2 * PAGE]
     for place in places:
-        bench.machine.write(place, bytes(8))
-    bench.poke(NSCR, PER | BKER | 1 << 3 | STRT)
-    assert [place for place in places if bench.peek(place)] == [BANK2 + PAGE]
+        target.machine.write(place, bytes(8))
+    target.poke(NSCR, PER | BKER | 1 << 3 | STRT)
+    assert [place for place in places if target.peek(place)] == [BANK2 + PAGE]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.virtual.bench import FLASH, Bench
+from tests.virtual.target import FLASH, Target
 from utvm.virtual.stlink import StLink
 
 FP_CTRL, FP_COMP = 0xE0002000, 0xE0002008
@@ -18,9 +18,9 @@ SPIN = "handler reset\nloop: adds r0, #1\nb loop"
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with Bench(tmp_path, "stm32f407") as made:
-        yield made
+def target(tmp_path: Path) -> Iterator[Target]:
+    with Target(tmp_path, "stm32f407") as target:
+        yield target
 
 
 @pytest.mark.parametrize(
@@ -38,77 +38,77 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         (FP_CTRL, 0x260),  # version 1: six comparators for code, two for data
     ],
 )
-def test_what_the_chip_says_it_is(bench: Bench, address: int, value: int) -> None:
-    assert bench.peek(address) == value
+def test_what_the_chip_says_it_is(target: Target, address: int, value: int) -> None:
+    assert target.peek(address) == value
 
 
-def test_its_debug_port_says_that_of_a_cortex_m4(bench: Bench) -> None:
-    probe = StLink(bench.machine)
+def test_its_debug_port_says_that_of_a_cortex_m4(target: Target) -> None:
+    probe = StLink(target.machine)
     probe.execute(bytes([0xF2, 0x30, 0xA3]).ljust(16, b"\0"), b"", 12)
     answer = probe.execute(bytes([0xF2, 0x31]).ljust(16, b"\0"), b"", 12)
     assert int.from_bytes(answer[4:8], "little") == 0x2BA01477
 
 
 @pytest.mark.parametrize(("half", "stops"), [(1, "even"), (2, "odd"), (3, "even odd")])
-def test_a_breakpoint_is_in_half_a_word(bench: Bench, half: int, stops: str) -> None:
-    bench.load("handler reset\n.balign 4\neven: adds r0, #1\nodd: adds r1, #1\nb even")
-    bench.poke(FP_CTRL, 3)
-    bench.poke(FP_COMP + 20, half << 30 | bench.symbols["even"] | 1)
+def test_a_breakpoint_is_in_half_a_word(target: Target, half: int, stops: str) -> None:
+    target.load("handler reset\n.balign 4\neven: adds r0, #1\nodd: adds r1, #1\nb even")
+    target.poke(FP_CTRL, 3)
+    target.poke(FP_COMP + 20, half << 30 | target.symbols["even"] | 1)
     for label in 2 * stops.split():
-        bench.resume()
-        bench.wait_for_halt()
-        assert bench.pc == bench.symbols[label]
-        bench.poke(FP_CTRL, 2)
-        bench.step()
-        bench.poke(FP_CTRL, 3)
+        target.resume()
+        target.wait_for_halt()
+        assert target.pc == target.symbols[label]
+        target.poke(FP_CTRL, 2)
+        target.step()
+        target.poke(FP_CTRL, 3)
 
 
-def test_a_patch_is_no_breakpoint(bench: Bench) -> None:
-    bench.load("handler reset\nmovs r0, #1\ndone")
-    bench.poke(FP_CTRL, 3)
-    bench.poke(FP_COMP, FLASH + 0x200 | 1)  # REPLACE is 0: remapping, which is not modelled
-    bench.resume()
-    bench.wait_for_halt()
-    assert bench.register(0) == 1
+def test_a_patch_is_no_breakpoint(target: Target) -> None:
+    target.load("handler reset\nmovs r0, #1\ndone")
+    target.poke(FP_CTRL, 3)
+    target.poke(FP_COMP, FLASH + 0x200 | 1)  # REPLACE is 0: remapping, which is not modelled
+    target.resume()
+    target.wait_for_halt()
+    assert target.register(0) == 1
 
 
-def _receiving(bench: Bench) -> None:
-    bench.load(SPIN)
-    bench.poke(BRR, 139)
-    bench.poke(CR1, UE | TE | RE)
+def _receiving(target: Target) -> None:
+    target.load(SPIN)
+    target.poke(BRR, 139)
+    target.poke(CR1, UE | TE | RE)
 
 
-def test_the_usart_sends_and_says_when_it_has(bench: Bench) -> None:
-    _receiving(bench)
-    assert bench.peek(SR) == TXE | TC
-    bench.poke(DR, ord("x"))
-    assert bench.output == b"x"
-    assert bench.peek(SR) == TXE
-    bench.poke(DR, ord("y"))
-    assert bench.peek(SR) == 0
-    bench.resume()
-    bench.wait_until(lambda: bench.peek(SR) == TXE | TC)
-    assert bench.output == b"xy"
-    bench.poke(SR, ~TC & 0xFFFFFFFF)
-    assert bench.peek(SR) == TXE
+def test_the_usart_sends_and_says_when_it_has(target: Target) -> None:
+    _receiving(target)
+    assert target.peek(SR) == TXE | TC
+    target.poke(DR, ord("x"))
+    assert target.output == b"x"
+    assert target.peek(SR) == TXE
+    target.poke(DR, ord("y"))
+    assert target.peek(SR) == 0
+    target.resume()
+    target.wait_until(lambda: target.peek(SR) == TXE | TC)
+    assert target.output == b"xy"
+    target.poke(SR, ~TC & 0xFFFFFFFF)
+    assert target.peek(SR) == TXE
 
 
-def test_what_is_not_read_in_time_is_lost_until_sr_and_dr_are_read(bench: Bench) -> None:
-    _receiving(bench)
-    bench.machine.console_input(b"ab")
-    bench.resume()
-    bench.wait_until(lambda: bench.peek(SR) & ORE)
-    bench.halt()
-    assert bench.peek(SR) & (ORE | RXNE) == ORE | RXNE
-    assert bench.peek(DR) == ord("a")
-    assert bench.peek(SR) & (ORE | RXNE) == 0
+def test_what_is_not_read_in_time_is_lost_until_sr_and_dr_are_read(target: Target) -> None:
+    _receiving(target)
+    target.machine.console_input(b"ab")
+    target.resume()
+    target.wait_until(lambda: target.peek(SR) & ORE)
+    target.halt()
+    assert target.peek(SR) & (ORE | RXNE) == ORE | RXNE
+    assert target.peek(DR) == ord("a")
+    assert target.peek(SR) & (ORE | RXNE) == 0
 
 
-def test_dr_alone_does_not_clear_what_sr_has_not_shown(bench: Bench) -> None:
-    _receiving(bench)
-    bench.machine.console_input(b"ab")
-    bench.resume()
-    bench.wait_until(lambda: bench.machine.instructions > 20000)
-    bench.halt()
-    bench.peek(DR)
-    assert bench.peek(SR) & (ORE | RXNE) == ORE
+def test_dr_alone_does_not_clear_what_sr_has_not_shown(target: Target) -> None:
+    _receiving(target)
+    target.machine.console_input(b"ab")
+    target.resume()
+    target.wait_until(lambda: target.machine.instructions > 20000)
+    target.halt()
+    target.peek(DR)
+    assert target.peek(SR) & (ORE | RXNE) == ORE

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.virtual.bench import BFAR, CFSR, HFSR, S_LOCKUP, SHCSR, STACK_TOP, XPSR, Bench
+from tests.virtual.target import BFAR, CFSR, HFSR, S_LOCKUP, SHCSR, STACK_TOP, XPSR, Target
 
 FORCED, DEBUGEVT, VECTTBL = 1 << 30, 1 << 31, 1 << 1
 IACCVIOL, IBUSERR, PRECISERR, STKERR, BFARVALID = 1 << 0, 1 << 8, 1 << 9, 1 << 12, 1 << 15
@@ -44,9 +44,9 @@ FAULTS = [
 
 @pytest.mark.parametrize(("instruction", "status", "address"), FAULTS)
 @pytest.mark.parametrize("enabled", [True, False])
-def test_fault(connection: Bench, instruction: str, status: int, address: int | None, enabled: bool) -> None:
+def test_fault(target: Target, instruction: str, status: int, address: int | None, enabled: bool) -> None:
     label = "" if "at:" in instruction else "at: "
-    connection.run(
+    target.run(
         f"""
         handler reset
         ldr r0, =0xE000ED24
@@ -69,32 +69,30 @@ def test_fault(connection: Bench, instruction: str, status: int, address: int | 
         """
     )
     own_exception = 5 if status & 0xFF00 else 6
-    assert connection.register(6) == (own_exception if enabled else 3)
-    assert connection.peek(CFSR) == status
-    assert connection.peek(HFSR) == (0 if enabled else FORCED)
-    frame = connection.register(13)
-    assert (
-        connection.peek(frame + 24) == connection.symbols["at"]
-    )  # the return address is the instruction that faulted
+    assert target.register(6) == (own_exception if enabled else 3)
+    assert target.peek(CFSR) == status
+    assert target.peek(HFSR) == (0 if enabled else FORCED)
+    frame = target.register(13)
+    assert target.peek(frame + 24) == target.symbols["at"]  # the return address is the instruction that faulted
     if address is not None:
-        assert connection.peek(BFAR) == address
+        assert target.peek(BFAR) == address
     else:
         # What comes before the fault is done, what comes after is not, the instruction itself is not.
-        assert connection.register(5) == 0x55555555 + ("itt eq" in instruction)
+        assert target.register(5) == 0x55555555 + ("itt eq" in instruction)
     if "[r4], #4" in instruction:
-        assert connection.register(4) in (0x60000000, 0x20000001)  # no write-back
+        assert target.register(4) in (0x60000000, 0x20000001)  # no write-back
 
 
-def test_an_unaligned_store_that_traps_writes_nothing(connection: Bench) -> None:
-    connection.run(
+def test_an_unaligned_store_that_traps_writes_nothing(target: Target) -> None:
+    target.run(
         f"handler reset\n{TRAPS}\nldr r4, =result+1\nldr r1, =0x12345678\nstr r1, [r4]\nb ."
         "\nhandler hard_fault\ndone"
     )
-    assert connection.words("result", 2) == [0, 0]
+    assert target.words("result", 2) == [0, 0]
 
 
-def test_unaligned_and_division_by_zero_pass_without_their_traps(connection: Bench) -> None:
-    connection.run(
+def test_unaligned_and_division_by_zero_pass_without_their_traps(target: Target) -> None:
+    target.run(
         """
         handler reset
         ldr r0, =result
@@ -107,14 +105,14 @@ def test_unaligned_and_division_by_zero_pass_without_their_traps(connection: Ben
         done
         """
     )
-    assert connection.register(2) == 0x44332211
-    assert connection.register(3) == 0x4433
-    assert connection.register(4) == 0
-    assert connection.peek(CFSR) == 0
+    assert target.register(2) == 0x44332211
+    assert target.register(3) == 0x4433
+    assert target.register(4) == 0
+    assert target.peek(CFSR) == 0
 
 
 @pytest.mark.parametrize(
-    ("target", "status"),
+    ("address", "status"),
     [
         (0x60000001, IBUSERR),
         (0x40000001, IACCVIOL),  # peripherals are execute-never
@@ -124,23 +122,23 @@ def test_unaligned_and_division_by_zero_pass_without_their_traps(connection: Ben
         (0xFFFFFFF9, IACCVIOL),  # not EXC_RETURN outside a handler
     ],
 )
-def test_a_jump_to_where_no_code_can_be(connection: Bench, target: int, status: int) -> None:
-    connection.run(f"handler reset\nldr r0, ={target:#x}\nbx r0\n.space 512\nhandler hard_fault\ndone")
-    assert connection.peek(CFSR) == status
-    assert connection.peek(HFSR) == FORCED
-    assert connection.peek(connection.register(13) + 24) == target & ~1
+def test_a_jump_to_where_no_code_can_be(target: Target, address: int, status: int) -> None:
+    target.run(f"handler reset\nldr r0, ={address:#x}\nbx r0\n.space 512\nhandler hard_fault\ndone")
+    assert target.peek(CFSR) == status
+    assert target.peek(HFSR) == FORCED
+    assert target.peek(target.register(13) + 24) == address & ~1
 
 
-def test_bkpt_without_a_debugger_is_a_hard_fault(connection: Bench) -> None:
-    connection.load("handler reset\nat: bkpt #1\nb .\nhandler hard_fault\nldr r0, =result\nstr sp, [r0]\n1: b 1b")
-    connection.poke(0xE000EDF0, 0xA05F0000)  # C_DEBUGEN off: runs
-    connection.wait_until(lambda: connection.words("result", 1)[0])
-    assert connection.peek(HFSR) == DEBUGEVT
-    assert connection.peek(connection.words("result", 1)[0] + 24) == connection.symbols["at"]
+def test_bkpt_without_a_debugger_is_a_hard_fault(target: Target) -> None:
+    target.load("handler reset\nat: bkpt #1\nb .\nhandler hard_fault\nldr r0, =result\nstr sp, [r0]\n1: b 1b")
+    target.poke(0xE000EDF0, 0xA05F0000)  # C_DEBUGEN off: runs
+    target.wait_until(lambda: target.words("result", 1)[0])
+    assert target.peek(HFSR) == DEBUGEVT
+    assert target.peek(target.words("result", 1)[0] + 24) == target.symbols["at"]
 
 
-def test_a_stack_that_leaves_memory(connection: Bench) -> None:
-    connection.run(
+def test_a_stack_that_leaves_memory(target: Target) -> None:
+    target.run(
         f"""
         handler reset
         ldr r0, ={SHCSR:#x}
@@ -157,13 +155,13 @@ def test_a_stack_that_leaves_memory(connection: Bench) -> None:
         done
         """
     )
-    assert connection.peek(CFSR) == PRECISERR | BFARVALID | STKERR
-    assert connection.peek(BFAR) == 0x1FFFFFF8
+    assert target.peek(CFSR) == PRECISERR | BFARVALID | STKERR
+    assert target.peek(BFAR) == 0x1FFFFFF8
 
 
-def test_a_vector_that_cannot_be_read(connection: Bench) -> None:
+def test_a_vector_that_cannot_be_read(target: Target) -> None:
     # HardFault's own vector lies in the table too: this one only reaches beyond memory from SVCall on.
-    connection.run(
+    target.run(
         """
         handler reset
         ldr r0, =0x2004FFC0
@@ -194,12 +192,12 @@ def test_a_vector_that_cannot_be_read(connection: Bench) -> None:
         table_end:
         """
     )
-    assert connection.peek(HFSR) & VECTTBL
+    assert target.peek(HFSR) & VECTTBL
 
 
 @pytest.mark.parametrize("where", ["hard_fault", "nmi"])
-def test_a_fault_in_hard_fault_or_nmi_locks_up(connection: Bench, where: str) -> None:
-    connection.load(
+def test_a_fault_in_hard_fault_or_nmi_locks_up(target: Target, where: str) -> None:
+    target.load(
         """
         handler reset
         ldr r0, =0xE000ED04
@@ -216,39 +214,39 @@ def test_a_fault_in_hard_fault_or_nmi_locks_up(connection: Bench, where: str) ->
         udf #0
         """
     )
-    connection.poke(connection.symbols["result"], 1 if where == "nmi" else 0)
-    connection.resume()
-    connection.wait_for(S_LOCKUP)
-    executed = connection.machine.instructions
-    assert connection.machine.instructions == executed
-    connection.halt()
-    assert connection.pc == 0xFFFFFFFE
-    assert connection.register(XPSR) & 0x1FF == (2 if where == "nmi" else 3)
+    target.poke(target.symbols["result"], 1 if where == "nmi" else 0)
+    target.resume()
+    target.wait_for(S_LOCKUP)
+    executed = target.machine.instructions
+    assert target.machine.instructions == executed
+    target.halt()
+    assert target.pc == 0xFFFFFFFE
+    assert target.register(XPSR) & 0x1FF == (2 if where == "nmi" else 3)
 
 
-def test_a_reset_ends_lock_up(connection: Bench) -> None:
-    connection.load("handler reset\nudf #0\nhandler hard_fault\nudf #0")
-    connection.resume()
-    connection.wait_for(S_LOCKUP)
-    connection.machine.hold_reset()
-    connection.machine.release_reset()
-    assert connection.pc == connection.symbols["reset"]
+def test_a_reset_ends_lock_up(target: Target) -> None:
+    target.load("handler reset\nudf #0\nhandler hard_fault\nudf #0")
+    target.resume()
+    target.wait_for(S_LOCKUP)
+    target.machine.hold_reset()
+    target.machine.release_reset()
+    assert target.pc == target.symbols["reset"]
 
 
 @pytest.mark.parametrize(
     ("exc_return", "status"),
     [("0xFFFFFFF1", INVPC), ("0xFFFFFFF5", INVPC), ("0xFFFFFF09", INVPC)],
 )
-def test_an_illegal_return(connection: Bench, exc_return: str, status: int) -> None:
-    connection.run(
+def test_an_illegal_return(target: Target, exc_return: str, status: int) -> None:
+    target.run(
         f"handler reset\nsvc #0\nb .\nhandler sv_call\nldr r0, ={exc_return}\nbx r0\nhandler hard_fault\ndone"
     )
-    assert connection.peek(CFSR) == status
-    assert connection.register(14) == int(exc_return, 0)  # the fault chains on: no second frame
+    assert target.peek(CFSR) == status
+    assert target.register(14) == int(exc_return, 0)  # the fault chains on: no second frame
 
 
-def test_a_return_to_thread_mode_from_a_nested_handler(connection: Bench) -> None:
-    connection.run(
+def test_a_return_to_thread_mode_from_a_nested_handler(target: Target) -> None:
+    target.run(
         """
         handler reset
         ldr r0, =0xE000ED1C
@@ -269,20 +267,20 @@ def test_a_return_to_thread_mode_from_a_nested_handler(connection: Bench) -> Non
         done
         """
     )
-    assert connection.peek(CFSR) == INVPC
+    assert target.peek(CFSR) == INVPC
 
 
-def test_fault_status_is_cleared_by_writing_ones_to_it(connection: Bench) -> None:
-    connection.run("handler reset\nldr r0, =0x60000000\nldr r1, [r0]\nb .\nhandler hard_fault\ndone")
-    connection.machine.write(CFSR + 1, b"\x80")
-    assert connection.peek(CFSR) == PRECISERR
-    connection.poke(CFSR, PRECISERR)
-    connection.poke(HFSR, FORCED)
-    assert connection.peek(CFSR) == connection.peek(HFSR) == 0
+def test_fault_status_is_cleared_by_writing_ones_to_it(target: Target) -> None:
+    target.run("handler reset\nldr r0, =0x60000000\nldr r1, [r0]\nb .\nhandler hard_fault\ndone")
+    target.machine.write(CFSR + 1, b"\x80")
+    assert target.peek(CFSR) == PRECISERR
+    target.poke(CFSR, PRECISERR)
+    target.poke(HFSR, FORCED)
+    assert target.peek(CFSR) == target.peek(HFSR) == 0
 
 
-def test_unprivileged_code_cannot_touch_the_system(connection: Bench) -> None:
-    connection.run(
+def test_unprivileged_code_cannot_touch_the_system(target: Target) -> None:
+    target.run(
         """
         handler reset
         movs r0, #1
@@ -297,7 +295,7 @@ def test_unprivileged_code_cannot_touch_the_system(connection: Bench) -> None:
         done
         """
     )
-    assert connection.peek(CFSR) == PRECISERR | BFARVALID
-    assert connection.peek(BFAR) == 0xE000ED08
-    assert connection.peek(connection.register(13) + 24) == connection.symbols["at"]
-    assert connection.register(3) == 1
+    assert target.peek(CFSR) == PRECISERR | BFARVALID
+    assert target.peek(BFAR) == 0xE000ED08
+    assert target.peek(target.register(13) + 24) == target.symbols["at"]
+    assert target.register(3) == 1

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.virtual.bench import FLASH, Bench
+from tests.virtual.target import FLASH, Target
 from utvm.paths import ROOT
 
 ACR, KEYR, OPTKEYR, SR, CR, OPTCR, OPTCR1 = (0x40023C00 + offset for offset in (0, 4, 8, 0xC, 0x10, 0x14, 0x18))
@@ -22,36 +22,36 @@ SECTORS = [32, 32, 32, 32, 128, 256, 256, 256]
 
 
 @pytest.fixture
-def flash(connection: Bench) -> Bench:
+def flash(target: Target) -> Target:
     """A board whose core stands still, with an erased flash."""
-    connection.load("handler reset\ndone")
-    connection.machine.hold_reset()
-    _unlock(connection)
-    _erase(connection, MER)
-    return connection
+    target.load("handler reset\ndone")
+    target.machine.hold_reset()
+    _unlock(target)
+    _erase(target, MER)
+    return target
 
 
-def _unlock(connection: Bench) -> None:
-    connection.poke(KEYR, 0x45670123)
-    connection.poke(KEYR, 0xCDEF89AB)
+def _unlock(target: Target) -> None:
+    target.poke(KEYR, 0x45670123)
+    target.poke(KEYR, 0xCDEF89AB)
 
 
-def _erase(connection: Bench, what: int) -> None:
-    connection.poke(CR, what | STRT)
-    connection.poke(CR, 0)
-    connection.peek(SR)
+def _erase(target: Target, what: int) -> None:
+    target.poke(CR, what | STRT)
+    target.poke(CR, 0)
+    target.peek(SR)
 
 
-def _errors(connection: Bench) -> int:
+def _errors(target: Target) -> int:
     """Return the error flags and clear them."""
-    connection.peek(SR)  # sees BSY
-    flags = connection.peek(SR)
+    target.peek(SR)  # sees BSY
+    flags = target.peek(SR)
     assert not flags & BSY
-    connection.poke(SR, flags)
+    target.poke(SR, flags)
     return flags
 
 
-def test_nothing_works_while_it_is_locked(flash: Bench) -> None:
+def test_nothing_works_while_it_is_locked(flash: Target) -> None:
     flash.poke(CR, LOCK)
     flash.poke(CR, PG | WORDS)
     assert flash.peek(CR) == LOCK
@@ -61,7 +61,7 @@ def test_nothing_works_while_it_is_locked(flash: Bench) -> None:
 
 
 @pytest.mark.parametrize("keys", [(0xCDEF89AB,), (0x45670123, 0x45670123), (0x45670123, 0, 0xCDEF89AB)])
-def test_a_wrong_key_shuts_it_until_the_next_reset(flash: Bench, keys: tuple[int, ...]) -> None:
+def test_a_wrong_key_shuts_it_until_the_next_reset(flash: Target, keys: tuple[int, ...]) -> None:
     flash.poke(CR, LOCK)
     for key in keys:
         flash.poke(KEYR, key)
@@ -72,13 +72,13 @@ def test_a_wrong_key_shuts_it_until_the_next_reset(flash: Bench, keys: tuple[int
     assert not flash.peek(CR) & LOCK
 
 
-def test_programming_needs_pg(flash: Bench) -> None:
+def test_programming_needs_pg(flash: Target) -> None:
     flash.poke(FLASH, 0)
     assert _errors(flash) == ERSERR
     assert flash.peek(FLASH) == 0xFFFFFFFF
 
 
-def test_bits_only_go_from_one_to_zero(flash: Bench) -> None:
+def test_bits_only_go_from_one_to_zero(flash: Target) -> None:
     flash.poke(CR, PG | WORDS)
     flash.poke(FLASH, 0xF0F0FFFF)
     flash.poke(FLASH, 0xFF00F00F)
@@ -88,7 +88,7 @@ def test_bits_only_go_from_one_to_zero(flash: Bench) -> None:
 
 @pytest.mark.parametrize("parallelism", [BYTES, HALFWORDS, WORDS])
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_parallelism_must_be_the_width_of_the_access(flash: Bench, parallelism: int, size: int) -> None:
+def test_parallelism_must_be_the_width_of_the_access(flash: Target, parallelism: int, size: int) -> None:
     flash.poke(CR, PG | parallelism)
     flash.machine.write(FLASH + 16, b"\x12\x34\x56\x78"[:size])
     fits = 1 << (parallelism >> 8) == size
@@ -96,7 +96,7 @@ def test_parallelism_must_be_the_width_of_the_access(flash: Bench, parallelism: 
     assert flash.machine.read(FLASH + 16, size) == (b"\x12\x34\x56\x78"[:size] if fits else b"\xff" * size)
 
 
-def test_busy_shows_once_and_end_of_operation_only_if_asked(flash: Bench) -> None:
+def test_busy_shows_once_and_end_of_operation_only_if_asked(flash: Target) -> None:
     flash.poke(CR, PG | WORDS)
     flash.poke(FLASH, 1)
     assert flash.peek(SR) == BSY
@@ -109,7 +109,7 @@ def test_busy_shows_once_and_end_of_operation_only_if_asked(flash: Bench) -> Non
 
 
 @pytest.mark.parametrize("number", range(8))
-def test_a_sector_is_erased_and_its_neighbours_are_not(flash: Bench, number: int) -> None:
+def test_a_sector_is_erased_and_its_neighbours_are_not(flash: Target, number: int) -> None:
     start = FLASH + 1024 * sum(SECTORS[:number])
     end = start + 1024 * SECTORS[number]
     places = [place for place in (start - 4, start, end - 4, end) if FLASH <= place < FLASH + 0x100000]
@@ -123,7 +123,7 @@ def test_a_sector_is_erased_and_its_neighbours_are_not(flash: Bench, number: int
     assert _errors(flash) == 0
 
 
-def test_erase_sequence_errors(flash: Bench) -> None:
+def test_erase_sequence_errors(flash: Target) -> None:
     flash.poke(CR, STRT)
     assert _errors(flash) == ERSERR
     flash.poke(CR, SER | PG | STRT)
@@ -135,7 +135,7 @@ def test_erase_sequence_errors(flash: Bench) -> None:
     assert _errors(flash) == ERSERR
 
 
-def test_write_protection(flash: Bench) -> None:
+def test_write_protection(flash: Target) -> None:
     assert flash.peek(OPTCR) == 0xC0FFAAFD
     flash.poke(OPTCR, 0)  # locked: ignored
     assert flash.peek(OPTCR) == 0xC0FFAAFD
@@ -157,7 +157,7 @@ def test_write_protection(flash: Bench) -> None:
     assert flash.peek(FLASH) == 0
 
 
-def test_the_other_bus_shows_the_same_flash_for_reading(flash: Bench) -> None:
+def test_the_other_bus_shows_the_same_flash_for_reading(flash: Target) -> None:
     flash.poke(CR, PG | WORDS)
     flash.poke(FLASH + 0x40, 0x12345678)
     assert flash.peek(0x00200040) == 0x12345678
@@ -165,7 +165,7 @@ def test_the_other_bus_shows_the_same_flash_for_reading(flash: Bench) -> None:
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(writes=st.lists(st.tuples(st.integers(0, 15), st.integers(0, 2**32 - 1)), max_size=20))
-def test_any_writes_leave_the_and_of_what_was_written(flash: Bench, writes: list[tuple[int, int]]) -> None:
+def test_any_writes_leave_the_and_of_what_was_written(flash: Target, writes: list[tuple[int, int]]) -> None:
     flash.poke(CR, 0)
     _erase(flash, SER)
     flash.poke(CR, PG | WORDS)
@@ -176,9 +176,9 @@ def test_any_writes_leave_the_and_of_what_was_written(flash: Bench, writes: list
     assert [flash.peek(FLASH + 4 * word) for word in range(16)] == expected
 
 
-def test_the_core_programs_flash_and_runs_what_it_wrote(connection: Bench) -> None:
+def test_the_core_programs_flash_and_runs_what_it_wrote(target: Target) -> None:
     """Code in a sector of its own is run, replaced and run again, through both buses."""
-    connection.run(
+    target.run(
         f"""
         .macro program value
         ldr r0, =\\value
@@ -220,11 +220,11 @@ def test_the_core_programs_flash_and_runs_what_it_wrote(connection: Bench) -> No
         done
         """
     )
-    assert [connection.register(number) for number in (6, 7, 8, 9)] == [1, 1, 2, 2]
+    assert [target.register(number) for number in (6, 7, 8, 9)] == [1, 1, 2, 2]
 
 
-def test_a_store_of_the_core_keeps_to_the_rules_too(connection: Bench) -> None:
-    connection.run(
+def test_a_store_of_the_core_keeps_to_the_rules_too(target: Target) -> None:
+    target.run(
         f"""
         handler reset
         ldr r4, =0x40023C00
@@ -240,13 +240,13 @@ def test_a_store_of_the_core_keeps_to_the_rules_too(connection: Bench) -> None:
         done
         """
     )
-    assert connection.register(5) == ERSERR
-    assert connection.register(6) == connection.register(7) == 0xFFFFFFFF
-    assert connection.machine.read(FLASH + 0x8000, 16) == b"\xff" * 16
+    assert target.register(5) == ERSERR
+    assert target.register(6) == target.register(7) == 0xFFFFFFFF
+    assert target.machine.read(FLASH + 0x8000, 16) == b"\xff" * 16
 
 
-def test_flash_interrupt(connection: Bench) -> None:
-    connection.run(
+def test_flash_interrupt(target: Target) -> None:
+    target.run(
         f"""
         handler reset
         ldr r4, =0x40023C00
@@ -269,12 +269,12 @@ def test_flash_interrupt(connection: Bench) -> None:
         done
         """
     )
-    assert connection.register(6) == 20
-    assert connection.peek(0xE000E200) == 0
+    assert target.register(6) == 20
+    assert target.peek(0xE000E200) == 0
 
 
 @pytest.fixture
-def two_banks(tmp_path: Path) -> Iterator[Bench]:
+def two_banks(tmp_path: Path) -> Iterator[Target]:
     """A chip as the STM32F429, with 2 MiB: RM0090, table 6."""
     near = ROOT / "utvm" / "boards" / "stm32f407"
     text = (near / "board.yaml").read_text().replace("name: stm32f407", "name: f429")
@@ -282,14 +282,14 @@ def two_banks(tmp_path: Path) -> Iterator[Bench]:
     text = re.sub(r"sectors: \[.*\]", f"sectors: [{sectors}]", text).replace("size: 1M", "size: 2M")
     shutil.copytree(near, tmp_path / "f429")
     (tmp_path / "f429" / "board.yaml").write_text(text)
-    with Bench(tmp_path, str(tmp_path / "f429")) as made:
-        made.machine.hold_reset()
-        _unlock(made)
-        _erase(made, MER | MER1)
-        yield made
+    with Target(tmp_path, str(tmp_path / "f429")) as target:
+        target.machine.hold_reset()
+        _unlock(target)
+        _erase(target, MER | MER1)
+        yield target
 
 
-def test_the_second_bank_has_numbers_and_protection_of_its_own(two_banks: Bench) -> None:
+def test_the_second_bank_has_numbers_and_protection_of_its_own(two_banks: Target) -> None:
     """RM0090, 3.9.8: sector 12 is 0b10000, sector 23 is 0b11011, and 12 to 15 are none."""
     last = [FLASH + 0xFFFFC, FLASH + 0x100000, FLASH + 0x104000, FLASH + 0x1FFFFC]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.virtual.bench import FLASH, Bench
+from tests.virtual.target import FLASH, Target
 from utvm.virtual.stlink import BAD_AP, OK, StLink
 
 BANK2, SECTOR, WORD = FLASH + 0x100000, 0x20000, 32
@@ -18,7 +18,7 @@ PGSERR, STRBERR, INCERR, DBECCERR = 1 << 18, 1 << 19, 1 << 21, 1 << 26
 DONE = BSY | QW | EOP
 
 
-class H7Bench(Bench):
+class H7Bench(Target):
     def unlock(self, bank: int) -> None:
         for key in (0x45670123, 0xCDEF89AB):
             self.poke(REGISTERS[bank] + KEYR, key)
@@ -38,39 +38,39 @@ class H7Bench(Bench):
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[H7Bench]:
-    with H7Bench(tmp_path, "nucleo-h743zi") as made:
-        yield made
+def target(tmp_path: Path) -> Iterator[H7Bench]:
+    with H7Bench(tmp_path, "nucleo-h743zi") as target:
+        yield target
 
 
 @pytest.fixture
-def unlocked(bench: H7Bench) -> H7Bench:
+def unlocked(target: H7Bench) -> H7Bench:
     for bank in REGISTERS:
-        bench.unlock(bank)
-        bench.control(bank, PG)
-    return bench
+        target.unlock(bank)
+        target.control(bank, PG)
+    return target
 
 
-def test_a_bank_is_locked_by_itself(bench: H7Bench) -> None:
-    bench.unlock(BANK2)
+def test_a_bank_is_locked_by_itself(target: H7Bench) -> None:
+    target.unlock(BANK2)
     for bank in REGISTERS:
-        bench.control(bank, PG)
-        bench.machine.write(bank, bytes(WORD))
-    assert bench.peek(REGISTERS[FLASH] + CR) == 0x31
-    assert bench.status(FLASH) == PGSERR
-    assert bench.status(BANK2) == DONE
-    assert bench.machine.read(FLASH, WORD) == b"\xff" * WORD
-    assert bench.machine.read(BANK2, WORD) == bytes(WORD)
+        target.control(bank, PG)
+        target.machine.write(bank, bytes(WORD))
+    assert target.peek(REGISTERS[FLASH] + CR) == 0x31
+    assert target.status(FLASH) == PGSERR
+    assert target.status(BANK2) == DONE
+    assert target.machine.read(FLASH, WORD) == b"\xff" * WORD
+    assert target.machine.read(BANK2, WORD) == bytes(WORD)
 
 
-def test_a_wrong_key_locks_until_the_next_reset(bench: H7Bench) -> None:
-    bench.poke(REGISTERS[FLASH] + KEYR, 1)
-    bench.unlock(FLASH)
-    assert bench.peek(REGISTERS[FLASH] + CR) & LOCK
-    bench.machine.hold_reset()
-    bench.machine.release_reset()
-    bench.unlock(FLASH)
-    assert not bench.peek(REGISTERS[FLASH] + CR) & LOCK
+def test_a_wrong_key_locks_until_the_next_reset(target: H7Bench) -> None:
+    target.poke(REGISTERS[FLASH] + KEYR, 1)
+    target.unlock(FLASH)
+    assert target.peek(REGISTERS[FLASH] + CR) & LOCK
+    target.machine.hold_reset()
+    target.machine.release_reset()
+    target.unlock(FLASH)
+    assert not target.peek(REGISTERS[FLASH] + CR) & LOCK
 
 
 def test_a_word_is_programmed_as_its_last_byte_comes(unlocked: H7Bench) -> None:
@@ -145,8 +145,8 @@ def _command(probe: StLink, *values: int, size: int = 12) -> bytes:
     return probe.execute(bytes(values).ljust(16, b"\0"), b"", size)
 
 
-def test_the_debug_components_answer_at_another_access_port(bench: H7Bench) -> None:
-    probe = StLink(bench.machine)
+def test_the_debug_components_answer_at_another_access_port(target: H7Bench) -> None:
+    probe = StLink(target.machine)
     _command(probe, 0xF2, 0x30, 0xA3)
     assert int.from_bytes(_command(probe, 0xF2, 0x31)[4:8], "little") == 0x6BA02477  # stm32h7x.cfg
     assert [_command(probe, 0xF2, 0x4B, port, size=2)[0] for port in range(4)] == [OK, OK, OK, BAD_AP]
@@ -159,9 +159,9 @@ def test_the_debug_components_answer_at_another_access_port(bench: H7Bench) -> N
     assert _command(probe, 0xF2, 0x3E)[0] != OK
 
 
-def test_double_precision_is_there(bench: H7Bench) -> None:
+def test_double_precision_is_there(target: H7Bench) -> None:
     # 1.5 * 2.5 = 3.75, and a third has more digits than a float holds
-    bench.run(
+    target.run(
         """
         .fpu fpv5-d16
         handler reset
@@ -181,13 +181,13 @@ def test_double_precision_is_there(bench: H7Bench) -> None:
         done
         """
     )
-    assert (bench.register(5), bench.register(4)) == (0x400E0000, 0)
-    assert (bench.register(7), bench.register(6)) == (0x3FD55555, 0x55555555)
-    assert bench.peek(0xE000EF40) == 0x10110221  # MVFR0, by which OpenOCD knows it
+    assert (target.register(5), target.register(4)) == (0x400E0000, 0)
+    assert (target.register(7), target.register(6)) == (0x3FD55555, 0x55555555)
+    assert target.peek(0xE000EF40) == 0x10110221  # MVFR0, by which OpenOCD knows it
 
 
 def test_a_core_with_single_precision_alone_does_not_know_it(tmp_path: Path) -> None:
-    with Bench(tmp_path, "stm32f746") as single:
+    with Target(tmp_path, "stm32f746") as single:
         single.run(
             """
             .fpu fpv5-d16

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.virtual.bench import FLASH, Bench
+from tests.virtual.target import FLASH, Target
 
 KEYR, SR, CR, OPTR = 0x40022008, 0x40022010, 0x40022014, 0x40022020
 PROGERR, PGAERR, SIZERR, PGSERR, BSY = 1 << 3, 1 << 5, 1 << 6, 1 << 7, 1 << 16
@@ -15,42 +15,42 @@ BANK2, PAGE = FLASH + 0x100000, 4096
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with Bench(tmp_path, "nucleo-l4r5zi") as made:
-        yield made
+def target(tmp_path: Path) -> Iterator[Target]:
+    with Target(tmp_path, "nucleo-l4r5zi") as target:
+        yield target
 
 
 @pytest.fixture
-def unlocked(bench: Bench) -> Bench:
+def unlocked(target: Target) -> Target:
     for key in (0x45670123, 0xCDEF89AB):
-        bench.poke(KEYR, key)
-    assert not bench.peek(CR) & LOCK
-    return bench
+        target.poke(KEYR, key)
+    assert not target.peek(CR) & LOCK
+    return target
 
 
-def _program(bench: Bench, address: int, low: int, high: int) -> int:
+def _program(target: Target, address: int, low: int, high: int) -> int:
     """Program a double word and return what SR says after it was busy."""
-    bench.poke(CR, PG)
-    bench.poke(address, low)
-    bench.poke(address + 4, high)
-    busy = bench.peek(SR)
-    bench.poke(CR, 0)
-    assert not bench.peek(SR) & BSY
+    target.poke(CR, PG)
+    target.poke(address, low)
+    target.poke(address + 4, high)
+    busy = target.peek(SR)
+    target.poke(CR, 0)
+    assert not target.peek(SR) & BSY
     return busy
 
 
-def test_it_is_locked_and_as_delivered(bench: Bench) -> None:
-    assert bench.peek(CR) == 0xC0000000
-    assert bench.peek(OPTR) == 0xFFEFF8AA  # level 0, two banks
-    bench.poke(CR, PG)
-    assert bench.peek(CR) == 0xC0000000
-    bench.poke(KEYR, 1)
+def test_it_is_locked_and_as_delivered(target: Target) -> None:
+    assert target.peek(CR) == 0xC0000000
+    assert target.peek(OPTR) == 0xFFEFF8AA  # level 0, two banks
+    target.poke(CR, PG)
+    assert target.peek(CR) == 0xC0000000
+    target.poke(KEYR, 1)
     for key in (0x45670123, 0xCDEF89AB):
-        bench.poke(KEYR, key)
-    assert bench.peek(CR) & LOCK  # until the next reset
+        target.poke(KEYR, key)
+    assert target.peek(CR) & LOCK  # until the next reset
 
 
-def test_a_double_word_is_programmed_as_its_second_half_comes(unlocked: Bench) -> None:
+def test_a_double_word_is_programmed_as_its_second_half_comes(unlocked: Target) -> None:
     unlocked.poke(CR, PG)
     unlocked.poke(FLASH + 8, 0x12345678)
     assert unlocked.peek(FLASH + 8) == 0xFFFFFFFF
@@ -60,7 +60,7 @@ def test_a_double_word_is_programmed_as_its_second_half_comes(unlocked: Bench) -
     assert (unlocked.peek(FLASH + 8), unlocked.peek(FLASH + 12)) == (0x12345678, 0x9ABCDEF0)
 
 
-def test_what_is_not_erased_takes_zeros_alone(unlocked: Bench) -> None:
+def test_what_is_not_erased_takes_zeros_alone(unlocked: Target) -> None:
     assert _program(unlocked, FLASH, 1, 2) == BSY
     assert _program(unlocked, FLASH, 0, 2) == PROGERR
     unlocked.poke(SR, PROGERR)
@@ -80,7 +80,7 @@ def test_what_is_not_erased_takes_zeros_alone(unlocked: Bench) -> None:
     ],
 )
 def test_wrong_writes_change_nothing(
-    unlocked: Bench, control: int, writes: list[tuple[int, int]], error: int
+    unlocked: Target, control: int, writes: list[tuple[int, int]], error: int
 ) -> None:
     unlocked.poke(CR, control)
     for address, size in writes:
@@ -105,7 +105,7 @@ def test_wrong_writes_change_nothing(
         (MER1 | MER2, [FLASH, FLASH + PAGE, BANK2]),
     ],
 )
-def test_pages_and_banks_are_erased(unlocked: Bench, control: int, erased: list[int]) -> None:
+def test_pages_and_banks_are_erased(unlocked: Target, control: int, erased: list[int]) -> None:
     places = [FLASH, FLASH + PAGE, BANK2]
     for place in places:
         _program(unlocked, place, 1, 2)
@@ -114,6 +114,6 @@ def test_pages_and_banks_are_erased(unlocked: Bench, control: int, erased: list[
     assert [place for place in places if unlocked.peek(place) == 0xFFFFFFFF] == erased
 
 
-def test_nothing_to_erase_is_an_error(unlocked: Bench) -> None:
+def test_nothing_to_erase_is_an_error(unlocked: Target) -> None:
     unlocked.poke(CR, STRT)
     assert unlocked.peek(SR) == PGSERR

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.virtual.bench import XPSR, Bench
+from tests.virtual.target import XPSR, Target
 from utvm.virtual.bus import BusError
 from utvm.virtual.dap import SwDebugPort
 
@@ -43,29 +43,29 @@ def chip(request: pytest.FixtureRequest) -> Chip:
 
 
 @pytest.fixture
-def bench(chip: Chip, tmp_path: Path) -> Iterator[Bench]:
-    with Bench(tmp_path, chip.board) as made:
-        yield made
+def target(chip: Chip, tmp_path: Path) -> Iterator[Target]:
+    with Target(tmp_path, chip.board) as target:
+        yield target
 
 
-def _erase(bench: Bench, chip: Chip, page: int) -> None:
+def _erase(target: Target, chip: Chip, page: int) -> None:
     """Erase the page that begins there, as the chip has it."""
-    bench.poke(chip.config, ERASE)
+    target.poke(chip.config, ERASE)
     if chip.board == "nrf52840dk":
-        bench.poke(chip.nvmc + 0x508, page)
+        target.poke(chip.nvmc + 0x508, page)
     else:
-        bench.poke(page, 0xFFFFFFFF)
+        target.poke(page, 0xFFFFFFFF)
 
 
 def test_factory_information_is_that_of_the_nrf52840(tmp_path: Path) -> None:
-    with Bench(tmp_path, "nrf52840dk") as bench:
-        words = [bench.peek(0x10000000 + offset) for offset in (0x10, 0x14, 0x100, 0x10C, 0x110)]
+    with Target(tmp_path, "nrf52840dk") as target:
+        words = [target.peek(0x10000000 + offset) for offset in (0x10, 0x14, 0x100, 0x10C, 0x110)]
     assert words == [4096, 256, 0x52840, 256, 1024]
 
 
 def test_factory_information_is_that_of_the_nrf5340(tmp_path: Path) -> None:
-    with Bench(tmp_path, "nrf5340dk") as bench:
-        words = [bench.peek(0x00FF0200 + offset) for offset in (0xC, 0x10, 0x18, 0x1C, 0x20, 0x24)]
+    with Target(tmp_path, "nrf5340dk") as target:
+        words = [target.peek(0x00FF0200 + offset) for offset in (0xC, 0x10, 0x18, 0x1C, 0x20, 0x24)]
     assert words == [0x5340, 0x514B4141, 512, 1024, 4096, 256]
 
 
@@ -81,14 +81,14 @@ def test_factory_information_is_that_of_the_nrf5340(tmp_path: Path) -> None:
     ],
 )
 def test_an_nrf5340_is_secure_and_open(tmp_path: Path, address: int, value: int) -> None:
-    with Bench(tmp_path, "nrf5340dk") as bench:
-        assert bench.peek(address) == value
-        assert bench.peek(0xE000EDF0) >> 20 & 1  # DHCSR.S_SDE
+    with Target(tmp_path, "nrf5340dk") as target:
+        assert target.peek(address) == value
+        assert target.peek(0xE000EDF0) >> 20 & 1  # DHCSR.S_SDE
 
 
 def test_its_access_ports_are_two_of_cores_and_two_of_control(tmp_path: Path) -> None:
-    with Bench(tmp_path, "nrf5340dk") as bench:
-        port = SwDebugPort(bench.machine, bench.machine.port_ids)
+    with Target(tmp_path, "nrf5340dk") as target:
+        port = SwDebugPort(target.machine, target.machine.port_ids)
         port.write(0x4, 1 << 28 | 1 << 30)
         found = []
         for number in range(5):
@@ -102,68 +102,68 @@ def test_its_access_ports_are_two_of_cores_and_two_of_control(tmp_path: Path) ->
 
 
 def test_registers_of_secure_state_have_selectors_of_their_own(tmp_path: Path) -> None:
-    with Bench(tmp_path, "nrf5340dk") as bench:
-        bench.halt()
-        bench.poke(RAM, 0x880AF380)  # msr msplim, r0
-        bench.set_register(XPSR, 1 << 24)
-        bench.set_register(0, 0x20000100)
-        bench.set_register(13, 0x20001000)
-        bench.set_register(15, RAM)
-        bench.step()
-        assert [bench.register(number) for number in (0x1A, 17, 0x1C, 0x1D)] == [
+    with Target(tmp_path, "nrf5340dk") as target:
+        target.halt()
+        target.poke(RAM, 0x880AF380)  # msr msplim, r0
+        target.set_register(XPSR, 1 << 24)
+        target.set_register(0, 0x20000100)
+        target.set_register(13, 0x20001000)
+        target.set_register(15, RAM)
+        target.step()
+        assert [target.register(number) for number in (0x1A, 17, 0x1C, 0x1D)] == [
             0x20001000,
             0x20001000,
             0x20000100,
             0,
         ]
-        bench.set_register(0x1A, 0x20000800)
-        assert bench.register(13) == 0x20000800
+        target.set_register(0x1A, 0x20000800)
+        assert target.register(13) == 0x20000800
 
 
-def test_words_are_written_where_that_is_enabled_and_bits_only_go_to_0(bench: Bench, chip: Chip) -> None:
+def test_words_are_written_where_that_is_enabled_and_bits_only_go_to_0(target: Target, chip: Chip) -> None:
     with pytest.raises(BusError):
-        bench.poke(0x2000, 0)
-    bench.poke(chip.config, WRITE)
+        target.poke(0x2000, 0)
+    target.poke(chip.config, WRITE)
     with pytest.raises(BusError):
-        bench.machine.write(0x2000, b"\0\0")
-    bench.poke(0x2000, 0x0FF0FFFF)
-    assert (bench.peek(chip.ready), bench.peek(chip.ready)) == (0, 1)
-    bench.poke(0x2000, 0x12345678)
-    assert bench.peek(0x2000) == 0x0FF0FFFF & 0x12345678
-    assert bench.peek(0x2004) == 0xFFFFFFFF
+        target.machine.write(0x2000, b"\0\0")
+    target.poke(0x2000, 0x0FF0FFFF)
+    assert (target.peek(chip.ready), target.peek(chip.ready)) == (0, 1)
+    target.poke(0x2000, 0x12345678)
+    assert target.peek(0x2000) == 0x0FF0FFFF & 0x12345678
+    assert target.peek(0x2004) == 0xFFFFFFFF
 
 
-def test_a_page_is_erased_where_that_is_enabled(bench: Bench, chip: Chip) -> None:
-    bench.poke(chip.config, WRITE)
+def test_a_page_is_erased_where_that_is_enabled(target: Target, chip: Chip) -> None:
+    target.poke(chip.config, WRITE)
     for address in (0x1FFC, 0x2000, 0x2FFC, 0x3000):
-        bench.poke(address, 0)
-    _erase(bench, chip, 0x2004)  # no page begins there
-    assert bench.peek(0x2000) == 0
-    _erase(bench, chip, 0x2000)
-    assert [bench.peek(a) for a in (0x1FFC, 0x2000, 0x2FFC, 0x3000)] == [0, 0xFFFFFFFF, 0xFFFFFFFF, 0]
-    bench.poke(chip.nvmc + 0x50C, 1)
-    assert [bench.peek(a) for a in (0x1FFC, 0x3000)] == [0xFFFFFFFF] * 2
+        target.poke(address, 0)
+    _erase(target, chip, 0x2004)  # no page begins there
+    assert target.peek(0x2000) == 0
+    _erase(target, chip, 0x2000)
+    assert [target.peek(a) for a in (0x1FFC, 0x2000, 0x2FFC, 0x3000)] == [0, 0xFFFFFFFF, 0xFFFFFFFF, 0]
+    target.poke(chip.nvmc + 0x50C, 1)
+    assert [target.peek(a) for a in (0x1FFC, 0x3000)] == [0xFFFFFFFF] * 2
 
 
-def test_writing_does_not_erase(bench: Bench, chip: Chip) -> None:
-    bench.poke(chip.config, WRITE)
-    bench.poke(0x2000, 0)
-    bench.poke(0x2000, 0xFFFFFFFF)
-    bench.poke(chip.nvmc + 0x508, 0x2000)
-    assert bench.peek(0x2000) == 0
+def test_writing_does_not_erase(target: Target, chip: Chip) -> None:
+    target.poke(chip.config, WRITE)
+    target.poke(0x2000, 0)
+    target.poke(0x2000, 0xFFFFFFFF)
+    target.poke(chip.nvmc + 0x508, 0x2000)
+    assert target.peek(0x2000) == 0
 
 
 def test_an_nrf53_has_no_register_for_a_page(tmp_path: Path) -> None:
     chip = CHIPS[1]
-    with Bench(tmp_path, chip.board) as bench:
-        bench.poke(chip.config, WRITE)
-        bench.poke(0x2000, 0)
-        bench.poke(chip.config, ERASE)
-        bench.poke(chip.nvmc + 0x508, 0x2000)
-        assert bench.peek(0x2000) == 0
+    with Target(tmp_path, chip.board) as target:
+        target.poke(chip.config, WRITE)
+        target.poke(0x2000, 0)
+        target.poke(chip.config, ERASE)
+        target.poke(chip.nvmc + 0x508, 0x2000)
+        assert target.peek(0x2000) == 0
 
 
-class Line(Bench):
+class Line(Target):
     """A UARTE by the names of its registers."""
 
     def __init__(self, directory: Path, chip: Chip) -> None:

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.virtual.bench import Bench
+from tests.virtual.target import Target
 
 SYSTICK, TIM2, USART3 = 0xE000E010, 0x40000000, 0x40004800
 UIF = 1
@@ -12,9 +12,9 @@ ORE, IDLE, RXNE, TC, TXE = 1 << 3, 1 << 4, 1 << 5, 1 << 6, 1 << 7
 LOOP = "1: subs r2, #1\nbne 1b\n"  # two instructions a round
 
 
-def _systick(connection: Bench, reload: int, rounds: int, control: int = 7) -> int:
+def _systick(target: Target, reload: int, rounds: int, control: int = 7) -> int:
     """Return how many SysTick interrupts a loop of 2 * rounds instructions sees."""
-    connection.run(
+    target.run(
         f"""
         handler reset
         movs r7, #0
@@ -35,24 +35,24 @@ def _systick(connection: Bench, reload: int, rounds: int, control: int = 7) -> i
         bx lr
         """
     )
-    return connection.register(7)
+    return target.register(7)
 
 
 @pytest.mark.parametrize("reload", [99, 999, 0xFFFF])
-def test_systick_comes_every_reload_plus_one_instructions(connection: Bench, reload: int) -> None:
+def test_systick_comes_every_reload_plus_one_instructions(target: Target, reload: int) -> None:
     instructions = 2 * 100_000
-    interrupts = _systick(connection, reload, 100_000)
+    interrupts = _systick(target, reload, 100_000)
     # The handler's two instructions take their ticks too.
     assert interrupts == (instructions + 2 * interrupts) // (reload + 1)
 
 
-def test_systick_by_its_external_clock_is_eight_times_slower(connection: Bench) -> None:
-    interrupts = _systick(connection, 99, 100_000, control=3)
+def test_systick_by_its_external_clock_is_eight_times_slower(target: Target) -> None:
+    interrupts = _systick(target, 99, 100_000, control=3)
     assert interrupts == (200_000 + 2 * interrupts) // 800
 
 
-def test_systick_counts_down_reloads_and_flags(connection: Bench) -> None:
-    connection.run(
+def test_systick_counts_down_reloads_and_flags(target: Target) -> None:
+    target.run(
         f"""
         handler reset
         ldr r0, ={SYSTICK:#x}
@@ -74,12 +74,12 @@ def test_systick_counts_down_reloads_and_flags(connection: Bench) -> None:
         done
         """
     )
-    assert [connection.register(number) for number in (12, 2, 3, 4, 6, 7, 10)] == [0, 5, 4, 3, 1, 0, 3]
-    assert [connection.register(number) for number in (5, 8, 9)] == [5, 5 | 1 << 16, 5]
+    assert [target.register(number) for number in (12, 2, 3, 4, 6, 7, 10)] == [0, 5, 4, 3, 1, 0, 3]
+    assert [target.register(number) for number in (5, 8, 9)] == [5, 5 | 1 << 16, 5]
 
 
-def test_systick_waits_while_a_debugger_holds_the_core(connection: Bench) -> None:
-    connection.load(
+def test_systick_waits_while_a_debugger_holds_the_core(target: Target) -> None:
+    target.load(
         f"""
         handler reset
         ldr r0, ={SYSTICK:#x}
@@ -92,11 +92,11 @@ def test_systick_waits_while_a_debugger_holds_the_core(connection: Bench) -> Non
         """
     )
     for _ in range(5):
-        connection.step()
-    before = connection.peek(SYSTICK + 8)
-    assert connection.peek(SYSTICK + 8) == before
-    connection.step()
-    assert connection.peek(SYSTICK + 8) == before - 1 or before == 0
+        target.step()
+    before = target.peek(SYSTICK + 8)
+    assert target.peek(SYSTICK + 8) == before
+    target.step()
+    assert target.peek(SYSTICK + 8) == before - 1 or before == 0
 
 
 TIM2_START = f"""
@@ -109,8 +109,8 @@ TIM2_START = f"""
 """
 
 
-def test_tim2_interrupts_at_its_rate(connection: Bench) -> None:
-    connection.run(
+def test_tim2_interrupts_at_its_rate(target: Target) -> None:
+    target.run(
         f"""
         {TIM2_START}
         movs r1, #9
@@ -136,12 +136,12 @@ def test_tim2_interrupts_at_its_rate(connection: Bench) -> None:
         bx lr
         """
     )
-    interrupts = connection.register(7)
+    interrupts = target.register(7)
     assert interrupts == (200_000 + 4 * interrupts) // 1000
 
 
-def test_tim2_counts_32_bits_and_flags_without_interrupting(connection: Bench) -> None:
-    connection.run(
+def test_tim2_counts_32_bits_and_flags_without_interrupting(target: Target) -> None:
+    target.run(
         f"""
         {TIM2_START}
         ldr r1, =0xFFFFFFFD
@@ -156,11 +156,11 @@ def test_tim2_counts_32_bits_and_flags_without_interrupting(connection: Bench) -
         done
         """
     )
-    assert [connection.register(number) for number in (2, 3, 4, 5)] == [0xFFFFFFFE, 0, 1, UIF]
+    assert [target.register(number) for number in (2, 3, 4, 5)] == [0xFFFFFFFE, 0, 1, UIF]
 
 
-def test_tim2_in_one_pulse_mode_stops_by_itself(connection: Bench) -> None:
-    connection.run(
+def test_tim2_in_one_pulse_mode_stops_by_itself(target: Target) -> None:
+    target.run(
         f"""
         {TIM2_START}
         movs r1, #9
@@ -175,11 +175,11 @@ def test_tim2_in_one_pulse_mode_stops_by_itself(connection: Bench) -> None:
         done
         """
     )
-    assert [connection.register(number) for number in (3, 4, 5)] == [8, 0, UIF]
+    assert [target.register(number) for number in (3, 4, 5)] == [8, 0, UIF]
 
 
-def test_tim2_preloads_arr_if_asked(connection: Bench) -> None:
-    connection.run(
+def test_tim2_preloads_arr_if_asked(target: Target) -> None:
+    target.run(
         f"""
         {TIM2_START}
         movs r1, #99
@@ -199,8 +199,8 @@ def test_tim2_preloads_arr_if_asked(connection: Bench) -> None:
         done
         """
     )
-    assert connection.register(3) > 9
-    assert connection.register(4) <= 9
+    assert target.register(3) > 9
+    assert target.register(4) <= 9
 
 
 UART = f"""
@@ -210,8 +210,8 @@ UART = f"""
 """
 
 
-def test_usart_sends_and_times_its_flags(connection: Bench) -> None:
-    connection.run(
+def test_usart_sends_and_times_its_flags(target: Target) -> None:
+    target.run(
         f"""
         handler reset
         {UART}
@@ -232,19 +232,19 @@ def test_usart_sends_and_times_its_flags(connection: Bench) -> None:
         done
         """
     )
-    assert bytes(connection.output) == b"Hi"
-    flags = [connection.register(number) & (TC | TXE) for number in (2, 3, 4, 5)]
+    assert bytes(target.output) == b"Hi"
+    flags = [target.register(number) & (TC | TXE) for number in (2, 3, 4, 5)]
     assert flags == [TC | TXE, TXE, 0, TC | TXE]
-    assert 190 <= 4 * connection.register(6) <= 204
+    assert 190 <= 4 * target.register(6) <= 204
 
 
-def test_usart_sends_nothing_while_it_is_off(connection: Bench) -> None:
-    connection.run(f"handler reset\n{UART}\nmovs r1, #'x'\nstr r1, [r0, #0x28]\ndone")
-    assert bytes(connection.output) == b""
+def test_usart_sends_nothing_while_it_is_off(target: Target) -> None:
+    target.run(f"handler reset\n{UART}\nmovs r1, #'x'\nstr r1, [r0, #0x28]\ndone")
+    assert bytes(target.output) == b""
 
 
-def test_usart_sends_by_interrupt(connection: Bench) -> None:
-    connection.run(
+def test_usart_sends_by_interrupt(target: Target) -> None:
+    target.run(
         f"""
         handler reset
         {UART}
@@ -271,7 +271,7 @@ def test_usart_sends_by_interrupt(connection: Bench) -> None:
         .balign 2
         """
     )
-    assert bytes(connection.output) == b"interrupts"
+    assert bytes(target.output) == b"interrupts"
 
 
 ECHO = f"""
@@ -292,30 +292,30 @@ ECHO = f"""
 """
 
 
-def test_usart_receives_by_interrupt(connection: Bench) -> None:
-    connection.load(ECHO)
-    connection.resume()
-    connection.machine.console_input(b"anybody there?")
-    connection.wait_until(lambda: len(connection.output) == 14)
-    assert bytes(connection.output) == b"anybody there?"
+def test_usart_receives_by_interrupt(target: Target) -> None:
+    target.load(ECHO)
+    target.resume()
+    target.machine.console_input(b"anybody there?")
+    target.wait_until(lambda: len(target.output) == 14)
+    assert bytes(target.output) == b"anybody there?"
 
 
-def test_usart_loses_what_is_not_read_in_time(connection: Bench) -> None:
-    connection.load(f"handler reset\n{UART}\nmovs r1, #5\nstr r1, [r0]\nmovw r2, #1000\n{LOOP}\ndone")
+def test_usart_loses_what_is_not_read_in_time(target: Target) -> None:
+    target.load(f"handler reset\n{UART}\nmovs r1, #5\nstr r1, [r0]\nmovw r2, #1000\n{LOOP}\ndone")
     for _ in range(12):
-        connection.step()
-    connection.machine.console_input(b"ab")
-    connection.resume()
-    connection.wait_for_halt()
-    assert connection.peek(USART3 + 0x1C) & (ORE | RXNE) == ORE | RXNE
-    assert connection.peek(USART3 + 0x24) == ord("a")
-    connection.poke(USART3 + 0x20, ORE)
-    assert connection.peek(USART3 + 0x1C) & (ORE | RXNE) == 0
+        target.step()
+    target.machine.console_input(b"ab")
+    target.resume()
+    target.wait_for_halt()
+    assert target.peek(USART3 + 0x1C) & (ORE | RXNE) == ORE | RXNE
+    assert target.peek(USART3 + 0x24) == ord("a")
+    target.poke(USART3 + 0x20, ORE)
+    assert target.peek(USART3 + 0x1C) & (ORE | RXNE) == 0
 
 
-def test_usart_tells_an_idle_line_a_character_after_the_last(connection: Bench) -> None:
+def test_usart_tells_an_idle_line_a_character_after_the_last(target: Target) -> None:
     # r4 counts rounds of six instructions from the first character's end to IDLE.
-    connection.load(
+    target.load(
         f"""
         handler reset
         {UART}
@@ -342,40 +342,40 @@ def test_usart_tells_an_idle_line_a_character_after_the_last(connection: Bench) 
         done
         """
     )
-    while not connection.peek(USART3) & 1:
-        connection.step()
-    connection.machine.console_input(b"abc")
-    connection.resume()
-    connection.wait_for_halt()
-    assert not connection.register(6) & IDLE
-    assert 300 - 12 <= 6 * connection.register(4) <= 300 + 12  # two more characters, and the time of one
-    assert [connection.register(number) & IDLE for number in (3, 5)] == [0, 0]
+    while not target.peek(USART3) & 1:
+        target.step()
+    target.machine.console_input(b"abc")
+    target.resume()
+    target.wait_for_halt()
+    assert not target.register(6) & IDLE
+    assert 300 - 12 <= 6 * target.register(4) <= 300 + 12  # two more characters, and the time of one
+    assert [target.register(number) & IDLE for number in (3, 5)] == [0, 0]
 
 
-def test_usart_a_character_that_begins_in_time_ends_the_wait_for_an_idle_line(connection: Bench) -> None:
-    connection.load(f"handler reset\n{UART}\nmovs r1, #5\nstr r1, [r0]\nmovw r2, #1000\n{LOOP}\ndone")
-    while not connection.peek(USART3) & 1:
-        connection.step()
+def test_usart_a_character_that_begins_in_time_ends_the_wait_for_an_idle_line(target: Target) -> None:
+    target.load(f"handler reset\n{UART}\nmovs r1, #5\nstr r1, [r0]\nmovw r2, #1000\n{LOOP}\ndone")
+    while not target.peek(USART3) & 1:
+        target.step()
     for byte in b"ab":
-        connection.machine.console_input(bytes([byte]))
-        while not connection.peek(USART3 + 0x1C) & RXNE:
-            connection.step()
-            assert not connection.peek(USART3 + 0x1C) & IDLE
-        assert connection.peek(USART3 + 0x24) == byte
+        target.machine.console_input(bytes([byte]))
+        while not target.peek(USART3 + 0x1C) & RXNE:
+            target.step()
+            assert not target.peek(USART3 + 0x1C) & IDLE
+        assert target.peek(USART3 + 0x24) == byte
         for _ in range(50):
-            connection.step()
+            target.step()
     for _ in range(60):
-        connection.step()
-    assert connection.peek(USART3 + 0x1C) & IDLE
+        target.step()
+    assert target.peek(USART3 + 0x1C) & IDLE
 
 
 @pytest.mark.parametrize(
     ("enables", "typed", "flag"), [("#0x15", b"a", IDLE), ("#0x05", b"ab", ORE)], ids=["IDLEIE", "EIE"]
 )
 def test_usart_interrupts_for_an_idle_line_and_for_an_error(
-    connection: Bench, enables: str, typed: bytes, flag: int
+    target: Target, enables: str, typed: bytes, flag: int
 ) -> None:
-    connection.load(
+    target.load(
         f"""
         handler reset
         {UART}
@@ -398,30 +398,30 @@ def test_usart_interrupts_for_an_idle_line_and_for_an_error(
         bx lr
         """
     )
-    while not connection.peek(USART3) & 1:
-        connection.step()
-    connection.machine.console_input(typed)
-    connection.resume()
-    connection.wait_for_halt()
-    assert connection.register(4) & (ORE | IDLE) == flag
-    assert not connection.peek(USART3 + 0x1C) & flag
+    while not target.peek(USART3) & 1:
+        target.step()
+    target.machine.console_input(typed)
+    target.resume()
+    target.wait_for_halt()
+    assert target.register(4) & (ORE | IDLE) == flag
+    assert not target.peek(USART3 + 0x1C) & flag
 
 
-def test_clocks_are_ready_when_they_are_on(connection: Bench) -> None:
+def test_clocks_are_ready_when_they_are_on(target: Target) -> None:
     rcc, pwr = 0x40023800, 0x40007000
-    assert connection.peek(rcc) == 0x83
-    connection.poke(rcc, 0x01010083)
-    assert connection.peek(rcc) == 0x03030083
-    connection.poke(rcc + 8, 2)
-    assert connection.peek(rcc + 8) == 0xA
-    connection.poke(pwr, 0x3C000)
-    assert connection.peek(pwr + 4) & 0x34000 == 0x34000
-    connection.poke(rcc, 0x83)
-    assert connection.peek(rcc) == 0x83
+    assert target.peek(rcc) == 0x83
+    target.poke(rcc, 0x01010083)
+    assert target.peek(rcc) == 0x03030083
+    target.poke(rcc + 8, 2)
+    assert target.peek(rcc + 8) == 0xA
+    target.poke(pwr, 0x3C000)
+    assert target.peek(pwr + 4) & 0x34000 == 0x34000
+    target.poke(rcc, 0x83)
+    assert target.peek(rcc) == 0x83
 
 
-def test_gpio_outputs_are_set_and_cleared_by_bsrr(connection: Bench) -> None:
+def test_gpio_outputs_are_set_and_cleared_by_bsrr(target: Target) -> None:
     port = 0x40020C00
-    connection.poke(port + 0x18, 0x0000_00F0)
-    connection.poke(port + 0x18, 0x0030_0001)
-    assert connection.peek(port + 0x14) == connection.peek(port + 0x10) == 0xC1
+    target.poke(port + 0x18, 0x0000_00F0)
+    target.poke(port + 0x18, 0x0030_0001)
+    assert target.peek(port + 0x14) == target.peek(port + 0x10) == 0xC1

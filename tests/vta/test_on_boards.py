@@ -27,7 +27,7 @@ from utvm.selection import BoardSelection
 from utvm.session import HostDriven
 from utvm.session.board_holder import open_session
 from utvm.session.fault import DeviceFault
-from utvm.virtual.vta.neighbour import VtaNeighbour
+from utvm.virtual.vta.device import VtaModel
 
 _RESNET8 = Path(os.environ.get("UTVM_MODEL_CACHE", "")) / "pretrainedResnet_quant.tflite"
 _EMULATED = "pynq-z1:memory=ddr,driver=qemu"
@@ -128,7 +128,7 @@ def test_layers_and_faults_over_rpc(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 session.run(name, [np.zeros(4, np.int32)])
             session.reset()
         _check(session, compiled)
-        monkeypatch.setattr(VtaNeighbour, "attend", lambda *_: None)
+        monkeypatch.setattr(VtaModel, "serve", lambda *_: None)
         with pytest.raises(DeviceFault, match=r"VTA: instruction \d+ \(finish .*\): VTA has not answered after"):
             session.run(compiled[VTA_CASES[0].name].name, VTA_CASES[0].runs()[0])
 

@@ -132,10 +132,10 @@ def test_a_network_on_a_virtual_board_is_split_and_its_report_says_how(
         ({"answers": False}, "accelerator failed: the multiplier: no answer"),
         (
             {"registers": 0x40020000},
-            "made at 0x40020000 takes 1024 bytes, and something else answers there already",
+            "made at 0x40020000 takes 1024 bytes, and overlaps a memory or another device",
         ),
         ({"registers": 0x20000400}, "accelerator.multiplier: registers: 0x20000400 lies in the memory dtcm"),
-        ({"registers": 0x58000002}, "made at 0x58000002: no multiple of 1024"),
+        ({"registers": 0x58000002}, "made at 0x58000002: not a multiple of 1024"),
         ({"registers": None}, "the accelerator multiplier of mine cannot be driven: where are its registers?"),
     ],
 )

@@ -16,7 +16,7 @@ from utvm.errors import UtvmError
 from utvm.probe.gdb import GdbClient
 from utvm.probe.link import GdbLink
 from utvm.probe.packets import encode, escape
-from utvm.virtual.neighbour import Neighbour
+from utvm.virtual.wiring import ExternalModel
 
 _LOG = logging.getLogger("utvm.probe.relay")
 _BREAK = 0x03
@@ -174,7 +174,7 @@ class NeighbourRelay(_Relay):
         neighbour: who works when the core stands in its function.
     """
 
-    def __init__(self, server: GdbClient, client: socket.socket, neighbour: Neighbour) -> None:
+    def __init__(self, server: GdbClient, client: socket.socket, neighbour: ExternalModel) -> None:
         super().__init__(server.hand_over())
         self._server = server
         self._connection = client
@@ -234,7 +234,7 @@ class NeighbourRelay(_Relay):
     def _attend(self) -> None:
         """Have the neighbour work, and leave its function's first instruction behind."""
         assert self._place is not None
-        self._neighbour.attend(self._server)
+        self._neighbour.serve(self._server)
         self._server.remove_breakpoint(self._place)
         self._server.step()
         self._server.insert_breakpoint(self._place)

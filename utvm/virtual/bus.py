@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory map: which address belongs to which memory or peripheral."""
+"""The bus of a virtual board: memories and devices by address."""
 
 import ctypes
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum, auto
 from random import Random
 
 from utvm.virtual.spec import RegionSpec
 
 PAGE = 0x400
-"""What addresses and sizes of devices are multiples of."""
+"""Addresses and sizes of devices are multiples of this."""
 
 
 class BusError(Exception):
-    """An access that nobody answers, or that is refused."""
+    """An access to an address without memory or device, or one that is refused."""
 
     def __init__(self, address: int) -> None:
         super().__init__(f"bus error at {address:#010x}")
@@ -22,7 +22,7 @@ class BusError(Exception):
 
 
 class ResetCause(Enum):
-    """Why a board is reset: for registers that tell."""
+    """Cause of a reset, for registers with reset flags."""
 
     POWER = auto()
     PIN = auto()
@@ -30,63 +30,82 @@ class ResetCause(Enum):
 
 
 class Device:
-    """Registers on the bus. A subclass thinks in 32-bit words; accesses to parts of one are led back to words.
+    """Registers on the bus. Subclasses implement accesses by 32-bit words; bytes and halfwords are parts of these.
 
     Attributes:
-        size: bytes of address space, a multiple of :data:`PAGE`.
+        size: in bytes, a multiple of :data:`PAGE`.
     """
 
     size = PAGE
 
     def load(self, offset: int) -> int:
-        """Return the word at an offset that is a multiple of 4. Reserved words read as zero."""
+        """Read the word at an offset. Reserved words read as zero."""
         raise NotImplementedError
 
     def store(self, offset: int, value: int, lanes: int) -> None:
-        """Write to the word at an offset that is a multiple of 4.
+        """Write to the word at an offset.
 
         Args:
-            value: the bits written, in place; zero where nothing was written.
-            lanes: ones where something was written: 0xFFFFFFFF, or less for a byte or halfword.
+            value: the bits written, at their position in the word.
+            lanes: mask of the bits written: 0xFFFFFFFF, or a part for a byte or halfword.
         """
         raise NotImplementedError
 
     def reset(self) -> None:
-        """Take the state after a system reset."""
+        """Reset the registers, as a system reset does."""
 
     def was_reset(self, cause: ResetCause) -> None:
-        """Learn why :meth:`reset` was called, right after it."""
+        """Receive the cause, right after :meth:`reset`."""
 
     def read(self, offset: int, size: int) -> int:
-        """Return 1, 2 or 4 bytes that do not cross a word."""
+        """Read 1, 2 or 4 bytes within a word."""
         lane = 8 * (offset & 3)
         return self.load(offset & ~3) >> lane & (1 << 8 * size) - 1
 
     def write(self, offset: int, size: int, value: int) -> None:
-        """Write 1, 2 or 4 bytes that do not cross a word."""
+        """Write 1, 2 or 4 bytes within a word."""
         lane = 8 * (offset & 3)
         lanes = (1 << 8 * size) - 1 << lane
         self.store(offset & ~3, value << lane & lanes, lanes)
 
     def write_by_software(self, offset: int, size: int, value: int) -> None:
-        """Write from the core. Differs where a register is locked for software but not for a debugger."""
+        """Write from the core; differs for registers with a software lock."""
         self.write(offset, size, value)
 
 
-class SerialDevice(Device):
-    """Registers of something with a line to the host."""
+class PlainRegisters(Device):
+    """Registers that store their value, like those of a GPIO port with unconnected pins.
 
-    def receive(self, data: bytes) -> None:
-        """Put bytes on the line to the board; each takes its time to arrive."""
-        raise NotImplementedError
+    Args:
+        after_reset: values by offset; the others are zero.
+        read_only: offsets that ignore writes.
+        size: see :class:`Device`.
+    """
+
+    def __init__(
+        self, after_reset: Mapping[int, int] | None = None, read_only: Collection[int] = (), size: int = PAGE
+    ) -> None:
+        self._after_reset = dict(after_reset or {})
+        self._read_only = read_only
+        self.size = size
+        self.reset()
+
+    def reset(self) -> None:
+        self.values = dict(self._after_reset)
+
+    def load(self, offset: int) -> int:
+        return self.values.get(offset, 0)
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        if offset not in self._read_only:
+            self.values[offset] = self.values.get(offset, 0) & ~lanes | value
 
 
 class MemoryBank:
-    """A region of memory and its bytes, which live at a fixed address of this process.
+    """A region of memory; its bytes have a fixed address in this process.
 
     Args:
-        region: what it is.
-        shared: the memory that this one shows under another address.
+        shared: the memory that this one mirrors at another address.
     """
 
     def __init__(self, region: RegionSpec, shared: "MemoryBank | None" = None) -> None:
@@ -97,16 +116,15 @@ class MemoryBank:
         self.host_address = ctypes.addressof(ctypes.c_char.from_buffer(self.bytes))
 
     def fill(self, value: int) -> None:
-        """Set every byte."""
         self.bytes[:] = bytes([value]) * self.region.size
 
     def lose(self, noise: Random) -> None:
-        """Forget everything, as RAM without power: no byte is what it was, and none is zero, which could pass."""
-        found = (
+        """Change every byte to a random one other than zero, as RAM without power loses its contents."""
+        changed = (
             after if after != before else after % 255 + 1
             for before, after in zip(self.bytes[:], noise.choices(range(1, 256), k=self.region.size), strict=True)
         )
-        self.bytes[:] = bytes(found)
+        self.bytes[:] = bytes(changed)
 
 
 Program = Callable[[int, int, int], None]
@@ -116,9 +134,8 @@ class Bus:
     """Memories and devices by address, as a debug port sees them.
 
     Attributes:
-        memories: all memories, in the order given.
-        program: takes a write to flash: address, size in bytes, value.
-        on_memory_change: told the first address and the address after a change of memory from outside the core.
+        program: handles a write to flash: address, size in bytes, value.
+        on_memory_change: called with start and end address when memory is changed from outside the core.
     """
 
     def __init__(self, regions: tuple[RegionSpec, ...]) -> None:
@@ -131,24 +148,20 @@ class Bus:
         self.on_memory_change: Callable[[int, int], None] = lambda start, end: None
 
     def add(self, address: int, device: Device) -> None:
-        """Put a device at an address."""
         self.devices.append((address, device))
 
-    def is_taken(self, address: int, size: int) -> bool:
-        """Whether memory or a device answers somewhere in these bytes."""
+    def is_occupied(self, address: int, size: int) -> bool:
+        """Whether memory or a device overlaps these bytes."""
         spans = [(memory.start, memory.end) for memory in self.memories]
         spans += [(start, start + device.size) for start, device in self.devices]
         return any(start < address + size and address < end for start, end in spans)
 
     def memory_at(self, address: int) -> MemoryBank | None:
-        """Return the memory that holds an address, or None."""
-        for memory in self.memories:
-            if memory.start <= address < memory.end:
-                return memory
-        return None
+        """The memory at an address, or None."""
+        return next((memory for memory in self.memories if memory.start <= address < memory.end), None)
 
     def read(self, address: int, size: int) -> bytes:
-        """Return bytes. Devices are read in words, or in one access of 1 or 2 bytes."""
+        """Read bytes; devices by words, or by one access of 1 or 2 bytes."""
         memory = self.memory_at(address)
         if memory is None:
             return self._read_device(address, size)
@@ -158,9 +171,7 @@ class Bus:
         return memory.bytes[offset : offset + size]
 
     def write(self, address: int, data: bytes) -> None:
-        """Write bytes; what lies in flash goes to the flash controller in words, or in one access of 1 or 2
-        bytes.
-        """
+        """Write bytes; to devices and the flash controller by words, or by one access of 1 or 2 bytes."""
         memory = self.memory_at(address)
         if memory is None or memory.region.kind != "ram":
             for offset, width in _accesses(address, len(data)):
@@ -174,14 +185,14 @@ class Bus:
             self.write(memory.end, data[len(inside) :])
 
     def program_flash(self, address: int, size: int, value: int) -> None:
-        """Hand a write to a memory that is not RAM to whoever takes it."""
+        """Pass a write to memory other than RAM to the flash controller."""
         memory = self.memory_at(address)
         if memory is None or memory.region.kind != "flash" or memory.region.alias_of or self.program is None:
             raise BusError(address)
         self.program(address, size, value)
 
     def device_at(self, address: int) -> tuple[Device, int]:
-        """Return the device that holds an address, and the offset in it."""
+        """The device at an address, and the offset in it."""
         for start, device in self.devices:
             if start <= address < start + device.size:
                 return device, address - start
@@ -203,7 +214,7 @@ class Bus:
 
 
 def _accesses(address: int, size: int) -> list[tuple[int, int]]:
-    """Split a block into the aligned accesses a bus master makes: (offset, width)."""
+    """Split a block into aligned accesses: (offset, width)."""
     accesses = []
     offset = 0
     while offset < size:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Debug port and access ports of a virtual board: ADIv5, ARM IHI 0031.
 
-What a debug probe's wires reach. The debug port (DP) is powered up, selects an access port and keeps sticky
-errors; an access port (AP) reads and writes memory. A core's debug registers are in such memory, so nothing here
-knows about a core.
+The debug port (DP) is powered up, selects an access port and stores sticky errors; an access port (AP) reads and
+writes memory. A core's debug registers are in that memory, so this module knows no core.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -13,44 +13,26 @@ from typing import Protocol
 from utvm.virtual.bus import BusError
 
 # DP registers, by address and bank (IHI 0031, section B2.2)
-DP_DPIDR = 0x0
-DP_ABORT = 0x0
-DP_CTRL_STAT = 0x4
-DP_SELECT = 0x8
-DP_RDBUFF = 0xC
+DP_DPIDR, DP_ABORT, DP_CTRL_STAT, DP_SELECT, DP_RDBUFF = 0x0, 0x0, 0x4, 0x8, 0xC
 
-_BANK_CTRL_STAT = 0
-_BANK_DLCR = 1
-_BANK_TARGETID = 2
-_BANK_DLPIDR = 3
+_BANK_CTRL_STAT, _BANK_DLCR, _BANK_TARGETID, _BANK_DLPIDR = 0, 1, 2, 3
 
 # CTRL/STAT
-STICKYERR = 1 << 5
-CDBGPWRUPREQ = 1 << 28
-CSYSPWRUPREQ = 1 << 30
-_REQUEST_TO_ACKNOWLEDGE = 1  # each acknowledge bit stands right above its request bit
+STICKYERR, CDBGPWRUPREQ, CSYSPWRUPREQ = 1 << 5, 1 << 28, 1 << 30
+_REQUEST_TO_ACKNOWLEDGE = 1  # shift from a request bit to its acknowledge bit
 _CTRL_WRITABLE = 0x54FFFF01  # requests, TRNCNT, MASKLANE, TRNMODE, ORUNDETECT
 
 # ABORT
 STKERRCLR = 1 << 2
 
 # AP registers
-AP_CSW = 0x00
-AP_TAR = 0x04
-AP_DRW = 0x0C
-AP_BD0 = 0x10
-AP_BD3 = 0x1C
-AP_BASE = 0xF8
-AP_IDR = 0xFC
+AP_CSW, AP_TAR, AP_DRW, AP_BD0, AP_BD3, AP_BASE, AP_IDR = 0x00, 0x04, 0x0C, 0x10, 0x1C, 0xF8, 0xFC
 
 # CSW
-CSW_SIZE = 0x7
-CSW_ADDRESS_INCREMENT = 0x30
-CSW_INCREMENT_SINGLE = 0x10
-CSW_DEVICE_ENABLED = 1 << 6
+CSW_SIZE, CSW_ADDRESS_INCREMENT, CSW_INCREMENT_SINGLE, CSW_DEVICE_ENABLED = 0x7, 0x30, 0x10, 1 << 6
 _CSW_WRITABLE = 0x7F000037  # Prot, AddrInc, Size
 
-_TAR_WRAP = 0x400  # auto-increment is only promised within 1 KiB (IHI 0031, section C2.2.2)
+_TAR_WRAP = 0x400  # auto-increment is guaranteed only within 1 KiB (IHI 0031, section C2.2.2)
 
 
 JTAG_ABORT, JTAG_DPACC, JTAG_APACC, JTAG_IDCODE = 0x8, 0xA, 0xB, 0xE
@@ -61,9 +43,9 @@ _DONE = 0b010
 
 @dataclass(frozen=True)
 class FurtherPort:
-    """An access port beside AP 0: its IDR and BASE, and the ``size`` bytes from ``start`` on that it reaches.
+    """A memory access port beside AP 0.
 
-    They are those that AP 0 has from ``shows`` on.
+    Its ``size`` bytes from ``start`` on are those of AP 0 from ``shows`` on.
     """
 
     identification: int
@@ -75,10 +57,15 @@ class FurtherPort:
 
 @dataclass(frozen=True)
 class PortIds:
-    """What a debug port says that it is: DPIDR, and of AP 0 IDR and BASE, a ROM table's address with its flags.
+    """Identification of a debug port and its access ports.
 
-    ``others`` are further access ports, a chip's own, by number: their registers, which never change; ``further``
-    are those that reach memory. ``wrap`` is after how many bytes AP 0's address wraps when it is incremented.
+    Attributes:
+        identification: DPIDR.
+        access_port: IDR of AP 0.
+        base: BASE of AP 0: the address of a ROM table, with flags.
+        others: constant registers of further access ports without memory, by number.
+        wrap: size in bytes of the block in which AP 0's address is incremented.
+        further: further access ports with memory, by number.
     """
 
     identification: int
@@ -90,59 +77,53 @@ class PortIds:
 
 
 class DebugMemory(Protocol):
-    """The memory an access port masters: a :class:`utvm.virtual.machine.BoardModel`, or a stand-in."""
+    """The memory of an access port. Refused accesses raise :class:`BusError`."""
 
-    def read(self, address: int, size: int) -> bytes:
-        """Return ``size`` bytes, or raise :class:`BusError`."""
+    def read(self, address: int, size: int) -> bytes: ...
 
-    def write(self, address: int, data: bytes) -> None:
-        """Write bytes, or raise :class:`BusError`."""
+    def write(self, address: int, data: bytes) -> None: ...
 
 
 class AccessPort(Protocol):
-    """An access port, as the debug port sees it."""
+    """An access port. Registers whose access to memory is refused raise :class:`BusError`."""
 
-    def power_on(self) -> None:
-        """Take the state after power-on."""
+    def power_on(self) -> None: ...
 
-    def read(self, register: int) -> int:
-        """Return a register; raises BusError where that takes an access to memory, and it is refused."""
+    def read(self, register: int) -> int: ...
 
-    def write(self, register: int, value: int) -> None:
-        """Write a register; raises as :meth:`read`."""
+    def write(self, register: int, value: int) -> None: ...
 
 
-class FixedAccessPort:
-    """An access port whose registers never change."""
+class _ConstantAccessPort:
+    """An access port with constant registers."""
 
     def __init__(self, registers: Mapping[int, int]) -> None:
         self._registers = registers
 
     def power_on(self) -> None:
-        """Take the state after power-on."""
+        pass
 
     def read(self, register: int) -> int:
-        """Return a register, zero where it has none."""
         return self._registers.get(register, 0)
 
     def write(self, register: int, value: int) -> None:
-        """Ignore it."""
+        pass
 
 
 class _Window:
-    """What a further access port reaches of the memory."""
+    """The memory of a further access port: a part of that of AP 0."""
 
     def __init__(self, memory: DebugMemory, port: FurtherPort) -> None:
         self._memory = memory
         self._port = port
 
     def read(self, address: int, size: int) -> bytes:
-        return self._memory.read(self._shown(address, size), size)
+        return self._memory.read(self._translate(address, size), size)
 
     def write(self, address: int, data: bytes) -> None:
-        self._memory.write(self._shown(address, len(data)), data)
+        self._memory.write(self._translate(address, len(data)), data)
 
-    def _shown(self, address: int, size: int) -> int:
+    def _translate(self, address: int, size: int) -> int:
         offset = address - self._port.start
         if not 0 <= offset <= self._port.size - size:
             raise BusError(address)
@@ -160,12 +141,10 @@ class MemoryAccessPort:
         self.power_on()
 
     def power_on(self) -> None:
-        """Take the state after power-on."""
         self._control = 0x03000042
         self._address = 0
 
     def read(self, register: int) -> int:
-        """Return an AP register."""
         if register == AP_DRW:
             value = self._load(self._address, 1 << (self._control & CSW_SIZE))
             self._increment()
@@ -181,7 +160,6 @@ class MemoryAccessPort:
         return fixed.get(register, 0)
 
     def write(self, register: int, value: int) -> None:
-        """Write an AP register."""
         if register == AP_CSW:
             self._set_control(value)
         elif register == AP_TAR:
@@ -193,26 +171,26 @@ class MemoryAccessPort:
             self._store(self._banked(register), 4, value)
 
     def read_block(self, address: int, size: int, width: int) -> bytes:
-        """Return ``size`` bytes read by accesses of ``width`` bytes: what TAR and a row of DRW reads give."""
+        """Read a block by accesses of ``width`` bytes, as with TAR and repeated reads of DRW."""
         self._address = address
         if width == 4:
             data = self._memory.read(address, size)
         else:
             data = b"".join(self._memory.read(address + offset, width) for offset in range(0, size, width))
-        self._pass(size)
+        self._advance(size)
         return data
 
     def write_block(self, address: int, data: bytes, width: int) -> None:
-        """Write bytes by accesses of ``width`` bytes: what TAR and a row of DRW writes do."""
+        """Write a block by accesses of ``width`` bytes, as with TAR and repeated writes of DRW."""
         self._address = address
         if width == 4:
             self._memory.write(address, data)
         else:
             for offset in range(0, len(data), width):
                 self._memory.write(address + offset, data[offset : offset + width])
-        self._pass(len(data))
+        self._advance(len(data))
 
-    def _pass(self, size: int) -> None:
+    def _advance(self, size: int) -> None:
         if size:
             last, following = self._address + size - 1, self._address + size
             self._address = last & ~(self._wrap - 1) | following & (self._wrap - 1)
@@ -246,15 +224,11 @@ class MemoryAccessPort:
 
 
 class ArmDebugPort:
-    """A debug port with its access ports: what SW-DP and JTAG-DP share.
+    """A debug port with its access ports, by number: the part that SW-DP and JTAG-DP share.
 
-    Reads of an access port are posted: :meth:`read_ap` gives the result of the read before it, and RDBUFF the
-    last one (IHI 0031, section B4.2). A bus error sets STICKYERR; from then on accesses to the access port do
-    nothing until that is cleared.
-
-    Args:
-        identification: DPIDR.
-        ports: the access ports, by their number.
+    Reads of an access port are posted: :meth:`read_ap` returns the result of the previous read, RDBUFF that of the
+    last one (IHI 0031, section B4.2). A bus error sets STICKYERR; accesses to an access port then have no effect
+    until it is cleared.
     """
 
     def __init__(self, identification: int, ports: Mapping[int, AccessPort]) -> None:
@@ -263,7 +237,6 @@ class ArmDebugPort:
         self.power_on()
 
     def power_on(self) -> None:
-        """Take the state after power-on: nothing is powered up or selected, no error stands."""
         for port in self._ports.values():
             port.power_on()
         self._control = 0
@@ -272,16 +245,16 @@ class ArmDebugPort:
 
     @property
     def powered(self) -> bool:
-        """Whether the debug domain is powered up, without which no access port answers."""
+        """Whether the debug domain is powered up, which access ports need."""
         return bool(self._control & CDBGPWRUPREQ)
 
     @property
     def failed(self) -> bool:
-        """Whether a sticky error stands."""
+        """Whether the sticky error flag is set."""
         return bool(self._control & STICKYERR)
 
     def read(self, register: int) -> int:
-        """Return a DP register (0x0, 0x4, 0x8 or 0xC); SELECT.DPBANKSEL picks what 0x4 is."""
+        """Read a DP register (0x0, 0x4, 0x8 or 0xC); SELECT.DPBANKSEL selects the bank of 0x4."""
         if register == DP_DPIDR:
             return self.identification
         if register == DP_CTRL_STAT:
@@ -300,9 +273,9 @@ class ArmDebugPort:
             self._select = value
 
     def read_ap(self, register: int) -> int:
-        """Read a register of the selected access port and return the result of the read before it."""
+        """Read a register of the selected access port; return the result of the previous read."""
         before = self._posted
-        if self._ap_answers():
+        if self._is_ap_accessible():
             port = self._ports.get(self._select >> 24)
             try:
                 self._posted = port.read(self._select & 0xF0 | register) if port else 0
@@ -311,19 +284,19 @@ class ArmDebugPort:
         return before
 
     def write_ap(self, register: int, value: int) -> None:
-        """Write a register of the selected access port. An access port that is not there ignores it."""
+        """Write a register of the selected access port, if it exists."""
         port = self._ports.get(self._select >> 24)
-        if self._ap_answers() and port:
+        if self._is_ap_accessible() and port:
             try:
                 port.write(self._select & 0xF0 | register, value)
             except BusError:
                 self.fail()
 
     def fail(self) -> None:
-        """Set the sticky error flag, as a refused transaction does."""
+        """Set the sticky error flag."""
         self._control |= STICKYERR
 
-    def _ap_answers(self) -> bool:
+    def _is_ap_accessible(self) -> bool:
         if not self.powered:
             self.fail()
         return not self.failed
@@ -332,25 +305,19 @@ class ArmDebugPort:
         if bank == _BANK_CTRL_STAT:
             requests = self._control & (CDBGPWRUPREQ | CSYSPWRUPREQ)
             return self._control | requests << _REQUEST_TO_ACKNOWLEDGE
-        if bank == _BANK_DLCR:
-            return 0x40  # bit 6 reads as one; turnaround of one cycle
-        if bank == _BANK_TARGETID:
-            return 1  # bit 0 reads as one; names no designer and no part
-        if bank == _BANK_DLPIDR:
-            return 1  # SWD protocol version 2
-        return 0
+        return {
+            _BANK_DLCR: 0x40,  # bit 6 reads as one; turnaround of one cycle
+            _BANK_TARGETID: 1,  # bit 0 reads as one; no designer, no part
+            _BANK_DLPIDR: 1,  # SWD protocol version 2
+        }.get(bank, 0)
 
 
 class SwDebugPort(ArmDebugPort):
-    """A SW-DP, version 2, with its access ports.
-
-    Args:
-        memory: what AP 0 masters.
-        ids: what it says that it is.
+    """A SW-DP, version 2.
 
     Attributes:
         ap: AP 0.
-        memory_ports: those that reach memory, by number.
+        memory_ports: the access ports with memory, by number.
     """
 
     def __init__(self, memory: DebugMemory, ids: PortIds) -> None:
@@ -359,12 +326,12 @@ class SwDebugPort(ArmDebugPort):
             number: MemoryAccessPort(_Window(memory, port), identification=port.identification, base=port.base)
             for number, port in ids.further.items()
         }
-        others = {number: FixedAccessPort(registers) for number, registers in ids.others.items()}
+        others = {number: _ConstantAccessPort(registers) for number, registers in ids.others.items()}
         super().__init__(ids.identification, {**others, **self.memory_ports})
 
 
 class JtagDebugPort(ArmDebugPort):
-    """A JTAG-DP, version 0: two registers of 35 bits, of which a scan takes a request and shows the last result.
+    """A JTAG-DP, version 0. A scan of 35 bits transfers a request, and the result of the previous one.
 
     Its sticky errors are cleared by writing ones to CTRL/STAT (IHI 0031, B2.2.2 and B3.2).
     """
@@ -374,12 +341,12 @@ class JtagDebugPort(ArmDebugPort):
         super().__init__(0, ports)
 
     def capture(self, instruction: int) -> int:
-        """Return what a scan shows: the result of the request before, which is done."""
+        """The result of the previous request, which is always done."""
         del instruction
         return self._result << 3 | _DONE
 
     def update(self, instruction: int, value: int) -> None:
-        """Take a request: whether it reads, bits 3:2 of the register, the data."""
+        """Execute a request: read flag, bits 3:2 of the register, data."""
         reads, register, data = value & 1, value << 1 & 0xC, value >> 3 & 0xFFFFFFFF
         if instruction == JTAG_APACC and reads:
             self.read_ap(register)
@@ -387,7 +354,7 @@ class JtagDebugPort(ArmDebugPort):
         elif instruction == JTAG_APACC:
             self.write_ap(register, data)
         elif instruction == JTAG_DPACC and reads:
-            # RDBUFF has nothing of its own: what is read with it is the result before.
+            # RDBUFF has no value of its own: a host reads it for the previous result.
             self._result = 0 if register == DP_RDBUFF else self.read(register)
         elif instruction == JTAG_DPACC and register != DP_DPIDR:
             if register == DP_CTRL_STAT and data & STICKYERR:
@@ -395,5 +362,16 @@ class JtagDebugPort(ArmDebugPort):
             self.write(register, data)
 
     def read(self, register: int) -> int:
-        """Return a DP register."""
         return self._select if register == DP_SELECT else super().read(register)
+
+
+_SLEEP_ERROR = 0.0002  # seconds
+
+
+def wait_until(deadline: float) -> None:
+    """Wait until a time of the monotonic clock, to a few microseconds; sleep() alone is 50 to 100 late."""
+    remaining = deadline - time.monotonic()
+    if remaining > _SLEEP_ERROR:
+        time.sleep(remaining - _SLEEP_ERROR)
+    while time.monotonic() < deadline:
+        pass

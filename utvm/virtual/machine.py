@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole virtual board, as its debug port and its reset pin see it."""
+"""A virtual board with a Cortex-M, as seen from its debug port and its reset pin."""
 
 import random
 from collections.abc import Callable
@@ -7,14 +7,13 @@ from dataclasses import replace
 
 from utvm.errors import ConfigError
 from utvm.virtual import nordic, stm32
-from utvm.virtual.bus import PAGE, Bus, BusError, Device, ResetCause, SerialDevice
-from utvm.virtual.cortex_m.clock import Timer
+from utvm.virtual.bus import PAGE, Bus, BusError, Device, ResetCause
+from utvm.virtual.core_thread import CoreThread
 from utvm.virtual.cortex_m.cpu import CortexM
 from utvm.virtual.cortex_m.debug import DFSR_HALTED
 from utvm.virtual.cortex_m.kinds import KINDS
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
-from utvm.virtual.stage import Stage
-from utvm.virtual.surroundings import Surroundings, maker_of
+from utvm.virtual.wiring import SerialDevice, Timer, Wiring, find_model
 
 __all__ = ["BoardModel", "BusError"]
 
@@ -24,15 +23,14 @@ CONSTANTS = "constants"
 MODELS = {**stm32.MODELS, **nordic.MODELS}
 
 
-class BoardModel(Stage):
+class BoardModel(CoreThread):
     """A board. All methods may be called from any thread.
 
     Attributes:
-        port_ids: what its debug port says that it is.
-        on_console_output: receives what the board prints. Called from the core's thread: it must not block.
+        on_console_output: receives console output, in the core's thread: it must not block.
 
     Args:
-        millivolts: its supply. With too little of it the core stands still, and its debug port is dead.
+        millivolts: its supply. If that is too low, the core does not run, and the debug port does not respond.
     """
 
     def __init__(self, spec: MachineSpec, *, millivolts: int = NOMINAL_MILLIVOLTS) -> None:
@@ -40,7 +38,7 @@ class BoardModel(Stage):
         self.volts = millivolts / 1000
         self.on_console_output: Callable[[bytes], None] = lambda data: None
         self._in_reset = False
-        # Seeded: two runs find the same after the same number of power cycles.
+        # Seeded: two runs have the same contents after the same number of power cycles.
         self._noise = random.Random(0)
         self._bus = Bus(spec.regions)
         for memory in self._bus.memories:
@@ -63,48 +61,45 @@ class BoardModel(Stage):
 
     @property
     def powered(self) -> bool:
-        """Whether the supply is enough to work with."""
+        """Whether the supply is sufficient."""
         return self.volts >= _LOWEST_SUPPLY
 
     def start(self) -> None:
-        """Power the board: the core comes out of reset and runs."""
+        """Power the board: the core runs."""
         if self.powered:
             super().start()
 
     def read(self, address: int, size: int) -> bytes:
-        """Read memory or registers, as the access port does: 1, 2 or 4 bytes, or a block in words."""
-        with self._visit():
+        """Read memory or registers as an access port: 1, 2 or 4 bytes, or a block by words."""
+        with self._stopped_core():
             return self._bus.read(address, size)
 
     def write(self, address: int, data: bytes) -> None:
-        """Write memory or registers, as :meth:`read` reads them."""
-        with self._visit():
+        """Write memory or registers as an access port."""
+        with self._stopped_core():
             self._bus.write(address, data)
             self._serve_reset_request()
 
     def hold_reset(self) -> None:
-        """Pull nRST low: the core and the peripherals are reset and stand still; memory and debug stay."""
-        with self._visit():
+        """Pull nRST low: core and peripherals are held in reset; memory and debug keep their state."""
+        with self._stopped_core():
             self._in_reset = True
             self._reset(ResetCause.PIN)
 
     def release_reset(self) -> None:
-        """Let nRST go: the core starts at its reset vector, or halts there if a debugger asked for it."""
-        with self._visit():
+        """Release nRST: the core starts at its reset vector, or halts there if a debugger requested that."""
+        with self._stopped_core():
             if not self._in_reset:
                 return
             self._in_reset = False
-            halt_asked = self._cpu.halted
+            halt_requested = self._cpu.halted
             self._reset(ResetCause.PIN)
-            if halt_asked and not self._cpu.halted:
+            if halt_requested and not self._cpu.halted:
                 self._cpu.halt(DFSR_HALTED)
 
     def power_cycle(self) -> None:
-        """Take the power away and give it back: RAM, registers and debug settings are lost, flash is not.
-
-        RAM holds noise afterwards.
-        """
-        with self._visit():
+        """Switch the power off and on: flash keeps its contents, RAM holds noise, all registers are reset."""
+        with self._stopped_core():
             for memory in self._bus.memories:
                 if memory.region.kind == "ram":
                     memory.lose(self._noise)
@@ -114,36 +109,35 @@ class BoardModel(Stage):
 
     def console_input(self, data: bytes) -> None:
         """Send bytes to the board's serial line."""
-        with self._visit():
+        with self._stopped_core():
             for device in self._peripherals:
                 if isinstance(device, SerialDevice):
                     device.receive(data)
 
     @property
     def instructions(self) -> int:
-        """Instructions executed since the model was made."""
-        with self._visit():
+        """Instructions executed since the model was created."""
+        with self._stopped_core():
             return self._cpu.count
 
     def _add(self, peripheral: Peripheral) -> None:
-        """Put a device on the bus."""
         if peripheral.model == CONSTANTS:
             self._add_constants(peripheral)
             return
         lines = tuple(self._line(irq) for irq in peripheral.irqs)
-        around = Surroundings(self._bus, self._cpu, self._line(peripheral.irq), lines, self._print)
+        wiring = Wiring(self._bus, self._cpu, self._line(peripheral.irq), lines, self._print)
         model = peripheral.model
-        make = MODELS[model] if model in MODELS else maker_of(self.spec.name, model, [*MODELS, CONSTANTS])
-        device = make(peripheral, around)
+        make = MODELS[model] if model in MODELS else find_model(self.spec.name, model, [*MODELS, CONSTANTS])
+        device = make(peripheral, wiring)
         if peripheral.address % PAGE:
             raise ConfigError(
-                f"{self.spec.name}: {peripheral.model} at {peripheral.address:#x}: no multiple of {PAGE}"
+                f"{self.spec.name}: {peripheral.model} at {peripheral.address:#x}: not a multiple of {PAGE}"
             )
-        if self._bus.is_taken(peripheral.address, device.size):
+        if self._bus.is_occupied(peripheral.address, device.size):
             raise ConfigError(
                 f"{self.spec.name}: {peripheral.model} at {peripheral.address:#x} takes {device.size} bytes, and "
-                "something else answers there already",
-                "give one of the two another address in the board's file",
+                "overlaps a memory or another device",
+                "change the address of one of them in the board's file",
             )
         self._peripherals.append(device)
         self._cpu.add_device(peripheral.address, device)
@@ -159,7 +153,7 @@ class BoardModel(Stage):
         self.on_console_output(data)
 
     def _add_constants(self, peripheral: Peripheral) -> None:
-        """Write words that the maker put into read-only memory; settings are named word0, word1..."""
+        """Write the constants of a read-only memory; settings are named word0, word1..."""
         for name, value in peripheral.settings.items():
             address = peripheral.address + 4 * int(name.removeprefix("word"))
             memory = self._bus.memory_at(address)
@@ -167,7 +161,7 @@ class BoardModel(Stage):
                 raise ConfigError(f"{self.spec.name}: constants at {address:#x} need a region of kind rom there")
             memory.bytes[address - memory.start : address - memory.start + 4] = value.to_bytes(4, "little")
 
-    # The core's thread
+    # In the core's thread
 
     def _may_run(self) -> bool:
         return not self._in_reset

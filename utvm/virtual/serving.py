@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a virtual board does as a process: ``python -m utvm.virtual``.
+"""The process of a virtual board: ``python -m utvm.virtual``.
 
 Reads a :class:`utvm.virtual.spec.MachineSpec` as JSON on standard input, prints one line with its two TCP ports
 once it is ready, and serves until SIGTERM or Ctrl-C. SIGUSR1 takes the board's power away and gives it back; a
@@ -25,10 +25,9 @@ from utvm.virtual.console import ConsoleServer
 from utvm.virtual.machine import BoardModel
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, SERIAL_NUMBER, MachineSpec
 from utvm.virtual.stlink_tcp import StLinkServer
-from utvm.virtual.usb.cmsis_dap import CmsisDapProbe
 from utvm.virtual.usb.device import UsbDevice
+from utvm.virtual.usb.probes import CmsisDapProbe, StLinkProbe
 from utvm.virtual.usb.server import UsbServer
-from utvm.virtual.usb.st_link import StLinkProbe
 
 _ENDING = {signal.SIGTERM, signal.SIGINT}
 _POWER_CYCLE = signal.SIGUSR1
@@ -69,15 +68,15 @@ def main(arguments: Sequence[str]) -> int:
     machine.on_console_output = console.backlog.append
     machine.start()
     servers: list[StLinkServer | ConsoleServer | UsbServer] = [probe, console, *([usb] if usb else [])]
-    servants = [threading.Thread(target=server.serve, daemon=True) for server in servers]
-    for servant in servants:
-        servant.start()
+    threads = [threading.Thread(target=server.serve, daemon=True) for server in servers]
+    for thread in threads:
+        thread.start()
     doors = f"st-link tcp {probe.port}, console tcp {console.port}"
     doors += f", {options.usb} usb {usb.address}" if usb else ""
     print(f"virtual board {spec.name} ready: {doors}", flush=True)
     cycles = itertools.count(1)
-    while (told := signal.sigwait({*_ENDING, _POWER_CYCLE, _UNPLUG})) not in _ENDING:
-        if told == _POWER_CYCLE:
+    while (received := signal.sigwait({*_ENDING, _POWER_CYCLE, _UNPLUG})) not in _ENDING:
+        if received == _POWER_CYCLE:
             with probe.target_off(), usb.target_off() if usb else contextlib.nullcontext():
                 machine.power_cycle()
             print(f"power cycle {next(cycles)} done", flush=True)
@@ -85,9 +84,9 @@ def main(arguments: Sequence[str]) -> int:
             usb.unplug()
     for server in servers:
         server.close()
-    # A client that came in the last moment has its thread now; Python refuses new ones from here on.
-    for servant in servants:
-        servant.join()
+    # The last clients have their threads now; Python refuses new threads from here on.
+    for thread in threads:
+        thread.join()
     machine.close()
     return 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers a virtual board is built from."""
+"""The specification of a virtual board: its core, memory map and peripherals."""
 
 import re
 from typing import Annotated, Literal
@@ -9,24 +9,21 @@ from pydantic import Field, model_validator
 from utvm.base.storage.config import Record
 
 CoreName = Literal["cortex-m4", "cortex-m7", "cortex-m7-dp", "cortex-m33", "cortex-m33-secure"]
-"""The cores of Cortex-M that can be modelled: :mod:`utvm.virtual.cortex_m.kinds` has a row for each."""
+"""The Cortex-M cores with a model, each a row of :mod:`utvm.virtual.cortex_m.kinds`."""
 NOMINAL_MILLIVOLTS = 3300
-"""The supply of a board that has all that it needs."""
-MOST_LINES = 512
-"""Of a cache that is modelled."""
+MAX_CACHE_LINES = 512
 SERIAL_NUMBER = re.compile(r"[!-~]{1,32}")
-"""What a probe's serial number may be: so much can every protocol here carry."""
+"""Serial numbers that all protocols of the virtual probes can transmit."""
 
 
 class RegionSpec(Record):
     """A region of memory.
 
     Attributes:
-        address: of its first byte.
-        size: bytes, a multiple of 1 KiB.
-        kind: ``flash`` is written through the flash controller only, ``rom`` not at all.
-        sectors: bytes of each erase unit of a flash, in address order.
-        alias_of: name of the flash region that this one shows on another bus, for reading.
+        size: in bytes, a multiple of 1 KiB.
+        kind: ``flash`` is written only through the flash controller, ``rom`` not at all.
+        sectors: size in bytes of each erase unit of a flash, in address order.
+        alias_of: name of the flash region that this read-only region mirrors.
     """
 
     name: str
@@ -41,11 +38,10 @@ class Peripheral(Record):
     """A peripheral.
 
     Attributes:
-        model: one of :data:`utvm.virtual.machine.MODELS`; or ``MODULE:NAME``, of what is called as those are.
-        address: of its first register.
+        model: a name in :data:`utvm.virtual.machine.MODELS`, or ``MODULE:NAME`` of a factory like those.
         irq: number of its interrupt line.
-        irqs: numbers of its interrupt lines, where it has several.
-        settings: numbers that the model asks for.
+        irqs: numbers of its interrupt lines, if it has several.
+        settings: parameters of the model.
     """
 
     model: str
@@ -56,25 +52,25 @@ class Peripheral(Record):
 
 
 class CacheSpec(Record):
-    """A cache: how many lines it has, and in how many places of it a line may be."""
+    """A set-associative cache."""
 
-    lines: Annotated[int, Field(gt=0, le=MOST_LINES)]
+    lines: Annotated[int, Field(gt=0, le=MAX_CACHE_LINES)]
     ways: Annotated[int, Field(gt=0)]
 
     @model_validator(mode="after")
-    def _has_whole_sets(self) -> "CacheSpec":
+    def _check_sets(self) -> "CacheSpec":
         if self.lines % self.ways:
             raise ValueError("lines must be a multiple of ways")
         return self
 
 
 class WaitStates(Record):
-    """How long the core waits for flash, as a model of it counts.
+    """Modelled wait states of the flash.
 
     Attributes:
-        cycles: for a line that no cache has.
-        line: bytes of a line of flash, and of the caches.
-        instructions, data: through which they are read.
+        cycles: for a cache miss.
+        line: size in bytes of a line of flash and of the caches.
+        instructions, data: the caches for fetches and for loads.
     """
 
     cycles: Annotated[int, Field(ge=0)]
@@ -84,13 +80,13 @@ class WaitStates(Record):
 
 
 class MachineSpec(Record):
-    """A board: its memory map and its peripherals.
+    """A board with a Cortex-M.
 
     Attributes:
-        interrupts: number of lines of the interrupt controller.
-        reset_vector_base: where the vector table lies after reset.
-        wait_states: what its cycle counter counts beside instructions; by default nothing.
-        access_ports: the chip's own beside that to memory, by number: what their registers hold.
+        interrupts: number of external interrupt lines.
+        reset_vector_base: address of the vector table after reset.
+        wait_states: modelled by the cycle counter, which otherwise counts instructions.
+        access_ports: registers of the chip's further access ports, by number.
     """
 
     name: str
@@ -104,7 +100,7 @@ class MachineSpec(Record):
 
 
 class TapSpec(Record):
-    """A TAP that is there and no more: bits of its instruction register, and its IDCODE behind which of them."""
+    """A TAP with no other data register than IDCODE, which ``idcode_instruction`` selects."""
 
     instruction_bits: Annotated[int, Field(ge=2, le=32)]
     idcode: Annotated[int, Field(ge=0, lt=2**32)]
@@ -112,15 +108,15 @@ class TapSpec(Record):
 
 
 class JtagSpec(Record):
-    """A board behind JTAG pins: its memory map and its peripherals.
+    """A board with a JTAG port.
 
     Attributes:
-        cpu: what it executes, in the words of the toolchain: ``rv32imafc``, ``cortex-a9-neon``.
-        idcode: of its core's TAP.
-        taps: others, between that and TDO, the one at TDO first.
-        start: where it begins after a reset.
-        peripherals: ``model`` is one that the architecture has, or ``MODULE:NAME``.
-        logic: what its programmable logic holds from before.
+        cpu: instruction set, as in the toolchain: ``rv32imafc``, ``cortex-a9-neon``.
+        idcode: of the core's TAP.
+        taps: the other TAPs, between the core's and TDO, the one at TDO first.
+        start: reset address.
+        peripherals: ``model`` is a model of the architecture, or ``MODULE:NAME``.
+        logic: name of the bitstream that the programmable logic holds at start.
     """
 
     name: str

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The firmware of an ST-Link/V2-1: 16-byte commands in, replies out.
 
-There is no public manual of these commands. What is here is what OpenOCD's drivers `hla` and `st-link` (and
-ST's own stlink-server) send to a V2-1 with firmware V2J40M27, with that firmware's limits on a transfer. A
-command that is not known is logged and answered with an error status.
+There is no public manual of these commands. The model has those that OpenOCD's drivers `hla` and `st-link` and
+ST's stlink-server send to a V2-1 with firmware V2J40M27, with its limits on a transfer. An unknown command is
+logged and returns an error status.
 """
 
 import logging
@@ -30,69 +30,53 @@ _log = logging.getLogger(__name__)
 
 COMMAND_SIZE = 16
 MAX_BLOCK_BYTES = 6144  # one transfer of 16 or 32-bit accesses
-MAX_BYTES_BLOCK_BYTES = 64  # one transfer of 8-bit accesses; a full-speed USB packet
+MAX_BYTES_BLOCK_BYTES = 64  # one transfer of 8-bit accesses: a full-speed USB packet
 MAX_MISC_ITEMS = 64
 
 # Statuses, the first byte of most replies
-OK = 0x80
-FAULT = 0x81
-JTAG_GET_IDCODE_ERROR = 0x09
-SWD_AP_FAULT = 0x11
-SWD_AP_STICKY_ERROR = 0x19
+OK, FAULT, JTAG_GET_IDCODE_ERROR, SWD_AP_FAULT, SWD_AP_STICKY_ERROR = 0x80, 0x81, 0x09, 0x11, 0x19
 BAD_AP = 0x1D
 
 _FIRMWARE = 2 << 12 | 40 << 6 | 27  # V2 J40 M27
-_USB_VENDOR = 0x0483
-_USB_PRODUCT = 0x374B
-_ADC_REFERENCE = 1500  # counts at 1.2 V; of the target's voltage the converter sees one half
+_USB_VENDOR, _USB_PRODUCT = 0x0483, 0x374B
+_ADC_REFERENCE = 1500  # counts at 1.2 V; the converter measures half of the target's voltage
 
-_MODE_MASS_STORAGE = 1
-_MODE_DEBUG = 2
-_PORT_DP = 0xFFFF
+_MODE_MASS_STORAGE, _MODE_DEBUG, _PORT_DP = 1, 2, 0xFFFF
 
 _ENTER_SWD = 0xA3
 
-# Registers of ARMv7-M debug (ARM DDI 0403E, section C1.6), which the firmware drives for its host
-_DHCSR = 0xE000EDF0
-_DCRSR = 0xE000EDF4
-_DCRDR = 0xE000EDF8
-_AIRCR = 0xE000ED0C
-_S_REGRDY = 1 << 16
+# Debug registers of Armv7-M (ARM DDI 0403E, section C1.6)
+_DHCSR, _DCRSR, _DCRDR, _AIRCR, _S_REGRDY = 0xE000EDF0, 0xE000EDF4, 0xE000EDF8, 0xE000ED0C, 1 << 16
 _DCRSR_WRITE = 1 << 16
 _SYSTEM_RESET_REQUEST = 0x05FA0004
 _READ_ALL_SELECTORS = range(21)  # r0..r15, xPSR, MSP, PSP, a spare, CONTROL and masks
 _REGISTER_TRIES = 100
 
-_MISC_ADDRESS = 1
-_MISC_WRITE = 2
-_MISC_READ = 3
-_MISC_ACCESS_PORT = 5
+_MISC_ADDRESS, _MISC_WRITE, _MISC_READ, _MISC_ACCESS_PORT = 1, 2, 3, 5
 
 
 class TargetBoard(DebugMemory, Protocol):
-    """What the probe's wires reach: the debug port's memory, the reset pin and the supply."""
+    """A board as a probe sees it: memory behind the debug port, reset pin and supply."""
 
     @property
-    def port_ids(self) -> PortIds:
-        """What its debug port says that it is."""
+    def port_ids(self) -> PortIds: ...
 
     @property
-    def volts(self) -> float:
-        """The supply, as a probe measures it."""
+    def volts(self) -> float: ...
 
     @property
     def powered(self) -> bool:
-        """Whether the supply is enough for a debug port to answer."""
+        """Whether the supply is enough for the debug port."""
 
     def hold_reset(self) -> None:
         """Pull nRST low."""
 
     def release_reset(self) -> None:
-        """Let nRST go."""
+        """Release nRST."""
 
 
 class StLink:
-    """One probe on one board. Not thread-safe: one client has a probe at a time."""
+    """The firmware of a probe on one board. Not thread-safe: one client opens a probe at a time."""
 
     def __init__(self, board: TargetBoard) -> None:
         self._board = board
@@ -101,82 +85,72 @@ class StLink:
         self._status = OK
         self._fault_address = 0
         self._misc_results = b""
-        self._commands: dict[int, Callable[[bytes, bytes, int], bytes]] = {
-            0x07: self._read_words,
-            0x08: self._write_words,
-            0x0C: self._read_bytes,
-            0x0D: self._write_bytes,
+        # Each returns its reply, given the command and the data that follow it.
+        self._commands: dict[int, Callable[[bytes, bytes], bytes]] = {
+            0x07: lambda command, _: self._read_block(command, 4),
+            0x08: lambda command, data: self._write_block(command, data, 4),
+            0x0C: lambda command, _: self._read_block(command, 1),
+            0x0D: lambda command, data: self._write_block(command, data, 1),
             0x21: self._exit,
             0x30: self._enter,
-            0x31: self._read_idcodes,
-            0x32: self._reset_system,
+            0x31: lambda *_: struct.pack("<BxxxII", OK, self._port.read(DP_DPIDR), 0),
+            0x32: lambda *_: bytes([self._access(lambda: self._poke(_AIRCR, _SYSTEM_RESET_REQUEST))]),
             0x33: self._read_register,
             0x34: self._write_register,
             0x35: self._write_debug_register,
             0x36: self._read_debug_register,
             0x3A: self._read_all_registers,
-            0x3B: self._last_status,
+            0x3B: lambda *_: bytes([self._status]),
             0x3C: self._drive_reset,
-            0x3E: self._last_status_and_address,
-            0x43: self._set_clock,
-            0x44: self._set_clock,
+            0x3E: lambda *_: struct.pack("<BxxxI", self._status, self._fault_address),
+            0x43: lambda *_: bytes([OK]),  # set clock: the modelled wires have no speed
+            0x44: lambda *_: bytes([OK]),
             0x45: self._read_dap_register,
             0x46: self._write_dap_register,
-            0x47: self._read_halfwords,
-            0x48: self._write_halfwords,
-            0x4B: self._open_access_port,
-            0x4C: self._close_access_port,
+            0x47: lambda command, _: self._read_block(command, 2),
+            0x48: lambda command, data: self._write_block(command, data, 2),
+            0x4B: lambda command, _: bytes([OK if command[2] in self._port.memory_ports else BAD_AP]),
+            0x4C: lambda *_: bytes([OK]),  # close access port
             0x50: self._write_words_in_place,
             0x51: self._misc_out,
-            0x52: self._misc_in,
-            0x53: self._misc_limit,
+            0x52: lambda *_: self._misc_results,
+            0x53: lambda *_: struct.pack("<BxxxI", OK, MAX_MISC_ITEMS),
             0x54: self._read_words_in_place,
         }
 
     @property
     def misc_bytes(self) -> int:
-        """How many bytes the results of the last row of mixed accesses are."""
+        """Size of the results of the last mixed accesses."""
         return len(self._misc_results)
 
     def lose_target(self) -> None:
-        """Follow a power cycle of the board: its debug port answers when the host has entered a mode again."""
+        """Reset the debug port after a power cycle of the board; it responds once the host enters a mode again."""
         self._port.power_on()
 
     def execute(self, command: bytes, data: bytes, reply_size: int) -> bytes:
-        """Run one command.
+        """Run one command of 16 bytes, with the data that follow it; return a reply of exactly ``reply_size``."""
+        return self._reply(command, data).ljust(reply_size, b"\0")[:reply_size]
 
-        Args:
-            command: 16 bytes.
-            data: what the host sends after the command, or nothing.
-            reply_size: how many bytes the host will read after it.
-
-        Returns:
-            Exactly ``reply_size`` bytes.
-        """
-        return self._reply(command, data, reply_size).ljust(reply_size, b"\0")[:reply_size]
-
-    def _reply(self, command: bytes, data: bytes, size: int) -> bytes:
+    def _reply(self, command: bytes, data: bytes) -> bytes:
         group = command[0]
         if group == 0xF2 and command[1] in self._commands:
-            return self._commands[command[1]](command, data, size)
+            return self._commands[command[1]](command, data)
         if group == 0xF1:
             return struct.pack(">H", _FIRMWARE) + struct.pack("<HH", _USB_VENDOR, _USB_PRODUCT)
         if group == 0xF5:
             return bytes([self._mode])
         if group == 0xF7:
-            half = round(self._board.volts / 2 / 1.2 * _ADC_REFERENCE)
-            return struct.pack("<II", _ADC_REFERENCE, half)
+            return struct.pack("<II", _ADC_REFERENCE, round(self._board.volts / 2 / 1.2 * _ADC_REFERENCE))
         _log.warning("unknown command %s", command.hex())
         self._status = FAULT
         return bytes([FAULT])
 
     # Modes and pins
 
-    def _enter(self, command: bytes, _data: bytes, _size: int) -> bytes:
+    def _enter(self, command: bytes, _data: bytes) -> bytes:
         if command[2] != _ENTER_SWD:
-            _log.warning("only SWD is wired to this board, asked for mode 0x%02x", command[2])
-            return bytes([JTAG_GET_IDCODE_ERROR])
-        if not self._board.powered:
+            _log.warning("mode 0x%02x is not supported: this board has only SWD", command[2])
+        if command[2] != _ENTER_SWD or not self._board.powered:
             return bytes([JTAG_GET_IDCODE_ERROR])
         self._mode = _MODE_DEBUG
         self._port.write(DP_ABORT, STKERRCLR)
@@ -184,16 +158,13 @@ class StLink:
         self._port.write(DP_CTRL_STAT, CDBGPWRUPREQ | CSYSPWRUPREQ)
         return bytes([OK])
 
-    def _exit(self, _command: bytes, _data: bytes, _size: int) -> bytes:
+    def _exit(self, _command: bytes, _data: bytes) -> bytes:
         self._mode = _MODE_MASS_STORAGE
         self._port.write(DP_SELECT, 0)
         self._port.write(DP_CTRL_STAT, 0)
         return bytes([OK])
 
-    def _set_clock(self, _command: bytes, _data: bytes, _size: int) -> bytes:
-        return bytes([OK])  # the model's wires have no speed
-
-    def _drive_reset(self, command: bytes, _data: bytes, _size: int) -> bytes:
+    def _drive_reset(self, command: bytes, _data: bytes) -> bytes:
         level = command[2]
         if level in (0, 2):
             self._board.hold_reset()
@@ -201,32 +172,19 @@ class StLink:
             self._board.release_reset()
         return bytes([OK if level <= 2 else FAULT])
 
-    def _reset_system(self, _command: bytes, _data: bytes, _size: int) -> bytes:
-        return bytes([self._access(lambda: self._poke(_AIRCR, _SYSTEM_RESET_REQUEST))])
-
     # The debug port, register by register
 
-    def _read_idcodes(self, _command: bytes, _data: bytes, _size: int) -> bytes:
-        return struct.pack("<BxxxII", OK, self._port.read(DP_DPIDR), 0)
-
-    def _open_access_port(self, command: bytes, _data: bytes, _size: int) -> bytes:
-        return bytes([OK if command[2] in self._port.memory_ports else BAD_AP])
-
-    def _close_access_port(self, _command: bytes, _data: bytes, _size: int) -> bytes:
-        return bytes([OK])
-
-    def _read_dap_register(self, command: bytes, _data: bytes, _size: int) -> bytes:
+    def _read_dap_register(self, command: bytes, _data: bytes) -> bytes:
         port, register = struct.unpack_from("<HH", command, 2)
         if port == _PORT_DP:
             self._port.write(DP_SELECT, register >> 4 & 0xF)
-            value = self._port.read(register & 0xF)
-            return struct.pack("<BxxxI", OK, value)
+            return struct.pack("<BxxxI", OK, self._port.read(register & 0xF))
         self._port.write(DP_SELECT, port << 24 | register & 0xF0)
         self._port.read_ap(register & 0xF)
         value = self._port.read(DP_RDBUFF)
         return struct.pack("<BxxxI", self._dap_status(), value)
 
-    def _write_dap_register(self, command: bytes, _data: bytes, _size: int) -> bytes:
+    def _write_dap_register(self, command: bytes, _data: bytes) -> bytes:
         port, register, value = struct.unpack_from("<HHI", command, 2)
         if port == _PORT_DP:
             if register & 0xF != DP_SELECT:
@@ -242,73 +200,50 @@ class StLink:
 
     # Memory
 
-    def _read_words(self, command: bytes, _data: bytes, _size: int) -> bytes:
-        return self._read_block(command, 4, MAX_BLOCK_BYTES)
-
-    def _read_halfwords(self, command: bytes, _data: bytes, _size: int) -> bytes:
-        return self._read_block(command, 2, MAX_BLOCK_BYTES)
-
-    def _read_bytes(self, command: bytes, _data: bytes, _size: int) -> bytes:
-        return self._read_block(command, 1, MAX_BYTES_BLOCK_BYTES)
-
-    def _write_words(self, command: bytes, data: bytes, _size: int) -> bytes:
-        return self._write_block(command, data, 4, MAX_BLOCK_BYTES)
-
-    def _write_halfwords(self, command: bytes, data: bytes, _size: int) -> bytes:
-        return self._write_block(command, data, 2, MAX_BLOCK_BYTES)
-
-    def _write_bytes(self, command: bytes, data: bytes, _size: int) -> bytes:
-        return self._write_block(command, data, 1, MAX_BYTES_BLOCK_BYTES)
-
-    def _read_block(self, command: bytes, width: int, limit: int) -> bytes:
+    def _read_block(self, command: bytes, width: int) -> bytes:
         address, size, access_port = struct.unpack_from("<IHB", command, 2)
-        if not self._block_allowed(address, size, access_port, width, limit):
-            return b""
-        result = b""
+        blocks: list[bytes] = []
+        if self._is_block_valid(address, size, access_port, width):
+            self._status = self._access(
+                lambda: blocks.append(self._port.memory_ports[access_port].read_block(address, size, width))
+            )
+        return b"".join(blocks)
 
-        def read() -> None:
-            nonlocal result
-            result = self._port.memory_ports[access_port].read_block(address, size, width)
-
-        self._status = self._access(read)
-        return result
-
-    def _write_block(self, command: bytes, data: bytes, width: int, limit: int) -> bytes:
+    def _write_block(self, command: bytes, data: bytes, width: int) -> bytes:
         address, size, access_port = struct.unpack_from("<IHB", command, 2)
         if size != len(data):
             _log.warning("block of %d bytes announced, %d sent", size, len(data))
             self._status = FAULT
-        elif self._block_allowed(address, size, access_port, width, limit):
+        elif self._is_block_valid(address, size, access_port, width):
             self._status = self._access(
                 lambda: self._port.memory_ports[access_port].write_block(address, data, width)
             )
         return b""
 
-    def _read_words_in_place(self, command: bytes, _data: bytes, _size: int) -> bytes:
+    def _read_words_in_place(self, command: bytes, _data: bytes) -> bytes:
         address, size, access_port = struct.unpack_from("<IHB", command, 2)
         words: list[bytes] = []
 
         def read() -> None:
             words.extend(self._port.memory_ports[access_port].read_block(address, 4, 4) for _ in range(0, size, 4))
 
-        if self._block_allowed(address, size, access_port, 4, MAX_BLOCK_BYTES):
+        if self._is_block_valid(address, size, access_port, 4):
             self._status = self._access(read)
         return b"".join(words)
 
-    def _write_words_in_place(self, command: bytes, data: bytes, _size: int) -> bytes:
+    def _write_words_in_place(self, command: bytes, data: bytes) -> bytes:
         address, size, access_port = struct.unpack_from("<IHB", command, 2)
 
         def write() -> None:
             for offset in range(0, len(data), 4):
                 self._port.memory_ports[access_port].write_block(address, data[offset : offset + 4], 4)
 
-        if size == len(data) and self._block_allowed(address, size, access_port, 4, MAX_BLOCK_BYTES):
-            self._status = self._access(write)
-        else:
-            self._status = FAULT
+        valid = size == len(data) and self._is_block_valid(address, size, access_port, 4)
+        self._status = self._access(write) if valid else FAULT
         return b""
 
-    def _block_allowed(self, address: int, size: int, access_port: int, width: int, limit: int) -> bool:
+    def _is_block_valid(self, address: int, size: int, access_port: int, width: int) -> bool:
+        limit = MAX_BYTES_BLOCK_BYTES if width == 1 else MAX_BLOCK_BYTES
         if access_port not in self._port.memory_ports:
             self._status = BAD_AP
         elif size > limit or size % width or address % width:
@@ -318,15 +253,9 @@ class StLink:
             return True
         return False
 
-    def _last_status(self, _command: bytes, _data: bytes, _size: int) -> bytes:
-        return bytes([self._status])
+    # Mixed single accesses in two commands: one sends them, the other returns the results
 
-    def _last_status_and_address(self, _command: bytes, _data: bytes, _size: int) -> bytes:
-        return struct.pack("<BxxxI", self._status, self._fault_address)
-
-    # A row of single accesses in two commands: the orders out, then the results in
-
-    def _misc_out(self, command: bytes, data: bytes, _size: int) -> bytes:
+    def _misc_out(self, command: bytes, data: bytes) -> bytes:
         (items,) = struct.unpack_from("<I", command, 2)
         values_at = (items + 3) & ~3
         if items > MAX_MISC_ITEMS or len(data) != values_at + 4 * items:
@@ -353,29 +282,22 @@ class StLink:
         self._misc_results = struct.pack(f"<{2 * items}I", *results, *statuses)
         return b""
 
-    def _misc_in(self, _command: bytes, _data: bytes, _size: int) -> bytes:
-        return self._misc_results
-
-    def _misc_limit(self, _command: bytes, _data: bytes, _size: int) -> bytes:
-        return struct.pack("<BxxxI", OK, MAX_MISC_ITEMS)
-
     # The core, through its debug registers
 
-    def _read_debug_register(self, command: bytes, _data: bytes, _size: int) -> bytes:
-        (address,) = struct.unpack_from("<I", command, 2)
-        value, status = self._try_peek(address)
+    def _read_debug_register(self, command: bytes, _data: bytes) -> bytes:
+        value, status = self._try_peek(*struct.unpack_from("<I", command, 2))
         return struct.pack("<BxxxI", status, value)
 
-    def _write_debug_register(self, command: bytes, _data: bytes, _size: int) -> bytes:
+    def _write_debug_register(self, command: bytes, _data: bytes) -> bytes:
         address, value = struct.unpack_from("<II", command, 2)
         return bytes([self._try_poke(address, value)])
 
-    def _read_register(self, command: bytes, _data: bytes, _size: int) -> bytes:
+    def _read_register(self, command: bytes, _data: bytes) -> bytes:
         values: list[int] = []
         status = self._access(lambda: values.append(self._core_register(command[2])))
         return struct.pack("<BxxxI", status, values[0] if values else 0)
 
-    def _write_register(self, command: bytes, _data: bytes, _size: int) -> bytes:
+    def _write_register(self, command: bytes, _data: bytes) -> bytes:
         selector, value = struct.unpack_from("<BI", command, 2)
 
         def write() -> None:
@@ -385,13 +307,9 @@ class StLink:
 
         return bytes([self._access(write)])
 
-    def _read_all_registers(self, _command: bytes, _data: bytes, _size: int) -> bytes:
+    def _read_all_registers(self, _command: bytes, _data: bytes) -> bytes:
         values: list[int] = []
-
-        def read() -> None:
-            values.extend(self._core_register(selector) for selector in _READ_ALL_SELECTORS)
-
-        status = self._access(read)
+        status = self._access(lambda: values.extend(map(self._core_register, _READ_ALL_SELECTORS)))
         return struct.pack(f"<Bxxx{len(values)}I", status, *values)
 
     def _core_register(self, selector: int) -> int:
@@ -422,10 +340,10 @@ class StLink:
         return self._access(lambda: self._poke(address, value, port))
 
     def _access(self, action: Callable[[], None]) -> int:
-        """Do something through the access port and return its status.
+        """Perform accesses through the access port and return the status.
 
-        The firmware clears the sticky flag after a fault of its own: the next command works. A flag that the
-        host's own access to a register left behind is the host's to clear.
+        The firmware clears the sticky flag after a fault of its own, so the next command works. A flag left by the
+        host's own register access is for the host to clear.
         """
         if self._port.failed or not self._port.powered:
             return SWD_AP_STICKY_ERROR

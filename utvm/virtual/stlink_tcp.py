@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from utvm.base.process.peer import listen
-from utvm.virtual.pacing import wait_until
+from utvm.virtual.dap import wait_until
 from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, StLink, TargetBoard
 
 _log = logging.getLogger(__name__)

@@ -11,9 +11,8 @@ import pytest
 from tests.virtual.fake_board import FakeBoard
 from tests.virtual.usb.peer import Peer
 from utvm.virtual.console import Backlog
-from utvm.virtual.usb.cmsis_dap import CmsisDapProbe
+from utvm.virtual.usb.probes import CmsisDapProbe, StLinkProbe
 from utvm.virtual.usb.server import UsbServer
-from utvm.virtual.usb.st_link import StLinkProbe
 
 
 class Plug:

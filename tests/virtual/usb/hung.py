@@ -4,7 +4,7 @@
 from tests.virtual.fake_board import FakeBoard
 from utvm.virtual.console import Backlog
 from utvm.virtual.usb.device import Cable
-from utvm.virtual.usb.st_link import StLinkProbe
+from utvm.virtual.usb.probes import StLinkProbe
 
 
 class HangingStLink(StLinkProbe):

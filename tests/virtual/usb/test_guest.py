@@ -28,8 +28,8 @@ from utvm.probe.virtual import UsbProbe, start_virtual
 from utvm.session.standalone import Report, ReportReader, result_of
 from utvm.virtual.console import Backlog
 from utvm.virtual.usb.device import UsbDevice
+from utvm.virtual.usb.probes import StLinkProbe
 from utvm.virtual.usb.server import UsbServer
-from utvm.virtual.usb.st_link import StLinkProbe
 
 pytestmark = pytest.mark.slow
 

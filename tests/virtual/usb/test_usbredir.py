@@ -89,8 +89,8 @@ def _read(parts: list[bytes]) -> list[Packet | str]:
         (HELLO + struct.pack("<IIQ", 101, 1 << 31, 0), "bytes"),
         (HELLO + struct.pack("<IIQ", 6, 0, 0), "SET_CONFIGURATION of 0"),
         (HELLO + struct.pack("<IIQB", 3, 1, 0, 0), "RESET of 1"),
-        (HELLO + struct.pack("<IIQBBHIH", 101, 10, 0, 1, 0, 64, 0, 0), "0 bytes of data, 64 announced"),
-        (HELLO + struct.pack("<IIQBBHIH", 101, 10, 0, 0x81, 0, 0, 0, 0x8000), "asks for"),
+        (HELLO + struct.pack("<IIQBBHIH", 101, 10, 0, 1, 0, 64, 0, 0), "0 bytes of data, expected 64"),
+        (HELLO + struct.pack("<IIQBBHIH", 101, 10, 0, 0x81, 0, 0, 0, 0x8000), "requests 2147483648 bytes"),
         (struct.pack("<III5s", 0, 5, 0, b"short"), "HELLO of 5"),
     ],
 )

@@ -5,15 +5,15 @@ import numpy as np
 
 from utvm.virtual.bus import Bus, BusError, Device
 from utvm.virtual.spec import Peripheral
-from utvm.virtual.surroundings import Surroundings
+from utvm.virtual.wiring import Wiring
 
 _CONTROL, _STATUS = 0x18, 0x1C
 _DONE, _REFUSED = 1, 2
 
 
-def made(peripheral: Peripheral, around: Surroundings) -> Device:
+def made(peripheral: Peripheral, wiring: Wiring) -> Device:
     """Make it."""
-    return _Multiplier(around.bus, **peripheral.settings)
+    return _Multiplier(wiring.bus, **peripheral.settings)
 
 
 class _Multiplier(Device):

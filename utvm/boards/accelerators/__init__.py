@@ -23,8 +23,8 @@ from utvm.boards.parts import Address
 from utvm.compiler.accelerator import Assistant, Offer, Wish
 from utvm.compiler.library import Library
 from utvm.errors import ConfigError
-from utvm.virtual.neighbour import Neighbour
 from utvm.virtual.spec import Peripheral
+from utvm.virtual.wiring import ExternalModel
 
 GROUP = "utvm.accelerators"
 """The group of entry points under which an installed package brings further ones."""
@@ -81,7 +81,7 @@ class Fitted:
     driver: Sources
     model: Sources
     registers: Sources | None = None
-    neighbour: Callable[[Sequence[tuple[int, int]]], Neighbour] | None = None
+    neighbour: Callable[[Sequence[tuple[int, int]]], ExternalModel] | None = None
     on_bus: Peripheral | None = None
     reads: tuple[Path, ...] = ()
     told: Callable[[str], str] = str

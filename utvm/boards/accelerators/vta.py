@@ -16,10 +16,8 @@ from utvm.runtime.vta.fault import read
 from utvm.runtime.vta.header import DRIVER, IN_IMAGE, INCLUDE, QUEUE, REGISTERS, bitstream_of, config_header
 from utvm.runtime.vta.instructions import InstructionSet
 from utvm.virtual.vta import MODEL
-from utvm.virtual.vta.neighbour import REGISTER_BYTES, VtaNeighbour
-from utvm.virtual.vta.on_bus import on_bus
-from utvm.virtual.vta.simulator import STAGES
-from utvm.virtual.vta.steps import modelled_steps
+from utvm.virtual.vta.device import REGISTER_BYTES, VtaModel, vta_peripheral
+from utvm.virtual.vta.simulator import STAGES, modelled_steps
 
 _SHOWN = (
     "instructions",
@@ -64,9 +62,9 @@ def _fit(block: _Vta, folder: Path) -> Fitted:
         )
         return [{name: step[name] for name in _SHOWN} for step in steps]
 
-    def neighbour(memory: Sequence[tuple[int, int]]) -> VtaNeighbour:
+    def neighbour(memory: Sequence[tuple[int, int]]) -> VtaModel:
         assert block.registers is not None
-        return VtaNeighbour(configuration, block.registers, memory)
+        return VtaModel(configuration, block.registers, memory)
 
     header = {"vta_config.h": config_header(configuration, block.queue)}
     driver = Sources((*DRIVER, *IN_IMAGE), (INCLUDE,), header)
@@ -91,7 +89,7 @@ def _fit(block: _Vta, folder: Path) -> Fitted:
         model,
         registers,
         neighbour,
-        on_bus(configuration, block.registers),
+        vta_peripheral(configuration, block.registers),
         reads,
         told,
         modelled,

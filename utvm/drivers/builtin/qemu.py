@@ -13,7 +13,7 @@ from utvm.probe.gdb import GdbClient
 from utvm.probe.qemu import Qemu, QemuClient
 from utvm.probe.relay import NeighbourRelay
 from utvm.selection import BoardSelection
-from utvm.virtual.neighbour import Neighbour
+from utvm.virtual.wiring import ExternalModel
 
 
 def _emulator(board: Board) -> Emulator:
@@ -21,7 +21,7 @@ def _emulator(board: Board) -> Emulator:
     return board.virtual.emulator
 
 
-def _neighbour_of(board: Board) -> Neighbour | None:
+def _neighbour_of(board: Board) -> ExternalModel | None:
     """Return what stands for the accelerator of a board that has one: QEMU knows none."""
     made = None
     if board.accelerator:

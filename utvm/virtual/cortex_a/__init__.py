@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A virtual Cortex-A9, its debug registers, and what a Zynq has around it."""
+"""A virtual Zynq: Cortex-A9 cores with their debug registers, and peripherals."""

@@ -1,29 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The debug registers of a Cortex-A9, and what a debugger has it execute: ARM DDI 0406C, chapters C6 and C11.
+"""The debug registers of a Cortex-A9, and the instructions that a debugger issues: ARM DDI 0406C, C6 and C11.
 
-There are breakpoints at addresses, and at anything but an address, which is how a debugger steps. Watchpoints
-and vector catch are registers that remember: what they ask for does not happen. Whoever calls holds the machine's
-lock.
+Breakpoints match an address or, for steps, any other address. Registers of watchpoints and vector catch have no
+effect. The caller holds the machine's lock.
 """
 
 from collections.abc import Callable
 
 from utvm.virtual.bus import Bus, BusError
-from utvm.virtual.cortex_a.core import THUMB, Register
-from utvm.virtual.cortex_a.cpu import HALT_REQUEST, CortexA9
-from utvm.virtual.counted import BUT, EXECUTE, LOAD, STORE
+from utvm.virtual.cortex_a.cpu import HALT_REQUEST, THUMB, CortexA9, Register
+from utvm.virtual.jtag.core import BUT, EXECUTE, LOAD, STORE
 
 # Registers by their offset (table C11-1)
 _DIDR, _DTRRX, _ITR, _DSCR, _DTRTX, _DRCR = 0x000, 0x080, 0x084, 0x088, 0x08C, 0x090
 _BVR, _BCR, _WVR = 0x100, 0x140, 0x180
 _OSLSR, _PRSR = 0x304, 0x314
-_IDENTIFICATION, _IDENTIFICATION_END = 0xD00, 0xDFC
 _LSR, _AUTHSTATUS = 0xFB4, 0xFB8
 _BREAKPOINTS = 6
-# DIDR: four watchpoints, six breakpoints, two of them for contexts, version 7; no sampling of PC
+# DIDR: four watchpoints, six breakpoints, two of them for contexts, version 7, no PC sampling
 _FEATURES = 3 << 28 | (_BREAKPOINTS - 1) << 24 | 1 << 20 | 3 << 16 | 0x5030
-# Of coprocessor 15, by opc1, CRn, CRm, opc2: from MIDR and CTR on, from ID_PFR0 on (C11.10.1)
-_OF_IDENTIFICATION = {0xD00 + 4 * n: (0, 0, 0, n) for n in range(8)} | {
+# Identification registers of coprocessor 15: from MIDR and from ID_PFR0 on (C11.10.1)
+_IDENTIFICATION = {0xD00 + 4 * n: (0, 0, 0, n) for n in range(8)} | {
     0xD20 + 4 * n: (0, 0, 1 + n // 8, n % 8) for n in range(16)
 }
 
@@ -34,7 +31,7 @@ _EXECUTES, _HALTING = 1 << 13, 1 << 14
 _WRITABLE = 0x003CFC00
 _FAST = 2
 _COMPLETE = 1 << 24
-_TX, _RX = 1 << 29 | 1 << 26, 1 << 30 | 1 << 27  # each with its latched twin
+_TX, _RX = 1 << 29 | 1 << 26, 1 << 30 | 1 << 27  # each with its latched copy
 
 # BCR (C11.11.2)
 _ENABLED, _MISMATCH, _KIND = 1 << 0, 4 << 20, 7 << 20
@@ -43,34 +40,30 @@ Instruction = Callable[[int], None]
 
 
 class DebugUnit:
-    """The registers, and the core behind them.
-
-    Args:
-        bus: what addresses lead to, once memory management has had them.
-    """
+    """The debug registers of a core."""
 
     def __init__(self, cpu: CortexA9, bus: Bus) -> None:
         self._cpu = cpu
         self._core = cpu.core
         self._bus = bus
-        self._kept: dict[int, int] = {}
+        self._registers: dict[int, int] = {}
         self._control = 0
         self._sticky = 0
         self._latched = 0
         self._to_debugger = self._to_core = 0
         self._full = 0  # _TX, _RX
-        # Mask and value of an opcode, and what it does; the first that matches.
+        # Mask and value of an opcode, and its function; the first match counts.
         self._instructions: tuple[tuple[int, int, Instruction], ...] = (
             (0xFFFF0FFF, 0xEE000E15, self._send),
-            (0xFFFF0FFF, 0xEE100E15, self._take),
+            (0xFFFF0FFF, 0xEE100E15, self._receive),
             (0xFFF0FFFF, 0xECB05E01, self._load_and_send),
-            (0xFFF0FFFF, 0xECA05E01, self._take_and_store),
+            (0xFFF0FFFF, 0xECA05E01, self._receive_and_store),
             (0xFF100F10, 0xEE100F10, self._read_cp15),
             (0xFF100F10, 0xEE000F10, self._write_cp15),
             (0xFFBF0FFF, 0xE10F0000, self._read_status),
             (0xFFB0FFF0, 0xE120F000, self._write_status),
-            (0xFFFF0FFF, 0xE1A0000F, lambda op: self._set(op, self._core.pc + self._ahead)),
-            (0xFFFFFFF0, 0xE1A0F000, lambda op: self._go(self._core.read_r(op & 15) & ~1)),
+            (0xFFFF0FFF, 0xE1A0000F, lambda op: self._set(op, self._core.pc + self._pc_offset)),
+            (0xFFFFFFF0, 0xE1A0F000, lambda op: self._jump(self._core.read_r(op & 15) & ~1)),
             (0xFFFFFFF0, 0xE12FFF10, lambda op: self._exchange(self._core.read_r(op & 15))),
             (0xFFFF0FFF, 0xEEF10A10, lambda op: self._set(op, self._core.fpscr)),
             (0xFFFF0FFF, 0xEEE10A10, self._write_fpscr),
@@ -82,27 +75,26 @@ class DebugUnit:
         )
 
     def read(self, offset: int) -> int:
-        """Return a register; those that are not there read 0."""
+        """Read a register; missing ones read as 0."""
         if offset == _DTRTX:
             value = self._to_debugger
             self._full &= ~_TX
             if self._is_fast:
                 self._execute(self._latched)
             return value
-        if offset in _OF_IDENTIFICATION:
-            return self._core.read_cp15(_OF_IDENTIFICATION[offset]) or 0
+        if offset in _IDENTIFICATION:
+            return self._core.read_cp15(_IDENTIFICATION[offset]) or 0
         fixed = {
             _DIDR: _FEATURES,
             _DSCR: self._status,
-            _PRSR: 1 | self._cpu.halted << 4,  # it has power
+            _PRSR: 1 | self._cpu.halted << 4,  # powered
             _AUTHSTATUS: 0xFF,
         }
-        return fixed[offset] if offset in fixed else self._kept.get(offset, 0)
+        return fixed[offset] if offset in fixed else self._registers.get(offset, 0)
 
     def write(self, offset: int, value: int) -> None:
-        """Write a register."""
         if offset == _ITR:
-            # In the fast mode it waits for each access to the data registers.
+            # In fast mode, each access to the data registers executes it.
             self._latched = value
             if not self._is_fast:
                 self._execute(value)
@@ -118,7 +110,7 @@ class DebugUnit:
         elif offset == _DRCR:
             self._request(value)
         elif offset not in (_DTRTX, _OSLSR, _PRSR, _LSR):
-            self._kept[offset] = value
+            self._registers[offset] = value
             if _BVR <= offset < _WVR:
                 self._set_breakpoints()
 
@@ -140,20 +132,20 @@ class DebugUnit:
             self._cpu.halt(HALT_REQUEST)
 
     def _set_breakpoints(self) -> None:
-        wanted = []
+        triggers = []
         for number in range(_BREAKPOINTS):
-            control, address = (self._kept.get(base + 4 * number, 0) for base in (_BCR, _BVR))
+            control, address = (self._registers.get(base + 4 * number, 0) for base in (_BCR, _BVR))
             bytes_of_word = control >> 5 & 15
             if control & _ENABLED and control & _KIND in (0, _MISMATCH) and bytes_of_word:
-                # Which half of a word it is, where only that is meant.
-                place = address & ~3 | (2 if bytes_of_word & 3 == 0 else 0)
-                wanted.append((place, BUT if control & _MISMATCH else EXECUTE))
-        self._core.set_triggers(wanted if self._control & _HALTING else [])
+                # Byte address select: one half of a word.
+                start = address & ~3 | (2 if bytes_of_word & 3 == 0 else 0)
+                triggers.append((start, BUT if control & _MISMATCH else EXECUTE))
+        self._core.set_triggers(triggers if self._control & _HALTING else [])
 
-    # Instructions of a debugger's
+    # Instructions issued by a debugger
 
     def _execute(self, op: int) -> None:
-        """Execute an instruction, in Debug state; where one has failed, those after it do nothing."""
+        """Execute an instruction in Debug state, unless an earlier one has failed."""
         if not self._cpu.halted or not self._control & _EXECUTES or self._sticky:
             return
         for mask, value, run in self._instructions:
@@ -166,26 +158,26 @@ class DebugUnit:
         self._core.write_r(op >> 12 & 15, value)
 
     @property
-    def _ahead(self) -> int:
+    def _pc_offset(self) -> int:
         return 4 if self._core.cpsr & THUMB else 8
 
     def _send(self, op: int) -> None:
         self._to_debugger = self._core.read_r(op >> 12 & 15)
         self._full |= _TX
 
-    def _take(self, op: int) -> None:
+    def _receive(self, op: int) -> None:
         self._full &= ~_RX
         self._set(op, self._to_core)
 
     def _load_and_send(self, op: int) -> None:
-        value = self._reach(op, 4)
+        value = self._access_memory(op, 4)
         if value is not None:
             self._to_debugger = value
             self._full |= _TX
 
-    def _take_and_store(self, op: int) -> None:
+    def _receive_and_store(self, op: int) -> None:
         self._full &= ~_RX
-        self._reach(op, 4, self._to_core)
+        self._access_memory(op, 4, self._to_core)
 
     def _read_cp15(self, op: int) -> None:
         value = self._core.read_cp15(_register_of(op))
@@ -208,13 +200,13 @@ class DebugUnit:
         else:
             self._core.cpsr = self._core.cpsr & ~lanes | value & lanes
 
-    def _go(self, address: int) -> None:
+    def _jump(self, address: int) -> None:
         self._core.pc = address
         self._cpu.parked = False
 
     def _exchange(self, address: int) -> None:
         self._core.cpsr = self._core.cpsr & ~THUMB | (THUMB if address & 1 else 0)
-        self._go(address & ~1)
+        self._jump(address & ~1)
 
     def _write_fpscr(self, op: int) -> None:
         self._core.fpscr = self._core.read_r(op >> 12 & 15)
@@ -229,32 +221,32 @@ class DebugUnit:
             self._core.write_d(number, self._core.read_r(low) | self._core.read_r(high) << 32)
 
     def _access(self, op: int, size: int, step: int) -> None:
-        """Load or store a register, and move its address on behind that."""
+        """Load or store a register, with post-increment of the address."""
         if op >> 20 & 1:
-            value = self._reach(op, size, step=step)
+            value = self._access_memory(op, size, step=step)
             if value is not None:
                 self._set(op, value)
         else:
-            self._reach(op, size, self._core.read_r(op >> 12 & 15), step)
+            self._access_memory(op, size, self._core.read_r(op >> 12 & 15), step)
 
-    def _reach(self, op: int, size: int, value: int | None = None, step: int = 4) -> int | None:
-        """Read or write memory at Rn, which moves on; None, and a sticky bit, where it is refused."""
+    def _access_memory(self, op: int, size: int, value: int | None = None, step: int = 4) -> int | None:
+        """Read or write memory at Rn, and increment Rn. None, with a sticky bit set, if that fails."""
         base = op >> 16 & 15
         address = self._core.read_r(base)
         try:
-            place = self._core.physical(address, LOAD if value is None else STORE)
-            if place is None:
+            physical = self._core.physical(address, LOAD if value is None else STORE)
+            if physical is None:
                 raise BusError(address)
             if value is None:
-                found = int.from_bytes(self._bus.read(place, size), "little")
+                result = int.from_bytes(self._bus.read(physical, size), "little")
             else:
-                self._bus.write(place, (value & (1 << 8 * size) - 1).to_bytes(size, "little"))
-                found = 0
+                self._bus.write(physical, (value & (1 << 8 * size) - 1).to_bytes(size, "little"))
+                result = 0
         except BusError:
             self._sticky |= _ABORTED
             return None
         self._core.write_r(base, address + (step if op >> 23 & 1 else -step))
-        return found
+        return result
 
 
 def _register_of(op: int) -> Register:

@@ -1,40 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Cortex-M: puts the instruction set, exceptions, timers and debug together and lets time pass.
+"""A Cortex-M: instruction set, exceptions, timers, debug, and virtual time.
 
-Time is the number of instructions plus the ticks slept through. Nothing in it depends on when a debugger looks or
-on how fast the host is, so two runs agree to the instruction.
+Time is the number of instructions plus the ticks slept. It depends neither on a debugger nor on the speed of the
+host, so two runs agree to the instruction.
 """
 
 from collections.abc import Callable
 
 from utvm.virtual.bus import Bus, Device
-from utvm.virtual.cortex_m import debug, faults, registers, scb
-from utvm.virtual.cortex_m.clock import Timer
+from utvm.virtual.cortex_m import debug, faults, registers, scs
 from utvm.virtual.cortex_m.core import Core, CoreStop, StopKind
-from utvm.virtual.cortex_m.counter import NEVER
-from utvm.virtual.cortex_m.debug import DebugControl
-from utvm.virtual.cortex_m.dwt import DataWatchpointTrace
-from utvm.virtual.cortex_m.exceptions import Exceptions
-from utvm.virtual.cortex_m.fpb import FlashPatchBreakpoint
+from utvm.virtual.cortex_m.debug import DataWatchpointTrace, DebugControl, FlashPatchBreakpoint
+from utvm.virtual.cortex_m.exceptions import NO_LIMIT, Exceptions
 from utvm.virtual.cortex_m.handlers import Handlers, LockUp
-from utvm.virtual.cortex_m.identity import ConstantPage
-from utvm.virtual.cortex_m.kinds import CoreKind
-from utvm.virtual.cortex_m.nvic import SOFTWARE_TRIGGER, Nvic
-from utvm.virtual.cortex_m.scb import SystemControlBlock
-from utvm.virtual.cortex_m.scs import SystemControlSpace
-from utvm.virtual.cortex_m.systick import SysTick
+from utvm.virtual.cortex_m.kinds import ConstantPage, CoreKind
+from utvm.virtual.cortex_m.scs import SOFTWARE_TRIGGER, Nvic, SystemControlBlock, SystemControlSpace, SysTick
 from utvm.virtual.cortex_m.waits import Waits
+from utvm.virtual.engine import NEVER
 from utvm.virtual.spec import WaitStates
+from utvm.virtual.wiring import Timer
 
-_ITM = 0xE0000000  # a trace port that takes nothing
-_SCS = 0xE000E000
-_DWT = 0xE0001000
-_FPB = 0xE0002000
+_ITM = 0xE0000000  # a trace port that discards everything
+_SCS, _DWT, _FPB = 0xE000E000, 0xE0001000, 0xE0002000
 _WFI = 0xBF30
-_FAR = 1 << 20  # ticks: an event further off than that is worth a doze of this computer's
+_FAR = 1 << 20  # ticks to an event for which the core's thread rests first
 _FLOAT_SELECTORS = range(0x40, 0x60)  # of DCRSR: S0 to S31
 _LOCK_UP_ADDRESS = 0xFFFFFFFE
-# Selectors of DCRSR that name a register of Secure state, which is the one that there is, by those that do not.
+# DCRSR selectors of Secure registers, the only ones modelled, mapped to those without a security state.
 _SECURE_SELECTORS = {0x1A: 17, 0x1B: 18, 0x22: 20}
 _SECURE_LIMITS = (0x1C, 0x1D)
 
@@ -46,19 +38,18 @@ _VECTOR_CATCH = {
 
 
 class CortexM:
-    """A core with its private peripherals. Whoever calls holds the machine's lock.
+    """A core with its private peripherals. The caller holds the machine's lock.
 
     Args:
-        kind: the core.
-        bus: memory and peripherals; the private peripherals are added to it.
+        bus: the private peripherals are added to it.
         interrupts: number of external interrupt lines.
-        vector_table: where it lies after reset.
+        vector_table: its address after reset.
 
     Attributes:
         halted: in Debug state.
         sleeping: in WFI or WFE.
         locked_up: after a fault that no handler could take.
-        wanted: somebody else wants the lock: :meth:`run` returns soon.
+        stop_requested: another thread waits for the lock: :meth:`run` returns soon.
     """
 
     def __init__(
@@ -73,14 +64,12 @@ class CortexM:
         self._bus = bus
         self._vector_table = vector_table
         self.core = Core(bus, kind.unicorn_model)
-        self.wanted = False
-        self.halted = False
-        self.sleeping = False
-        self._far_off = False  # whether a sleep has been interrupted for a doze
-        self.locked_up = False
+        self.stop_requested = False
+        self.halted = self.sleeping = self.locked_up = False
+        self._rested = False  # during this sleep
         self._sleep_ends_by_event = False
         self._slept = 0
-        self._reset_wanted: bool | None = None
+        self._reset_request: bool | None = None
         self._timers: list[Timer] = []
         self.exceptions = Exceptions(interrupts, self.interrupt)
         self.scb = SystemControlBlock(
@@ -98,9 +87,9 @@ class CortexM:
         self._waits = Waits(self.core, bus, wait_states) if wait_states else None
         self._systick = SysTick(self, lambda: self.exceptions.pend(faults.SYS_TICK))
         self.add_timer(self._systick)
-        self._dwt = DataWatchpointTrace(self._cycles, self._watch, kind.watches, kind.components["dwt"])
+        self._dwt = DataWatchpointTrace(self._cycles, self._set_watchpoints, kind)
         self._fpb = FlashPatchBreakpoint(kind, self._set_breakpoints)
-        self._watched: list[tuple[int, int, int]] = []
+        self._watchpoints: list[tuple[int, int, int]] = []
         self._breakpoints: list[int] = []
         self._add_private_peripherals(kind)
 
@@ -112,7 +101,6 @@ class CortexM:
         self.core.map_device(address, device)
 
     def add_timer(self, timer: Timer) -> None:
-        """Let something happen at known ticks."""
         self._timers.append(timer)
 
     def _add_private_peripherals(self, kind: CoreKind) -> None:
@@ -135,7 +123,7 @@ class CortexM:
     # Reset
 
     def reset(self) -> None:
-        """Do a system reset of the core: registers, exceptions, private peripherals; debug stays."""
+        """Reset registers, exceptions and private peripherals; debug keeps its state."""
         for device in (self.exceptions, self.scb, self._systick):
             device.reset()
         self.core.reset_registers()
@@ -151,19 +139,19 @@ class CortexM:
             self.halt(debug.DFSR_VCATCH)
 
     def _request_reset(self, peripherals: bool) -> None:
-        self._reset_wanted = peripherals
+        self._reset_request = peripherals
         self.interrupt()
 
     def take_reset_request(self) -> bool | None:
-        """Return whether a reset asked for through AIRCR includes the peripherals, once, or None."""
-        wanted, self._reset_wanted = self._reset_wanted, None
-        return wanted
+        """Take the reset request made through AIRCR: whether it includes the peripherals; None without one."""
+        request, self._reset_request = self._reset_request, None
+        return request
 
     def power_on(self) -> None:
-        """Forget what only a power cycle forgets: the debugger's settings, floating-point registers."""
+        """Reset what only a power cycle resets: debug settings and floating-point registers."""
         for selector in _FLOAT_SELECTORS:
             self.core.write_selected(selector, 0)
-        self._reset_wanted = None
+        self._reset_request = None
         self.debug.power_on()
         self._dwt.power_on()
         self._fpb.power_on()
@@ -175,29 +163,28 @@ class CortexM:
         return self.core.count + (self._waits.cycles if self._waits else 0)
 
     def now(self) -> int:
-        """Return the ticks of the core clock since the model was made."""
+        """Ticks of the core clock since the model was created."""
         return self.core.count + self._slept
 
     @property
     def count(self) -> int:
-        """Instructions executed since the model was made."""
+        """Instructions executed since the model was created."""
         return self.core.count
 
     @property
-    def dozing(self) -> bool:
-        """Whether it sleeps and nothing it knows of wakes it soon; the next :meth:`run` skips that time."""
-        return self.sleeping and self._far_off
+    def idle(self) -> bool:
+        """Whether it sleeps and its next event is far off; the next :meth:`run` advances time to it."""
+        return self.sleeping and self._rested
 
     def timers_changed(self) -> None:
-        """Note that the next event of a timer has moved."""
+        """See :class:`utvm.virtual.wiring.Clock`."""
         self.interrupt()
 
     def close(self) -> None:
-        """Free what the C part holds."""
         self.core.close()
 
     def interrupt(self) -> None:
-        """Have the run loop look again before the next instruction."""
+        """Return to the run loop before the next instruction."""
         self.core.state.stop = 1
 
     def _expire_timers(self) -> None:
@@ -209,33 +196,26 @@ class CortexM:
 
     # Running
 
-    def run(self, at_least: int) -> bool:
-        """Execute until somebody wants the lock or the core cannot go on by itself.
-
-        Args:
-            at_least: instructions to execute before the lock is given away.
-
-        Returns:
-            Whether there is more to execute.
-        """
-        goal = self.core.count + at_least
+    def run(self, minimum: int) -> bool:
+        """Execute until a stop is requested, after ``minimum`` instructions. True if the core can go on."""
+        goal = self.core.count + minimum
         while not self.halted and not self.locked_up:
             self.core.state.stop = 0
-            wanted = self.wanted
-            if self._reset_wanted is not None or (wanted and self.core.count >= goal):
+            stop_requested = self.stop_requested
+            if self._reset_request is not None or (stop_requested and self.core.count >= goal):
                 return True
             if self.sleeping and not self._sleep():
-                return self.wanted
+                return self.stop_requested
             if not self.sleeping and not self._take_exception():
                 event = self._next_event()
                 deadline = NEVER if event is None else event - self._slept
-                stop = self.core.run(min(deadline, goal) if wanted else deadline)
+                stop = self.core.run(min(deadline, goal) if stop_requested else deadline)
                 self._expire_timers()
-                self._after(stop)
-        return self._reset_wanted is not None
+                self._handle(stop)
+        return self._reset_request is not None
 
     def _take_exception(self) -> bool:
-        """Enter the handler of a pending exception that is due. Returns whether there was one."""
+        """Enter the handler of the pending exception that preempts. False if there is none."""
         limit = self._debug_limit()
         exception = self._handlers.preempting(limit)
         if exception is None:
@@ -245,13 +225,13 @@ class CortexM:
         return True
 
     def _debug_limit(self) -> int:
-        return faults.PEND_SV if self.debug.interrupts_masked else scb.NO_LIMIT
+        return faults.PEND_SV if self.debug.interrupts_masked else NO_LIMIT
 
-    def _after(self, stop: CoreStop) -> None:
+    def _handle(self, stop: CoreStop) -> None:
         kind = stop.kind
         hits = self.core.take_watch_hits()
         if hits:
-            self._dwt.matched(hits)
+            self._dwt.set_matched(hits)
         if kind is StopKind.FAULT and stop.fault is not None:
             fault = stop.fault
             self._attempt(lambda: self._handlers.take_fault(fault), fault)
@@ -269,13 +249,14 @@ class CortexM:
             self.halt(debug.DFSR_DWTTRAP)
 
     def _attempt(self, entry: Callable[[], None], fault: faults.Fault | None = None) -> None:
-        """Enter a handler; lock up where none can be entered; halt where a debugger catches the vector."""
+        """Enter a handler; lock up if none can be entered; halt at a vector catch."""
         self.sleeping = False
         self._handlers.entered.clear()
         try:
             entry()
         except LockUp:
-            self._lock_up()
+            self.locked_up = True
+            self.core.write_pc(_LOCK_UP_ADDRESS)
             return
         self.core.state.event = 1
         catches = [_VECTOR_CATCH.get(exception, 0) for exception in self._handlers.entered]
@@ -295,12 +276,12 @@ class CortexM:
         exc_return = self.core.read(registers.PC) | self._exc_return & 1
         self._attempt(lambda: self._handlers.return_from(exc_return))
         to_thread = not self.locked_up and not self.core.read(registers.XPSR) & 0x1FF
-        if to_thread and not self.halted and self.scb.value(scb.SCR) & scb.SLEEPONEXIT:
+        if to_thread and not self.halted and self.scb.value(scs.SCR) & scs.SLEEPONEXIT:
             self.sleeping = True
             self._sleep_ends_by_event = False
 
     def _debug_event(self) -> None:
-        """BKPT: halt, or the monitor's turn, or a HardFault."""
+        """Handle BKPT: halt, enter DebugMonitor, or raise a HardFault."""
         if self.debug.enabled:
             self.halt(debug.DFSR_BKPT)
             return
@@ -310,14 +291,10 @@ class CortexM:
         else:
             self._attempt(self._handlers.debug_event_fault)
 
-    def _lock_up(self) -> None:
-        self.locked_up = True
-        self.core.write_pc(_LOCK_UP_ADDRESS)
-
     # Sleep
 
     def _fall_asleep(self) -> None:
-        """Execute the WFI or WFE at PC, then wait."""
+        """Execute the WFI or WFE at PC, then sleep."""
         instruction = int.from_bytes(self._bus.read(self.core.read(registers.PC), 2), "little")
         self.core.pass_sleep()
         self.core.step()
@@ -325,37 +302,33 @@ class CortexM:
         self.sleeping = True
 
     def _sleep(self) -> bool:
-        """Skip to the next event that wakes the core.
-
-        Returns:
-            False where only the outside can wake it, or somebody wants the lock meanwhile, or it dozes first.
-        """
-        rested, self._far_off = self._far_off, False
-        while not self._awake():
+        """Advance time to the event that wakes the core. False without one, at a stop request, or to rest."""
+        rested, self._rested = self._rested, False
+        while not self._is_woken():
             event = self._next_event()
             if event is None:
                 return False
             if event - self.now() > _FAR and not rested:
-                self._far_off = True
+                self._rested = True
                 return False
             rested = False
             self._slept += max(0, event - self.now())
             self._expire_timers()
-            if self.wanted:
+            if self.stop_requested:
                 return False
         self.sleeping = False
         return True
 
-    def _awake(self) -> bool:
+    def _is_woken(self) -> bool:
         limit = self._debug_limit()
-        if self._sleep_ends_by_event:
-            if self.core.state.event:
-                self.core.state.event = 0
-                return True
-            if self.scb.value(scb.SCR) & scb.SEVONPEND and self.exceptions.pending:
-                return True
-            return self._handlers.preempting(limit) is not None
-        return self._handlers.wakes(limit)
+        if not self._sleep_ends_by_event:
+            return self._handlers.wakes(limit)
+        if self.core.state.event:
+            self.core.state.event = 0
+            return True
+        if self.scb.value(scs.SCR) & scs.SEVONPEND and self.exceptions.pending:
+            return True
+        return self._handlers.preempting(limit) is not None
 
     # Debug
 
@@ -378,12 +351,12 @@ class CortexM:
         if not self._take_exception():
             stop = self.core.step()
             self._expire_timers()
-            self._after(stop)
+            self._handle(stop)
         if not self.halted:
             self.halt(debug.DFSR_HALTED)
 
     def debug_changed(self) -> None:
-        """Follow DHCSR and DEMCR."""
+        """Apply a change of DHCSR or DEMCR."""
         self._dwt.set_enabled(self.debug.trace_enabled)
         self._set_breakpoints(self._breakpoints)
         self.interrupt()
@@ -392,27 +365,27 @@ class CortexM:
         self._breakpoints = addresses
         self.core.set_breakpoints(addresses if self.debug.enabled else [])
 
-    def _watch(self, watched: list[tuple[int, int, int]]) -> None:
-        self._watched = watched
+    def _set_watchpoints(self, watchpoints: list[tuple[int, int, int]]) -> None:
+        self._watchpoints = watchpoints
         self._control_changed()
 
     def _control_changed(self) -> None:
-        """Follow CCR, CPACR and the watchpoints."""
+        """Apply a change of CCR, CPACR or the watchpoints."""
         state = self.core.state
-        control = self.scb.value(scb.CCR)
-        state.trap_division = bool(control & scb.DIV_0_TRP)
-        state.float_enabled = self.scb.value(scb.CPACR) & scb.FPU_ENABLED == scb.FPU_ENABLED
-        self.core.set_data_checks(self._watched, bool(control & scb.UNALIGN_TRP))
+        control = self.scb.value(scs.CCR)
+        state.trap_division = bool(control & scs.DIV_0_TRP)
+        state.float_enabled = self.scb.value(scs.CPACR) & scs.FPU_ENABLED == scs.FPU_ENABLED
+        self.core.set_data_checks(self._watchpoints, bool(control & scs.UNALIGN_TRP))
         self.interrupt()
 
     def read_debug_register(self, selector: int) -> int:
-        """Return the core register of a DCRSR selector (ARM DDI 0403E, C1.6.3; DDI 0553B, D1.2, DCRSR)."""
+        """Read the core register of a DCRSR selector (ARM DDI 0403E, C1.6.3; DDI 0553B, D1.2, DCRSR)."""
         if self._secure and selector in _SECURE_LIMITS:
-            return self.core.state.limits[selector & 1]
+            return int(self.core.state.limits[selector & 1])
         return self.core.read_selected(self._selector(selector))
 
     def write_debug_register(self, selector: int, value: int) -> None:
-        """Set the core register of a DCRSR selector."""
+        """Write the core register of a DCRSR selector."""
         self.core.write_selected(self._selector(selector), value)
 
     def _selector(self, selector: int) -> int:

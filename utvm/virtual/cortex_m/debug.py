@@ -1,74 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Halting debug: DHCSR, DCRSR, DCRDR, DEMCR and DFSR (ARM DDI 0403E, C1.6; DDI 0553B, D1.2).
+"""Debug of a Cortex-M: halting debug, breakpoints, watchpoints and the cycle counter.
 
-:class:`DebugControl` holds the registers. What a debugger asks for by writing them it asks of a
-:class:`DebugTarget`, the core.
+Sources: ARM DDI 0403E, C1 (Armv7-M); DDI 0553B, D1.2 (Armv8-M); DDI 0489, section 11 (Cortex-M7).
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from utvm.virtual.bus import Device
+from utvm.virtual.cortex_m.counter import WATCHPOINTS
+from utvm.virtual.cortex_m.kinds import CoreKind
 
-DFSR = 0xD30
-DHCSR = 0xDF0
-DCRSR = 0xDF4
-DCRDR = 0xDF8
-DEMCR = 0xDFC
+DFSR, DHCSR, _DCRSR, _DCRDR, DEMCR = 0xD30, 0xDF0, 0xDF4, 0xDF8, 0xDFC
 
-_KEY = 0xA05F
-C_DEBUGEN = 1 << 0
-C_HALT = 1 << 1
-C_STEP = 1 << 2
-C_MASKINTS = 1 << 3
-_S_REGRDY = 1 << 16
-_S_HALT = 1 << 17
-_S_SLEEP = 1 << 18
-_S_LOCKUP = 1 << 19
-_S_SDE = 1 << 20  # of the Security Extension: what is secure may be debugged
-_S_RETIRE_ST = 1 << 24
-_S_RESET_ST = 1 << 25
+# DHCSR
+_DHCSR_KEY = 0xA05F
+_C_DEBUGEN, _C_HALT, _C_STEP, _C_MASKINTS = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_S_REGRDY, _S_HALT, _S_SLEEP, _S_LOCKUP = 1 << 16, 1 << 17, 1 << 18, 1 << 19
+_S_SDE = 1 << 20  # of the Security Extension: Secure debug is enabled
+_S_RETIRE_ST, _S_RESET_ST = 1 << 24, 1 << 25
 
 # DFSR
-DFSR_HALTED = 1 << 0
-DFSR_BKPT = 1 << 1
-DFSR_DWTTRAP = 1 << 2
-DFSR_VCATCH = 1 << 3
+DFSR_HALTED, DFSR_BKPT, DFSR_DWTTRAP, DFSR_VCATCH = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 
 # DEMCR
-VC_CORERESET = 1 << 0
-VC_MMERR = 1 << 4
-VC_NOCPERR = 1 << 5
-VC_CHKERR = 1 << 6
-VC_STATERR = 1 << 7
-VC_BUSERR = 1 << 8
-VC_INTERR = 1 << 9
-VC_HARDERR = 1 << 10
-MON_EN = 1 << 16
-TRCENA = 1 << 24
+VC_CORERESET, VC_MMERR, VC_NOCPERR, VC_CHKERR, VC_STATERR = 1 << 0, 1 << 4, 1 << 5, 1 << 6, 1 << 7
+VC_BUSERR, VC_HARDERR, _MON_EN, _TRCENA = 1 << 8, 1 << 10, 1 << 16, 1 << 24
 _DEMCR_MASK = 0x010F07F1
 
-_REGNR = 0x7F
-_REGWNR = 1 << 16
+# DCRSR
+_REGNR, _REGWNR = 0x7F, 1 << 16
 
 
 class DebugTarget(Protocol):
-    """What a debugger drives."""
+    """The core that a debugger controls."""
 
     @property
     def count(self) -> int:
-        """Instructions executed so far."""
+        """Instructions executed."""
 
     @property
-    def halted(self) -> bool:
-        """Whether the core is in Debug state."""
+    def halted(self) -> bool: ...
 
     @property
-    def sleeping(self) -> bool:
-        """Whether the core waits for an interrupt or event."""
+    def sleeping(self) -> bool: ...
 
     @property
-    def locked_up(self) -> bool:
-        """Whether the core has locked up."""
+    def locked_up(self) -> bool: ...
 
     def halt(self, reason: int) -> None:
         """Enter Debug state for a reason, one bit of DFSR."""
@@ -80,17 +58,15 @@ class DebugTarget(Protocol):
         """Leave Debug state for one instruction."""
 
     def debug_changed(self) -> None:
-        """Note a change of DHCSR or DEMCR."""
+        """Apply a change of DHCSR or DEMCR."""
 
-    def read_debug_register(self, selector: int) -> int:
-        """Return the core register of a DCRSR selector."""
+    def read_debug_register(self, selector: int) -> int: ...
 
-    def write_debug_register(self, selector: int, value: int) -> None:
-        """Set the core register of a DCRSR selector."""
+    def write_debug_register(self, selector: int, value: int) -> None: ...
 
 
 class DebugControl(Device):
-    """The registers, at their offsets from 0xE000E000. A system reset leaves most alone.
+    """DHCSR, DCRSR, DCRDR, DEMCR and DFSR, at their offsets from 0xE000E000. Most survive a system reset.
 
     Attributes:
         fault_status: DFSR.
@@ -98,64 +74,67 @@ class DebugControl(Device):
 
     def __init__(self, target: DebugTarget, secure: bool) -> None:
         self._target = target
-        self._always = _S_REGRDY | (_S_SDE if secure else 0)
+        self._constant_status = _S_REGRDY | (_S_SDE if secure else 0)
         self.power_on()
 
     def power_on(self) -> None:
-        """Take the state after power-on."""
         self._control = 0
         self._data = 0
         self.fault_status = 0
         self._exception_control = 0
-        self._reset_seen = True
-        self._count_seen = 0
+        self._reset_since_read = True
+        self._count_at_read = 0
 
     @property
     def enabled(self) -> bool:
         """Whether a debugger has enabled halting debug."""
-        return bool(self._control & C_DEBUGEN)
+        return bool(self._control & _C_DEBUGEN)
 
     @property
     def interrupts_masked(self) -> bool:
-        """Whether the debugger holds back PendSV, SysTick and external interrupts."""
-        return self.enabled and bool(self._control & C_MASKINTS)
+        """Whether the debugger masks PendSV, SysTick and external interrupts."""
+        return self.enabled and bool(self._control & _C_MASKINTS)
 
     @property
     def trace_enabled(self) -> bool:
-        """DEMCR.TRCENA, without which the DWT stands still."""
-        return bool(self._exception_control & TRCENA)
+        """DEMCR.TRCENA, which enables the DWT."""
+        return bool(self._exception_control & _TRCENA)
 
     @property
     def monitor_enabled(self) -> bool:
         """DEMCR.MON_EN."""
-        return bool(self._exception_control & MON_EN)
+        return bool(self._exception_control & _MON_EN)
 
     def catches(self, vector: int) -> bool:
-        """Whether the debugger wants a halt for a vector catch bit."""
+        """Whether a vector catch bit is set."""
         return self.enabled and bool(self._exception_control & vector)
 
     def note_reset(self) -> None:
-        """Remember a reset for S_RESET_ST. It takes back C_HALT and C_STEP."""
-        self._reset_seen = True
-        self._control &= C_DEBUGEN | C_MASKINTS
+        """Set S_RESET_ST; clear C_HALT and C_STEP."""
+        self._reset_since_read = True
+        self._control &= _C_DEBUGEN | _C_MASKINTS
+
+    def note_halt(self) -> None:
+        """Set C_HALT, as the core does when it enters Debug state by itself."""
+        self._control |= _C_HALT
 
     def load(self, offset: int) -> int:
         if offset == DHCSR:
             return self._load_status()
-        return {DCRDR: self._data, DEMCR: self._exception_control, DFSR: self.fault_status}.get(offset, 0)
+        return {_DCRDR: self._data, DEMCR: self._exception_control, DFSR: self.fault_status}.get(offset, 0)
 
     def store(self, offset: int, value: int, lanes: int) -> None:
         if offset == DFSR:
             self.fault_status &= ~value
-        elif offset == DCRDR:
+        elif offset == _DCRDR:
             self._data = self._data & ~lanes | value
         elif offset == DEMCR:
             mask = _DEMCR_MASK & lanes
             self._exception_control = self._exception_control & ~mask | value & mask
             self._target.debug_changed()
-        elif offset == DHCSR and value >> 16 == _KEY:
+        elif offset == DHCSR and value >> 16 == _DHCSR_KEY:
             self._control_execution(value)
-        elif offset == DCRSR and self._target.halted:
+        elif offset == _DCRSR and self._target.halted:
             if value & _REGWNR:
                 self._target.write_debug_register(value & _REGNR, self._data)
             else:
@@ -163,32 +142,194 @@ class DebugControl(Device):
 
     def _load_status(self) -> int:
         target = self._target
-        value = self._control & 0xF | self._always
+        value = self._control & 0xF | self._constant_status
         value |= target.halted and _S_HALT
         value |= target.sleeping and _S_SLEEP
         value |= target.locked_up and _S_LOCKUP
-        value |= (target.count != self._count_seen) and _S_RETIRE_ST
-        value |= self._reset_seen and _S_RESET_ST
-        self._count_seen = target.count
-        self._reset_seen = False
+        value |= (target.count != self._count_at_read) and _S_RETIRE_ST
+        value |= self._reset_since_read and _S_RESET_ST
+        self._count_at_read = target.count
+        self._reset_since_read = False
         return value
 
     def _control_execution(self, value: int) -> None:
         target = self._target
-        self._control = value & (C_DEBUGEN | C_HALT | C_STEP | C_MASKINTS)
-        if not value & C_DEBUGEN:
+        self._control = value & (_C_DEBUGEN | _C_HALT | _C_STEP | _C_MASKINTS)
+        if not value & _C_DEBUGEN:
             self._control = 0
             target.resume()
-        elif value & C_HALT:
+        elif value & _C_HALT:
             if not target.halted:
                 target.halt(DFSR_HALTED)
-        elif target.halted and value & C_STEP:
+        elif target.halted and value & _C_STEP:
             target.debug_step()
-            self._control |= C_HALT
+            self._control |= _C_HALT
         elif target.halted:
             target.resume()
         target.debug_changed()
 
-    def note_halt(self) -> None:
-        """Show C_HALT, which the core sets when it enters Debug state by itself."""
-        self._control |= C_HALT
+
+_FP_CTRL, _FP_COMPARATORS = 0x000, 0x008
+_FP_ENABLE, _FP_KEY = 1 << 0, 1 << 1
+_BREAKPOINT_ENABLE = 1 << 0
+_LITERALS = 2 << 8  # data comparators of version 1, which read as zero
+_WORD = 0x1FFFFFFC
+_HALVES = {0: (), 1: (0,), 2: (2,), 3: (0, 2)}  # REPLACE: 0 patches instead
+
+
+class FlashPatchBreakpoint(Device):
+    """FP_CTRL, FP_REMAP and FP_COMPn. Patching is not modelled.
+
+    Version 2 has breakpoints at any address, version 1 at halves of words below 0x20000000.
+
+    Args:
+        changed: called with the addresses of all enabled breakpoints.
+    """
+
+    size = 0x1000
+
+    def __init__(self, kind: CoreKind, changed: Callable[[list[int]], None]) -> None:
+        self._changed = changed
+        self._identity = kind.components["fpb"]
+        self._version_1 = kind.breakpoint_version == 1
+        self._control = kind.breakpoints << 4 | (_LITERALS if self._version_1 else 1 << 28)
+        self._enabled = 0
+        self._comparators = [0] * kind.breakpoints
+
+    def power_on(self) -> None:
+        """Clear all breakpoints. A system reset does not."""
+        self._enabled = 0
+        self._comparators = [0] * len(self._comparators)
+        self._report()
+
+    def load(self, offset: int) -> int:
+        if offset == _FP_CTRL:
+            return self._control | self._enabled
+        index = (offset - _FP_COMPARATORS) // 4
+        return self._comparators[index] if 0 <= index < len(self._comparators) else self._identity.get(offset, 0)
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        index = (offset - _FP_COMPARATORS) // 4
+        if offset == _FP_CTRL and value & _FP_KEY:
+            self._enabled = value & _FP_ENABLE
+        elif 0 <= index < len(self._comparators):
+            self._comparators[index] = self._comparators[index] & ~lanes | value
+        self._report()
+
+    def _report(self) -> None:
+        enabled = [value for value in self._comparators if self._enabled and value & _BREAKPOINT_ENABLE]
+        if self._version_1:
+            self._changed([value & _WORD | half for value in enabled for half in _HALVES[value >> 30]])
+        else:
+            self._changed([value & ~1 for value in enabled])
+
+
+_DWT_CTRL, _CYCCNT, _DWT_COMPARATORS = 0x000, 0x004, 0x020
+_LOCK_ACCESS, _LOCK_STATUS = 0xFB0, 0xFB4
+_CYCCNTENA = 1 << 0
+_LOCK_KEY = 0xC5ACCE55
+_LOCK_IMPLEMENTED, _LOCKED = 1 << 0, 1 << 1
+_MATCHED = 1 << 24
+
+
+class DataWatchpointTrace(Device):
+    """The Data Watchpoint and Trace unit: DWT_CTRL, CYCCNT, four comparators and the software lock.
+
+    CYCCNT counts instructions and, if modelled, wait states of the flash, but no time asleep. DEMCR.TRCENA enables
+    the unit.
+
+    Args:
+        count: returns the cycles so far.
+        changed: called with (first, last, access) of each comparator; access 0 is off.
+    """
+
+    size = 0x1000
+
+    def __init__(
+        self, count: Callable[[], int], changed: Callable[[list[tuple[int, int, int]]], None], kind: CoreKind
+    ) -> None:
+        self._watches = kind.watches
+        self._identity = kind.components["dwt"]
+        self._count = count
+        self._changed = changed
+        self._enabled = False
+        self._clear()
+
+    def power_on(self) -> None:
+        """Reset the unit. A system reset does not, and debuggers rely on that."""
+        self._clear()
+        self._report()
+
+    def set_enabled(self, on: bool) -> None:
+        """Apply DEMCR.TRCENA."""
+        self._freeze()
+        self._enabled = on
+        self._report()
+
+    def set_matched(self, hits: int) -> None:
+        """Set MATCHED of the comparators in a bit mask."""
+        for index in range(WATCHPOINTS):
+            self._function[index] |= (hits >> index & 1) * _MATCHED
+
+    def load(self, offset: int) -> int:
+        if offset == _DWT_CTRL:
+            return WATCHPOINTS << 28 | self._control
+        if offset == _CYCCNT:
+            return self._cycles() & 0xFFFFFFFF
+        index, register = divmod(offset - _DWT_COMPARATORS, 16)
+        if not 0 <= index < WATCHPOINTS:
+            lock = _LOCK_IMPLEMENTED | self._locked * _LOCKED
+            return lock if offset == _LOCK_STATUS else self._identity.get(offset, 0)
+        if register == 8:
+            value = self._function[index] | self._watches.fixed
+            self._function[index] &= ~_MATCHED
+            return value
+        return {0: self._compare[index], 4: self._mask[index]}.get(register, 0)
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        index, register = divmod(offset - _DWT_COMPARATORS, 16)
+        if offset == _DWT_CTRL:
+            self._freeze()
+            self._control = value & _CYCCNTENA
+        elif offset == _CYCCNT:
+            self._base = value
+            self._since = self._count()
+        elif 0 <= index < WATCHPOINTS:
+            if register == 0:
+                self._compare[index] = value
+            elif register == 4 and not self._watches.size:
+                self._mask[index] = value & 0x1F
+            elif register == 8:
+                known = value & self._watches.kind in self._watches.accesses
+                self._function[index] = value & (self._watches.kind | self._watches.size) if known else 0
+            self._report()
+
+    def write_by_software(self, offset: int, size: int, value: int) -> None:
+        if offset == _LOCK_ACCESS:
+            self._locked = value != _LOCK_KEY
+        elif not self._locked:
+            self.write(offset, size, value)
+
+    def _clear(self) -> None:
+        self._control = 0
+        self._base = 0
+        self._since = self._count()
+        self._locked = True
+        self._compare, self._mask, self._function = ([0] * WATCHPOINTS for _ in range(3))
+
+    def _cycles(self) -> int:
+        running = self._enabled and self._control & _CYCCNTENA
+        return self._base + (self._count() - self._since if running else 0)
+
+    def _freeze(self) -> None:
+        self._base = self._cycles() & 0xFFFFFFFF
+        self._since = self._count()
+
+    def _report(self) -> None:
+        watchpoints = []
+        for compare, mask, function in zip(self._compare, self._mask, self._function, strict=True):
+            size = (function & self._watches.size) // (self._watches.size & -self._watches.size or 1)
+            span = (1 << mask + size) - 1
+            access = self._watches.accesses.get(function & self._watches.kind, 0) if self._enabled else 0
+            watchpoints.append((compare & ~span, compare | span, access))
+        self._changed(watchpoints)

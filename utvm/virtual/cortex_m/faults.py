@@ -1,40 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults and the bits that report them (ARM DDI 0403E, B1.5.14 and B3.2.15)."""
+"""Exception numbers, faults and their status bits (ARM DDI 0403E, B1.5.14 and B3.2.15)."""
 
 from dataclasses import dataclass
 
-NMI = 2
-HARD_FAULT = 3
-MEM_MANAGE = 4
-BUS_FAULT = 5
-USAGE_FAULT = 6
-SV_CALL = 11
-DEBUG_MONITOR = 12
-PEND_SV = 14
-SYS_TICK = 15
-FIRST_INTERRUPT = 16
+NMI, HARD_FAULT, MEM_MANAGE, BUS_FAULT, USAGE_FAULT, SV_CALL, DEBUG_MONITOR = 2, 3, 4, 5, 6, 11, 12
+PEND_SV, SYS_TICK, FIRST_INTERRUPT = 14, 15, 16
 
 # CFSR: MemManage in bits 7:0, BusFault in 15:8, UsageFault in 31:16.
-IACCVIOL = 1 << 0
-MUNSTKERR = 1 << 3
-MSTKERR = 1 << 4
-IBUSERR = 1 << 8
-PRECISERR = 1 << 9
-UNSTKERR = 1 << 11
-STKERR = 1 << 12
-BFARVALID = 1 << 15
-UNDEFINSTR = 1 << 16
-INVSTATE = 1 << 17
-INVPC = 1 << 18
-NOCP = 1 << 19
+IACCVIOL, IBUSERR, PRECISERR, UNSTKERR, STKERR = 1 << 0, 1 << 8, 1 << 9, 1 << 11, 1 << 12
+BFARVALID, UNDEFINSTR, INVSTATE, INVPC, NOCP = 1 << 15, 1 << 16, 1 << 17, 1 << 18, 1 << 19
 STKOF = 1 << 20  # of Armv8-M
-UNALIGNED = 1 << 24
-DIVBYZERO = 1 << 25
+UNALIGNED, DIVBYZERO = 1 << 24, 1 << 25
 
 # HFSR
-VECTTBL = 1 << 1
-FORCED = 1 << 30
-DEBUGEVT = 1 << 31
+VECTTBL, FORCED, DEBUGEVT = 1 << 1, 1 << 30, 1 << 31
 
 
 @dataclass(frozen=True)
@@ -42,9 +21,9 @@ class Fault:
     """A fault of one instruction.
 
     Attributes:
-        exception: number of the exception it raises when that one is enabled.
-        status: bits it sets in CFSR.
-        address: the data address refused, for BFAR, or None.
+        exception: number of the exception that it raises, if enabled.
+        status: its bits in CFSR.
+        address: the data address, for BFAR, or None.
     """
 
     exception: int
@@ -52,21 +31,16 @@ class Fault:
     address: int | None = None
 
 
-def execute_never(address: int) -> bool:
-    """Whether instructions may not be fetched there by the default memory map (ARM DDI 0403E, B3.1)."""
-    return 0x40000000 <= address < 0x60000000 or address >= 0xA0000000
-
-
 def fetch_fault(address: int) -> Fault:
-    """Return the fault of fetching an instruction where there is none."""
-    return Fault(MEM_MANAGE, IACCVIOL) if execute_never(address) else Fault(BUS_FAULT, IBUSERR)
+    """Fault of an instruction fetch: by the default memory map, or by the bus (ARM DDI 0403E, B3.1)."""
+    execute_never = 0x40000000 <= address < 0x60000000 or address >= 0xA0000000
+    return Fault(MEM_MANAGE, IACCVIOL) if execute_never else Fault(BUS_FAULT, IBUSERR)
 
 
 def data_fault(address: int) -> Fault:
-    """Return the fault of a load or store that the bus refused."""
+    """Fault of a load or store that the bus refuses."""
     return Fault(BUS_FAULT, PRECISERR | BFARVALID, address)
 
 
 def usage_fault(status: int) -> Fault:
-    """Return a UsageFault."""
     return Fault(USAGE_FAULT, status)

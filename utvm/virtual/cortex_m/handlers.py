@@ -1,48 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exception entry, exception return and the escalation of faults (ARM DDI 0403E, B1.5; DDI 0553B, B3).
 
-Floating-point registers are stacked at once where the chip would do so lazily: the frame is the same, only
-FPCCR.LSPACT never shows. Entry and return take no virtual time.
+Floating-point registers are stacked at once instead of lazily: the frame is the same, but FPCCR.LSPACT stays 0.
+Entry and return take no virtual time.
 """
 
 import struct
 
 from utvm.virtual.bus import Bus, BusError
-from utvm.virtual.cortex_m import faults, registers, scb
+from utvm.virtual.cortex_m import faults, registers, scs
 from utvm.virtual.cortex_m.core import Core
-from utvm.virtual.cortex_m.exceptions import Exceptions
+from utvm.virtual.cortex_m.exceptions import NO_LIMIT, Exceptions
 from utvm.virtual.cortex_m.faults import Fault
-from utvm.virtual.cortex_m.scb import SystemControlBlock
+from utvm.virtual.cortex_m.scs import SystemControlBlock
 
 _BASIC_WORDS = 8
 _FLOAT_WORDS = 18  # S0 to S15, FPSCR and a spare word
-_ALIGNED = 1 << 9  # in the stacked xPSR: the stack pointer was moved by 4
-_FRAME_REGISTERS = (
-    *(registers.R0 + number for number in range(4)),
-    registers.R12,
-    registers.LR,
-)
+_ALIGNED = 1 << 9  # in the stacked xPSR: the stack pointer was aligned
+_FRAME_REGISTERS = (*range(registers.R0, registers.R0 + 4), registers.R12, registers.LR)
 
-_TO_THREAD = 1 << 3
-_ON_PROCESS_STACK = 1 << 2
-_BASIC_FRAME = 1 << 4
+_TO_THREAD, _ON_PROCESS_STACK, _BASIC_FRAME = 1 << 3, 1 << 2, 1 << 4
 
-# xPSR of a stacked frame that is restored: flags, Q, IT, GE and Thumb.
+# Bits of xPSR that a return restores: flags, Q, IT, GE and Thumb.
 _STATUS_MASK = 0xFF0FFC00
 
 
 class LockUp(Exception):
-    """A fault where no fault can be handled (ARM DDI 0403E, B1.5.15)."""
+    """A fault that no handler can take (ARM DDI 0403E, B1.5.15)."""
 
 
 class Handlers:
-    """Takes a core into handlers and back.
+    """Entry of a core into handlers, and return from them.
 
     Args:
-        exc_return: EXC_RETURN of a handler that returns to one, with a frame that has floating-point registers.
+        exc_return: EXC_RETURN of a return to a handler, with floating-point registers in the frame.
 
     Attributes:
-        entered: numbers of the exceptions entered since somebody emptied the list, for vector catch.
+        entered: exceptions entered since the list was cleared, for vector catch.
     """
 
     def __init__(
@@ -56,17 +50,17 @@ class Handlers:
         self.entered: list[int] = []
 
     def execution_priority(self) -> int:
-        """Return the priority of what runs now."""
+        """Priority of the running code."""
         return self._exceptions.execution_priority(*self._masks())
 
     def enter(self, exception: int) -> None:
-        """Stack a frame and start a handler. PC is where it will return to."""
+        """Stack a frame and start a handler. PC is its return address."""
         priority = self.execution_priority()
         try:
             exc_return = self._push()
         except _StackingFailed as failure:
             self._scb.fault_status |= failure.fault.status
-            derived = self._escalated(failure.fault.exception, priority)
+            derived = self._escalate(failure.fault.exception, priority)
             late = self._exceptions.group_priority(derived) < self._exceptions.group_priority(exception)
             first, second = (derived, exception) if late else (exception, derived)
             if second != first:
@@ -78,24 +72,25 @@ class Handlers:
     def take_fault(self, fault: Fault) -> None:
         """Report a fault of the instruction at PC and start its handler."""
         self._scb.record(fault)
-        self.enter(self._escalated(fault.exception, self.execution_priority()))
+        self.enter(self._escalate(fault.exception, self.execution_priority()))
 
     def take_synchronous(self, exception: int, hard_fault_status: int = faults.FORCED) -> None:
-        """Start SVCall or DebugMonitor at once; what cannot preempt becomes a HardFault."""
+        """Start SVCall or DebugMonitor at once, or a HardFault if that cannot preempt."""
         priority = self.execution_priority()
         if self._exceptions.group_priority(exception) >= priority:
             exception = self._hard_fault(priority, hard_fault_status)
         self.enter(exception)
 
     def debug_event_fault(self) -> None:
-        """Escalate a debug event that nobody handles to a HardFault."""
+        """Escalate an unhandled debug event to a HardFault."""
         self.enter(self._hard_fault(self.execution_priority(), faults.DEBUGEVT))
 
     def return_from(self, exc_return: int) -> None:
         """Leave a handler: chain to the next pending exception, or unstack."""
         current = self._core.read(registers.XPSR) & 0x1FF
         if current == 0:
-            self._fault_at(exc_return, faults.fetch_fault(exc_return))
+            self._core.write_pc(exc_return)
+            self.take_fault(faults.fetch_fault(exc_return))
             return
         problem = self._check_return(current, exc_return)
         if current in self._exceptions.active:
@@ -105,19 +100,19 @@ class Handlers:
         if problem:
             self._chain_fault(problem, exc_return)
             return
-        following = self._exceptions.next(scb.NO_LIMIT)
+        following = self._exceptions.next(NO_LIMIT)
         if following is not None and self._preempts(following):
             self._start(following, exc_return)
             return
         self._pop(exc_return)
 
     def preempting(self, masked_from: int) -> int | None:
-        """Return the pending exception that is to be taken now, or None."""
+        """The pending exception that preempts the running code, or None."""
         following = self._exceptions.next(masked_from)
         return following if following is not None and self._preempts(following) else None
 
     def wakes(self, masked_from: int) -> bool:
-        """Whether a pending exception ends WFI: one that would preempt if PRIMASK were clear."""
+        """Whether a pending exception ends WFI: it would preempt if PRIMASK were clear."""
         following = self._exceptions.next(masked_from)
         if following is None:
             return False
@@ -134,7 +129,7 @@ class Handlers:
         read = core.read_privileged if core.unprivileged else core.read
         return read(registers.PRIMASK), read(registers.FAULTMASK), read(registers.BASEPRI)
 
-    def _escalated(self, exception: int, priority: int) -> int:
+    def _escalate(self, exception: int, priority: int) -> int:
         if self._scb.is_enabled(exception) and self._exceptions.group_priority(exception) < priority:
             return exception
         return self._hard_fault(priority, faults.FORCED)
@@ -145,10 +140,6 @@ class Handlers:
         self._scb.hard_fault_status |= status
         return faults.HARD_FAULT
 
-    def _fault_at(self, address: int, fault: Fault) -> None:
-        self._core.write_pc(address)
-        self.take_fault(fault)
-
     # Entry
 
     def _push(self) -> int:
@@ -156,7 +147,7 @@ class Handlers:
         control = core.read_control()
         status = core.read(registers.XPSR)
         handler = bool(status & 0x1FF)
-        extended = bool(control & registers.FLOAT_ACTIVE and self._scb.value(scb.FPCCR) & scb.ASPEN)
+        extended = bool(control & registers.FLOAT_ACTIVE and self._scb.value(scs.FPCCR) & scs.ASPEN)
         stack = core.read(registers.SP)
         realign = stack & 4
         frame = (stack - 4 * (_BASIC_WORDS + (_FLOAT_WORDS if extended else 0)) & ~4) & 0xFFFFFFFF
@@ -180,12 +171,12 @@ class Handlers:
         return exc_return
 
     def _start(self, exception: int, exc_return: int) -> None:
-        """Enter a handler whose frame is on the stack."""
+        """Start a handler whose frame is stacked."""
         core = self._core
         control = core.read_control()
         if control & (registers.PROCESS_STACK | registers.FLOAT_ACTIVE):
             core.write_control(control & registers.UNPRIVILEGED)
-        vector = self._scb.value(scb.VTOR) + 4 * exception
+        vector = self._scb.value(scs.VTOR) + 4 * exception
         try:
             (target,) = struct.unpack("<I", self._bus.read(vector, 4))
         except BusError:
@@ -205,7 +196,7 @@ class Handlers:
     # Return
 
     def _check_return(self, current: int, exc_return: int) -> int:
-        """Return the UsageFault bit of an illegal return, or 0."""
+        """UsageFault bit of an illegal return, or 0."""
         nested = len(self._exceptions.active)
         to_thread = exc_return & _TO_THREAD
         modes = (0, _TO_THREAD, _TO_THREAD | _ON_PROCESS_STACK)
@@ -213,14 +204,14 @@ class Handlers:
             self._exc_return | _BASIC_FRAME | mode for mode in modes
         ):
             return faults.INVPC
-        if to_thread and nested != 1 and not self._scb.value(scb.CCR) & scb.NONBASETHRDENA:
+        if to_thread and nested != 1 and not self._scb.value(scs.CCR) & scs.NONBASETHRDENA:
             return faults.INVPC
         return faults.INVPC if not to_thread and nested == 1 else 0
 
     def _chain_fault(self, status: int, exc_return: int) -> None:
         fault = faults.usage_fault(status)
         self._scb.record(fault)
-        self._start(self._escalated(fault.exception, self.execution_priority()), exc_return)
+        self._start(self._escalate(fault.exception, self.execution_priority()), exc_return)
 
     def _pop(self, exc_return: int) -> None:
         core = self._core
@@ -231,7 +222,7 @@ class Handlers:
             words = struct.unpack(f"<{size // 4}I", self._bus.read(frame, size))
         except BusError:
             self._scb.fault_status |= faults.UNSTKERR
-            self._start(self._escalated(faults.BUS_FAULT, self.execution_priority()), exc_return)
+            self._start(self._escalate(faults.BUS_FAULT, self.execution_priority()), exc_return)
             return
         status = words[7]
         if bool(status & 0x1FF) == bool(exc_return & _TO_THREAD):

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registers of a core on Unicorn: what each is called there, and what Unicorn needs to be told about them."""
+"""The registers of a Cortex-M core in Unicorn."""
 
 import ctypes
+from typing import Any
 
-import unicorn
 from unicorn import arm_const
 from unicorn.unicorn_py3.unicorn import uclib
 
+from utvm.virtual.bus import Bus
 from utvm.virtual.cortex_m import faults
+from utvm.virtual.engine import Engine
 
 THUMB = 1 << 24
-PRIVILEGED_HANDLER = THUMB | faults.HARD_FAULT
+_PRIVILEGED_HANDLER = THUMB | faults.HARD_FAULT
 
 R0 = arm_const.UC_ARM_REG_R0
 R12 = arm_const.UC_ARM_REG_R12
@@ -28,84 +30,72 @@ FPSCR = arm_const.UC_ARM_REG_FPSCR
 S0 = arm_const.UC_ARM_REG_S0
 
 # CONTROL
-UNPRIVILEGED = 1 << 0
-PROCESS_STACK = 1 << 1
-FLOAT_ACTIVE = 1 << 2
-_CONTROL_MASK = 0x7
-_SECURE_FLOAT_ACTIVE = 1 << 3  # of Armv8-M: Unicorn wants it to go with FLOAT_ACTIVE
+UNPRIVILEGED, PROCESS_STACK, FLOAT_ACTIVE, _CONTROL_MASK = 1 << 0, 1 << 1, 1 << 2, 0x7
+_SECURE_FLOAT_ACTIVE = 1 << 3  # of Armv8-M; Unicorn expects it to be set with FLOAT_ACTIVE
 
 # Registers by DCRSR selector
-_SELECT_PC = 15
-_SELECT_XPSR = 16
-_SELECT_MSP = 17
-_SELECT_PSP = 18
-_SELECT_CONTROL_AND_MASKS = 20
+_SELECT_PC, _SELECT_XPSR, _SELECT_MSP, _SELECT_PSP, _SELECT_CONTROL_AND_MASKS = 15, 16, 17, 18, 20
 _SELECTED = {number: R0 + number for number in range(13)} | {13: SP, 14: LR, 15: PC, 33: FPSCR}
 _SELECTED |= {64 + number: S0 + number for number in range(32)}
 
 
-class RegisterFile:
-    """All registers of one Unicorn engine.
+class RegisterFile(Engine):
+    """A Unicorn engine of a Cortex-M with access to its registers."""
 
-    Args:
-        engine: Unicorn, set up as an Armv7-M core.
-    """
-
-    def __init__(self, engine: unicorn.Uc) -> None:
-        self._engine = engine._uch
+    def __init__(self, uc: Any, bus: Bus, state: Any) -> None:
+        super().__init__(uc, bus, state, read_only=True)
         self._word = ctypes.c_uint32()
         self._word_pointer = ctypes.byref(self._word)
 
     def read(self, register: int) -> int:
-        """Return a register, as the current mode sees it."""
+        """Read a register in the current mode."""
         uclib.uc_reg_read(self._engine, register, self._word_pointer)
         return self._word.value
 
     def write(self, register: int, value: int) -> None:
-        """Set a register, as the current mode sees it. CONTROL has :meth:`write_control`."""
+        """Write a register in the current mode; for CONTROL use :meth:`write_control`."""
         self._word.value = value
         uclib.uc_reg_write(self._engine, register, self._word_pointer)
 
     def write_pc(self, address: int) -> None:
-        """Set PC. Unicorn takes the Thumb bit with it, so that is handed back."""
+        """Write PC and keep the Thumb bit, which Unicorn takes from the value."""
         self.write(PC, address & ~1 | self.read(XPSR) >> 24 & 1)
 
     def read_privileged(self, register: int) -> int:
-        """Return a register that unprivileged code cannot read."""
+        """Read a register as privileged code."""
         status = self.read(XPSR)
-        self.write(XPSR, PRIVILEGED_HANDLER)
+        self.write(XPSR, _PRIVILEGED_HANDLER)
         value = self.read(register)
         self.write(XPSR, status)
         return value
 
     def write_privileged(self, register: int, value: int) -> None:
-        """Set a register that unprivileged code cannot write."""
+        """Write a register as privileged code."""
         status = self.read(XPSR)
-        self.write(XPSR, PRIVILEGED_HANDLER)
+        self.write(XPSR, _PRIVILEGED_HANDLER)
         self.write(register, value)
         self.write(XPSR, status)
 
     def read_control(self) -> int:
-        """Return CONTROL."""
         return self.read(CONTROL) & _CONTROL_MASK
 
     @property
     def unprivileged(self) -> bool:
-        """Whether the code that runs is unprivileged."""
+        """Whether the core is in unprivileged mode."""
         return bool(self.read(CONTROL) & UNPRIVILEGED) and not self.read(XPSR) & 0x1FF
 
     def write_control(self, value: int) -> None:
-        """Set CONTROL. Unicorn takes nPRIV in Handler mode and SPSEL in Thread mode, so it is told twice."""
+        """Write CONTROL twice: Unicorn accepts nPRIV in Handler mode and SPSEL in Thread mode."""
         status = self.read(XPSR)
-        self.write(XPSR, PRIVILEGED_HANDLER)
+        self.write(XPSR, _PRIVILEGED_HANDLER)
         self.write(CONTROL, value & ~UNPRIVILEGED)
         self.write(XPSR, THUMB)
         self.write(CONTROL, value | (_SECURE_FLOAT_ACTIVE if value & FLOAT_ACTIVE else 0))
         self.write(XPSR, status)
 
     def reset_registers(self) -> None:
-        """Clear all registers, as far as a reset does; PC, SP and the Thumb bit come from the vector table."""
-        self.write(XPSR, PRIVILEGED_HANDLER)
+        """Reset all registers but PC, SP and the Thumb bit, which come from the vector table."""
+        self.write(XPSR, _PRIVILEGED_HANDLER)
         for register in (*range(R0, R12 + 1), PRIMASK, BASEPRI, FAULTMASK, FPSCR, MSP, PSP):
             self.write(register, 0)
         self.write(LR, 0xFFFFFFFF)
@@ -113,7 +103,7 @@ class RegisterFile:
         self.write(XPSR, THUMB)
 
     def read_selected(self, selector: int) -> int:
-        """Return the register of a DCRSR selector (ARM DDI 0403E, C1.6.3); reserved ones read as zero."""
+        """Read the register of a DCRSR selector (ARM DDI 0403E, C1.6.3); reserved ones read as zero."""
         if selector == _SELECT_XPSR:
             return self.read(XPSR)
         if selector == _SELECT_CONTROL_AND_MASKS:
@@ -126,7 +116,7 @@ class RegisterFile:
         return self.read(register) if register is not None else 0
 
     def write_selected(self, selector: int, value: int) -> None:
-        """Set the register of a DCRSR selector; reserved ones are ignored."""
+        """Write the register of a DCRSR selector; reserved ones are ignored."""
         if selector == _SELECT_XPSR:
             self.write(XPSR, value)
         elif selector == _SELECT_CONTROL_AND_MASKS:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual boards behind JTAG pins, which OpenOCD drives by remote_bitbang."""
+"""Virtual boards with a JTAG port, which OpenOCD drives through remote_bitbang."""

@@ -1,72 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What boards behind JTAG pins share: a core's thread, devices by name, a console."""
+"""A board with a JTAG port: core, peripherals and console."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
 
 from utvm.virtual.bus import Bus, Device
+from utvm.virtual.core_thread import CoreThread
 from utvm.virtual.jtag.chain import Tap
-from utvm.virtual.runner import CoreRunner
+from utvm.virtual.jtag.core import CoreRunner
 from utvm.virtual.spec import JtagSpec, Peripheral
-from utvm.virtual.stage import Stage
-from utvm.virtual.surroundings import Surroundings, maker_of
+from utvm.virtual.wiring import Wiring, find_model
 
-_PAUSE = 8000  # instructions between two fillings of a FIFO: a program takes the bytes out and looks at them
+_PAUSE = 8000  # instructions until a FIFO is filled again: a program needs time to read and handle the bytes
 
 
 class SerialInput:
-    """What comes on a serial line: it fills a UART's FIFO at once, and again after a while.
+    """Input of a UART: fills its FIFO at once, and again after a pause.
 
     Args:
-        depth: bytes of the FIFO.
-        filled: told that it was.
+        depth: size of the FIFO in bytes.
+        on_fill: called after bytes were added.
 
     Attributes:
-        fifo: what the program has not taken yet.
+        fifo: bytes that the program has not read yet.
     """
 
-    def __init__(self, runner: CoreRunner, depth: int, filled: Callable[[], None]) -> None:
+    def __init__(self, runner: CoreRunner, depth: int, on_fill: Callable[[], None]) -> None:
         self.fifo: deque[int] = deque()
         self._runner = runner
         self._depth = depth
-        self._filled = filled
-        self._coming: deque[int] = deque()
+        self._on_fill = on_fill
+        self._waiting: deque[int] = deque()
         self._next = 0
 
     def clear(self) -> None:
-        """Forget what came."""
         self.fifo.clear()
-        self._coming.clear()
+        self._waiting.clear()
 
     def receive(self, data: bytes) -> None:
-        """Take what the host types."""
-        self._coming.extend(data)
+        self._waiting.extend(data)
         self._runner.interrupt()
 
     def pending(self) -> int:
-        """Fill the FIFO where it is time to; whoever has it interrupts."""
-        if self._coming and self._runner.now() >= self._next:
+        """Fill the FIFO if it is time to. The UART, not this, drives the interrupt."""
+        if self._waiting and self._runner.now() >= self._next:
             self._next = self._runner.now() + _PAUSE
-            while self._coming and len(self.fifo) < self._depth:
-                self.fifo.append(self._coming.popleft())
-            self._filled()
+            while self._waiting and len(self.fifo) < self._depth:
+                self.fifo.append(self._waiting.popleft())
+            self._on_fill()
         return 0
 
     def next_event(self) -> int | None:
-        """Return when the FIFO is filled again."""
-        return max(self._next, self._runner.now() + 1) if self._coming else None
+        """Time at which the FIFO is filled again."""
+        return max(self._next, self._runner.now() + 1) if self._waiting else None
 
 
-class JtagBoard(Stage):
+class JtagBoard(CoreThread):
     """A board. All methods may be called from any thread.
 
     Args:
-        runner: its core.
-        models: what makes a device of a peripheral, by the name of its model.
-        logic: what programmable logic holds.
+        models: factories of devices by model.
+        logic: returns the name of the bitstream in the programmable logic.
 
     Attributes:
-        on_console_output: receives what the board prints. Called from the core's thread: it must not block.
+        on_console_output: receives console output, in the core's thread: it must not block.
         taps: its TAPs, the one at TDO first.
     """
 
@@ -88,12 +85,12 @@ class JtagBoard(Stage):
         self._devices: list[Device] = []
         self._inputs: list[SerialInput] = []
         super().__init__(spec.name, runner)
-        # What others bring has no interrupt line here.
-        around = Surroundings(bus, runner, lambda _: None, (), self._print, logic)
+        # Models of other packages have no interrupt line here.
+        wiring = Wiring(bus, runner, lambda _: None, (), self._print, logic)
         for peripheral in spec.peripherals:
             make = models.get(peripheral.model)
             device = (
-                make(peripheral) if make else maker_of(spec.name, peripheral.model, models)(peripheral, around)
+                make(peripheral) if make else find_model(spec.name, peripheral.model, models)(peripheral, wiring)
             )
             bus.add(peripheral.address, device)
             runner.core.map_device(peripheral.address, device)
@@ -101,13 +98,13 @@ class JtagBoard(Stage):
 
     def console_input(self, data: bytes) -> None:
         """Send bytes to the board's serial line."""
-        with self._visit():
+        with self._stopped_core():
             for line in self._inputs:
                 line.receive(data)
 
     def reset(self) -> None:
-        """Pull the system's reset line, and let it go."""
-        with self._visit():
+        """Pulse the system reset line."""
+        with self._stopped_core():
             self._reset()
 
     def _has_work(self) -> bool:

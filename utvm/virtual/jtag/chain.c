@@ -15,7 +15,7 @@
 
 enum { TAPS = 4, INSTRUCTIONS = 64, CHUNK = 4096 };
 /* In place of a length: what is shifted in is handed on 64 bits at a time; and the instruction itself is. */
-enum { STREAM = 255, TOLD = 254 };
+enum { STREAM = 255, EVENT = 254 };
 enum state {
   TEST_LOGIC_RESET, RUN_TEST_IDLE,
   SELECT_DR, CAPTURE_DR, SHIFT_DR, EXIT1_DR, PAUSE_DR, EXIT2_DR, UPDATE_DR,
@@ -75,7 +75,7 @@ static void enter(chain_t *chain, uint32_t number) {
       break;
     case UPDATE_IR:
       tap->instruction = (uint32_t)tap->shifted;
-      if (length_of(tap) == TOLD) chain->update(number, tap->instruction, 0);
+      if (length_of(tap) == EVENT) chain->update(number, tap->instruction, 0);
       break;
     case CAPTURE_DR:
       if (tap->instruction == tap->idcode_instruction) {
@@ -85,7 +85,7 @@ static void enter(chain_t *chain, uint32_t number) {
       }
       tap->bits = length_of(tap);
       tap->streamed = 0;
-      if (tap->bits == STREAM || tap->bits == TOLD || !tap->bits) {
+      if (tap->bits == STREAM || tap->bits == EVENT || !tap->bits) {
         tap->bits = tap->bits == STREAM ? 64 : 1;
         tap->shifted = 0;
       } else {

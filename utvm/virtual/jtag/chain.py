@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chain of test access ports, and its pins on a socket. See ``chain.c``."""
+"""A chain of test access ports, with its pins on a socket; ``chain.c`` does the shifting."""
 
 import contextlib
 import ctypes
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from utvm.base.storage.temporary import private_folder
 from utvm.errors import ConfigError
-from utvm.virtual.compiled import load_compiled
+from utvm.virtual.native import load_library
 
 _log = logging.getLogger(__name__)
 _TAPS = 4
 _INSTRUCTIONS = 64
-STREAM, TOLD = 255, 254
-"""In place of a length: what is shifted in is handed on 64 bits at a time; and the instruction itself is."""
+STREAM, EVENT = 255, 254
+"""Special lengths. STREAM: 64 bits at a time are passed to ``update``; EVENT: the instruction itself is."""
 _CAPTURE = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
 _UPDATE = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64)
 _RESET = ctypes.CFUNCTYPE(None)
@@ -30,10 +30,10 @@ class Tap:
 
     Attributes:
         instruction_bits: width of its instruction register.
-        idcode_instruction: the instruction that stands after a reset, with IDCODE behind it.
-        registers: bits of the further data registers, by instruction, or STREAM or TOLD; any other is BYPASS.
-        capture: returns what a data register shows.
-        update: takes what was shifted into one.
+        idcode_instruction: the instruction after a reset; it selects IDCODE.
+        registers: length of the other data registers by instruction, or STREAM or EVENT; the rest is BYPASS.
+        capture: returns the value of the instruction's data register.
+        update: receives the value that was shifted into it.
     """
 
     instruction_bits: int
@@ -83,7 +83,7 @@ class BitbangServer:
     """
 
     def __init__(self, taps: Sequence[Tap], reset: Callable[[], None]) -> None:
-        self._c = load_compiled(Path(__file__).with_name("chain.c"))
+        self._c = load_library(Path(__file__).with_name("chain.c"))
         self._c.utvm_bitbang.argtypes = [ctypes.c_void_p, ctypes.c_int]
         self._state = _ChainState(
             _CAPTURE(lambda tap, register: taps[tap].capture(register)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What such a board does as a process: ``python -m utvm.virtual.jtag``.
+"""The process of a board with a JTAG port: ``python -m utvm.virtual.jtag``.
 
 Reads a :class:`utvm.virtual.spec.JtagSpec` as JSON on standard input, prints one line with its pins' socket and
 its console's TCP port once it is ready, and serves until SIGTERM or Ctrl-C.
@@ -22,7 +22,7 @@ from utvm.virtual.riscv.machine import RiscvBoard
 from utvm.virtual.spec import JtagSpec
 
 _BOARDS: Mapping[str, Callable[[JtagSpec], JtagBoard]] = {"rv": RiscvBoard, "cortex-a9": ZynqBoard}
-"""What is made of a board, by how the name of its core begins."""
+"""Board models by the prefix of the core's name."""
 _ENDING = {signal.SIGTERM, signal.SIGINT}
 
 
@@ -30,7 +30,7 @@ def _make(spec: JtagSpec) -> JtagBoard:
     for name, make in _BOARDS.items():
         if spec.cpu.startswith(name):
             return make(spec)
-    raise ConfigError(f"{spec.name}: no core named {spec.cpu!r} is modelled", f"there are: {', '.join(_BOARDS)}")
+    raise ConfigError(f"{spec.name}: no model of core {spec.cpu!r}", f"cores start with: {', '.join(_BOARDS)}")
 
 
 def main() -> int:

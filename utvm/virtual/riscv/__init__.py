@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A virtual RISC-V hart, its debug module, and what Spike's machine has around them."""
+"""A virtual RISC-V hart with its debug module, and the devices of Spike's machine."""

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A debug module for one hart: RISC-V External Debug Support 0.13.2.
 
-Abstract commands reach registers, system bus access reaches memory, and there are triggers; there is no program
-buffer. Whoever calls holds the machine's lock.
+It has abstract commands for registers, system bus access for memory, and triggers, but no program buffer. The
+caller holds the machine's lock.
 """
 
 from utvm.virtual.bus import Bus, BusError
-from utvm.virtual.counted import EXECUTE, LOAD, STORE, TRIGGERS
+from utvm.virtual.jtag.core import EXECUTE, LOAD, STORE, TRIGGERS
 from utvm.virtual.riscv.hart import HALT_REQUEST, Hart
 
 # Registers of the module (section 3.12).
@@ -20,7 +20,7 @@ _ACTIVE, _NDMRESET, _ACKHAVERESET, _HARTRESET = 1 << 0, 1 << 1, 1 << 28, 1 << 29
 _RESUMEREQ, _HALTREQ = 1 << 30, 1 << 31
 _HARTSEL = 0xFFFFF << 6
 
-# dmstatus: what "any" and "all" say of the one hart
+# dmstatus: the bits "any" and "all" of the one hart
 _VERSION_0_13, _AUTHENTICATED = 2, 1 << 7
 _HALTED, _RUNNING, _RESUMEACK, _HAVERESET = 3 << 8, 3 << 10, 3 << 16, 3 << 18
 
@@ -45,19 +45,16 @@ _DCSR_WRITABLE = _EBREAKM | _STEPIE | _STEP
 _MCONTROL = 2
 _ENTER_DEBUG_MODE = 1 << 12
 _IN_MACHINE_MODE = 1 << 6
-_IN_SOME_MODE = 0x58  # the hart has one; a debugger asks for all of them, and wants them back
-# mcontrol has load in bit 0, store in bit 1, execute in bit 2, as the hart does.
+_ANY_MODE = 0x58  # a debugger sets all modes and expects to read them, although the hart has only one
+# Bits 0 to 2 of mcontrol: load, store, execute.
 _ACCESSES = LOAD | STORE | EXECUTE
 
 
 class DebugModule:
-    """The module, and the hart that it debugs.
+    """The module of a hart.
 
     Attributes:
-        reset_wanted: the hart and what is around it are to be reset.
-
-    Args:
-        bus: what system bus access reaches.
+        reset_requested: the hart and its peripherals must be reset.
     """
 
     def __init__(self, hart: Hart, bus: Bus) -> None:
@@ -67,11 +64,11 @@ class DebugModule:
         self._triggers = [[0, 0] for _ in range(TRIGGERS)]
         self._selected = 0
         self._dcsr = 0
-        self.reset_wanted = False
+        self.reset_requested = False
         self._deactivate()
 
     def _deactivate(self) -> None:
-        """Take the module's own state to what it is before it is first used."""
+        """Reset the module itself."""
         self._control = 0
         self._resume_ack = False
         self._data = [0] * (self._hart.core.xlen // 16)  # two arguments
@@ -82,7 +79,7 @@ class DebugModule:
         self._sb_data = [0, 0]
 
     def read(self, address: int) -> int:
-        """Return a register; those that are not there read 0."""
+        """Read a register; missing ones read as 0."""
         if _DATA0 <= address < _DATA0 + len(self._data):
             return self._data[address - _DATA0]
         if address == _SBDATA0:
@@ -99,7 +96,6 @@ class DebugModule:
         }.get(address, 0)
 
     def write(self, address: int, value: int) -> None:
-        """Write a register."""
         if _DATA0 <= address < _DATA0 + len(self._data):
             self._data[address - _DATA0] = value
         elif address == _DMCONTROL:
@@ -132,16 +128,16 @@ class DebugModule:
         if not value & _ACTIVE:
             self._deactivate()
             return
-        was = self._control
-        # One hart: its number has no bits.
+        before = self._control
+        # There is one hart: hartsel has no bits.
         self._control = value & ~_HARTSEL
         if value & _ACKHAVERESET:
             self._have_reset = False
         in_reset = value & (_NDMRESET | _HARTRESET)
-        if in_reset and not was & (_NDMRESET | _HARTRESET):
-            self.reset_wanted = self._have_reset = True
+        if in_reset and not before & (_NDMRESET | _HARTRESET):
+            self.reset_requested = self._have_reset = True
             self._hart.halt(HALT_REQUEST)
-        elif not in_reset and was & (_NDMRESET | _HARTRESET) and not value & _HALTREQ:
+        elif not in_reset and before & (_NDMRESET | _HARTRESET) and not value & _HALTREQ:
             self._hart.resume()
         if value & _HALTREQ:
             self._hart.halt(HALT_REQUEST)
@@ -158,7 +154,7 @@ class DebugModule:
     # Abstract commands
 
     def _command(self, command: int) -> int:
-        """Execute one; return cmderr."""
+        """Execute an abstract command; return cmderr."""
         if command >> 24 or command & _POSTEXEC:
             return _NOT_SUPPORTED
         if not self._hart.halted:
@@ -172,12 +168,12 @@ class DebugModule:
         if command & _WRITE:
             value = self._data[0] | (self._data[1] << 32 if size == 3 else 0)
             return 0 if self._write_register(number, value) else _EXCEPTION
-        found = self._read_register(number)
-        if found is None:
+        result = self._read_register(number)
+        if result is None:
             return _EXCEPTION
-        self._data[0] = found & 0xFFFFFFFF
+        self._data[0] = result & 0xFFFFFFFF
         if size == 3:
-            self._data[1] = found >> 32
+            self._data[1] = result >> 32
         return 0
 
     def _read_register(self, number: int) -> int | None:
@@ -191,11 +187,11 @@ class DebugModule:
         if number == _DPC:
             return core.pc
         if number == _TDATA1:
-            mine = self._triggers[self._selected][0]
-            # Whatever it is set to, it is the debugger's (dmode) and matches an address.
-            return _MCONTROL << (core.xlen - 4) | 1 << (core.xlen - 5) | mine
-        own = {_TSELECT: self._selected, _TDATA2: self._triggers[self._selected][1], _TINFO: 1 << _MCONTROL}
-        return own[number] if number in own else core.read_csr(number) if number < _X0 else None
+            control = self._triggers[self._selected][0]
+            # Always of type mcontrol, with dmode set.
+            return _MCONTROL << (core.xlen - 4) | 1 << (core.xlen - 5) | control
+        values = {_TSELECT: self._selected, _TDATA2: self._triggers[self._selected][1], _TINFO: 1 << _MCONTROL}
+        return values[number] if number in values else core.read_csr(number) if number < _X0 else None
 
     def _write_register(self, number: int, value: int) -> bool:
         core = self._hart.core
@@ -222,7 +218,7 @@ class DebugModule:
         if number == _TDATA2:
             trigger[1] = value
         else:
-            trigger[0] = value & (0xF << 12 | _IN_SOME_MODE | _ACCESSES)
+            trigger[0] = value & (0xF << 12 | _ANY_MODE | _ACCESSES)
         self._hart.core.set_triggers(
             [
                 (address, control & _ACCESSES if control & _IN_MACHINE_MODE and control & _ENTER_DEBUG_MODE else 0)

@@ -1,32 +1,207 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A RISC-V hart in machine mode: puts the instruction set, traps, interrupts and debug mode together.
+"""A RISC-V hart in machine mode: instruction set, traps, interrupts and debug mode.
 
-Numbers: RISC-V Instruction Set Manual, Volume II, 20211203, chapter 3; causes of halting: RISC-V External Debug
-Support 0.13.2, table 4.3.
+Unicorn executes, with physical memory protection, alignment faults and all CSRs. It enters no traps, has no exact
+counters and does not report the address of a fault; see ``hart.c``.
+
+Numbers: RISC-V Instruction Set Manual, Volume II, 20211203, chapter 3; RISC-V External Debug Support 0.13.2,
+table 4.3.
 """
 
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import unicorn
+from unicorn import riscv_const, unicorn_const
+
 from utvm.virtual.bus import Bus
-from utvm.virtual.counted import Pause
-from utvm.virtual.riscv import core
-from utvm.virtual.riscv.core import RiscvCore
-from utvm.virtual.runner import CoreRunner
+from utvm.virtual.engine import NEVER
+from utvm.virtual.jtag.core import EXECUTE, STORE, CoreRunner, CountedCore, Pause
+
+MISA = 0x301
+MSTATUS, MIE, MTVEC, MEPC, MCAUSE, MTVAL = 0x300, 0x304, 0x305, 0x341, 0x342, 0x343
+_NAMED = {
+    MSTATUS: riscv_const.UC_RISCV_REG_MSTATUS,
+    MIE: riscv_const.UC_RISCV_REG_MIE,
+    MTVEC: riscv_const.UC_RISCV_REG_MTVEC,
+    MEPC: riscv_const.UC_RISCV_REG_MEPC,
+    MCAUSE: riscv_const.UC_RISCV_REG_MCAUSE,
+    MTVAL: riscv_const.UC_RISCV_REG_MTVAL,
+}
+_TIME = 0xC01
+_COUNTERS = (0xB00, 0xB02, 0xC00, _TIME, 0xC02)  # mcycle, minstret, cycle, time, instret
+_UPPER_HALF = 0x80
+_DOUBLE = 1 << 3  # misa: D
+
+# Exceptions (Volume II, table 3.6).
+FETCH_FAULT, ILLEGAL, BREAKPOINT = 1, 2, 3
+_LOAD_MISALIGNED, _LOAD_FAULT, _STORE_MISALIGNED, _STORE_FAULT, CALL = 4, 5, 6, 7, 11
+_AT_DATA = (_LOAD_MISALIGNED, _LOAD_FAULT, _STORE_MISALIGNED, _STORE_FAULT)
+
+_SCRATCH = 0xFFFFE000  # page for single instructions of the model, mapped only for these
+_PAGE = 0x1000
+_BOXED = 0xFFFFFFFF << 32
+
+
+class RiscvCore(CountedCore):
+    """The instruction set of an RV32 or RV64 hart.
+
+    Args:
+        isa: for example ``rv32imafc``; gives the width, and whether there is D. Unicorn has all other extensions.
+
+    Attributes:
+        time: returns the value of the CSR ``time``.
+        fault: cause and mtval of the last fault.
+    """
+
+    def __init__(self, isa: str, bus: Bus) -> None:
+        self.xlen = 64 if isa.startswith("rv64") else 32
+        self.float_bits = 64 if "d" in isa[4:] else 32
+        self.fault = (0, 0)
+        self.time: Callable[[], int] = lambda: 0
+        mode = unicorn_const.UC_MODE_RISCV64 if self.xlen == 64 else unicorn_const.UC_MODE_RISCV32
+        uc = unicorn.Uc(unicorn_const.UC_ARCH_RISCV, mode)
+        super().__init__(uc, Path(__file__).with_name("hart.c"), bus, self.xlen)
+        self._c.utvm_data_address.restype = ctypes.c_uint64
+
+    # Faults
+
+    def take_exception(self, number: int) -> None:
+        if not self._faulted:
+            self.fault = (number, 0)
+        if number in _AT_DATA:
+            self.fault = (number, self._c.utvm_data_address(self._engine, self._state_pointer))
+        self.stop_at_fault()
+
+    def set_bus_fault(self, access: int, address: int) -> None:
+        cause = FETCH_FAULT if access == EXECUTE else _STORE_FAULT if access == STORE else _LOAD_FAULT
+        self.fault = (cause, address)
+
+    def set_invalid_fault(self) -> None:
+        self.fault = (ILLEGAL, 0)
+
+    def undo_faulting_instruction(self) -> None:
+        cause, value = self.fault
+        if cause == FETCH_FAULT:
+            self.pc = value
+            return
+        self.pc = self.state.begun
+        self.state.count -= 1
+        if cause == ILLEGAL:
+            self.fault = (cause, self._instruction())
+
+    # Registers
+
+    @property
+    def pc(self) -> int:
+        """The address of the next instruction."""
+        return int(self._uc.reg_read(riscv_const.UC_RISCV_REG_PC)) & self.mask
+
+    @pc.setter
+    def pc(self, value: int) -> None:
+        self._uc.reg_write(riscv_const.UC_RISCV_REG_PC, value & self.mask)
+
+    def read_x(self, number: int) -> int:
+        """Read one of x0 to x31."""
+        return int(self._uc.reg_read(riscv_const.UC_RISCV_REG_X0 + number)) & self.mask
+
+    def write_x(self, number: int, value: int) -> None:
+        """Write one of x0 to x31; x0 stays 0."""
+        if number:
+            self._uc.reg_write(riscv_const.UC_RISCV_REG_X0 + number, value & self.mask)
+
+    def read_f(self, number: int) -> int:
+        """Read one of f0 to f31."""
+        return int(self._uc.reg_read(riscv_const.UC_RISCV_REG_F0 + number)) & (1 << self.float_bits) - 1
+
+    def write_f(self, number: int, value: int) -> None:
+        """Write one of f0 to f31. In Unicorn they have 64 bits: a narrower value is NaN-boxed."""
+        boxed = value | _BOXED if self.float_bits == 32 else value
+        self._uc.reg_write(riscv_const.UC_RISCV_REG_F0 + number, boxed)
+
+    def read_csr(self, number: int) -> int | None:
+        """Read a CSR; None if there is none of that number."""
+        if number in _NAMED:
+            return int(self._uc.reg_read(_NAMED[number])) & self.mask
+        if number in _COUNTERS:
+            return self._counter(number) & self.mask
+        if number - _UPPER_HALF in _COUNTERS:
+            return self._counter(number - _UPPER_HALF) >> 32 if self.xlen == 32 else None
+        with self._saved_x(10):
+            exists = self._execute(number << 20 | 2 << 12 | 10 << 7 | 0x73)  # csrrs a0, number, zero
+            value = self.read_x(10)
+        if number == MISA and self.float_bits == 32:
+            value &= ~_DOUBLE
+        return value if exists else None
+
+    def _counter(self, number: int) -> int:
+        return self.time() if number == _TIME else self.state.count
+
+    def write_csr(self, number: int, value: int) -> bool:
+        """Write a CSR. False if there is none of that number, or it is read-only, or a counter."""
+        if number in _NAMED:
+            self._uc.reg_write(_NAMED[number], value & self.mask)
+            return True
+        if number in _COUNTERS or number - _UPPER_HALF in _COUNTERS:
+            return False
+        with self._saved_x(10):
+            self.write_x(10, value)
+            return self._execute(number << 20 | 10 << 15 | 1 << 12 | 0x73)  # csrrw zero, number, a0
+
+    @contextlib.contextmanager
+    def _saved_x(self, number: int) -> Iterator[None]:
+        value = self.read_x(number)
+        yield
+        self.write_x(number, value)
+
+    def _execute(self, instruction: int) -> bool:
+        """Execute an instruction of the model without counting it. False if it faults."""
+        state = self.state
+        saved = (self.pc, state.count, state.stop, state.triggered)
+        self._uc.mem_map(_SCRATCH, _PAGE)
+        self._uc.mem_write(_SCRATCH, instruction.to_bytes(4, "little"))
+        state.deadline, state.stop, state.triggered, self._faulted = NEVER, 0, 0, False
+        with contextlib.suppress(unicorn.UcError):
+            self._uc.emu_start(_SCRATCH, _SCRATCH + 4)
+        self._uc.mem_unmap(_SCRATCH, _PAGE)
+        self.pc, state.count, state.stop, state.triggered = saved
+        return not self._faulted
+
+    def _instruction(self) -> int:
+        first = int.from_bytes(self._bus.read(self.pc, 2), "little")
+        return first | int.from_bytes(self._bus.read(self.pc + 2, 2), "little") << 16 if first & 3 == 3 else first
+
+    def read_counter(self) -> Pause:
+        """Execute the read of a counter at PC; FAULT if a hart of this width has no such counter."""
+        instruction = self._instruction()
+        value = self.read_csr(instruction >> 20)
+        if value is None:
+            self.fault = (ILLEGAL, instruction)
+            return Pause.FAULT
+        self.state.count += 1
+        self.write_x(instruction >> 7 & 31, value)
+        self.pc += 4
+        return Pause.REQUEST
+
 
 EBREAK, TRIGGER, HALT_REQUEST, STEP = 1, 2, 3, 4
-"""Why it halted."""
+"""Causes of a halt."""
 
 _INTERRUPTS_ENABLED = 1 << 3  # MIE in mstatus
-_PREVIOUS = 4  # MPIE is so many bits above
+_PREVIOUS_SHIFT = 4  # from MIE to MPIE
 _FROM_MACHINE_MODE = 3 << 11  # MPP
 _BY_PRIORITY = (11, 3, 7)  # external, software, timer
 
 
 class Hart(CoreRunner):
-    """A hart. Whoever calls holds the machine's lock.
+    """A hart. The caller holds the machine's lock.
 
     Attributes:
-        cause: why it halted last.
-        ebreak_halts: whether EBREAK halts, as dcsr says, or is a trap.
-        step_interrupts: whether interrupts are taken during a step.
+        cause: of the last halt.
+        ebreak_halts: EBREAK halts instead of a trap (dcsr).
+        step_interrupts: interrupts are taken during a step (dcsr).
     """
 
     def __init__(self, isa: str, bus: Bus, start: int) -> None:
@@ -39,7 +214,7 @@ class Hart(CoreRunner):
         self.reset()
 
     def reset(self) -> None:
-        """Take the state after a reset; whether it is halted stays."""
+        """Reset the hart; a halted one stays halted."""
         self._sleeping = False
         self.core.reset(self._start)
 
@@ -61,22 +236,21 @@ class Hart(CoreRunner):
         if not (self.step_interrupts and self.take_interrupt()):
             while self.core.state.count < goal and not self.halted:
                 self.core.state.stop = 0
-                if self.after(self.core.run(goal)):
+                if self.handle(self.core.run(goal)):
                     break
         self.halt(STEP)
 
-    def after(self, reason: Pause) -> bool:
-        """Do what the instruction at PC needs; return whether that was a trap."""
+    def handle(self, reason: Pause) -> bool:
         if reason is Pause.READ_COUNTER:
-            reason = self.core.pass_counter()
+            reason = self.core.read_counter()
         if reason is Pause.TRIGGER:
             self.halt(TRIGGER)
         elif reason is Pause.BREAK and self.ebreak_halts:
             self.halt(EBREAK)
         elif reason is Pause.BREAK:
-            self._trap(core.BREAKPOINT, self.core.pc)
+            self._trap(BREAKPOINT, self.core.pc)
         elif reason is Pause.ECALL:
-            self._trap(core.CALL)
+            self._trap(CALL)
         elif reason is Pause.FAULT:
             self._trap(*self.core.fault)
         elif reason is Pause.SLEEP:
@@ -84,14 +258,14 @@ class Hart(CoreRunner):
         return reason in (Pause.BREAK, Pause.ECALL, Pause.FAULT)
 
     def _trap(self, cause: int, value: int = 0) -> None:
-        status = self._csr(core.MSTATUS)
+        status = self._csr(MSTATUS)
         enabled = status & _INTERRUPTS_ENABLED
-        status &= ~(_INTERRUPTS_ENABLED | _INTERRUPTS_ENABLED << _PREVIOUS)
-        self.core.write_csr(core.MSTATUS, status | enabled << _PREVIOUS | _FROM_MACHINE_MODE)
-        self.core.write_csr(core.MEPC, self.core.pc)
-        self.core.write_csr(core.MCAUSE, cause)
-        self.core.write_csr(core.MTVAL, value)
-        self.core.pc = self._csr(core.MTVEC) & ~3
+        status &= ~(_INTERRUPTS_ENABLED | _INTERRUPTS_ENABLED << _PREVIOUS_SHIFT)
+        self.core.write_csr(MSTATUS, status | enabled << _PREVIOUS_SHIFT | _FROM_MACHINE_MODE)
+        self.core.write_csr(MEPC, self.core.pc)
+        self.core.write_csr(MCAUSE, cause)
+        self.core.write_csr(MTVAL, value)
+        self.core.pc = self._csr(MTVEC) & ~3
 
     def _csr(self, number: int) -> int:
         value = self.core.read_csr(number)
@@ -100,16 +274,14 @@ class Hart(CoreRunner):
 
     # Interrupts
 
-    def due(self) -> int:
-        """Return the interrupts that are pending, by their bits of mip, and enabled in mie."""
+    def wakeup_interrupts(self) -> int:
         pending = self.pending()
-        return pending & self._csr(core.MIE) if pending else 0
+        return pending & self._csr(MIE) if pending else 0
 
     def take_interrupt(self) -> bool:
-        """Take the first of them, if mstatus lets it in."""
-        due = self.due()
-        if not due or not self._csr(core.MSTATUS) & _INTERRUPTS_ENABLED:
+        interrupts = self.wakeup_interrupts()
+        if not interrupts or not self._csr(MSTATUS) & _INTERRUPTS_ENABLED:
             return False
-        number = next(number for number in _BY_PRIORITY if due >> number & 1)
+        number = next(number for number in _BY_PRIORITY if interrupts >> number & 1)
         self._trap(number | 1 << (self.core.xlen - 1))
         return True

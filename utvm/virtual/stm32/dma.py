@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A DMA controller of the STM32F7 (RM0385, section 8): bytes between a peripheral and memory, in direct mode.
 
-A byte moves at the tick at which the peripheral asks for it, and takes no time. What is not modelled does not
-start: memory-to-memory transfers, FIFO mode, double buffers, a peripheral as flow controller, halfwords and words,
-and a peripheral address that moves set TEIF as soon as the stream is enabled.
+A byte moves at the tick of the peripheral's request, in no time. Modes that are not modelled set TEIF when the
+stream is enabled: memory-to-memory, FIFO mode, double buffers, a peripheral as flow controller, halfwords and
+words, and an incremented peripheral address.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,25 +13,13 @@ from utvm.virtual.bus import Bus, BusError, Device
 STREAMS = 8
 
 # Interrupt status (RM0385, 8.5.1 to 8.5.4): a group of flags a stream, four streams a register
-TEIF = 1 << 3
-HTIF = 1 << 4
-TCIF = 1 << 5
+TEIF, HTIF, TCIF = 1 << 3, 1 << 4, 1 << 5
 _GROUP = 0x3D
 _GROUP_SHIFTS = (0, 6, 16, 22)
 
 # SxCR (RM0385, 8.5.5)
-_EN = 1 << 0
-_TEIE = 1 << 2
-_HTIE = 1 << 3
-_TCIE = 1 << 4
-_PFCTRL = 1 << 5
-_DIR_SHIFT = 6
-_CIRC = 1 << 8
-_PINC = 1 << 9
-_MINC = 1 << 10
-_PSIZE = 3 << 11
-_PL_SHIFT = 16
-_DBM = 1 << 18
+_EN, _TEIE, _HTIE, _TCIE, _PFCTRL, _DIR_SHIFT = 1 << 0, 1 << 2, 1 << 3, 1 << 4, 1 << 5, 6
+_CIRC, _PINC, _MINC, _PSIZE, _PL_SHIFT, _DBM = 1 << 8, 1 << 9, 1 << 10, 3 << 11, 16, 1 << 18
 _CHSEL_SHIFT = 25
 _CR_MASK = 0x0FEFFFFF
 _WRITABLE_WHILE_ENABLED = 0x1F  # EN and the interrupt enables
@@ -39,23 +27,20 @@ _NOT_MODELLED = _PFCTRL | _PINC | _PSIZE | _DBM
 _TO_MEMORY, _FROM_MEMORY = 0, 1
 
 # SxFCR (RM0385, 8.5.10)
-_FCR_AFTER_RESET = 0x21
-_FCR_MASK = 0x87
-_DMDIS = 1 << 2
+_FCR_AFTER_RESET, _FCR_MASK, _DMDIS = 0x21, 0x87, 1 << 2
 
-_FIRST_STREAM = 0x10
-_STREAM_BYTES = 0x18
+_FIRST_STREAM, _STREAM_BYTES = 0x10, 0x18
 _CR, _NDTR, _PAR, _M0AR, _M1AR, _FCR = range(0, _STREAM_BYTES, 4)
 
 
 class _Stream:
-    """The registers of a stream, and how far its transfer has come."""
+    """The registers of a stream, and the progress of its transfer."""
 
     def __init__(self) -> None:
         self.registers = {_CR: 0, _NDTR: 0, _PAR: 0, _M0AR: 0, _M1AR: 0, _FCR: _FCR_AFTER_RESET}
         self.flags = 0
-        self.programmed = 0  # what NDTR was written with last: it comes back with EN after a transfer has ended
-        self.reload = 0  # bytes of the transfer under way
+        self.programmed = 0  # last value written to NDTR; EN reloads it after the end of a transfer
+        self.reload = 0  # size in bytes of the current transfer
 
     @property
     def enabled(self) -> bool:
@@ -66,7 +51,7 @@ class _Stream:
         return self.registers[_CR] >> _PL_SHIFT & 3
 
     def serves(self, channel: int) -> bool:
-        """Whether a request of a channel moves a byte; there is none to move where NDTR is 0 (RM0385, 8.5.6)."""
+        """Whether a request of a channel moves a byte: none if NDTR is 0 (RM0385, 8.5.6)."""
         return self.enabled and self.registers[_NDTR] > 0 and self.registers[_CR] >> _CHSEL_SHIFT == channel
 
     @property
@@ -74,7 +59,7 @@ class _Stream:
         return self.registers[_CR] >> _DIR_SHIFT & 3
 
     def memory_address(self) -> int:
-        """Return where the next byte lies."""
+        """Address of the next byte."""
         done = self.reload - self.registers[_NDTR] if self.registers[_CR] & _MINC else 0
         return self.registers[_M0AR] + done & 0xFFFFFFFF
 
@@ -92,10 +77,10 @@ class _Stream:
 
     def _store_control(self, value: int) -> None:
         if self.enabled:
-            kept = self.registers[_CR] & ~_WRITABLE_WHILE_ENABLED
-            self.registers[_CR] = kept | value & _WRITABLE_WHILE_ENABLED
+            fixed = self.registers[_CR] & ~_WRITABLE_WHILE_ENABLED
+            self.registers[_CR] = fixed | value & _WRITABLE_WHILE_ENABLED
             if not value & _EN:
-                self.flags |= TCIF  # also where the transfer is cut short (RM0385, 8.3.14)
+                self.flags |= TCIF  # also if the transfer is aborted (RM0385, 8.3.14)
         else:
             self.registers[_CR] = value & ~_EN
             if value & _EN:
@@ -114,11 +99,11 @@ class _Stream:
         self.reload = self.registers[_NDTR]
 
     def count_byte(self) -> None:
-        """Note that a byte has been moved."""
-        left = self.registers[_NDTR] = self.registers[_NDTR] - 1
-        if left == self.reload // 2:
+        """Count a moved byte."""
+        remaining = self.registers[_NDTR] = self.registers[_NDTR] - 1
+        if remaining == self.reload // 2:
             self.flags |= HTIF
-        if left == 0:
+        if remaining == 0:
             self.flags |= TCIF
             if self.registers[_CR] & _CIRC:
                 self.registers[_NDTR] = self.reload
@@ -136,10 +121,9 @@ class _Stream:
 
 
 class DmaController(Device):
-    """One controller with its eight streams.
+    """A controller with eight streams.
 
     Args:
-        bus: where it reads and writes.
         lines: drive the interrupt lines of the streams.
     """
 
@@ -156,7 +140,7 @@ class DmaController(Device):
             set_line(False)
 
     def set_request(self, stream: int, channel: int, level: bool) -> None:
-        """Take a request of a peripheral, which stays until the peripheral has what it asked for."""
+        """Set a request of a peripheral, which stays set until it is served."""
         request = stream, channel
         if not level:
             self._requests.discard(request)
@@ -173,7 +157,7 @@ class DmaController(Device):
         return 0
 
     def store(self, offset: int, value: int, lanes: int) -> None:
-        if lanes != 0xFFFFFFFF:  # there is no access but by words (RM0385, 8.2)
+        if lanes != 0xFFFFFFFF:  # only word accesses are possible (RM0385, 8.2)
             return
         number, inside = divmod(offset - _FIRST_STREAM, _STREAM_BYTES)
         if 0 <= number < STREAMS:
@@ -186,7 +170,7 @@ class DmaController(Device):
                 self._drive_line(number)
 
     def _serve(self) -> None:
-        """Move bytes as long as peripherals ask: whoever is served may ask again, or have another stream asked."""
+        """Move bytes while there are requests. A served peripheral may raise the next one, on any stream."""
         if self._serving:
             return
         self._serving = True
@@ -202,8 +186,8 @@ class DmaController(Device):
         self._serving = False
 
     def _next(self) -> int | None:
-        asked = (number for number, channel in self._requests if self._streams[number].serves(channel))
-        return min(asked, key=lambda number: (-self._streams[number].priority, number), default=None)
+        requests = (number for number, channel in self._requests if self._streams[number].serves(channel))
+        return min(requests, key=lambda number: (-self._streams[number].priority, number), default=None)
 
     def _move(self, stream: _Stream) -> None:
         peripheral, offset = self._bus.device_at(stream.registers[_PAR])
@@ -218,4 +202,4 @@ class DmaController(Device):
 
 
 def _group(offset: int) -> list[tuple[int, int]]:
-    return [(offset + place, shift) for place, shift in enumerate(_GROUP_SHIFTS)]
+    return [(offset + index, shift) for index, shift in enumerate(_GROUP_SHIFTS)]

@@ -1,67 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedded flash of the STM32F4 and F7 and its controller (RM0385, section 3; RM0090, section 3).
+"""The embedded flash of STM32s and its controller.
 
-More than 12 sectors are two banks, as of an STM32F42x with 2 MiB: numbers of the second begin at 16, MER1 erases
-it, and OPTCR1 protects it (RM0090, 3.9.8 to 3.9.11).
+STM32F4 and F7: RM0385, section 3; RM0090, section 3. STM32L4: RM0432, section 3. STM32L5: RM0438, section 6.
 
-An operation is over at once, but shows BSY to the first look at SR, so that software that does not wait is found
-out. Read protection cannot be turned on: the level stays 0.
+An operation completes at once, but BSY is set in the first read of SR, which exposes software that does not wait.
+Read protection cannot be enabled: the level stays 0.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import accumulate
 
-from utvm.virtual.bus import MemoryBank
-from utvm.virtual.stm32.embedded_flash import BSY, EOP, EOPIE, ERRIE, LOCK, OPERR, EmbeddedFlash
+from utvm.virtual.bus import Device, MemoryBank
 
-_ACR = 0x00
-_KEYR = 0x04
-_OPTKEYR = 0x08
-_SR = 0x0C
-_CR = 0x10
-_OPTCR = 0x14
-_OPTCR1 = 0x18
+KEYS = (0x45670123, 0xCDEF89AB)
+OPTION_KEYS = (0x08192A3B, 0x4C5D6E7F)
 
 # SR
-WRPERR = 1 << 4
-PGAERR = 1 << 5
-PGPERR = 1 << 6
-ERSERR = 1 << 7
-_CLEARED_BY_WRITING = EOP | OPERR | WRPERR | PGAERR | PGPERR | ERSERR
+_EOP, _OPERR, _PGAERR, _BSY = 1 << 0, 1 << 1, 1 << 5, 1 << 16
 
 # CR
-_PG = 1 << 0
-_SER = 1 << 1
-_MER = 1 << 2
-_SNB_SHIFT = 3
-_PSIZE_SHIFT = 8
-_MER1 = 1 << 15
-_STRT = 1 << 16
-_CR_MASK = _PG | _SER | _MER | 0xF << _SNB_SHIFT | 3 << _PSIZE_SHIFT | _STRT | EOPIE | ERRIE
-_CR_TWO_BANKS = 0x10 << _SNB_SHIFT | _MER1
+_PG, _STRT, _EOPIE, _ERRIE, _LOCK = 1 << 0, 1 << 16, 1 << 24, 1 << 25, 1 << 31
 
-_OPTLOCK = 1 << 0
-_OPTSTRT = 1 << 1
-_OPTCR1_DEFAULT = 0x00400080
-_OPTCR1_TWO_BANKS = 0x0FFF0000
-_RDP_MASK = 0xFF00
-_LEVEL_0 = 0xAA00
-_NWRP_SHIFT = 16
-
-_ACR_MASK = 0x0000030F | 1 << 11
-_BANK = 12  # sectors
-_SECOND_BANK = 16  # what SNB calls its first sector
-_WRITE_ROW = 16  # one programming operation stays within 128 bits
+Sectors = list[tuple[int, int]]
+"""Start and end offset of sectors."""
 
 
-class FlashController(EmbeddedFlash):
-    """FLASH_ACR, KEYR, OPTKEYR, SR, CR, OPTCR and OPTCR1; takes all writes to the flash.
+class KeySequence:
+    """Two keys in order open a lock; any other write keeps it closed until the next reset."""
+
+    def __init__(self, keys: tuple[int, int]) -> None:
+        self._keys = keys
+        self._expected = list(keys)
+        self._blocked = False
+
+    def close(self) -> None:
+        """Expect both keys again."""
+        self._expected = list(self._keys)
+
+    def accept(self, key: int) -> bool:
+        """Accept a key. True if the lock opens."""
+        if self._blocked or not self._expected or key != self._expected.pop(0):
+            self._blocked = True
+            return False
+        return not self._expected
+
+
+class EmbeddedFlash(Device):
+    """A flash controller.
 
     Args:
         memory: the flash.
-        options: OPTCR as the chip is delivered.
-        changed: told the first address and the address after a change of what the flash holds.
-        set_line: drives the interrupt line.
+        options: option register as the chip is delivered.
+        changed: called with start and end address of a change of the flash.
+
+    Attributes:
+        keys: offset of KEYR; likewise those of OPTKEYR, SR and CR. ACR is at 0.
+        access_mask: writable bits of ACR; likewise of CR; ``clearable`` are the bits of SR that ones clear.
+        sequence_error: the error of an erase that is not possible.
     """
+
+    keys: int
+    option_keys: int
+    status: int
+    control: int
+    access_mask = 0xFFFFFFFF
+    access_at_reset = 0
+    control_mask: int
+    clearable: int
+    sequence_error = 1 << 7
 
     def __init__(
         self,
@@ -70,109 +76,261 @@ class FlashController(EmbeddedFlash):
         changed: Callable[[int, int], None],
         set_line: Callable[[bool], None],
     ) -> None:
-        two_banks = len(memory.region.sectors) > _BANK
-        self._control_bits = _CR_MASK | (_CR_TWO_BANKS if two_banks else 0)
-        self._stored_options = [options, _OPTCR1_TWO_BANKS if two_banks else _OPTCR1_DEFAULT]
-        super().__init__(memory, changed, set_line)
+        self._memory = memory
+        self._changed = changed
+        self._set_line = set_line
+        ends = list(accumulate(memory.region.sectors))
+        self._sectors: Sectors = list(zip([0, *ends[:-1]], ends, strict=True))
+        self._stored_options = [options]
+        self.reset()
 
     def reset(self) -> None:
-        super().reset()
-        self._access_control = 0
+        self._access_control = self.access_at_reset
+        self._control = _LOCK
+        self._status = 0
+        self._lock = KeySequence(KEYS)
+        self._option_lock = KeySequence(OPTION_KEYS)
         self._options = list(self._stored_options)
+        self._set_line(False)
 
     def load(self, offset: int) -> int:
-        if offset == _SR:
-            return self._take_status()
-        return {
-            _ACR: self._access_control,
-            _CR: self._control,
-            _OPTCR: self._options[0],
-            _OPTCR1: self._options[1],
-        }.get(offset, 0)
+        if offset == self.status:
+            status = self._status
+            self._status &= ~_BSY
+            return status
+        return {0: self._access_control, self.control: self._control, **self._option_values()}.get(offset, 0)
 
     def store(self, offset: int, value: int, lanes: int) -> None:
-        if offset == _ACR:
-            mask = _ACR_MASK & lanes
+        if offset == 0:
+            mask = self.access_mask & lanes
             self._access_control = self._access_control & ~mask | value & mask
-        elif offset == _KEYR:
-            if self._unlocking.take(value):
-                self._control &= ~LOCK
-        elif offset == _OPTKEYR:
-            if self._option_unlocking.take(value):
-                self._options[0] &= ~_OPTLOCK
-        elif offset == _SR:
-            self._status &= ~(value & _CLEARED_BY_WRITING)
+        elif offset == self.keys:
+            if self._lock.accept(value):
+                self._control &= ~_LOCK
+        elif offset == self.option_keys:
+            if self._option_lock.accept(value):
+                self._unlock_options()
+        elif offset == self.status:
+            self._status &= ~(value & self.clearable)
             self._drive_line()
-        elif offset == _CR:
-            self._store_control(value, lanes)
-        elif offset in (_OPTCR, _OPTCR1):
+        elif offset == self.control:
+            if not self._control & _LOCK:
+                self._store_control(value, lanes)
+        else:
             self._store_options(offset, value, lanes)
 
     def program(self, address: int, size: int, value: int) -> None:
-        """Take a write to the flash: 1, 2 or 4 bytes."""
-        offset = address - self._memory.start
-        self._status &= ~BSY  # the bus has waited for the operation before
-        if self._control & (LOCK | _SER | _MER | _MER1) or not self._control & _PG:
-            self._fail(ERSERR)
-        elif self._is_protected(offset):
-            self._fail(WRPERR)
-        elif offset % _WRITE_ROW + size > _WRITE_ROW or offset % size:
-            self._fail(PGAERR)
-        elif size != 1 << (self._control >> _PSIZE_SHIFT & 3):
-            self._fail(PGPERR)
-        else:
-            old = self._memory.bytes[offset : offset + size]
-            new = value.to_bytes(size, "little")
-            self._replace(offset, bytes(was & wanted for was, wanted in zip(old, new, strict=True)))
+        """Handle a write to the flash."""
+        self._status &= ~_BSY  # the bus has waited for the previous operation
+        self._program(address - self._memory.start, size, value)
+
+    def _program(self, offset: int, size: int, value: int) -> None:
+        raise NotImplementedError
+
+    def _option_values(self) -> Mapping[int, int]:
+        raise NotImplementedError
+
+    def _unlock_options(self) -> None:
+        raise NotImplementedError
+
+    def _store_options(self, offset: int, value: int, lanes: int) -> None:
+        """Write an option register."""
 
     def _store_control(self, value: int, lanes: int) -> None:
-        if self._control & LOCK:
-            return
-        mask = self._control_bits & lanes
+        mask = self.control_mask & lanes
         self._control = self._control & ~mask | value & mask
         if value & _STRT:
             self._control &= ~_STRT
             self._erase()
-        if value & LOCK:
-            self._control |= LOCK
-            self._unlocking.close()
+        if value & _LOCK:
+            self._control |= _LOCK
+            self._lock.close()
+
+    def _selected_sectors(self) -> Sectors:
+        raise NotImplementedError
+
+    def _is_protected(self, offset: int) -> bool:
+        return False
 
     def _erase(self) -> None:
-        chosen = self._chosen()
-        if self._control & _PG or not chosen:
-            self._fail(ERSERR)
-            return
-        if any(self._is_protected(start) for start, _ in chosen):
-            self._fail(WRPERR)
-            return
-        for start, end in chosen:
-            self._replace(start, b"\xff" * (end - start))
+        sectors = self._selected_sectors()
+        if self._control & _PG or not sectors:
+            self._fail(self.sequence_error)
+        elif any(self._is_protected(start) for start, _ in sectors):
+            self._fail(_WRPERR)
+        else:
+            for start, end in sectors:
+                self._replace(start, b"\xff" * (end - start))
 
-    def _chosen(self) -> list[tuple[int, int]]:
-        """Return the beginning and end of each sector that CR has chosen to be erased."""
+    def _replace(self, offset: int, data: bytes) -> None:
+        self._memory.bytes[offset : offset + len(data)] = data
+        self._changed(self._memory.start + offset, self._memory.start + offset + len(data))
+        self._status |= _BSY | (_EOP if self._control & _EOPIE else 0)
+        self._drive_line()
+
+    def _fail(self, error: int) -> None:
+        self._status |= error | (_OPERR if self._control & _ERRIE else 0)
+        self._drive_line()
+
+    def _drive_line(self) -> None:
+        # EOP and OPERR are set only while their interrupts are enabled.
+        self._set_line(bool(self._status & (_EOP | _OPERR)))
+
+
+_OPTCR, _OPTCR1 = 0x14, 0x18
+_WRPERR, _PGPERR, _ERSERR = 1 << 4, 1 << 6, 1 << 7
+_SER, _MER, _MER_BANK_2 = 1 << 1, 1 << 2, 1 << 15
+_SNB_SHIFT, _PSIZE_SHIFT = 3, 8
+_CONTROL_TWO_BANKS = 0x10 << _SNB_SHIFT | _MER_BANK_2
+_OPTLOCK, _OPTSTRT = 1 << 0, 1 << 1
+_OPTCR1_DEFAULT, _OPTCR1_TWO_BANKS = 0x00400080, 0x0FFF0000
+_RDP_MASK, _LEVEL_0 = 0xFF00, 0xAA00
+_NWRP_SHIFT = 16
+_BANK = 12  # sectors
+_SECOND_BANK = 16  # value of SNB of its first sector
+_ROW = 16  # bytes; a programming operation must not cross rows
+
+
+class FlashController(EmbeddedFlash):
+    """FLASH_ACR, KEYR, OPTKEYR, SR, CR, OPTCR and OPTCR1 of the STM32F4 and F7.
+
+    More than 12 sectors are two banks, as in an STM32F42x with 2 MiB: SNB of the second begins at 16, MER1 erases
+    it, and OPTCR1 protects it (RM0090, 3.9.8 to 3.9.11).
+    """
+
+    keys, option_keys, status, control = 0x04, 0x08, 0x0C, 0x10
+    access_mask = 0x0000030F | 1 << 11
+    clearable = _EOP | _OPERR | _WRPERR | _PGAERR | _PGPERR | _ERSERR
+    control_mask = _PG | _SER | _MER | 0xF << _SNB_SHIFT | 3 << _PSIZE_SHIFT | _STRT | _EOPIE | _ERRIE
+
+    def reset(self) -> None:
+        two_banks = len(self._sectors) > _BANK
+        if len(self._stored_options) == 1:
+            self._stored_options.append(_OPTCR1_TWO_BANKS if two_banks else _OPTCR1_DEFAULT)
+        if two_banks:
+            self.control_mask |= _CONTROL_TWO_BANKS
+        super().reset()
+
+    def _option_values(self) -> Mapping[int, int]:
+        return {_OPTCR: self._options[0], _OPTCR1: self._options[1]}
+
+    def _unlock_options(self) -> None:
+        self._options[0] &= ~_OPTLOCK
+
+    def _program(self, offset: int, size: int, value: int) -> None:
+        """Program 1, 2 or 4 bytes."""
+        if self._control & (_LOCK | _SER | _MER | _MER_BANK_2) or not self._control & _PG:
+            self._fail(_ERSERR)
+        elif self._is_protected(offset):
+            self._fail(_WRPERR)
+        elif offset % _ROW + size > _ROW or offset % size:
+            self._fail(_PGAERR)
+        elif size != 1 << (self._control >> _PSIZE_SHIFT & 3):
+            self._fail(_PGPERR)
+        else:
+            old = int.from_bytes(self._memory.bytes[offset : offset + size], "little")
+            self._replace(offset, (old & value).to_bytes(size, "little"))
+
+    def _selected_sectors(self) -> Sectors:
         banks = self._sectors[:_BANK], self._sectors[_BANK:]
-        if self._control & (_MER | _MER1):
-            return [*banks[0] * bool(self._control & _MER), *banks[1] * bool(self._control & _MER1)]
-        number = self._control >> _SNB_SHIFT & 0x1F
-        sectors = banks[number // _SECOND_BANK]
-        within = number % _SECOND_BANK
-        return sectors[within : within + 1] if self._control & _SER else []
+        if self._control & (_MER | _MER_BANK_2):
+            return [*banks[0] * bool(self._control & _MER), *banks[1] * bool(self._control & _MER_BANK_2)]
+        bank, sector = divmod(self._control >> _SNB_SHIFT & 0x1F, _SECOND_BANK)
+        return banks[bank][sector : sector + 1] if self._control & _SER else []
 
     def _is_protected(self, offset: int) -> bool:
         sector = next(number for number, (start, end) in enumerate(self._sectors) if start <= offset < end)
         return not self._options[sector // _BANK] >> _NWRP_SHIFT + sector % _BANK & 1
 
     def _store_options(self, offset: int, value: int, lanes: int) -> None:
-        if self._options[0] & _OPTLOCK:
+        if offset not in (_OPTCR, _OPTCR1) or self._options[0] & _OPTLOCK:
             return
         index = 0 if offset == _OPTCR else 1
-        wanted = self._options[index] & ~lanes | value
+        options = self._options[index] & ~lanes | value
         if index:
-            self._options[1] = wanted
+            self._options[1] = options
             return
-        self._options[0] = wanted & ~(_RDP_MASK | _OPTSTRT) | _LEVEL_0
-        if wanted & _OPTSTRT:
+        self._options[0] = options & ~(_RDP_MASK | _OPTSTRT) | _LEVEL_0
+        if options & _OPTSTRT:
             self._stored_options = [self._options[0] | _OPTLOCK, self._options[1]]
-            self._status |= BSY
-        if wanted & _OPTLOCK:
-            self._option_unlocking.close()
+            self._status |= _BSY
+        if options & _OPTLOCK:
+            self._option_lock.close()
+
+
+_PROGERR, _SIZERR, _PGSERR = 1 << 3, 1 << 6, 1 << 7
+_PER, _MER1, _BKER, _MER2, _L4_OPTLOCK = 1 << 1, 1 << 2, 1 << 11, 1 << 15, 1 << 30
+_PNB_SHIFT = 3
+_DOUBLE_WORD = 8
+
+
+class L4FlashController(EmbeddedFlash):
+    """FLASH_ACR, KEYR, OPTKEYR, SR, CR and OPTR of the STM32L4: double words, pages, two banks.
+
+    Sectors of the memory are its pages, those of the second bank last. Fast programming and protected areas are
+    not modelled: nothing is protected.
+
+    Attributes:
+        option_register: offset of OPTR.
+        protected: registers of the protected areas: all are empty, since they start after their end.
+    """
+
+    keys, option_keys, status, control, option_register = 0x08, 0x0C, 0x10, 0x14, 0x20
+    access_at_reset = 0x600
+    clearable = 0xC3FB
+    control_mask = 0x0704FFFF
+    protected: Mapping[int, int] = dict.fromkeys((0x2C, 0x30, 0x4C, 0x50), 0x000000FF)
+
+    def reset(self) -> None:
+        super().reset()
+        self._control |= _L4_OPTLOCK
+        self._first: tuple[int, int] | None = None  # offset and value of a double word's lower half
+
+    def _option_values(self) -> Mapping[int, int]:
+        return {**self.protected, self.option_register: self._options[0]}
+
+    def _unlock_options(self) -> None:
+        self._control &= ~_L4_OPTLOCK
+
+    def _program(self, offset: int, size: int, value: int) -> None:
+        """Collect two words, and program the double word: an erased one, or any with zeros (RM0432, 3.3.7)."""
+        first, self._first = self._first, None
+        if self._control & _LOCK or not self._control & _PG or self._status & self.clearable & ~_EOP:
+            self._fail(_PGSERR)
+        elif size != 4:
+            self._fail(_SIZERR)
+        elif offset % _DOUBLE_WORD == 0:
+            self._first = (offset, value)
+        elif first is None or first[0] + size != offset:
+            self._fail(_PGAERR)
+        else:
+            start, double_word = first[0], first[1] | value << 32
+            if double_word and self._memory.bytes[start : start + _DOUBLE_WORD] != b"\xff" * _DOUBLE_WORD:
+                self._fail(_PROGERR)
+            else:
+                self._replace(start, double_word.to_bytes(_DOUBLE_WORD, "little"))
+
+    def _store_control(self, value: int, lanes: int) -> None:
+        super()._store_control(value, lanes)
+        if value & _L4_OPTLOCK:
+            self._control |= _L4_OPTLOCK
+            self._option_lock.close()
+
+    def _selected_sectors(self) -> Sectors:
+        half = len(self._sectors) // 2
+        pages: Sectors = []
+        if self._control & _PER:
+            number = self._control >> _PNB_SHIFT & 0xFF
+            pages = self._sectors[number + (half if self._control & _BKER else 0) :][:1]
+        if self._control & _MER1:
+            pages += self._sectors[:half]
+        if self._control & _MER2:
+            pages += self._sectors[half:]
+        return pages
+
+
+class L5FlashController(L4FlashController):
+    """The STM32L5's controller with TZEN = 0: NSKEYR, NSSR and NSCR."""
+
+    option_keys, status, control, option_register = 0x10, 0x20, 0x28, 0x40
+    protected: Mapping[int, int] = dict.fromkeys((0x58, 0x5C, 0x68, 0x6C), 0xFF80FFFF)

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The embedded flash of the STM32H743 and its controller (RM0433, section 4): words of 256 bits, two banks.
 
-Each bank has keys, control, status and a buffer for the word that is being written. An operation is over at once
-and shows BSY and QW to the first look at SR. A word that is written again without being erased holds the bits of
-both; the chip would find its check bits wrong at each later read, the model says DBECCERR at once. Read
-protection, the protected areas and the CRC unit are not modelled: nothing is protected.
+Each bank has keys, control, status and a buffer for the word being written. Operations complete at once; BSY and
+QW are set in the first read of SR. A word programmed twice without an erase holds the AND of both values; the chip
+would report an ECC error at each read, the model sets DBECCERR at once. Read protection, protected areas and the
+CRC unit are not modelled: nothing is protected.
 """
 
 from collections.abc import Callable, Mapping
 
 from utvm.virtual.bus import Device, MemoryBank
-from utvm.virtual.stm32.embedded_flash import KEYS, OPTION_KEYS, KeySequence
+from utvm.virtual.stm32.flash import KEYS, OPTION_KEYS, KeySequence
 
 _ACR, _KEYR, _OPTKEYR, _CR, _SR, _CCR, _OPTCR, _OPTSR_CUR, _OPTSR_PRG = range(0x00, 0x24, 4)
-# Nothing is protected: areas end before they begin, and a sector's bit is 1.
+# Nothing is protected: protected areas are empty, and the bits of sectors are 1.
 _OPTIONS = {0x28: 0x000000FF, 0x2C: 0x000000FF, 0x30: 0x000000FF, 0x34: 0x000000FF, 0x38: 0xFF, 0x3C: 0xFF}
 _BOOT = {0x40: 0x1FF00800, 0x44: 0x1FF00800}
 _SECOND_BANK = 0x100
@@ -34,7 +34,7 @@ _WORD = 32
 
 
 class _Bank:
-    """One bank: its registers, and the word that is being written."""
+    """The registers of a bank, and the word being written."""
 
     def __init__(self, start: int, sectors: list[tuple[int, int]]) -> None:
         self.start = start
@@ -44,29 +44,27 @@ class _Bank:
     def reset(self) -> None:
         self.control = _CR_AFTER_RESET
         self.status = 0
-        self.unlocking = KeySequence(KEYS)
+        self.lock = KeySequence(KEYS)
         self.word = 0
-        self.buffer: dict[int, int] = {}  # bytes by their place in the word
+        self.buffer: dict[int, int] = {}  # bytes by offset in the word
 
-    def look(self) -> int:
-        """Return SR for a look at it."""
+    def read_status(self) -> int:
         status = self.status | (_WBNE if self.buffer else 0)
         self.status &= ~(_BSY | _QW)
         return status
 
-    def is_asking(self) -> bool:
-        """Whether it interrupts: each bit of CR enables the flag at the same place of SR."""
+    def interrupts(self) -> bool:
+        """Whether an enabled flag is set: CR has the enable at the bit of the flag in SR."""
         return bool(self.status & self.control & _CLEARED_BY_CCR)
 
 
 class H7FlashController(Device):
-    """FLASH_ACR, OPTKEYR, OPTCR, OPTSR and of each bank KEYR, CR, SR and CCR; takes all writes to the flash.
+    """FLASH_ACR, OPTKEYR, OPTCR, OPTSR, and KEYR, CR, SR and CCR of both banks.
 
     Args:
-        memory: the flash; its sectors are those of the first bank and as many of the second.
+        memory: the flash; half of its sectors belong to each bank.
         options: OPTSR as the chip is delivered.
-        changed: told the first address and the address after a change of what the flash holds.
-        set_line: drives the interrupt line.
+        changed: called with start and end address of a change of the flash.
     """
 
     def __init__(
@@ -89,7 +87,7 @@ class H7FlashController(Device):
     def reset(self) -> None:
         self._access_control = 0x37
         self._option_control = _OPTLOCK
-        self._option_unlocking = KeySequence(OPTION_KEYS)
+        self._option_lock = KeySequence(OPTION_KEYS)
         for bank in self._banks:
             bank.reset()
         self._drive_line()
@@ -97,7 +95,7 @@ class H7FlashController(Device):
     def load(self, offset: int) -> int:
         bank, offset = self._banks[offset // _SECOND_BANK & 1], offset % _SECOND_BANK
         if offset == _SR:
-            return bank.look()
+            return bank.read_status()
         known = {_ACR: self._access_control, _CR: bank.control, _OPTCR: self._option_control}
         return {**self._fixed, **known}.get(offset, 0)
 
@@ -106,10 +104,10 @@ class H7FlashController(Device):
         if offset == _ACR:
             self._access_control = self._access_control & ~lanes | value
         elif offset == _KEYR:
-            if bank.unlocking.take(value):
+            if bank.lock.accept(value):
                 bank.control &= ~_LOCK
         elif offset == _OPTKEYR:
-            if self._option_unlocking.take(value):
+            if self._option_lock.accept(value):
                 self._option_control &= ~_OPTLOCK
         elif offset == _CCR:
             bank.status &= ~(value & _CLEARED_BY_CCR)
@@ -117,36 +115,36 @@ class H7FlashController(Device):
             self._store_control(bank, value, lanes)
         elif offset == _OPTCR and value & _OPTLOCK:
             self._option_control |= _OPTLOCK
-            self._option_unlocking.close()
+            self._option_lock.close()
         self._drive_line()
 
     def program(self, address: int, size: int, value: int) -> None:
-        """Take a write to the flash: bytes of a word, which is programmed when it has all of them."""
+        """Add bytes to a word, which is programmed when it is complete."""
         offset = address - self._memory.start
         bank = self._banks[offset >= self._banks[1].start]
-        bank.status &= ~(_BSY | _QW)  # the bus has waited for the operation before
-        word, place = offset // _WORD * _WORD, offset % _WORD
-        places = range(place, place + size)
+        bank.status &= ~(_BSY | _QW)  # the bus has waited for the previous operation
+        word = offset // _WORD * _WORD
+        offsets = range(offset - word, offset - word + size)
         if bank.control & _LOCK or not bank.control & _PG:
             bank.status |= _PGSERR
         elif bank.buffer and bank.word != word:
             bank.status |= _INCERR
             bank.buffer.clear()
-        elif any(at in bank.buffer for at in places):
+        elif any(inside in bank.buffer for inside in offsets):
             bank.status |= _STRBERR
         else:
             bank.word = word
-            bank.buffer.update(zip(places, value.to_bytes(size, "little"), strict=True))
+            bank.buffer.update(zip(offsets, value.to_bytes(size, "little"), strict=True))
             if len(bank.buffer) == _WORD:
                 self._write(bank)
         self._drive_line()
 
     def _write(self, bank: _Bank) -> None:
-        """Program the word in the buffer; what was not given of it stays ones."""
+        """Program the word in the buffer; missing bytes stay ones."""
         old = self._memory.bytes[bank.word : bank.word + _WORD]
         if old != b"\xff" * _WORD:
             bank.status |= _DBECCERR
-        new = bytes(bank.buffer.get(at, 0xFF) & was for at, was in enumerate(old))
+        new = bytes(bank.buffer.get(inside, 0xFF) & byte for inside, byte in enumerate(old))
         bank.buffer.clear()
         self._replace(bank, bank.word, new)
 
@@ -161,15 +159,15 @@ class H7FlashController(Device):
             self._erase(bank)
         if value & _LOCK:
             bank.control |= _LOCK
-            bank.unlocking.close()
+            bank.lock.close()
 
     def _erase(self, bank: _Bank) -> None:
         number = bank.control >> _SNB_SHIFT & 7
-        chosen = bank.sectors if bank.control & _BER else bank.sectors[number : number + 1]
-        if bank.control & _PG or not bank.control & (_SER | _BER) or not chosen:
+        sectors = bank.sectors if bank.control & _BER else bank.sectors[number : number + 1]
+        if bank.control & _PG or not bank.control & (_SER | _BER) or not sectors:
             bank.status |= _PGSERR
             return
-        start, end = chosen[0][0], chosen[-1][1]
+        start, end = sectors[0][0], sectors[-1][1]
         self._replace(bank, start, b"\xff" * (end - start))
 
     def _replace(self, bank: _Bank, offset: int, data: bytes) -> None:
@@ -178,4 +176,4 @@ class H7FlashController(Device):
         bank.status |= _BSY | _QW | _EOP
 
     def _drive_line(self) -> None:
-        self._set_line(any(bank.is_asking() for bank in self._banks))
+        self._set_line(any(bank.interrupts() for bank in self._banks))

@@ -3,18 +3,15 @@
 
 A virtual machine that connects to the socket has the probe plugged in; closing the connection unplugs it.
 
-    usbredir.py      the wire format
-    host.py          the end of the wire that has the device
-    server.py        the socket
-    descriptors.py   what a device says of itself
-    device.py        a device: its control requests and its endpoints
-    serial_port.py   the virtual COM port
-    st_link.py, cmsis_dap.py    the two probes
+    usbredir.py   the protocol
+    server.py     the socket
+    device.py     a device: descriptors, control requests, endpoints
+    probes.py     the two probes
 
-Whatever numbers and serial number a probe here has, its maker's name says that it is virtual: :data:`MAKER`.
+The manufacturer string of every probe marks it as virtual: :data:`MAKER`.
 
 Sources: the USB network redirection protocol, version 0.7; Universal Serial Bus Specification, revision 2.0.
 """
 
 MAKER = "utvm virtual board"
-"""What our probes give as their manufacturer. No user chooses it, and no maker of a probe calls himself so."""
+"""Manufacturer string of the virtual probes. No real probe has it."""

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from utvm.base.process.peer import listen
 from utvm.virtual.usb.device import UsbDevice
-from utvm.virtual.usb.host import UsbHost
-from utvm.virtual.usb.usbredir import ProtocolError
+from utvm.virtual.usb.usbredir import ProtocolError, UsbHost
 
 _log = logging.getLogger(__name__)
 _UNIX = "unix:"

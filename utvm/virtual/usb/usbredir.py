@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wire format of usbredir (USB network redirection protocol 0.7), as spoken by the end that has the device.
+"""usbredir (USB network redirection protocol 0.7): the end that has the device, which the protocol calls usb-host.
 
-Packets are a header and, behind it, a header of their kind's own and data. All numbers are little-endian, nothing
-is padded. How long some headers are depends on the capabilities that both ends announce in their first packet,
-HELLO, whose own header is always the short one.
+A packet is a header, a header of its kind, and data. Numbers are little-endian, without padding. The length of
+some headers depends on the capabilities that both ends announce in HELLO, their first packet, which has the short
+header.
 """
 
+import socket
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from enum import IntEnum
+
+from utvm.virtual.usb.device import IN, SetupPacket, Transfer, UsbDevice
 
 MAX_DATA_BYTES = 1 << 20
 
 
 class PacketKind(IntEnum):
-    """What a packet is."""
+    """Kind of a packet."""
 
     HELLO = 0
     DEVICE_CONNECT = 1
@@ -42,7 +47,7 @@ class PacketKind(IntEnum):
 
 
 class RequestStatus(IntEnum):
-    """How a request went."""
+    """Result of a request."""
 
     SUCCESS = 0
     CANCELLED = 1
@@ -62,7 +67,7 @@ _LONG_HEADER = struct.Struct("<IIQ")
 _SHORT_BULK = struct.Struct("<BBHI")
 _LONG_BULK = struct.Struct("<BBHIH")
 
-# What the other end may send, with its header. HELLO and BULK_PACKET have several and are not here.
+# Headers of the packets from the guest. HELLO and BULK_PACKET have several.
 _FROM_GUEST = {
     PacketKind.RESET: struct.Struct("<"),
     PacketKind.SET_CONFIGURATION: struct.Struct("<B"),
@@ -93,7 +98,7 @@ _WITH_DATA = {PacketKind.CONTROL_PACKET, PacketKind.ISO_PACKET, PacketKind.INTER
 
 
 class ProtocolError(Exception):
-    """The other end does not speak usbredir, or sent what this end never asked for. The connection is over."""
+    """The guest violates the protocol; the connection is closed."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +106,8 @@ class Packet:
     """A packet.
 
     Attributes:
-        id: chosen by the end that asks, repeated in the answer.
-        fields: of its own header, in the protocol's order. In a bulk packet the two halves of the length are one.
-        data: what follows the header.
+        id: chosen by the sender of a request, repeated in the reply.
+        fields: of the header of its kind. In a bulk packet, the two halves of the length are one field.
     """
 
     kind: PacketKind
@@ -113,10 +117,10 @@ class Packet:
 
 
 class PacketStream:
-    """One connection's packets. Feed it with what arrives; it keeps what is not yet a whole packet.
+    """Encoder and decoder of a connection.
 
     Attributes:
-        shared: the capabilities that both ends have; None before the other end's HELLO.
+        shared: capabilities of both ends; None before the guest's HELLO.
     """
 
     def __init__(self) -> None:
@@ -124,25 +128,25 @@ class PacketStream:
         self._received = bytearray()
 
     def hello(self, version: str) -> bytes:
-        """Return the first packet to send."""
+        """The first packet to send."""
         name = version.encode()[: _VERSION_BYTES - 1].ljust(_VERSION_BYTES, b"\0")
         body = name + struct.pack("<I", CAPABILITIES)
         return _SHORT_HEADER.pack(PacketKind.HELLO, len(body), 0) + body
 
     def encode(self, packet: Packet) -> bytes:
-        """Return a packet's bytes. Not before the other end's HELLO has come."""
+        """Encode a packet, after the guest's HELLO."""
         body = self._own_header(packet) + packet.data
         return self._header().pack(packet.kind, len(body), packet.id) + body
 
     def feed(self, received: bytes) -> Iterator[Packet]:
-        """Take what arrived and yield the packets that are complete; the first one is HELLO."""
+        """Add received bytes, and yield the packets that are complete; the first one is HELLO."""
         self._received += received
         while True:
             header = self._header()
             if len(self._received) < header.size:
                 return
             number, length, identification = header.unpack_from(self._received)
-            kind = self._kind(number, length)
+            kind = self._check_header(number, length)
             end = header.size + length
             if len(self._received) < end:
                 return
@@ -156,8 +160,8 @@ class PacketStream:
     def _header(self) -> struct.Struct:
         return _LONG_HEADER if self._has(CAP_64_BIT_IDS) else _SHORT_HEADER
 
-    def _kind(self, number: int, length: int) -> PacketKind:
-        """Judge a header, before anything of what it announces is kept."""
+    def _check_header(self, number: int, length: int) -> PacketKind:
+        """Check a header before its packet is received."""
         if length > MAX_DATA_BYTES + _LONG_BULK.size:
             raise ProtocolError(f"a packet of {length} bytes")
         if (number == PacketKind.HELLO) != (self.shared is None):
@@ -165,7 +169,7 @@ class PacketStream:
                 "a second HELLO" if self.shared is not None else f"packet of kind {number} before HELLO"
             )
         if number not in (PacketKind.HELLO, PacketKind.BULK_PACKET, *_FROM_GUEST):
-            raise ProtocolError(f"packet of kind {number}, which was not agreed on")
+            raise ProtocolError(f"packet of unexpected kind {number}")
         return PacketKind(number)
 
     def _decode(self, kind: PacketKind, identification: int, body: bytes) -> Packet:
@@ -178,7 +182,6 @@ class PacketStream:
             raise ProtocolError(f"{kind.name} of {len(body)} bytes")
         fields, data = layout.unpack_from(body), body[layout.size :]
         if kind in _WITH_DATA:
-            # A control packet's direction is in its request type too, and its endpoint says the same.
             _check_data(kind, fields[0], fields[-1], data)
         return Packet(kind, identification, fields, data)
 
@@ -216,9 +219,235 @@ class PacketStream:
 
 
 def _check_data(kind: PacketKind, endpoint: int, length: int, data: bytes) -> None:
-    """Hold the data to the length that was announced. Who asks the device for data sends none."""
+    """Check the length of the data. A request for data from the device has none."""
     expected = 0 if endpoint & 0x80 else length
     if len(data) != expected:
-        raise ProtocolError(f"{kind.name} with {len(data)} bytes of data, {expected} announced")
+        raise ProtocolError(f"{kind.name} with {len(data)} bytes of data, expected {expected}")
     if length > MAX_DATA_BYTES:
-        raise ProtocolError(f"{kind.name} asks for {length} bytes")
+        raise ProtocolError(f"{kind.name} requests {length} bytes")
+
+
+_VERSION = "utvm virtual probe"
+_RECEIVE_BYTES = 1 << 16
+_ENDPOINTS = 32
+_NO_ENDPOINT = 255
+_CONTROL = 0
+# Limits against a guest that sends and never fetches.
+_MAX_REQUESTS = 256
+_MAX_UNFETCHED_BYTES = 1 << 18
+
+
+@dataclass
+class _Outlet:
+    """An endpoint to the guest, with requests that wait for data, and data that wait for requests."""
+
+    requests: deque[tuple[int, int, int]] = field(default_factory=deque)  # id, length, stream
+    messages: deque[bytes] = field(default_factory=deque)
+
+
+class UsbHost:
+    """A device on a connection; for the device, its cable.
+
+    Args:
+        connection: to the guest; the caller closes it.
+    """
+
+    def __init__(self, connection: socket.socket, device: UsbDevice) -> None:
+        self._connection = connection
+        self._device = device
+        self._stream = PacketStream()
+        self._open = True
+        self._outlets = {address: _Outlet() for address in device.descriptors.endpoints if address & IN}
+        self._changed = threading.Condition()  # guards the outlets and the connection
+        self._handlers: dict[PacketKind, Callable[[Packet], None]] = {
+            PacketKind.HELLO: self._introduce,
+            PacketKind.RESET: self._reset,
+            PacketKind.SET_CONFIGURATION: self._set_configuration,
+            PacketKind.GET_CONFIGURATION: self._reply_configuration,
+            PacketKind.SET_ALT_SETTING: self._set_alt_setting,
+            PacketKind.GET_ALT_SETTING: self._get_alt_setting,
+            PacketKind.START_ISO_STREAM: self._refuse_iso,
+            PacketKind.STOP_ISO_STREAM: self._refuse_iso,
+            PacketKind.START_INTERRUPT_RECEIVING: self._interrupt_receiving,
+            PacketKind.STOP_INTERRUPT_RECEIVING: self._interrupt_receiving,
+            PacketKind.CANCEL_DATA_PACKET: self._cancel,
+            PacketKind.CONTROL_PACKET: self._control,
+            PacketKind.BULK_PACKET: self._bulk,
+            # No device here has endpoints for these.
+            PacketKind.ISO_PACKET: lambda packet: None,
+            PacketKind.INTERRUPT_PACKET: self._refuse_interrupt,
+        }
+
+    def run(self) -> None:
+        """Serve the guest until it closes the connection."""
+        try:
+            self._connection.sendall(self._stream.hello(_VERSION))
+            self._device.plug_in(self)
+            while received := self._connection.recv(_RECEIVE_BYTES):
+                for packet in self._stream.feed(received):
+                    self._handlers[packet.kind](packet)
+        finally:
+            with self._changed:
+                self._open = False
+                self._changed.notify_all()
+
+    # The cable
+
+    def send(self, endpoint: int, data: bytes) -> None:
+        """Provide data for the guest to fetch."""
+        with self._changed:
+            self._outlets[endpoint].messages.append(data)
+            self._match(endpoint)
+
+    def wait_for_request(self, endpoint: int) -> bool:
+        """Wait until the guest requests more than was sent. False if the connection is closed."""
+        outlet = self._outlets[endpoint]
+        with self._changed:
+            self._changed.wait_for(lambda: not self._open or (outlet.requests and not outlet.messages))
+            return self._open
+
+    # Packets from the guest
+
+    def _introduce(self, _packet: Packet) -> None:
+        self._announce()
+        device = self._device.descriptors
+        fields = (device.speed, *device.codes, device.vendor, device.product, device.version)
+        self._send(Packet(PacketKind.DEVICE_CONNECT, 0, fields))
+
+    def _announce(self) -> None:
+        """Describe interfaces and endpoints, which must precede their use."""
+        interfaces = self._device.descriptors.interfaces
+        columns = [range(len(interfaces)), *zip(*(interface.codes for interface in interfaces), strict=True)]
+        padded = (value for column in columns for value in [*column, *[0] * (_ENDPOINTS - len(column))])
+        self._send(Packet(PacketKind.INTERFACE_INFO, 0, (len(interfaces), *padded)))
+        kinds, intervals, owners, sizes = [_NO_ENDPOINT] * _ENDPOINTS, [0] * 32, [0] * 32, [0] * 32
+        for number in (0, _ENDPOINTS // 2):  # the control endpoint, in both directions
+            kinds[number], sizes[number] = _CONTROL, 64
+        for address, (owner, endpoint) in self._device.descriptors.endpoints.items():
+            number = address & 0xF | (_ENDPOINTS // 2 if address & IN else 0)
+            kinds[number], intervals[number] = endpoint.transfer, endpoint.interval
+            owners[number], sizes[number] = owner, endpoint.packet
+        self._send(Packet(PacketKind.EP_INFO, 0, (*kinds, *intervals, *owners, *sizes)))
+
+    def _reset(self, _packet: Packet) -> None:
+        self._device.reset()
+        self._drop_transfers()
+
+    def _set_configuration(self, packet: Packet) -> None:
+        valid = self._device.configure(packet.fields[0])
+        if valid:
+            self._drop_transfers()
+            self._announce()
+        self._reply_configuration(packet, valid)
+
+    def _reply_configuration(self, packet: Packet, valid: bool = True) -> None:
+        self._reply(packet, PacketKind.CONFIGURATION_STATUS, _status(valid), self._device.configuration)
+
+    def _set_alt_setting(self, packet: Packet) -> None:
+        interface, setting = packet.fields
+        valid = interface < len(self._device.descriptors.interfaces) and setting == 0
+        if valid:
+            self._announce()
+        self._reply(packet, PacketKind.ALT_SETTING_STATUS, _status(valid), interface, 0)
+
+    def _get_alt_setting(self, packet: Packet) -> None:
+        (interface,) = packet.fields
+        valid = interface < len(self._device.descriptors.interfaces)
+        self._reply(packet, PacketKind.ALT_SETTING_STATUS, _status(valid), interface, 0)
+
+    def _refuse_iso(self, packet: Packet) -> None:
+        self._reply(packet, PacketKind.ISO_STREAM_STATUS, RequestStatus.INVALID, packet.fields[0])
+
+    def _refuse_interrupt(self, packet: Packet) -> None:
+        self._reply(packet, PacketKind.INTERRUPT_PACKET, packet.fields[0], RequestStatus.INVALID, 0)
+
+    def _interrupt_receiving(self, packet: Packet) -> None:
+        address = packet.fields[0]
+        owned = self._device.descriptors.endpoints.get(address)
+        valid = owned is not None and bool(address & IN) and owned[1].transfer == Transfer.INTERRUPT
+        self._reply(packet, PacketKind.INTERRUPT_RECEIVING_STATUS, _status(valid), address)
+
+    def _cancel(self, packet: Packet) -> None:
+        with self._changed:
+            for address, outlet in self._outlets.items():
+                for request in outlet.requests:
+                    if request[0] == packet.id:
+                        outlet.requests.remove(request)
+                        self._reply_bulk(packet.id, address, RequestStatus.CANCELLED, stream=request[2])
+                        return
+
+    def _control(self, packet: Packet) -> None:
+        endpoint, request, request_type, _, value, index, length = packet.fields
+        reply = None
+        if endpoint & IN == request_type & IN:
+            reply = self._device.control(SetupPacket(request_type, request, value, index, length), packet.data)
+        status = RequestStatus.STALL if reply is None else RequestStatus.SUCCESS
+        data = reply if reply and endpoint & IN else b""
+        size = len(data) if endpoint & IN or reply is None else length
+        fields = (endpoint, request, request_type, status, value, index, size)
+        self._send(Packet(PacketKind.CONTROL_PACKET, packet.id, fields, data))
+
+    def _bulk(self, packet: Packet) -> None:
+        address, _, length, stream = packet.fields
+        refusal = self._refusal(address)
+        if refusal is not None:
+            self._reply_bulk(packet.id, address, refusal, stream=stream)
+        elif address & IN:
+            with self._changed:
+                self._outlets[address].requests.append((packet.id, length, stream))
+                self._match(address)
+                self._changed.notify_all()
+        else:
+            self._device.take(self, address, packet.data)
+            self._reply_bulk(packet.id, address, RequestStatus.SUCCESS, length=length, stream=stream)
+
+    def _refusal(self, address: int) -> RequestStatus | None:
+        """Status of a bulk transfer that is refused, or None."""
+        owned = self._device.descriptors.endpoints.get(address)
+        if owned is None or owned[1].transfer != Transfer.BULK or not self._device.configuration:
+            return RequestStatus.INVALID
+        if address in self._device.halted:
+            return RequestStatus.STALL
+        with self._changed:
+            if address & IN:
+                return RequestStatus.INVALID if len(self._outlets[address].requests) >= _MAX_REQUESTS else None
+            unfetched = sum(len(message) for outlet in self._outlets.values() for message in outlet.messages)
+        return RequestStatus.STALL if unfetched > _MAX_UNFETCHED_BYTES else None
+
+    # Packets to the guest
+
+    def _drop_transfers(self) -> None:
+        """Cancel all transfers: the guest has reset the device."""
+        with self._changed:
+            for address, outlet in self._outlets.items():
+                for identification, _length, stream in outlet.requests:
+                    self._reply_bulk(identification, address, RequestStatus.CANCELLED, stream=stream)
+                outlet.requests.clear()
+                outlet.messages.clear()
+
+    def _match(self, address: int) -> None:
+        """Send waiting data for waiting requests. Called with the lock held."""
+        outlet = self._outlets[address]
+        while outlet.requests and outlet.messages:
+            identification, length, stream = outlet.requests.popleft()
+            message = outlet.messages.popleft()
+            if len(message) > length:
+                outlet.messages.appendleft(message[length:])
+            part = message[:length]
+            self._reply_bulk(identification, address, RequestStatus.SUCCESS, len(part), stream, part)
+
+    def _reply_bulk(
+        self, number: int, address: int, status: RequestStatus, length: int = 0, stream: int = 0, data: bytes = b""
+    ) -> None:
+        self._send(Packet(PacketKind.BULK_PACKET, number, (address, status, length, stream), data))
+
+    def _reply(self, packet: Packet, kind: PacketKind, *fields: int) -> None:
+        self._send(Packet(kind, packet.id, fields))
+
+    def _send(self, packet: Packet) -> None:
+        with self._changed:
+            self._connection.sendall(self._stream.encode(packet))
+
+
+def _status(valid: bool) -> RequestStatus:
+    return RequestStatus.SUCCESS if valid else RequestStatus.INVALID

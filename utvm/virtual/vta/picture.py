@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three stages over modelled time, as a picture: what each did, and for whom it waited."""
+"""A picture of the three stages over modelled time: their instructions, and their waits."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,11 +16,11 @@ _COLOURS = {
     "finish": "#9c755f",
 }
 _WAITS = "#dddddd"
-_MARKS = 5  # Of the axis, beside its beginning.
+_MARKS = 5  # of the axis, besides 0
 
 
-def waited(events: Sequence[Event]) -> dict[tuple[str, str], int]:
-    """Return how many modelled cycles each stage waited for which other."""
+def wait_cycles(events: Sequence[Event]) -> dict[tuple[str, str], int]:
+    """Modelled cycles that a stage waited for another, by the two stages."""
     sums: Counter[tuple[str, str]] = Counter()
     for event in events:
         if event.start > event.ready:
@@ -29,15 +29,17 @@ def waited(events: Sequence[Event]) -> dict[tuple[str, str], int]:
 
 
 def picture(events: Sequence[Event]) -> str:
-    """Return an SVG: a row for each stage, coloured where it works and pale where it waits; a hover names both."""
+    """An SVG with a row for each stage: coloured while it works, pale while it waits, with tooltips."""
     return "\n".join(_lines(events))
 
 
 def _lines(events: Sequence[Event]) -> Iterator[str]:
     end = max((event.end for event in events), default=1)
     scale = (_WIDTH - _LEFT) / end
-    said = [f"{stage} waited {cycles:,} for {other}" for (stage, other), cycles in sorted(waited(events).items())]
-    height = _ROW * len(STAGES) + 20 * (len(said) + 1) + 70
+    waits = [
+        f"{stage} waited {cycles:,} for {other}" for (stage, other), cycles in sorted(wait_cycles(events).items())
+    ]
+    height = _ROW * len(STAGES) + 20 * (len(waits) + 1) + 70
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" '
         'role="img" aria-label="VTA\'s stages over modelled cycles">'
@@ -63,21 +65,21 @@ def _lines(events: Sequence[Event]) -> Iterator[str]:
         yield f'<rect x="{x}" y="{axis + 14}" width="12" height="12" fill="{colour}"/>'
         yield f'<text x="{x + 18}" y="{axis + 25}" font-size="12">{name}</text>'
     bottom = axis + 50
-    for number, line in enumerate([f"{end:,} modelled cycles", *said]):
+    for number, line in enumerate([f"{end:,} modelled cycles", *waits]):
         yield f'<text x="0" y="{bottom + 20 * number}" font-size="12">{line}</text>'
     yield "</svg>"
 
 
 def _bar(start: int, end: int, y: int, scale: float, colour: str, title: str) -> str:
-    place = f'x="{_LEFT + start * scale:.2f}" y="{y}" width="{(end - start) * scale:.2f}" height="{_BAR}"'
-    return f'<rect {place} fill="{colour}"><title>{start:,} to {end:,}: {escape(title)}</title></rect>'
+    box = f'x="{_LEFT + start * scale:.2f}" y="{y}" width="{(end - start) * scale:.2f}" height="{_BAR}"'
+    return f'<rect {box} fill="{colour}"><title>{start:,} to {end:,}: {escape(title)}</title></rect>'
 
 
 def _other(event: Event) -> str:
-    """Return the stage that an instruction has a token from; both neighbours, where it has two."""
-    place = STAGES.index(event.stage)
+    """The stages that an instruction gets tokens from."""
+    index = STAGES.index(event.stage)
     names = [
-        STAGES[place + step]
+        STAGES[index + step]
         for flag, step in (("pop_prev=1", -1), ("pop_next=1", 1))
         if flag in event.line.split()
     ]

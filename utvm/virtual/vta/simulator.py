@@ -1,42 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of VTA in this process: compiled once for each configuration, loaded, asked what happened in it."""
+"""The model of VTA in this process: compiled once for each configuration, then loaded."""
 
 import ctypes
 import functools
-import platform
+import itertools
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from utvm.base.process.run import run_tool
-from utvm.base.storage.cache import Cache, content_key
-from utvm.errors import BoardError, ToolchainError
+from utvm.errors import BoardError
 from utvm.runtime.vta.configuration import Configuration
 from utvm.runtime.vta.fault import explained
 from utvm.runtime.vta.header import DRIVER, INCLUDE, config_header, symbol
 from utvm.runtime.vta.instructions import INSTRUCTION_BYTES, InstructionSet
+from utvm.virtual.native import WARNINGS, cached_library, compile_shared, fields
 from utvm.virtual.vta import MODEL
 
 STAGES = ("load", "compute", "store")
-COUNTERS = (
-    "inp_load_nbytes",
-    "wgt_load_nbytes",
-    "acc_load_nbytes",
-    "uop_load_nbytes",
-    "out_store_nbytes",
-    "gemm_counter",
-    "alu_counter",
+# The first seven are those of TVM's own simulator, under the names used there.
+_COUNTERS = (
+    "inp_load_nbytes wgt_load_nbytes acc_load_nbytes uop_load_nbytes out_store_nbytes gemm_counter alu_counter "
+    "instructions dram_nbytes"
 )
-"""The statistics of TVM's own simulator, under their names there."""
 
 _HERE = Path(__file__).resolve().parent
-_SOURCES = (*DRIVER, *MODEL)
-_HEADERS = (*sorted(INCLUDE.glob("*.h")), *sorted(_HERE.glob("*.h")))
-# Symbols of one library never stand for those of another, although all are visible to whatever is loaded later.
-_FLAGS = ("-std=c99", "-O3", "-Wall", "-Wextra", "-Werror", "-pedantic", "-shared", "-fPIC", "-Wl,-Bsymbolic")
-
+# With -Bsymbolic, a library uses its own symbols, although all are visible to libraries that are loaded later.
+_SYMBOLIC = "-Wl,-Bsymbolic"
 
 _REACH = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t)
 
@@ -48,42 +39,33 @@ class _Instruction(ctypes.Structure):
 class _Fault(ctypes.Structure):
     _fields_ = (
         ("rule", ctypes.c_char_p),
-        ("value", ctypes.c_int64),
-        ("limit", ctypes.c_int64),
+        *fields(ctypes.c_int64, "value limit"),
         ("number", ctypes.c_int32),
         ("instruction", _Instruction),
     )
 
 
-class VtaStatistics(ctypes.Structure):
-    """``vta_statistics`` of the model's C."""
+class _Statistics(ctypes.Structure):
+    """``vta_statistics`` of ``simulator.h``."""
 
     _fields_ = (
-        *((name, ctypes.c_uint64) for name in COUNTERS),
-        ("instructions", ctypes.c_uint64),
-        ("dram_nbytes", ctypes.c_uint64),
-        ("cycles", ctypes.c_uint64),
+        *fields(ctypes.c_uint64, f"{_COUNTERS} cycles"),
         ("busy", ctypes.c_uint64 * len(STAGES)),
         ("tokens", ctypes.c_uint64),
     )
 
 
 class _Event(ctypes.Structure):
-    _fields_ = (
-        ("ready", ctypes.c_uint64),
-        ("start", ctypes.c_uint64),
-        ("end", ctypes.c_uint64),
-        ("instruction", _Instruction),
-    )
+    _fields_ = (*fields(ctypes.c_uint64, "ready start end"), ("instruction", _Instruction))
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """What went wrong in a run.
+class VtaFault:
+    """A rule that an instruction broke.
 
     Attributes:
-        rule: what should have been; ``value`` and ``limit`` are what was compared.
-        number: of the instruction; -1 where it is about no single one.
+        number: of the instruction; -1 if the rule concerns the whole run.
+        value, limit: the numbers compared; 0 if none were.
     """
 
     rule: str
@@ -94,12 +76,12 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Event:
-    """What one instruction of the last run did; times are modelled cycles.
+    """One instruction of the last run; times are modelled cycles.
 
     Attributes:
-        stage: which of :data:`STAGES` ran it.
-        ready: when that was done with its instruction before.
-        start: when it had its tokens, so that it waited from ``ready`` on.
+        stage: one of :data:`STAGES`.
+        ready: end of the stage's previous instruction.
+        start: when its tokens were available; the stage waited from ``ready`` until then.
         line: the instruction, disassembled.
     """
 
@@ -111,20 +93,17 @@ class Event:
 
 
 class VtaSimulator:
-    """A VTA in this process.
-
-    There is one of each configuration (see :func:`simulator`), as there is one accelerator: it runs one program at
-    a time.
+    """A VTA in this process, which runs one program at a time.
 
     Args:
-        alone: it is another one, with memories of its own, and no compiled operator finds it.
+        alone: use a private copy; compiled operators find the shared one, :func:`simulator`.
     """
 
     def __init__(self, configuration: Configuration, *, alone: bool = False) -> None:
         self.configuration = configuration
         self.instructions = InstructionSet(configuration)
-        self._library = _loaded(_compiled(configuration), alone)
-        self._library.vta_sim_statistics.restype = ctypes.POINTER(VtaStatistics)
+        self._library = _load(configuration, alone)
+        self._library.vta_sim_statistics.restype = ctypes.POINTER(_Statistics)
         self._library.vta_sim_events.restype = ctypes.POINTER(_Event)
         self._library.vta_device_map.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
         self._library.vta_device_map.restype = ctypes.c_uint32
@@ -133,17 +112,12 @@ class VtaSimulator:
         self._fault.restype = ctypes.POINTER(_Fault)
 
     def synchronize(self) -> None:
-        """Run what operators have queued, and wait for it."""
+        """Run the queued instructions and wait for their end."""
         if self._synchronize() != 0:
-            raise self._explained(self._fault().contents)
+            raise self._error(self._fault().contents)
 
     def run(self, instructions: bytes, memory: "ctypes.Array[ctypes.c_uint8]") -> int:
-        """Run instructions that were written by hand.
-
-        Args:
-            instructions: to the last, which is FINISH.
-            memory: all of DRAM that they may use; it begins at :data:`DRAM`.
-        """
+        """Run instructions, up to and including FINISH, on a DRAM that begins at :data:`DRAM`."""
         queue = ctypes.create_string_buffer(instructions, len(instructions))
         fault = _Fault()
         self._library.vta_device_map(memory, ctypes.sizeof(memory))
@@ -154,56 +128,57 @@ class VtaSimulator:
         finally:
             self._library.vta_device_unmap()
         if code != 0:
-            raise self._explained(fault)
+            raise self._error(fault)
         return code
 
-    def count_from(self, memory: int, address: int) -> None:
-        """Set from where on in DRAM a memory's elements are counted, for programs that were written elsewhere."""
+    def set_base(self, memory: int, address: int) -> None:
+        """Set the DRAM address of a memory's element 0."""
         self._library.vta_device_base(memory, address)
 
-    def run_on(self, instructions: bytes, reach: Callable[[int, int], int]) -> Refusal | None:
-        """Run instructions on memory that is elsewhere; return what went wrong.
+    def run_on(self, instructions: bytes, translate: Callable[[int, int], int]) -> VtaFault | None:
+        """Run instructions on a board's memory; return the fault, if any.
 
         Args:
-            reach: returns where bytes of DRAM are in this process, given their address and number; 0 if nowhere.
+            translate: maps an address and size in DRAM to an address in this process, or 0.
         """
-        trouble: list[Exception] = []
+        errors: list[Exception] = []
 
-        def reached(address: int, size: int) -> int:
+        def translate_or_fail(address: int, size: int) -> int:
             try:
-                return reach(address, size)
-            except Exception as error:  # C cannot pass it on
-                trouble.append(error)
+                return translate(address, size)
+            except Exception as error:  # an exception cannot pass through C
+                errors.append(error)
                 return 0
 
-        queue, fault, called = ctypes.create_string_buffer(instructions), _Fault(), _REACH(reached)
-        self._library.vta_sim_dram_is(called)
+        queue, fault, callback = ctypes.create_string_buffer(instructions), _Fault(), _REACH(translate_or_fail)
+        self._library.vta_sim_dram_is(callback)
         count = len(instructions) // INSTRUCTION_BYTES
         code = self._library.vta_device_run(queue, count, ctypes.byref(fault))
-        if trouble:
-            raise trouble[0]
+        if errors:
+            raise errors[0]
         rule = (fault.rule or b"").decode()
-        return Refusal(rule, fault.number, fault.value, fault.limit) if code else None
+        return VtaFault(rule, fault.number, fault.value, fault.limit) if code else None
 
     def statistics(self) -> dict[str, int]:
-        """Return what was counted since :meth:`clear`: the :data:`COUNTERS` of TVM's own simulator, instructions,
-        bytes to and from DRAM, tokens that were handed on, and, under names that say so, modelled cycles in all
-        and of each stage.
+        """Counts since :meth:`clear`.
+
+        They are the counters of TVM's own simulator, instructions, bytes to and from DRAM, tokens passed between
+        stages, and modelled cycles in total and of each stage.
         """
-        return in_words(self._library.vta_sim_statistics().contents)
+        return _by_name(self._library.vta_sim_statistics().contents)
 
     def clear(self) -> None:
-        """Begin to count anew."""
-        ctypes.memset(self._library.vta_sim_statistics(), 0, ctypes.sizeof(VtaStatistics))
+        """Reset the statistics."""
+        ctypes.memset(self._library.vta_sim_statistics(), 0, ctypes.sizeof(_Statistics))
 
     def events(self) -> list[Event]:
-        """Return what each instruction of the last run did when, in the order in which they were queued."""
+        """The instructions of the last run, in queue order."""
         count = ctypes.c_uint32()
         events = self._library.vta_sim_events(ctypes.byref(count))
         return [self._event(events[number]) for number in range(count.value)]
 
     def look_first_after(self, stage: str) -> None:
-        """Have a stage run ahead of the others as far as its tokens let it: no result may depend on which."""
+        """Run this stage first whenever its tokens allow it. Results must not depend on the order."""
         self._library.vta_sim_first_stage(STAGES.index(stage))
 
     def _event(self, event: _Event) -> Event:
@@ -213,55 +188,90 @@ class VtaSimulator:
         stage = "load" if early else "store" if kind == "store" else "compute"
         return Event(stage, event.ready, event.start, event.end, line)
 
-    def _explained(self, fault: _Fault) -> BoardError:
+    def _error(self, fault: _Fault) -> BoardError:
         rule, raw = (fault.rule or b"").decode(), bytes(fault.instruction)
         return BoardError(explained(self.instructions, fault.number, raw, rule, fault.value, fault.limit))
 
 
-def in_words(counted: VtaStatistics) -> dict[str, int]:
-    """Return statistics by name."""
-    plain = (*COUNTERS, "instructions", "dram_nbytes", "tokens")
-    busy = {f"modelled_{stage}_cycles": int(counted.busy[number]) for number, stage in enumerate(STAGES)}
-    return {
-        **{name: int(getattr(counted, name)) for name in plain},
-        "modelled_cycles": int(counted.cycles),
-        **busy,
-    }
+def _by_name(statistics: _Statistics) -> dict[str, int]:
+    busy = {f"modelled_{stage}_cycles": int(statistics.busy[number]) for number, stage in enumerate(STAGES)}
+    counts = {name: int(getattr(statistics, name)) for name in f"{_COUNTERS} tokens".split()}
+    return {**counts, "modelled_cycles": int(statistics.cycles), **busy}
 
 
 DRAM = 65536
-"""Where DRAM begins, in bytes, for programs that were written by hand."""
+"""Start address of the DRAM of :meth:`VtaSimulator.run`."""
 
 
 @functools.cache
 def simulator(configuration: Configuration) -> VtaSimulator:
-    """Return this process's VTA of a configuration; raises as :class:`Simulator`."""
+    """The shared VTA of a configuration in this process."""
     return VtaSimulator(configuration)
 
 
-def _loaded(library: Path, alone: bool) -> ctypes.CDLL:
+def _load(configuration: Configuration, alone: bool) -> ctypes.CDLL:
+    library = cached_library(
+        "libvta.so",
+        (*DRIVER, *MODEL),
+        ("-O3", *WARNINGS, _SYMBOLIC),
+        (INCLUDE, _HERE),
+        {"vta_config.h": config_header(configuration)},
+    )
     if not alone:
-        # Compiled operators look for the driver's calls among what the process has.
+        # Compiled operators look up the driver's functions among all symbols of the process.
         return ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
-    # A library is loaded once, unless it is another file.
+    # The loader maps a file once; a copy gets its own memories.
     with tempfile.TemporaryDirectory() as folder:
         return ctypes.CDLL(str(shutil.copy(library, folder)), ctypes.RTLD_LOCAL)
 
 
-def _compiled(configuration: Configuration) -> Path:
-    """Return the driver and the model as one shared library, compiling it where that was not done before."""
-    header = config_header(configuration)
-    name = "libvta.so"
+_STEP_FLAGS = ("-O2", "-ffp-contract=off", "-DUTVM_STEPS=1", _SYMBOLIC)
+_ALIGNMENT = 16
+_STEP_HEADER = """#include <stdint.h>
+void vta_sim_step(uint32_t number);
+#define UTVM_STEP(number) vta_sim_step(number);
+"""
+_STEP_RECORDER = """#include "simulator.h"
+void vta_sim_step(uint32_t number);
+vta_statistics vta_sim_steps[{steps} + 1];
+void vta_sim_step(uint32_t number) {{
+    vta_sim_steps[number] = *vta_sim_statistics();
+}}
+"""
 
-    def compile_it(directory: Path) -> None:
-        (directory / "vta_config.h").write_text(header, encoding="utf-8")
-        folders = (f"-I{folder}" for folder in (directory, INCLUDE, _HERE))
-        run_tool(
-            ["gcc", *_FLAGS, *folders, "-o", directory / name, *_SOURCES],
-            error=ToolchainError,
-            hint="the model of VTA needs a C compiler for this machine: apt install gcc libc6-dev",
-        )
 
-    texts = (path.read_text(encoding="utf-8") for path in (*_SOURCES, *_HEADERS))
-    key = content_key(header, *texts, " ".join(_FLAGS), platform.machine(), platform.libc_ver()[1])
-    return Cache("virtual").fetch(key, compile_it) / name
+def modelled_steps(
+    configuration: Configuration,
+    sources: Mapping[str, str],
+    run: str,
+    steps: int,
+    sizes: tuple[Sequence[int], Sequence[int], Sequence[int]],
+) -> list[dict[str, int]]:
+    """Statistics of each step of a library, as :meth:`VtaSimulator.statistics` names them.
+
+    The library runs on the host, on zeros: VTA's work does not depend on the data.
+
+    Args:
+        sources: the library's files, text by name.
+        run: its function.
+        steps: number of its steps.
+        sizes: sizes in bytes of its inputs, outputs and workspaces.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        generated = {"vta_config.h": config_header(configuration), "utvm_step.h": _STEP_HEADER}
+        for name, text in {**sources, **generated, "vta_sim_step.c": _STEP_RECORDER.format(steps=steps)}.items():
+            (work / name).write_text(text, encoding="utf-8")
+        output = work / "steps.so"
+        files = (*sorted(work.glob("*.c")), *DRIVER, *MODEL)
+        compile_shared(output, files, _STEP_FLAGS, (work, INCLUDE, _HERE), libraries=("-lm",))
+        library = ctypes.CDLL(str(output))
+    buffers = [[ctypes.create_string_buffer(size + _ALIGNMENT) for size in group] for group in sizes]
+    inputs, outputs, workspaces = (
+        [-(-ctypes.addressof(buffer) // _ALIGNMENT) * _ALIGNMENT for buffer in group] for group in buffers
+    )
+    pointers = ((ctypes.c_void_p * max(len(group), 1))(*group) for group in (inputs, outputs))
+    getattr(library, run)(*pointers, *map(ctypes.c_void_p, workspaces))
+    library.vta_sim_step(steps)
+    counts = [_by_name(record) for record in (_Statistics * (steps + 1)).in_dll(library, "vta_sim_steps")]
+    return [{name: after[name] - before[name] for name in after} for before, after in itertools.pairwise(counts)]

@@ -42,7 +42,7 @@ def _vectors(defined: set[str]) -> str:
     return "\n".join(lines)
 
 
-class Bench:
+class Target:
     """A board under power with a debugger attached.
 
     Programs begin at ``reset`` and end with BKPT. Handlers are labels: ``hard_fault``, ``sv_call``, ``irq28``...
@@ -56,7 +56,7 @@ class Bench:
         self.machine.on_console_output = self.output.extend
         self.symbols: dict[str, int] = {}
 
-    def __enter__(self) -> "Bench":
+    def __enter__(self) -> "Target":
         self.machine.start()
         return self
 

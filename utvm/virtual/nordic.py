@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Peripherals of Nordic's nRF52 and nRF53: NVMC, UARTE, CLOCK.
+
+Sections are those of the nRF52840 Product Specification 1.7; the nRF5340's has the same registers in chapters of
+the same names, except where noted.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+
+from utvm.virtual.bus import Bus, BusError, Device, MemoryBank, PlainRegisters
+from utvm.virtual.spec import Peripheral
+from utvm.virtual.wiring import Clock, DeviceFactory, SerialDevice, Wiring
+
+_REGISTER_BYTES = 0x1000  # of a peripheral
+
+_READY, _READY_NEXT, _CONFIG, _ERASE_PAGE, _ERASE_ALL, _CACHE = 0x400, 0x408, 0x504, 0x508, 0x50C, 0x540
+_WRITE, _ERASE = 1, 2
+_WORD = 4
+_ONES = 0xFFFFFFFF
+
+
+class Nvmc(Device):
+    """The flash controller (4.3): READY, READYNEXT, CONFIG, ERASEPAGE, ERASEALL and ICACHECNF.
+
+    The nRF52 has a register for the page to erase. The nRF53 erases a page at a write of ones to its first word
+    (nRF5340 Product Specification 1.3, NVMC, "Erasing a page in flash").
+
+    An operation completes at once, but READY is 0 in the first read after it, which exposes software that does not
+    wait. Partial erase, the cache's counters, protection (ACL, 6.1) and the limit of writes per word are not
+    modelled.
+
+    Args:
+        memory: the flash; its sectors are its pages.
+        changed: called with start and end address of a change of the flash.
+        erases_by_writing: erase pages as the nRF53 does.
+    """
+
+    size = _REGISTER_BYTES
+
+    def __init__(
+        self, memory: MemoryBank, changed: Callable[[int, int], None], *, erases_by_writing: bool
+    ) -> None:
+        self._memory = memory
+        self._changed = changed
+        self._erases_by_writing = erases_by_writing
+        ends = list(accumulate(memory.region.sectors))
+        self._pages = dict(zip([0, *ends[:-1]], memory.region.sectors, strict=True))
+        self.reset()
+
+    def reset(self) -> None:
+        self._mode = self._cache = 0
+        self._busy = False
+
+    def load(self, offset: int) -> int:
+        if offset in (_READY, _READY_NEXT):
+            busy, self._busy = self._busy, False
+            return int(not busy)
+        return {_CONFIG: self._mode, _CACHE: self._cache}.get(offset, 0)
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        if offset == _CONFIG:
+            self._mode = value & 3
+        elif offset == _CACHE and not self._erases_by_writing:  # the nRF53's cache is another peripheral
+            self._cache = value
+        elif self._mode == _ERASE and offset == _ERASE_PAGE and not self._erases_by_writing:
+            self._erase_page(value - self._memory.start)
+        elif self._mode == _ERASE and offset == _ERASE_ALL and value & 1:
+            self._replace(0, b"\xff" * self._memory.region.size)
+
+    def program(self, address: int, size: int, value: int) -> None:
+        """Program a word (4.3.1)."""
+        offset = address - self._memory.start
+        if self._erases_by_writing and self._mode == _ERASE and size == _WORD and value == _ONES:
+            self._erase_page(offset)
+            return
+        if self._mode != _WRITE or size != _WORD or offset % _WORD:
+            raise BusError(address)
+        old = int.from_bytes(self._memory.bytes[offset : offset + _WORD], "little")
+        self._replace(offset, (old & value).to_bytes(_WORD, "little"))
+
+    def _erase_page(self, start: int) -> None:
+        if start in self._pages:
+            self._replace(start, b"\xff" * self._pages[start])
+
+    def _replace(self, offset: int, data: bytes) -> None:
+        self._memory.bytes[offset : offset + len(data)] = data
+        self._changed(self._memory.start + offset, self._memory.start + offset + len(data))
+        self._busy = True
+
+
+_HFCLKSTART, _HFCLKSTARTED = 0x000, 0x100
+
+
+class HighFrequencyClock(PlainRegisters):
+    """CLOCK (5.4): HFXO starts at once; an instruction stays one tick."""
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        if offset == _HFCLKSTART and value & 1:
+            self.values[_HFCLKSTARTED] = 1
+        elif offset >= _HFCLKSTARTED:  # tasks are below, and read as zero
+            super().store(offset, value, lanes)
+
+
+_START_RX, _STOP_RX, _START_TX, _STOP_TX = range(0x000, 0x010, 4)
+_RX_READY, _END_RX, _TX_READY, _END_TX, _ERROR = 0x108, 0x110, 0x11C, 0x120, 0x124
+_RX_TIMEOUT, _RX_STARTED, _TX_STARTED, _TX_STOPPED = 0x144, 0x14C, 0x150, 0x158
+_SHORTS, _INTERRUPTS, _SET, _CLEAR = 0x200, 0x300, 0x304, 0x308
+_ERROR_SOURCE, _ENABLE, _BAUD_RATE = 0x480, 0x500, 0x524
+_RX_BUFFER, _TX_BUFFER = 0x534, 0x544  # PTR; MAXCNT and AMOUNT follow
+_EVENTS = (
+    *(_RX_READY, _END_RX, _TX_READY, _END_TX, _ERROR),
+    *(_RX_TIMEOUT, _RX_STARTED, _TX_STARTED, _TX_STOPPED),
+)
+_ENDRX_STARTRX, _ENDRX_STOPRX = 1 << 5, 1 << 6  # of SHORTS
+_ENABLED = 8
+_OVERRUN = 1
+_FIFO_BYTES = 5
+_BITS_PER_CHARACTER = 10
+# BAUDRATE is the speed in 2**-32 of the peripheral's 16 MHz; the core's clock is four times as fast.
+_TICKS = _BITS_PER_CHARACTER * 4 << 32
+_BAUD_RATE_AT_RESET = 0x04000000
+
+
+@dataclass
+class _Transfer:
+    """A buffer in RAM, and the number of bytes transferred."""
+
+    address: int
+    size: int
+    done: int = 0
+
+
+class Uarte(SerialDevice):
+    """A UARTE (6.34): a UART with DMA from and to RAM.
+
+    A character takes ten bit times of BAUDRATE, in ticks of the core's 64 MHz. Five bytes wait for a buffer, as in
+    Nordic's driver (UARTE_HW_RX_FIFO_SIZE); a sixth is lost and sets OVERRUN. A buffer outside RAM is a bus fault
+    at the store that starts it. FLUSHRX, flow control, parity and the nRF52's UART without DMA are not modelled.
+    """
+
+    size = _REGISTER_BYTES
+
+    def __init__(
+        self, bus: Bus, clock: Clock, send: Callable[[bytes], None], set_line: Callable[[bool], None]
+    ) -> None:
+        self._bus = bus
+        super().__init__(clock, send, set_line)
+
+    def reset(self) -> None:
+        super().reset()
+        self._registers = {_BAUD_RATE: _BAUD_RATE_AT_RESET}
+        self._events = dict.fromkeys(_EVENTS, 0)
+        self._enabled_interrupts = self._errors = 0
+        self._rx_started = False
+        self._rx_transfer: _Transfer | None = None
+        self._tx_transfer: _Transfer | None = None
+        self._fifo: deque[int] = deque()
+        self._drive_line()
+
+    def load(self, offset: int) -> int:
+        self.expire()
+        if offset in self._events:
+            return self._events[offset]
+        if offset in (_INTERRUPTS, _SET, _CLEAR):
+            return self._enabled_interrupts
+        return self._errors if offset == _ERROR_SOURCE else self._registers.get(offset, 0)
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        self.expire()
+        if offset in (_START_RX, _STOP_RX, _START_TX, _STOP_TX):
+            self._start_task(offset)
+        elif offset in self._events:
+            self._events[offset] = value & 1
+        elif offset == _INTERRUPTS:
+            self._enabled_interrupts = value
+        elif offset == _SET:
+            self._enabled_interrupts |= value
+        elif offset == _CLEAR:
+            self._enabled_interrupts &= ~value
+        elif offset == _ERROR_SOURCE:
+            self._errors &= ~value
+        else:
+            self._registers[offset] = self._registers.get(offset, 0) & ~lanes | value
+        self._drive_line()
+        self._clock.timers_changed()
+
+    def expire(self) -> None:
+        super().expire()
+        self._drive_line()
+
+    def _start_task(self, task: int) -> None:
+        if self._registers.get(_ENABLE, 0) & 0xF != _ENABLED:
+            return
+        if task == _START_TX:
+            self._tx_transfer = self._transfer(_TX_BUFFER)
+            self._events[_TX_STARTED] = 1
+            if self._sent_at is None:
+                self._transmit(self._clock.now())
+        elif task == _STOP_TX:
+            self._tx_transfer = None
+            self._events[_TX_STOPPED] = 1
+        elif task == _START_RX:
+            self._start_receiving()
+            self._drain_fifo()
+            self._await_byte(self._clock.now())
+        else:
+            self._stop_receiving()
+
+    def _transfer(self, register: int) -> _Transfer:
+        """The buffer of PTR and MAXCNT. Raises BusError if it is not in RAM."""
+        address, size = self._registers.get(register, 0), self._registers.get(register + 4, 0) & 0xFFFF
+        memory = self._bus.memory_at(address)
+        if memory is None or memory.region.kind != "ram" or address + size > memory.end:
+            raise BusError(address)
+        return _Transfer(address, size)
+
+    def _character_ticks(self) -> int:
+        return _TICKS // max(1, self._registers[_BAUD_RATE])
+
+    def _is_receiving(self) -> bool:
+        return self._rx_started
+
+    def _finish_sending(self, now: int) -> None:
+        self._events[_TX_READY] = 1
+        self._transmit(now)
+
+    def _transmit(self, start: int) -> None:
+        """Send the next byte of the buffer, or end the transfer."""
+        transfer = self._tx_transfer
+        if transfer is None:
+            return
+        if transfer.done == transfer.size:
+            self._tx_transfer = None
+            self._registers[_TX_BUFFER + 8] = transfer.done
+            self._events[_END_TX] = 1
+            return
+        self._send_byte(self._bus.read(transfer.address + transfer.done, 1), start)
+        transfer.done += 1
+
+    def _handle_byte(self, byte: int, now: int) -> None:
+        if len(self._fifo) < _FIFO_BYTES:
+            self._fifo.append(byte)
+            self._drain_fifo()
+        else:
+            self._errors |= _OVERRUN
+            self._events[_ERROR] = 1
+
+    def _start_receiving(self) -> None:
+        self._rx_transfer = self._transfer(_RX_BUFFER)
+        self._rx_started = True
+        self._events[_RX_STARTED] = 1
+
+    def _stop_receiving(self) -> None:
+        if self._rx_transfer:
+            self._end_receiving(self._rx_transfer)
+        self._rx_started = False
+        self._arrives_at = None
+        self._events[_RX_TIMEOUT] = 1
+
+    def _drain_fifo(self) -> None:
+        """Move received bytes into the buffer."""
+        while self._fifo and self._rx_transfer:
+            transfer = self._rx_transfer
+            self._bus.write(transfer.address + transfer.done, bytes([self._fifo.popleft()]))
+            transfer.done += 1
+            self._events[_RX_READY] = 1
+            if transfer.done == transfer.size:
+                self._end_receiving(transfer)
+                if self._registers.get(_SHORTS, 0) & _ENDRX_STARTRX:
+                    self._start_receiving()
+                elif self._registers.get(_SHORTS, 0) & _ENDRX_STOPRX:
+                    self._stop_receiving()
+
+    def _end_receiving(self, transfer: _Transfer) -> None:
+        self._rx_transfer = None
+        self._registers[_RX_BUFFER + 8] = transfer.done
+        self._events[_END_RX] = 1
+
+    def _drive_line(self) -> None:
+        # The bit of an event in INTEN is its index among the event registers (6.34.9).
+        bits = (1 << (offset - 0x100) // 4 for offset, state in self._events.items() if state)
+        self._set_line(any(bit & self._enabled_interrupts for bit in bits))
+
+
+def _nvmc(peripheral: Peripheral, wiring: Wiring) -> Device:
+    erases_by_writing = bool(peripheral.settings.get("erase_by_writing"))
+    controller = Nvmc(*wiring.flash(peripheral.model), erases_by_writing=erases_by_writing)
+    wiring.bus.program = controller.program
+    return controller
+
+
+MODELS: Mapping[str, DeviceFactory] = {
+    "nrf-nvmc": _nvmc,
+    "nrf-uarte": lambda peripheral, wiring: Uarte(wiring.bus, wiring.clock, wiring.send, wiring.set_line),
+    "nrf-clock": lambda peripheral, wiring: HighFrequencyClock(size=_REGISTER_BYTES),
+    "nrf-registers": lambda peripheral, wiring: PlainRegisters(size=_REGISTER_BYTES),
+}
