@@ -15,7 +15,6 @@ from utvm.selection import BOARD, BoardSelection, ReportChoice
     example="board.list --fits my.tflite",
     page="README.md",
     name="list",
-    knows_boards=True,
     help={
         "fits": "a model: say what it takes of each board, or that it does not fit",
         "run_python": "the model is a program that you trust",
@@ -45,7 +44,6 @@ def list_(
 @task(
     example="board.show stm32f746",
     page="README.md",
-    knows_boards=True,
     positional=["name"],
     help={"name": BOARD},
 )
@@ -84,7 +82,7 @@ def check(_: Context, where: BoardSelection, reports: ReportChoice) -> ExitCode:
     return check_board(where, reports)
 
 
-@task(example="board.detect", page="docs/usb.md", knows_boards=True)
+@task(example="board.detect", page="docs/usb.md")
 def detect(_: Context, json: JsonChoice) -> None:
     """List the debug probes on USB with serial numbers and USB paths."""
     from utvm.cli.board_show import detect_boards
@@ -95,7 +93,6 @@ def detect(_: Context, json: JsonChoice) -> None:
 @task(
     example="board.install-udev --dry-run",
     page="docs/hosts.md",
-    knows_boards=True,
     help={
         "output": "only write the file, into this folder: for another machine",
         "dry_run": "only print the rules and what would be done",

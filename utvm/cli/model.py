@@ -83,7 +83,6 @@ def quantize(_: Context, asked: QuantizeChoice, json: JsonChoice, output: str = 
     example="model.compare my.onnx my_int8.onnx --boards stm32f746,mps2-an385",
     page="docs/eval.md",
     several=True,
-    knows_boards=True,
     help={"output": "the picture to write (default: compare.svg)"},
 )
 def compare(_: Context, asked: CompareChoice, json: JsonChoice, output: str = "compare.svg") -> None:

@@ -35,7 +35,6 @@ def init(_: Context, directory: str) -> None:
 @task(
     example="nightly --only stm32f746,host",
     page="docs/nightly.md",
-    knows_boards=True,
     help={
         "config": "list of boards (default: the project's utvm.yaml, else utvm's nightly.yaml)",
         "only": "only these boards of the list, comma-separated",
