@@ -28,7 +28,7 @@ from utvm.selection import BoardSelection
     in_farm=True,
     help={
         "output": "file for the output: .npy, or .npz for several",
-        "standing_alone": "flash the model with its input, power-cycle the board, and read the result from its console",
+        "standing_alone": "flash model and input, power-cycle the board, read the result from its console",
         "in_ram": f"load it {IN_RAM}",
     },
 )
