@@ -3,7 +3,7 @@
 
 Run: ``.venv/bin/python benchmarks/boards.py [BOARD]...``. It writes benchmarks/boards.json, from which
 ``./inv docs.site --pages`` makes docs/boards.md; with names, the other boards keep their measurements. One board
-runs at a time, so that none waits for another. A board that does not pass is left out. The exit code is that of
+runs at a time, so that none waits for another. A board that does not pass is left out; the exit code is that of
 the night.
 """
 

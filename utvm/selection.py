@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of a run: which board, where boards of one's own are, where reports go.
-
-Each is an option of a command, and more besides: see :mod:`utvm.options`.
-"""
+"""Option records that commands and pytest share: board, suites, reports and location; see :mod:`utvm.options`."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +10,7 @@ from utvm.options import Parts, option, switches
 
 BoardKind = Literal["auto", "virtual", "physical"]
 
-BOARD = "name of a board (see board.list) or path of its folder; NAME:SETTING=VALUE chooses (see board.show)"
+BOARD = "board name (see board.list) or path of a board folder; NAME:SETTING=VALUE selects a setting"
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -51,13 +48,13 @@ class BoardSelection:
     board: str = option("", BOARD, spelled=_board)
     kind: BoardKind = switches(
         "auto",
-        physical="insist on a board that is plugged in",
-        virtual="use the virtual board even if a physical one is plugged in",
+        physical="use only a board that is plugged in",
+        virtual="use the virtual board, even if a physical one is plugged in",
     )
-    serial: str = option("", "serial number of the probe, where several are plugged in (see board.detect)")
+    serial: str = option("", "serial number of the probe, if several are plugged in (see board.detect)")
     wait: float = option(
         0.0,
-        "wait in line for a physical board that is busy: for so many seconds, or until it is free",
+        "wait for a busy physical board: this many seconds, or until it is free",
         bare=math.inf,
     )
     wait_states: bool = False
@@ -66,44 +63,44 @@ class BoardSelection:
 
 @dataclass(frozen=True)
 class BoardFolders:
-    """Where boards are looked for that are not the project's."""
+    """Folders that are searched for boards, besides those of utvm and the project."""
 
     board_path: str = option(
         "",
-        "folders with boards of your own, with colons between them (default: the environment's UTVM_BOARD_PATH)",
+        "folders with your own boards, separated by colons (default: UTVM_BOARD_PATH)",
         spelled=_folders,
     )
 
 
 @dataclass(frozen=True)
 class ReportChoice:
-    """Where reports are written."""
+    """The folder of the reports."""
 
     report_dir: str = option("", "folder of all reports (default: build/reports)", spelled=_folder)
 
 
 @dataclass(frozen=True)
 class SuiteChoice:
-    """Which suites are run."""
+    """The suites and tests to run."""
 
     suite: str = option(
         "",
-        "only these suites, comma-separated: health, flash, memory, debug, counter, operators, int8, "
-        "digits, cifar10, faults, ram, rpc, rpc_faults, standing_alone, vta; in a project of your own, its names, "
+        "run only these suites, comma-separated: health, flash, memory, debug, counter, operators, int8, "
+        "digits, cifar10, faults, ram, rpc, rpc_faults, standing_alone, vta; in your own project, its suites, "
         "or paths: FILE or FILE::TEST",
     )
-    k: str = option("", "only tests whose names fit this expression, as pytest's -k")
-    m: str = option("", "only tests whose marks fit this expression, as pytest's -m")
-    last_failed: bool = option(False, "only tests that failed the last time on this board, if any did")
+    k: str = option("", "run only tests whose names match this expression, as pytest -k")
+    m: str = option("", "run only tests whose marks match this expression, as pytest -m")
+    last_failed: bool = option(False, "run only tests that failed in the last run on this board, if any did")
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Their names; none where all are meant."""
+        """Names of the suites; empty for all."""
         return tuple(filter(None, map(str.strip, self.suite.split(","))))
 
     @property
     def expressions(self) -> tuple[str, ...]:
-        """The words by which pytest chooses among their tests."""
+        """Arguments by which pytest selects tests."""
         words = (*(("-k", self.k) if self.k else ()), *(("-m", self.m) if self.m else ()))
         return (*words, "--last-failed") if self.last_failed else words
 
@@ -120,28 +117,26 @@ def as_path(name: str) -> Parts:
 
 @dataclass(frozen=True)
 class FarmChoice:
-    """Which board of which farm, for commands that can be given to one; ``in_`` is empty for here."""
+    """The farm and its board; ``in_`` is empty to run here."""
 
-    in_: str = option("", "farm: run where a board of a farm is (see farm.list); default: here")
+    in_: str = option("", "farm: run on a board of a farm (see farm.list); default: this computer")
     farm: str = option(
         "", "with --in farm: HOST:PORT of its coordinator (default: LG_COORDINATOR, else 127.0.0.1:20408)"
     )
-    place: str = option("", "with --in farm: this board, by the name that farm.list shows")
-    tags: str = option("", "with --in farm: a board with these tags: NAME=VALUE, comma-separated")
+    place: str = option("", "with --in farm: the board of this name in farm.list")
+    tags: str = option("", "with --in farm: a board with these tags, NAME=VALUE, comma-separated")
 
 
 @dataclass(frozen=True)
 class PlaceChoice(FarmChoice):
-    """Where a run is made; ``in_`` is empty for here."""
+    """The location of a run; ``in_`` is empty to run here."""
 
     in_: str = option(
         "",
-        "where to run: host, this computer as it is; docker, a container of the locked environment (see "
-        "docker.build); vm, its virtual machine (see vm.box); farm, where a board of a farm is (see farm.list); "
-        "default: here",
+        "where to run: host (this computer), docker (a container of the locked environment), vm (its virtual "
+        "machine) or farm (the host of a farm's board); default: here",
     )
     usb: str = option(
         "",
-        "with --in vm: st-link or cmsis-dap, the probe of a virtual board that stays on this computer, "
-        "plugged into the machine's USB",
+        "with --in vm: plug a virtual board's probe, st-link or cmsis-dap, into the USB of the machine",
     )

@@ -31,7 +31,7 @@ from utvm.base.text.quoting import encodable, printable_lines
 from utvm.cli.scarcity import explained
 from utvm.errors import ExitCode, ProvisionError, UtvmError
 from utvm.paths import COMMAND, need_checkout, work
-from utvm.selection import BoardFolders, FarmChoice
+from utvm.selection import FarmChoice
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., int | None])
 
@@ -85,7 +85,6 @@ def task(
     *,
     example: str,
     page: str,
-    knows_boards: bool = False,
     in_checkout: bool = False,
     in_farm: bool = False,
     help: Mapping[str, str] = MappingProxyType({}),  # noqa: A002  Invoke's word
@@ -97,13 +96,11 @@ def task(
     its hint, without a traceback unless ``--debug`` is given. Ctrl-C and SIGTERM end with the exit code for
     infrastructure: there is no verdict.
 
-    A parameter whose type is a dataclass of options (see :mod:`utvm.options`) stands for all of them. A command
-    with an option ``--board`` has ``--board-path`` too.
+    A parameter whose type is a dataclass of options (see :mod:`utvm.options`) stands for all of them.
 
     Args:
         example: a command line that shows it, without the program.
         page: the page of the documentation that says more.
-        knows_boards: whether the command has ``--board-path`` although it has no ``--board``.
         in_checkout: whether the command works only in a checkout.
         in_farm: whether it has ``--in farm``: it drives one board, and can be run where a farm has that.
     """
@@ -117,11 +114,10 @@ def task(
             else (f"the parameter {name}", [parameter])
             for name, parameter in signature.parameters.items()
         ]
-        searches = knows_boards or any(parameter.name == "board" for _, fields in owned for parameter in fields)
-        added: list[type] = [*([BoardFolders] if searches else []), *([FarmChoice] if in_farm else [])]
+        added = [FarmChoice] if in_farm else []
         owned += [(record.__name__, options.parameters(record)) for record in added]
         read = [*choices.values(), *added]
-        body = _ending_in_order(function, choices, searches, in_checkout, in_farm)
+        body = _ending_in_order(function, choices, in_checkout, in_farm)
         if clash := _find_clash(owned):
             # Only this command fails; the others still load.
             body = _failing(function, clash)
@@ -140,7 +136,6 @@ def task(
 def _ending_in_order(
     function: Callable[..., int | None],
     choices: Mapping[str, type],
-    searches: bool,
     in_checkout: bool,
     in_farm: bool,
 ) -> Callable[..., None]:
@@ -152,10 +147,6 @@ def _ending_in_order(
         try:
             if in_checkout:
                 need_checkout(".".join(_called(function)))
-            if searches and (path := options.build_record(BoardFolders, kwargs).board_path):
-                from utvm.boards import search_also
-
-                search_also(path)
             # A record may be called as one of its fields is.
             own = {name: value for name, value in kwargs.items() if name in parameters and name not in choices}
             records: dict[str, Any] = {name: options.build_record(each, kwargs) for name, each in choices.items()}

@@ -15,12 +15,11 @@ from utvm.selection import BOARD, BoardSelection, ReportChoice
     example="board.list --fits my.tflite",
     page="README.md",
     name="list",
-    knows_boards=True,
     help={
-        "fits": "a model: say what it takes of each board, or that it does not fit",
-        "run_python": "the model is a program that you trust",
-        "shape": "sizes that the model leaves open, as for model.run",
-        "explain": "with --fits: print what became of each operator on each board",
+        "fits": "model: show its flash and RAM on each board, or that it does not fit",
+        "run_python": "trust the model file as a program",
+        "shape": "shapes of inputs with open dimensions, as for model.run",
+        "explain": "with --fits: print the kernel of each operator on each board",
     },
 )
 def list_(
@@ -31,7 +30,7 @@ def list_(
     shape: str = "",
     explain: bool = False,
 ) -> None:
-    """List the boards: the project's, and your own."""
+    """List the boards of utvm and your own."""
     if fits:
         from utvm.cli.board_show import list_fitting
 
@@ -45,12 +44,11 @@ def list_(
 @task(
     example="board.show stm32f746",
     page="README.md",
-    knows_boards=True,
     positional=["name"],
     help={"name": BOARD},
 )
 def show(_: Context, name: str, json: JsonChoice) -> None:
-    """Print one board's memory map, probe, toolchain and console."""
+    """Print the memory map, probe, toolchain and console of a board."""
     from utvm.cli.board_show import show_board
 
     show_board(name, json)
@@ -60,17 +58,17 @@ def show(_: Context, name: str, json: JsonChoice) -> None:
     example="board.new --from Keil.STM32F4xx_DFP.pack --chip STM32F405RG",
     page="docs/porting.md",
     help={
-        "chip": "its name, as the file calls it; without it, the names are said",
-        "from_": "what describes it: a CMSIS pack (.pack, .pdsc), a target file of probe-rs (.yaml), or pyocd",
-        "svd": "its registers (.svd), which say the core and the interrupts where the other does not",
-        "probe": "what it is debugged through: st-link, cmsis-dap or jlink",
-        "output": "the folder to make; the board is called as it is (default: the chip's name, here)",
+        "chip": "name of the chip in that file (default: list the names)",
+        "from_": "description of the chip: a CMSIS pack (.pack, .pdsc), a probe-rs target file (.yaml), or pyocd",
+        "svd": "registers of the chip (.svd), for the core and the interrupts if --from lacks them",
+        "probe": "debug probe: st-link, cmsis-dap or jlink",
+        "output": "board folder to write; its name is the board's name (default: the chip's name)",
     },
 )
 def new(
     _: Context, chip: str = "", from_: str = "", svd: str = "", probe: str = "st-link", output: str = ""
 ) -> None:
-    """Make a board's folder from a description of its chip."""
+    """Create a board folder from the description of its chip."""
     from utvm.cli.board_new import new_board
 
     new_board(chip, from_, svd, probe, output)
@@ -78,15 +76,15 @@ def new(
 
 @task(example="board.check --board ./mine --physical", page="docs/bring-up.md")
 def check(_: Context, where: BoardSelection, reports: ReportChoice) -> ExitCode:
-    """Try a new board part by part, up to the first that is not right, and say what to look at."""
+    """Check a new board step by step, up to the first step that fails, and print what to look at."""
     from utvm.cli.board_check import check_board
 
     return check_board(where, reports)
 
 
-@task(example="board.detect", page="docs/usb.md", knows_boards=True)
+@task(example="board.detect", page="docs/usb.md")
 def detect(_: Context, json: JsonChoice) -> None:
-    """List the debug probes on USB with serial numbers and USB paths."""
+    """List the debug probes on USB, with serial numbers and USB paths."""
     from utvm.cli.board_show import detect_boards
 
     detect_boards(json)
@@ -95,14 +93,13 @@ def detect(_: Context, json: JsonChoice) -> None:
 @task(
     example="board.install-udev --dry-run",
     page="docs/hosts.md",
-    knows_boards=True,
     help={
-        "output": "only write the file, into this folder: for another machine",
-        "dry_run": "only print the rules and what would be done",
+        "output": "only write the rules file into this folder, for another machine",
+        "dry_run": "only print the rules and the steps",
     },
 )
 def install_udev(_: Context, output: str = "", dry_run: bool = False) -> None:
-    """Install udev rules that let you use the probes of all boards; root's part goes through sudo."""
+    """Install udev rules that give your user access to the probes of all boards; uses sudo."""
     from utvm.cli import board_udev
 
     board_udev.install_udev(output, dry_run)
@@ -110,7 +107,7 @@ def install_udev(_: Context, output: str = "", dry_run: bool = False) -> None:
 
 @task(example="board.reset --board stm32f746", page="README.md")
 def reset(_: Context, where: BoardSelection) -> None:
-    """Reset a board: its program starts."""
+    """Reset a board and start its program."""
     from utvm.cli import board_run
 
     board_run.reset(where)
@@ -122,7 +119,7 @@ def reset(_: Context, where: BoardSelection) -> None:
     help={"seconds": "how long (default: until Ctrl-C)"},
 )
 def monitor(_: Context, where: BoardSelection, seconds: float = 0.0) -> None:
-    """Reset a board and print what its program says on the console."""
+    """Reset a board and print its console."""
     from utvm.cli import board_run
 
     board_run.monitor(where, seconds or math.inf)
@@ -133,9 +130,9 @@ def monitor(_: Context, where: BoardSelection, seconds: float = 0.0) -> None:
     page="docs/debugging.md",
     iterable=["command"],
     help={
-        "command": "a command of GDB's, and nothing from the keyboard; several by several --command",
-        "port": "start no debugger: serve this TCP port of this computer to yours, until Ctrl-C",
-        "vscode": "only write .vscode/launch.json, by which VS Code does all this",
+        "command": "GDB command to run instead of an interactive session; may be repeated",
+        "port": "start no debugger: serve GDB's protocol on this TCP port of 127.0.0.1 until Ctrl-C",
+        "vscode": "only write .vscode/launch.json for VS Code",
     },
 )
 def gdb(
@@ -146,7 +143,7 @@ def gdb(
     port: int = 0,
     vscode: bool = False,
 ) -> None:
-    """Program a board and debug it with GDB: it stands before its first instruction, sources are found."""
+    """Flash a board and debug it with GDB: halted at reset, with sources."""
     from utvm.cli import board_gdb
 
     board_gdb.debug(where, what, command or [], port, vscode)
@@ -155,10 +152,10 @@ def gdb(
 @task(
     example="board.program-fpga --board pynq-z1 --bitstream vta.bit",
     page="docs/vta.md",
-    help={"bitstream": "the file that Xilinx's tools wrote (.bit), for the board's chip"},
+    help={"bitstream": "bitstream for the board's chip (.bit), written by Xilinx's tools"},
 )
 def program_fpga(_: Context, where: BoardSelection, bitstream: str = "") -> None:
-    """Program a board's programmable logic with a bitstream, after looking whether it is one for its chip."""
+    """Program a board's FPGA with a bitstream, after checking that it is for the board's chip."""
     from utvm.cli import board_run
 
     board_run.program_fpga(where, bitstream)
@@ -170,12 +167,12 @@ def program_fpga(_: Context, where: BoardSelection, bitstream: str = "") -> None
     help={
         "board": BOARD,
         "port": "TCP port for OpenOCD's st-link backend (its default, 7184; with --usb any free one)",
-        "latency": "microseconds that each command of a probe takes (a real ST-Link: about 2000)",
-        "usb": "a probe on USB as well: st-link or cmsis-dap, served over usbredir",
-        "listen": "where it is plugged in: unix:PATH, or a TCP port of 127.0.0.1",
-        "serial": "its serial number",
-        "millivolts": "the board's supply (default: 3300; below 1700 the board has no power)",
-        "anyone": "let other users of this computer connect, too (default: only the one who runs it)",
+        "latency": "microseconds that each probe command takes (a real ST-Link: about 2000)",
+        "usb": "also serve a USB probe over usbredir: st-link or cmsis-dap",
+        "listen": "with --usb: unix:PATH, or a TCP port of 127.0.0.1",
+        "serial": "with --usb: serial number of the probe",
+        "millivolts": "supply voltage of the board (default: 3300; below 1700 it is off)",
+        "anyone": "let other users of this computer connect (default: only you)",
     },
 )
 def virtual(
@@ -189,7 +186,7 @@ def virtual(
     millivolts: int = 3300,
     anyone: bool = False,
 ) -> None:
-    """Keep a virtual board running for your own OpenOCD or debugger, until Ctrl-C."""
+    """Run a virtual board for your own OpenOCD or debugger, until Ctrl-C."""
     from utvm.cli.board_show import serve_virtual
 
     serve_virtual(board, port, latency, millivolts, usb=usb, listen=listen, serial=serial, anyone=anyone)
@@ -203,9 +200,9 @@ def virtual(
         "listen": "address to listen on (default: 127.0.0.1; any other needs --anyone)",
         "port": "TCP port (default: 9090; 0 takes any free one)",
         "tracker": "HOST:PORT or unix:PATH of a TVM RPC tracker to register with",
-        "announce": "the port that the tracker tells clients, where another one leads here, as by ssh",
-        "key": "RPC key that a client must give (default: any client is welcome; at a tracker, the board's name)",
-        "anyone": "accept clients of other users and computers, too: the protocol has no passwords",
+        "announce": "port that the tracker gives to clients, if it is forwarded here, such as by ssh",
+        "key": "RPC key that clients must give (default: none; with --tracker, the board's name)",
+        "anyone": "accept clients of other users and computers: the protocol has no passwords",
         "transport": "console (default), rtt or semihosting; for host: stdio (default) or tcp",
     },
 )
@@ -222,7 +219,7 @@ def serve(
     transport: str = "",
     where: BoardSelection,
 ) -> None:
-    """Put a model on a board and serve the board to TVM's RPC clients, until Ctrl-C."""
+    """Flash a model to a board and serve the board to TVM RPC clients, until Ctrl-C."""
     from utvm.cli.board_serve import serve_board
 
     serve_board(where, model, transport, listen, (port, announce), tracker, key, anyone)

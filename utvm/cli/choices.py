@@ -14,27 +14,28 @@ IN_SAMPLES = "-"
 
 _NUMBER = re.compile(r"-?\d+")
 
-MODEL = "an ONNX, TensorFlow Lite or Relax (.json) file; with --run-python, PyTorch (.pt2) or Relax (.py)"
-IN_RAM = "into RAM alone, for the debug port: flash stays as it is, and where things lie is chosen for you"
+MODEL = "ONNX, TensorFlow Lite or Relax (.json) file; with --run-python, also PyTorch (.pt2) or Relax (.py)"
+IN_RAM = "into RAM only, through the debug port; flash is not written"
 
 
 def _run_python() -> Any:
-    return option(False, "the model is a program that you trust: a .py file is run, a .pt2 file may be")
+    return option(False, "trust the model file as a program: a .py file is executed, a .pt2 file may be")
 
 
 def _shape() -> Any:
-    return option("", "sizes of inputs that an ONNX file leaves open: NAME=1,8,8,1; several with ; between them")
+    return option("", "shapes of inputs with open dimensions: NAME=1,8,8,1; separate several by ;")
 
 
 def _explain() -> Any:
-    return option(False, "print what became of each operator and why: folded, fused, its kernel, in float")
+    return option(
+        False, "print for each operator whether it was folded or fused, its kernel, or why it stays in float"
+    )
 
 
 def _scale() -> Any:
     return option(
         "",
-        "the numbers that black and white of a picture are: 0..1, -1..1, 0..255 (default: the ends of an input "
-        "of 8-bit integers)",
+        "values of black and white in a picture: 0..1, -1..1, 0..255 (default: the range of an 8-bit input)",
     )
 
 
@@ -43,7 +44,7 @@ class CountingChoice(BoardSelection):
     """Which board is meant, and what a virtual one counts."""
 
     wait_states: bool = option(
-        False, "a virtual board counts modelled cycles: instructions, and waits for flash by a model of it"
+        False, "count modelled cycles on a virtual board: instructions plus modelled flash wait states"
     )
 
 
@@ -53,7 +54,7 @@ class JsonChoice:
 
     json: str = option(
         "",
-        "write what is found out as JSON into this file; without a file, print it",
+        "write the results as JSON to this file; without a file, print them",
         bare="-",
         spelled=as_file,
     )
@@ -79,12 +80,12 @@ class OptionalModelChoice(ModelChoice):
 class QuantizeChoice(ModelChoice):
     """Which model is quantised, into what, and by which samples."""
 
-    samples: str = option("", "what the model is usually given, as --inputs of model.eval: ranges are from it")
+    samples: str = option("", "calibration samples, as --inputs of model.eval")
     scale: str = _scale()
-    labels: str = option("", "the right classes, where they are not in the samples' file as labels")
+    labels: str = option("", "expected classes, unless the samples file contains them as labels")
     to: str = option(
         "int8",
-        "int8 (default); 16x8: activations of 16 bits: more exact, but computed in real numbers today",
+        "int8 (default), or 16x8: 16-bit activations, more exact, but computed in floating point",
     )
 
 
@@ -94,11 +95,11 @@ class CompiledChoice(ModelChoice):
 
     explain: bool = _explain()
     tuned: str = option(
-        "", "a log of model.tune for this core: what it found fastest computes each layer", spelled=as_file
+        "", "log of model.tune for this core: use its fastest candidate for each layer", spelled=as_file
     )
     unchecked_indices: bool = option(
         False,
-        "trust indices in inputs: one out of range is no error of the run then, but reads what is not its own",
+        "do not check indices in inputs: one out of range reads memory outside the tensor",
     )
 
 
@@ -108,12 +109,12 @@ class ExecutorChoice(CompiledChoice):
 
     executor: str = option(
         "aot",
-        "aot (default) calls the operators one after another, graph reads a graph description; same results",
+        "aot (default): generated calls of the operators; graph: interprets a graph description; same results",
     )
     accelerator: str = option(
         "auto",
-        "what the board's accelerator is given: auto (default), what it is estimated to make faster; all that it "
-        "can do; off, nothing; same results",
+        "operators to run on the board's accelerator: auto (default; those estimated to be faster), all, off; "
+        "same results",
     )
 
 
@@ -123,8 +124,8 @@ class InputChoice(ExecutorChoice):
 
     input: str = option(
         "",
-        "input as .npy, .csv, .npz with an array for each input, or a PNG or JPEG picture of the input's size; "
-        "without it, seeded random values; real numbers for a quantised input are quantised",
+        "input: .npy, .csv, .npz with one array for each input, or a PNG or JPEG picture (default: seeded random "
+        "values); floats for a quantised input are quantised",
         spelled=as_file,
     )
     scale: str = _scale()
@@ -134,39 +135,37 @@ class InputChoice(ExecutorChoice):
 class MemoryChoice:
     """Where working memory lies; in an image for a board the regions lie one behind the other."""
 
-    memory: str = option("", "memory regions, the fastest first: fast=16K,slow (default: one, arena)")
-    pin: str = option("", "tensors that must lie in a region: TENSOR=REGION, comma-separated")
+    memory: str = option("", "RAM regions, fastest first: fast=16K,slow (default: one, arena)")
+    pin: str = option("", "place tensors in regions: TENSOR=REGION, comma-separated")
 
 
 @dataclass(frozen=True)
 class RunChoice(MemoryChoice, InputChoice):
     """Which model is meant, what it is given, and how its answer is."""
 
-    raw: bool = option(False, "take and give integers as they are: nothing is quantised or dequantised")
+    raw: bool = option(False, "read and write raw integers, without quantising or dequantising")
 
 
 @dataclass(frozen=True)
 class ListenChoice:
     """How long a board's console is listened to, 0 for not at all."""
 
-    monitor: float = option(
-        0.0, "print what its console says: for so many seconds, or until Ctrl-C", bare=math.inf
-    )
+    monitor: float = option(0.0, "print the console: for this many seconds, or until Ctrl-C", bare=math.inf)
 
 
 @dataclass(frozen=True)
 class DebugChoice(CompiledChoice):
     """What is debugged: an image of somebody's own, or one of a model, which runs it on random values."""
 
-    elf: str = option("", "the ELF file, as your build linked it; or give --model")
-    model: str = option("", f"firmware of this model, run on random values: {MODEL}")
+    elf: str = option("", "ELF file of your build; or give --model")
+    model: str = option("", f"build firmware of this model, run on random values: {MODEL}")
 
 
 @dataclass(frozen=True)
 class CompileChoice(MemoryChoice, ExecutorChoice):
     """What is asked of the compiler."""
 
-    board: str = option("", "compile for what this board's CPU has; without it, for any C99 compiler")
+    board: str = option("", "compile for the CPU of this board (default: any C99 compiler)")
 
 
 @dataclass(frozen=True)
@@ -182,37 +181,36 @@ class MirrorChoice:
 class ImageChoice(MirrorChoice, JsonChoice):
     """How what the environment is realised as is made."""
 
-    no_cache: bool = option(False, "make every layer anew, and compare it with the one that was kept")
-    archive: str = option("", "take the package files from this archive (see env.archive), not from the network")
-    sign: str = option("", "a secret key of minisign: sign the checksums of what was made")
+    no_cache: bool = option(False, "rebuild every layer, and compare it with the cached one")
+    archive: str = option("", "read package files from this archive (see env.archive) instead of the network")
+    sign: str = option("", "minisign secret key that signs the checksums of the result")
 
 
 @dataclass(frozen=True)
 class TuneChoice(ModelChoice):
     """Which model is tuned, how long, by what, and where what is found goes."""
 
-    trials: int = option(64, "how many candidates to measure (default: 64)")
+    trials: int = option(64, "number of candidates to measure (default: 64)")
     log: str = option(
         "",
-        "what is found, a line a candidate; what is there already is not measured again "
-        "(default: the model's name, the board's and .jsonl)",
+        "log of candidates; those already in it are not measured again (default: MODEL-BOARD.jsonl)",
         spelled=as_file,
     )
-    tracker: str = option("", "HOST:PORT of a TVM RPC tracker: measure on boards that board.serve serves there")
+    tracker: str = option("", "HOST:PORT of a TVM RPC tracker: measure on the boards that it serves")
     key: str = option("", "with --tracker: the boards' RPC key (default: the board's name)")
-    count: int = option(1, "with --in farm: measure on so many of its boards at once; the search is here")
-    seed: int = option(0, "of what is random: inputs and candidates")
+    count: int = option(1, "with --in farm: number of boards to measure on at once")
+    seed: int = option(0, "random seed of inputs and candidates")
 
 
 @dataclass(frozen=True)
 class CompareChoice:
     """Which models are compared on which boards, and by what."""
 
-    models: str = option("", "models as for model.eval, each with samples of one kind", required=True)
-    boards: str = option("", "names of boards, comma-separated (board.list --fits MODEL says where one fits)")
+    models: str = option("", "models as for model.eval, with inputs of the same shape", required=True)
+    boards: str = option("", "board names, comma-separated (board.list --fits MODEL lists where a model fits)")
     inputs: str = option("", "samples as for model.eval (default: one, random)")
     scale: str = _scale()
-    labels: str = option("", "the right classes as for model.eval: accuracy")
+    labels: str = option("", "expected classes as for model.eval, for the accuracy")
     shape: str = _shape()
     explain: bool = _explain()
 
@@ -231,32 +229,32 @@ class SampleChoice:
     shape: str = _shape()
     explain: bool = _explain()
     samples: str = option(
-        "", "the samples, as --inputs; or how many of them (default: 10, or all that there are)", spelled=as_path
+        "", "samples, as --inputs; or their number (default: 10, or all of the file)", spelled=as_path
     )
     weights: str = option(
         "",
-        "a file of weights for cifar10_cnn, as its README.md says (default: seeded random ones)",
+        "weights file for cifar10_cnn, see its README.md (default: seeded random weights)",
         spelled=as_file,
     )
     inputs: str = option(
         "",
-        ".npy, .npz or .csv of samples, a picture or a folder of them; for cifar10_cnn, uint8 images "
-        "(default: the model's own, or random)",
+        "samples: .npy, .npz, .csv, a picture or a folder of pictures; for cifar10_cnn, uint8 images "
+        "(default: the model's own samples, or random)",
         spelled=as_path,
     )
     scale: str = _scale()
-    seed: int = option(0, "of what is random: weights and samples")
+    seed: int = option(0, "random seed of weights and samples")
     labels: str = option(
         "",
-        "the right classes as .npy, .csv or .npz: accuracy, and what was taken for what; without a file, those in "
-        "the file of samples",
+        "expected classes (.npy, .csv or .npz) for accuracy and confusion matrix; without a file, the labels in "
+        "the samples file",
         bare=IN_SAMPLES,
         spelled=as_file,
     )
     reference: str = option(
         "",
-        "compare with another library: tflm or litert (for .tflite), onnx (its own reference) or onnxruntime (for "
-        ".onnx); litert and onnxruntime are in the extra references",
+        "compare with another library: tflm or litert (.tflite), onnx or onnxruntime (.onnx); litert and "
+        "onnxruntime need the extra references",
     )
 
     @property

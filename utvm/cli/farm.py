@@ -22,7 +22,6 @@ _PAGE = "docs/farm.md"
     example="farm.up --virtual stm32f746,host",
     page=_PAGE,
     in_checkout=True,
-    knows_boards=True,
     help={
         **_EXPORT,
         "port": "TCP port of 127.0.0.1 at which the coordinator listens",
@@ -48,7 +47,6 @@ def up(
     example="farm.export --through first --virtual stm32f746",
     page=_PAGE,
     in_checkout=True,
-    knows_boards=True,
     help={
         **_EXPORT,
         "through": "SSH name of the host that runs farm.up, for a coordinator that only that host reaches",

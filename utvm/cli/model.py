@@ -27,8 +27,8 @@ from utvm.selection import BoardSelection
     page="README.md",
     in_farm=True,
     help={
-        "output": "where to write the output: .npy, or .npz for several",
-        "standing_alone": "the board runs it by itself: flashed with its input, switched off and on, listened to",
+        "output": "file for the output: .npy, or .npz for several",
+        "standing_alone": "flash model and input, power-cycle the board, read the result from its console",
         "in_ram": f"load it {IN_RAM}",
     },
 )
@@ -42,7 +42,7 @@ def run(
     in_ram: bool = False,
     where: CountingChoice,
 ) -> None:
-    """Run a model of your own on a board: outputs, instructions or cycles, flash and RAM."""
+    """Run a model on a board and print its outputs, instructions or cycles, flash and RAM."""
     from utvm.cli.model_run import run_model
 
     run_model(model, where, output, json, standing_alone, in_ram)
@@ -54,13 +54,13 @@ def run(
     in_farm=True,
     name="eval",
     help={
-        "validate_against": "a board that runs the same: exit code 1 if an output differs in a bit",
+        "validate_against": "second board that runs the same: exit code 1 if an output differs in a bit",
     },
 )
 def eval_(
     _: Context, asked: SampleChoice, *, validate_against: str = "", json: JsonChoice, where: BoardSelection
 ) -> ExitCode:
-    """Run a model on samples on a board, print each prediction, and compare with another board bit for bit."""
+    """Run a model on samples on a board: predictions, accuracy, and a bitwise comparison with another board."""
     from models.catalogue import CATALOGUE
     from utvm.cli.model_eval import evaluate
 
@@ -70,10 +70,10 @@ def eval_(
 @task(
     example="model.quantize my.onnx --samples samples.npz",
     page="docs/eval.md",
-    help={"output": "the model to write (default: the model's name with _int8 or _16x8, and .onnx)"},
+    help={"output": "model file to write (default: MODEL_int8.onnx or MODEL_16x8.onnx)"},
 )
 def quantize(_: Context, asked: QuantizeChoice, json: JsonChoice, output: str = "") -> None:
-    """Make an int8 model of an ONNX model of real numbers, by samples, and print what each layer has lost."""
+    """Quantise an ONNX float model to int8 by samples, and report the quantisation error of each layer."""
     from utvm.cli.model_quantize import quantize_model
 
     quantize_model(asked, output, json)
@@ -83,11 +83,10 @@ def quantize(_: Context, asked: QuantizeChoice, json: JsonChoice, output: str = 
     example="model.compare my.onnx my_int8.onnx --boards stm32f746,mps2-an385",
     page="docs/eval.md",
     several=True,
-    knows_boards=True,
-    help={"output": "the picture to write (default: compare.svg)"},
+    help={"output": "picture to write (default: compare.svg)"},
 )
 def compare(_: Context, asked: CompareChoice, json: JsonChoice, output: str = "compare.svg") -> None:
-    """Run models on boards, and show what each takes there in one table and one picture."""
+    """Run several models on several boards and compare them in one table and one picture."""
     from models.catalogue import CATALOGUE
     from utvm.cli.model_compare import compare_models
 
@@ -98,9 +97,9 @@ def compare(_: Context, asked: CompareChoice, json: JsonChoice, output: str = "c
     example="model.profile my.tflite --board stm32f746",
     page="docs/rpc.md",
     help={
-        "output": "folder for the profile's folder (default: build)",
-        "estimate": "estimate cycles, too, where LLVM models the core's pipeline (needs llvm-mca)",
-        "diff": "compare this profile.json, layer by layer, with the one that is named as the model",
+        "output": "parent folder of the profile (default: build)",
+        "estimate": "also estimate cycles, if LLVM models the core's pipeline (needs llvm-mca)",
+        "diff": "compare this profile.json, layer by layer, with the profile.json given as MODEL",
     },
 )
 def profile(
@@ -112,7 +111,7 @@ def profile(
     estimate: bool = False,
     diff: str = "",
 ) -> None:
-    """Run a model on a board and show what each of its operators takes, as a table and a picture."""
+    """Run a model on a board and show the cost of each operator, as a table and a picture."""
     if diff:
         from utvm.cli.model_profile_diff import compare_profiles
 
@@ -129,7 +128,7 @@ def profile(
     in_farm=True,
 )
 def tune(_: Context, asked: TuneChoice, where: CountingChoice, json: JsonChoice) -> None:
-    """Measure on a board what computes each layer fastest, with the same results bit for bit, and keep that."""
+    """Find the fastest kernel of each layer by measuring on a board; results stay bit-identical."""
     from utvm.cli.model_tune import tune_model
 
     tune_model(asked, where, json)
@@ -138,10 +137,10 @@ def tune(_: Context, asked: TuneChoice, where: CountingChoice, json: JsonChoice)
 @task(
     example="model.package my.tflite --board stm32f746",
     page="README.md",
-    help={"output": "the archive to write (default: the model's name and .tar)"},
+    help={"output": "archive to write (default: MODEL.tar)"},
 )
 def package(_: Context, asked: CompileChoice, json: JsonChoice, output: str = "") -> None:
-    """Compile a model into an archive for other people's builds: CMake, Zephyr, Arduino, any C99 compiler."""
+    """Compile a model into an archive for other build systems: CMake, Zephyr, Arduino, any C99 compiler."""
     from utvm.cli import model_library
 
     model_library.package(asked, json, output)
@@ -151,12 +150,12 @@ def package(_: Context, asked: CompileChoice, json: JsonChoice, output: str = ""
     example="model.report my.tflite --board stm32f746",
     page="docs/compiler.md",
     help={
-        "output": "folder for the report's folder (default: build)",
-        "misra": "count what cppcheck finds of MISRA C:2012; takes minutes",
+        "output": "parent folder of the report (default: build)",
+        "misra": "count MISRA C:2012 violations with cppcheck; takes minutes",
     },
 )
 def report(_: Context, asked: CompileChoice, json: JsonChoice, output: str = "", misra: bool = False) -> None:
-    """Compile a model and show its operators, what stayed in float and why, and the memory plan."""
+    """Compile a model and report its operators, those not quantised and why, and the memory plan."""
     from utvm.cli import model_library
 
     model_library.report(asked, json, output, misra)

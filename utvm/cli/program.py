@@ -36,7 +36,7 @@ _OPTION_GROUPS = {
         "model", "run-python", "shape", "input", "inputs", "samples", "labels", "scale", "raw", "weights", "seed",
     ),
     "Compiler": ("executor", "accelerator", "tuned", "unchecked-indices", "memory", "pin", "explain", "in-ram"),
-    "Board": ("board", "board-path", "physical", "virtual", "serial", "wait", "wait-states"),
+    "Board": ("board", "physical", "virtual", "serial", "wait", "wait-states"),
     "Farm": ("in", "farm", "place", "tags", "usb"),
 }  # fmt: skip
 
@@ -60,6 +60,7 @@ class Inv(Program):
                 names=("log-level",), help=f"Log {setup.LEVELS}; default: the environment's {setup.VARIABLE}."
             ),
             Argument(names=("log-file",), help="Log into this file, all unless --log-level says less."),
+            Argument(names=("board-path",), help="Folders with boards of your own, separated by colons."),
         ]
         theirs = super().core_args()
         for each in theirs:
@@ -74,6 +75,10 @@ class Inv(Program):
     def execute(self) -> None:
         try:
             setup.configure(self.args["log-level"].value or "", self.args["log-file"].value or "")
+            if folders := self.args["board-path"].value:
+                from utvm.boards import search_also
+
+                search_also(folders)
         except ConfigError as error:
             raise Exit(f"error: {error}", int(error.exit_code)) from None
         super().execute()
@@ -121,9 +126,12 @@ class Inv(Program):
                     break
         return before + behind
 
+    def _flags(self, name: str) -> dict[str, Argument]:
+        return {**self.initial_context.flags, **self._make_parser().contexts[name].flags}
+
     def _has_file(self, name: str, words: list[str]) -> bool:
         """Whether a word behind a command is neither an option nor an option's value."""
-        flags = self._make_parser().contexts[name].flags
+        flags = self._flags(name)
         is_value = False
         for word in words:
             if not is_value and not word.startswith("-"):
@@ -133,7 +141,7 @@ class Inv(Program):
 
     def _joined(self, name: str, words: list[str]) -> list[str]:
         """Return the words behind a command that takes several files with these as one, in front."""
-        flags = self._make_parser().contexts[name].flags
+        flags = self._flags(name)
         files: list[str] = []
         others: list[str] = []
         waits = False

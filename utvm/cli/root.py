@@ -23,10 +23,10 @@ def hil(
     example="init demo",
     page="docs/own-project.md",
     positional=["directory"],
-    help={"directory": "where to write it; it may exist"},
+    help={"directory": "folder to write; it may exist"},
 )
 def init(_: Context, directory: str) -> None:
-    """Write a small project of your own: boards, a model with its limits, a suite, CI."""
+    """Create a small project: boards, a model with limits, a test suite, CI."""
     from utvm.cli.root_init import write_project
 
     write_project(directory)
@@ -35,14 +35,13 @@ def init(_: Context, directory: str) -> None:
 @task(
     example="nightly --only stm32f746,host",
     page="docs/nightly.md",
-    knows_boards=True,
     help={
-        "config": "list of boards (default: the project's utvm.yaml, else utvm's nightly.yaml)",
-        "only": "only these boards of the list, comma-separated",
-        "jobs": "boards at once (default: one for each core, and each with 1 GiB of free memory)",
+        "config": "list of boards (default: utvm.yaml of the project, else nightly.yaml of utvm)",
+        "only": "run only these boards of the list, comma-separated",
+        "jobs": "boards at once (default: one for each CPU core and GiB of free memory)",
         "report_dir": "folder of all nightly reports (default: build/reports/nightly)",
-        "notify": "write a message into this file if the verdict is not that of the night before",
-        "advisories": "report which advisories of this folder apply to locked packages (see env.audit)",
+        "notify": "write a message to this file if the verdict differs from the last night's",
+        "advisories": "report which advisories in this folder apply to locked packages (see env.audit)",
     },
 )
 def nightly(
@@ -54,7 +53,7 @@ def nightly(
     notify: str = "",
     advisories: str = "",
 ) -> ExitCode:
-    """Run the suites on every board of a list, several at once, and report on all of them in one place."""
+    """Run the suites on every board of a list, several at once, and write one report."""
     from utvm.cli.root_hil import run_nightly
 
     return run_nightly(config, only, jobs, report_dir, notify, advisories)
@@ -64,10 +63,10 @@ def nightly(
     example="test --quick",
     page="CONTRIBUTING.md",
     in_checkout=True,
-    help={"quick": "only what takes under two minutes", "nightly": "also what takes long: fuzzers, soak runs"},
+    help={"quick": "only tests that take under two minutes in total", "nightly": "also fuzzers and soak runs"},
 )
 def test(_: Context, quick: bool = False, nightly: bool = False) -> ExitCode:
-    """Run the project's own tests, which need no board: everything, or less, or more."""
+    """Run the tests of utvm itself; they need no board."""
     from utvm.cli.root_test import run_tests
 
     return run_tests(quick, nightly)
@@ -75,7 +74,7 @@ def test(_: Context, quick: bool = False, nightly: bool = False) -> ExitCode:
 
 @task(example="doctor", page="README.md")
 def doctor(_: Context, json: JsonChoice) -> ExitCode:
-    """Print what this machine has, what it lacks, and how to get it."""
+    """Check installed dependencies, and print how to install those that are missing."""
     from utvm.cli.root_doctor import examine
 
     return examine(json)
