@@ -154,10 +154,11 @@ class _OwnedProcess:
         self,
         name: str,
         command: Sequence[str | Path],
+        *,
         log: Path,
         error: type[UtvmError],
-        stop_timeout: float,
         cwd: Path | None = None,
+        stop_timeout: float = 2.0,
     ) -> None:
         self.name = name
         self.log = log
@@ -239,18 +240,6 @@ class Subprocess(_OwnedProcess):
         stop_timeout: seconds between SIGTERM and SIGKILL.
     """
 
-    def __init__(
-        self,
-        name: str,
-        command: Sequence[str | Path],
-        *,
-        log: Path,
-        error: type[UtvmError],
-        cwd: Path | None = None,
-        stop_timeout: float = 2.0,
-    ) -> None:
-        super().__init__(name, command, log, error, stop_timeout, cwd)
-
     def __enter__(self) -> "Subprocess":
         self._start()
         return self
@@ -305,7 +294,7 @@ class Service(_OwnedProcess):
         always_busy: bool = False,
         poke_stdin: bool = False,
     ) -> None:
-        super().__init__(name, command, log, error, stop_timeout)
+        super().__init__(name, command, log=log, error=error, stop_timeout=stop_timeout)
         self._log_branch = logging.getLogger(log_branch) if log_branch else None
         self._lines_copied = 0
         self._always_busy = always_busy

@@ -57,7 +57,7 @@ def ignore_signals() -> None:
 
 
 def record_signals() -> None:
-    """Let Ctrl-C and what else ends us raise nothing any more: :func:`interrupted` tells of it."""
+    """Only record Ctrl-C, SIGTERM and SIGHUP from here on, for :func:`was_interrupted`."""
     for number in _ENDING:
         signal.signal(number, lambda *_: _signal_times.append(time.monotonic()))
 
