@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""utvm takes a trained model to a microcontroller board and proves, on that board, that it works.
+"""utvm runs your trained model on a microcontroller and checks the outputs bit for bit.
 
 The rooms, in the order a model passes through them:
 
@@ -9,12 +9,12 @@ The rooms, in the order a model passes through them:
 - :mod:`utvm.boards`, :mod:`utvm.toolchain.compiler`: what a board and a cross compiler are, as data.
 - :mod:`utvm.probe`: finding debug probes and driving them through OpenOCD.
 - :mod:`utvm.virtual`: software models of boards, driven by the same OpenOCD.
-- :mod:`utvm.drivers`: puts a board on the bench, physical or virtual.
+- :mod:`utvm.drivers`: opens a board, physical or virtual.
 - :mod:`utvm.vta`: operators for the accelerator VTA, and a model that runs them.
 - :mod:`utvm.session`: runs a model on that board.
 - :mod:`utvm.hil`: suites, verdicts and reports.
 
-:func:`open` is the door for Python programs.
+:func:`open` is the entry point for Python programs.
 """
 
 from typing import TYPE_CHECKING

@@ -12,7 +12,7 @@ _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class ExitCode(IntEnum):
-    """What a ``./inv`` command ends with."""
+    """Exit code of a command."""
 
     PASSED = 0
     FAILED = 1
@@ -21,7 +21,7 @@ class ExitCode(IntEnum):
 
 
 VERDICTS = (ExitCode.PASSED, ExitCode.FAILED)
-"""What a command ends with that has said how it ended, also where it was told to end just then."""
+"""Exit codes of a command with a verdict, also if it was interrupted at that moment."""
 
 
 class UtvmError(Exception):
@@ -41,7 +41,7 @@ class UtvmError(Exception):
 
     @property
     def exit_code(self) -> ExitCode:
-        """What a command ends with: where files or memory are scarce, nothing that was asked for is wrong."""
+        """Exit code; a lack of files or memory is always infrastructure trouble."""
         cause = self.__cause__
         scarce = isinstance(cause, OSError) and cause.errno in _SCARCE
         return ExitCode.INFRASTRUCTURE if scarce else self.usual_exit_code

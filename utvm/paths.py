@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where things are: what comes with utvm and is only read, and where work is put.
+"""Paths: files that come with utvm and are only read, and folders for output.
 
-In a checkout what comes with utvm is the checkout; installed from a wheel, it is a folder beside the package.
+The files are the checkout itself, or a folder beside the package if utvm was installed from a wheel.
 """
 
 import os
@@ -26,7 +26,7 @@ PROVISION = DATA / "provision"
 """The lists and locks of the environment."""
 
 COMMAND = "utvm" if INSTALLED else "./inv"
-"""How the program is called."""
+"""Name of the program."""
 
 PROJECT_FILE = "utvm.yaml"
 
@@ -38,7 +38,7 @@ def project() -> Path | None:
 
 
 def work() -> Path:
-    """Return the folder for what is made: reports, logs, builds.
+    """Return the folder for reports, logs and builds.
 
     It is ``build`` in the project, else in the checkout; without either, and where the checkout cannot be written,
     the user's own folder for such things.

@@ -64,16 +64,18 @@ def _drivers(board: Board) -> dict[str, str]:
 
 
 def _openocd_version() -> str:
-    program = shutil.which("openocd")
-    if program is None:
-        raise ProvisionError("openocd is not installed", "sudo apt-get install openocd")
     # OpenOCD prints its version on standard error.
-    command = ["sh", "-c", f"{shlex.quote(program)} --version 2>&1"]
+    command = ["sh", "-c", f"{shlex.quote(_installed('openocd'))} --version 2>&1"]
     return version_of(command, timeout=10, error=ProvisionError, pattern=r"Open On-Chip Debugger (\S+)")
 
 
 def _qemu_version(program: str) -> str:
-    if shutil.which(program) is None:
+    command = [_installed(program), "--version"]
+    return version_of(command, timeout=10, error=ProvisionError, pattern=r"QEMU emulator version (\S+)")
+
+
+def _installed(program: str) -> str:
+    path = shutil.which(program)
+    if path is None:
         raise ProvisionError(f"{program} is not installed", f"sudo apt-get install {program}")
-    pattern = r"QEMU emulator version (\S+)"
-    return version_of([program, "--version"], timeout=10, error=ProvisionError, pattern=pattern)
+    return path

@@ -60,13 +60,13 @@ class Cpu(Record):
 
 
 class _Rows(Record):
-    """What a board's folder adds to the file of its toolchain: rows of CPUs."""
+    """CPU rows that a board's folder adds to its toolchain."""
 
     cpus: dict[str, Cpu] = Field(min_length=1)
 
 
 class ToolchainFile(Record):
-    """What a toolchain file may say.
+    """Contents of a toolchain file.
 
     ``c_flags`` are for all C; ``small_flags`` come after them for code whose size matters more than its speed.
     """
@@ -224,7 +224,7 @@ class Toolchain:
 
 @dataclass(frozen=True)
 class Objects:
-    """What the compiler made of some sources, ready to be linked as often as needed.
+    """Compiled object files, ready to be linked as often as needed.
 
     Attributes:
         made: object files, each with what stands for its source's path.
@@ -276,7 +276,7 @@ def _mapped(directory: Path, path_map: Sequence[tuple[Path, str]]) -> Iterator[s
 
 
 def _as_called(path: Path, path_map: Sequence[tuple[Path, str]]) -> str:
-    """Return how a path is called to the compiler: with a dot where its directory ends.
+    """Path for the compiler's command line, with a dot after its directory.
 
     GCC lists a source twice in debug information, under its own name and under what stands for that, unless they
     are the same: with the dot they never are, also where the checkout lies in the directory that stands for it.

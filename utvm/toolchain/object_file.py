@@ -25,7 +25,7 @@ _ARMV7 = 10
 
 @dataclass(frozen=True)
 class ObjectCore:
-    """What an ELF file says of the core that it is for.
+    """The core that an ELF file is built for.
 
     Attributes:
         machine: ``EM_ARM``...
@@ -44,7 +44,7 @@ class ObjectCore:
     fpu: bool = False
 
     def misfit(self, board: "ObjectCore") -> str:
-        """Return why code for this core does not run on that of a board; nothing where it does."""
+        """Reason why code for this core does not run on a board's core; empty if it does."""
         if (self.machine, self.bits) != (board.machine, board.bits):
             return f"{self._name}, and the board's is {board._name}"
         if self.float_abi != board.float_abi:

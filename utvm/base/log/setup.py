@@ -52,7 +52,7 @@ _MOST_SHOWN = 120  # Bytes of a packet: its kind and address, not all of an imag
 
 
 class Excerpt:
-    """The beginning of some bytes and how many there are, worked out when a record is written."""
+    """The first bytes of a packet and its length, formatted only if the record is written."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -72,8 +72,8 @@ for _name in BRANCHES:
     logging.getLogger(_name).addFilter(_make_safe)
 
 
-class _Wish:
-    """How much is to be said in which branch."""
+class _Levels:
+    """Log levels by branch."""
 
     def __init__(self, level: int, branches: Mapping[str, int]) -> None:
         self._levels = {_ROOT: level, **branches}
@@ -92,12 +92,12 @@ class _Wish:
         return record.levelno >= self.level(record.name)
 
 
-_handlers: dict[logging.Handler, _Wish] = {}
+_handlers: dict[logging.Handler, _Levels] = {}
 _begun = threading.Event()
 
 
 def configure(levels: str, file: str) -> None:
-    """Send the log where the user wants it: the first time in a process; later, nothing.
+    """Set up the log of this process; later calls do nothing.
 
     Args:
         levels: as :data:`LEVELS` says; empty for the environment's ``UTVM_LOG``, or without that for everything
@@ -107,20 +107,20 @@ def configure(levels: str, file: str) -> None:
     if _begun.is_set():
         return
     given = levels or os.environ.get(VARIABLE, "")
-    wish = _understood(given, "--log-level" if levels else VARIABLE) if given else None
-    warnings = _Wish(logging.WARNING, {})
+    wish = _parse_levels(given, "--log-level" if levels else VARIABLE) if given else None
+    warnings = _Levels(logging.WARNING, {})
     if file:
-        _attach(_file_handler(Path(file), "w"), wish or _Wish(logging.DEBUG, {}))
-    # A warning is for whoever sits here, wherever the log goes.
+        _attach(_file_handler(Path(file), "w"), wish or _Levels(logging.DEBUG, {}))
+    # Warnings go to the terminal, too.
     _attach(logging.StreamHandler(_standard_error()), warnings if file else wish or warnings)
     _begun.set()
 
 
 @contextlib.contextmanager
 def log_into(folder: Path) -> Iterator[None]:
-    """Keep all that is logged meanwhile in the file ``utvm.log`` of a folder."""
+    """Write all messages to ``utvm.log`` in a folder, for the length of a ``with`` block."""
     handler = _file_handler(folder / FILE, "a")
-    _attach(handler, _Wish(logging.DEBUG, {}))
+    _attach(handler, _Levels(logging.DEBUG, {}))
     try:
         yield
     finally:
@@ -129,17 +129,17 @@ def log_into(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def capture(branch: str) -> Iterator[list[str]]:
-    """Gather the messages of a branch, of all levels, that are logged meanwhile."""
+    """Collect the messages of a branch, of all levels, in a ``with`` block."""
     lines: list[str] = []
-    handler = _Gatherer(lines)
-    _attach(handler, _Wish(logging.CRITICAL, {branch: logging.DEBUG}))
+    handler = _Collector(lines)
+    _attach(handler, _Levels(logging.CRITICAL, {branch: logging.DEBUG}))
     try:
         yield lines
     finally:
         _detach(handler)
 
 
-class _Gatherer(logging.Handler):
+class _Collector(logging.Handler):
     """Keeps messages as they are."""
 
     def __init__(self, lines: list[str]) -> None:
@@ -151,7 +151,7 @@ class _Gatherer(logging.Handler):
 
 
 class _File(logging.FileHandler):
-    """A log that cannot be written any more is said once; it is no reason to end a run."""
+    """A file handler that reports one write error and then stops, so that the run goes on."""
 
     def _open(self) -> TextIOWrapper:
         # Users name a file as they like, a pipe too; the name in a run's folder is ours.
@@ -182,7 +182,7 @@ def _standard_error() -> TextIO:
         return sys.stderr
 
 
-def _understood(text: str, option: str) -> _Wish:
+def _parse_levels(text: str, option: str) -> _Levels:
     everywhere, branches = logging.WARNING, {}
     for word in text.split(","):
         name, told, level = word.strip().rpartition("=")
@@ -195,10 +195,10 @@ def _understood(text: str, option: str) -> _Wish:
             branches[branch] = _LEVELS[level.lower()]
         else:
             raise ConfigError(f"{option}: there is no branch {name!r}", f"there are: {', '.join(BRANCHES)}")
-    return _Wish(everywhere, branches)
+    return _Levels(everywhere, branches)
 
 
-def _attach(handler: logging.Handler, wish: _Wish) -> None:
+def _attach(handler: logging.Handler, wish: _Levels) -> None:
     handler.setFormatter(logging.Formatter(_FORM, "%Y-%m-%d %H:%M:%S"))
     handler.addFilter(wish.filter)
     _handlers[handler] = wish
@@ -221,7 +221,7 @@ def _detach(handler: logging.Handler) -> None:
 
 
 def _set_levels() -> None:
-    """Turn on what some handler wants, and nothing else: that is what makes the rest cheap."""
+    """Enable only the levels that some handler writes, so that other messages cost nothing."""
     named = {_ROOT} | {name for wish in _handlers.values() for name in wish.branches}
     for name in named | set(BRANCHES):
         wanted = [wish.level(name) for wish in _handlers.values()]
@@ -234,11 +234,11 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def log_folder(folder: Path) -> Path:
-    """Make a folder for logs and return it; its neighbours beyond the last 50, or as many as are asked for, go.
+    """Create a folder for logs, and remove its oldest neighbours beyond the last 50, or ``UTVM_KEEP_LOGS``.
 
-    It stays as long as this process runs, however many others come.
+    It stays while this process runs, however many others follow.
     """
-    kept = _wanted()
+    keep = _keep_count()
     try:
         create_own_folder(folder)
         # Left open: the kernel takes the lock back when this process has ended, however it ends.
@@ -251,12 +251,12 @@ def log_folder(folder: Path) -> Path:
     others = [
         path for path in folder.parent.iterdir() if path != folder and path.is_dir() and not path.is_symlink()
     ]
-    for path in sorted(others, key=_age, reverse=True)[max(0, kept - 1) :]:
+    for path in sorted(others, key=_age, reverse=True)[max(0, keep - 1) :]:
         _remove_unused(path)
     return folder
 
 
-def _wanted() -> int:
+def _keep_count() -> int:
     text = os.environ.get(KEEP_VARIABLE, "")
     if text and not text.isdecimal():
         raise ConfigError(f"{KEEP_VARIABLE}={text}: is not a number", "it says how many runs' logs are kept")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps work from reading files that are none of its business, and whatever it starts too: Linux's Landlock.
+"""Restricts the files that a function and its child processes can read, with Linux's Landlock.
 
-A C compiler puts any file into what it makes, if the source asks for that, and a source may be a stranger's.
+A C source can include any file of the computer in the output of the compiler, and sources may be untrusted.
 """
 
 import ctypes
@@ -28,15 +28,15 @@ _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/dev/null")
 
 
 def can_confine() -> bool:
-    """Whether this computer's kernel has it, and lets us use it."""
+    """True if the kernel offers Landlock to this process."""
     return sys.platform == "linux" and _call(_CREATE_RULESET, None, 0, _VERSION_FLAG) > 0
 
 
 def run_confined(work: Callable[[], _T], readable: Iterable[Path]) -> _T:
-    """Do some work, in a thread of its own, that reads the system's and Python's files and these, and no other.
+    """Run a function in a thread that can read only the files of the system, of Python, and these.
 
     Args:
-        readable: files, and folders with all that is below them; what is not there does not matter.
+        readable: files, and folders with their contents; missing ones are ignored.
     """
     own = (sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"))
     allowed = [*map(Path, (*_SYSTEM, *own)), *readable]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which user of this computer is at the other end of a loopback TCP connection.
+"""The user at the other end of a loopback TCP connection.
 
 Loopback is not private: every local user can connect to every port. A Unix socket in a folder of mode 0700 is the
 better channel; this is for programs that speak TCP only.
@@ -121,7 +121,7 @@ def refuse(connection: socket.socket) -> None:
 
 
 def access_note(*, anyone: bool) -> str:
-    """Say who may connect to a server of ours."""
+    """Message about the users who may connect to a server."""
     if anyone:
         return "ANYONE who reaches it may connect"
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tools that end by themselves: run one, return its output."""
+"""Runs tools that end by themselves, and returns their output."""
 
 import contextlib
 import logging
@@ -54,7 +54,7 @@ def run_tool(
         exit_meanings: what happened where it ends with one of these exit codes.
 
     Raises:
-        error: with the tool's own last words.
+        error: with the tool's output.
     """
     words = [str(word) for word in command]
     _LOG.debug("running %s", _CommandLine(words))
@@ -78,16 +78,16 @@ def run_tool(
         raise error(f"{words[0]} did not end within {timeout:g} s", hint) from cause
     if done.returncode != 0:
         _LOG.info("%s ended with exit code %d", words[0], done.returncode)
-        said = (done.stderr or done.stdout).strip()
-        how = exit_meanings.get(done.returncode, f"failed with exit code {done.returncode}")
-        raise error(f"{Path(words[0]).name} {how}:\n{said}", hint)
+        output = (done.stderr or done.stdout).strip()
+        failure = exit_meanings.get(done.returncode, f"failed with exit code {done.returncode}")
+        raise error(f"{Path(words[0]).name} {failure}:\n{output}", hint)
     return done.stdout
 
 
 def version_of(
     command: Sequence[str | Path], *, error: type[UtvmError], timeout: float = 300.0, pattern: str = ""
 ) -> str:
-    """Return what a tool says of its version: the group that a pattern finds, else the first line.
+    """Version of a tool: the group of a pattern, or the first line of its output.
 
     Raises:
         error: as :func:`run`; or it says nothing.
@@ -100,9 +100,9 @@ def version_of(
 
 
 def clean_environment(variables: Mapping[str, str]) -> Sequence[str]:
-    """Return what goes before a command that shall see these environment variables, and none of its caller's.
+    """Prefix for a command that gets only these environment variables.
 
-    For what must come out the same whoever makes it: any package's script may heed any variable.
+    For reproducible builds: a package's script may depend on any variable.
     """
     return (
         *("env", "--ignore-environment", "HOME=/root"),

@@ -31,10 +31,10 @@ _ClosingT = TypeVar("_ClosingT", bound="Closing")
 
 
 class Closing:
-    """Something with a ``close``, ready from the beginning: leaving its ``with`` block closes it."""
+    """Base of objects with ``close``: leaving the ``with`` block closes them."""
 
     def close(self) -> None:
-        """Let go of what it holds. Safe to call again."""
+        """Release its resources. Safe to call again."""
         raise NotImplementedError
 
     def __enter__(self: _ClosingT) -> _ClosingT:
@@ -105,7 +105,7 @@ class Watchdog:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped a process."""
+    """True if a signal has stopped the process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T"
     except OSError:
@@ -147,17 +147,18 @@ def _descriptor_of(stdin: str | socket.socket | None) -> int:
     return subprocess.DEVNULL if stdin is None else subprocess.PIPE
 
 
-class _Owned:
-    """A process that is ours: its output goes to a log, and it is certainly gone when its ``with`` block ends."""
+class _OwnedProcess:
+    """A process with its output in a log; it has ended when its ``with`` block ends."""
 
     def __init__(
         self,
         name: str,
         command: Sequence[str | Path],
+        *,
         log: Path,
         error: type[UtvmError],
-        stop_timeout: float,
         cwd: Path | None = None,
+        stop_timeout: float = 2.0,
     ) -> None:
         self.name = name
         self.log = log
@@ -181,7 +182,7 @@ class _Owned:
 
     @property
     def running(self) -> bool:
-        """Whether the process is alive."""
+        """True while the process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def log_tail(self, lines: int = 12) -> str:
@@ -211,7 +212,7 @@ class _Owned:
                     stdin=_descriptor_of(stdin),
                     stdout=stdout.fileno() if stdout else log,
                     stderr=log,
-                    pass_fds=[end_process.fileno() for end_process in inherited],
+                    pass_fds=[end.fileno() for end in inherited],
                     # A session of its own: Ctrl-C in the terminal reaches us first, and we end it in order.
                     start_new_session=True,
                     preexec_fn=die_with_parent(),  # noqa: PLW1509  two system calls, no locks
@@ -227,8 +228,8 @@ class _Owned:
         _LOG.info("%s is process %d: %s", self.name, self.pid, _CommandLine(self._command))
 
 
-class Subprocess(_Owned):
-    """A process that ends by itself; where it has not, the end of its ``with`` block ends it.
+class Subprocess(_OwnedProcess):
+    """A process that ends by itself, at the latest with its ``with`` block.
 
     Args:
         name: what it is called in messages.
@@ -239,25 +240,13 @@ class Subprocess(_Owned):
         stop_timeout: seconds between SIGTERM and SIGKILL.
     """
 
-    def __init__(
-        self,
-        name: str,
-        command: Sequence[str | Path],
-        *,
-        log: Path,
-        error: type[UtvmError],
-        cwd: Path | None = None,
-        stop_timeout: float = 2.0,
-    ) -> None:
-        super().__init__(name, command, log, error, stop_timeout, cwd)
-
     def __enter__(self) -> "Subprocess":
         self._start()
         return self
 
     @property
     def exit_code(self) -> int:
-        """What it ended with; negative: the signal that ended it."""
+        """Exit status; negative: the signal that ended it."""
         if self._process is None or self._process.poll() is None:
             raise RuntimeError(f"{self.name} has not ended")
         return self._process.returncode
@@ -268,7 +257,7 @@ class Subprocess(_Owned):
             self._process.terminate()
 
 
-class Service(_Owned):
+class Service(_OwnedProcess):
     """A process that stays until its ``with`` block ends.
 
     Args:
@@ -305,9 +294,9 @@ class Service(_Owned):
         always_busy: bool = False,
         poke_stdin: bool = False,
     ) -> None:
-        super().__init__(name, command, log, error, stop_timeout)
+        super().__init__(name, command, log=log, error=error, stop_timeout=stop_timeout)
         self._log_branch = logging.getLogger(log_branch) if log_branch else None
-        self._lines_told = 0
+        self._lines_copied = 0
         self._always_busy = always_busy
         self._poke_stdin = poke_stdin
         self._watch: Watchdog | None = None
@@ -321,9 +310,9 @@ class Service(_Owned):
 
     def __enter__(self) -> "Service":
         with contextlib.ExitStack() as handed_over:
-            for end_process in (self._stdin, self._stdout, *self._inherited):
-                if isinstance(end_process, socket.socket):
-                    handed_over.enter_context(end_process)
+            for end in (self._stdin, self._stdout, *self._inherited):
+                if isinstance(end, socket.socket):
+                    handed_over.enter_context(end)
             self._start(self._stdin, self._stdout, self._inherited)
         assert self._process
         try:
@@ -334,7 +323,7 @@ class Service(_Owned):
         except BaseException:
             self.stop()
             raise
-        self._tell()
+        self._copy_lines()
         return self
 
     def stop(self) -> None:
@@ -342,20 +331,20 @@ class Service(_Owned):
         if self._watch is not None:
             self._watch.close()
         super().stop()
-        self._tell()
+        self._copy_lines()
 
     def send_and_wait(self, number: signal.Signals, answer: str, timeout: float = 60.0) -> None:
-        """Send a signal and wait for what the process says to it.
+        """Send a signal and wait for a line of the log.
 
         Args:
-            answer: regular expression; a line of the log that was not there before must match it.
+            answer: regular expression for the new line.
             timeout: seconds.
         """
-        seen = len(self._lines())
+        known = len(self._lines())
         self.check()
         os.kill(self.pid, number)
         deadline = time.monotonic() + timeout
-        while not any(re.search(answer, line) for line in self._lines()[seen:]):
+        while not any(re.search(answer, line) for line in self._lines()[known:]):
             self.check()
             if time.monotonic() > deadline:
                 raise self._error(
@@ -366,8 +355,8 @@ class Service(_Owned):
             time.sleep(0.005)
 
     def check(self) -> None:
-        """Raise the service's error if it has ended."""
-        self._tell()
+        """Raise the service's error if the process has ended."""
+        self._copy_lines()
         if not self.running:
             code = self._process.returncode if self._process else None
             hung = self._watch.reason if self._watch else ""
@@ -380,16 +369,16 @@ class Service(_Owned):
     def _lines(self) -> list[str]:
         return self.log.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
 
-    def _tell(self) -> None:
-        """Hand on to our log what the process has said meanwhile."""
+    def _copy_lines(self) -> None:
+        """Copy new lines of the process to the log."""
         if self._log_branch is None or not self._log_branch.isEnabledFor(logging.DEBUG):
             return
         # It may not be there yet, or too many files may be open: no reason to take the process for dead.
         with contextlib.suppress(OSError):
             lines = self._lines()
-            for line in lines[self._lines_told :]:
+            for line in lines[self._lines_copied :]:
                 self._log_branch.debug("%s", line)
-            self._lines_told = len(lines)
+            self._lines_copied = len(lines)
 
     def _hand_over_stdin(self) -> None:
         if not isinstance(self._stdin, str) or self._process is None or self._process.stdin is None:

@@ -21,8 +21,8 @@ class Interrupted(KeyboardInterrupt):
 # Under nohup, a terminal that is closed is of no concern.
 _NOHUP = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 _ENDING = (signal.SIGINT, signal.SIGTERM, *(() if _NOHUP else (signal.SIGHUP,)))
-_ONE_WISH = 1.0  # Seconds.
-_signals_taken: list[float] = []
+_DEBOUNCE = 1.0  # Seconds.
+_signal_times: list[float] = []
 
 
 def raise_on_signals() -> None:
@@ -32,14 +32,14 @@ def raise_on_signals() -> None:
     what the first has begun. What came before is forgotten: a program may run suites again after it was
     interrupted.
     """
-    _signals_taken.clear()
+    _signal_times.clear()
     last = float("-inf")
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         nonlocal last
         before, last = last, time.monotonic()
-        _signals_taken.append(last)
-        if last - before > _ONE_WISH:
+        _signal_times.append(last)
+        if last - before > _DEBOUNCE:
             raise Interrupted
 
     for number in _ENDING:
@@ -47,35 +47,35 @@ def raise_on_signals() -> None:
 
 
 def ignore_signals() -> None:
-    """Ignore Ctrl-C and what else ends us from here on: how the run, or the process, ends is decided.
+    """Ignore Ctrl-C, SIGTERM and SIGHUP from here on: the exit code is decided.
 
     Without this, Python gives its handlers back while it ends, and a signal then ends it with an exit code of its
-    own; what it does to an ignored signal is nothing. :func:`end_in_order_on_signals` undoes it.
+    own; what it does to an ignored signal is nothing. :func:`raise_on_signals` undoes it.
     """
     for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
 
 
 def record_signals() -> None:
-    """Let Ctrl-C and what else ends us raise nothing any more: :func:`interrupted` tells of it."""
+    """Only record Ctrl-C, SIGTERM and SIGHUP from here on, for :func:`was_interrupted`."""
     for number in _ENDING:
-        signal.signal(number, lambda *_: _signals_taken.append(time.monotonic()))
+        signal.signal(number, lambda *_: _signal_times.append(time.monotonic()))
 
 
 def was_interrupted() -> bool:
-    """Whether such a signal has come since :func:`end_in_order_on_signals`.
+    """True if such a signal has arrived since :func:`raise_on_signals`.
 
     The exception alone does not always tell. While modules are imported it may arrive as another: what comes in a
     ``__set_name__`` Python before 3.12 wraps in RuntimeError. In a callback from C it is lost.
     """
-    return bool(_signals_taken)
+    return bool(_signal_times)
 
 
 def raise_if_interrupted() -> None:
-    """Go on with an interruption that another exception has taken the place of.
+    """Raise an interruption that another exception has replaced.
 
     Raises:
-        Interrupted: there has been one.
+        Interrupted: a signal has arrived.
     """
     if was_interrupted():
         raise Interrupted
@@ -103,7 +103,7 @@ def die_with(parent: int) -> None:
 
 
 def end_with_inv() -> bool:
-    """Whether ``inv`` has started this process and waits for it: then it ends when that ends."""
+    """If ``inv`` has started this process and waits for it, end with it, and return True."""
     starter = os.environ.pop("UTVM_STARTED_BY", "")
     if starter:
         die_with(int(starter))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays in files: samples that a stranger made, read within limits, and results, under whatever names."""
+"""Reads arrays from untrusted files, within limits, and writes results under any names."""
 
 import math
 import tempfile
@@ -27,7 +27,7 @@ MAX_ARRAYS = 4096
 _Array = npt.NDArray[Any]
 _NPY = b"\x93NUMPY"
 PICTURES = (b"\x89PNG", b"\xff\xd8\xff")
-"""What PNG and JPEG files begin with."""
+"""Magic numbers of PNG and JPEG files."""
 
 
 def read_arrays(path: str) -> dict[str, _Array]:

@@ -51,7 +51,7 @@ def cache_root() -> Path:
 
 
 def mark_used(entry: Path) -> None:
-    """Keep an entry from being pruned as long as this process lives, and remember that it was used now.
+    """Protect an entry from pruning while this process lives, and set its time of last use.
 
     Args:
         entry: there or not, yet. What is not below the user's cache directory is left alone.
@@ -67,7 +67,7 @@ def mark_used(entry: Path) -> None:
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """Something that is kept, of some kind; ``used`` is when, in seconds since 1970."""
+    """A cache entry; ``used`` is its last use, in seconds since the epoch."""
 
     kind: str
     path: Path
@@ -76,7 +76,7 @@ class CacheEntry:
 
 
 def entries() -> Iterator[CacheEntry]:
-    """Yield everything that is kept for this user."""
+    """Iterate over all entries of this user."""
     root = cache_root()
     for folder in sorted(path for path in root.glob("*") if path.is_dir()):
         for path in sorted(folder.glob(_DEEPER.get(folder.name, "*"))):
@@ -96,7 +96,7 @@ def prune(older_than: float, dry_run: bool = False) -> Iterator[CacheEntry]:
         if now - entry.used < older_than:
             continue
         with contextlib.ExitStack() as open_things:
-            if not open_things.enter_context(_nobody_uses(root, entry.path)):
+            if not open_things.enter_context(_lock_unused(root, entry.path)):
                 continue
             if not dry_run:
                 # Gone by one rename: nobody sees half of it, and a killed pruning leaves a draft.
@@ -119,7 +119,7 @@ def _byte(root: Path, entry: Path) -> int:
 
 
 @contextlib.contextmanager
-def _nobody_uses(root: Path, entry: Path) -> Iterator[bool]:
+def _lock_unused(root: Path, entry: Path) -> Iterator[bool]:
     try:
         fcntl.lockf(_locks(root), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(root, entry))
     except (BlockingIOError, PermissionError):
@@ -180,7 +180,7 @@ def seal(folder: Path, name: str) -> None:
 
 
 def is_sealed(folder: Path, name: str) -> bool:
-    """Whether a folder is still what was sealed under this name: no byte, file or access right other than then.
+    """True if the folder is unchanged since it was sealed under this name: bytes, files and access rights.
 
     The seal is not parsed but written once more and compared, so that there is no case of a damaged seal.
     """
@@ -220,7 +220,7 @@ class Cache:
             return None
         try:
             # Alone: somebody else may have done this meanwhile, and made a good one.
-            with self._alone():
+            with self._exclusive():
                 if is_sealed(entry, key):
                     return entry
                 if os.path.lexists(entry):
@@ -240,10 +240,10 @@ class Cache:
         """
         found = self.find(key)
         while not found:
-            found = self._made(key, make)
+            found = self._create(key, make)
         return found
 
-    def _made(self, key: str, make: Callable[[Path], None]) -> Path | None:
+    def _create(self, key: str, make: Callable[[Path], None]) -> Path | None:
         """Make an entry and return its directory; None if somebody else's is there, and damaged."""
         _log.info("%s %s: is not there, and is made", self.directory.name, key[:12])
         with contextlib.ExitStack() as open_things:
@@ -264,7 +264,7 @@ class Cache:
             return entry
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _exclusive(self) -> Iterator[None]:
         """Keep others from setting aside what is in this directory."""
         handle = os.open(self.directory, os.O_RDONLY)
         try:

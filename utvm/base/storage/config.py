@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML at the door: read once, checked against a typed record, refused with a message that names the place."""
+"""Reads YAML files into typed records; messages name file, key and line."""
 
 import contextlib
 import datetime
@@ -16,9 +16,9 @@ from utvm.base.storage.files import read_text
 from utvm.base.text.quoting import printable
 from utvm.errors import ConfigError
 
-_DEEPEST = 1000
-# What no path, file or command line can hold.
-_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+_MAX_DEPTH = 1000
+# Invalid in paths, files and command lines.
+_INVALID_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
 class Record(BaseModel):
@@ -41,7 +41,7 @@ def load_yaml(path: Path, record: type[RecordT], hint: str = "", **given: object
 
 
 def read_yaml(path: Path, hint: str = "") -> tuple[dict[str, Any], str]:
-    """Return what a YAML file holds, which nobody changes, and its text; raises as :func:`load_yaml`."""
+    """Read a YAML file: its content, which must not be changed, and its text."""
     text = read_text(path, hint)
     try:
         content = _parsed(text)
@@ -61,7 +61,7 @@ def _parsed(text: str) -> Any:
     # In C it is quicker by far, but its stack is the machine's: what could be deep goes the long way.
     # A level takes a bracket, or a column.
     depth = text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0)
-    if yaml.__with_libyaml__ and depth < _DEEPEST:
+    if yaml.__with_libyaml__ and depth < _MAX_DEPTH:
         # What is wrong is said in the words of the other one.
         with contextlib.suppress(yaml.YAMLError):
             return _constructed(yaml.CSafeLoader(text))
@@ -81,7 +81,7 @@ def _check_nodes(node: yaml.Node | None) -> None:
     seen, pending = set(), [node]
     while pending:
         at = pending.pop()
-        if isinstance(at, yaml.ScalarNode) and (bad := _NO_TEXT.search(at.value)):
+        if isinstance(at, yaml.ScalarNode) and (bad := _INVALID_TEXT.search(at.value)):
             raise ValueError(f"line {at.start_mark.line + 1}: text cannot have {printable(bad[0])} in it")
         if not isinstance(at, yaml.CollectionNode) or id(at) in seen:
             continue

@@ -36,7 +36,7 @@ _HINT = "remove it, or have its owner remove it"
 
 
 class UnsafeFileError(OSError):
-    """What is at a name is not a regular file or a folder of this user. ``strerror`` says what it is."""
+    """The file at a name is not a regular file or folder of this user; ``strerror`` describes it."""
 
     hint = _HINT
 
@@ -133,11 +133,11 @@ def _has_others(gid: int) -> bool:
 
 
 UNREADABLE_ZIP = (zipfile.BadZipFile, zlib.error, OSError, NotImplementedError, RuntimeError, EOFError)
-"""What :mod:`zipfile` raises of an archive that is none, or a damaged one, or one that is locked."""
+"""Exceptions of :mod:`zipfile` for invalid, damaged or encrypted archives."""
 
 
 def check_readable(path: str | Path, hint: str) -> None:
-    """Refuse to read what may have no end: pipes, devices, and what is empty, as files of /proc seem to be."""
+    """Refuse to read pipes, devices and empty files, which may have no end (as files of /proc)."""
     try:
         found = Path(path).stat()
     except FileNotFoundError as error:
@@ -153,7 +153,7 @@ def check_readable(path: str | Path, hint: str) -> None:
 
 
 def read_text(path: str | Path, hint: str = "") -> str:
-    """Return what a file of a user says."""
+    """Read a text file of a user."""
     check_readable(path, hint)
     try:
         return Path(path).read_text(encoding="utf-8")

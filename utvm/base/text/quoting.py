@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text from outside, written so that it stays text: one function for each language that we write.
+"""Escapes text from outside, with one function per output language.
 
-Serial numbers, tensor and test names, failure texts, console output and paths are chosen by strangers. Whoever
-writes one of them into a language calls that language's function, and nobody else escapes anything:
+Serial numbers, names of tensors and tests, failure messages, console output and paths come from outside. Code that
+writes one of them into a language calls the function of that language; no other code escapes anything:
 
     terminal, log              printable, printable_lines
     UTF-8 (SQLite, files)      encodable, encodable_tree
@@ -59,7 +59,7 @@ def encodable(text: str) -> str:
 
 
 def encodable_tree(content: Any) -> Any:
-    """Return what JSON can hold with each text in it, keys too, as :func:`encodable` writes it."""
+    """Apply :func:`encodable` to all texts of a JSON value, keys included."""
     if isinstance(content, str):
         return encodable(content)
     if isinstance(content, Mapping):
