@@ -21,7 +21,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class DriverOptions:
-    """What is wished for, where there are several of a board.
+    """The board to select, if there are several.
 
     Attributes:
         wish: ``auto`` takes a physical one if one is plugged in.
@@ -74,8 +74,8 @@ class ReachableBoard:
 
     Attributes:
         kind: what it is in the end.
-        capabilities: what suites may need and it has.
-        driver: the tool that drives it: a key of a report's ``tools``, or nothing that is listed there.
+        capabilities: features that suites may require.
+        driver: the tool that drives it: a key of a report's ``tools``, or a name not in it.
         start: opens it.
         probe: the probe on this computer's USB that drives it.
         serial: of its probe, there or not.
